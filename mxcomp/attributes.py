@@ -1,0 +1,98 @@
+"""Attributes of IREE's dialects that have no builder in the bindings, and dictionaries to and from Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iree.compiler import ir
+
+from mxcomp import build
+from mxcomp.layout import DataTiledLayout
+
+
+def to_python(attribute: ir.Attribute) -> Any:
+    """Dictionaries, arrays, strings, integers, booleans and types as plain Python; types become their text."""
+    match attribute:
+        case ir.DictAttr():
+            return {named.name: to_python(named.attr) for named in attribute}
+        case ir.ArrayAttr():
+            return [to_python(item) for item in attribute]
+        case ir.StringAttr() | ir.IntegerAttr() | ir.BoolAttr():
+            return attribute.value
+        case ir.UnitAttr():
+            return True
+        case ir.TypeAttr():
+            return str(attribute.value)
+    raise TypeError(f"unexpected attribute {attribute}")
+
+
+def from_python(value: Any) -> ir.Attribute:
+    """Inverse of `to_python` for everything but types."""
+    match value:
+        case dict():
+            return ir.DictAttr.get({key: from_python(item) for key, item in value.items()})
+        case list() | tuple():
+            return ir.ArrayAttr.get([from_python(item) for item in value])
+        case bool():
+            return ir.BoolAttr.get(value)
+        case int():
+            return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+        case str():
+            return ir.StringAttr.get(value)
+    raise TypeError(f"cannot make an attribute of {value!r}")
+
+
+def encoding(operand: int, types: list[str], maps: list[ir.AffineMap], sizes: list[int | None]) -> ir.Attribute:
+    """`#iree_encoding.encoding` of one operand of a scaled matmul."""
+    return ir.Attribute.parse(
+        f"#iree_encoding.encoding<operand_index = {operand} : index, op_type = scaled_matmul, "
+        f"element_types = [{', '.join(types)}], "
+        f"user_indexing_maps = [{', '.join(str(ir.AffineMapAttr.get(m)) for m in maps)}], "
+        f"iteration_sizes = [{', '.join('?' if size is None else str(size) for size in sizes)}]>"
+    )
+
+
+def mma_layout(layout: DataTiledLayout, types: list[str]) -> ir.Attribute:
+    """`#iree_gpu.data_tiled_scaled_mma_layout` with the fields of `layout`."""
+    fields = {
+        "intrinsic": layout.intrinsic,
+        "lhs_elem_type": types[0],
+        "rhs_elem_type": types[1],
+        "acc_elem_type": types[4],
+        "intrinsics_m": layout.intrinsics_m,
+        "subgroups_m": layout.subgroups_m,
+        "intrinsics_n": layout.intrinsics_n,
+        "subgroups_n": layout.subgroups_n,
+        "intrinsics_k": layout.intrinsics_k,
+        "operands_interleaving_intrinsics_m": list(layout.operands_interleaving_intrinsics_m),
+        "operands_interleaving_intrinsics_n": list(layout.operands_interleaving_intrinsics_n),
+        "operands_interleaving_intrinsics_k": list(layout.operands_interleaving_intrinsics_k),
+    }
+    text = ", ".join(f"{key} = {value}" for key, value in fields.items() if value not in (1, []))
+    return ir.Attribute.parse(f"#iree_gpu.data_tiled_scaled_mma_layout<{text}>")
+
+
+def mma_semantics(opaque: bool) -> ir.Attribute:
+    return ir.Attribute.parse(f"#iree_gpu.mma_semantics<distributed = false, opaque = {str(opaque).lower()}>")
+
+
+def ukernel_descriptor(name: str) -> ir.Attribute:
+    return ir.Attribute.parse(f'#iree_codegen.ukernel_descriptor<"{name}", tensor>')
+
+
+def compilation_info(workgroup: list[int], workgroup_size: list[int], llvm_func_attrs: dict[str, str]) -> ir.Attribute:
+    """`#iree_codegen.compilation_info` for the TileAndFuse pipeline with these workgroup tile sizes."""
+    config = {
+        "workgroup": build.i64_array(workgroup),
+        # Walks tiles in an order that keeps one operand in cache; IREE's own choice for its data-tiled ukernel.
+        "workgroup_reordering_strategy": ir.Attribute.parse("#iree_gpu.conditional_transpose<8, 32>"),
+    }
+    lowering = f"#iree_gpu.lowering_config<{ir.DictAttr.get(config)}>"
+    # The ukernels place data in shared memory themselves.
+    options = "gpu_pipeline_options = #iree_gpu.pipeline_options<no_reduce_shared_memory_bank_conflicts = true>"
+    functions = f", llvm_func_attrs = {from_python(llvm_func_attrs)}" if llvm_func_attrs else ""
+    return ir.Attribute.parse(
+        f"#iree_codegen.compilation_info<lowering_config = {lowering}, translation_info = "
+        f"<pipeline = #iree_gpu.pipeline<TileAndFuse> workgroup_size = {workgroup_size} subgroup_size = 64, "
+        f"{{{options}{functions}}}>>"
+    )

@@ -1,0 +1,163 @@
+"""Small helpers over the MLIR bindings, so that passes read as the IR they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from iree.compiler import ir
+from iree.compiler.dialects import affine, arith, flow, iree_tensor_ext, linalg, tensor
+
+DYNAMIC = ir.ShapedType.get_dynamic_size()
+
+
+def walk(root: ir.Operation) -> Iterator[ir.Operation]:
+    """All operations below `root`, each before those in its regions; safe against changes to the current one."""
+    for region in root.regions:
+        for block in region.blocks:
+            for view in list(block.operations):
+                yield view.operation
+                yield from walk(view.operation)
+
+
+def module_block(root: ir.Operation) -> ir.Block:
+    return root.regions[0].blocks[0]
+
+
+def tensor_type(shape: Iterable[int | None], element: ir.Type | str, encoding: ir.Attribute | None = None):
+    """A ranked tensor type; None is a dynamic size."""
+    element = ir.Type.parse(element) if isinstance(element, str) else element
+    sizes = [DYNAMIC if size is None else size for size in shape]
+    return ir.RankedTensorType.get(sizes, element, encoding=encoding)
+
+
+def static_sizes(value: ir.Value) -> list[int | None]:
+    """Sizes of a ranked tensor, None where dynamic."""
+    tensor_ = ir.RankedTensorType(value.type)
+    return [None if tensor_.is_dynamic_dim(i) else tensor_.get_dim_size(i) for i in range(tensor_.rank)]
+
+
+def erase_dead(op: ir.Operation) -> None:
+    """Erases an unused operation, and the empty tensors that only it used."""
+    if any(True for result in op.results for _ in result.uses):
+        return
+    inits = [operand.owner for operand in op.operands if isinstance(operand.owner, ir.OpView)]
+    op.erase()
+    for init in dict.fromkeys(view.operation for view in inits):
+        if init.name == "tensor.empty":
+            erase_dead(init)
+
+
+def i64_array(values: Iterable[int]) -> ir.ArrayAttr:
+    i64 = ir.IntegerType.get_signless(64)
+    return ir.ArrayAttr.get([ir.IntegerAttr.get(i64, value) for value in values])
+
+
+def constant_index(value: int) -> ir.Value:
+    return arith.ConstantOp(ir.IndexType.get(), value).result
+
+
+def dim(value: ir.Value, index: int) -> ir.Value:
+    return tensor.DimOp(value, constant_index(index)).result
+
+
+def dynamic_sizes(value: ir.Value) -> list[ir.Value]:
+    """`tensor.dim` of each dynamic dimension."""
+    shape = ir.RankedTensorType(value.type)
+    return [dim(value, i) for i in range(shape.rank) if shape.is_dynamic_dim(i)]
+
+
+def bitcast(value: ir.Value, result: ir.Type, sizes: Sequence[ir.Value] | None = None) -> ir.Value:
+    """`iree_tensor_ext.bitcast`, also across ranks; `sizes` are the dynamic sizes of source and result alike."""
+    if value.type == result:
+        return value
+    if sizes is None:
+        sizes = dynamic_sizes(value)
+    return iree_tensor_ext.BitCastOp(result, value, sizes, sizes).result
+
+
+def empty(result: ir.RankedTensorType, sizes: Sequence[ir.Value] = ()) -> ir.Value:
+    return ir.Operation.create("tensor.empty", results=[result], operands=list(sizes)).result
+
+
+def zero_filled(result: ir.RankedTensorType, sizes: Sequence[ir.Value] = ()) -> ir.Value:
+    zero = arith.ConstantOp(result.element_type, 0.0).result
+    init = empty(result, sizes)
+    return linalg.fill(zero, outs=[init])
+
+
+def generic(
+    result: ir.RankedTensorType,
+    inputs: Sequence[ir.Value],
+    init: ir.Value,
+    maps: Sequence[ir.AffineMap],
+    iterators: Sequence[str],
+    body: Callable[..., ir.Value],
+) -> ir.Operation:
+    """A `linalg.generic` with one result; `body` takes the block arguments and returns the value to yield."""
+    types = ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in iterators])
+    op = linalg.GenericOp([result], inputs, [init], ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]), types)
+    elements = [ir.RankedTensorType(value.type).element_type for value in (*inputs, init)]
+    block = op.regions[0].blocks.append(*elements)
+    with ir.InsertionPoint(block):
+        linalg.YieldOp([body(*block.arguments)])
+    return op.operation
+
+
+def apply(expression: ir.AffineExpr, dims: Sequence[ir.Value]) -> ir.Value:
+    """`affine.apply` of an expression over `dims`."""
+    return affine.AffineApplyOp(ir.AffineMap.get(len(dims), 0, [expression]), dims).result
+
+
+def clamp(index: ir.Value, size: int | ir.Value) -> ir.Value:
+    """`index`, but at most the last of `size` positions."""
+    position, dynamic = ir.AffineExpr.get_dim(0), isinstance(size, ir.Value)
+    last = ir.AffineExpr.get_dim(1) - 1 if dynamic else ir.AffineExpr.get_constant(size - 1)
+    bound = ir.AffineMap.get(1 + dynamic, 0, [position, last])
+    return affine.AffineMinOp(ir.IndexType.get(), bound, [index, size] if dynamic else [index]).result
+
+
+def tiles(size: int | None, tile: int) -> int | None:
+    """How many tiles cover `size`; None if dynamic."""
+    return None if size is None else -(-size // tile)
+
+
+def ceildiv(value: ir.Value, divisor: int) -> ir.Value:
+    return apply(ir.AffineExpr.get_ceil_div(ir.AffineExpr.get_dim(0), divisor), [value])
+
+
+def transpose(value: ir.Value, init: ir.Value, permutation: Sequence[int]) -> ir.Value:
+    op = linalg.transpose(value, outs=[init], permutation=list(permutation))
+    return op[0] if isinstance(op, ir.OpResultList) else op.results[0] if isinstance(op, ir.OpView) else op
+
+
+def leading_slice(value: ir.Value, result: ir.RankedTensorType, rows: ir.Value | None) -> ir.Value:
+    """The top left [M, N] of a matrix; `rows` is M where dynamic."""
+    none = ir.ShapedType.get_dynamic_size()
+    sizes = [none if result.is_dynamic_dim(i) else result.get_dim_size(i) for i in range(2)]
+    dynamic = [rows] if rows is not None else []
+    return tensor.ExtractSliceOp(result, value, [], dynamic, [], [0, 0], sizes, [1, 1]).result
+
+
+@contextmanager
+def dispatch_region(result: ir.RankedTensorType, sizes: Sequence[ir.Value], enabled: bool = True) -> Iterator[_Region]:
+    """Builds a `flow.dispatch.region` with one result, or, not enabled, its body in place.
+
+    The body sets `region.returned`; afterwards `region.result` is the value to use.
+    """
+    region = _Region()
+    if not enabled:
+        yield region
+        region.result = region.returned
+        return
+    op = flow.DispatchRegionOp([result], list(sizes), [])
+    block = op.regions[0].blocks.append()
+    with ir.InsertionPoint(block):
+        yield region
+        flow.ReturnOp([region.returned])
+    region.result = op.results[0]
+
+
+class _Region:
+    returned: ir.Value
+    result: ir.Value

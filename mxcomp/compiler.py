@@ -1,0 +1,110 @@
+"""MLIR in, vmfb out: one process, one invocation of IREE, our passes between its phases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from iree.compiler import ir
+
+from mxcomp import pipeline
+from mxcomp.errors import InputError
+from mxcomp.invocation import PHASES, Invocation, read_source
+from mxcomp.options import Options
+from mxcomp.report import Report
+
+Source = str | bytes | Path | ir.Module
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled module: vmfb bytes (or MLIR text, where compilation stopped earlier) and the report."""
+
+    vmfb: bytes
+    report: Report
+
+    def save(self, path: str | Path) -> None:
+        """Writes the program whole or not at all. Raises InputError."""
+        write_whole(path, self.vmfb)
+
+
+def write_whole(path: str | Path, data: bytes) -> None:
+    """Writes a file by renaming a finished one into place. Raises InputError."""
+    path = Path(path)
+    if path.exists() and not path.is_file():  # a device or a pipe cannot be renamed over
+        try:
+            path.write_bytes(data)
+            return
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}") from None
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True) if part.parent.is_dir() else None
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def compile(
+    source: Source,
+    target: str = "gfx950",
+    data_tiling: bool = True,
+    ukernels: str = "auto",
+    ukernel_dirs: Sequence[str | Path] = (),
+    iree_flags: Sequence[str] = (),
+    compile_to: str = "end",
+) -> Program:
+    """Compiles MXFP4 scaled matmuls of a module through our layouts and ukernels, and everything through IREE.
+
+    `source` is a path, MLIR text, bytes (text or bytecode) or an `ir.Module`. `ukernels` is "auto", "none" or a
+    ukernel's name. `iree_flags` are iree-compile session flags, after those of the target. `compile_to` stops at the
+    end of an IREE phase and gives MLIR text. May be called from several threads. Raises a subclass of MxcompError.
+    """
+    options = Options.make(target, data_tiling, ukernels, tuple(ukernel_dirs))
+    return compile_with(source, options, (*options.target.iree_flags, *iree_flags), compile_to)
+
+
+def compile_with(source: Source, options: Options, flags: Sequence[str], compile_to: str = "end") -> Program:
+    """`compile` with options made, and flags complete."""
+    if compile_to not in PHASES:
+        raise InputError(f"unknown compilation phase '{compile_to}': expected one of {', '.join(PHASES)}")
+    data, name = read_source(source)
+    invocation = Invocation(flags)
+    invocation.load(data, name)
+    report = Report(options.target.arch)
+    phase = "start"
+    for phase_end, step in _STEPS.items():
+        goal = min(phase_end, compile_to, key=PHASES.index)
+        if goal != phase:
+            invocation.run(phase, goal)
+            phase = goal
+        if goal == phase_end:
+            step(invocation.module, options, report)
+        if goal == compile_to:
+            break
+    result = invocation.vm_bytecode() if phase == "end" else str(invocation.module).encode()
+    return Program(result, report)
+
+
+def _materialise(module: ir.Operation, options: Options, report: Report) -> None:
+    pipeline.run(module, pipeline.CHOOSING_PASSES, options)
+    report.collect(module)
+    pipeline.run(module, pipeline.BUILDING_PASSES, options)
+
+
+def _note_dispatches(module: ir.Operation, options: Options, report: Report) -> None:
+    report.add_dispatches(module)
+
+
+def _link(module: ir.Operation, options: Options, report: Report) -> None:
+    pipeline.run(module, pipeline.EXECUTABLE_PASSES, options)
+
+
+def _finish(module: ir.Operation, options: Options, report: Report) -> None:
+    """IREE's own work is all there is left."""
+
+
+_STEPS = {"input": _materialise, "flow": _note_dispatches, "executable-sources": _link, "end": _finish}
+"""What happens at the end of an IREE phase, in order."""

@@ -1,0 +1,234 @@
+"""Data-tiled layouts of scaled matmul operands, as plain data.
+
+A layout says how one workgroup tile of each operand lies in memory. It follows IREE's
+`#iree_gpu.data_tiled_scaled_mma_layout` (GPUTileSwizzleUtils.cpp in IREE): every source dimension of the tile is
+expanded into instruction-internal, cross-thread and cross-intrinsic factors, and the expanded tile is permuted.
+What IREE's attribute cannot say, the older scale permutation [3, 0, 1, 2], is expressed here too.
+
+Operand indices are IREE's: 0 LHS, 1 RHS (transposed: N×K), 2 LHS scales, 3 RHS scales, 4 accumulator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+BLOCK_SIZE = 32
+"""Elements that share one E8M0 scale (OCP MX v1.0)."""
+
+LHS, RHS, LHS_SCALE, RHS_SCALE, ACC = range(5)
+OPERAND_NAMES = ("lhs", "rhs", "lhs_scale", "rhs_scale", "acc")
+ROWS, COLUMNS = 0, 1
+"""Source dimensions of a tile: rows are M or N, columns are K blocks (for the accumulator: M and N)."""
+
+
+class Dim(NamedTuple):
+    """One factor of an expanded tile dimension."""
+
+    kind: str  # "Internal", "CrossThread" or "CrossIntrinsic"
+    size: int
+
+
+@dataclass(frozen=True)
+class TileSwizzle:
+    """`expand_shape[i]` are the factors of source dimension i, outermost first; `permutation` orders them all."""
+
+    expand_shape: tuple[tuple[Dim, ...], ...]
+    permutation: tuple[int, ...]
+
+    @cached_property
+    def dims(self) -> tuple[Dim, ...]:
+        """All factors in source order."""
+        return tuple(dim for dims in self.expand_shape for dim in dims)
+
+    @cached_property
+    def tile_shape(self) -> tuple[int, ...]:
+        """Shape of the tile before expansion."""
+        return tuple(math.prod(dim.size for dim in dims) for dims in self.expand_shape)
+
+    @cached_property
+    def packed_shape(self) -> tuple[int, ...]:
+        """Shape of the tile after expansion and permutation."""
+        return tuple(self.dims[i].size for i in self.permutation)
+
+    def strides(self, source_dim: int) -> tuple[int, ...]:
+        """For each packed dimension, how far one step moves along `source_dim` of the tile (0: not at all)."""
+        flat: list[int] = []
+        for index, dims in enumerate(self.expand_shape):
+            stride = self.tile_shape[index]
+            for dim in dims:
+                stride //= dim.size
+                flat.append(stride if index == source_dim else 0)
+        return tuple(flat[i] for i in self.permutation)
+
+    def expand(self, source_dim: int, dim: Dim) -> TileSwizzle:
+        """Adds `dim` as the outermost factor of `source_dim` and of the packed tile; a factor of 1 adds nothing."""
+        if dim.size == 1:
+            return self
+        at = sum(len(dims) for dims in self.expand_shape[:source_dim])
+        shape = list(self.expand_shape)
+        shape[source_dim] = (dim, *shape[source_dim])
+        return TileSwizzle(tuple(shape), (at, *(p + (p >= at) for p in self.permutation)))
+
+    def interleave(self) -> TileSwizzle:
+        """Moves the outermost packed dimension to just inside the innermost cross-thread dimension."""
+        innermost = max(i for i, p in enumerate(self.permutation) if self.dims[p].kind == "CrossThread")
+        first, *rest = self.permutation
+        rest.insert(innermost, first)
+        return TileSwizzle(self.expand_shape, tuple(rest))
+
+    def pack(self, source: np.ndarray) -> np.ndarray:
+        """Packs an array into tiles, padding with zeros.
+
+        `source` has one dimension per source dimension of the tile, in any dtype; a trailing dimension of the source
+        that the tile holds whole (the 32 elements of a block) may have any size, so that bytes pack as codes do.
+        Returns shape (outer tiles per source dimension …, packed tile …).
+        """
+        tile = self._tile_shape_for(source.shape)
+        outer = tuple(-(-size // step) for size, step in zip(source.shape, tile, strict=True))
+        padded = np.zeros([o * t for o, t in zip(outer, tile, strict=True)], source.dtype)
+        padded[tuple(slice(size) for size in source.shape)] = source
+        sizes: list[int] = []
+        for index, dims in enumerate(self.expand_shape):
+            factors = [dim.size for dim in dims] if tile[index] == self.tile_shape[index] else [tile[index]]
+            sizes += [outer[index], *factors]
+        starts = np.cumsum([0, *(1 + len(dims) for dims in self.expand_shape)])[:-1]
+        inner = [i for i in range(len(sizes)) if i not in starts]
+        order = [*starts, *(inner[p] for p in self.permutation)]
+        return np.ascontiguousarray(padded.reshape(sizes).transpose(order))
+
+    def unpack(self, packed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Inverse of `pack` for a source of the given shape; padding is dropped."""
+        positions = self.pack(np.arange(math.prod(shape), dtype=np.int64).reshape(shape) + 1)
+        if positions.shape != packed.shape:
+            raise ValueError(f"packed shape {packed.shape} does not belong to source shape {shape}: {positions.shape}")
+        source = np.empty(math.prod(shape), packed.dtype)
+        kept = positions > 0
+        source[positions[kept] - 1] = packed[kept]
+        return source.reshape(shape)
+
+    def _tile_shape_for(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if len(shape) != len(self.tile_shape):
+            raise ValueError(f"expected a source of rank {len(self.tile_shape)}, got shape {shape}")
+        if len(shape) < 3:
+            return self.tile_shape
+        return (*self.tile_shape[:-1], shape[-1])
+
+
+class IntrinsicShape(NamedTuple):
+    """Lane layout of one scaled MFMA: m, n, K elements, and accumulator rows per lane as (outer, inner) factors."""
+
+    m: int
+    n: int
+    k: int
+    acc_outer: int
+    acc_inner: int
+
+
+INTRINSICS = {
+    "MFMA_SCALE_F32_16x16x128_B32": IntrinsicShape(16, 16, 128, 1, 4),
+    "MFMA_SCALE_F32_32x32x64_B32": IntrinsicShape(32, 32, 64, 4, 4),
+}
+"""Scaled MFMA instructions of gfx950 (lane layouts: AMD CDNA4 ISA, v_mfma_scale_f32_*_f8f6f4)."""
+
+
+def _intrinsic_swizzle(shape: IntrinsicShape, operand: int) -> TileSwizzle:
+    rows = shape.n if operand in (RHS, RHS_SCALE) else shape.m
+    blocks = Dim("CrossThread", shape.k // BLOCK_SIZE)
+    lanes = Dim("CrossThread", rows)
+    if operand in (LHS, RHS):
+        return TileSwizzle(((lanes,), (blocks,), (Dim("Internal", BLOCK_SIZE),)), (1, 0, 2))
+    if operand in (LHS_SCALE, RHS_SCALE):
+        return TileSwizzle(((lanes,), (blocks,)), (1, 0))
+    groups = Dim("CrossThread", shape.m // (shape.acc_outer * shape.acc_inner))
+    swizzle = TileSwizzle(((groups, Dim("Internal", shape.acc_inner)), (Dim("CrossThread", shape.n),)), (0, 2, 1))
+    return swizzle.expand(ROWS, Dim("Internal", shape.acc_outer))
+
+
+@dataclass(frozen=True)
+class DataTiledLayout:
+    """A workgroup tile of a scaled matmul: fields as in `#iree_gpu.data_tiled_scaled_mma_layout`.
+
+    `scale_permutation`, where given, orders the scale factors [[intrinsics, lanes], [intrinsics_k, lanes_k]] before
+    subgroups are added, in place of what the interleavings give: [3, 1, 0, 2] or the older [3, 0, 1, 2].
+    """
+
+    intrinsic: str = "MFMA_SCALE_F32_16x16x128_B32"
+    intrinsics_m: int = 1
+    intrinsics_n: int = 1
+    intrinsics_k: int = 1
+    subgroups_m: int = 1
+    subgroups_n: int = 1
+    subgroups_k: int = 1
+    operands_interleaving_intrinsics_m: tuple[int, ...] = ()
+    operands_interleaving_intrinsics_n: tuple[int, ...] = ()
+    operands_interleaving_intrinsics_k: tuple[int, ...] = ()
+    scale_permutation: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.intrinsic not in INTRINSICS:
+            raise ValueError(f"unknown intrinsic '{self.intrinsic}': expected one of {', '.join(INTRINSICS)}")
+        for field in ("intrinsics_m", "intrinsics_n", "intrinsics_k", "subgroups_m", "subgroups_n"):
+            if getattr(self, field) < 1:
+                raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}")
+        if self.subgroups_k != 1:
+            raise ValueError(f"subgroups_k must be 1 (no reduction across subgroups), got {self.subgroups_k}")
+        if self.scale_permutation is not None:
+            if sorted(self.scale_permutation) != [0, 1, 2, 3]:
+                raise ValueError(f"scale_permutation must order 4 dimensions, got {list(self.scale_permutation)}")
+            if 1 in (self.intrinsics_m, self.intrinsics_n, self.intrinsics_k):
+                raise ValueError("scale_permutation needs intrinsics_m, intrinsics_n and intrinsics_k above 1")
+
+    @property
+    def shape(self) -> IntrinsicShape:
+        return INTRINSICS[self.intrinsic]
+
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        """Tile size (M, N, K) in elements."""
+        return (
+            self.shape.m * self.intrinsics_m * self.subgroups_m,
+            self.shape.n * self.intrinsics_n * self.subgroups_n,
+            self.shape.k * self.intrinsics_k,
+        )
+
+    @property
+    def threads(self) -> int:
+        """Lanes that the layout distributes over."""
+        return 64 * self.subgroups_m * self.subgroups_n
+
+    @property
+    def expressible_in_iree(self) -> bool:
+        """Whether `#iree_gpu.data_tiled_scaled_mma_layout` gives the same swizzles."""
+        plain = replace(self, scale_permutation=None)
+        return all(self.swizzle(i) == plain.swizzle(i) for i in (LHS_SCALE, RHS_SCALE))
+
+    def swizzle(self, operand: int) -> TileSwizzle:
+        """The tile swizzle of operand 0 … 4 (port of getSwizzleImpl in IREE's GPUTileSwizzleUtils.cpp)."""
+        swizzle = _intrinsic_swizzle(self.shape, operand)
+
+        def intrinsics(axis: str, source_dim: int, swizzle: TileSwizzle) -> TileSwizzle:
+            count = getattr(self, f"intrinsics_{axis}")
+            swizzle = swizzle.expand(source_dim, Dim("CrossIntrinsic", count))
+            interleaved = operand in getattr(self, f"operands_interleaving_intrinsics_{axis}")
+            return swizzle.interleave() if interleaved and count > 1 else swizzle
+
+        if operand == ACC:
+            swizzle = intrinsics("m", ROWS, intrinsics("n", COLUMNS, swizzle))
+            swizzle = swizzle.expand(COLUMNS, Dim("CrossThread", self.subgroups_n))
+            return swizzle.expand(ROWS, Dim("CrossThread", self.subgroups_m))
+        axis = "n" if operand in (RHS, RHS_SCALE) else "m"
+        swizzle = intrinsics(axis, ROWS, intrinsics("k", COLUMNS, swizzle))
+        if self.scale_permutation is not None and operand in (LHS_SCALE, RHS_SCALE):
+            swizzle = TileSwizzle(swizzle.expand_shape, self.scale_permutation)
+        return swizzle.expand(ROWS, Dim("CrossThread", getattr(self, f"subgroups_{axis}")))
+
+    def packed_shape(self, operand: int, outer: Iterable[int]) -> tuple[int, ...]:
+        """Full packed tensor shape: outer tile counts (rows, K tiles), a 1 for the block dimension, packed tile."""
+        unit = (1,) if operand in (LHS, RHS) else ()
+        return (*outer, *unit, *self.swizzle(operand).packed_shape)

@@ -1,0 +1,40 @@
+"""What a compilation is asked to do: one frozen value, handed to every pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mxcomp.errors import InputError
+from mxcomp.target import Target, get_target
+
+
+@dataclass(frozen=True)
+class Options:
+    """`ukernels` is "auto" (the best match), "none", or the name of one ukernel.
+
+    `reference` replaces the inner tile by its mathematical meaning, for targets without scaled MFMA.
+    """
+
+    target: Target
+    data_tiling: bool = True
+    ukernels: str = "auto"
+    ukernel_dirs: tuple[Path, ...] = ()
+    reference: bool = False
+
+    @staticmethod
+    def make(
+        target: str = "gfx950",
+        data_tiling: bool | str = True,
+        ukernels: str = "auto",
+        ukernel_dirs: tuple[str | Path, ...] = (),
+        reference: bool = False,
+    ) -> Options:
+        """Options from user input. Raises TargetError or InputError."""
+        if isinstance(data_tiling, str):
+            if data_tiling not in ("on", "off"):
+                raise InputError(f"--data-tiling={data_tiling}: expected on or off")
+            data_tiling = data_tiling == "on"
+        if not ukernels:
+            raise InputError("--ukernels is empty: expected auto, none or a ukernel's name")
+        return Options(get_target(target), data_tiling, ukernels, tuple(map(Path, ukernel_dirs)), reference)

@@ -1,0 +1,101 @@
+"""What became of every scaled matmul: collected from the IR between phases, printed as JSON or as a table."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from typing import TextIO
+
+from iree.compiler import ir
+
+from mxcomp import build
+from mxcomp.attributes import to_python
+from mxcomp.passes.encode import problem
+from mxcomp.passes.recognise import ATTRIBUTE
+from mxcomp.ukernels import layout_from
+
+_DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
+
+
+@dataclass
+class ScaledMatmul:
+    """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done."""
+
+    location: str
+    index: int | None = None
+    m: int | None = None
+    n: int | None = None
+    k: int | None = None
+    types: list[str] = field(default_factory=list)
+    operands: str = "plain"
+    layout: dict | None = None
+    ukernel: str | None = None
+    reason: str | None = None
+    warning: str | None = None
+    dispatches: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Report:
+    """The scaled matmuls of a module in order, for one target."""
+
+    target: str
+    matmuls: list[ScaledMatmul] = field(default_factory=list)
+
+    def collect(self, module: ir.Operation) -> None:
+        """Adds every marked matmul below `module`: what recognise and encode decided, before it is materialised."""
+        for op in build.walk(module):
+            if ATTRIBUTE not in op.attributes:
+                continue
+            entries = to_python(op.attributes[ATTRIBUTE])
+            matmul = ScaledMatmul(location_text(op.location))
+            if len(op.operands) == 5:
+                sizes, matmul.types = problem(op)
+                matmul.m, matmul.n, matmul.k = sizes["m"], sizes["n"], sizes["k"]
+            for key in ("index", "operands", "layout", "ukernel", "reason", "warning"):
+                setattr(matmul, key, entries.get(key, getattr(matmul, key)))
+            self.matmuls.append(matmul)
+
+    def add_dispatches(self, module: ir.Operation) -> None:
+        """Adds the dispatches of each matmul, from their locations, in a module at IREE's flow phase."""
+        owners = {matmul.index: matmul for matmul in self.matmuls if matmul.index is not None}
+        for op in build.walk(module):
+            found = _DISPATCH_NAME.search(str(op.location)) if op.name == "flow.dispatch" else None
+            if found:
+                owners[int(found["index"])].dispatches.append(found["part"])
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+    def print(self, stream: TextIO) -> None:
+        """A table for people."""
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(title=f"scaled matmuls for {self.target}", title_justify="left")
+        for column in ("location", "M × N × K", "types", "tile", "ukernel", "dispatches", "why not"):
+            table.add_column(column, overflow="fold")
+        for matmul in self.matmuls:
+            sizes = " × ".join("?" if size is None else str(size) for size in (matmul.m, matmul.n, matmul.k))
+            notes = "; ".join(note for note in (matmul.reason, matmul.warning) if note)
+            table.add_row(
+                matmul.location,
+                sizes if matmul.n else "",
+                " × ".join(matmul.types[:2]),
+                _tile_text(matmul.layout),
+                matmul.ukernel or "-",
+                str(len(matmul.dispatches)) if matmul.dispatches else "-",
+                notes or "-",
+            )
+        Console(file=stream, width=None if stream.isatty() else 140).print(table)
+
+
+def _tile_text(entries: dict | None) -> str:
+    return "×".join(map(str, layout_from(entries).tile)) if entries else "-"
+
+
+def location_text(location: ir.Location) -> str:
+    """file:line:column of a location, the innermost where it is nested."""
+    found = re.search(r'"([^"]+)":(\d+):(\d+)', str(location))
+    return ":".join(found.groups()) if found else str(location)

@@ -1,0 +1,25 @@
+"""The passes, by the name they have in a pipeline. Each is one file with a `run(module, options)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from iree.compiler import ir
+
+from mxcomp.options import Options
+
+Pass = Callable[[ir.Operation, Options], None]
+
+PASSES = {
+    "mxcomp-recognise": "recognise",
+    "mxcomp-encode": "encode",
+    "mxcomp-materialise": "materialise",
+    "mxcomp-link-ukernels": "link_ukernels",
+}
+"""Pass names and the files they live in; imported when first used."""
+
+
+def get_pass(name: str) -> Pass:
+    """The function of a pass. Raises KeyError."""
+    return import_module(f"{__name__}.{PASSES[name]}").run

@@ -1,0 +1,146 @@
+"""mxcomp-encode: chooses layout and ukernel of every recognised scaled matmul, and encodes its operands.
+
+Before:
+
+    %r = linalg.generic {…, mxcomp.scaled_matmul = {}} ins(%a, %b, %as, %bs) outs(%zero) …
+
+After:
+
+    %ae = iree_encoding.set_encoding %a : tensor<64x8x32xf4E2M1FN> -> tensor<64x8x32xf4E2M1FN, #lhs>   (likewise others)
+    %re = linalg.generic {…, mxcomp.scaled_matmul = {operands = "data_tiled", layout = {intrinsics_m = 4, …},
+                                                     ukernel = "mx_…", workgroup_size = [256, 1, 1]}}
+          ins(%ae, %be, %ase, %bse) outs(%ze) …
+    %r = iree_encoding.unset_encoding %re : tensor<64x128xf32, #acc> -> tensor<64x128xf32>
+
+Without data tiling nothing is encoded: a matching ukernel on row-major operands is noted (operands = "row_major"), or
+the matmul is left to IREE with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from iree.compiler import ir
+
+from mxcomp import attributes, build
+from mxcomp.layout import ACC, BLOCK_SIZE, DataTiledLayout
+from mxcomp.options import Options
+from mxcomp.passes.recognise import ATTRIBUTE
+from mxcomp.build import static_sizes
+from mxcomp.passes.trace import indexing_maps
+from mxcomp.ukernels import Registry, Sizes, Ukernel, layout_entries
+
+DEFAULT_LAYOUT = DataTiledLayout(
+    intrinsics_m=4,
+    intrinsics_n=4,
+    intrinsics_k=2,
+    subgroups_m=2,
+    subgroups_n=2,
+    operands_interleaving_intrinsics_m=(2,),
+    operands_interleaving_intrinsics_n=(3,),
+    operands_interleaving_intrinsics_k=(2, 3),
+)
+"""For problems that no data-tiled ukernel takes."""
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Encodes the operands of every recognised scaled matmul below `module`. Raises UkernelError."""
+    with module.context, module.location:
+        registry = Registry(options.target.arch, options.ukernel_dirs)
+        if options.ukernels not in ("auto", "none"):
+            registry[options.ukernels]
+        recognised = [op for op in build.walk(module) if _is_recognised(op)]
+        for index, op in enumerate(recognised):
+            entries = {"index": index} | _choose(op, registry, options)
+            op.attributes[ATTRIBUTE] = attributes.from_python(entries)
+            if entries.get("operands") == "data_tiled":
+                _encode(op)
+
+
+def _is_recognised(op: ir.Operation) -> bool:
+    return ATTRIBUTE in op.attributes and not attributes.to_python(op.attributes[ATTRIBUTE])
+
+
+def problem(op: ir.Operation) -> tuple[Sizes, list[str]]:
+    """M, N, K in elements and the five element types of a canonical scaled matmul."""
+    (m, blocks, _), (n, *_) = static_sizes(op.operands[0]), static_sizes(op.operands[1])
+    types = [str(ir.RankedTensorType(operand.type).element_type) for operand in op.operands]
+    return {"m": m, "n": n, "k": (blocks or 0) * BLOCK_SIZE}, types
+
+
+def _choose(op: ir.Operation, registry: Registry, options: Options) -> dict:
+    """The entries of `mxcomp.scaled_matmul`: what is to become of one matmul, and why."""
+    sizes, types = problem(op)
+    named = options.ukernels if options.ukernels not in ("auto", "none") else None
+
+    def select(operands: str) -> tuple[Ukernel | None, str]:
+        if options.ukernels == "none":
+            return None, "--ukernels=none"
+        return registry.select(operands, options.target.arch, types, sizes, named)
+
+    if not options.data_tiling:
+        ukernel, reason = select("row_major")
+        if ukernel is None:
+            return {"reason": f"left to IREE: --data-tiling=off and {reason}"}
+        return {"operands": "row_major", "tile": list(ukernel.tile)} | _launch(ukernel)
+
+    ukernel, reason = select("data_tiled")
+    if ukernel is not None and ukernel.layout is not None:
+        layout, launch = ukernel.layout, _launch(ukernel)
+    else:
+        layout = _layout_without_ukernel(registry, options, types, sizes)
+        launch = {"reason": reason, "workgroup_size": [layout.threads, 1, 1]}
+    limit = _max_rows(layout, sizes, options.target.max_buffer_bytes)
+    if limit < (sizes["m"] or 1):
+        return {"reason": f"left to IREE: a packed operand or the result exceeds {options.target.max_buffer_bytes} bytes"}
+    dynamic = {"max_m": limit} if sizes["m"] is None else {}
+    return {"operands": "data_tiled", "layout": layout_entries(layout)} | launch | dynamic
+
+
+def _launch(ukernel: Ukernel) -> dict:
+    attrs = {"llvm_func_attrs": ukernel.llvm_func_attrs} if ukernel.llvm_func_attrs else {}
+    return {"ukernel": ukernel.name, "workgroup_size": list(ukernel.workgroup_size)} | attrs
+
+
+def _layout_without_ukernel(registry: Registry, options: Options, types: list[str], sizes: Sizes) -> DataTiledLayout:
+    """The layout a ukernel would have had, as far as IREE's code generation can express it."""
+    ukernel, _ = registry.select("data_tiled", options.target.arch, types, sizes)
+    if ukernel is None or ukernel.layout is None:
+        return DEFAULT_LAYOUT
+    return replace(ukernel.layout, scale_permutation=None)
+
+
+def _max_rows(layout: DataTiledLayout, sizes: Sizes, max_bytes: int) -> int:
+    """The largest M for which every packed operand and the result fit into `max_bytes`; 0 if the RHS does not."""
+    tile_m, tile_n, tile_k = layout.tile
+    n, k = sizes["n"] or 0, sizes["k"] or 0
+    row_bytes = -(-k // tile_k) * tile_k // 2
+    if -(-n // tile_n) * tile_n * row_bytes > max_bytes:
+        return 0
+    return max_bytes // max(row_bytes, 4 * n) // tile_m * tile_m
+
+
+def _encode(op: ir.Operation) -> None:
+    sizes, types = problem(op)
+    maps = indexing_maps(op) or []
+    iteration = [sizes["m"], sizes["n"], (sizes["k"] or 0) // BLOCK_SIZE, BLOCK_SIZE]
+    with op.context, op.location, ir.InsertionPoint(op):
+        for index, operand in enumerate(list(op.operands)):
+            plain = ir.RankedTensorType(operand.type)
+            encoding = attributes.encoding(index, types, maps, iteration)
+            encoded = ir.RankedTensorType.get(plain.shape, plain.element_type, encoding=encoding)
+            set_encoding = ir.Operation.create("iree_encoding.set_encoding", results=[encoded], operands=[operand])
+            op.operands[index] = set_encoding.result
+        result = op.results[0]
+        plain = result.type
+        result.set_type(op.operands[ACC].type)
+    with op.context, op.location, ir.InsertionPoint.after(op):
+        dims = [build.dim(op.operands[0].owner.operands[0], 0)] if sizes["m"] is None else []
+        segments = ir.DenseI32ArrayAttr.get([1, len(dims), 0])
+        unset = ir.Operation.create(
+            "iree_encoding.unset_encoding",
+            results=[plain],
+            operands=[result, *dims],
+            attributes={"operandSegmentSizes": segments},
+        )
+        result.replace_all_uses_except(unset.result, unset)

@@ -1,0 +1,184 @@
+"""mxcomp-materialise: turns encodings into packed tensors, and encoded matmuls into dispatches.
+
+Before:
+
+    %ae = iree_encoding.set_encoding %a : tensor<1024x32x32xf4E2M1FN> -> tensor<1024x32x32xf4E2M1FN, #lhs>  (and others)
+    %re = linalg.generic {…, mxcomp.scaled_matmul = {operands = "data_tiled", layout = {…}, ukernel = "mx_…"}} …
+    %r = iree_encoding.unset_encoding %re
+
+After, one dispatch per operand and one for matmul and unpacking:
+
+    %w = iree_tensor_ext.bitcast %a : tensor<1024x32x32xf4E2M1FN> -> tensor<1024x32x4xi32>
+    %p = flow.dispatch.region { linalg.generic … tensor.extract %w[…] } -> tensor<8x4x2x4x2x4x16x4xi32>
+    %ap = iree_tensor_ext.bitcast %p : … -> tensor<8x4x1x2x4x2x4x16x32xf4E2M1FN>
+    %r = flow.dispatch.region {
+      iree_codegen.inner_tiled … {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_…", tensor>}
+      linalg.transpose, tensor.collapse_shape, tensor.extract_slice
+    }
+
+A constant operand is packed outside a region, where IREE evaluates it at compile time. A row-major ukernel keeps its
+`linalg.generic`, in a region and with the ukernel's descriptor. A dynamic M is guarded by `cf.assert`.
+"""
+
+from __future__ import annotations
+
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, cf, iree_codegen, tensor
+
+from mxcomp import attributes, build
+from mxcomp.layout import ACC, COLUMNS, LHS, OPERAND_NAMES, ROWS, DataTiledLayout
+from mxcomp.options import Options
+from mxcomp.passes import pack, reference
+from mxcomp.passes.encode import problem
+from mxcomp.passes.recognise import ATTRIBUTE
+from mxcomp.ukernels import Sizes, layout_from
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Materialises every encoded or row-major scaled matmul below `module`."""
+    for op in list(build.walk(module)):
+        if ATTRIBUTE not in op.attributes:
+            continue
+        entries = attributes.to_python(op.attributes[ATTRIBUTE])
+        del op.attributes[ATTRIBUTE]
+        match entries.get("operands"):
+            case "data_tiled":
+                _data_tiled(op, entries, options)
+            case "row_major":
+                _row_major(op, entries, options)
+
+
+def _data_tiled(op: ir.Operation, entries: dict, options: Options) -> None:
+    layout = layout_from(entries["layout"])
+    sizes, types = problem(op)
+    unset = next(iter(op.results[0].uses)).owner.operation
+    encoded = [operand.owner.operation for operand in op.operands]
+    with op.context, op.location, ir.InsertionPoint(op):
+        rows = _guarded_rows(encoded[LHS].operands[0], entries) if sizes["m"] is None else None
+        packed = []
+        for index in range(ACC):
+            with _part(entries, f"pack_{OPERAND_NAMES[index]}", op):
+                source = encoded[index].operands[0]
+                dynamic = rows if index % 2 == LHS else None
+                packed.append(pack.pack(source, layout, index, dynamic, regions=not options.reference))
+        with _part(entries, "matmul", op):
+            result = _matmul(op, packed, layout, sizes, types, rows, entries, options)
+    unset.results[0].replace_all_uses_with(result)
+    for dead in (unset, op, *encoded):
+        dead.erase()
+
+
+def _part(entries: dict, name: str, op: ir.Operation) -> ir.Location:
+    """A location that names the part of a matmul; the report finds dispatches by it."""
+    return ir.Location.name(f"mxcomp.{entries['index']}.{name}", childLoc=op.location)
+
+
+def _guarded_rows(lhs: ir.Value, entries: dict) -> ir.Value:
+    """M at run time, between 1 and the limit that buffer offsets set; code generation relies on the bounds."""
+    m, limit = build.dim(lhs, 0), entries["max_m"]
+    low = arith.CmpIOp(arith.CmpIPredicate.sge, m, build.constant_index(1)).result
+    high = arith.CmpIOp(arith.CmpIPredicate.sle, m, build.constant_index(limit)).result
+    cf.AssertOp(arith.AndIOp(low, high).result, f"mxcomp: M must be between 1 and {limit}")
+    assumption = ir.Attribute.parse(f"[[#util.int.assumption<umin = 1, umax = {limit}>]]")
+    return ir.Operation.create(
+        "util.assume.int", results=[m.type], operands=[m], attributes={"assumptions": assumption}
+    ).result
+
+
+def _matmul(
+    op: ir.Operation,
+    packed: list[ir.Value],
+    layout: DataTiledLayout,
+    sizes: Sizes,
+    types: list[str],
+    rows: ir.Value | None,
+    entries: dict,
+    options: Options,
+) -> ir.Value:
+    """The dispatch of inner tiles and unpacking; shape [M, N], f32."""
+    m, n = sizes["m"], sizes["n"] or 0
+    result = build.tensor_type((m, n), types[ACC])
+    with build.dispatch_region(result, [rows] if rows else [], enabled=not options.reference) as region:
+        outer = [build.tiles(size, tile) for size, tile in zip((m, n), layout.tile, strict=False)]
+        tiles = [build.ceildiv(rows, layout.tile[0])] if rows else []
+        acc = build.zero_filled(build.tensor_type(layout.packed_shape(ACC, outer), types[ACC]), tiles)
+        if options.reference:
+            tiled = reference.inner_tiles(packed, acc, layout, types, tiles)
+        else:
+            tiled = _inner_tiled(packed, acc, layout, types, entries).results[0]
+        region.returned = _unpack(tiled, layout, result, outer, tiles, rows)
+    return region.result
+
+
+def _inner_tiled(
+    packed: list[ir.Value], acc: ir.Value, layout: DataTiledLayout, types: list[str], entries: dict
+) -> ir.Operation:
+    m, n, k, kb = (ir.AffineExpr.get_dim(i) for i in range(4))
+    maps = [ir.AffineMap.get(4, 0, list(dims)) for dims in ((m, k, kb), (n, k, kb), (m, k), (n, k), (m, n))]
+    iterators = ("parallel", "parallel", "reduction", "reduction")
+    op = iree_codegen.InnerTiledOp(
+        packed,
+        [acc],
+        ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+        ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in iterators]),
+        attributes.mma_layout(layout, types),
+        attributes.mma_semantics(opaque=not layout.expressible_in_iree),
+    ).operation
+    _annotate(op, [1, 1, 0], entries)
+    return op
+
+
+def _annotate(op: ir.Operation, workgroup: list[int], entries: dict) -> None:
+    """Says how IREE is to compile a matmul's dispatch, and with which ukernel."""
+    op.attributes["compilation_info"] = attributes.compilation_info(
+        workgroup, entries["workgroup_size"], entries.get("llvm_func_attrs", {})
+    )
+    if "ukernel" in entries:
+        op.attributes["iree_codegen.ukernel"] = attributes.ukernel_descriptor(entries["ukernel"])
+
+
+def _unpack(
+    tiled: ir.Value,
+    layout: DataTiledLayout,
+    result: ir.RankedTensorType,
+    outer: list[int | None],
+    tiles: list[ir.Value],
+    rows: ir.Value | None,
+) -> ir.Value:
+    """Row-major [M, N] from packed accumulator tiles: transpose, collapse, drop the padding."""
+    swizzle = layout.swizzle(ACC)
+    # Positions in the packed tensor of [outer M, M factors …, outer N, N factors …].
+    factors = [2 + swizzle.permutation.index(i) for i in range(len(swizzle.dims))]
+    split = len(swizzle.expand_shape[ROWS])
+    order = [ROWS, *factors[:split], COLUMNS, *factors[split:]]
+    shape = ir.RankedTensorType(tiled.type).shape
+    sizes = [None if shape[i] == build.DYNAMIC else shape[i] for i in order]
+    transposed = build.tensor_type(sizes, result.element_type)
+    value = build.transpose(tiled, build.empty(transposed, tiles), order)
+    padded = [o and o * t for o, t in zip(outer, swizzle.tile_shape, strict=True)]
+    groups = [list(range(split + 1)), list(range(split + 1, len(order)))]
+    collapsed = tensor.CollapseShapeOp(build.tensor_type(padded, result.element_type), value, groups).result
+    if collapsed.type == result:
+        return collapsed
+    return build.leading_slice(collapsed, result, rows)
+
+
+def _row_major(op: ir.Operation, entries: dict, options: Options) -> None:
+    """Puts the matmul into a dispatch of its own, for a ukernel on row-major operands."""
+    if options.reference:
+        return
+    sizes, types = problem(op)
+    result = build.tensor_type((sizes["m"], sizes["n"]), types[ACC])
+    with op.context, _part(entries, "matmul", op), ir.InsertionPoint(op):
+        rows = [build.dim(op.operands[LHS], 0)] if sizes["m"] is None else []
+        _annotate(op, [*entries["tile"][:2], 0, 0], entries)
+        with build.dispatch_region(result, rows) as region:
+            acc = build.zero_filled(result, rows)
+            inner = op.clone()
+            inner.operands[ACC] = acc
+            region.returned = inner.results[0]
+    op.results[0].replace_all_uses_with(region.result)
+    op.erase()
+
+

@@ -1,0 +1,164 @@
+"""Packing of one operand into its data-tiled layout, as IR that compiles to wide loads and stores.
+
+The packed tensor is computed output-major, in 32-bit words: eight fp4 elements, or four scales, at a time. The generic
+has no inputs; it picks what a word holds from the source by `tensor.extract`, and IREE vectorises that to 128-bit
+accesses on elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, linalg, tensor
+
+from mxcomp import build
+from mxcomp.layout import COLUMNS, LHS, RHS, ROWS, DataTiledLayout, TileSwizzle
+from mxcomp.build import static_sizes
+
+_BITCASTS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast")
+_WORD_BYTES = 4
+
+
+def pack(source: ir.Value, layout: DataTiledLayout, operand: int, rows: ir.Value | None, regions: bool) -> ir.Value:
+    """Packs operand 0 … 3 of a scaled matmul, padding with zeros.
+
+    `source` has shape [rows, K/32, 32] (elements) or [rows, K/32] (scales); `rows` is its row count where dynamic. The
+    result has shape [row tiles, K tiles, (1,) *packed tile]. With `regions`, packing is a dispatch of its own, unless
+    the source is constant.
+    """
+    swizzle = layout.swizzle(operand)
+    height, blocks, *_ = static_sizes(source)
+    outer = [build.tiles(size, tile) for size, tile in zip((height, blocks), swizzle.tile_shape, strict=False)]
+    tiles = [build.ceildiv(rows, swizzle.tile_shape[ROWS])] if rows is not None else []
+    element = ir.RankedTensorType(source.type).element_type
+    store = _storage(source)
+    make = _element_words if operand in (LHS, RHS) else _scale_words
+    words = make(store, (height, blocks or 0), swizzle, rows)
+    packed = build.tensor_type((*outer, *words.shape), "i32")
+    with build.dispatch_region(packed, tiles, enabled=regions and not is_constant(store)) as region:
+        iterators = ["parallel"] * packed.rank
+        identity = ir.AffineMap.get_identity(packed.rank)
+
+        def body(_: ir.Value) -> ir.Value:
+            return words.compute([linalg.IndexOp(i).result for i in range(packed.rank)])
+
+        region.returned = build.generic(packed, [], build.empty(packed, tiles), [identity], iterators, body).results[0]
+    return build.bitcast(region.result, build.tensor_type(layout.packed_shape(operand, outer), element), tiles)
+
+
+@dataclass(frozen=True)
+class _Words:
+    """A packed tile in 32-bit words: its shape, and how one word is computed from loop indices."""
+
+    shape: tuple[int, ...]
+    compute: Callable[[list[ir.Value]], ir.Value]
+
+
+def _element_words(store: ir.Value, size: tuple, swizzle: TileSwizzle, rows: ir.Value | None) -> _Words:
+    """Words of fp4 elements: the 32 elements of a block are the innermost 16 bytes on both sides."""
+    *shape, block = swizzle.packed_shape
+    words_per_block = block // 2 // _WORD_BYTES
+    view = build.bitcast(store, build.tensor_type((*size, words_per_block), "i32"), [rows] if rows is not None else [])
+    coordinates = [ir.AffineExpr.get_dim(2 + i) for i in range(len(shape))]
+
+    def compute(loops: list[ir.Value]) -> ir.Value:
+        return _extract(view, size, swizzle, rows, loops, [*coordinates, ir.AffineExpr.get_constant(0)], loops[-1:])
+
+    return _Words((*shape, words_per_block), compute)
+
+
+def _scale_words(store: ir.Value, size: tuple, swizzle: TileSwizzle, rows: ir.Value | None) -> _Words:
+    """Words of scales: the fewest innermost dimensions that fill whole words are taken together."""
+    view = build.bitcast(store, build.tensor_type(size, "i8"), [rows] if rows is not None else [])
+    shape = swizzle.packed_shape
+    split = next(i for i in reversed(range(len(shape))) if math.prod(shape[i:]) % _WORD_BYTES == 0)
+    word = ir.AffineExpr.get_dim(2 + split)
+
+    def compute(loops: list[ir.Value]) -> ir.Value:
+        i32 = ir.IntegerType.get_signless(32)
+        result = None
+        for byte in range(_WORD_BYTES):
+            coordinates = [ir.AffineExpr.get_dim(2 + i) for i in range(split)]
+            coordinates += _delinearise(word * _WORD_BYTES + byte, shape[split:])
+            value = arith.ExtUIOp(i32, _extract(view, size, swizzle, rows, loops, coordinates, [])).result
+            if byte:
+                value = arith.ShLIOp(value, arith.ConstantOp(i32, 8 * byte).result).result
+            result = value if result is None else arith.OrIOp(result, value).result
+        assert result is not None
+        return result
+
+    return _Words((*shape[:split], math.prod(shape[split:]) // _WORD_BYTES), compute)
+
+
+def _delinearise(linear: ir.AffineExpr, shape: tuple[int, ...]) -> list[ir.AffineExpr]:
+    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    return [
+        ir.AffineExpr.get_mod(ir.AffineExpr.get_floor_div(linear, stride), size)
+        for stride, size in zip(strides, shape, strict=True)
+    ]
+
+
+def _extract(
+    view: ir.Value,
+    size: tuple[int | None, int],
+    swizzle: TileSwizzle,
+    rows: ir.Value | None,
+    loops: list[ir.Value],
+    coordinates: list[ir.AffineExpr],
+    inner: list[ir.Value],
+) -> ir.Value:
+    """`view[row, column, *inner]` at packed `coordinates` of a tile (affine in the loops), 0 in the padding."""
+    position: list[ir.Value] = []
+    checks: list[ir.Value] = []
+    for source_dim in (ROWS, COLUMNS):
+        tile, extent = swizzle.tile_shape[source_dim], size[source_dim]
+        steps = zip(coordinates, swizzle.strides(source_dim), strict=True)
+        expr = sum((c * stride for c, stride in steps if stride), ir.AffineExpr.get_dim(source_dim) * tile)
+        index = build.apply(expr, loops)
+        if extent is None or extent % tile:
+            limit = rows if extent is None else build.constant_index(extent)
+            assert limit is not None
+            checks.append(arith.CmpIOp(arith.CmpIPredicate.slt, index, limit).result)
+            index = build.clamp(index, extent if extent is not None else limit)
+        position.append(index)
+    value = tensor.ExtractOp(view, [*position, *inner]).result
+    if not checks:
+        return value
+    inside = checks[0] if len(checks) == 1 else arith.AndIOp(*checks).result
+    return arith.SelectOp(inside, value, arith.ConstantOp(value.type, 0).result).result
+
+
+def _storage(value: ir.Value) -> ir.Value:
+    """The tensor whose bytes `value` shows, before any bitcast: one rank-changing bitcast is all IREE folds well."""
+    while (op := _producer(value)) is not None and op.name in _BITCASTS:
+        value = op.operands[0]
+    return value
+
+
+def is_constant(value: ir.Value) -> bool:
+    """Whether a tensor's bytes are known at compile time: a constant, or an immutable global with a value inside."""
+    op = _producer(_storage(value))
+    if op is None or op.name == "arith.constant":
+        return op is not None
+    if op.name != "util.global.load":
+        return False
+    symbol = ir.FlatSymbolRefAttr(op.attributes["global"]).value
+    root = op
+    while root.parent is not None:
+        root = root.parent
+    for view in build.module_block(root).operations:
+        found = view.operation
+        if found.name == "util.global" and ir.StringAttr(found.attributes["sym_name"]).value == symbol:
+            initial = found.attributes["initial_value"] if "initial_value" in found.attributes else None
+            return "is_mutable" not in found.attributes and isinstance(
+                initial, ir.DenseElementsAttr | ir.DenseResourceElementsAttr
+            )
+    return False
+
+
+def _producer(value: ir.Value) -> ir.Operation | None:
+    owner = value.owner
+    return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None

@@ -1,0 +1,400 @@
+"""mxcomp-recognise: finds MX scaled matmuls, in whatever form a model spells them, and gives them one form.
+
+Before (one of many spellings; scales may be broadcast, blocks collapsed, operands and body in any order):
+
+    %d = linalg.generic … ins(%a, %as : tensor<64x8x32xf4E2M1FN>, tensor<64x8xf8E8M0FNU>) {
+      … %0 = arith.extf %x   %1 = arith.extf %s   %2 = arith.mulf %0, %1   linalg.yield %2
+    } -> tensor<64x8x32xf32>
+    %c = tensor.collapse_shape %d [[0], [1, 2]] : tensor<64x8x32xf32> into tensor<64x256xf32>
+    …
+    %r = linalg.matmul indexing_maps = […] ins(%c, %e : tensor<64x256xf32>, tensor<128x256xf32>) outs(%zero)
+
+After:
+
+    %r = linalg.generic {indexing_maps = [(m, n, ko, kb) -> (m, ko, kb), (n, ko, kb), (m, ko), (n, ko), (m, n)], …,
+                         mxcomp.scaled_matmul = {}}
+         ins(%a, %b, %as, %bs) outs(%zero) {
+      … arith.scaling_extf %a, %as   arith.scaling_extf %b, %bs   arith.mulf   arith.addf
+    } -> tensor<64x128xf32>
+
+What looks like a scaled matmul but is not one of ours keeps its form and gets a reason:
+`mxcomp.scaled_matmul = {reason = "block size 16: expected 32"}`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp import build
+from mxcomp.build import static_sizes
+from mxcomp.errors import InputError
+from mxcomp.layout import BLOCK_SIZE
+from mxcomp.options import Options
+from mxcomp.passes.trace import (
+    Apply,
+    Expr,
+    Index,
+    Leaf,
+    Tracer,
+    UntraceableError,
+    apply_expr,
+    indexing_maps,
+    scalar,
+    yielded,
+)
+
+ATTRIBUTE = "mxcomp.scaled_matmul"
+"""Marks every scaled matmul; a dictionary that later passes add to and the report is read from."""
+
+SCALE_TYPE = "f8E8M0FNU"
+SUPPORTED_TYPES = {("f4E2M1FN", "f4E2M1FN")}
+MX_TYPES = {"f4E2M1FN", "f6E2M3FN", "f6E3M2FN", "f8E4M3FN", "f8E5M2"}
+_EXACT_CASTS = {"f32", "bf16", "f64"}  # of a dequantised value; f16 would overflow
+_WRONG_FP8 = "stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales"
+
+
+class NotOursError(Exception):
+    """A scaled matmul that is left to IREE; the message is the reason, `warning` what the user should know."""
+
+    def __init__(self, reason: str, warning: str = "") -> None:
+        super().__init__(reason)
+        self.warning = warning
+
+
+@dataclass
+class Operand:
+    """One dequantised factor: `element * scale`, both before any cast."""
+
+    element: Leaf
+    element_type: str
+    scale: Leaf
+    scale_type: str
+
+
+@dataclass
+class Candidate:
+    """A contraction with at least one MX operand; `ops` compute its dequantised operands."""
+
+    root: ir.Operation
+    lhs: Operand
+    rhs: Operand
+    sizes: tuple[int | None, int, int]
+    ops: list[ir.Operation] = field(default_factory=list)
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Rewrites every recognised scaled matmul below `module`. Raises InputError where K is not a multiple of 32."""
+    candidates: list[Candidate] = []
+    for op in list(build.walk(module)):
+        if ATTRIBUTE in op.attributes:
+            continue
+        try:
+            candidate = _match(op)
+        except NotOursError as other:
+            _leave(op, str(other), other.warning)
+            continue
+        if candidate is not None:
+            candidates.append(candidate)
+    kept = _without_shared(candidates)
+    for candidate in kept:
+        _rewrite(candidate)
+    # Users come before producers in each list; an operation shared by two matmuls dies with the second.
+    for op in dict.fromkeys(op for candidate in kept for op in reversed(candidate.ops)):
+        build.erase_dead(op)
+
+
+def _leave(op: ir.Operation, reason: str, warning: str = "") -> None:
+    entries = {"reason": reason} | ({"warning": warning} if warning else {})
+    with op.context:
+        op.attributes[ATTRIBUTE] = ir.DictAttr.get({k: ir.StringAttr.get(v) for k, v in entries.items()})
+
+
+def _match(op: ir.Operation) -> Candidate | None:
+    """The scaled matmul at `op`, None if it has nothing of one; NotOursError if it is another kind."""
+    maps = indexing_maps(op) if op.name.startswith("linalg.") else None
+    if maps is None or len(op.results) != 1 or len(maps) < 3:
+        return None
+    parallel = _positions(maps[-1])
+    if parallel is None:
+        return None
+    reductions = _reductions(maps, parallel)
+    factors = _product(op, len(maps) - 1)
+    if factors is None or not reductions:
+        return None
+
+    sizes = _loop_sizes(op, maps)
+    axes = _axes(parallel, reductions, sizes)
+    tracer = Tracer()
+    inputs = [
+        tracer.element(value, tuple(_subscript(expr, axes) for expr in m.results))
+        for value, m in zip(list(op.operands)[:-1], maps[:-1], strict=True)
+    ]
+    exprs = [scalar(factor, op.regions[0].blocks[0], inputs) for factor in factors]
+    if not any(_mentions_mx(expr) for expr in exprs):
+        return None
+    operands = [_operand(expr) for expr in exprs]
+    types = tuple(operand.element_type for operand in operands)
+    if types not in SUPPORTED_TYPES:
+        eight_bit = any(t.startswith("f8") for t in types)
+        reason = f"element types {types[0]} × {types[1]}: only f4E2M1FN × f4E2M1FN is compiled here; left to IREE"
+        raise NotOursError(reason, _WRONG_FP8 if eight_bit else "")
+    return _check(op, operands, parallel, sizes, axes, tracer.ops)
+
+
+def _positions(affine_map: ir.AffineMap) -> list[int] | None:
+    if not all(isinstance(expr, ir.AffineDimExpr) for expr in affine_map.results):
+        return None
+    return [ir.AffineDimExpr(expr).position for expr in affine_map.results]
+
+
+def _reductions(maps: list[ir.AffineMap], parallel: list[int]) -> list[int]:
+    """Reduction loops, outermost part of K first: a loop over blocks also indexes scales, one inside a block not."""
+    order = [expr.position for m in maps for expr in map(_dim, m.results) if expr is not None]
+    reductions = [d for d in range(maps[0].n_dims) if d not in parallel and d in order]
+    return sorted(reductions, key=lambda d: (-order.count(d), order.index(d)))
+
+
+def _dim(expr: ir.AffineExpr) -> ir.AffineDimExpr | None:
+    return ir.AffineDimExpr(expr) if isinstance(expr, ir.AffineDimExpr) else None
+
+
+def _product(op: ir.Operation, inputs: int) -> tuple[ir.Value, ir.Value] | None:
+    """The factors of `accumulator + x * y` in the body of a contraction, whatever their order."""
+    body = op.regions[0].blocks[0]
+    accumulator = body.arguments[inputs]
+    add = yielded(op).owner
+    if not isinstance(add, ir.OpView) or add.operation.name != "arith.addf":
+        return None
+    terms = [operand for operand in add.operation.operands if operand != accumulator]
+    if len(terms) != 1 or not isinstance(terms[0].owner, ir.OpView):
+        return None
+    product = terms[0].owner.operation
+    if product.name == "arith.extf" and isinstance(product.operands[0].owner, ir.OpView):
+        product = product.operands[0].owner.operation
+    return (product.operands[0], product.operands[1]) if product.name == "arith.mulf" else None
+
+
+def _loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> dict[int, int | None]:
+    sizes: dict[int, int | None] = {}
+    for value, m in zip(op.operands, maps, strict=True):
+        for expr, size in zip(m.results, static_sizes(value), strict=True):
+            if isinstance(expr, ir.AffineDimExpr):
+                position = ir.AffineDimExpr(expr).position
+                sizes[position] = sizes.get(position) or size
+    return sizes
+
+
+def _axes(parallel: list[int], reductions: list[int], sizes: dict[int, int | None]) -> dict[int, Index]:
+    """A subscript for each loop: result dimension i is axis `p<i>`; the reduction loops are parts of one axis `k`."""
+    axes = {d: Index(f"p{i}", 1, sizes.get(d)) for i, d in enumerate(parallel)}
+    stride = 1
+    for d in reversed(reductions):
+        size = sizes.get(d)
+        axes[d] = Index("k", stride, size)
+        stride *= size or 1
+    return axes
+
+
+def _subscript(expr: ir.AffineExpr, axes: dict[int, Index]) -> Index:
+    try:
+        return apply_expr(expr, [axes[d] for d in range(len(axes))])
+    except UntraceableError:
+        return Index("?", 1, None)
+
+
+def _mentions_mx(expr: Expr) -> bool:
+    if isinstance(expr, Apply):
+        return expr.name == "arith.scaling_extf" or any(_mentions_mx(operand) for operand in expr.operands)
+    return isinstance(expr, Leaf) and str(expr.type) in {SCALE_TYPE, "f4E2M1FN", "f6E2M3FN", "f6E3M2FN"}
+
+
+def _strip_casts(expr: Expr) -> Expr:
+    """Without casts that keep every dequantised value exact."""
+    while isinstance(expr, Apply) and expr.name in ("arith.extf", "arith.truncf") and str(expr.type) in _EXACT_CASTS:
+        expr = expr.operands[0]
+    return expr
+
+
+def _raw(expr: Expr) -> tuple[Leaf, str] | None:
+    """A stored element and its type; stored bytes may be bitcast to it."""
+    expr = _strip_casts(expr)
+    kind = str(expr.type)
+    if isinstance(expr, Apply) and expr.name == "arith.bitcast":
+        expr = expr.operands[0]
+    return (expr, kind) if isinstance(expr, Leaf) else None
+
+
+def _operand(expr: Expr) -> Operand:
+    """Splits a factor into element and scale. Raises NotOursError."""
+    expr = _strip_casts(expr)
+    if isinstance(expr, Apply) and expr.name in ("arith.scaling_extf", "arith.mulf"):
+        parts = [_raw(part) for part in expr.operands]
+        if expr.name == "arith.mulf":
+            parts.sort(key=lambda part: part is not None and part[1] == SCALE_TYPE)
+        if parts[0] is not None and parts[1] is not None:
+            (element, element_type), (scale, scale_type) = parts[0], parts[1]
+            if scale_type != SCALE_TYPE:
+                raise NotOursError(f"scale type {scale_type}: expected {SCALE_TYPE}")
+            return Operand(element, element_type, scale, scale_type)
+    what = f"arithmetic ending in {expr.name}" if isinstance(expr, Apply) else f"a plain {expr.type} operand"
+    raise NotOursError(f"expected element × {SCALE_TYPE} scale on both sides, got {what}")
+
+
+def _check(
+    op: ir.Operation,
+    operands: list[Operand],
+    parallel: list[int],
+    loop_sizes: dict[int, int | None],
+    axes: dict[int, Index],
+    ops: list[ir.Operation],
+) -> Candidate:
+    """A candidate from a contraction of two MX operands, or NotOursError saying what does not fit."""
+    if len(parallel) != 2:
+        raise NotOursError(f"{len(parallel)} parallel dimensions: expected M and N (no batch dimension)")
+    m, n = (loop_sizes.get(d) for d in parallel)
+    k_extents = [axis.extent for axis in axes.values() if axis.axis == "k"]
+    if n is None or None in k_extents:
+        raise NotOursError("dynamic N or K: only M may be dynamic")
+    k = math.prod(extent or 0 for extent in k_extents)
+    result = str(ir.RankedTensorType(op.results[0].type).element_type)
+    if result != "f32":
+        raise NotOursError(f"result type {result}: expected f32")
+    if 0 in (m, n, k):
+        raise NotOursError("a dimension is 0")
+    for operand in operands:
+        _check_blocks(op, operand, k)
+    first, second = (_row_axis(operand) for operand in operands)
+    if first == second != "":
+        raise NotOursError("each operand must hold K and one of M and N")
+    lhs, rhs = operands if first == "p0" or second == "p1" or first == second else operands[::-1]
+    for operand, axis, size in ((lhs, "p0", m), (rhs, "p1", n)):
+        _place(operand.element, axis, size, k, block=False)
+        _place(operand.scale, axis, size, k, block=True)
+    if not _is_zero(op.operands[len(op.operands) - 1]):
+        raise NotOursError("accumulator is not zero: expected a linalg.fill with 0.0")
+    return Candidate(op, lhs, rhs, (m, n, k), ops)
+
+
+def _check_blocks(op: ir.Operation, operand: Operand, k: int) -> None:
+    strides = {index.stride for index in operand.scale.places[-1][1] if index.axis == "k"}
+    block = min(strides, default=k)
+    if k % block:
+        raise InputError(
+            f"{op.location}: {op.name}: K = {k} is not a multiple of the block size {block}: "
+            f"pad K to a multiple of {BLOCK_SIZE} with zero elements"
+        )
+    if block != BLOCK_SIZE:
+        raise NotOursError(f"block size {block}: expected {BLOCK_SIZE}")
+
+
+def _row_axis(operand: Operand) -> str:
+    """The result dimension that indexes an operand; "" where it has size 1 and left no trace."""
+    axes = {index.axis for _, indices in operand.element.places for index in indices} - {"k", ""}
+    return axes.pop() if len(axes) == 1 else ""
+
+
+def _place(leaf: Leaf, axis: str, rows: int | None, k: int, block: bool) -> ir.Value:
+    """The tensor furthest back that holds [rows, K] (or [rows, K blocks]) in row-major order."""
+    wanted = (axis, 1, rows), ("k", BLOCK_SIZE if block else 1, k // BLOCK_SIZE if block else k)
+    for value, indices in reversed(leaf.places):
+        sizes = static_sizes(value)
+        if [index.extent for index in indices] != sizes:
+            continue
+        used = [index for index in indices if index.axis]
+        row = [index for index in used if index.axis == axis]
+        if used[: len(row)] != row or (rows != 1 and len(row) != 1):
+            continue
+        try:
+            column = Index.join(used[len(row) :])
+        except UntraceableError:
+            continue
+        expected = wanted[1] if k > (BLOCK_SIZE if block else 1) else (column.axis, column.stride, column.extent)
+        if (column.axis, column.stride, column.extent) == expected:
+            return value
+    raise NotOursError("an operand is not stored row-major along K: expected [rows, K] elements and [rows, K/32] scales")
+
+
+def _is_zero(value: ir.Value) -> bool:
+    op = value.owner
+    if not isinstance(op, ir.OpView):
+        return False
+    op = op.operation
+    if op.name == "linalg.fill":
+        return _is_zero(op.operands[0])
+    if op.name != "arith.constant":
+        return False
+    attribute = op.attributes["value"]
+    if isinstance(attribute, ir.DenseFPElementsAttr):
+        dense = ir.DenseFPElementsAttr(attribute)
+        attribute = dense.get_splat_value() if dense.is_splat else attribute
+    return isinstance(attribute, ir.FloatAttr) and ir.FloatAttr(attribute).value == 0.0
+
+
+def _without_shared(candidates: list[Candidate]) -> list[Candidate]:
+    """Drops candidates whose dequantised operands someone else uses: they have to be computed anyway."""
+    while True:
+        own = {op for candidate in candidates for op in (candidate.root, *candidate.ops)}
+        kept = []
+        for candidate in candidates:
+            user = next((use for op in candidate.ops if (use := _foreign_use(op, own)) is not None), None)
+            if user is None:
+                kept.append(candidate)
+            else:
+                _leave(candidate.root, f"a dequantised operand is also used at {user.location}")
+        if len(kept) == len(candidates):
+            return kept
+        candidates = kept
+
+
+def _foreign_use(op: ir.Operation, own: set[ir.Operation]) -> ir.Operation | None:
+    element = str(ir.RankedTensorType(op.results[0].type).element_type)
+    if element in MX_TYPES | {SCALE_TYPE}:
+        return None  # a stored operand, shared at no cost
+    users = (use.owner.operation for use in op.results[0].uses)
+    return next((user for user in users if user not in own), None)
+
+
+def _rewrite(candidate: Candidate) -> None:
+    """Replaces the contraction by the canonical `linalg.generic`."""
+    root, (m, n, k) = candidate.root, candidate.sizes
+    with root.context, root.location, ir.InsertionPoint(root):
+        inputs = [
+            _stored(operand.element, axis, rows, k, operand.element_type, block=False)
+            for operand, axis, rows in ((candidate.lhs, "p0", m), (candidate.rhs, "p1", n))
+        ] + [
+            _stored(operand.scale, axis, rows, k, operand.scale_type, block=True)
+            for operand, axis, rows in ((candidate.lhs, "p0", m), (candidate.rhs, "p1", n))
+        ]
+        result = build.tensor_type((m, n), "f32")
+        init = root.operands[len(root.operands) - 1]
+        new = build.generic(result, inputs, init, canonical_maps(), CANONICAL_ITERATORS, scaled_product)
+        new.attributes[ATTRIBUTE] = ir.DictAttr.get({})
+    root.results[0].replace_all_uses_with(new.results[0])
+    root.erase()
+
+
+def _stored(leaf: Leaf, axis: str, rows: int | None, k: int, element: str, block: bool) -> ir.Value:
+    value = _place(leaf, axis, rows, k, block)
+    shape = (rows, k // BLOCK_SIZE) if block else (rows, k // BLOCK_SIZE, BLOCK_SIZE)
+    return build.bitcast(value, build.tensor_type(shape, element))
+
+
+CANONICAL_ITERATORS = ("parallel", "parallel", "reduction", "reduction")
+
+
+def canonical_maps() -> list[ir.AffineMap]:
+    """Indexing maps of LHS, RHS, LHS scales, RHS scales and result over (m, n, ko, kb)."""
+    m, n, ko, kb = (ir.AffineExpr.get_dim(i) for i in range(4))
+    return [ir.AffineMap.get(4, 0, list(dims)) for dims in ((m, ko, kb), (n, ko, kb), (m, ko), (n, ko), (m, n))]
+
+
+def scaled_product(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Value, acc: ir.Value) -> ir.Value:
+    """Body of the canonical form: acc + (a * a_scale) * (b * b_scale), in f32."""
+    f32 = ir.F32Type.get()
+    lhs = arith.ScalingExtFOp(f32, a, a_scale).result
+    rhs = arith.ScalingExtFOp(f32, b, b_scale).result
+    return arith.AddFOp(acc, arith.MulFOp(lhs, rhs).result).result

@@ -1,0 +1,88 @@
+"""The mathematical meaning of the inner tiles, for targets that have no scaled MFMA.
+
+Packed operands go back to row-major by plain transposes, a canonical scaled matmul multiplies them, and its result
+goes into packed accumulator tiles. Everything around the inner tiles (packing, padding, unpacking) stays as compiled
+for the GPU, so that running this on a CPU checks it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from iree.compiler import ir
+from iree.compiler.dialects import tensor
+
+from mxcomp import build
+from mxcomp.layout import ACC, BLOCK_SIZE, LHS, RHS, DataTiledLayout, TileSwizzle
+from mxcomp.passes.recognise import CANONICAL_ITERATORS, canonical_maps, scaled_product
+
+
+def inner_tiles(
+    packed: list[ir.Value],
+    acc: ir.Value,
+    layout: DataTiledLayout,
+    types: list[str],
+    tiles: list[ir.Value],
+) -> ir.Value:
+    """The packed accumulator tiles of a matmul on packed operands; `tiles` is the dynamic count of M tiles."""
+    inputs = [
+        _row_major(packed[operand], layout.swizzle(operand), operand, types[operand], tiles if operand % 2 == LHS else [])
+        for operand in range(ACC)
+    ]
+    m, n = (static[0] for static in (build.static_sizes(inputs[LHS]), build.static_sizes(inputs[RHS])))
+    rows = [build.dim(inputs[LHS], 0)] if m is None else []
+    result = build.tensor_type((m, n), types[ACC])
+    init = build.zero_filled(result, rows)
+    product = build.generic(result, inputs, init, canonical_maps(), CANONICAL_ITERATORS, scaled_product).results[0]
+    return _tiled(product, layout.swizzle(ACC), ir.RankedTensorType(acc.type), tiles)
+
+
+def _row_major(value: ir.Value, swizzle: TileSwizzle, operand: int, element: str, tiles: list[ir.Value]) -> ir.Value:
+    """[rows, K/32, 32] elements or [rows, K/32] scales from packed tiles, padding included."""
+    words = operand in (LHS, RHS)
+    shape = build.static_sizes(value)
+    outer, inner = shape[:2], list(swizzle.packed_shape)
+    if words:
+        inner[-1] = BLOCK_SIZE // 8
+    value = build.bitcast(value, build.tensor_type((*outer, *inner), "i32" if words else "i8"), tiles)
+    order, groups = _order(swizzle)
+    value = _transpose(value, order, tiles)
+    sizes = build.static_sizes(value)
+    collapsed = [None if None in (part := [sizes[i] for i in group]) else math.prod(part) for group in groups]
+    value = tensor.CollapseShapeOp(
+        build.tensor_type(collapsed, ir.RankedTensorType(value.type).element_type), value, groups
+    ).result
+    final = (*collapsed[:2], BLOCK_SIZE) if words else collapsed
+    return build.bitcast(value, build.tensor_type(final, element))
+
+
+def _order(swizzle: TileSwizzle) -> tuple[list[int], list[list[int]]]:
+    """Packed positions in source order, and which of them form each source dimension."""
+    order: list[int] = []
+    groups: list[list[int]] = []
+    start = 0
+    for source_dim, dims in enumerate(swizzle.expand_shape):
+        first = len(order)
+        order += [source_dim] if source_dim < 2 else []
+        order += [2 + swizzle.permutation.index(start + i) for i in range(len(dims))]
+        start += len(dims)
+        groups.append(list(range(first, len(order))))
+    return order, groups
+
+
+def _transpose(value: ir.Value, permutation: list[int], dynamic: list[ir.Value]) -> ir.Value:
+    source = ir.RankedTensorType(value.type)
+    shape = [build.static_sizes(value)[i] for i in permutation]
+    init = build.empty(build.tensor_type(shape, source.element_type), dynamic)
+    return build.transpose(value, init, permutation)
+
+
+def _tiled(value: ir.Value, swizzle: TileSwizzle, result: ir.RankedTensorType, tiles: list[ir.Value]) -> ir.Value:
+    """Packed accumulator tiles from a row-major [M, N] of whole tiles."""
+    order, groups = _order(swizzle)
+    packed_sizes = [None if size == build.DYNAMIC else size for size in result.shape]
+    expanded = build.tensor_type([packed_sizes[i] for i in order], result.element_type)
+    static = [build.DYNAMIC if packed_sizes[i] is None else packed_sizes[i] for i in order]
+    value = tensor.ExpandShapeOp(expanded, value, groups, tiles, static).result
+    return _transpose(value, [order.index(i) for i in range(len(order))], tiles)
+

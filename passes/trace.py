@@ -1,0 +1,237 @@
+"""What one element of a tensor is, as an expression over the tensors it comes from.
+
+Exported models spell a dequantised operand in many ways: scales broadcast by `linalg.broadcast` or by an indexing map,
+blocks as a third dimension or behind a `collapse_shape`, casts apart or together. Following a single element back
+through pure data movement and elementwise arithmetic makes them all look alike:
+
+    mulf(extf(%elements[m, k // 32, k % 32]), extf(%scales[m, k // 32]))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from iree.compiler import ir
+
+from mxcomp.build import static_sizes
+
+
+@dataclass(frozen=True)
+class Index:
+    """The subscript `(axis // stride) % extent`; extent None is a dynamic size, axis "" the constant 0."""
+
+    axis: str
+    stride: int
+    extent: int | None
+
+    def split(self, sizes: Sequence[int | None]) -> list[Index]:
+        """Row-major parts of this subscript, one per size; at most the first size may be dynamic."""
+        parts, stride = [], self.stride
+        for size in reversed(sizes[1:]):
+            if size is None:
+                raise UntraceableError
+            parts.append(Index(self.axis if size > 1 else "", stride, size))
+            stride *= size
+        parts.append(Index(self.axis if sizes[0] != 1 else "", stride, sizes[0]))
+        return parts[::-1]
+
+    @staticmethod
+    def join(parts: Sequence[Index]) -> Index:
+        """Inverse of `split`; UntraceableError where the parts are not of one axis."""
+        parts = [part for part in parts if part.axis]
+        if not parts:
+            return ZERO
+        first, last = parts[0], parts[-1]
+        for outer, inner in zip(parts, parts[1:], strict=False):
+            if inner.extent is None or (outer.axis, outer.stride) != (inner.axis, inner.stride * inner.extent):
+                raise UntraceableError
+        extents = [part.extent for part in parts]
+        return Index(first.axis, last.stride, None if None in extents else math.prod(e for e in extents if e))
+
+
+ZERO = Index("", 1, 1)
+
+
+class UntraceableError(Exception):
+    """A subscript that is not of the form `Index`."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A tensor element. `places` are equal elements of other tensors on the way, the nearest to the user first."""
+
+    places: tuple[tuple[ir.Value, tuple[Index, ...]], ...]
+
+    @property
+    def value(self) -> ir.Value:
+        """The tensor furthest back."""
+        return self.places[-1][0]
+
+    @property
+    def type(self) -> ir.Type:
+        return ir.RankedTensorType(self.value.type).element_type
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operation of the arith dialect on scalars, by name, with its result type."""
+
+    name: str
+    operands: tuple[Expr, ...]
+    type: ir.Type
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """Anything else: a scalar that this analysis does not look into."""
+
+    type: ir.Type
+
+
+Expr = Leaf | Apply | Opaque
+
+
+@dataclass
+class Tracer:
+    """Traces elements; `ops` are the operations passed on the way."""
+
+    ops: list[ir.Operation] = field(default_factory=list)
+
+    def element(self, value: ir.Value, indices: tuple[Index, ...]) -> Expr:
+        """The expression of `value[indices]`."""
+        here = Leaf(((value, indices),))
+        op = value.owner
+        if not isinstance(op, ir.Operation | ir.OpView):
+            return here
+        op = op.operation
+        try:
+            expr = self._through(op, indices)
+        except UntraceableError:
+            return here
+        if expr is None:
+            return here
+        self.ops.append(op)
+        # Pure movement: the same element of an earlier tensor.
+        return Leaf((*here.places, *expr.places)) if isinstance(expr, Leaf) else expr
+
+    def _through(self, op: ir.Operation, indices: tuple[Index, ...]) -> Expr | None:
+        if op.name in _RESHAPES:
+            return self.element(op.operands[0], _RESHAPES[op.name](op, indices))
+        if is_elementwise(op):
+            maps = indexing_maps(op)
+            body = op.regions[0].blocks[0]
+            operands = [
+                self.element(operand, _apply_map(affine_map, indices))
+                for operand, affine_map in zip(list(op.operands)[:-1], maps[:-1], strict=True)
+            ]
+            return scalar(yielded(op), body, operands)
+        if op.name.startswith("arith.") and len(op.results) == 1 and op.operands:
+            result = ir.RankedTensorType(op.results[0].type)
+            return Apply(op.name, tuple(self.element(o, indices) for o in op.operands), result.element_type)
+        return None
+
+
+def scalar(value: ir.Value, body: ir.Block, arguments: Sequence[Expr]) -> Expr:
+    """The expression of a scalar in a linalg body, given those of the first block arguments."""
+    if isinstance(value, ir.BlockArgument):
+        argument = ir.BlockArgument(value)
+        if argument.owner == body and argument.arg_number < len(arguments):
+            return arguments[argument.arg_number]
+        return Opaque(value.type)
+    op = value.owner.operation
+    if op.name.startswith("arith.") and op.operands:
+        return Apply(op.name, tuple(scalar(o, body, arguments) for o in op.operands), value.type)
+    return Opaque(value.type)
+
+
+def yielded(op: ir.Operation) -> ir.Value:
+    """The value a single-result linalg op yields."""
+    return list(op.regions[0].blocks[0].operations)[-1].operands[0]
+
+
+def indexing_maps(op: ir.Operation) -> list[ir.AffineMap] | None:
+    """Indexing maps of a linalg op, named elementwise and movement ops included; None for others."""
+    if "indexing_maps" in op.attributes:
+        return [ir.AffineMapAttr(attr).value for attr in ir.ArrayAttr(op.attributes["indexing_maps"])]
+    if op.name not in _NAMED or len(op.results) != 1:
+        return None
+    rank = ir.RankedTensorType(op.results[0].type).rank
+    with op.context:
+        identity = ir.AffineMap.get_identity(rank)
+        return [*_NAMED[op.name](op, rank), identity]
+
+
+def is_elementwise(op: ir.Operation) -> bool:
+    """Whether each result element of a linalg op comes from one element of each input."""
+    maps = indexing_maps(op)
+    if maps is None or len(op.results) != 1 or len(maps) != len(op.operands):
+        return False
+    output = maps[-1]
+    is_identity = output.n_dims == len(output.results) and output.is_permutation
+    with op.context:
+        return is_identity and output == ir.AffineMap.get_identity(output.n_dims)
+
+
+def _broadcast(op: ir.Operation, rank: int) -> list[ir.AffineMap]:
+    added = set(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
+    kept = [ir.AffineExpr.get_dim(i) for i in range(rank) if i not in added]
+    return [ir.AffineMap.get(rank, 0, kept)]
+
+
+def _transpose(op: ir.Operation, rank: int) -> list[ir.AffineMap]:
+    permutation = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
+    return [ir.AffineMap.get_permutation([permutation.index(i) for i in range(rank)])]
+
+
+def _identities(op: ir.Operation, rank: int) -> list[ir.AffineMap]:
+    return [ir.AffineMap.get_identity(rank)] * (len(op.operands) - 1)
+
+
+_NAMED = {
+    "linalg.broadcast": _broadcast,
+    "linalg.transpose": _transpose,
+    "linalg.copy": _identities,
+    "linalg.mul": _identities,
+}
+
+
+def _reassociation(op: ir.Operation) -> list[list[int]]:
+    return [[ir.IntegerAttr(i).value for i in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])]
+
+
+def _collapse(op: ir.Operation, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+    sizes = static_sizes(op.operands[0])
+    groups = zip(indices, _reassociation(op), strict=True)
+    return tuple(part for index, group in groups for part in index.split([sizes[i] for i in group]))
+
+
+def _expand(op: ir.Operation, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+    return tuple(Index.join([indices[i] for i in group]) for group in _reassociation(op))
+
+
+_RESHAPES = {"tensor.collapse_shape": _collapse, "tensor.expand_shape": _expand}
+
+
+def _apply_map(affine_map: ir.AffineMap, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+    return tuple(apply_expr(expr, indices) for expr in affine_map.results)
+
+
+def apply_expr(expr: ir.AffineExpr, indices: Sequence[Index]) -> Index:
+    if isinstance(expr, ir.AffineDimExpr):
+        return indices[ir.AffineDimExpr(expr).position]
+    if isinstance(expr, ir.AffineConstantExpr) and ir.AffineConstantExpr(expr).value == 0:
+        return ZERO
+    for kind, floor in ((ir.AffineFloorDivExpr, True), (ir.AffineModExpr, False)):
+        if isinstance(expr, kind):
+            binary = ir.AffineBinaryExpr(expr)
+            inner = apply_expr(binary.lhs, indices)
+            if not isinstance(binary.rhs, ir.AffineConstantExpr):
+                break
+            step = ir.AffineConstantExpr(binary.rhs).value
+            if floor:
+                extent = None if inner.extent is None else -(-inner.extent // step)
+                return Index(inner.axis, inner.stride * step, extent)
+            return Index(inner.axis, inner.stride, step)
+    raise UntraceableError

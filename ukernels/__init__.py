@@ -1,0 +1,228 @@
+"""The ukernel registry: hand-written `.mlir` files, each carrying its own match rule.
+
+Adding a file to `ukernels/<arch>/`, or to a directory of your own given by flag, adds a ukernel. A file holds one
+`util.func private @NAME` with a dictionary attribute `mxcomp.ukernel`; README.md in this folder lists its entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from importlib import resources
+from pathlib import Path
+
+from iree.compiler import ir
+
+from mxcomp.attributes import to_python
+from mxcomp.errors import UkernelError
+from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout
+
+ATTRIBUTE = "mxcomp.ukernel"
+Sizes = dict[str, int | None]
+"""M, N, K of a problem in elements, None where dynamic, under the keys m, n, k."""
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """Bounds of one problem size in elements; a dynamic size satisfies no bound but `min` 1."""
+
+    min: int | None = None
+    max: int | None = None
+    div: int | None = None
+
+    def violation(self, name: str, size: int | None) -> str:
+        """Why `size` does not satisfy the constraint, or ""."""
+        if size is None:
+            bounds = [b for b in ("max", "div") if getattr(self, b) is not None]
+            return f"{name} is dynamic, but has a bound ({', '.join(bounds)})" if bounds else ""
+        if self.min is not None and size < self.min:
+            return f"{name} = {size} is below {self.min}"
+        if self.max is not None and size > self.max:
+            return f"{name} = {size} is above {self.max}"
+        if self.div is not None and size % self.div:
+            return f"{name} = {size} is not a multiple of {self.div}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Ukernel:
+    """A ukernel's match rule, and where its code is.
+
+    `types` are LHS, RHS, LHS scale, RHS scale and result element types; `operands` is "data_tiled" or "row_major";
+    `tile` is the workgroup tile (M, N, K) in elements. Of the ukernels that match, the highest benefit is taken.
+    """
+
+    name: str
+    path: Path
+    archs: tuple[str, ...]
+    types: tuple[str, ...]
+    operands: str
+    benefit: int
+    constraints: dict[str, Constraint]
+    tile: tuple[int, int, int]
+    workgroup_size: tuple[int, int, int]
+    llvm_func_attrs: dict[str, str]
+    layout: DataTiledLayout | None
+    arguments: tuple[ir.RankedTensorType, ...]
+
+    def mismatch(self, arch: str, types: Sequence[str], sizes: Sizes) -> str:
+        """Why this ukernel does not fit a problem, or "" if it does."""
+        if arch not in self.archs:
+            return f"it is for {', '.join(self.archs)}, not {arch}"
+        if tuple(types) != self.types:
+            return f"it takes {' × '.join(self.types[:2])}, not {' × '.join(types[:2])}"
+        reasons = (rule.violation(name.upper(), sizes[name]) for name, rule in self.constraints.items())
+        return next((reason for reason in reasons if reason), "")
+
+    def function(self) -> ir.Operation:
+        """A new copy of the function in the current context, without its rule and in no module."""
+        module = _parse(self.path)
+        function = _function(module, self.path).detach_from_parent().operation
+        del function.attributes[ATTRIBUTE]
+        return function
+
+
+class Registry:
+    """All ukernels of the package and of `directories`, by name. Needs a current context. Raises UkernelError."""
+
+    def __init__(self, arch: str, directories: Iterable[str | Path] = ()) -> None:
+        self.ukernels: dict[str, Ukernel] = {}
+        package = Path(str(resources.files("mxcomp") / "ukernels" / arch))
+        for directory in (package, *map(Path, directories)):
+            if not directory.is_dir():
+                raise UkernelError(f"ukernel directory {directory} does not exist")
+            for path in sorted(directory.glob("*.mlir")):
+                ukernel = read(path)
+                if ukernel.name in self.ukernels:
+                    raise UkernelError(f"{path}: ukernel @{ukernel.name} exists already in {self[ukernel.name].path}")
+                self.ukernels[ukernel.name] = ukernel
+
+    def __getitem__(self, name: str) -> Ukernel:
+        try:
+            return self.ukernels[name]
+        except KeyError:
+            known = ", ".join(self.ukernels) or "none"
+            raise UkernelError(f"unknown ukernel '{name}': known are {known}") from None
+
+    def select(
+        self, operands: str, arch: str, types: Sequence[str], sizes: Sizes, name: str | None = None
+    ) -> tuple[Ukernel | None, str]:
+        """The matching ukernel of highest benefit (or `name`, if it matches), else None and the reasons."""
+        pool = [self[name]] if name else list(self.ukernels.values())
+        reasons: list[str] = []
+        matches: list[Ukernel] = []
+        for ukernel in pool:
+            reason = ukernel.mismatch(arch, types, sizes)
+            if ukernel.operands != operands:
+                if name:
+                    reasons.append(f"{ukernel.name}: it takes {ukernel.operands} operands, not {operands}")
+            elif reason:
+                reasons.append(f"{ukernel.name}: {reason}")
+            else:
+                matches.append(ukernel)
+        if matches:
+            return max(matches, key=lambda ukernel: ukernel.benefit), ""
+        return None, "; ".join(reasons) or f"no ukernel takes {operands} operands"
+
+
+def _parse(path: Path) -> ir.Module:
+    try:
+        return ir.Module.parse(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UkernelError(f"cannot read ukernel file {path}: {error}") from None
+    except ir.MLIRError as error:
+        raise UkernelError(f"ukernel file {path} does not parse:\n{error}") from None
+
+
+def _function(module: ir.Module, path: Path) -> ir.Operation:
+    functions = [view.operation for view in module.body.operations if ATTRIBUTE in view.operation.attributes]
+    if len(functions) != 1 or functions[0].name != "util.func":
+        raise UkernelError(f"{path}: expected one util.func with a {ATTRIBUTE} attribute, found {len(functions)}")
+    return functions[0]
+
+
+def read(path: Path) -> Ukernel:
+    """Reads one ukernel file and checks its rule and signature. Needs a current context. Raises UkernelError."""
+    module = _parse(path)  # owns the function
+    function = _function(module, path)
+    rule = to_python(function.attributes[ATTRIBUTE])
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    try:
+        layout = layout_from(rule.pop("layout")) if "layout" in rule else None
+        ukernel = Ukernel(
+            name=name,
+            path=path,
+            archs=tuple(rule.pop("archs")),
+            types=tuple(rule.pop("types")),
+            operands=rule.pop("operands", "data_tiled"),
+            benefit=rule.pop("benefit", 1),
+            constraints={axis: Constraint(**bounds) for axis, bounds in rule.pop("constraints", {}).items()},
+            tile=tuple(rule.pop("tile", layout.tile if layout else ())),
+            workgroup_size=tuple(rule.pop("workgroup_size")),
+            llvm_func_attrs=rule.pop("llvm_func_attrs", {}),
+            layout=layout,
+            arguments=_argument_types(function),
+        )
+        if rule:
+            raise ValueError(f"unknown entries {', '.join(rule)}")
+        _check(ukernel)
+    except KeyError as error:
+        raise UkernelError(f"{path}: @{name}: {ATTRIBUTE} lacks the entry {error}") from None
+    except (TypeError, ValueError) as error:
+        raise UkernelError(f"{path}: @{name}: {error}") from None
+    return ukernel
+
+
+def layout_from(entries: dict) -> DataTiledLayout:
+    """A layout from the entries of a dictionary attribute. Raises ValueError, TypeError."""
+    return DataTiledLayout(**{k: tuple(v) if isinstance(v, list) else v for k, v in entries.items()})
+
+
+def layout_entries(layout: DataTiledLayout) -> dict:
+    """Inverse of `layout_from`; defaults are left out."""
+    entries = {f.name: getattr(layout, f.name) for f in fields(layout) if getattr(layout, f.name) != f.default}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in {"intrinsic": layout.intrinsic, **entries}.items()}
+
+
+def _check(ukernel: Ukernel) -> None:
+    """Raises ValueError where rule and signature contradict each other."""
+    if ukernel.operands not in ("data_tiled", "row_major"):
+        raise ValueError(f'operands must be "data_tiled" or "row_major", got "{ukernel.operands}"')
+    if set(ukernel.constraints) - {"m", "n", "k"}:
+        raise ValueError(f"constraints may name m, n and k, got {', '.join(ukernel.constraints)}")
+    if len(ukernel.tile) != 3 or len(ukernel.workgroup_size) != 3 or len(ukernel.types) != 5:
+        raise ValueError("expected 3 tile sizes, 3 workgroup sizes and 5 types")
+    if (ukernel.operands == "data_tiled") != (ukernel.layout is not None):
+        raise ValueError("a data_tiled ukernel has a layout, a row_major one has none")
+    for index, (have, want) in enumerate(zip(ukernel.arguments, _expected_types(ukernel), strict=True)):
+        if not accepts(have, *want):
+            shape = "x".join("?" if size is None else str(size) for size in want[0])
+            raise ValueError(f"argument {index} ({OPERAND_NAMES[index]}) is {have}, expected tensor<{shape}x{want[1]}>")
+
+
+def _argument_types(function: ir.Operation) -> tuple[ir.RankedTensorType, ...]:
+    if not function.regions[0].blocks:
+        raise ValueError("a ukernel needs a body")
+    kinds = [argument.type for argument in function.regions[0].blocks[0].arguments]
+    if len(kinds) != 5 or not all(isinstance(kind, ir.RankedTensorType) for kind in kinds):
+        raise ValueError("expected five tensor arguments: LHS, RHS, LHS scales, RHS scales, accumulator")
+    return tuple(ir.RankedTensorType(kind) for kind in kinds)
+
+
+def accepts(argument: ir.RankedTensorType, shape: Sequence[int | None], element: str) -> bool:
+    """Whether `tensor.cast` takes a tensor of this shape and element type (None: any size) to `argument`."""
+    if argument.rank != len(shape) or str(argument.element_type) != element:
+        return False
+    return all(
+        size is None or argument.is_dynamic_dim(i) or argument.get_dim_size(i) == size for i, size in enumerate(shape)
+    )
+
+
+def _expected_types(ukernel: Ukernel) -> list[tuple[tuple[int | None, ...], str]]:
+    m, n, k = ukernel.tile
+    if ukernel.layout is not None:
+        outer: list[tuple] = [(1, None)] * ACC + [(1, 1)]
+        shapes = [ukernel.layout.packed_shape(i, o) for i, o in enumerate(outer)]
+    else:
+        shapes = [(m, None, 32), (n, None, 32), (m, None), (n, None), (m, n)]
+    return list(zip(shapes, ukernel.types, strict=True))
