@@ -80,13 +80,17 @@ def ukernel_descriptor(name: str) -> ir.Attribute:
     return ir.Attribute.parse(f'#iree_codegen.ukernel_descriptor<"{name}", tensor>')
 
 
-def compilation_info(workgroup: list[int], workgroup_size: list[int], llvm_func_attrs: dict[str, str]) -> ir.Attribute:
-    """`#iree_codegen.compilation_info` for the TileAndFuse pipeline with these workgroup tile sizes."""
-    config = {
-        "workgroup": build.i64_array(workgroup),
-        # Walks tiles in an order that keeps one operand in cache; IREE's own choice for its data-tiled ukernel.
-        "workgroup_reordering_strategy": ir.Attribute.parse("#iree_gpu.conditional_transpose<8, 32>"),
-    }
+def compilation_info(
+    workgroup: list[int], workgroup_size: list[int], llvm_func_attrs: dict[str, str], reorder: bool
+) -> ir.Attribute:
+    """`#iree_codegen.compilation_info` for the TileAndFuse pipeline with these workgroup tile sizes.
+
+    `reorder` walks tiles in an order that keeps one operand in cache (IREE's choice for its data-tiled ukernel); it
+    needs more than one tile in both dimensions.
+    """
+    config = {"workgroup": build.i64_array(workgroup)}
+    if reorder:
+        config["workgroup_reordering_strategy"] = ir.Attribute.parse("#iree_gpu.conditional_transpose<8, 32>")
     lowering = f"#iree_gpu.lowering_config<{ir.DictAttr.get(config)}>"
     # The ukernels place data in shared memory themselves.
     options = "gpu_pipeline_options = #iree_gpu.pipeline_options<no_reduce_shared_memory_bank_conflicts = true>"

@@ -114,7 +114,7 @@ def clamp(index: ir.Value, size: int | ir.Value) -> ir.Value:
     position, dynamic = ir.AffineExpr.get_dim(0), isinstance(size, ir.Value)
     last = ir.AffineExpr.get_dim(1) - 1 if dynamic else ir.AffineExpr.get_constant(size - 1)
     bound = ir.AffineMap.get(1 + dynamic, 0, [position, last])
-    return affine.AffineMinOp(ir.IndexType.get(), bound, [index, size] if dynamic else [index]).result
+    return affine.AffineMinOp(bound, [index, size] if dynamic else [index]).result
 
 
 def tiles(size: int | None, tile: int) -> int | None:

@@ -21,6 +21,7 @@ PHASES = (
 )  # fmt: skip
 """IREEVMPipelinePhase names. A wrong name is ignored silently by IREE, so they are checked here."""
 
+_LONGEST_DIAGNOSTIC = 1000
 _SEVERITIES = ("note", "warning", "error", "remark")
 _DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 _lib = ctypes_dl._dylib
@@ -51,7 +52,9 @@ class Invocation:
 
     def _on_diagnostic(self, severity: int, message: int, size: int, _user_data: int) -> None:
         text = ctypes.string_at(message, size).decode(errors="replace").strip()
-        self.diagnostics.append(f"{_SEVERITIES[severity]}: {text}")
+        # After a blank line IREE prints the whole operation, which can fill pages.
+        summary = text.split("\n\n")[0][:_LONGEST_DIAGNOSTIC]
+        self.diagnostics.append(f"{_SEVERITIES[severity]}: {summary}")
 
     def load(self, source: bytes, name: str) -> None:
         """Parses MLIR text or bytecode. Raises InputError."""
@@ -80,7 +83,10 @@ class Invocation:
     def vm_bytecode(self) -> bytes:
         """The compiled module as vmfb bytes, after phase `end`."""
         with api.Output.open_membuffer() as output:
-            self._invocation.output_vm_bytecode(output)
+            try:
+                self._invocation.output_vm_bytecode(output)
+            except ValueError as error:
+                raise CompileError(f"IREE: {error}", self._take_diagnostics()) from None
             return bytes(output.map_memory())
 
     def _take_diagnostics(self) -> tuple[str, ...]:

@@ -125,22 +125,22 @@ def _encode(op: ir.Operation) -> None:
     maps = indexing_maps(op) or []
     iteration = [sizes["m"], sizes["n"], (sizes["k"] or 0) // BLOCK_SIZE, BLOCK_SIZE]
     with op.context, op.location, ir.InsertionPoint(op):
+        dims = [build.dim(op.operands[0], 0)] if sizes["m"] is None else []
         for index, operand in enumerate(list(op.operands)):
             plain = ir.RankedTensorType(operand.type)
             encoding = attributes.encoding(index, types, maps, iteration)
             encoded = ir.RankedTensorType.get(plain.shape, plain.element_type, encoding=encoding)
-            set_encoding = ir.Operation.create("iree_encoding.set_encoding", results=[encoded], operands=[operand])
+            set_encoding = ir.Operation.create("iree_encoding.set_encoding", results=[encoded], operands=[operand, *dims])
             op.operands[index] = set_encoding.result
         result = op.results[0]
         plain = result.type
         result.set_type(op.operands[ACC].type)
     with op.context, op.location, ir.InsertionPoint.after(op):
-        dims = [build.dim(op.operands[0].owner.operands[0], 0)] if sizes["m"] is None else []
-        segments = ir.DenseI32ArrayAttr.get([1, len(dims), 0])
+        segments = ir.DenseI32ArrayAttr.get([1, len(dims), len(dims)])
         unset = ir.Operation.create(
             "iree_encoding.unset_encoding",
             results=[plain],
-            operands=[result, *dims],
+            operands=[result, *dims, *dims],
             attributes={"operandSegmentSizes": segments},
         )
         result.replace_all_uses_except(unset.result, unset)

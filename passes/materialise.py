@@ -125,14 +125,14 @@ def _inner_tiled(
         attributes.mma_layout(layout, types),
         attributes.mma_semantics(opaque=not layout.expressible_in_iree),
     ).operation
-    _annotate(op, [1, 1, 0], entries)
+    _annotate(op, [1, 1, 0], build.static_sizes(acc)[:2], entries)
     return op
 
 
-def _annotate(op: ir.Operation, workgroup: list[int], entries: dict) -> None:
-    """Says how IREE is to compile a matmul's dispatch, and with which ukernel."""
+def _annotate(op: ir.Operation, workgroup: list[int], outer: list[int | None], entries: dict) -> None:
+    """Says how IREE is to compile a matmul's dispatch of `outer` tiles (M, N), and with which ukernel."""
     op.attributes["compilation_info"] = attributes.compilation_info(
-        workgroup, entries["workgroup_size"], entries.get("llvm_func_attrs", {})
+        workgroup, entries["workgroup_size"], entries.get("llvm_func_attrs", {}), reorder=1 not in outer
     )
     if "ukernel" in entries:
         op.attributes["iree_codegen.ukernel"] = attributes.ukernel_descriptor(entries["ukernel"])
@@ -172,7 +172,8 @@ def _row_major(op: ir.Operation, entries: dict, options: Options) -> None:
     result = build.tensor_type((sizes["m"], sizes["n"]), types[ACC])
     with op.context, _part(entries, "matmul", op), ir.InsertionPoint(op):
         rows = [build.dim(op.operands[LHS], 0)] if sizes["m"] is None else []
-        _annotate(op, [*entries["tile"][:2], 0, 0], entries)
+        outer = [build.tiles(size, tile) for size, tile in zip((sizes["m"], sizes["n"]), entries["tile"], strict=False)]
+        _annotate(op, [*entries["tile"][:2], 0, 0], outer, entries)
         with build.dispatch_region(result, rows) as region:
             acc = build.zero_filled(result, rows)
             inner = op.clone()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from iree.compiler import ir
-from iree.compiler.dialects import tensor
+from iree.compiler.dialects import flow, tensor
 
 from mxcomp import build
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, RHS, DataTiledLayout, TileSwizzle
@@ -26,20 +26,32 @@ def inner_tiles(
 ) -> ir.Value:
     """The packed accumulator tiles of a matmul on packed operands; `tiles` is the dynamic count of M tiles."""
     inputs = [
-        _row_major(packed[operand], layout.swizzle(operand), operand, types[operand], tiles if operand % 2 == LHS else [])
+        _row_major(packed[operand], layout.swizzle(operand), types[operand], tiles if operand % 2 == LHS else [])
         for operand in range(ACC)
     ]
-    m, n = (static[0] for static in (build.static_sizes(inputs[LHS]), build.static_sizes(inputs[RHS])))
-    rows = [build.dim(inputs[LHS], 0)] if m is None else []
+    m, n = build.static_sizes(inputs[LHS])[0], build.static_sizes(inputs[RHS])[0]
+    rows = _padded_rows(tiles, layout.tile[0])
     result = build.tensor_type((m, n), types[ACC])
     init = build.zero_filled(result, rows)
     product = build.generic(result, inputs, init, canonical_maps(), CANONICAL_ITERATORS, scaled_product).results[0]
-    return _tiled(product, layout.swizzle(ACC), ir.RankedTensorType(acc.type), tiles)
+    tiled = _tiled(_barrier(product, rows), layout.swizzle(ACC), ir.RankedTensorType(acc.type), tiles)
+    return _barrier(tiled, tiles)
 
 
-def _row_major(value: ir.Value, swizzle: TileSwizzle, operand: int, element: str, tiles: list[ir.Value]) -> ir.Value:
+def _barrier(value: ir.Value, sizes: list[ir.Value]) -> ir.Value:
+    """Keeps IREE from cancelling the transposes here against the packing and unpacking that are to be checked."""
+    opaque = ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value]).result
+    return flow.TensorTieShapeOp(opaque, sizes).result if sizes else opaque
+
+
+def _padded_rows(tiles: list[ir.Value], tile: int) -> list[ir.Value]:
+    return [build.apply(ir.AffineExpr.get_dim(0) * tile, tiles) for _ in tiles]
+
+
+def _row_major(value: ir.Value, swizzle: TileSwizzle, element: str, tiles: list[ir.Value]) -> ir.Value:
     """[rows, K/32, 32] elements or [rows, K/32] scales from packed tiles, padding included."""
-    words = operand in (LHS, RHS)
+    value = _barrier(value, tiles)
+    words = len(swizzle.expand_shape) == 3
     shape = build.static_sizes(value)
     outer, inner = shape[:2], list(swizzle.packed_shape)
     if words:
@@ -53,7 +65,7 @@ def _row_major(value: ir.Value, swizzle: TileSwizzle, operand: int, element: str
         build.tensor_type(collapsed, ir.RankedTensorType(value.type).element_type), value, groups
     ).result
     final = (*collapsed[:2], BLOCK_SIZE) if words else collapsed
-    return build.bitcast(value, build.tensor_type(final, element))
+    return build.bitcast(value, build.tensor_type(final, element), _padded_rows(tiles, swizzle.tile_shape[0]))
 
 
 def _order(swizzle: TileSwizzle) -> tuple[list[int], list[list[int]]]:

@@ -1,0 +1,168 @@
+"""Checks a module's scaled matmuls on this machine's CPU.
+
+The module is compiled for llvm-cpu with the same layouts, packing, padding and unpacking as for the GPU; only the inner
+tiles are replaced by their mathematical meaning. The compiled program also returns the operands and the result of
+each scaled matmul, and NumPy multiplies the operands in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from iree.compiler import ir
+
+from mxcomp import build, formats, pipeline
+from mxcomp.errors import VerifyError
+from mxcomp.invocation import Invocation, read_source
+from mxcomp.layout import ACC
+from mxcomp.options import Options
+from mxcomp.passes.recognise import ATTRIBUTE
+from mxcomp.report import Report, location_text
+from mxcomp.runtime import run
+
+CPU_FLAGS = (
+    "--iree-hal-target-device=local",
+    "--iree-hal-local-target-device-backends=llvm-cpu",
+    "--iree-llvmcpu-target-cpu=host",
+)
+
+
+@dataclass(frozen=True)
+class MatmulCheck:
+    """One scaled matmul against float64.
+
+    `error` is the largest |result − expected| / Σ|a·b| over the result; `bound` is what f32 accumulation of K products
+    can give, K · 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, §3.1). NaN must meet NaN.
+    """
+
+    location: str
+    m: int
+    n: int
+    k: int
+    error: float
+    bound: float
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.bound
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The checks of a module's scaled matmuls, and the results of the function itself."""
+
+    checks: tuple[MatmulCheck, ...]
+    results: tuple[np.ndarray, ...]
+    report: Report
+
+    @property
+    def ok(self) -> bool:
+        """Whether there was something to check, and all of it is right."""
+        return bool(self.checks) and all(check.ok for check in self.checks)
+
+    @property
+    def error(self) -> float:
+        return max((check.error for check in self.checks), default=float("nan"))
+
+
+def verify(
+    source: str | bytes | ir.Module,
+    inputs: Sequence[np.ndarray],
+    function: str | None = None,
+    target: str = "gfx950",
+    ukernels: str = "auto",
+    ukernel_dirs: Sequence[str] = (),
+) -> Verification:
+    """Compiles `source` for the CPU in the layouts chosen for `target`, runs `function` on `inputs`, and checks it.
+
+    `function` may be left out if there is one public function. Raises VerifyError where nothing can be verified, and
+    the errors of `mxcomp.compile`.
+    """
+    options = Options.make(target, True, ukernels, tuple(ukernel_dirs), reference=True)
+    data, name = read_source(source)
+    invocation = Invocation(CPU_FLAGS)
+    invocation.load(data, name)
+    invocation.run("start", "input")
+    module, report = invocation.module, Report(target)
+    recognise, encode = pipeline.CHOOSING_PASSES
+    pipeline.run(module, (recognise,), options)
+    entry = _entry(module, function)
+    symbol = ir.StringAttr(entry.attributes["sym_name"]).value
+    watched = _watch(entry)
+    pipeline.run(module, (encode,), options)
+    report.collect(module)
+    pipeline.run(module, pipeline.BUILDING_PASSES, options)
+    invocation.run("input", "end")
+    outputs = run(invocation.vm_bytecode(), symbol, inputs)
+    first = len(outputs) - 5 * len(watched)
+    groups = [outputs[first + 5 * i : first + 5 * (i + 1)] for i in range(len(watched))]
+    checks = tuple(_check(location, *group) for location, group in zip(watched, groups, strict=True))
+    return Verification(checks, tuple(outputs[:first]), report)
+
+
+def _entry(module: ir.Operation, name: str | None) -> ir.Operation:
+    functions = {}
+    for view in build.module_block(module).operations:
+        op = view.operation
+        visibility = op.attributes["sym_visibility"] if "sym_visibility" in op.attributes else None
+        if op.name == "util.func" and (visibility is None or ir.StringAttr(visibility).value == "public"):
+            functions[ir.StringAttr(op.attributes["sym_name"]).value] = op
+    if name is None and len(functions) == 1:
+        return next(iter(functions.values()))
+    if name not in functions:
+        raise VerifyError(f"which function is to be verified? public functions are {', '.join(functions) or 'none'}")
+    return functions[name]
+
+
+def _watch(entry: ir.Operation) -> list[str]:
+    """Makes `entry` also return, per scaled matmul, four operands as bytes and the result. Returns their locations."""
+    if len(entry.regions[0].blocks) != 1:
+        raise VerifyError("only functions without branches can be verified")
+    body = entry.regions[0].blocks[0]
+    matmuls = [op for op in build.walk(entry) if ATTRIBUTE in op.attributes and len(op.operands) == 5]
+    returned = list(body.operations)[-1].operation
+    values = list(returned.operands)
+    for op in matmuls:
+        if op.parent != entry:
+            raise VerifyError(f"{op.location}: only matmuls at the top level of a function can be verified")
+        with op.context, op.location, ir.InsertionPoint.after(op):
+            values += [_bytes(operand) for operand in list(op.operands)[:ACC]] + [op.results[0]]
+    if not matmuls:
+        raise VerifyError("there is no scaled matmul to verify: see the report of mxcomp-compile for the reasons")
+    with entry.context, returned.location, ir.InsertionPoint(returned):
+        ir.Operation.create("util.return", operands=values)
+        kind = ir.FunctionType(ir.TypeAttr(entry.attributes["function_type"]).value)
+        entry.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kind.inputs, [v.type for v in values]))
+        for attribute in ("res_attrs", "tied_operands"):
+            if attribute in entry.attributes:
+                del entry.attributes[attribute]
+    returned.erase()
+    return [location_text(op.location) for op in matmuls]
+
+
+def _bytes(value: ir.Value) -> ir.Value:
+    """[rows, bytes] of elements or scales."""
+    rows, blocks, *rest = build.static_sizes(value)
+    return build.bitcast(value, build.tensor_type((rows, (blocks or 0) * (16 if rest else 1)), "i8"))
+
+
+def _check(
+    location: str, lhs: np.ndarray, rhs: np.ndarray, lhs_scale: np.ndarray, rhs_scale: np.ndarray, result: np.ndarray
+) -> MatmulCheck:
+    factors = []
+    for packed, scales in ((lhs, lhs_scale), (rhs, rhs_scale)):
+        values = formats.decode(formats.unpack_bits(packed.view(np.uint8), formats.E2M1), formats.E2M1)
+        scale = formats.decode_e8m0(scales.view(np.uint8)).astype(np.float64)
+        factors.append(values.astype(np.float64) * np.repeat(scale, 32, axis=1))
+    a, b = factors
+    with np.errstate(invalid="ignore", divide="ignore"):
+        expected, magnitude = a @ b.T, np.abs(a) @ np.abs(b).T
+        same = (result == expected) | (np.isnan(result) & np.isnan(expected))
+        error = np.where(same, 0.0, np.abs(result - expected) / magnitude)
+    worst = float(np.max(np.where(np.isnan(error), np.inf, error), initial=0.0))
+    m, k, n = *a.shape, b.shape[0]
+    return MatmulCheck(location, m, n, k, worst, k * 2.0**-24)
+
+
