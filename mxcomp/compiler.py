@@ -8,7 +8,7 @@ from pathlib import Path
 
 from iree.compiler import ir
 
-from mxcomp import pipeline
+from mxcomp import files, pipeline
 from mxcomp.errors import InputError
 from mxcomp.invocation import PHASES, Invocation, read_source
 from mxcomp.options import Options
@@ -26,25 +26,7 @@ class Program:
 
     def save(self, path: str | Path) -> None:
         """Writes the program whole or not at all. Raises InputError."""
-        write_whole(path, self.vmfb)
-
-
-def write_whole(path: str | Path, data: bytes) -> None:
-    """Writes a file by renaming a finished one into place. Raises InputError."""
-    path = Path(path)
-    if path.exists() and not path.is_file():  # a device or a pipe cannot be renamed over
-        try:
-            path.write_bytes(data)
-            return
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror}") from None
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True) if part.parent.is_dir() else None
-        raise InputError(f"cannot write {path}: {error.strerror}") from None
+        files.write({path: self.vmfb})
 
 
 def compile(

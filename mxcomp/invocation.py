@@ -27,6 +27,14 @@ _DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_siz
 _lib = ctypes_dl._dylib
 
 
+def set_global_flags(program: str, flags: Sequence[str]) -> None:
+    """Sets any iree-compile flags, global ones too, for all later invocations of this process; call it once.
+
+    LLVM's parser prints a message and exits with code 1 on a flag it does not know.
+    """
+    api._initializeGlobalCL(program, *flags)
+
+
 class Invocation:
     """A module on its way through IREE's pipeline.
 

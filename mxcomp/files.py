@@ -1,0 +1,37 @@
+"""Writing results: all files of a command whole, or none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from mxcomp.errors import InputError
+
+
+def write(results: Mapping[str | Path, bytes]) -> None:
+    """Writes every result to its path ("-" is stdout), renaming finished files into place. Raises InputError."""
+    parts: dict[Path, Path] = {}
+    try:
+        for name, data in results.items():
+            path = Path(name)
+            if str(name) == "-" or (path.exists() and not path.is_file() and not path.is_dir()):
+                continue  # streams, devices and pipes are written last: they cannot be taken back
+            part = path.with_name(f".{path.name}.part")
+            parts[part] = path
+            if path.is_dir():
+                raise IsADirectoryError(21, "is a directory")
+            part.write_bytes(data)
+        for part, path in parts.items():
+            part.replace(path)
+    except OSError as error:
+        for part in parts:
+            if part.parent.is_dir():
+                part.unlink(missing_ok=True)
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+    for name, data in results.items():
+        if str(name) == "-":
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        elif Path(name) not in parts.values():
+            Path(name).write_bytes(data)

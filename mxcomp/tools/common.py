@@ -1,0 +1,44 @@
+"""What the command-line tools share: options, version, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from importlib import metadata
+
+from mxcomp import __version__
+from mxcomp.errors import MxcompError
+from mxcomp.options import Options
+
+
+def parser(name: str, description: str | None) -> argparse.ArgumentParser:
+    """An argument parser with the options every tool takes."""
+    result = argparse.ArgumentParser(prog=name, description=description, allow_abbrev=False)
+    result.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (default)")
+    result.add_argument("-o", dest="output", default="-", help="output file, - for stdout (default)")
+    result.add_argument("--target", default="gfx950", help="GPU architecture (default: gfx950)")
+    result.add_argument("--data-tiling", default="on", metavar="{on,off}", help="pack operands (default: on)")
+    result.add_argument("--ukernels", default="auto", metavar="{auto,none,NAME}", help="which ukernels to use")
+    result.add_argument("--ukernel-dir", action="append", default=[], metavar="DIR", help="more ukernels; repeatable")
+    iree = metadata.version("iree-base-compiler")
+    result.add_argument("--version", action="version", version=f"{name} {__version__} (IREE {iree})")
+    return result
+
+
+def options(args: argparse.Namespace) -> Options:
+    return Options.make(args.target, args.data_tiling, args.ukernels, tuple(args.ukernel_dir))
+
+
+def exit_code(name: str, run: Callable[[], None]) -> int:
+    """Runs a tool: 0, 1 with the error on stderr, or 130 after an interrupt."""
+    try:
+        run()
+    except MxcompError as error:
+        print(f"{name}: error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0

@@ -1,0 +1,60 @@
+"""mxcomp-compile: compiles a module with MXFP4 scaled matmuls to a vmfb.
+
+Takes every flag of iree-compile besides its own, for example --compile-to=PHASE or
+--iree-hal-dump-executable-files-to=DIR.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from mxcomp import files
+from mxcomp.compiler import compile_with
+from mxcomp.errors import InputError
+from mxcomp.invocation import set_global_flags
+from mxcomp.plugin import emit_plugin
+from mxcomp.report import Report
+from mxcomp.tools import common
+
+NAME = "mxcomp-compile"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = common.parser(NAME, __doc__)
+    parser.add_argument("--report", metavar="FILE", help="what became of each scaled matmul: JSON; - shows it on stdout")
+    parser.add_argument("--emit-plugin", metavar="DIR", help="write files for a stock iree-compile instead of compiling")
+    parser.add_argument("--compile-to", default="end", metavar="PHASE", help="stop after an IREE phase and print MLIR")
+    args, iree_flags = parser.parse_known_args(argv)
+
+    def run() -> None:
+        options = common.options(args)
+        if args.output == args.report == "-" and not args.emit_plugin:
+            raise InputError("-o and --report both want stdout: give one of them a file")
+        source = sys.stdin.buffer.read() if args.input == "-" else Path(args.input)
+        flags = (*options.target.iree_flags, *iree_flags)
+        if args.emit_plugin:
+            report = emit_plugin(source, options, Path(args.emit_plugin), iree_flags)
+            results: dict[str | Path, bytes] = {}
+        else:
+            set_global_flags(NAME, flags)
+            program = compile_with(source, options, (), args.compile_to)
+            report, results = program.report, {args.output: program.vmfb}
+        _warn(report)
+        if args.report == "-" and sys.stdout.isatty():
+            report.print(sys.stdout)
+        elif args.report:
+            results[args.report] = report.to_json().encode() + b"\n"
+        files.write(results)
+
+    return common.exit_code(NAME, run)
+
+
+def _warn(report: Report) -> None:
+    for matmul in report.matmuls:
+        if matmul.warning:
+            print(f"{matmul.location}: warning: {matmul.warning}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

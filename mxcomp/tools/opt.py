@@ -1,0 +1,144 @@
+"""mxcomp-opt: runs passes of mxcomp and of IREE on MLIR text, for tests and for looking.
+
+    mxcomp-opt --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{ukernels=none},canonicalize)' model.mlir
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from iree.compiler import ir
+
+from mxcomp import files, pipeline
+from mxcomp.errors import InputError, MxcompError
+from mxcomp.invocation import Invocation
+from mxcomp.options import Options
+from mxcomp.passes import PASSES
+from mxcomp.tools import common
+
+NAME = "mxcomp-opt"
+_SPLIT = "// -----"
+_ELEMENT = re.compile(r"^(?P<name>[\w-]+)(\{(?P<options>[^}]*)\})?$")
+_EXPECTED = re.compile(r"//\s*expected-error\s*(@(?P<offset>[+-]\d+))?\s*\{\{(?P<text>.*?)\}\}")
+_LOCATION = re.compile(r':(?P<line>\d+):\d+')
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = common.parser(NAME, __doc__)
+    parser.add_argument("--pass-pipeline", default="builtin.module()", help="builtin.module(pass{option=value …},…)")
+    parser.add_argument("--split-input-file", action="store_true", help=f"treat parts between '{_SPLIT}' lines apart")
+    parser.add_argument("--verify-diagnostics", action="store_true", help="check errors against // expected-error")
+    parser.add_argument("--mlir-print-ir-after-all", action="store_true", help="print IR after each pass on stderr")
+    parser.add_argument("--mlir-print-debuginfo", action="store_true", help="print locations")
+    args = parser.parse_args(argv)
+
+    def run() -> None:
+        options = common.options(args)
+        elements = parse_pipeline(args.pass_pipeline, options)
+        text = sys.stdin.read() if args.input == "-" else _read(args.input)
+        parts = re.split(rf"^{_SPLIT}.*$", text, flags=re.M) if args.split_input_file else [text]
+        results, line = [], 0
+        for part in parts:
+            error, output = _process(part, args.input, elements, args)
+            if args.verify_diagnostics:
+                check_diagnostics(part, error, line)
+            elif error is not None:
+                raise error
+            results.append(output)
+            line += part.count("\n")
+        if not args.verify_diagnostics:
+            files.write({args.output: f"\n{_SPLIT}\n\n".join(results).encode()})
+
+    return common.exit_code(NAME, run)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from None
+
+
+def parse_pipeline(text: str, options: Options) -> list[tuple[str, Options | None]]:
+    """Pipeline elements in order: our passes with their options, and IREE's (None) as text. Raises InputError."""
+    match = re.fullmatch(r"\s*builtin\.module\((.*)\)\s*", text, re.S)
+    if match is None:
+        raise InputError(f"--pass-pipeline={text}: expected builtin.module(…)")
+    elements: list[tuple[str, Options | None]] = []
+    for element in _split(match[1]):
+        found = _ELEMENT.match(element)
+        if found is None or found["name"] not in PASSES:
+            if element.startswith("mxcomp-"):
+                raise InputError(f"unknown pass '{element}': expected one of {', '.join(PASSES)}")
+            elements.append((element, None))
+            continue
+        elements.append((found["name"], _with_options(options, found["options"] or "")))
+    return elements
+
+
+def _split(text: str) -> list[str]:
+    """Splits at commas outside brackets."""
+    parts, depth = [""], 0
+    for char in text:
+        depth += (char in "({") - (char in ")}")
+        if char == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _with_options(options: Options, text: str) -> Options:
+    for item in text.split():
+        key, _, value = item.partition("=")
+        match key:
+            case "data-tiling":
+                options = replace(options, data_tiling=Options.make(data_tiling=value).data_tiling)
+            case "ukernels":
+                options = replace(options, ukernels=value)
+            case "ukernel-dir":
+                options = replace(options, ukernel_dirs=(*options.ukernel_dirs, Path(value)))
+            case "reference":
+                options = replace(options, reference=value in ("", "true"))
+            case _:
+                raise InputError(f"unknown pass option '{key}': expected data-tiling, ukernels, ukernel-dir, reference")
+    return options
+
+
+def _process(text: str, name: str, elements: list, args) -> tuple[MxcompError | None, str]:
+    try:
+        invocation = Invocation()
+        invocation.load(text.encode(), name)
+        for element, options in elements:
+            if options is None:
+                invocation.run_passes(f"builtin.module({element})")
+            else:
+                pipeline.run(invocation.module, (element,), options)
+            if args.mlir_print_ir_after_all:
+                print(f"// -----// IR Dump After {element} //----- //\n{invocation.module}", file=sys.stderr)
+        module: ir.Operation = invocation.module
+        return None, module.get_asm(enable_debug_info=args.mlir_print_debuginfo).rstrip("\n") + "\n"
+    except MxcompError as error:
+        return error, ""
+
+
+def check_diagnostics(text: str, error: MxcompError | None, first_line: int) -> None:
+    """Compares an error with the `// expected-error @±n {{…}}` comments of its part. Raises InputError."""
+    expected = []
+    for number, line in enumerate(text.split("\n"), 1):
+        expected += [(number + int(m["offset"] or 0), m["text"]) for m in _EXPECTED.finditer(line)]
+    message = str(error) if error is not None else ""
+    found = _LOCATION.search(message)
+    place = int(found["line"]) if found else None
+    for line, wanted in expected:
+        if wanted not in message or place not in (None, line):
+            raise InputError(f"line {first_line + line}: expected error '{wanted}', got '{message or 'none'}'")
+    if error is not None and not expected:
+        raise error
+
+
+if __name__ == "__main__":
+    sys.exit(main())
