@@ -1,0 +1,63 @@
+"""Microscaling formats in NumPy: the one place that says what the numbers mean.
+
+>>> import numpy as np
+>>> from mxcomp.formats import E2M1, dequantize, pack_bits, quantize
+>>> x = np.linspace(-6, 6, 64, dtype=np.float32).reshape(1, 64)
+>>> codes, scales = quantize(x, E2M1, "even")
+>>> scales
+array([[127, 127]], dtype=uint8)
+>>> pack_bits(codes, E2M1).shape
+(1, 32)
+>>> dequantize(codes, scales, E2M1)[0, :4]
+array([-6., -6., -6., -6.], dtype=float32)
+
+Element codes are uint8, one per byte, until packed; scales are uint8 E8M0 codes, one per 32 elements along K.
+"""
+
+from mxcomp.formats.elements import (
+    BLOCK_SIZE,
+    E2M1,
+    E2M3,
+    E3M2,
+    E4M3,
+    E5M2,
+    FORMATS,
+    ElementFormat,
+    decode,
+    element_format,
+    encode,
+)
+from mxcomp.formats.packing import pack_bits, unpack_bits
+from mxcomp.formats.profiles import PROFILES
+from mxcomp.formats.quantize import dequantize, matmul, quantize
+from mxcomp.formats.scales import E8M0_BIAS, E8M0_NAN, SCALE_MODES, decode_e8m0, encode_e8m0
+from mxcomp.formats.shuffle import shuffle_scale, shuffle_weight, unshuffle_scale, unshuffle_weight
+
+__all__ = [
+    "BLOCK_SIZE",
+    "E2M1",
+    "E2M3",
+    "E3M2",
+    "E4M3",
+    "E5M2",
+    "E8M0_BIAS",
+    "E8M0_NAN",
+    "FORMATS",
+    "PROFILES",
+    "SCALE_MODES",
+    "ElementFormat",
+    "decode",
+    "decode_e8m0",
+    "dequantize",
+    "element_format",
+    "encode",
+    "encode_e8m0",
+    "matmul",
+    "pack_bits",
+    "quantize",
+    "shuffle_scale",
+    "shuffle_weight",
+    "unpack_bits",
+    "unshuffle_scale",
+    "unshuffle_weight",
+]
