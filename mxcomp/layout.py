@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-BLOCK_SIZE = 32
-"""Elements that share one E8M0 scale (OCP MX v1.0)."""
+from mxcomp.formats import BLOCK_SIZE
 
 LHS, RHS, LHS_SCALE, RHS_SCALE, ACC = range(5)
 OPERAND_NAMES = ("lhs", "rhs", "lhs_scale", "rhs_scale", "acc")

@@ -100,8 +100,11 @@ def _set_provider(user: ir.Operation) -> None:
         variant = variant.parent
     if variant is None or function is None or "hal.executable.target" in function.attributes:
         return
+    function.attributes["hal.executable.target"] = target_with_provider(variant)
+
+
+def target_with_provider(variant: ir.Operation) -> ir.Attribute:
+    """The target of a `hal.executable.variant`, with a ukernel provider in its configuration."""
     text = str(variant.attributes["target"])
     config_end = text.rindex("}>")
-    function.attributes["hal.executable.target"] = ir.Attribute.parse(
-        f"{text[:config_end]}, {_PROVIDER}{text[config_end:]}"
-    )
+    return ir.Attribute.parse(f"{text[:config_end]}, {_PROVIDER}{text[config_end:]}")

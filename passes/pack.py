@@ -20,6 +20,8 @@ from mxcomp.build import static_sizes
 
 _BITCASTS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast")
 _WORD_BYTES = 4
+CONSTANT = "mxcomp.constant"
+"""Marks a function argument that will be a constant wherever the function is inlined."""
 
 
 def pack(source: ir.Value, layout: DataTiledLayout, operand: int, rows: ir.Value | None, regions: bool) -> ir.Value:
@@ -140,9 +142,12 @@ def _storage(value: ir.Value) -> ir.Value:
 
 def is_constant(value: ir.Value) -> bool:
     """Whether a tensor's bytes are known at compile time: a constant, or an immutable global with a value inside."""
-    op = _producer(_storage(value))
-    if op is None or op.name == "arith.constant":
-        return op is not None
+    value = _storage(value)
+    op = _producer(value)
+    if op is None:
+        return _is_marked(ir.BlockArgument(value))
+    if op.name == "arith.constant":
+        return True
     if op.name != "util.global.load":
         return False
     symbol = ir.FlatSymbolRefAttr(op.attributes["global"]).value
@@ -157,6 +162,13 @@ def is_constant(value: ir.Value) -> bool:
                 initial, ir.DenseElementsAttr | ir.DenseResourceElementsAttr
             )
     return False
+
+
+def _is_marked(argument: ir.BlockArgument) -> bool:
+    function = argument.owner.owner
+    if "arg_attrs" not in function.attributes:
+        return False
+    return CONSTANT in ir.DictAttr(ir.ArrayAttr(function.attributes["arg_attrs"])[argument.arg_number])
 
 
 def _producer(value: ir.Value) -> ir.Operation | None:

@@ -88,6 +88,16 @@ class Candidate:
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites every recognised scaled matmul below `module`. Raises InputError where K is not a multiple of 32."""
+    candidates = find(module)
+    for candidate in candidates:
+        _rewrite(candidate)
+    # Users come before producers in each list; an operation shared by two matmuls dies with the second.
+    for op in dict.fromkeys(op for candidate in candidates for op in reversed(candidate.ops)):
+        build.erase_dead(op)
+
+
+def find(module: ir.Operation) -> list[Candidate]:
+    """The scaled matmuls below `module` that are ours; the others get a reason. Raises InputError."""
     candidates: list[Candidate] = []
     for op in list(build.walk(module)):
         if ATTRIBUTE in op.attributes:
@@ -99,12 +109,7 @@ def run(module: ir.Operation, options: Options) -> None:
             continue
         if candidate is not None:
             candidates.append(candidate)
-    kept = _without_shared(candidates)
-    for candidate in kept:
-        _rewrite(candidate)
-    # Users come before producers in each list; an operation shared by two matmuls dies with the second.
-    for op in dict.fromkeys(op for candidate in kept for op in reversed(candidate.ops)):
-        build.erase_dead(op)
+    return _without_shared(candidates)
 
 
 def _leave(op: ir.Operation, reason: str, warning: str = "") -> None:
