@@ -1,6 +1,6 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
-    source ─ IREE: input ─ recognise, encode, materialise ─ IREE: flow … executable-sources ─ link ukernels ─ IREE: vmfb
+    source ─ IREE: input ─ recognise, encode, materialise, outline ─ IREE: flow … executable-sources ─ link ukernels ─ IREE: vmfb
 
 A ukernel put into the model's module would be removed as dead code before executables exist; so linking comes second.
 """
@@ -14,7 +14,7 @@ from mxcomp.options import Options
 from mxcomp.passes import get_pass
 
 CHOOSING_PASSES = ("mxcomp-recognise", "mxcomp-encode")
-BUILDING_PASSES = ("mxcomp-materialise",)
+BUILDING_PASSES = ("mxcomp-materialise", "mxcomp-outline")
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)
 
 

@@ -5,9 +5,8 @@
     link.mlir     a transform spec for executables: puts in the ukernels
     mxcomp.rsp    the flags: `iree-compile @DIR/mxcomp.rsp model.mlir -o model.vmfb`
 
-The functions come from the same passes as in-process compilation. Their dispatch regions are outlined here already:
-IREE's inliner refuses functions with `iree_codegen` operations in them, and a call left standing makes IREE copy every
-operand. Specs are per shape: a model with other shapes needs files of its own.
+The functions come from the same passes as in-process compilation, and are inlined where they are called: a call left
+standing would make IREE copy every operand. Specs are per shape: a model with other shapes needs files of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from importlib import resources
 from pathlib import Path
 
 from iree.compiler import ir
-from iree.compiler.passmanager import PassManager
 
 from mxcomp import build, files, pipeline
 from mxcomp.attributes import ukernel_descriptor
@@ -31,25 +29,17 @@ from mxcomp.passes.recognise import Candidate, find
 from mxcomp.report import Report
 from mxcomp.ukernels import Registry
 
-_OUTLINE = (
-    "builtin.module(util.func(iree-dispatch-creation-convert-dispatch-regions-to-workgroups,"
-    "iree-dispatch-creation-convert-tensor-to-flow,canonicalize,"
-    "iree-dispatch-creation-materialize-default-workgroup-count-region,"
-    "iree-dispatch-creation-bitcast-unsupported-element-types,cse,canonicalize),"
-    "iree-flow-outline-dispatch-regions,canonicalize)"
-)
-"""IREE's way from `flow.dispatch.region` to `flow.executable` (DispatchCreation and Flow Passes.cpp)."""
-
-
-def emit_plugin(source: Source, options: Options, directory: Path, iree_flags: Sequence[str] = ()) -> Report:
+def emit_plugin(
+    source: Source, options: Options, directory: Path, flags: Sequence[str], session_flags: Sequence[str] = ()
+) -> Report:
     """Writes the plugin for `source` to `directory` and returns the report of compiling it.
 
-    `iree_flags` go into the response file as they are. Raises InputError if no scaled matmul is ours, and the errors
-    of `mxcomp.compile`.
+    `flags` go into the response file; they are expected to be in force here too, globally or by `session_flags`.
+    Raises InputError if no scaled matmul is ours, and the errors of `mxcomp.compile`.
     """
-    program = compile_with(source, options, options.target.iree_flags, "executable-sources")
+    program = compile_with(source, options, session_flags, "executable-sources")
     data, name = read_source(source)
-    invocation = Invocation(options.target.iree_flags)
+    invocation = Invocation(session_flags)
     invocation.load(data, name)
     invocation.run("start", "input")
     with invocation.context, ir.Location.unknown():
@@ -62,7 +52,7 @@ def emit_plugin(source: Source, options: Options, directory: Path, iree_flags: S
         if names:
             compiled = ir.Module.parse(program.vmfb)
             texts["link.mlir"] = str(_link_spec(names, compiled.operation, options))
-    texts["mxcomp.rsp"] = "\n".join(_flags(options, directory.absolute(), iree_flags, bool(names))) + "\n"
+    texts["mxcomp.rsp"] = "\n".join(_flags(directory.absolute(), flags, bool(names))) + "\n"
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -71,13 +61,13 @@ def emit_plugin(source: Source, options: Options, directory: Path, iree_flags: S
     return program.report
 
 
-def _flags(options: Options, directory: Path, iree_flags: Sequence[str], link: bool) -> list[str]:
-    flags = [*options.target.iree_flags, f"--iree-preprocessing-transform-spec-filename={directory / 'match.mlir'}"]
+def _flags(directory: Path, flags: Sequence[str], link: bool) -> list[str]:
+    own = [f"--iree-preprocessing-transform-spec-filename={directory / 'match.mlir'}"]
     if link:
         interpreter = f"iree-preprocessing-transform-interpreter{{transform-spec-path={directory / 'link.mlir'}}}"
         variant = f"builtin.module(hal.executable.variant(builtin.module({interpreter})))"
-        flags.append(f"--iree-hal-preprocess-executables-with={variant}")
-    return [f'"{flag}"' for flag in (*flags, *iree_flags)]
+        own.append(f"--iree-hal-preprocess-executables-with={variant}")
+    return [f'"{flag}"' for flag in (*flags, *own)]
 
 
 def _template(name: str) -> ir.Module:
@@ -181,6 +171,7 @@ def _add_matcher(sequence: ir.Operation, name: str, dag: _Dag) -> None:
     names = ir.ArrayAttr.get([ir.StringAttr.get(dag.root.name)])
     _below(sequence, "transform.match.operation_name").attributes["op_names"] = names
     body = _below(sequence, "transform.iree.match.cast_compatible_dag_from_root").regions[0].blocks[0]
+    body.operations[0].operation.erase()
     for value in dag.inputs:
         body.add_argument(value.type, value.location)
     dag.clone(list(body.arguments), ir.InsertionPoint.at_block_terminator(body))
@@ -211,7 +202,6 @@ def _library(name: str, dag: _Dag, options: Options) -> ir.Module:
     module = ir.Module.create()
     function = _function(name, dag, module)
     pipeline.run(module.operation, (*pipeline.CHOOSING_PASSES, *pipeline.BUILDING_PASSES), options)
-    PassManager.parse(_OUTLINE).run(module.operation)
     function = _symbol(module, name)
     function.attributes["sym_visibility"] = ir.StringAttr.get("private")
     if "arg_attrs" in function.attributes:

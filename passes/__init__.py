@@ -15,6 +15,7 @@ PASSES = {
     "mxcomp-recognise": "recognise",
     "mxcomp-encode": "encode",
     "mxcomp-materialise": "materialise",
+    "mxcomp-outline": "outline",
     "mxcomp-link-ukernels": "link_ukernels",
 }
 """Pass names and the files they live in; imported when first used."""

@@ -10,8 +10,9 @@ After, one dispatch per operand and one for matmul and unpacking:
 
     %w = iree_tensor_ext.bitcast %a : tensor<1024x32x32xf4E2M1FN> -> tensor<1024x32x4xi32>
     %p = flow.dispatch.region { linalg.generic … tensor.extract %w[…] } -> tensor<8x4x2x4x2x4x16x4xi32>
-    %ap = iree_tensor_ext.bitcast %p : … -> tensor<8x4x1x2x4x2x4x16x32xf4E2M1FN>
+    %pb = iree_tensor_ext.bitcast %p : … -> tensor<8x4x1x2x4x2x4x16x16xi8>
     %r = flow.dispatch.region {
+      %ap = iree_tensor_ext.bitcast %pb : … -> tensor<8x4x1x2x4x2x4x16x32xf4E2M1FN>
       iree_codegen.inner_tiled … {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_…", tensor>}
       linalg.transpose, tensor.collapse_shape, tensor.extract_slice
     }
@@ -102,6 +103,10 @@ def _matmul(
     with build.dispatch_region(result, [rows] if rows else [], enabled=not options.reference) as region:
         outer = [build.tiles(size, tile) for size, tile in zip((m, n), layout.tile, strict=False)]
         tiles = [build.ceildiv(rows, layout.tile[0])] if rows else []
+        packed = [
+            pack.elements(value, types[operand], tiles if operand % 2 == LHS else [])
+            for operand, value in enumerate(packed)
+        ]
         acc = build.zero_filled(build.tensor_type(layout.packed_shape(ACC, outer), types[ACC]), tiles)
         if options.reference:
             tiled = reference.inner_tiles(packed, acc, layout, types, tiles)

@@ -28,14 +28,14 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, rows: ir.Value
     """Packs operand 0 … 3 of a scaled matmul, padding with zeros.
 
     `source` has shape [rows, K/32, 32] (elements) or [rows, K/32] (scales); `rows` is its row count where dynamic. The
-    result has shape [row tiles, K tiles, (1,) *packed tile]. With `regions`, packing is a dispatch of its own, unless
-    the source is constant.
+    result has shape [row tiles, K tiles, (1,) *packed tile]; fp4 elements are in bytes, which dispatches can take, the
+    innermost dimension half as large; `elements` gives them their type. With `regions`, packing is a dispatch of its
+    own, unless the source is constant.
     """
     swizzle = layout.swizzle(operand)
     height, blocks, *_ = static_sizes(source)
     outer = [build.tiles(size, tile) for size, tile in zip((height, blocks), swizzle.tile_shape, strict=False)]
     tiles = [build.ceildiv(rows, swizzle.tile_shape[ROWS])] if rows is not None else []
-    element = ir.RankedTensorType(source.type).element_type
     store = _storage(source)
     make = _element_words if operand in (LHS, RHS) else _scale_words
     words = make(store, (height, blocks or 0), swizzle, rows)
@@ -48,7 +48,18 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, rows: ir.Value
             return words.compute([linalg.IndexOp(i).result for i in range(packed.rank)])
 
         region.returned = build.generic(packed, [], build.empty(packed, tiles), [identity], iterators, body).results[0]
-    return build.bitcast(region.result, build.tensor_type(layout.packed_shape(operand, outer), element), tiles)
+    shape = layout.packed_shape(operand, outer)
+    if operand in (LHS, RHS):
+        return build.bitcast(region.result, build.tensor_type((*shape[:-1], shape[-1] // 2), "i8"), tiles)
+    return build.bitcast(region.result, build.tensor_type(shape, ir.RankedTensorType(source.type).element_type), tiles)
+
+
+def elements(packed: ir.Value, element: str, tiles: list[ir.Value]) -> ir.Value:
+    """Packed elements from their bytes, scales as they are; `tiles` are the row tiles where dynamic."""
+    if str(ir.RankedTensorType(packed.type).element_type) != "i8":
+        return packed
+    *shape, size = build.static_sizes(packed)
+    return build.bitcast(packed, build.tensor_type((*shape, (size or 0) * 2), element), tiles)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ module attributes {transform.with_named_sequence} {
       -> (!transform.any_value, !transform.any_value) {
     transform.match.operation_name %root ["linalg.generic"] : !transform.any_op
     %ins, %outs = transform.iree.match.cast_compatible_dag_from_root %root {
-      // The operations that make up the matmul go here; what they take from outside becomes the block's arguments.
+      // Stands for the operations that make up the matmul; what they take from outside becomes the block's arguments.
+      %root_of_dag = tensor.empty() : tensor<f32>
     } : (!transform.any_op) -> (!transform.any_value, !transform.any_value)
     transform.yield %ins, %outs : !transform.any_value, !transform.any_value
   }

@@ -33,11 +33,11 @@ def main(argv: list[str] | None = None) -> int:
             raise InputError("-o and --report both want stdout: give one of them a file")
         source = sys.stdin.buffer.read() if args.input == "-" else Path(args.input)
         flags = (*options.target.iree_flags, *iree_flags)
+        set_global_flags(NAME, flags)
         if args.emit_plugin:
-            report = emit_plugin(source, options, Path(args.emit_plugin), iree_flags)
+            report = emit_plugin(source, options, Path(args.emit_plugin), flags)
             results: dict[str | Path, bytes] = {}
         else:
-            set_global_flags(NAME, flags)
             program = compile_with(source, options, (), args.compile_to)
             report, results = program.report, {args.output: program.vmfb}
         _warn(report)

@@ -1,0 +1,35 @@
+"""mxcomp-outline: turns dispatch regions into executables and calls of them.
+
+Before:
+
+    %p = flow.dispatch.region -> (tensor<8x4x2x4x2x4x16x4xi32>) { … }
+
+After:
+
+    flow.executable private @matmul_dispatch_0 { … }
+    %p = flow.dispatch @matmul_dispatch_0::@matmul_dispatch_0(%w) : (…) -> tensor<8x4x2x4x2x4x16x4xi32>
+
+IREE would do the same later. Done now, nothing of IREE's early optimisation reaches into the regions, and functions
+have no `iree_codegen` operations left in them, for which IREE's inliner would refuse them.
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.passmanager import PassManager
+
+from mxcomp import build
+from mxcomp.options import Options
+
+PIPELINE = (
+    "builtin.module(util.func(iree-dispatch-creation-convert-dispatch-regions-to-workgroups,"
+    "iree-dispatch-creation-materialize-default-workgroup-count-region,"
+    "iree-flow-capture-dynamic-dims),iree-flow-outline-dispatch-regions)"
+)
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Outlines every dispatch region below `module`."""
+    if any(op.name == "flow.dispatch.region" for op in build.walk(module)):
+        with module.context:
+            PassManager.parse(PIPELINE).run(module)
