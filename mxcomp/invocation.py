@@ -49,6 +49,7 @@ class Invocation:
         except ValueError as error:
             raise InputError(f"IREE refuses a flag: {str(error).strip()}") from None
         self.context = self._session.context
+        self.context.load_all_available_dialects()  # operations made before their dialect is loaded are malformed
         self._invocation = self._session.invocation()
         self.diagnostics: list[str] = []
         # IREE keeps only the pointer: the callback has to live as long as the invocation.
@@ -84,7 +85,7 @@ class Invocation:
             raise CompileError(f"IREE could not compile the module (phase {to_phase})", self._take_diagnostics())
 
     def run_passes(self, pipeline: str) -> None:
-        """Runs a textual IREE pass pipeline. Raises CompileError."""
+        """Runs a textual IREE pipeline, as it stands inside `builtin.module(…)`. Raises CompileError."""
         if not self._invocation.execute_text_pass_pipeline(pipeline):
             raise CompileError(f"the pass pipeline {pipeline} failed", self._take_diagnostics())
 

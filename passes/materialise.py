@@ -174,8 +174,8 @@ def _row_major(op: ir.Operation, entries: dict, options: Options) -> None:
     if options.reference:
         return
     sizes, types = problem(op)
-    result = build.tensor_type((sizes["m"], sizes["n"]), types[ACC])
     with op.context, _part(entries, "matmul", op), ir.InsertionPoint(op):
+        result = build.tensor_type((sizes["m"], sizes["n"]), types[ACC])
         rows = [build.dim(op.operands[LHS], 0)] if sizes["m"] is None else []
         outer = [build.tiles(size, tile) for size, tile in zip((sizes["m"], sizes["n"]), entries["tile"], strict=False)]
         _annotate(op, [*entries["tile"][:2], 0, 0], outer, entries)

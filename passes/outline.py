@@ -30,6 +30,18 @@ PIPELINE = (
 
 def run(module: ir.Operation, options: Options) -> None:
     """Outlines every dispatch region below `module`."""
-    if any(op.name == "flow.dispatch.region" for op in build.walk(module)):
-        with module.context:
-            PassManager.parse(PIPELINE).run(module)
+    if not any(op.name == "flow.dispatch.region" for op in build.walk(module)):
+        return
+    before = [op for op in build.walk(module) if op.name == "flow.executable"]
+    with module.context:
+        PassManager.parse(PIPELINE).run(module)
+        for op in build.walk(module):
+            if op.name == "flow.executable" and op not in before:
+                _rename(op, module)
+
+
+def _rename(executable: ir.Operation, module: ir.Operation) -> None:
+    """Takes an executable out of the way of IREE's own outlining, which numbers from 0 again."""
+    name = ir.SymbolTable.get_symbol_name(executable).value
+    ir.SymbolTable.replace_all_symbol_uses(name, f"mxcomp_{name}", module)
+    ir.SymbolTable.set_symbol_name(executable, f"mxcomp_{name}")

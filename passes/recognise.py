@@ -35,6 +35,7 @@ from mxcomp.errors import InputError
 from mxcomp.layout import BLOCK_SIZE
 from mxcomp.options import Options
 from mxcomp.passes.trace import (
+    ZERO,
     Apply,
     Expr,
     Index,
@@ -43,6 +44,7 @@ from mxcomp.passes.trace import (
     UntraceableError,
     apply_expr,
     indexing_maps,
+    is_narrow,
     scalar,
     yielded,
 )
@@ -52,7 +54,6 @@ ATTRIBUTE = "mxcomp.scaled_matmul"
 
 SCALE_TYPE = "f8E8M0FNU"
 SUPPORTED_TYPES = {("f4E2M1FN", "f4E2M1FN")}
-MX_TYPES = {"f4E2M1FN", "f6E2M3FN", "f6E3M2FN", "f8E4M3FN", "f8E5M2"}
 _EXACT_CASTS = {"f32", "bf16", "f64"}  # of a dequantised value; f16 would overflow
 _WRONG_FP8 = "stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales"
 
@@ -91,8 +92,8 @@ def run(module: ir.Operation, options: Options) -> None:
     candidates = find(module)
     for candidate in candidates:
         _rewrite(candidate)
-    # Users come before producers in each list; an operation shared by two matmuls dies with the second.
-    for op in dict.fromkeys(op for candidate in candidates for op in reversed(candidate.ops)):
+    # Producers come before users in each list, and so in all of them together.
+    for op in reversed(dict.fromkeys(op for candidate in candidates for op in candidate.ops)):
         build.erase_dead(op)
 
 
@@ -120,7 +121,7 @@ def _leave(op: ir.Operation, reason: str, warning: str = "") -> None:
 
 def _match(op: ir.Operation) -> Candidate | None:
     """The scaled matmul at `op`, None if it has nothing of one; NotOursError if it is another kind."""
-    maps = indexing_maps(op) if op.name.startswith("linalg.") else None
+    maps = indexing_maps(op)
     if maps is None or len(op.results) != 1 or len(maps) < 3:
         return None
     parallel = _positions(maps[-1])
@@ -141,6 +142,7 @@ def _match(op: ir.Operation) -> Candidate | None:
     exprs = [scalar(factor, op.regions[0].blocks[0], inputs) for factor in factors]
     if not any(_mentions_mx(expr) for expr in exprs):
         return None
+    _check_free(op)
     operands = [_operand(expr) for expr in exprs]
     types = tuple(operand.element_type for operand in operands)
     if types not in SUPPORTED_TYPES:
@@ -148,6 +150,18 @@ def _match(op: ir.Operation) -> Candidate | None:
         reason = f"element types {types[0]} × {types[1]}: only f4E2M1FN × f4E2M1FN is compiled here; left to IREE"
         raise NotOursError(reason, _WRONG_FP8 if eight_bit else "")
     return _check(op, operands, parallel, sizes, axes, tracer.ops)
+
+
+def _check_free(op: ir.Operation) -> None:
+    """Leaves a matmul alone whose compilation the model has decided on itself. Raises NotOursError."""
+    for attribute in ("lowering_config", "compilation_info"):
+        if attribute in op.attributes:
+            raise NotOursError(f"it has a {attribute} of its own")
+    parent = op.parent
+    while parent is not None:
+        if parent.name.startswith(("flow.dispatch.", "hal.executable")):
+            raise NotOursError(f"it is in a {parent.name} already")
+        parent = parent.parent
 
 
 def _positions(affine_map: ir.AffineMap) -> list[int] | None:
@@ -186,6 +200,8 @@ def _product(op: ir.Operation, inputs: int) -> tuple[ir.Value, ir.Value] | None:
 def _loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> dict[int, int | None]:
     sizes: dict[int, int | None] = {}
     for value, m in zip(op.operands, maps, strict=True):
+        if not m.results:
+            continue  # a scalar
         for expr, size in zip(m.results, static_sizes(value), strict=True):
             if isinstance(expr, ir.AffineDimExpr):
                 position = ir.AffineDimExpr(expr).position
@@ -242,6 +258,8 @@ def _operand(expr: Expr) -> Operand:
             parts.sort(key=lambda part: part is not None and part[1] == SCALE_TYPE)
         if parts[0] is not None and parts[1] is not None:
             (element, element_type), (scale, scale_type) = parts[0], parts[1]
+            if str(expr.type) not in _EXACT_CASTS:
+                raise NotOursError(f"dequantised to {expr.type}: expected one of {', '.join(sorted(_EXACT_CASTS))}")
             if scale_type != SCALE_TYPE:
                 raise NotOursError(f"scale type {scale_type}: expected {SCALE_TYPE}")
             return Operand(element, element_type, scale, scale_type)
@@ -304,22 +322,19 @@ def _row_axis(operand: Operand) -> str:
 
 def _place(leaf: Leaf, axis: str, rows: int | None, k: int, block: bool) -> ir.Value:
     """The tensor furthest back that holds [rows, K] (or [rows, K blocks]) in row-major order."""
-    wanted = (axis, 1, rows), ("k", BLOCK_SIZE if block else 1, k // BLOCK_SIZE if block else k)
+    step = BLOCK_SIZE if block else 1
+    row = [] if rows == 1 else [Index(axis, 1, rows)]
+    column = Index("k", step, k // step) if k > step else ZERO
     for value, indices in reversed(leaf.places):
         sizes = static_sizes(value)
         if [index.extent for index in indices] != sizes:
             continue
-        used = [index for index in indices if index.axis]
-        row = [index for index in used if index.axis == axis]
-        if used[: len(row)] != row or (rows != 1 and len(row) != 1):
-            continue
+        used = [index for index in indices if index.extent != 1]
         try:
-            column = Index.join(used[len(row) :])
+            if used[: len(row)] == row and Index.join(used[len(row) :]) == column:
+                return value
         except UntraceableError:
             continue
-        expected = wanted[1] if k > (BLOCK_SIZE if block else 1) else (column.axis, column.stride, column.extent)
-        if (column.axis, column.stride, column.extent) == expected:
-            return value
     raise NotOursError("an operand is not stored row-major along K: expected [rows, K] elements and [rows, K/32] scales")
 
 
@@ -356,8 +371,7 @@ def _without_shared(candidates: list[Candidate]) -> list[Candidate]:
 
 
 def _foreign_use(op: ir.Operation, own: set[ir.Operation]) -> ir.Operation | None:
-    element = str(ir.RankedTensorType(op.results[0].type).element_type)
-    if element in MX_TYPES | {SCALE_TYPE}:
+    if is_narrow(ir.RankedTensorType(op.results[0].type).element_type):
         return None  # a stored operand, shared at no cost
     users = (use.owner.operation for use in op.results[0].uses)
     return next((user for user in users if user not in own), None)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from iree.compiler import ir
+from iree.compiler.dialects import linalg
 
 from mxcomp.build import static_sizes
 
@@ -101,8 +102,9 @@ class Tracer:
 
     def element(self, value: ir.Value, indices: tuple[Index, ...]) -> Expr:
         """The expression of `value[indices]`."""
-        here = Leaf(((value, indices),))
-        op = value.owner
+        if not isinstance(value.type, ir.RankedTensorType):
+            return Opaque(value.type)
+        here, op, passed = Leaf(((value, indices),)), value.owner, len(self.ops)
         if not isinstance(op, ir.Operation | ir.OpView):
             return here
         op = op.operation
@@ -112,6 +114,9 @@ class Tracer:
             return here
         if expr is None:
             return here
+        if is_narrow(here.type) and not _is_same_bits(expr):
+            del self.ops[passed:]
+            return here  # quantised here: what is computed is an element or scale in its own right
         self.ops.append(op)
         # Pure movement: the same element of an earlier tensor.
         return Leaf((*here.places, *expr.places)) if isinstance(expr, Leaf) else expr
@@ -120,11 +125,13 @@ class Tracer:
         if op.name in _RESHAPES:
             return self.element(op.operands[0], _RESHAPES[op.name](op, indices))
         if is_elementwise(op):
-            maps = indexing_maps(op)
+            *maps, output = indexing_maps(op) or []
             body = op.regions[0].blocks[0]
+            order = [ir.AffineDimExpr(expr).position for expr in output.results]
+            loops = [indices[order.index(loop)] for loop in range(len(order))]
             operands = [
-                self.element(operand, _apply_map(affine_map, indices))
-                for operand, affine_map in zip(list(op.operands)[:-1], maps[:-1], strict=True)
+                self.element(operand, _apply_map(affine_map, loops))
+                for operand, affine_map in zip(list(op.operands)[:-1], maps, strict=True)
             ]
             return scalar(yielded(op), body, operands)
         if op.name.startswith("arith.") and len(op.results) == 1 and op.operands:
@@ -152,49 +159,26 @@ def yielded(op: ir.Operation) -> ir.Value:
 
 
 def indexing_maps(op: ir.Operation) -> list[ir.AffineMap] | None:
-    """Indexing maps of a linalg op, named elementwise and movement ops included; None for others."""
-    if "indexing_maps" in op.attributes:
-        return [ir.AffineMapAttr(attr).value for attr in ir.ArrayAttr(op.attributes["indexing_maps"])]
-    if op.name not in _NAMED or len(op.results) != 1:
-        return None
-    rank = ir.RankedTensorType(op.results[0].type).rank
-    with op.context:
-        identity = ir.AffineMap.get_identity(rank)
-        return [*_NAMED[op.name](op, rank), identity]
+    """Indexing maps of a linalg op, named ones included; None for others."""
+    maps = linalg.get_indexing_maps(op) if op.name.startswith("linalg.") else None
+    return [ir.AffineMapAttr(attr).value for attr in maps] if maps is not None else None
 
 
 def is_elementwise(op: ir.Operation) -> bool:
     """Whether each result element of a linalg op comes from one element of each input."""
     maps = indexing_maps(op)
-    if maps is None or len(op.results) != 1 or len(maps) != len(op.operands):
-        return False
-    output = maps[-1]
-    is_identity = output.n_dims == len(output.results) and output.is_permutation
-    with op.context:
-        return is_identity and output == ir.AffineMap.get_identity(output.n_dims)
+    return maps is not None and len(op.results) == 1 and len(maps) == len(op.operands) and maps[-1].is_permutation
 
 
-def _broadcast(op: ir.Operation, rank: int) -> list[ir.AffineMap]:
-    added = set(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
-    kept = [ir.AffineExpr.get_dim(i) for i in range(rank) if i not in added]
-    return [ir.AffineMap.get(rank, 0, kept)]
+def is_narrow(kind: ir.Type) -> bool:
+    """Whether a type is one that elements or scales are stored in: 8 bits or less."""
+    return isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width <= 8
 
 
-def _transpose(op: ir.Operation, rank: int) -> list[ir.AffineMap]:
-    permutation = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
-    return [ir.AffineMap.get_permutation([permutation.index(i) for i in range(rank)])]
-
-
-def _identities(op: ir.Operation, rank: int) -> list[ir.AffineMap]:
-    return [ir.AffineMap.get_identity(rank)] * (len(op.operands) - 1)
-
-
-_NAMED = {
-    "linalg.broadcast": _broadcast,
-    "linalg.transpose": _transpose,
-    "linalg.copy": _identities,
-    "linalg.mul": _identities,
-}
+def _is_same_bits(expr: Expr) -> bool:
+    if isinstance(expr, Apply) and expr.name == "arith.bitcast":
+        expr = expr.operands[0]
+    return isinstance(expr, Leaf)
 
 
 def _reassociation(op: ir.Operation) -> list[list[int]]:

@@ -114,7 +114,7 @@ def _process(text: str, name: str, elements: list, args) -> tuple[MxcompError | 
         invocation.load(text.encode(), name)
         for element, options in elements:
             if options is None:
-                invocation.run_passes(f"builtin.module({element})")
+                invocation.run_passes(element)
             else:
                 pipeline.run(invocation.module, (element,), options)
             if args.mlir_print_ir_after_all:
