@@ -81,14 +81,18 @@ def ukernel_descriptor(name: str) -> ir.Attribute:
 
 
 def compilation_info(
-    workgroup: list[int], workgroup_size: list[int], llvm_func_attrs: dict[str, str], reorder: bool
+    workgroup: list[int], workgroup_size: list[int], llvm_func_attrs: dict[str, str], reorder: bool, ukernel: bool
 ) -> ir.Attribute:
     """`#iree_codegen.compilation_info` for the TileAndFuse pipeline with these workgroup tile sizes.
 
     `reorder` walks tiles in an order that keeps one operand in cache (IREE's choice for its data-tiled ukernel); it
-    needs more than one tile in both dimensions.
+    needs more than one tile in both dimensions. Without a ukernel, which would do both itself, K is walked one tile at
+    a time and elements go through shared memory, as IREE chooses for its own data-tiled matmuls.
     """
     config = {"workgroup": build.i64_array(workgroup)}
+    if not ukernel:
+        config["reduction"] = build.i64_array([0, 0, 1, 1])
+        config["promote_operands"] = build.i64_array([0, 1])
     if reorder:
         config["workgroup_reordering_strategy"] = ir.Attribute.parse("#iree_gpu.conditional_transpose<8, 32>")
     lowering = f"#iree_gpu.lowering_config<{ir.DictAttr.get(config)}>"

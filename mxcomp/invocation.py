@@ -21,6 +21,7 @@ PHASES = (
 )  # fmt: skip
 """IREEVMPipelinePhase names. A wrong name is ignored silently by IREE, so they are checked here."""
 
+_BYTECODE_MAGIC = b"ML\xefR"
 _LONGEST_DIAGNOSTIC = 1000
 _SEVERITIES = ("note", "warning", "error", "remark")
 _DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
@@ -67,7 +68,8 @@ class Invocation:
 
     def load(self, source: bytes, name: str) -> None:
         """Parses MLIR text or bytecode. Raises InputError."""
-        buffer = api.Source.wrap_buffer(self._session, source + b"\0", buffer_name=name)
+        text = not source.startswith(_BYTECODE_MAGIC)  # text has to end in a null byte
+        buffer = api.Source.wrap_buffer(self._session, source + b"\0" if text else source, buffer_name=name)
         if not self._invocation.parse_source(buffer):
             raise InputError(f"{name} is not valid MLIR", self._take_diagnostics())
         self.module = self._invocation.export_module()

@@ -1,0 +1,92 @@
+# RUN: %python %s
+"""An MXFP4 linear layer, from float weights to a checked gfx950 program.
+
+    y[64, 14336] = x[64, 4096] · wᵀ, both in MXFP4: fp4 elements and one E8M0 scale for each 32 of them
+
+Weights are part of the program, packed into the ukernel's layout at compile time; activations are its inputs.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+
+import numpy as np
+from iree.compiler import ir
+
+import mxcomp
+from mxcomp import assembly, build, formats
+from mxcomp.passes.recognise import CANONICAL_ITERATORS, canonical_maps, scaled_product
+
+M, N, K = 64, 14336, 4096
+
+
+def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[rows, K/2] bytes of fp4 and [rows, K/32] scales of a float32 array."""
+    codes, scales = formats.quantize(x, formats.E2M1)
+    return formats.pack_bits(codes, formats.E2M1), scales
+
+
+def linear_layer(weights: np.ndarray, scales: np.ndarray) -> ir.Module:
+    """A module with `linear(x: tensor<64x2048xi8>, x_scales: tensor<64x128xi8>) -> tensor<64x14336xf32>`."""
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.create()
+        blocks = K // formats.BLOCK_SIZE
+        x_type, xs_type = (build.tensor_type(shape, "i8") for shape in ((M, K // 2), (M, blocks)))
+        result = build.tensor_type((M, N), "f32")
+        with ir.InsertionPoint(module.body):
+            from iree.compiler.dialects import arith, func
+
+            @func.FuncOp.from_py_func(x_type, xs_type)
+            def linear(x: ir.Value, x_scales: ir.Value) -> ir.Value:
+                w, w_scales = (
+                    arith.ConstantOp(
+                        build.tensor_type(data.shape, "i8"), ir.DenseElementsAttr.get(data.view(np.int8))
+                    ).result
+                    for data in (weights, scales)
+                )
+                inputs = [
+                    build.bitcast(value, build.tensor_type(shape, element))
+                    for value, shape, element in (
+                        (x, (M, blocks, 32), "f4E2M1FN"),
+                        (w, (N, blocks, 32), "f4E2M1FN"),
+                        (x_scales, (M, blocks), "f8E8M0FNU"),
+                        (w_scales, (N, blocks), "f8E8M0FNU"),
+                    )
+                ]
+                zero = build.zero_filled(result)
+                return build.generic(
+                    result, inputs, zero, canonical_maps(), CANONICAL_ITERATORS, scaled_product
+                ).results[0]
+
+        return module
+
+
+def main() -> int:
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((N, K), np.float32) / np.sqrt(K, dtype=np.float32)
+    x = rng.standard_normal((M, K), np.float32)
+    (w, w_scales), (xq, x_scales) = quantize(weights), quantize(x)
+
+    module = linear_layer(w, w_scales)
+    with tempfile.TemporaryDirectory() as directory:
+        program = mxcomp.compile(module, target="gfx950", iree_flags=(f"{assembly.FLAG}={directory}",))
+        kernels = assembly.read_dump(directory)
+    program.report.print(sys.stdout)
+    print(f"vmfb: {len(program.vmfb):,} bytes")
+
+    kernel = next(kernel for kernel in kernels if kernel.count("v_mfma_scale"))
+    print(f"\n{kernel.name}: {kernel.vgprs} VGPRs, {kernel.lds_bytes} bytes of LDS, {kernel.scratch_bytes} of scratch")
+    for mnemonic, count in kernel.instructions.most_common(8):
+        print(f"  {count:5d}  {mnemonic}")
+
+    check = mxcomp.verify(module, [xq.view(np.int8), x_scales.view(np.int8)])
+    exact = x.astype(np.float64) @ weights.T.astype(np.float64)
+    rms = np.sqrt(np.mean((check.results[0] - exact) ** 2) / np.mean(exact**2))
+    print(f"\nverified on the CPU: largest error {check.error:.1e} of Σ|a·b| against float64 NumPy, bound {check.checks[0].bound:.1e}")
+    print(f"quantisation error against the unquantised layer: {100 * rms:.1f} % (rms)")
+    return 0 if check.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
