@@ -83,7 +83,8 @@ def main() -> int:
     check = mxcomp.verify(module, [xq.view(np.int8), x_scales.view(np.int8)])
     exact = x.astype(np.float64) @ weights.T.astype(np.float64)
     rms = np.sqrt(np.mean((check.results[0] - exact) ** 2) / np.mean(exact**2))
-    print(f"\nverified on the CPU: largest error {check.error:.1e} of Σ|a·b| against float64 NumPy, bound {check.checks[0].bound:.1e}")
+    bound = check.checks[0].bound
+    print(f"\nverified on the CPU against float64 NumPy: largest error {check.error:.1e} of Σ|a·b|, bound {bound:.1e}")
     print(f"quantisation error against the unquantised layer: {100 * rms:.1f} % (rms)")
     return 0 if check.ok else 1
 

@@ -24,7 +24,9 @@ def module_block(root: ir.Operation) -> ir.Block:
     return root.regions[0].blocks[0]
 
 
-def tensor_type(shape: Iterable[int | None], element: ir.Type | str, encoding: ir.Attribute | None = None):
+def tensor_type(
+    shape: Iterable[int | None], element: ir.Type | str, encoding: ir.Attribute | None = None
+) -> ir.RankedTensorType:
     """A ranked tensor type; None is a dynamic size."""
     element = ir.Type.parse(element) if isinstance(element, str) else element
     sizes = [DYNAMIC if size is None else size for size in shape]
@@ -74,6 +76,11 @@ def bitcast(value: ir.Value, result: ir.Type, sizes: Sequence[ir.Value] | None =
     if sizes is None:
         sizes = dynamic_sizes(value)
     return iree_tensor_ext.BitCastOp(result, value, sizes, sizes).result
+
+
+def tie_shape(value: ir.Value, sizes: Sequence[ir.Value]) -> ir.Value:
+    """The same tensor, known to have these dynamic sizes."""
+    return flow.TensorTieShapeOp(value, sizes).result
 
 
 def empty(result: ir.RankedTensorType, sizes: Sequence[ir.Value] = ()) -> ir.Value:

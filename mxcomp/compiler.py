@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from iree.compiler import ir
 
@@ -14,7 +15,7 @@ from mxcomp.invocation import PHASES, Invocation, read_source
 from mxcomp.options import Options
 from mxcomp.report import Report
 
-Source = str | bytes | Path | ir.Module
+Source: TypeAlias = str | bytes | Path | ir.Module
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from mxcomp.errors import InputError
 def write(results: Mapping[str | Path, bytes]) -> None:
     """Writes every result to its path ("-" is stdout), renaming finished files into place. Raises InputError."""
     parts: dict[Path, Path] = {}
+    path = Path()
     try:
         for name, data in results.items():
             path = Path(name)

@@ -227,7 +227,7 @@ class DataTiledLayout:
             swizzle = TileSwizzle(swizzle.expand_shape, self.scale_permutation)
         return swizzle.expand(ROWS, Dim("CrossThread", getattr(self, f"subgroups_{axis}")))
 
-    def packed_shape(self, operand: int, outer: Iterable[int]) -> tuple[int, ...]:
+    def packed_shape(self, operand: int, outer: Iterable[int | None]) -> tuple[int | None, ...]:
         """Full packed tensor shape: outer tile counts (rows, K tiles), a 1 for the block dimension, packed tile."""
         unit = (1,) if operand in (LHS, RHS) else ()
         return (*outer, *unit, *self.swizzle(operand).packed_shape)

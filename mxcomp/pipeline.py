@@ -1,6 +1,7 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
-    source ─ IREE: input ─ recognise, encode, materialise, outline ─ IREE: flow … executable-sources ─ link ukernels ─ IREE: vmfb
+    source ─ IREE: input ─ recognise, encode, materialise, outline ─ IREE: flow … executable-sources
+           ─ link ukernels ─ IREE: vmfb
 
 A ukernel put into the model's module would be removed as dead code before executables exist; so linking comes second.
 """

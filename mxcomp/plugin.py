@@ -29,6 +29,7 @@ from mxcomp.passes.recognise import Candidate, find
 from mxcomp.report import Report
 from mxcomp.ukernels import Registry
 
+
 def emit_plugin(
     source: Source, options: Options, directory: Path, flags: Sequence[str], session_flags: Sequence[str] = ()
 ) -> Report:
@@ -75,7 +76,8 @@ def _template(name: str) -> ir.Module:
 
 
 def _symbol(module: ir.Module, name: str) -> ir.Operation:
-    return next(view.operation for view in module.body.operations if ir.StringAttr(view.attributes["sym_name"]).value == name)
+    symbols = (view.operation for view in module.body.operations)
+    return next(op for op in symbols if ir.StringAttr(op.attributes["sym_name"]).value == name)
 
 
 def _below(op: ir.Operation, name: str) -> ir.Operation:

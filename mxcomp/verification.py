@@ -106,14 +106,17 @@ def _entry(module: ir.Operation, name: str | None) -> ir.Operation:
     functions = {}
     for view in build.module_block(module).operations:
         op = view.operation
-        visibility = op.attributes["sym_visibility"] if "sym_visibility" in op.attributes else None
-        if op.name == "util.func" and (visibility is None or ir.StringAttr(visibility).value == "public"):
+        if op.name == "util.func" and _is_public(op):
             functions[ir.StringAttr(op.attributes["sym_name"]).value] = op
     if name is None and len(functions) == 1:
         return next(iter(functions.values()))
     if name not in functions:
         raise VerifyError(f"which function is to be verified? public functions are {', '.join(functions) or 'none'}")
     return functions[name]
+
+
+def _is_public(op: ir.Operation) -> bool:
+    return "sym_visibility" not in op.attributes or ir.StringAttr(op.attributes["sym_visibility"]).value == "public"
 
 
 def _watch(entry: ir.Operation) -> list[str]:
@@ -164,5 +167,3 @@ def _check(
     worst = float(np.max(np.where(np.isnan(error), np.inf, error), initial=0.0))
     m, k, n = *a.shape, b.shape[0]
     return MatmulCheck(location, m, n, k, worst, k * 2.0**-24)
-
-

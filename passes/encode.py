@@ -18,29 +18,36 @@ the matmul is left to IREE with the reason.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 from iree.compiler import ir
 
 from mxcomp import attributes, build
+from mxcomp.build import static_sizes
 from mxcomp.layout import ACC, BLOCK_SIZE, DataTiledLayout
 from mxcomp.options import Options
 from mxcomp.passes.recognise import ATTRIBUTE
-from mxcomp.build import static_sizes
 from mxcomp.passes.trace import indexing_maps
 from mxcomp.ukernels import Registry, Sizes, Ukernel, layout_entries
 
-DEFAULT_LAYOUT = DataTiledLayout(
-    intrinsics_m=4,
-    intrinsics_n=4,
-    intrinsics_k=2,
-    subgroups_m=2,
-    subgroups_n=2,
-    operands_interleaving_intrinsics_m=(2,),
-    operands_interleaving_intrinsics_n=(3,),
-    operands_interleaving_intrinsics_k=(2, 3),
-)
-"""For problems that no data-tiled ukernel takes."""
+_SCALES_INTERLEAVED: dict[str, Any] = {
+    "operands_interleaving_intrinsics_m": (2,),
+    "operands_interleaving_intrinsics_n": (3,),
+    "operands_interleaving_intrinsics_k": (2, 3),
+}
+CODEGEN_LAYOUTS = {
+    64: DataTiledLayout(
+        intrinsics_m=2, intrinsics_n=4, intrinsics_k=4, subgroups_m=2, subgroups_n=2, **_SCALES_INTERLEAVED
+    ),
+    None: DataTiledLayout(
+        intrinsics_m=4, intrinsics_n=8, intrinsics_k=2, subgroups_m=2, subgroups_n=2, **_SCALES_INTERLEAVED
+    ),
+}
+"""Layouts for matmuls without a ukernel, by the largest M they are meant for.
+
+IREE's code generation spills registers with other splits of the same tiles into subgroups: 1591 of them with the
+1 × 4 subgroups of the m128_n256_k256 ukernel.
+"""
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -82,19 +89,29 @@ def _choose(op: ir.Operation, registry: Registry, options: Options) -> dict:
         ukernel, reason = select("row_major")
         if ukernel is None:
             return {"reason": f"left to IREE: --data-tiling=off and {reason}"}
-        return {"operands": "row_major", "tile": list(ukernel.tile)} | _launch(ukernel)
+        chosen = {"operands": "row_major", "tile": list(ukernel.tile)} | _launch(ukernel)
+        return _bounded(chosen, (1, 1, 1), sizes, options.target.max_buffer_bytes)
 
     ukernel, reason = select("data_tiled")
     if ukernel is not None and ukernel.layout is not None:
         layout, launch = ukernel.layout, _launch(ukernel)
     else:
-        layout = _layout_without_ukernel(registry, options, types, sizes)
+        layout = _codegen_layout(sizes["m"])
         launch = {"reason": reason, "workgroup_size": [layout.threads, 1, 1]}
-    limit = _max_rows(layout, sizes, options.target.max_buffer_bytes)
+    chosen = {"operands": "data_tiled", "layout": layout_entries(layout)} | launch
+    return _bounded(chosen, layout.tile, sizes, options.target.max_buffer_bytes)
+
+
+def _bounded(chosen: dict, tile: tuple[int, int, int], sizes: Sizes, max_bytes: int) -> dict:
+    """`chosen` if the operands, padded to whole tiles, and the result fit into `max_bytes`; a dynamic M gets a limit."""
+    tile_m, tile_n, tile_k = tile
+    n, k = sizes["n"] or 0, sizes["k"] or 0
+    row_bytes = -(-k // tile_k) * tile_k // 2
+    rhs_bytes = -(-n // tile_n) * tile_n * row_bytes
+    limit = max_bytes // max(row_bytes, 4 * n) // tile_m * tile_m if rhs_bytes <= max_bytes else 0
     if limit < (sizes["m"] or 1):
-        return {"reason": f"left to IREE: a packed operand or the result exceeds {options.target.max_buffer_bytes} bytes"}
-    dynamic = {"max_m": limit} if sizes["m"] is None else {}
-    return {"operands": "data_tiled", "layout": layout_entries(layout)} | launch | dynamic
+        return {"reason": f"left to IREE: an operand or the result exceeds {max_bytes} bytes"}
+    return chosen | ({"max_m": limit} if sizes["m"] is None else {})
 
 
 def _launch(ukernel: Ukernel) -> dict:
@@ -102,22 +119,8 @@ def _launch(ukernel: Ukernel) -> dict:
     return {"ukernel": ukernel.name, "workgroup_size": list(ukernel.workgroup_size)} | attrs
 
 
-def _layout_without_ukernel(registry: Registry, options: Options, types: list[str], sizes: Sizes) -> DataTiledLayout:
-    """The layout a ukernel would have had, as far as IREE's code generation can express it."""
-    ukernel, _ = registry.select("data_tiled", options.target.arch, types, sizes)
-    if ukernel is None or ukernel.layout is None:
-        return DEFAULT_LAYOUT
-    return replace(ukernel.layout, scale_permutation=None)
-
-
-def _max_rows(layout: DataTiledLayout, sizes: Sizes, max_bytes: int) -> int:
-    """The largest M for which every packed operand and the result fit into `max_bytes`; 0 if the RHS does not."""
-    tile_m, tile_n, tile_k = layout.tile
-    n, k = sizes["n"] or 0, sizes["k"] or 0
-    row_bytes = -(-k // tile_k) * tile_k // 2
-    if -(-n // tile_n) * tile_n * row_bytes > max_bytes:
-        return 0
-    return max_bytes // max(row_bytes, 4 * n) // tile_m * tile_m
+def _codegen_layout(m: int | None) -> DataTiledLayout:
+    return next(layout for limit, layout in CODEGEN_LAYOUTS.items() if limit is None or (m is not None and m <= limit))
 
 
 def _encode(op: ir.Operation) -> None:
@@ -130,8 +133,9 @@ def _encode(op: ir.Operation) -> None:
             plain = ir.RankedTensorType(operand.type)
             encoding = attributes.encoding(index, types, maps, iteration)
             encoded = ir.RankedTensorType.get(plain.shape, plain.element_type, encoding=encoding)
-            set_encoding = ir.Operation.create("iree_encoding.set_encoding", results=[encoded], operands=[operand, *dims])
-            op.operands[index] = set_encoding.result
+            op.operands[index] = ir.Operation.create(
+                "iree_encoding.set_encoding", results=[encoded], operands=[operand, *dims]
+            ).result
         result = op.results[0]
         plain = result.type
         result.set_type(op.operands[ACC].type)

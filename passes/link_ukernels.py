@@ -2,7 +2,9 @@
 
 Before (inner module of an executable, or any module):
 
-    func.func @matmul() { … iree_codegen.inner_tiled … {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_…", tensor>} }
+    func.func @matmul() {
+      … iree_codegen.inner_tiled … {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_…", tensor>}
+    }
 
 After:
 
@@ -64,7 +66,8 @@ def _insert(ukernel: Ukernel, table: ir.Operation) -> None:
     for view in body.operations:
         attributes = view.operation.attributes
         if "sym_name" in attributes and ir.StringAttr(attributes["sym_name"]).value == ukernel.name:
-            raise UkernelError(f"cannot link @{ukernel.name} from {ukernel.path}: {view.operation.location} has that name")
+            where = view.operation.location
+            raise UkernelError(f"cannot link @{ukernel.name} from {ukernel.path}: {where} has that name")
     ir.InsertionPoint.at_block_begin(body).insert(ukernel.function())
 
 
@@ -80,10 +83,7 @@ def check_operands(user: ir.Operation, ukernel: Ukernel) -> None:
     for index, (operand, argument) in enumerate(zip(operands, ukernel.arguments, strict=True)):
         have = ir.RankedTensorType(operand.type)
         sizes = build.static_sizes(operand)
-        if outer:
-            shape = [None] * outer + sizes[outer:]
-        else:
-            shape = [None] * len(sizes)
+        shape = [None] * outer + sizes[outer:] if outer else [None] * len(sizes)
         if not accepts(argument, shape, str(have.element_type)):
             raise UkernelError(
                 f"{user.location}: operand {index} of {user.name} is {have}, but @{ukernel.name} in {ukernel.path} "

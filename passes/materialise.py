@@ -23,12 +23,11 @@ A constant operand is packed outside a region, where IREE evaluates it at compil
 
 from __future__ import annotations
 
-
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf, iree_codegen, tensor
 
 from mxcomp import attributes, build
-from mxcomp.layout import ACC, COLUMNS, LHS, OPERAND_NAMES, ROWS, DataTiledLayout
+from mxcomp.layout import ACC, COLUMNS, LHS, LHS_SCALE, OPERAND_NAMES, ROWS, DataTiledLayout
 from mxcomp.options import Options
 from mxcomp.passes import pack, reference
 from mxcomp.passes.encode import problem
@@ -130,14 +129,18 @@ def _inner_tiled(
         attributes.mma_layout(layout, types),
         attributes.mma_semantics(opaque=not layout.expressible_in_iree),
     ).operation
-    _annotate(op, [1, 1, 0], build.static_sizes(acc)[:2], entries)
+    _annotate(op, [1, 1, 0, 0], 1 not in build.static_sizes(acc)[:2], entries)
     return op
 
 
-def _annotate(op: ir.Operation, workgroup: list[int], outer: list[int | None], entries: dict) -> None:
-    """Says how IREE is to compile a matmul's dispatch of `outer` tiles (M, N), and with which ukernel."""
+def _annotate(op: ir.Operation, workgroup: list[int], reorder: bool, entries: dict) -> None:
+    """Says how IREE is to compile a matmul's dispatch, and with which ukernel."""
     op.attributes["compilation_info"] = attributes.compilation_info(
-        workgroup, entries["workgroup_size"], entries.get("llvm_func_attrs", {}), reorder=1 not in outer
+        workgroup,
+        entries["workgroup_size"],
+        entries.get("llvm_func_attrs", {}),
+        reorder=reorder,
+        ukernel="ukernel" in entries,
     )
     if "ukernel" in entries:
         op.attributes["iree_codegen.ukernel"] = attributes.ukernel_descriptor(entries["ukernel"])
@@ -169,6 +172,12 @@ def _unpack(
     return build.leading_slice(collapsed, result, rows)
 
 
+def _can_reorder(sizes: Sizes, tile_m: int, tile_n: int) -> bool:
+    """Whether IREE may reorder the workgroups of row-major tiles: it forgets the smaller tiles at the border."""
+    m, n = sizes["m"] or 0, sizes["n"] or 0
+    return m > tile_m and n > tile_n and m % tile_m == n % tile_n == 0
+
+
 def _row_major(op: ir.Operation, entries: dict, options: Options) -> None:
     """Puts the matmul into a dispatch of its own, for a ukernel on row-major operands."""
     if options.reference:
@@ -176,9 +185,11 @@ def _row_major(op: ir.Operation, entries: dict, options: Options) -> None:
     sizes, types = problem(op)
     with op.context, _part(entries, "matmul", op), ir.InsertionPoint(op):
         result = build.tensor_type((sizes["m"], sizes["n"]), types[ACC])
-        rows = [build.dim(op.operands[LHS], 0)] if sizes["m"] is None else []
-        outer = [build.tiles(size, tile) for size, tile in zip((sizes["m"], sizes["n"]), entries["tile"], strict=False)]
-        _annotate(op, [*entries["tile"][:2], 0, 0], outer, entries)
+        rows = [_guarded_rows(op.operands[LHS], entries)] if sizes["m"] is None else []
+        for index in (LHS, LHS_SCALE) if rows else ():
+            op.operands[index] = build.tie_shape(op.operands[index], rows)
+        tile_m, tile_n, _ = entries["tile"]
+        _annotate(op, [tile_m, tile_n, 0, 0], _can_reorder(sizes, tile_m, tile_n), entries)
         with build.dispatch_region(result, rows) as region:
             acc = build.zero_filled(result, rows)
             inner = op.clone()
@@ -186,5 +197,3 @@ def _row_major(op: ir.Operation, entries: dict, options: Options) -> None:
             region.returned = inner.results[0]
     op.results[0].replace_all_uses_with(region.result)
     op.erase()
-
-

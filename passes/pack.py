@@ -15,8 +15,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, linalg, tensor
 
 from mxcomp import build
-from mxcomp.layout import COLUMNS, LHS, RHS, ROWS, DataTiledLayout, TileSwizzle
 from mxcomp.build import static_sizes
+from mxcomp.layout import COLUMNS, LHS, RHS, ROWS, DataTiledLayout, TileSwizzle
 
 _BITCASTS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast")
 _WORD_BYTES = 4
@@ -50,7 +50,9 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, rows: ir.Value
         region.returned = build.generic(packed, [], build.empty(packed, tiles), [identity], iterators, body).results[0]
     shape = layout.packed_shape(operand, outer)
     if operand in (LHS, RHS):
-        return build.bitcast(region.result, build.tensor_type((*shape[:-1], shape[-1] // 2), "i8"), tiles)
+        return build.bitcast(
+            region.result, build.tensor_type((*shape[:-1], swizzle.packed_shape[-1] // 2), "i8"), tiles
+        )
     return build.bitcast(region.result, build.tensor_type(shape, ir.RankedTensorType(source.type).element_type), tiles)
 
 
@@ -168,10 +170,9 @@ def is_constant(value: ir.Value) -> bool:
     for view in build.module_block(root).operations:
         found = view.operation
         if found.name == "util.global" and ir.StringAttr(found.attributes["sym_name"]).value == symbol:
-            initial = found.attributes["initial_value"] if "initial_value" in found.attributes else None
-            return "is_mutable" not in found.attributes and isinstance(
-                initial, ir.DenseElementsAttr | ir.DenseResourceElementsAttr
-            )
+            if "is_mutable" in found.attributes or "initial_value" not in found.attributes:
+                return False
+            return isinstance(found.attributes["initial_value"], ir.DenseElementsAttr | ir.DenseResourceElementsAttr)
     return False
 
 

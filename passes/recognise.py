@@ -335,7 +335,7 @@ def _place(leaf: Leaf, axis: str, rows: int | None, k: int, block: bool) -> ir.V
                 return value
         except UntraceableError:
             continue
-    raise NotOursError("an operand is not stored row-major along K: expected [rows, K] elements and [rows, K/32] scales")
+    raise NotOursError("an operand is not stored row-major along K: expected [rows, K] elements, [rows, K/32] scales")
 
 
 def _is_zero(value: ir.Value) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from iree.compiler import ir
-from iree.compiler.dialects import flow, tensor
+from iree.compiler.dialects import tensor
 
 from mxcomp import build
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, RHS, DataTiledLayout, TileSwizzle
@@ -41,7 +41,7 @@ def inner_tiles(
 def _barrier(value: ir.Value, sizes: list[ir.Value]) -> ir.Value:
     """Keeps IREE from cancelling the transposes here against the packing and unpacking that are to be checked."""
     opaque = ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value]).result
-    return flow.TensorTieShapeOp(opaque, sizes).result if sizes else opaque
+    return build.tie_shape(opaque, sizes) if sizes else opaque
 
 
 def _padded_rows(tiles: list[ir.Value], tile: int) -> list[ir.Value]:
@@ -60,12 +60,17 @@ def _row_major(value: ir.Value, swizzle: TileSwizzle, element: str, tiles: list[
     order, groups = _order(swizzle)
     value = _transpose(value, order, tiles)
     sizes = build.static_sizes(value)
-    collapsed = [None if None in (part := [sizes[i] for i in group]) else math.prod(part) for group in groups]
+    collapsed = [_product([sizes[i] for i in group]) for group in groups]
     value = tensor.CollapseShapeOp(
         build.tensor_type(collapsed, ir.RankedTensorType(value.type).element_type), value, groups
     ).result
     final = (*collapsed[:2], BLOCK_SIZE) if words else collapsed
     return build.bitcast(value, build.tensor_type(final, element), _padded_rows(tiles, swizzle.tile_shape[0]))
+
+
+def _product(sizes: list[int | None]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return math.prod(known) if len(known) == len(sizes) else None
 
 
 def _order(swizzle: TileSwizzle) -> tuple[list[int], list[list[int]]]:
@@ -97,4 +102,3 @@ def _tiled(value: ir.Value, swizzle: TileSwizzle, result: ir.RankedTensorType, t
     static = [build.DYNAMIC if packed_sizes[i] is None else packed_sizes[i] for i in order]
     value = tensor.ExpandShapeOp(expanded, value, groups, tiles, static).result
     return _transpose(value, [order.index(i) for i in range(len(order))], tiles)
-

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from iree.compiler import ir
 from iree.compiler.dialects import linalg
@@ -45,7 +46,7 @@ class Index:
         if not parts:
             return ZERO
         first, last = parts[0], parts[-1]
-        for outer, inner in zip(parts, parts[1:], strict=False):
+        for outer, inner in pairwise(parts):
             if inner.extent is None or (outer.axis, outer.stride) != (inner.axis, inner.stride * inner.extent):
                 raise UntraceableError
         extents = [part.extent for part in parts]
@@ -198,7 +199,7 @@ def _expand(op: ir.Operation, indices: tuple[Index, ...]) -> tuple[Index, ...]:
 _RESHAPES = {"tensor.collapse_shape": _collapse, "tensor.expand_shape": _expand}
 
 
-def _apply_map(affine_map: ir.AffineMap, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+def _apply_map(affine_map: ir.AffineMap, indices: Sequence[Index]) -> tuple[Index, ...]:
     return tuple(apply_expr(expr, indices) for expr in affine_map.results)
 
 

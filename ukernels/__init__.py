@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from iree.compiler import ir
 
@@ -24,7 +25,7 @@ Sizes = dict[str, int | None]
 
 @dataclass(frozen=True)
 class Constraint:
-    """Bounds of one problem size in elements; a dynamic size satisfies no bound but `min` 1."""
+    """Bounds of a problem size in elements. A dynamic size counts as large: it satisfies any `min`, no other bound."""
 
     min: int | None = None
     max: int | None = None
@@ -175,7 +176,8 @@ def read(path: Path) -> Ukernel:
 
 def layout_from(entries: dict) -> DataTiledLayout:
     """A layout from the entries of a dictionary attribute. Raises ValueError, TypeError."""
-    return DataTiledLayout(**{k: tuple(v) if isinstance(v, list) else v for k, v in entries.items()})
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entries.items()}
+    return DataTiledLayout(**fields)
 
 
 def layout_entries(layout: DataTiledLayout) -> dict:
@@ -219,7 +221,8 @@ def accepts(argument: ir.RankedTensorType, shape: Sequence[int | None], element:
 
 
 def _expected_types(ukernel: Ukernel) -> list[tuple[tuple[int | None, ...], str]]:
-    m, n, k = ukernel.tile
+    m, n, _ = ukernel.tile
+    shapes: list[tuple[int | None, ...]]
     if ukernel.layout is not None:
         outer: list[tuple] = [(1, None)] * ACC + [(1, 1)]
         shapes = [ukernel.layout.packed_shape(i, o) for i, o in enumerate(outer)]

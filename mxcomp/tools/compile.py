@@ -22,8 +22,10 @@ NAME = "mxcomp-compile"
 
 def main(argv: list[str] | None = None) -> int:
     parser = common.parser(NAME, __doc__)
-    parser.add_argument("--report", metavar="FILE", help="what became of each scaled matmul: JSON; - shows it on stdout")
-    parser.add_argument("--emit-plugin", metavar="DIR", help="write files for a stock iree-compile instead of compiling")
+    parser.add_argument("--report", metavar="FILE", help="what became of each scaled matmul, as JSON; - for stdout")
+    parser.add_argument(
+        "--emit-plugin", metavar="DIR", help="write files for a stock iree-compile, and compile nothing"
+    )
     parser.add_argument("--compile-to", default="end", metavar="PHASE", help="stop after an IREE phase and print MLIR")
     args, iree_flags = parser.parse_known_args(argv)
 

@@ -1,10 +1,11 @@
 """mxcomp-opt: runs passes of mxcomp and of IREE on MLIR text, for tests and for looking.
 
-    mxcomp-opt --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{ukernels=none},canonicalize)' model.mlir
+mxcomp-opt --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{ukernels=none},canonicalize)' model.mlir
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from dataclasses import replace
@@ -23,7 +24,7 @@ NAME = "mxcomp-opt"
 _SPLIT = "// -----"
 _ELEMENT = re.compile(r"^(?P<name>[\w-]+)(\{(?P<options>[^}]*)\})?$")
 _EXPECTED = re.compile(r"//\s*expected-error\s*(@(?P<offset>[+-]\d+))?\s*\{\{(?P<text>.*?)\}\}")
-_LOCATION = re.compile(r':(?P<line>\d+):\d+')
+_LOCATION = re.compile(r":(?P<line>\d+):\d+")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -108,7 +109,7 @@ def _with_options(options: Options, text: str) -> Options:
     return options
 
 
-def _process(text: str, name: str, elements: list, args) -> tuple[MxcompError | None, str]:
+def _process(text: str, name: str, elements: list, args: argparse.Namespace) -> tuple[MxcompError | None, str]:
     try:
         invocation = Invocation()
         invocation.load(text.encode(), name)
@@ -128,8 +129,8 @@ def _process(text: str, name: str, elements: list, args) -> tuple[MxcompError | 
 def check_diagnostics(text: str, error: MxcompError | None, first_line: int) -> None:
     """Compares an error with the `// expected-error @±n {{…}}` comments of its part. Raises InputError."""
     expected = []
-    for number, line in enumerate(text.split("\n"), 1):
-        expected += [(number + int(m["offset"] or 0), m["text"]) for m in _EXPECTED.finditer(line)]
+    for number, comment in enumerate(text.split("\n"), 1):
+        expected += [(number + int(m["offset"] or 0), m["text"]) for m in _EXPECTED.finditer(comment)]
     message = str(error) if error is not None else ""
     found = _LOCATION.search(message)
     place = int(found["line"]) if found else None
