@@ -59,11 +59,15 @@ class Report:
 
     def add_dispatches(self, module: ir.Operation) -> None:
         """Adds the dispatches of each matmul, from their locations, in a module at IREE's flow phase."""
-        owners = {matmul.index: matmul for matmul in self.matmuls if matmul.index is not None}
+        ours = {matmul.index: matmul for matmul in self.matmuls if matmul.operands != "plain"}
+        plain = {matmul.location: matmul for matmul in self.matmuls if matmul.operands == "plain"}
         for op in build.walk(module):
-            found = _DISPATCH_NAME.search(str(op.location)) if op.name == "flow.dispatch" else None
-            if found:
-                owners[int(found["index"])].dispatches.append(found["part"])
+            if op.name != "flow.dispatch":
+                continue
+            if found := _DISPATCH_NAME.search(str(op.location)):
+                ours[int(found["index"])].dispatches.append(found["part"])
+            elif (location := location_text(op.location)) in plain:
+                plain[location].dispatches.append("matmul")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
