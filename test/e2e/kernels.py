@@ -1,0 +1,106 @@
+"""What a compiled program is made of: its kernels as gfx950 assembly, and the calls of each IREE phase."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from iree.compiler import ir
+
+import mxcomp
+from mxcomp.assembly import FLAG, KernelAssembly, read_dump
+from mxcomp.compiler import Program
+from mxcomp.invocation import Invocation
+
+STOCK_FLAGS = ("--iree-hal-target-device=hip", "--iree-rocm-target=gfx950")
+_FUNCTION = re.compile(r"^(?P<name>\w+):[^\n]*\n(?P<text>.*?)^\.Lfunc_end\d+:", re.M | re.S)
+_INSTRUCTION = re.compile(r"^\s+([a-z]\w*_\w+)([^\n;]*)", re.M)
+_ACCESS = re.compile(r"(global|buffer|flat|scratch)_(load|store)_(\w+)")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel: counts and metadata, and its assembly text."""
+
+    assembly: KernelAssembly
+    text: str
+
+    @property
+    def loads(self) -> set[str]:
+        """Widths of loads from memory, such as dwordx4 or ubyte."""
+        return self._accesses("load")
+
+    @property
+    def stores(self) -> set[str]:
+        return self._accesses("store")
+
+    @property
+    def lds_loads(self) -> int:
+        """Loads from memory straight into shared memory."""
+        return sum(name.startswith("buffer_load") and "lds" in rest.split() for name, rest in self._instructions)
+
+    @property
+    def normal(self) -> str:
+        """The instructions without what depends on the function's name or place in the file."""
+        lines = (" ".join((name, *rest.split())) for name, rest in self._instructions)
+        return re.sub(r"\.LBB\d+_", ".LBB_", "\n".join(lines))
+
+    @property
+    def _instructions(self) -> list[tuple[str, str]]:
+        return _INSTRUCTION.findall(self.text)
+
+    def _accesses(self, kind: str) -> set[str]:
+        found = map(_ACCESS.fullmatch, self.assembly.instructions)
+        return {match[3] for match in found if match and match[2] == kind}
+
+
+def kernels(compile_with: Callable[[str], object]) -> list[Kernel]:
+    """Kernels in the order of their dispatches; `compile_with` is to compile with the flag it is given."""
+    with TemporaryDirectory() as directory:
+        compile_with(f"{FLAG}={directory}")
+        text = "".join(path.read_text() for path in sorted(Path(directory).glob("*.rocmasm")))
+        found = read_dump(directory)
+    assert found, "IREE dumped no assembly"
+    texts = {match["name"]: match["text"] for match in _FUNCTION.finditer(text)}
+    return [Kernel(assembly, texts[assembly.name]) for assembly in found]
+
+
+def compiled(source: str, **options) -> tuple[Program, list[Kernel]]:
+    """The program that mxcomp makes, and its kernels."""
+    programs: list[Program] = []
+    found = kernels(lambda flag: programs.append(mxcomp.compile(source, iree_flags=[flag], **options)))
+    return programs[0], found
+
+
+def stock(source: str, *flags: str, to: str = "end") -> Invocation:
+    """`source` compiled by IREE alone."""
+    invocation = Invocation((*STOCK_FLAGS, *flags))
+    invocation.load(source.encode(), "source")
+    invocation.run("start", to)
+    return invocation
+
+
+def calls(source: str, phase: str, **options) -> Counter[str]:
+    """How often each operation occurs outside executables at the end of an IREE phase."""
+    return host_operations(mxcomp.compile(source, compile_to=phase, **options).vmfb)
+
+
+def host_operations(text: bytes) -> Counter[str]:
+    found: Counter[str] = Counter()
+
+    def visit(op: ir.Operation) -> None:
+        for region in op.regions:
+            for block in region.blocks:
+                for view in block.operations:
+                    found[view.operation.name] += 1
+                    if not view.operation.name.endswith(".executable"):
+                        visit(view.operation)
+
+    with ir.Context():
+        module = ir.Module.parse(text)
+        visit(module.operation)
+    return found

@@ -1,0 +1,160 @@
+"""MLIR modules with scaled matmuls, inputs for them, and what they compute.
+
+Written apart from mxcomp: nothing here shares code with what is tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from string import Template
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+HERE = Path(__file__).parent
+
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+"""FP4 values by code (OCP MX v1.0, table 5)."""
+
+
+@dataclass(frozen=True)
+class Matmul:
+    """A scaled matmul [m, k] × [n, k]ᵀ, its four operands as bytes (random, no zeros, no two scales alike in a row)."""
+
+    m: int
+    n: int
+    k: int
+    dynamic_m: bool = False
+    constant_rhs: bool = False
+    form: str = "fused"
+    seed: int = 0
+
+    @cached_property
+    def operands(self) -> tuple[Bytes, Bytes, Bytes, Bytes]:
+        """LHS and RHS codes, two to a byte with even K low; LHS and RHS scales."""
+        rng = np.random.default_rng((self.seed, self.m, self.n, self.k))
+        codes = [_codes(rng, rows, self.k) for rows in (self.m, self.n)]
+        scales = [_scales(rng, rows, self.k // 32) for rows in (self.m, self.n)]
+        return codes[0], codes[1], scales[0], scales[1]
+
+    @property
+    def inputs(self) -> list[Bytes]:
+        """The operands that are arguments, in order."""
+        lhs, rhs, lhs_scale, rhs_scale = (operand.view(np.int8) for operand in self.operands)
+        return [lhs, lhs_scale] if self.constant_rhs else [lhs, rhs, lhs_scale, rhs_scale]
+
+    @cached_property
+    def expected(self) -> NDArray[np.float64]:
+        return product(*self.operands)
+
+    @cached_property
+    def magnitude(self) -> NDArray[np.float64]:
+        """Σ|a·b|, what rounding errors of a sum are measured by."""
+        return product(*self.operands, absolute=True)
+
+    def errors(self, result: np.ndarray) -> NDArray[np.float64]:
+        """Error of each element of `result` in units of Σ|a·b|."""
+        return np.abs(result - self.expected) / self.magnitude
+
+    def error(self, result: np.ndarray) -> float:
+        return float(self.errors(result).max())
+
+    @property
+    def bound(self) -> float:
+        """Error of K f32 additions and of rounding each product (Higham, Accuracy and Stability, §3.1)."""
+        return self.k * 2.0**-24
+
+    def __str__(self) -> str:
+        marks = ["dynamic"] * self.dynamic_m + ["constant"] * self.constant_rhs + [self.form] * (self.form != "fused")
+        return "-".join([f"{self.m}x{self.n}x{self.k}", *marks])
+
+
+def _codes(rng: np.random.Generator, rows: int, k: int) -> Bytes:
+    codes = rng.integers(1, 8, (rows, k), dtype=np.uint8) | rng.integers(0, 2, (rows, k), dtype=np.uint8) << 3
+    return codes[:, ::2] | codes[:, 1::2] << 4
+
+
+def _scales(rng: np.random.Generator, rows: int, blocks: int) -> Bytes:
+    """2^-12 … 2^11: a scale in the wrong place changes the result far beyond rounding."""
+    first = rng.integers(0, 24, (rows, 1))
+    steps = rng.integers(1, 24, (rows, blocks)).cumsum(axis=1)
+    return (115 + (first + steps) % 24).astype(np.uint8)
+
+
+def dequantise(packed: Bytes, scales: Bytes) -> NDArray[np.float64]:
+    """[rows, K] values of packed FP4 codes and E8M0 scales; scale 0xFF is NaN."""
+    codes = np.stack([packed & 15, packed >> 4], axis=-1).reshape(len(packed), -1)
+    factors = np.where(scales == 255, np.nan, np.exp2(scales.astype(np.float64) - 127))
+    return E2M1[codes] * factors.repeat(32, axis=1)
+
+
+def product(lhs: Bytes, rhs: Bytes, lhs_scale: Bytes, rhs_scale: Bytes, absolute: bool = False) -> NDArray[np.float64]:
+    a, b = dequantise(lhs, lhs_scale), dequantise(rhs, rhs_scale)
+    return np.abs(a) @ np.abs(b).T if absolute else a @ b.T
+
+
+def source(*matmuls: Matmul, name: str = "main", dialect: str = "func", extra: str = "") -> str:
+    """A module with one function that computes `matmuls` and returns their results, and the text `extra`."""
+    values = {"func": "func.func", "return": "return"}
+    if dialect == "util":
+        values = {"func": "util.func public", "return": "util.return"}
+    arguments, bodies = [], []
+    for index, matmul in enumerate(matmuls):
+        types = _types(matmul)
+        for operand, kind in types.items():
+            if operand in ("b", "bs") and matmul.constant_rhs:
+                data = matmul.operands[1 if operand == "b" else 3].tobytes().hex().upper()
+                bodies.append(f'  %{operand}_bytes{index} = arith.constant dense<"0x{data}"> : {kind}\n')
+            else:
+                arguments.append(f"%{operand}_bytes{index}: {kind}")
+        bodies.append(_body(index, matmul))
+    return (
+        _template("module").substitute(
+            values,
+            name=name,
+            arguments=", ".join(arguments),
+            body="".join(bodies),
+            results=", ".join(f"%r{i}" for i in range(len(matmuls))),
+            types=", ".join(f"tensor<{_m(matmul)}x{matmul.n}xf32>" for matmul in matmuls),
+        )
+        + extra
+    )
+
+
+def inputs(matmuls: Sequence[Matmul]) -> list[Bytes]:
+    """Arguments of the function that `source` makes."""
+    return [array for matmul in matmuls for array in matmul.inputs]
+
+
+def _m(matmul: Matmul) -> str:
+    return "?" if matmul.dynamic_m else str(matmul.m)
+
+
+def _types(matmul: Matmul) -> dict[str, str]:
+    m, n, k = _m(matmul), matmul.n, matmul.k
+    columns = {"a": (m, k // 2), "b": (n, k // 2), "as": (m, k // 32), "bs": (n, k // 32)}
+    return {name: f"tensor<{rows}x{cols}xi8>" for name, (rows, cols) in columns.items()}
+
+
+def _body(index: int, matmul: Matmul) -> str:
+    size = f"%m{index}" if matmul.dynamic_m else ""
+    values = {
+        "i": index,
+        "m": _m(matmul),
+        "n": matmul.n,
+        "k": matmul.k,
+        "bytes": matmul.k // 2,
+        "blocks": matmul.k // 32,
+        "size": size,
+        "dims": f"{{{size}}}" if size else "",
+    }
+    dim = f"  {size} = tensor.dim %a_bytes{index}, %c0 : {_types(matmul)['a']}\n" if size else ""
+    return dim + _template(matmul.form).substitute(values)
+
+
+def _template(name: str) -> Template:
+    return Template((HERE / f"{name}.mlir.in").read_text())
