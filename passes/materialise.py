@@ -55,13 +55,13 @@ def _data_tiled(op: ir.Operation, entries: dict, options: Options) -> None:
     unset = next(iter(op.results[0].uses)).owner.operation
     encoded = [operand.owner.operation for operand in op.operands]
     with op.context, op.location, ir.InsertionPoint(op):
-        rows = _guarded_rows(encoded[LHS].operands[0], entries) if sizes["m"] is None else None
+        sources = [encoding.operands[0] for encoding in encoded]
+        rows = _guarded_rows(sources, entries) if sizes["m"] is None else None
         packed = []
         for index in range(ACC):
             with _part(entries, f"pack_{OPERAND_NAMES[index]}", op):
-                source = encoded[index].operands[0]
                 dynamic = rows if index % 2 == LHS else None
-                packed.append(pack.pack(source, layout, index, dynamic, regions=not options.reference))
+                packed.append(pack.pack(sources[index], layout, index, dynamic, regions=not options.reference))
         with _part(entries, "matmul", op):
             result = _matmul(op, packed, layout, sizes, types, rows, entries, options)
     unset.results[0].replace_all_uses_with(result)
@@ -74,12 +74,17 @@ def _part(entries: dict, name: str, op: ir.Operation) -> ir.Location:
     return ir.Location.name(f"mxcomp.{entries['index']}.{name}", childLoc=op.location)
 
 
-def _guarded_rows(lhs: ir.Value, entries: dict) -> ir.Value:
-    """M at run time, between 1 and the limit that buffer offsets set; code generation relies on the bounds."""
-    m, limit = build.dim(lhs, 0), entries["max_m"]
+def _guarded_rows(operands: list[ir.Value], entries: dict) -> ir.Value:
+    """M at run time: the same for LHS and its scales, and between 1 and the limit that buffer offsets set.
+
+    Code generation relies on both, so they are asserted.
+    """
+    m, limit = build.dim(operands[LHS], 0), entries["max_m"]
     low = arith.CmpIOp(arith.CmpIPredicate.sge, m, build.constant_index(1)).result
     high = arith.CmpIOp(arith.CmpIPredicate.sle, m, build.constant_index(limit)).result
     cf.AssertOp(arith.AndIOp(low, high).result, f"mxcomp: M must be between 1 and {limit}")
+    same = arith.CmpIOp(arith.CmpIPredicate.eq, m, build.dim(operands[LHS_SCALE], 0)).result
+    cf.AssertOp(same, "mxcomp: LHS and LHS scales must have the same M")
     assumption = ir.Attribute.parse(f"[[#util.int.assumption<umin = 1, umax = {limit}>]]")
     return ir.Operation.create(
         "util.assume.int", results=[m.type], operands=[m], attributes={"assumptions": assumption}
@@ -167,7 +172,7 @@ def _unpack(
     padded = [o and o * t for o, t in zip(outer, swizzle.tile_shape, strict=True)]
     groups = [list(range(split + 1)), list(range(split + 1, len(order)))]
     collapsed = tensor.CollapseShapeOp(build.tensor_type(padded, result.element_type), value, groups).result
-    if collapsed.type == result:
+    if rows is None and collapsed.type == result:
         return collapsed
     return build.leading_slice(collapsed, result, rows)
 
@@ -185,7 +190,7 @@ def _row_major(op: ir.Operation, entries: dict, options: Options) -> None:
     sizes, types = problem(op)
     with op.context, _part(entries, "matmul", op), ir.InsertionPoint(op):
         result = build.tensor_type((sizes["m"], sizes["n"]), types[ACC])
-        rows = [_guarded_rows(op.operands[LHS], entries)] if sizes["m"] is None else []
+        rows = [_guarded_rows(list(op.operands), entries)] if sizes["m"] is None else []
         for index in (LHS, LHS_SCALE) if rows else ():
             op.operands[index] = build.tie_shape(op.operands[index], rows)
         tile_m, tile_n, _ = entries["tile"]

@@ -84,6 +84,16 @@ def stock(source: str, *flags: str, to: str = "end") -> Invocation:
     return invocation
 
 
+def executable_target(*flags: str) -> str:
+    """The `#hal.executable.target` that IREE makes for gfx950."""
+    any_work = "func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {\n %0 = arith.addf %a, %a : tensor<4xf32>\n return %0 : tensor<4xf32>\n}"
+    for op in stock(any_work, *flags, to="flow").module.regions[0].blocks[0].operations:
+        if op.operation.name == "util.global":
+            device = str(op.attributes["initial_value"])
+            return device[device.index("[") + 1 : device.rindex("]")]
+    raise AssertionError("IREE made no device")
+
+
 def calls(source: str, phase: str, **options) -> Counter[str]:
     """How often each operation occurs outside executables at the end of an IREE phase."""
     return host_operations(mxcomp.compile(source, compile_to=phase, **options).vmfb)
