@@ -16,7 +16,7 @@ from iree.compiler import ir
 
 import mxcomp
 from mxcomp import assembly, build, formats
-from mxcomp.passes.recognise import CANONICAL_ITERATORS, canonical_maps, scaled_product
+from mxcomp.passes.canonical import CANONICAL_ITERATORS, canonical_maps, scaled_product
 
 M, N, K = 64, 14336, 4096
 

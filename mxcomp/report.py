@@ -11,8 +11,7 @@ from iree.compiler import ir
 
 from mxcomp import build
 from mxcomp.attributes import to_python
-from mxcomp.passes.encode import problem
-from mxcomp.passes.recognise import ATTRIBUTE
+from mxcomp.passes.canonical import ATTRIBUTE, problem
 from mxcomp.ukernels import layout_from
 
 _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')

@@ -18,7 +18,7 @@ from mxcomp.errors import VerifyError
 from mxcomp.invocation import Invocation, read_source
 from mxcomp.layout import ACC
 from mxcomp.options import Options
-from mxcomp.passes.recognise import ATTRIBUTE
+from mxcomp.passes.canonical import ATTRIBUTE
 from mxcomp.report import Report, location_text
 from mxcomp.runtime import run
 

@@ -23,10 +23,9 @@ from typing import Any
 from iree.compiler import ir
 
 from mxcomp import attributes, build
-from mxcomp.build import static_sizes
 from mxcomp.layout import ACC, BLOCK_SIZE, DataTiledLayout
 from mxcomp.options import Options
-from mxcomp.passes.recognise import ATTRIBUTE
+from mxcomp.passes.canonical import ATTRIBUTE, problem
 from mxcomp.passes.trace import indexing_maps
 from mxcomp.ukernels import Registry, Sizes, Ukernel, layout_entries
 
@@ -68,13 +67,6 @@ def _is_recognised(op: ir.Operation) -> bool:
     return ATTRIBUTE in op.attributes and not attributes.to_python(op.attributes[ATTRIBUTE])
 
 
-def problem(op: ir.Operation) -> tuple[Sizes, list[str]]:
-    """M, N, K in elements and the five element types of a canonical scaled matmul."""
-    (m, blocks, _), (n, *_) = static_sizes(op.operands[0]), static_sizes(op.operands[1])
-    types = [str(ir.RankedTensorType(operand.type).element_type) for operand in op.operands]
-    return {"m": m, "n": n, "k": (blocks or 0) * BLOCK_SIZE}, types
-
-
 def _choose(op: ir.Operation, registry: Registry, options: Options) -> dict:
     """The entries of `mxcomp.scaled_matmul`: what is to become of one matmul, and why."""
     sizes, types = problem(op)
@@ -103,7 +95,7 @@ def _choose(op: ir.Operation, registry: Registry, options: Options) -> dict:
 
 
 def _bounded(chosen: dict, tile: tuple[int, int, int], sizes: Sizes, max_bytes: int) -> dict:
-    """`chosen` if the operands, padded to whole tiles, and the result fit into `max_bytes`; a dynamic M gets a limit."""
+    """`chosen`, if padded operands and the result fit into `max_bytes`; a dynamic M gets a limit."""
     tile_m, tile_n, tile_k = tile
     n, k = sizes["n"] or 0, sizes["k"] or 0
     row_bytes = -(-k // tile_k) * tile_k // 2

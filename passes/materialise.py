@@ -30,8 +30,7 @@ from mxcomp import attributes, build
 from mxcomp.layout import ACC, COLUMNS, LHS, LHS_SCALE, OPERAND_NAMES, ROWS, DataTiledLayout
 from mxcomp.options import Options
 from mxcomp.passes import pack, reference
-from mxcomp.passes.encode import problem
-from mxcomp.passes.recognise import ATTRIBUTE
+from mxcomp.passes.canonical import ATTRIBUTE, problem
 from mxcomp.ukernels import Sizes, layout_from
 
 

@@ -6,8 +6,8 @@ Before:
 
 After:
 
-    flow.executable private @matmul_dispatch_0 { … }
-    %p = flow.dispatch @matmul_dispatch_0::@matmul_dispatch_0(%w) : (…) -> tensor<8x4x2x4x2x4x16x4xi32>
+    flow.executable private @mxcomp_matmul_dispatch_0 { … }
+    %p = flow.dispatch @mxcomp_matmul_dispatch_0::@matmul_dispatch_0(%w) : (…) -> tensor<8x4x2x4x2x4x16x4xi32>
 
 IREE would do the same later. Done now, nothing of IREE's early optimisation reaches into the regions, and functions
 have no `iree_codegen` operations left in them, for which IREE's inliner would refuse them.

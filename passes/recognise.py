@@ -27,17 +27,15 @@ import math
 from dataclasses import dataclass, field
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith
 
 from mxcomp import build
 from mxcomp.build import static_sizes
 from mxcomp.errors import InputError
 from mxcomp.layout import BLOCK_SIZE
 from mxcomp.options import Options
+from mxcomp.passes.canonical import ATTRIBUTE, CANONICAL_ITERATORS, canonical_maps, scaled_product
+from mxcomp.passes.operands import NotOursError, Operand, mentions_mx, operand_of, row_axis, stored_at
 from mxcomp.passes.trace import (
-    ZERO,
-    Apply,
-    Expr,
     Index,
     Leaf,
     Tracer,
@@ -49,31 +47,8 @@ from mxcomp.passes.trace import (
     yielded,
 )
 
-ATTRIBUTE = "mxcomp.scaled_matmul"
-"""Marks every scaled matmul; a dictionary that later passes add to and the report is read from."""
-
-SCALE_TYPE = "f8E8M0FNU"
 SUPPORTED_TYPES = {("f4E2M1FN", "f4E2M1FN")}
-_EXACT_CASTS = {"f32", "bf16", "f64"}  # of a dequantised value; f16 would overflow
 _WRONG_FP8 = "stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales"
-
-
-class NotOursError(Exception):
-    """A scaled matmul that is left to IREE; the message is the reason, `warning` what the user should know."""
-
-    def __init__(self, reason: str, warning: str = "") -> None:
-        super().__init__(reason)
-        self.warning = warning
-
-
-@dataclass
-class Operand:
-    """One dequantised factor: `element * scale`, both before any cast."""
-
-    element: Leaf
-    element_type: str
-    scale: Leaf
-    scale_type: str
 
 
 @dataclass
@@ -140,10 +115,10 @@ def _match(op: ir.Operation) -> Candidate | None:
         for value, m in zip(list(op.operands)[:-1], maps[:-1], strict=True)
     ]
     exprs = [scalar(factor, op.regions[0].blocks[0], inputs) for factor in factors]
-    if not any(_mentions_mx(expr) for expr in exprs):
+    if not any(mentions_mx(expr) for expr in exprs):
         return None
     _check_free(op)
-    operands = [_operand(expr) for expr in exprs]
+    operands = [operand_of(expr) for expr in exprs]
     types = tuple(operand.element_type for operand in operands)
     if types not in SUPPORTED_TYPES:
         eight_bit = any(t.startswith("f8") for t in types)
@@ -227,46 +202,6 @@ def _subscript(expr: ir.AffineExpr, axes: dict[int, Index]) -> Index:
         return Index("?", 1, None)
 
 
-def _mentions_mx(expr: Expr) -> bool:
-    if isinstance(expr, Apply):
-        return expr.name == "arith.scaling_extf" or any(_mentions_mx(operand) for operand in expr.operands)
-    return isinstance(expr, Leaf) and str(expr.type) in {SCALE_TYPE, "f4E2M1FN", "f6E2M3FN", "f6E3M2FN"}
-
-
-def _strip_casts(expr: Expr) -> Expr:
-    """Without casts that keep every dequantised value exact."""
-    while isinstance(expr, Apply) and expr.name in ("arith.extf", "arith.truncf") and str(expr.type) in _EXACT_CASTS:
-        expr = expr.operands[0]
-    return expr
-
-
-def _raw(expr: Expr) -> tuple[Leaf, str] | None:
-    """A stored element and its type; stored bytes may be bitcast to it."""
-    expr = _strip_casts(expr)
-    kind = str(expr.type)
-    if isinstance(expr, Apply) and expr.name == "arith.bitcast":
-        expr = expr.operands[0]
-    return (expr, kind) if isinstance(expr, Leaf) else None
-
-
-def _operand(expr: Expr) -> Operand:
-    """Splits a factor into element and scale. Raises NotOursError."""
-    expr = _strip_casts(expr)
-    if isinstance(expr, Apply) and expr.name in ("arith.scaling_extf", "arith.mulf"):
-        parts = [_raw(part) for part in expr.operands]
-        if expr.name == "arith.mulf":
-            parts.sort(key=lambda part: part is not None and part[1] == SCALE_TYPE)
-        if parts[0] is not None and parts[1] is not None:
-            (element, element_type), (scale, scale_type) = parts[0], parts[1]
-            if str(expr.type) not in _EXACT_CASTS:
-                raise NotOursError(f"dequantised to {expr.type}: expected one of {', '.join(sorted(_EXACT_CASTS))}")
-            if scale_type != SCALE_TYPE:
-                raise NotOursError(f"scale type {scale_type}: expected {SCALE_TYPE}")
-            return Operand(element, element_type, scale, scale_type)
-    what = f"arithmetic ending in {expr.name}" if isinstance(expr, Apply) else f"a plain {expr.type} operand"
-    raise NotOursError(f"expected element × {SCALE_TYPE} scale on both sides, got {what}")
-
-
 def _check(
     op: ir.Operation,
     operands: list[Operand],
@@ -290,13 +225,13 @@ def _check(
         raise NotOursError("a dimension is 0")
     for operand in operands:
         _check_blocks(op, operand, k)
-    first, second = (_row_axis(operand) for operand in operands)
+    first, second = (row_axis(operand) for operand in operands)
     if first == second != "":
         raise NotOursError("each operand must hold K and one of M and N")
     lhs, rhs = operands if first == "p0" or second == "p1" or first == second else operands[::-1]
     for operand, axis, size in ((lhs, "p0", m), (rhs, "p1", n)):
-        _place(operand.element, axis, size, k, block=False)
-        _place(operand.scale, axis, size, k, block=True)
+        stored_at(operand.element, axis, size, k, block=False)
+        stored_at(operand.scale, axis, size, k, block=True)
     if not _is_zero(op.operands[len(op.operands) - 1]):
         raise NotOursError("accumulator is not zero: expected a linalg.fill with 0.0")
     return Candidate(op, lhs, rhs, (m, n, k), ops)
@@ -312,30 +247,6 @@ def _check_blocks(op: ir.Operation, operand: Operand, k: int) -> None:
         )
     if block != BLOCK_SIZE:
         raise NotOursError(f"block size {block}: expected {BLOCK_SIZE}")
-
-
-def _row_axis(operand: Operand) -> str:
-    """The result dimension that indexes an operand; "" where it has size 1 and left no trace."""
-    axes = {index.axis for _, indices in operand.element.places for index in indices} - {"k", ""}
-    return axes.pop() if len(axes) == 1 else ""
-
-
-def _place(leaf: Leaf, axis: str, rows: int | None, k: int, block: bool) -> ir.Value:
-    """The tensor furthest back that holds [rows, K] (or [rows, K blocks]) in row-major order."""
-    step = BLOCK_SIZE if block else 1
-    row = [] if rows == 1 else [Index(axis, 1, rows)]
-    column = Index("k", step, k // step) if k > step else ZERO
-    for value, indices in reversed(leaf.places):
-        sizes = static_sizes(value)
-        if [index.extent for index in indices] != sizes:
-            continue
-        used = [index for index in indices if index.extent != 1]
-        try:
-            if used[: len(row)] == row and Index.join(used[len(row) :]) == column:
-                return value
-        except UntraceableError:
-            continue
-    raise NotOursError("an operand is not stored row-major along K: expected [rows, K] elements, [rows, K/32] scales")
 
 
 def _is_zero(value: ir.Value) -> bool:
@@ -397,23 +308,6 @@ def _rewrite(candidate: Candidate) -> None:
 
 
 def _stored(leaf: Leaf, axis: str, rows: int | None, k: int, element: str, block: bool) -> ir.Value:
-    value = _place(leaf, axis, rows, k, block)
+    value = stored_at(leaf, axis, rows, k, block)
     shape = (rows, k // BLOCK_SIZE) if block else (rows, k // BLOCK_SIZE, BLOCK_SIZE)
     return build.bitcast(value, build.tensor_type(shape, element))
-
-
-CANONICAL_ITERATORS = ("parallel", "parallel", "reduction", "reduction")
-
-
-def canonical_maps() -> list[ir.AffineMap]:
-    """Indexing maps of LHS, RHS, LHS scales, RHS scales and result over (m, n, ko, kb)."""
-    m, n, ko, kb = (ir.AffineExpr.get_dim(i) for i in range(4))
-    return [ir.AffineMap.get(4, 0, list(dims)) for dims in ((m, ko, kb), (n, ko, kb), (m, ko), (n, ko), (m, n))]
-
-
-def scaled_product(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Value, acc: ir.Value) -> ir.Value:
-    """Body of the canonical form: acc + (a * a_scale) * (b * b_scale), in f32."""
-    f32 = ir.F32Type.get()
-    lhs = arith.ScalingExtFOp(f32, a, a_scale).result
-    rhs = arith.ScalingExtFOp(f32, b, b_scale).result
-    return arith.AddFOp(acc, arith.MulFOp(lhs, rhs).result).result

@@ -14,7 +14,7 @@ from iree.compiler.dialects import tensor
 
 from mxcomp import build
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, RHS, DataTiledLayout, TileSwizzle
-from mxcomp.passes.recognise import CANONICAL_ITERATORS, canonical_maps, scaled_product
+from mxcomp.passes.canonical import CANONICAL_ITERATORS, canonical_maps, scaled_product
 
 
 def inner_tiles(
