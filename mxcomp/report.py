@@ -11,7 +11,7 @@ from iree.compiler import ir
 
 from mxcomp import build
 from mxcomp.attributes import to_python
-from mxcomp.passes.canonical import ATTRIBUTE, problem
+from mxcomp.passes.canonical import ATTRIBUTE, is_canonical, problem
 from mxcomp.ukernels import layout_from
 
 _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
@@ -49,7 +49,7 @@ class Report:
                 continue
             entries = to_python(op.attributes[ATTRIBUTE])
             matmul = ScaledMatmul(location_text(op.location))
-            if len(op.operands) == 5:
+            if is_canonical(op):
                 sizes, matmul.types = problem(op)
                 matmul.m, matmul.n, matmul.k = sizes["m"], sizes["n"], sizes["k"]
             for key in ("index", "operands", "layout", "ukernel", "reason", "warning"):

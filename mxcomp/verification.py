@@ -18,7 +18,7 @@ from mxcomp.errors import VerifyError
 from mxcomp.invocation import Invocation, read_source
 from mxcomp.layout import ACC
 from mxcomp.options import Options
-from mxcomp.passes.canonical import ATTRIBUTE
+from mxcomp.passes.canonical import is_recognised
 from mxcomp.report import Report, location_text
 from mxcomp.runtime import run
 
@@ -124,7 +124,7 @@ def _watch(entry: ir.Operation) -> list[str]:
     if len(entry.regions[0].blocks) != 1:
         raise VerifyError("only functions without branches can be verified")
     body = entry.regions[0].blocks[0]
-    matmuls = [op for op in build.walk(entry) if ATTRIBUTE in op.attributes and len(op.operands) == 5]
+    matmuls = [op for op in build.walk(entry) if is_recognised(op)]
     returned = list(body.operations)[-1].operation
     values = list(returned.operands)
     for op in matmuls:

@@ -13,7 +13,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp import build
-from mxcomp.layout import BLOCK_SIZE
+from mxcomp.passes.trace import indexing_maps
 from mxcomp.ukernels import Sizes
 
 ATTRIBUTE = "mxcomp.scaled_matmul"
@@ -36,8 +36,19 @@ def scaled_product(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Valu
     return arith.AddFOp(acc, arith.MulFOp(lhs, rhs).result).result
 
 
+def is_canonical(op: ir.Operation) -> bool:
+    """Whether an operation indexes its operands as the canonical form does; types and sizes may be others."""
+    with op.context:
+        return indexing_maps(op) == canonical_maps()
+
+
+def is_recognised(op: ir.Operation) -> bool:
+    """Whether an operation is marked and has no entries yet: recognition gave it the canonical form."""
+    return ATTRIBUTE in op.attributes and len(ir.DictAttr(op.attributes[ATTRIBUTE])) == 0
+
+
 def problem(op: ir.Operation) -> tuple[Sizes, list[str]]:
-    """M, N, K in elements and the five element types of a canonical scaled matmul."""
-    (m, blocks, _), (n, *_) = build.static_sizes(op.operands[0]), build.static_sizes(op.operands[1])
+    """M, N, K in elements and the five element types of a scaled matmul with canonical indexing."""
+    (m, blocks, block), (n, *_) = build.static_sizes(op.operands[0]), build.static_sizes(op.operands[1])
     types = [str(ir.RankedTensorType(operand.type).element_type) for operand in op.operands]
-    return {"m": m, "n": n, "k": (blocks or 0) * BLOCK_SIZE}, types
+    return {"m": m, "n": n, "k": None if blocks is None or block is None else blocks * block}, types

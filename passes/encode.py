@@ -25,7 +25,7 @@ from iree.compiler import ir
 from mxcomp import attributes, build
 from mxcomp.layout import ACC, BLOCK_SIZE, DataTiledLayout
 from mxcomp.options import Options
-from mxcomp.passes.canonical import ATTRIBUTE, problem
+from mxcomp.passes.canonical import ATTRIBUTE, is_recognised, problem
 from mxcomp.passes.trace import indexing_maps
 from mxcomp.ukernels import Registry, Sizes, Ukernel, layout_entries
 
@@ -55,16 +55,12 @@ def run(module: ir.Operation, options: Options) -> None:
         registry = Registry(options.target.arch, options.ukernel_dirs)
         if options.ukernels not in ("auto", "none"):
             registry[options.ukernels]
-        recognised = [op for op in build.walk(module) if _is_recognised(op)]
+        recognised = [op for op in build.walk(module) if is_recognised(op)]
         for index, op in enumerate(recognised):
             entries = {"index": index} | _choose(op, registry, options)
             op.attributes[ATTRIBUTE] = attributes.from_python(entries)
             if entries.get("operands") == "data_tiled":
                 _encode(op)
-
-
-def _is_recognised(op: ir.Operation) -> bool:
-    return ATTRIBUTE in op.attributes and not attributes.to_python(op.attributes[ATTRIBUTE])
 
 
 def _choose(op: ir.Operation, registry: Registry, options: Options) -> dict:

@@ -31,8 +31,8 @@ def main(argv: list[str] | None = None) -> int:
 
     def run() -> None:
         options = common.options(args)
-        if args.output == args.report == "-" and not args.emit_plugin:
-            raise InputError("-o and --report both want stdout: give one of them a file")
+        if args.output == args.report and not args.emit_plugin:
+            raise InputError(f"-o and --report are both {args.output}: give one of them a file of its own")
         source = sys.stdin.buffer.read() if args.input == "-" else Path(args.input)
         flags = (*options.target.iree_flags, *iree_flags)
         set_global_flags(NAME, flags)

@@ -39,17 +39,18 @@ def main(argv: list[str] | None = None) -> int:
     def run() -> None:
         options = common.options(args)
         elements = parse_pipeline(args.pass_pipeline, options)
-        text = sys.stdin.read() if args.input == "-" else _read(args.input)
+        text = _read(args.input)
         parts = re.split(rf"^{_SPLIT}.*$", text, flags=re.M) if args.split_input_file else [text]
         results, line = [], 0
         for part in parts:
+            part = "\n" * line + part  # so that locations are those of the file
             error, output = _process(part, args.input, elements, args)
             if args.verify_diagnostics:
-                check_diagnostics(part, error, line)
+                check_diagnostics(part, error)
             elif error is not None:
                 raise error
             results.append(output)
-            line += part.count("\n")
+            line = part.count("\n")
         if not args.verify_diagnostics:
             files.write({args.output: f"\n{_SPLIT}\n\n".join(results).encode()})
 
@@ -58,9 +59,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
+        return (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read {path}: not UTF-8 text ({error.reason})") from None
 
 
 def parse_pipeline(text: str, options: Options) -> list[tuple[str, Options | None]]:
@@ -126,7 +129,7 @@ def _process(text: str, name: str, elements: list, args: argparse.Namespace) -> 
         return error, ""
 
 
-def check_diagnostics(text: str, error: MxcompError | None, first_line: int) -> None:
+def check_diagnostics(text: str, error: MxcompError | None) -> None:
     """Compares an error with the `// expected-error @±n {{…}}` comments of its part. Raises InputError."""
     expected = []
     for number, comment in enumerate(text.split("\n"), 1):
@@ -136,7 +139,7 @@ def check_diagnostics(text: str, error: MxcompError | None, first_line: int) -> 
     place = int(found["line"]) if found else None
     for line, wanted in expected:
         if wanted not in message or place not in (None, line):
-            raise InputError(f"line {first_line + line}: expected error '{wanted}', got '{message or 'none'}'")
+            raise InputError(f"line {line}: expected error '{wanted}', got '{message or 'none'}'")
     if error is not None and not expected:
         raise error
 

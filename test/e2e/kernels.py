@@ -17,6 +17,11 @@ from mxcomp.compiler import Program
 from mxcomp.invocation import Invocation
 
 STOCK_FLAGS = ("--iree-hal-target-device=hip", "--iree-rocm-target=gfx950")
+ANY_WORK = """
+func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = arith.addf %a, %a : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}"""
 _FUNCTION = re.compile(r"^(?P<name>\w+):[^\n]*\n(?P<text>.*?)^\.Lfunc_end\d+:", re.M | re.S)
 _INSTRUCTION = re.compile(r"^\s+([a-z]\w*_\w+)([^\n;]*)", re.M)
 _ACCESS = re.compile(r"(global|buffer|flat|scratch)_(load|store)_(\w+)")
@@ -86,8 +91,7 @@ def stock(source: str, *flags: str, to: str = "end") -> Invocation:
 
 def executable_target(*flags: str) -> str:
     """The `#hal.executable.target` that IREE makes for gfx950."""
-    any_work = "func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {\n %0 = arith.addf %a, %a : tensor<4xf32>\n return %0 : tensor<4xf32>\n}"
-    for op in stock(any_work, *flags, to="flow").module.regions[0].blocks[0].operations:
+    for op in stock(ANY_WORK, *flags, to="flow").module.regions[0].blocks[0].operations:
         if op.operation.name == "util.global":
             device = str(op.attributes["initial_value"])
             return device[device.index("[") + 1 : device.rindex("]")]

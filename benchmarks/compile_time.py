@@ -1,0 +1,143 @@
+"""Compile times of mxcomp beside those of a stock iree-compile, on the same files in one run.
+
+Compared are
+
+    in process   mxcomp.compile(path) in this process, warm: imports done, one compilation made before
+    command      mxcomp-compile, a new process each time
+
+with
+
+    data-tiled   iree-compile with IREE's own data tiling and ukernels: the same kernels in kind and number,
+                 four that pack operands and one that multiplies, so the same work
+    default      iree-compile as it comes: one kernel for each matmul
+
+Runs alternate, and the best of each counts. Ratios are of CPU seconds, in which other load on the machine shows least;
+wall seconds are given beside them. --check holds `in process` to 1.25 times `data-tiled`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from iree.compiler import ir
+from iree.compiler.dialects import func
+from rich.console import Console
+from rich.table import Table
+
+import mxcomp
+from mxcomp import build
+from mxcomp.passes.canonical import CANONICAL_ITERATORS, canonical_maps, scaled_product
+from mxcomp.target import get_target
+
+LIMIT = 1.25
+PROGRAMS = Path(sys.executable).parent
+STOCK = [PROGRAMS / "iree-compile", *get_target("gfx950").iree_flags]
+DATA_TILED = [
+    "--iree-opt-data-tiling",
+    "--iree-rocm-encoding-layout-resolver=data-tiling",
+    "--iree-rocm-enable-tensor-ukernels",
+]
+Size = tuple[int, int, int]
+ONE: list[Size] = [(1024, 1024, 1024)]
+MANY: list[Size] = [(64 * (1 + i % 8) + i, 128 * (1 + i // 4), 256 * (1 + i % 5)) for i in range(32)]
+"""32 shapes, no two alike, of whole tiles and of parts."""
+
+
+def module(sizes: Sequence[Size]) -> str:
+    """MLIR with a function of one scaled matmul for each M, N, K."""
+    with ir.Context(), ir.Location.unknown():
+        result = ir.Module.create()
+        for index, size in enumerate(sizes):
+            with ir.InsertionPoint(result.body):
+                _function(f"matmul_{index}", size)
+        return str(result)
+
+
+def _function(name: str, size: Size) -> None:
+    m, n, k = size
+    blocks = k // 32
+    stored = [build.tensor_type(shape, "i8") for shape in ((m, k // 2), (n, k // 2), (m, blocks), (n, blocks))]
+    elements = [build.tensor_type((rows, blocks, 32), "f4E2M1FN") for rows in (m, n)]
+    scales = [build.tensor_type((rows, blocks), "f8E8M0FNU") for rows in (m, n)]
+    kind = build.tensor_type((m, n), "f32")
+
+    def body(*arguments: ir.Value) -> ir.Value:
+        inputs = [build.bitcast(value, type_) for value, type_ in zip(arguments, (*elements, *scales), strict=True)]
+        zeros = build.zero_filled(kind)
+        return build.generic(kind, inputs, zeros, canonical_maps(), CANONICAL_ITERATORS, scaled_product).results[0]
+
+    func.FuncOp.from_py_func(*stored, name=name)(body)
+
+
+Times = tuple[float, float]
+"""Wall and CPU seconds."""
+
+
+def timed(run: Callable[[], object]) -> Times:
+    """Times of a call, child processes included."""
+    wall, cpu = time.perf_counter(), _cpu()
+    run()
+    return time.perf_counter() - wall, _cpu() - cpu
+
+
+def _cpu() -> float:
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def measure(path: Path, repeat: int) -> dict[str, Times]:
+    """The best times of each way to compile `path`."""
+
+    def command(*arguments: str | Path) -> Callable[[], object]:
+        return lambda: subprocess.run([*arguments, path, "-o", os.devnull], check=True)
+
+    ways = {
+        "in process": lambda: mxcomp.compile(path),
+        "command": command(PROGRAMS / "mxcomp-compile"),
+        "data-tiled": command(*STOCK, *DATA_TILED),
+        "default": command(*STOCK),
+    }
+    ways["in process"]()
+    rounds = [{name: timed(run) for name, run in ways.items()} for _ in range(repeat)]
+    return {name: (min(r[name][0] for r in rounds), min(r[name][1] for r in rounds)) for name in ways}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help=f"exit with 1 above a ratio of {LIMIT}")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each (default: 3)")
+    args = parser.parse_args()
+
+    table = Table(title="compile times for gfx950, CPU seconds (wall seconds)", title_justify="left")
+    for column in ("module", "ours", "", "stock iree-compile", "", "ratio"):
+        table.add_column(column, justify="left" if column in ("module", "ours", "stock iree-compile") else "right")
+    checked: list[float] = []
+    for label, sizes in (("1 matmul", ONE), (f"{len(MANY)} matmuls", MANY)):
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "model.mlir"
+            path.write_text(module(sizes))
+            times = measure(path, args.repeat)
+        for ours in ("in process", "command"):
+            for stock in ("data-tiled", "default"):
+                ratio = times[ours][1] / times[stock][1]
+                if (ours, stock) == ("in process", "data-tiled"):
+                    checked.append(ratio)
+                seconds = [f"{cpu:.2f} ({wall:.2f})" for wall, cpu in (times[ours], times[stock])]
+                table.add_row(label, ours, seconds[0], stock, seconds[1], f"{ratio:.2f}")
+        table.add_section()
+    Console(width=None if sys.stdout.isatty() else 100).print(table)
+    worst = max(checked)
+    print(f"in process / data-tiled: {worst:.2f} at worst, limit {LIMIT}")
+    return int(args.check and worst > LIMIT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

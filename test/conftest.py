@@ -1,0 +1,96 @@
+"""Lets pytest collect lit tests: .mlir files here, and files with RUN lines in the folders listed by folders.lit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import lit.discovery
+import lit.LitConfig
+import lit.Test
+import lit.TestingConfig
+import lit.worker
+import pytest
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if file_path.suffix == ".lit":
+        return LitFolders.from_parent(parent, path=file_path)
+    if file_path.suffix == ".mlir" and "inputs" not in file_path.parts:
+        return LitFile.from_parent(parent, path=file_path)
+    return None
+
+
+class LitFile(pytest.File):
+    """A file that is one lit test."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        yield LitItem.from_parent(self, name="lit", file=self.path)
+
+
+class LitFolders(pytest.File):
+    """A list of folders outside of this one that hold lit tests, among other files."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        for folder in self.path.read_text().split():
+            for file in sorted((ROOT / folder).rglob("*")):
+                if file.suffix in (".mlir", ".py", ".sh") and "RUN:" in file.read_text():
+                    yield LitItem.from_parent(self, name=str(file.relative_to(ROOT)), file=file)
+
+
+class LitItem(pytest.Item):
+    """Runs one file by lit, in this process."""
+
+    def __init__(self, file: Path, **kwargs: object) -> None:
+        super().__init__(**kwargs)
+        self.file = file
+
+    def runtest(self) -> None:
+        suite, lit_config = _suite()
+        test = lit.Test.Test(suite, self.file.relative_to(ROOT).parts, suite.config)
+        result = lit.worker._execute(test, lit_config)
+        if result.code is lit.Test.UNSUPPORTED:
+            pytest.skip(result.output)
+        if result.code.isFailure:
+            raise LitError(result.output)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> object:
+        if isinstance(excinfo.value, LitError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.file, 0, str(self.file.relative_to(ROOT))
+
+
+class LitError(Exception):
+    """A lit test failed; the message is its output."""
+
+
+@cache
+def _suite() -> tuple[lit.Test.TestSuite, lit.LitConfig.LitConfig]:
+    """A test suite with our configuration whose root is the repository."""
+    lit_config = lit.LitConfig.LitConfig(
+        progname="lit",
+        path=[],
+        diagnostic_level="note",
+        useValgrind=False,
+        valgrindLeakCheck=False,
+        valgrindArgs=[],
+        noExecute=False,
+        debug=False,
+        isWindows=False,
+        order="smart",
+        params={},
+    )
+    config = lit.TestingConfig.TestingConfig.fromdefaults(lit_config)
+    config.load_from_path(str(TESTS / "lit.cfg.py"), lit_config)
+    return lit.Test.TestSuite(config.name, str(ROOT), config.test_exec_root, config, lit_config), lit_config

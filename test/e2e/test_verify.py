@@ -1,0 +1,273 @@
+"""Packed programs on the CPU against float64, recomputed here from the inputs; and that mistakes are seen."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
+import generated_ukernels
+import numpy as np
+import pytest
+from modules import Matmul, inputs, product, source
+
+import mxcomp
+from mxcomp import target
+from mxcomp.errors import VerifyError
+from mxcomp.layout import ACC, DataTiledLayout, TileSwizzle
+from mxcomp.passes import materialise, pack
+from mxcomp.verification import Verification, verify
+
+M128 = "mx_f4_f4_f32_m128_n256_k256"
+M64 = "mx_f4_f4_f32_m64_n128_k512"
+TILES = {M128: (128, 256, 256), M64: (64, 128, 512)}
+SEED_PERMUTATIONS = ((3, 1, 0, 2), (3, 0, 1, 2))
+INTERLEAVED = {
+    "operands_interleaving_intrinsics_m": (2,),
+    "operands_interleaving_intrinsics_n": (3,),
+    "operands_interleaving_intrinsics_k": (2, 3),
+}
+LAYOUTS = [
+    *(
+        DataTiledLayout(intrinsics_m=4, intrinsics_n=2, intrinsics_k=2, subgroups_n=2, scale_permutation=permutation)
+        for permutation in SEED_PERMUTATIONS
+    ),
+    DataTiledLayout(intrinsics_m=3, intrinsics_n=5, subgroups_m=2, subgroups_n=3),
+    DataTiledLayout(intrinsics_m=2, intrinsics_n=2, intrinsics_k=4, operands_interleaving_intrinsics_m=(0, 4)),
+    DataTiledLayout("MFMA_SCALE_F32_32x32x64_B32", 2, 3, 4, 1, 2, **INTERLEAVED),
+    DataTiledLayout("MFMA_SCALE_F32_32x32x64_B32"),
+]
+
+
+def check(matmuls: list[Matmul], verification: Verification) -> None:
+    """Every result is right by the numbers made here, and verification says so by its own."""
+    assert verification.ok
+    assert len(verification.checks) == len(verification.results) == len(matmuls)
+    for matmul, own, result in zip(matmuls, verification.checks, verification.results, strict=True):
+        assert result.shape == (matmul.m, matmul.n)
+        assert result.dtype == np.float32
+        assert (own.m, own.n, own.k) == (matmul.m, matmul.n, matmul.k)
+        assert matmul.error(result) <= matmul.bound
+        assert own.error == pytest.approx(matmul.error(result), rel=1e-3, abs=1e-12)
+
+
+def tiles(verification: Verification) -> list[tuple[int, int, int]]:
+    layouts = [matmul.layout for matmul in verification.report.matmuls]
+    return [mxcomp.ukernels.layout_from(layout).tile for layout in layouts]
+
+
+def shapes(tile: tuple[int, int, int], count: int, least_m: int = 1) -> list[tuple[int, int, int]]:
+    """Shapes in which every size of interest occurs: 1, primes, K of one block, tile multiples, one more, one less."""
+    m, n, _ = tile
+    rows = [x for x in (1, 2, 17, m - 1, m, m + 1, 2 * m - 1, 2 * m, 2 * m + 1, 509, 1000) if x >= least_m]
+    columns = [1, 3, 31, n - 1, n, n + 1, 2 * n - 1, 2 * n, 2 * n + 1, 997, 1000]
+    depths = [32, 64, 96, 224, 256, 288, 480, 512, 544, 768, 1024, 1056]
+    each = zip(
+        *(itertools.islice(itertools.cycle(sizes), count) for sizes in (rows, columns[3:] + columns, depths)),
+        strict=True,
+    )
+    return list(each)
+
+
+@pytest.mark.parametrize("shape", shapes(TILES[M128], 14, least_m=65), ids=str)
+def test_wide_tiles(shape: tuple[int, int, int]):
+    matmul = Matmul(*shape)
+    verification = verify(source(matmul), matmul.inputs)
+    check([matmul], verification)
+    assert verification.report.matmuls[0].ukernel == M128
+    assert tiles(verification) == [TILES[M128]]
+
+
+@pytest.mark.parametrize("shape", [(m, n, k) for m, n, k in shapes(TILES[M64], 14) if m < 65], ids=str)
+def test_few_rows_take_the_narrow_tile(shape: tuple[int, int, int]):
+    matmul = Matmul(*shape)
+    verification = verify(source(matmul), matmul.inputs)
+    check([matmul], verification)
+    assert verification.report.matmuls[0].ukernel == M64
+    assert tiles(verification) == [TILES[M64]]
+
+
+@pytest.mark.parametrize("shape", shapes(TILES[M64], 12), ids=str)
+def test_narrow_tiles_by_name(shape: tuple[int, int, int]):
+    matmul = Matmul(*shape)
+    verification = verify(source(matmul), matmul.inputs, ukernels=M64)
+    check([matmul], verification)
+    assert tiles(verification) == [TILES[M64]]
+
+
+@pytest.mark.parametrize("shape", shapes(TILES[M128], 4) + shapes(TILES[M64], 4), ids=str)
+def test_layouts_without_ukernel(shape: tuple[int, int, int]):
+    matmul = Matmul(*shape)
+    verification = verify(source(matmul), matmul.inputs, ukernels="none")
+    check([matmul], verification)
+    assert verification.report.matmuls[0].ukernel is None
+
+
+FORMS = [{"dynamic_m": True}, {"constant_rhs": True}, {"form": "unfused"}]
+FORMS += [a | b for a, b in itertools.combinations(FORMS, 2)] + [FORMS[0] | FORMS[1] | FORMS[2]]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(form))
+@pytest.mark.parametrize("ukernel", [M128, M64])
+def test_forms(ukernel: str, form: dict):
+    m, n, k = TILES[ukernel]
+    matmul = Matmul(2 * m - 5, n + 3, k + 32, **form)
+    verification = verify(source(matmul), matmul.inputs, ukernels=ukernel)
+    check([matmul], verification)
+    assert tiles(verification) == [TILES[ukernel]]
+    assert (verification.report.matmuls[0].m is None) == matmul.dynamic_m
+
+
+@pytest.mark.parametrize("m", [1, 64, 127, 128, 129, 700])
+def test_one_program_for_every_m(m: int):
+    matmul = Matmul(m, 40, 96, dynamic_m=True)
+    check([matmul], verify(source(matmul), matmul.inputs))
+
+
+def test_util_functions():
+    matmul = Matmul(70, 30, 96)
+    check([matmul], verify(source(matmul, dialect="util"), matmul.inputs))
+
+
+def test_several_matmuls():
+    """Of different layouts, forms and sizes; and equal shapes on other data."""
+    matmuls = [
+        Matmul(100, 30, 96),
+        Matmul(20, 200, 544, form="unfused"),
+        Matmul(77, 300, 32, dynamic_m=True),
+        Matmul(100, 30, 96, constant_rhs=True, seed=1),
+    ]
+    verification = verify(source(*matmuls), inputs(matmuls))
+    check(matmuls, verification)
+    assert [matmul.index for matmul in verification.report.matmuls] == [0, 1, 2, 3]
+    assert set(tiles(verification)) == set(TILES.values())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: f"{layout.tile}-{layout.scale_permutation}")
+def test_any_layout(tmp_path: Path, layout: DataTiledLayout):
+    """Layouts come from ukernel files; no layout is built in."""
+    generated_ukernels.write(tmp_path, "mine", layout)
+    m, n, k = layout.tile
+    matmul = Matmul(m + 7, 2 * n - 1, k + 32, dynamic_m=True)
+    verification = verify(source(matmul), matmul.inputs, ukernels="mine", ukernel_dirs=[str(tmp_path)])
+    check([matmul], verification)
+    assert verification.report.matmuls[0].ukernel == "mine"
+    assert tiles(verification) == [layout.tile]
+
+
+# NaN scales.
+
+
+@pytest.mark.parametrize("operand", [2, 3])
+def test_a_nan_scale_makes_its_row_nan(operand: int):
+    matmul = Matmul(70, 90, 96)
+    operands = [array.copy() for array in matmul.operands]
+    operands[operand][5, 1] = 0xFF
+    verification = verify(source(matmul), [array.view(np.int8) for array in operands])
+    expected = np.isnan(product(*operands))
+    (result,) = verification.results
+    assert np.isnan(result[5] if operand == 2 else result[:, 5]).all()
+    assert np.array_equal(np.isnan(result), expected)
+    assert matmul.errors(result)[~expected].max() <= matmul.bound
+    assert verification.ok
+
+
+# Dynamic M.
+
+
+def test_no_rows_are_an_error():
+    matmul = Matmul(3, 40, 96, dynamic_m=True)
+    lhs, rhs, lhs_scale, rhs_scale = matmul.inputs
+    with pytest.raises(VerifyError, match="M must be between 1 and"):
+        verify(source(matmul), [lhs[:0], rhs, lhs_scale[:0], rhs_scale])
+
+
+@pytest.mark.parametrize(("m", "fits"), [(512, True), (513, False), (5000, False)])
+def test_m_above_the_limit_is_an_error(monkeypatch: pytest.MonkeyPatch, m: int, fits: bool):
+    """65536 bytes are 512 rows of a K tile of 128 bytes."""
+    monkeypatch.setitem(target.TARGETS, "gfx950", target.Target("gfx950", max_buffer_bytes=65536))
+    matmul = Matmul(m, 16, 32, dynamic_m=True)
+    if fits:
+        check([matmul], verify(source(matmul), matmul.inputs, ukernels=M128))
+        return
+    with pytest.raises(VerifyError, match="M must be between 1 and 512"):
+        verify(source(matmul), matmul.inputs, ukernels=M128)
+
+
+# Mistakes are seen.
+
+
+@dataclass(frozen=True)
+class Swapped(DataTiledLayout):
+    """Two packed factors of equal size change places: every type fits, the order is wrong."""
+
+    def swizzle(self, operand: int) -> TileSwizzle:
+        good = super().swizzle(operand)
+        order, sizes = list(good.permutation), good.packed_shape
+        i, j = next((i, j) for i, j in itertools.combinations(range(len(sizes)), 2) if sizes[i] == sizes[j])
+        order[i], order[j] = order[j], order[i]
+        return TileSwizzle(good.expand_shape, tuple(order))
+
+
+def swapped(layout: DataTiledLayout) -> DataTiledLayout:
+    return Swapped(**{field: getattr(layout, field) for field in layout.__dataclass_fields__})
+
+
+@pytest.mark.parametrize("operand", range(5))
+def test_a_wrong_order_is_detected(monkeypatch: pytest.MonkeyPatch, operand: int):
+    good_pack, good_unpack, done = pack.pack, materialise._unpack, []
+
+    def packing(value, layout, index, *rest, **options):
+        if index != operand:
+            return good_pack(value, layout, index, *rest, **options)
+        done.append(index)
+        assert swapped(layout).swizzle(index) != layout.swizzle(index)
+        return good_pack(value, swapped(layout), index, *rest, **options)
+
+    def unpacking(value, layout, *rest):
+        if operand != ACC:
+            return good_unpack(value, layout, *rest)
+        done.append(ACC)
+        return good_unpack(value, swapped(layout), *rest)
+
+    monkeypatch.setattr(pack, "pack", packing)
+    monkeypatch.setattr(materialise, "_unpack", unpacking)
+    matmul = Matmul(64, 128, 512)
+    verification = verify(source(matmul), matmul.inputs, ukernels=M64)
+    assert done == [operand]
+    assert not verification.ok
+    assert verification.error > 1e-3
+    assert matmul.error(verification.results[0]) > 1e-3
+
+
+def test_padding_with_anything_but_zero_is_detected(monkeypatch: pytest.MonkeyPatch):
+    """Without the check of bounds, what stands past the last row of K is read instead."""
+    good = pack.arith.SelectOp
+    monkeypatch.setattr(pack.arith, "SelectOp", lambda inside, value, zero: good(inside, value, value))
+    matmul = Matmul(70, 40, 96)
+    assert not verify(source(matmul), matmul.inputs).ok
+
+
+# What cannot be verified.
+
+
+def test_no_scaled_matmul():
+    text = "func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> { return %a : tensor<4xf32> }"
+    with pytest.raises(VerifyError, match="no scaled matmul"):
+        verify(text, [np.zeros(4, np.float32)])
+
+
+def test_function_has_to_be_named_among_several():
+    matmul = Matmul(4, 4, 32)
+    text = source(matmul, extra="func.func @other() { return }")
+    with pytest.raises(VerifyError, match="public functions are main, other"):
+        verify(text, matmul.inputs)
+    with pytest.raises(VerifyError, match="public functions are main, other"):
+        verify(text, matmul.inputs, function="absent")
+    check([matmul], verify(text, matmul.inputs, function="main"))
+
+
+def test_wrong_inputs_are_an_error():
+    matmul = Matmul(4, 4, 32)
+    with pytest.raises(VerifyError, match="@main failed"):
+        verify(source(matmul), Matmul(5, 4, 32).inputs)

@@ -1,0 +1,31 @@
+"""Configuration of the lit tests: `lit test` in the repository's root, or through pytest (see conftest.py)."""
+
+# ruff: noqa: F821 (lit defines config and lit_config)
+
+import atexit
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import lit.formats
+
+TOOLS = ("mxcomp-opt", "mxcomp-compile", "iree-opt", "iree-compile", "iree-dump-module", "filecheck")
+
+config.name = "mxcomp"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".mlir"]
+config.excludes = ["inputs"]  # files that tests read
+config.test_source_root = str(Path(__file__).parent)
+
+# Where %t is: a directory of this run, so that several runs do not meet.
+config.test_exec_root = tempfile.mkdtemp(prefix="mxcomp-lit-")
+atexit.register(shutil.rmtree, config.test_exec_root, ignore_errors=True)
+
+# The tools of the Python environment that lit runs in, wherever PATH points.
+programs = Path(sys.executable).parent
+for tool in TOOLS:
+    if not (programs / tool).exists():
+        lit_config.fatal(f"{tool} is not installed beside {sys.executable}: pip install -e .[test]")
+    config.substitutions.append((rf"(?<![\w./-]){tool}(?![\w./-])", str(programs / tool)))
+config.substitutions.append(("%python", sys.executable))

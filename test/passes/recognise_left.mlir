@@ -1,0 +1,544 @@
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise)' | filecheck %s
+
+// What looks like one of our scaled matmuls but is not: it keeps its form and its operands, and gets the reason.
+
+#lhs = affine_map<(m, n, ko, kb) -> (m, ko, kb)>
+#rhs = affine_map<(m, n, ko, kb) -> (n, ko, kb)>
+#lhs_scale = affine_map<(m, n, ko, kb) -> (m, ko)>
+#rhs_scale = affine_map<(m, n, ko, kb) -> (n, ko)>
+#out = affine_map<(m, n, ko, kb) -> (m, n)>
+
+// NVFP4's blocks.
+// CHECK-LABEL: util.func public @block_size_16(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "block size 16: expected 32"}
+util.func @block_size_16(%a: tensor<64x16x16xf4E2M1FN>, %b: tensor<128x16x16xf4E2M1FN>, %as: tensor<64x16xf8E8M0FNU>,
+    %bs: tensor<128x16xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x16x16xf4E2M1FN>, tensor<128x16x16xf4E2M1FN>,
+                             tensor<64x16xf8E8M0FNU>, tensor<128x16xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// A scale for a whole row.
+// CHECK-LABEL: util.func public @one_scale_per_row(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "block size 256: expected 32"}
+util.func @one_scale_per_row(%a: tensor<64x1x256xf4E2M1FN>, %b: tensor<128x1x256xf4E2M1FN>, %as: tensor<64x1xf8E8M0FNU>,
+    %bs: tensor<128x1xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x1x256xf4E2M1FN>, tensor<128x1x256xf4E2M1FN>,
+                             tensor<64x1xf8E8M0FNU>, tensor<128x1xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// C += A B^T: the ukernels ignore the accumulator.
+// CHECK-LABEL: util.func public @accumulates(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "accumulator is not zero: expected a linalg.fill with 0.0"}
+util.func @accumulates(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>, %init: tensor<64x128xf32>) -> tensor<64x128xf32> {
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// A constant accumulator that is not zero.
+// CHECK-LABEL: util.func public @starts_at_one(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "accumulator is not zero: expected a linalg.fill with 0.0"}
+util.func @starts_at_one(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %one = arith.constant 1.0 : f32
+  %empty = tensor.empty() : tensor<64x128xf32>
+  %init = linalg.fill ins(%one : f32) outs(%empty : tensor<64x128xf32>) -> tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// Scales are powers of two in E8M0.
+// CHECK-LABEL: util.func public @f16_scales(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "scale type f16: expected f8E8M0FNU"}
+util.func @f16_scales(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf16>,
+    %bs: tensor<128x8xf16>) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<64x8xf16>, tensor<128x8xf16>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f16, %ys: f16, %acc: f32):
+    %x32 = arith.extf %x : f4E2M1FN to f32
+    %xs32 = arith.extf %xs : f16 to f32
+    %0 = arith.mulf %x32, %xs32 : f32
+    %y32 = arith.extf %y : f4E2M1FN to f32
+    %ys32 = arith.extf %ys : f16 to f32
+    %1 = arith.mulf %y32, %ys32 : f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// MXFP8: left, with what the user ought to know.
+// CHECK-LABEL: util.func public @fp8_operands(
+// CHECK: linalg.generic
+// CHECK-SAME: tensor<64x8x32xf8E4M3FN>, tensor<128x8x32xf8E4M3FN>,
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "element types {{.*}}only f4E2M1FN {{.*}} f4E2M1FN is compiled here; left to IREE", warning = "stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales"}
+util.func @fp8_operands(%a: tensor<64x8x32xf8E4M3FN>, %b: tensor<128x8x32xf8E4M3FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf8E4M3FN>, tensor<128x8x32xf8E4M3FN>,
+                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f8E4M3FN, %y: f8E4M3FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f8E4M3FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f8E4M3FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// MXFP8 activations and MXFP4 weights.
+// CHECK-LABEL: util.func public @mixed_fp8_fp4(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "element types {{.*}}only f4E2M1FN {{.*}} f4E2M1FN is compiled here; left to IREE", warning = "stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales"}
+util.func @mixed_fp8_fp4(%a: tensor<64x8x32xf8E5M2>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf8E5M2>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f8E5M2, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f8E5M2, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// fp6: IREE's layout is right, so there is no warning.
+// CHECK-LABEL: util.func public @mixed_fp6_fp4(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "element types {{.*}}only f4E2M1FN {{.*}} f4E2M1FN is compiled here; left to IREE"}
+util.func @mixed_fp6_fp4(%a: tensor<64x8x32xf6E2M3FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf6E2M3FN>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f6E2M3FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f6E2M3FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// f16 overflows where E8M0 does not.
+// CHECK-LABEL: util.func public @dequantised_to_f16(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "dequantised to f16: expected one of bf16, f32, f64"}
+util.func @dequantised_to_f16(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f16
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f16
+    %2 = arith.extf %0 : f16 to f32
+    %3 = arith.extf %1 : f16 to f32
+    %4 = arith.mulf %2, %3 : f32
+    %5 = arith.addf %acc, %4 : f32
+    linalg.yield %5 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// Accumulates in bf16.
+// CHECK-LABEL: util.func public @bf16_result(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "result type bf16: expected f32"}
+util.func @bf16_result(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xbf16> {
+  %init = arith.constant dense<0.0> : tensor<64x128xbf16>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<64x128xbf16>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: bf16):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to bf16
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to bf16
+    %2 = arith.mulf %0, %1 : bf16
+    %3 = arith.addf %acc, %2 : bf16
+    linalg.yield %3 : bf16
+  } -> tensor<64x128xbf16>
+  util.return %r : tensor<64x128xbf16>
+}
+
+// Only M may be dynamic.
+// CHECK-LABEL: util.func public @dynamic_n(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "dynamic N or K: only M may be dynamic"}
+util.func @dynamic_n(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<?x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<?x8xf8E8M0FNU>, %n: index) -> tensor<64x?xf32> {
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty(%n) : tensor<64x?xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<64x?xf32>) -> tensor<64x?xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<?x8x32xf4E2M1FN>,
+                             tensor<64x8xf8E8M0FNU>, tensor<?x8xf8E8M0FNU>)
+      outs(%init : tensor<64x?xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x?xf32>
+  util.return %r : tensor<64x?xf32>
+}
+
+// Dynamic K.
+// CHECK-LABEL: util.func public @dynamic_k(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "dynamic N or K: only M may be dynamic"}
+util.func @dynamic_k(%a: tensor<64x?x32xf4E2M1FN>, %b: tensor<128x?x32xf4E2M1FN>, %as: tensor<64x?xf8E8M0FNU>,
+    %bs: tensor<128x?xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x?x32xf4E2M1FN>, tensor<128x?x32xf4E2M1FN>,
+                             tensor<64x?xf8E8M0FNU>, tensor<128x?xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// Nothing to multiply.
+// CHECK-LABEL: util.func public @no_rows(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "a dimension is 0"}
+util.func @no_rows(%a: tensor<0x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<0x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<0x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<0x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<0x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<0x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<0x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<0x128xf32>
+  util.return %r : tensor<0x128xf32>
+}
+
+// The RHS is K x N in memory.
+// CHECK-LABEL: util.func public @rhs_stored_k_by_n(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "an operand is not stored row-major along K{{.*}}"}
+util.func @rhs_stored_k_by_n(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<8x32x128xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<8x128xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, affine_map<(m, n, ko, kb) -> (ko, kb, n)>, #lhs_scale,
+                                        affine_map<(m, n, ko, kb) -> (ko, n)>, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<8x32x128xf4E2M1FN>,
+                             tensor<64x8xf8E8M0FNU>, tensor<8x128xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// Elements that are 8 apart share a scale.
+// CHECK-LABEL: util.func public @blocks_across_k(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "an operand is not stored row-major along K{{.*}}"}
+util.func @blocks_across_k(%a: tensor<64x32x8xf4E2M1FN>, %b: tensor<128x32x8xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(m, n, ko, kb) -> (m, kb, ko)>,
+                                        affine_map<(m, n, ko, kb) -> (n, kb, ko)>,
+                                        #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x32x8xf4E2M1FN>, tensor<128x32x8xf4E2M1FN>,
+                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// Each row of the LHS is used twice.
+// CHECK-LABEL: util.func public @repeated_rows(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "an operand is not stored row-major along K{{.*}}"}
+util.func @repeated_rows(%a: tensor<32x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<32x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(m, n, ko, kb) -> (m floordiv 2, ko, kb)>, #rhs,
+                                        affine_map<(m, n, ko, kb) -> (m floordiv 2, ko)>, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<32x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<32x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// A batch dimension.
+// CHECK-LABEL: util.func public @batch(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "3 parallel dimensions: expected M and N (no batch dimension)"}
+util.func @batch(%a: tensor<4x64x8x32xf4E2M1FN>, %b: tensor<4x128x8x32xf4E2M1FN>, %as: tensor<4x64x8xf8E8M0FNU>,
+    %bs: tensor<4x128x8xf8E8M0FNU>) -> tensor<4x64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<4x64x128xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(b, m, n, ko, kb) -> (b, m, ko, kb)>,
+                                        affine_map<(b, m, n, ko, kb) -> (b, n, ko, kb)>,
+                                        affine_map<(b, m, n, ko, kb) -> (b, m, ko)>,
+                                        affine_map<(b, m, n, ko, kb) -> (b, n, ko)>,
+                                        affine_map<(b, m, n, ko, kb) -> (b, m, n)>],
+                       iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<4x64x8x32xf4E2M1FN>, tensor<4x128x8x32xf4E2M1FN>,
+                             tensor<4x64x8xf8E8M0FNU>, tensor<4x128x8xf8E8M0FNU>)
+      outs(%init : tensor<4x64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<4x64x128xf32>
+  util.return %r : tensor<4x64x128xf32>
+}
+
+// The model says itself how it is to be compiled.
+// CHECK-LABEL: util.func public @own_lowering_config(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "it has a lowering_config of its own"}
+util.func @own_lowering_config(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>)
+      attrs = {lowering_config = #iree_gpu.lowering_config<{workgroup = [64, 64, 0, 0]}>} {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// The model forms its own dispatch.
+// CHECK-LABEL: util.func public @in_a_dispatch_region(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "it is in a flow.dispatch.region already"}
+util.func @in_a_dispatch_region(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>,
+    %as: tensor<64x8xf8E8M0FNU>, %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %r = flow.dispatch.region -> (tensor<64x128xf32>) {
+    %init = arith.constant dense<0.0> : tensor<64x128xf32>
+    %q = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                         iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+        ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>, tensor<64x8xf8E8M0FNU>,
+                               tensor<128x8xf8E8M0FNU>)
+        outs(%init : tensor<64x128xf32>) {
+    ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+      %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+      %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+      %2 = arith.mulf %0, %1 : f32
+      %3 = arith.addf %acc, %2 : f32
+      linalg.yield %3 : f32
+    } -> tensor<64x128xf32>
+    flow.return %q : tensor<64x128xf32>
+  }
+  util.return %r : tensor<64x128xf32>
+}
+
+#id3 = affine_map<(r, ko, kb) -> (r, ko, kb)>
+#per_block = affine_map<(r, ko, kb) -> (r, ko)>
+#scalar = affine_map<(r, ko, kb) -> ()>
+#mm_lhs = affine_map<(m, n, ko, kb) -> (m, ko, kb)>
+#mm_rhs = affine_map<(m, n, ko, kb) -> (n, ko, kb)>
+
+// The dequantised LHS is also returned, so it has to be computed in any case.
+// CHECK-LABEL: util.func public @dequantised_used_elsewhere(
+// CHECK: %[[DA:.+]] = linalg.generic
+// CHECK: %[[DB:.+]] = linalg.generic
+// CHECK: linalg.contract
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "a dequantised operand is also used at loc({{.*}}recognise_left.mlir{{.*}})"}
+// CHECK-SAME: ins(%[[DA]], %[[DB]] :
+// CHECK: util.return %{{.+}}, %[[DA]]
+util.func @dequantised_used_elsewhere(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>,
+    %as: tensor<64x8xf8E8M0FNU>, %bs: tensor<128x8xf8E8M0FNU>) -> (tensor<64x128xf32>, tensor<64x8x32xf32>) {
+  %ea = tensor.empty() : tensor<64x8x32xf32>
+  %da = linalg.generic {indexing_maps = [#id3, #per_block, #id3], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%a, %as : tensor<64x8x32xf4E2M1FN>, tensor<64x8xf8E8M0FNU>) outs(%ea : tensor<64x8x32xf32>) {
+  ^bb0(%x: f4E2M1FN, %s: f8E8M0FNU, %o: f32):
+    %0 = arith.scaling_extf %x, %s : f4E2M1FN, f8E8M0FNU to f32
+    linalg.yield %0 : f32
+  } -> tensor<64x8x32xf32>
+  %eb = tensor.empty() : tensor<128x8x32xf32>
+  %db = linalg.generic {indexing_maps = [#id3, #per_block, #id3], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%b, %bs : tensor<128x8x32xf4E2M1FN>, tensor<128x8xf8E8M0FNU>) outs(%eb : tensor<128x8x32xf32>) {
+  ^bb0(%x: f4E2M1FN, %s: f8E8M0FNU, %o: f32):
+    %0 = arith.scaling_extf %x, %s : f4E2M1FN, f8E8M0FNU to f32
+    linalg.yield %0 : f32
+  } -> tensor<128x8x32xf32>
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.contract indexing_maps = [#mm_lhs, #mm_rhs, #out]
+      ins(%da, %db : tensor<64x8x32xf32>, tensor<128x8x32xf32>) outs(%init : tensor<64x128xf32>) -> tensor<64x128xf32>
+  util.return %r, %da : tensor<64x128xf32>, tensor<64x8x32xf32>
+}
+
+// Weights only: the LHS is plain f32.
+// CHECK-LABEL: util.func public @weight_only(
+// CHECK: linalg.contract
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "expected element {{.*}} f8E8M0FNU scale on both sides, got a plain f32 operand"}
+util.func @weight_only(%a: tensor<64x8x32xf32>, %b: tensor<128x8x32xf4E2M1FN>, %bs: tensor<128x8xf8E8M0FNU>)
+    -> tensor<64x128xf32> {
+  %eb = tensor.empty() : tensor<128x8x32xf32>
+  %db = linalg.generic {indexing_maps = [#id3, #per_block, #id3], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%b, %bs : tensor<128x8x32xf4E2M1FN>, tensor<128x8xf8E8M0FNU>) outs(%eb : tensor<128x8x32xf32>) {
+  ^bb0(%x: f4E2M1FN, %s: f8E8M0FNU, %o: f32):
+    %0 = arith.scaling_extf %x, %s : f4E2M1FN, f8E8M0FNU to f32
+    linalg.yield %0 : f32
+  } -> tensor<128x8x32xf32>
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.contract indexing_maps = [#mm_lhs, #mm_rhs, #out]
+      ins(%a, %db : tensor<64x8x32xf32>, tensor<128x8x32xf32>) outs(%init : tensor<64x128xf32>) -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// A matrix times a vector, and a second scale for the whole tensor (a scalar operand).
+// CHECK-LABEL: util.func public @vector_and_global_scale(
+// CHECK: linalg.matvec
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "expected element {{.*}} f8E8M0FNU scale on both sides, got arithmetic ending in arith.mulf"}
+util.func @vector_and_global_scale(%b: tensor<128x8x32xf4E2M1FN>, %bs: tensor<128x8xf8E8M0FNU>, %global: f32,
+    %v: tensor<256xf32>) -> tensor<128xf32> {
+  %eb = tensor.empty() : tensor<128x8x32xf32>
+  %db = linalg.generic {indexing_maps = [#id3, #per_block, #scalar, #id3],
+                        iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%b, %bs, %global : tensor<128x8x32xf4E2M1FN>, tensor<128x8xf8E8M0FNU>, f32) outs(%eb : tensor<128x8x32xf32>) {
+  ^bb0(%x: f4E2M1FN, %s: f8E8M0FNU, %g: f32, %o: f32):
+    %0 = arith.scaling_extf %x, %s : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.mulf %0, %g : f32
+    linalg.yield %1 : f32
+  } -> tensor<128x8x32xf32>
+  %cb = tensor.collapse_shape %db [[0], [1, 2]] : tensor<128x8x32xf32> into tensor<128x256xf32>
+  %init = arith.constant dense<0.0> : tensor<128xf32>
+  %r = linalg.matvec ins(%cb, %v : tensor<128x256xf32>, tensor<256xf32>) outs(%init : tensor<128xf32>)
+      -> tensor<128xf32>
+  util.return %r : tensor<128xf32>
+}
+
+// Nothing of a scaled matmul about these: no attribute at all.
+// CHECK-LABEL: util.func public @plain_matmuls(
+// CHECK-NOT: mxcomp.scaled_matmul
+// CHECK: linalg.matmul
+// CHECK-NOT: mxcomp.scaled_matmul
+// CHECK: linalg.matmul
+// CHECK-NOT: mxcomp.scaled_matmul
+// CHECK: util.return
+util.func @plain_matmuls(%a: tensor<64x256xf32>, %b: tensor<256x128xf32>, %c: tensor<64x256xf8E4M3FN>,
+    %d: tensor<256x128xf8E4M3FN>) -> (tensor<64x128xf32>, tensor<64x128xf32>) {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.matmul ins(%a, %b : tensor<64x256xf32>, tensor<256x128xf32>) outs(%init : tensor<64x128xf32>)
+      -> tensor<64x128xf32>
+  %q = linalg.matmul ins(%c, %d : tensor<64x256xf8E4M3FN>, tensor<256x128xf8E4M3FN>) outs(%init : tensor<64x128xf32>)
+      -> tensor<64x128xf32>
+  util.return %r, %q : tensor<64x128xf32>, tensor<64x128xf32>
+}

@@ -1,0 +1,59 @@
+// Every mistake gives one clear message and leaves nothing behind: %t is empty in the end.
+
+// RUN: mkdir %t
+// RUN: not mxcomp-compile %S/no_such_file.mlir -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=MISSING
+// MISSING: {{^}}mxcomp-compile: error: cannot read {{.*}}no_such_file.mlir: No such file or directory
+
+// RUN: not mxcomp-compile %S/inputs -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=DIRECTORY
+// DIRECTORY: {{^}}mxcomp-compile: error: cannot read {{.*}}inputs: Is a directory
+
+// RUN: not mxcomp-compile %S/inputs/invalid.mlir -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=INVALID
+// INVALID: {{^}}mxcomp-compile: error: {{.*}}invalid.mlir is not valid MLIR
+// INVALID-NEXT: error: {{.*}}invalid.mlir:2:23: use of undeclared SSA value name
+
+// RUN: not mxcomp-compile %S/compile.mlir --target=gfx942 -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=TARGET
+// TARGET: {{^}}mxcomp-compile: error: unknown target 'gfx942': expected one of gfx950
+
+// RUN: not mxcomp-compile %S/compile.mlir --ukernels=no_such -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=UKERNEL
+// UKERNEL: {{^}}mxcomp-compile: error: unknown ukernel 'no_such': known are mx_f4_f4_f32_
+
+// RUN: not mxcomp-compile %S/compile.mlir --ukernels= -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=NO-UKERNEL
+// NO-UKERNEL: {{^}}mxcomp-compile: error: --ukernels is empty: expected auto, none or a ukernel's name
+
+// RUN: not mxcomp-compile %S/compile.mlir --ukernel-dir=%S/../ukernels/inputs/unparsable -o %t/out.vmfb 2>&1 \
+// RUN:   | filecheck %s --check-prefix=UNPARSABLE
+// UNPARSABLE: {{^}}mxcomp-compile: error: ukernel file {{.*}}test_unparsable.mlir does not parse:
+
+// RUN: not mxcomp-compile %S/compile.mlir --data-tiling=maybe -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=TILING
+// TILING: {{^}}mxcomp-compile: error: --data-tiling=maybe: expected on or off
+
+// RUN: not mxcomp-compile %S/compile.mlir --compile-to=nowhere -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=PHASE
+// PHASE: {{^}}mxcomp-compile: error: unknown compilation phase 'nowhere': expected one of start, input,
+
+// RUN: not mxcomp-compile %S/inputs/k_48.mlir -o %t/out.vmfb --report=%t/report.json 2>&1 | filecheck %s --check-prefix=K
+// K: {{^}}mxcomp-compile: error: {{.*}}k_48.mlir{{.*}}: K = 48 is not a multiple of the block size 32: pad K to a multiple of 32
+
+// RUN: not mxcomp-compile %S/inputs/fp4_argument.mlir -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=IREE
+// IREE: {{^}}mxcomp-compile: error: IREE could not compile the module
+// IREE-NEXT: error: {{.*}}fp4_argument.mlir:2:1: 'hal.element_type' op unsupported element type
+
+// A result that cannot be written takes the other one with it.
+// RUN: not mxcomp-compile %S/compile.mlir --compile-to=input -o %t/out.mlir --report=%t/no/such/report.json 2>&1 \
+// RUN:   | filecheck %s --check-prefix=UNWRITABLE
+// UNWRITABLE: {{^}}mxcomp-compile: error: cannot write {{.*}}/no/such/report.json: No such file or directory
+
+// RUN: not mxcomp-compile %S/compile.mlir --compile-to=input -o %t 2>&1 | filecheck %s --check-prefix=ONTO-DIRECTORY
+// ONTO-DIRECTORY: {{^}}mxcomp-compile: error: cannot write {{.*}}: is a directory
+
+// RUN: not mxcomp-compile %S/compile.mlir --compile-to=input --report=- 2>&1 | filecheck %s --check-prefix=BOTH
+// RUN: not mxcomp-compile %S/compile.mlir --compile-to=input -o %t/both --report=%t/both 2>&1 | filecheck %s --check-prefix=BOTH
+// BOTH-NOT: util.func
+// BOTH: {{^}}mxcomp-compile: error: -o and --report are both {{.+}}: give one of them a file of its own
+
+// RUN: rmdir %t
+
+// What was there before stays.
+// RUN: echo precious > %t
+// RUN: not mxcomp-compile %S/inputs/invalid.mlir -o %t
+// RUN: filecheck %s --check-prefix=KEPT < %t
+// KEPT: precious

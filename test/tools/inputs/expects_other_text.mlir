@@ -1,0 +1,5 @@
+util.func public @f(%x: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error @+1 {{division by zero}}
+  %y = arith.addf %x, %undefined : tensor<4xf32>
+  util.return %y : tensor<4xf32>
+}

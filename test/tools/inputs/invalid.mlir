@@ -1,0 +1,4 @@
+util.func public @f(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %y = arith.addf %x, %undefined : tensor<4xf32>
+  util.return %y : tensor<4xf32>
+}

@@ -1,0 +1,42 @@
+// What is wrong with a ukernel file is said when the registry reads it, with the file's name and both sides.
+
+// RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/mistyped --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
+// RUN:   | filecheck %s --check-prefix=MISTYPED
+// MISTYPED: {{^}}mxcomp-opt: error: {{.*}}test_mistyped.mlir: @test_mistyped: argument 0 (lhs) is
+// MISTYPED-SAME: tensor<1x?x1x2x2x4x16x32xf8E4M3FN>, expected tensor<1x?x1x2x2x4x16x32xf4E2M1FN>
+
+// RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/misshaped --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
+// RUN:   | filecheck %s --check-prefix=MISSHAPED
+// MISSHAPED: {{^}}mxcomp-opt: error: {{.*}}test_misshaped.mlir: @test_misshaped: argument 3 (rhs_scale) is
+// MISSHAPED-SAME: tensor<1x?x2x4x16x4x4xf8E8M0FNU>, expected tensor<1x?x2x4x16x4x2xf8E8M0FNU>
+
+// RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/missing_argument --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
+// RUN:   | filecheck %s --check-prefix=ARGUMENT
+// ARGUMENT: {{^}}mxcomp-opt: error: {{.*}}test_missing_argument.mlir: @test_missing_argument: expected five tensor arguments:
+// ARGUMENT-SAME: LHS, RHS, LHS scales, RHS scales, accumulator
+
+// RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/no_rule --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
+// RUN:   | filecheck %s --check-prefix=NO-RULE
+// NO-RULE: {{^}}mxcomp-opt: error: {{.*}}test_no_rule.mlir: expected one util.func with a mxcomp.ukernel attribute, found 0
+
+// RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/lacking_entry --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
+// RUN:   | filecheck %s --check-prefix=LACKING
+// LACKING: {{^}}mxcomp-opt: error: {{.*}}test_lacking_entry.mlir: @test_lacking_entry: mxcomp.ukernel lacks the entry 'workgroup_size'
+
+// RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/unknown_entry --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
+// RUN:   | filecheck %s --check-prefix=UNKNOWN
+// UNKNOWN: {{^}}mxcomp-opt: error: {{.*}}test_unknown_entry.mlir: @test_unknown_entry: unknown entries benefits
+
+// RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/unparsable --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
+// RUN:   | filecheck %s --check-prefix=UNPARSABLE
+// UNPARSABLE: {{^}}mxcomp-opt: error: ukernel file {{.*}}test_unparsable.mlir does not parse:
+// UNPARSABLE: 2:53: expected non-function type
+
+// RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/good --ukernel-dir=%S/inputs/duplicate \
+// RUN:   --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 | filecheck %s --check-prefix=DUPLICATE
+// DUPLICATE: {{^}}mxcomp-opt: error: {{.*}}duplicate/test_tile.mlir: ukernel @test_tile exists already in {{.*}}good/test_tile.mlir
+
+// The files that the other tests use are right.
+// RUN: mxcomp-opt %s --ukernel-dir=%S/inputs/good --pass-pipeline='builtin.module(mxcomp-encode)' | filecheck %s
+// CHECK: util.func private @nothing
+util.func private @nothing()
