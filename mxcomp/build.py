@@ -138,11 +138,11 @@ def transpose(value: ir.Value, init: ir.Value, permutation: Sequence[int]) -> ir
     return op[0] if isinstance(op, ir.OpResultList) else op.results[0] if isinstance(op, ir.OpView) else op
 
 
-def leading_slice(value: ir.Value, result: ir.RankedTensorType, rows: ir.Value | None) -> ir.Value:
-    """The top left [M, N] of a matrix; `rows` is M where dynamic."""
+def leading_slice(value: ir.Value, result: ir.RankedTensorType, extents: Sequence[ir.Value | None]) -> ir.Value:
+    """The top left [M, N] of a matrix; `extents` are M and N where dynamic."""
     none = ir.ShapedType.get_dynamic_size()
     sizes = [none if result.is_dynamic_dim(i) else result.get_dim_size(i) for i in range(2)]
-    dynamic = [rows] if rows is not None else []
+    dynamic = [extent for extent in extents if extent is not None]
     return tensor.ExtractSliceOp(result, value, [], dynamic, [], [0, 0], sizes, [1, 1]).result
 
 

@@ -84,9 +84,14 @@ def _guarded_rows(operands: list[ir.Value], entries: dict) -> ir.Value:
     cf.AssertOp(arith.AndIOp(low, high).result, f"mxcomp: M must be between 1 and {limit}")
     same = arith.CmpIOp(arith.CmpIPredicate.eq, m, build.dim(operands[LHS_SCALE], 0)).result
     cf.AssertOp(same, "mxcomp: LHS and LHS scales must have the same M")
+    return _assume(m, limit)
+
+
+def _assume(value: ir.Value, limit: int) -> ir.Value:
+    """`value`, known to be between 1 and `limit`."""
     assumption = ir.Attribute.parse(f"[[#util.int.assumption<umin = 1, umax = {limit}>]]")
     return ir.Operation.create(
-        "util.assume.int", results=[m.type], operands=[m], attributes={"assumptions": assumption}
+        "util.assume.int", results=[value.type], operands=[value], attributes={"assumptions": assumption}
     ).result
 
 
@@ -102,9 +107,14 @@ def _matmul(
 ) -> ir.Value:
     """The dispatch of inner tiles and unpacking; shape [M, N], f32."""
     m, n = sizes["m"], sizes["n"] or 0
-    result = build.tensor_type((m, n), types[ACC])
-    with build.dispatch_region(result, [rows] if rows else [], enabled=not options.reference) as region:
-        outer = [build.tiles(size, tile) for size, tile in zip((m, n), layout.tile, strict=False)]
+    outer = [build.tiles(size, tile) for size, tile in zip((m, n), layout.tile, strict=False)]
+    extents = [rows, None] if options.reference else _extents(m, n, rows, single=outer[1] == 1)
+    result = build.tensor_type(
+        [size if extent is None else None for size, extent in zip((m, n), extents, strict=True)], types[ACC]
+    )
+    with build.dispatch_region(
+        result, [extent for extent in extents if extent is not None], enabled=not options.reference
+    ) as region:
         tiles = [build.ceildiv(rows, layout.tile[0])] if rows else []
         packed = [
             pack.elements(value, types[operand], tiles if operand % 2 == LHS else [])
@@ -115,8 +125,24 @@ def _matmul(
             tiled = reference.inner_tiles(packed, acc, layout, types, tiles)
         else:
             tiled = _inner_tiled(packed, acc, layout, types, entries).results[0]
-        region.returned = _unpack(tiled, layout, result, outer, tiles, rows)
-    return region.result
+        region.returned = _unpack(tiled, layout, result, outer, tiles, extents)
+    plain = build.tensor_type((m, n), types[ACC])
+    return region.result if result == plain else tensor.CastOp(plain, region.result).result
+
+
+def _extents(m: int | None, n: int, rows: ir.Value | None, single: bool) -> list[ir.Value | None]:
+    """M and N of the result where they are values: a dynamic M, and any 1 if there is a `single` tile along N.
+
+    From such a result IREE drops the dimensions of size 1, and then fails to fuse the slice that takes it from the
+    tile; so the size is kept from IREE.
+    """
+
+    def hidden() -> ir.Value:
+        one = build.constant_index(1)
+        opaque = ir.Operation.create("util.optimization_barrier", results=[one.type], operands=[one]).result
+        return _assume(opaque, 2)  # 1 would be folded
+
+    return [rows if m is None else hidden() if single and m == 1 else None, hidden() if n == 1 else None]
 
 
 def _inner_tiled(
@@ -156,7 +182,7 @@ def _unpack(
     result: ir.RankedTensorType,
     outer: list[int | None],
     tiles: list[ir.Value],
-    rows: ir.Value | None,
+    extents: list[ir.Value | None],
 ) -> ir.Value:
     """Row-major [M, N] from packed accumulator tiles: transpose, collapse, drop the padding."""
     swizzle = layout.swizzle(ACC)
@@ -171,9 +197,9 @@ def _unpack(
     padded = [o and o * t for o, t in zip(outer, swizzle.tile_shape, strict=True)]
     groups = [list(range(split + 1)), list(range(split + 1, len(order)))]
     collapsed = tensor.CollapseShapeOp(build.tensor_type(padded, result.element_type), value, groups).result
-    if rows is None and collapsed.type == result:
+    if all(extent is None for extent in extents) and collapsed.type == result:
         return collapsed
-    return build.leading_slice(collapsed, result, rows)
+    return build.leading_slice(collapsed, result, extents)
 
 
 def _can_reorder(sizes: Sizes, tile_m: int, tile_n: int) -> bool:

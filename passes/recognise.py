@@ -42,6 +42,7 @@ from mxcomp.passes.trace import (
     UntraceableError,
     apply_expr,
     indexing_maps,
+    is_elementwise,
     is_narrow,
     scalar,
     yielded,
@@ -254,8 +255,9 @@ def _is_zero(value: ir.Value) -> bool:
     if not isinstance(op, ir.OpView):
         return False
     op = op.operation
-    if op.name == "linalg.fill":
-        return _is_zero(op.operands[0])
+    if is_elementwise(op):  # linalg.fill, and the generic that says the same
+        element, arguments = yielded(op), list(op.regions[0].blocks[0].arguments)
+        return _is_zero(op.operands[arguments.index(element)] if element in arguments else element)
     if op.name != "arith.constant":
         return False
     attribute = op.attributes["value"]

@@ -31,6 +31,11 @@ class Constraint:
     max: int | None = None
     div: int | None = None
 
+    def __post_init__(self) -> None:
+        for bound in (self.min, self.max, self.div):
+            if bound is not None and (type(bound) is not int or bound < 1):
+                raise ValueError(f"a constraint must be a positive integer, got {bound!r}")
+
     def violation(self, name: str, size: int | None) -> str:
         """Why `size` does not satisfy the constraint, or ""."""
         if size is None:
@@ -146,9 +151,10 @@ def read(path: Path) -> Ukernel:
     """Reads one ukernel file and checks its rule and signature. Needs a current context. Raises UkernelError."""
     module = _parse(path)  # owns the function
     function = _function(module, path)
-    rule = to_python(function.attributes[ATTRIBUTE])
     name = ir.StringAttr(function.attributes["sym_name"]).value
     try:
+        rule = to_python(function.attributes[ATTRIBUTE])
+        _check_kinds(rule)
         layout = layout_from(rule.pop("layout")) if "layout" in rule else None
         ukernel = Ukernel(
             name=name,
@@ -174,6 +180,32 @@ def read(path: Path) -> Ukernel:
     return ukernel
 
 
+_KINDS: dict[str, tuple[type, type | None]] = {
+    "archs": (list, str),
+    "types": (list, str),
+    "operands": (str, None),
+    "benefit": (int, None),
+    "constraints": (dict, dict),
+    "layout": (dict, None),
+    "tile": (list, int),
+    "workgroup_size": (list, int),
+    "llvm_func_attrs": (dict, str),
+}
+"""The kind of each entry of a rule, and of its items."""
+
+
+def _check_kinds(rule: Any) -> None:
+    """Raises ValueError where a rule is not a dictionary, or an entry not of its kind (a boolean is no integer)."""
+    if not isinstance(rule, dict):
+        raise ValueError(f"{ATTRIBUTE} must be a dictionary, got {rule!r}")
+    for key, value in rule.items():
+        kind, item_kind = _KINDS.get(key, (type(value), None))
+        items = (value.values() if isinstance(value, dict) else value) if item_kind else ()
+        if type(value) is not kind or any(type(item) is not item_kind for item in items):
+            expected = f"{kind.__name__} of {item_kind.__name__}" if item_kind else kind.__name__
+            raise ValueError(f"{key} must be a {expected}, got {value!r}")
+
+
 def layout_from(entries: dict) -> DataTiledLayout:
     """A layout from the entries of a dictionary attribute. Raises ValueError, TypeError."""
     fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entries.items()}
@@ -194,6 +226,8 @@ def _check(ukernel: Ukernel) -> None:
         raise ValueError(f"constraints may name m, n and k, got {', '.join(ukernel.constraints)}")
     if len(ukernel.tile) != 3 or len(ukernel.workgroup_size) != 3 or len(ukernel.types) != 5:
         raise ValueError("expected 3 tile sizes, 3 workgroup sizes and 5 types")
+    if min(*ukernel.tile, *ukernel.workgroup_size) < 1:
+        raise ValueError("tile and workgroup sizes must be positive")
     if (ukernel.operands == "data_tiled") != (ukernel.layout is not None):
         raise ValueError("a data_tiled ukernel has a layout, a row_major one has none")
     for index, (have, want) in enumerate(zip(ukernel.arguments, _expected_types(ukernel), strict=True)):

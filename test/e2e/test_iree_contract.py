@@ -10,23 +10,20 @@ from pathlib import Path
 from string import Template
 
 import pytest
+from cases import CONSTANT, EXACT, M128, built
 from iree.compiler import ir
-from kernels import STOCK_FLAGS, Kernel, calls, compiled, executable_target, stock
+from kernels import STOCK_FLAGS, calls, executable_target, stock
 from modules import HERE, Matmul, source
 
 import mxcomp
 from mxcomp import build, pipeline
 from mxcomp.attributes import mma_layout
-from mxcomp.compiler import Program
 from mxcomp.errors import CompileError
 from mxcomp.invocation import PHASES, Invocation
 from mxcomp.layout import RHS, DataTiledLayout
 from mxcomp.passes import link_ukernels
 from mxcomp.ukernels import layout_from
 
-UKERNEL = "mx_f4_f4_f32_m128_n256_k256"
-MATMUL = Matmul(256, 512, 1024)
-CONSTANT = Matmul(256, 512, 1024, constant_rhs=True)
 BUILTIN_UKERNELS = "--iree-rocm-enable-tensor-ukernels"
 DATA_TILING = "--iree-rocm-encoding-layout-resolver=data-tiling"
 BUILTIN = DataTiledLayout(
@@ -58,13 +55,8 @@ MARKERS = {
 
 
 @cache
-def built(matmul: Matmul) -> tuple[Program, list[Kernel]]:
-    return compiled(source(matmul))
-
-
-@cache
 def at(phase: str) -> str:
-    return mxcomp.compile(source(MATMUL), compile_to=phase).vmfb.decode()
+    return mxcomp.compile(source(EXACT), compile_to=phase).vmfb.decode()
 
 
 def ops_at(phase: str) -> set[str]:
@@ -101,21 +93,19 @@ def test_the_builtin_ukernel_has_the_layout_we_think():
 
 
 def test_compilation_info_survives():
-    (line,) = [
-        line for line in at("executable-configurations").split("\n") if UKERNEL in line and "inner_tiled" in line
-    ]
+    (line,) = [line for line in at("executable-configurations").split("\n") if M128 in line and "inner_tiled" in line]
     assert "lowering_config<{workgroup = [1, 1, 0, 0], workgroup_reordering_strategy" in line
     (kernel,) = [line for line in at("executable-configurations").split("\n") if "func.func @main_dispatch_4" in line]
     alias = kernel.split("translation_info = ")[1].split("}")[0].split(",")[0]
     (translation,) = [line for line in at("executable-configurations").split("\n") if line.startswith(f"{alias} = ")]
     assert "pipeline<TileAndFuse> workgroup_size = [256, 1, 1] subgroup_size = 64" in translation
-    assert built(MATMUL)[1][-1].assembly.metadata["max_flat_workgroup_size"] == 256
+    assert built(EXACT)[1][-1].assembly.metadata["max_flat_workgroup_size"] == 256
 
 
 def test_ukernels_are_looked_up_in_the_inner_module(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(link_ukernels, "_insert", lambda ukernel, table: None)
-    with pytest.raises(CompileError, match=f"failed to retrieve a uKernel with name {UKERNEL}"):
-        mxcomp.compile(source(MATMUL))
+    with pytest.raises(CompileError, match=f"failed to retrieve a uKernel with name {M128}"):
+        mxcomp.compile(source(EXACT))
 
 
 def test_the_provider_of_a_function_is_honoured(monkeypatch: pytest.MonkeyPatch):
@@ -128,24 +118,24 @@ def test_the_provider_of_a_function_is_honoured(monkeypatch: pytest.MonkeyPatch)
         assert len(targets) == 5
         assert not any("ukernel_provider" in target for target in targets)
         assert ["ukernel_provider = #rocm.tensor_ukernel_provider" in str(target) for target in functions] == [True]
-    assert built(MATMUL)[0].vmfb
+    assert built(EXACT)[0].vmfb
     monkeypatch.setattr(link_ukernels, "_set_provider", lambda user: None)
     with pytest.raises(CompileError, match="no ukernel provider found"):
-        mxcomp.compile(source(MATMUL))
+        mxcomp.compile(source(EXACT))
 
 
 def test_unlinked_ukernels_are_an_error(monkeypatch: pytest.MonkeyPatch):
     """A descriptor is never ignored silently."""
     monkeypatch.setattr(pipeline, "EXECUTABLE_PASSES", ())
     with pytest.raises(CompileError, match="no ukernel provider found"):
-        mxcomp.compile(source(MATMUL))
+        mxcomp.compile(source(EXACT))
 
 
 def test_no_builtin_ukernel_takes_over():
     """Not even for its own layout, when its provider is there: what has compilation_info is left alone."""
     for flags in ([], [BUILTIN_UKERNELS]):
         program = mxcomp.compile(
-            source(MATMUL), ukernels="none", iree_flags=flags, compile_to="executable-configurations"
+            source(EXACT), ukernels="none", iree_flags=flags, compile_to="executable-configurations"
         )
         assert layout_from(program.report.matmuls[0].layout) == BUILTIN
         assert b"ukernel_descriptor" not in program.vmfb
@@ -154,8 +144,8 @@ def test_no_builtin_ukernel_takes_over():
 
 def test_the_ukernel_keeps_its_name():
     configured = at("executable-configurations")
-    assert f"util.func private @{UKERNEL}(" in configured
-    assert f'iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"{UKERNEL}", tensor>' in configured
+    assert f"util.func private @{M128}(" in configured
+    assert f'iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"{M128}", tensor>' in configured
     assert configured.count("#iree_codegen.ukernel_descriptor<") == 1
 
 
@@ -170,10 +160,10 @@ def test_executables_are_preprocessed_before_they_are_configured():
     interpreter = f"iree-preprocessing-transform-interpreter{{transform-spec-path={HERE / 'inputs' / 'link.mlir'}}}"
     variant = f"builtin.module(hal.executable.variant(builtin.module({interpreter})))"
     flag = f"--iree-hal-preprocess-executables-with={variant}"
-    sources = iree_compile(source(MATMUL), flag, "--compile-to=executable-sources")
+    sources = iree_compile(source(EXACT), flag, "--compile-to=executable-sources")
     assert 'seen = "at this stage"' in sources
     assert "translation_info" not in sources
-    configured = iree_compile(source(MATMUL), flag, "--compile-to=executable-configurations")
+    configured = iree_compile(source(EXACT), flag, "--compile-to=executable-configurations")
     assert 'seen = "at this stage"' in configured
     assert "translation_info" in configured
     assert "util.func private @linked()" in configured
@@ -200,18 +190,18 @@ def test_bitcasts_to_bytes_fold_into_fat_raw_buffers():
     """A ukernel's bitcast from f4 to i8 costs nothing: its buffers are the bindings."""
     assert "iree_tensor_ext.bitcast" in at("executable-sources")
     assert "amdgpu.fat_raw_buffer_cast" in at("executable-configurations")
-    instructions = built(MATMUL)[1][-1].assembly.instructions
+    instructions = built(EXACT)[1][-1].assembly.instructions
     assert any(name.startswith("buffer_load") for name in instructions)
     assert not any(name.startswith(("global_", "flat_")) for name in instructions)
 
 
 def test_dispatch_counts():
-    assert calls(source(MATMUL), "flow")["flow.dispatch"] == 5
+    assert calls(source(EXACT), "flow")["flow.dispatch"] == 5
     assert calls(source(CONSTANT), "flow")["flow.dispatch"] == 3
 
 
 def test_widths_of_packing():
-    lhs, rhs, lhs_scale, rhs_scale, _ = built(MATMUL)[1]
+    lhs, rhs, lhs_scale, rhs_scale, _ = built(EXACT)[1]
     for kernel in (lhs, rhs):
         assert kernel.loads == kernel.stores == {"dwordx4"}
     for kernel in (lhs_scale, rhs_scale):
@@ -219,7 +209,7 @@ def test_widths_of_packing():
 
 
 def test_no_scratch():
-    for kernel in built(MATMUL)[1]:
+    for kernel in built(EXACT)[1]:
         assert kernel.assembly.scratch_bytes == kernel.assembly.spills == 0
 
 

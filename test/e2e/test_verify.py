@@ -9,6 +9,7 @@ from pathlib import Path
 import generated_ukernels
 import numpy as np
 import pytest
+from cases import M64, M128
 from modules import Matmul, inputs, product, source
 
 import mxcomp
@@ -18,8 +19,6 @@ from mxcomp.layout import ACC, DataTiledLayout, TileSwizzle
 from mxcomp.passes import materialise, pack
 from mxcomp.verification import Verification, verify
 
-M128 = "mx_f4_f4_f32_m128_n256_k256"
-M64 = "mx_f4_f4_f32_m64_n128_k512"
 TILES = {M128: (128, 256, 256), M64: (64, 128, 512)}
 SEED_PERMUTATIONS = ((3, 1, 0, 2), (3, 0, 1, 2))
 INTERLEAVED = {
@@ -192,6 +191,13 @@ def test_m_above_the_limit_is_an_error(monkeypatch: pytest.MonkeyPatch, m: int, 
         return
     with pytest.raises(VerifyError, match="M must be between 1 and 512"):
         verify(source(matmul), matmul.inputs, ukernels=M128)
+
+
+def test_scales_of_another_m_are_an_error():
+    matmul = Matmul(5, 40, 96, dynamic_m=True)
+    lhs, rhs, lhs_scale, rhs_scale = matmul.inputs
+    with pytest.raises(VerifyError, match="LHS and LHS scales must have the same M"):
+        verify(source(matmul), [lhs, rhs, lhs_scale[:4], rhs_scale])
 
 
 # Mistakes are seen.

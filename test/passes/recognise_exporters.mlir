@@ -186,3 +186,25 @@ util.func @one_row_one_block(%a: tensor<1x1x32xf4E2M1FN>, %b: tensor<128x1x32xf4
   } -> tensor<1x128xf32>
   util.return %r : tensor<1x128xf32>
 }
+
+// After linalg-generalize-named-ops: even the zeros are a generic.
+// CHECK-LABEL: util.func public @generalised_fill(
+// CHECK-SAME: %[[A:[a-z0-9_]+]]: tensor<64x8x32xf4E2M1FN>,
+// CHECK: %[[ZERO:.+]] = linalg.generic
+// CHECK: linalg.yield
+// CHECK: linalg.generic
+// CHECK-SAME: ins(%[[A]],
+// CHECK-SAME: outs(%[[ZERO]] : tensor<64x128xf32>)
+// CHECK-SAME: mxcomp.scaled_matmul = {}
+util.func @generalised_fill(%a: !lhs, %b: !rhs, %as: !lhs_scale, %bs: !rhs_scale) -> !out {
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : !out
+  %init = linalg.generic {indexing_maps = [affine_map<(m, n) -> ()>, #id2], iterator_types = ["parallel", "parallel"]}
+      ins(%zero : f32) outs(%empty : !out) {
+  ^bb0(%x: f32, %o: f32):
+    linalg.yield %x : f32
+  } -> !out
+  %r = linalg.scaled_contract indexing_maps = [#lhs, #lhs_scale, #rhs, #rhs_scale, #out]
+      ins(%a, %as, %b, %bs : !lhs, !lhs_scale, !rhs, !rhs_scale) outs(%init : !out) -> !out
+  util.return %r : !out
+}

@@ -97,6 +97,34 @@ util.func @starts_at_one(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M
   util.return %r : tensor<64x128xf32>
 }
 
+// Filled with a value that is not known.
+// CHECK-LABEL: util.func public @starts_at_argument(
+// CHECK: linalg.yield %arg4
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "accumulator is not zero: expected a linalg.fill with 0.0"}
+util.func @starts_at_argument(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>, %start: f32) -> tensor<64x128xf32> {
+  %empty = tensor.empty() : tensor<64x128xf32>
+  %init = linalg.generic {indexing_maps = [affine_map<(m, n) -> (m, n)>], iterator_types = ["parallel", "parallel"]}
+      outs(%empty : tensor<64x128xf32>) {
+  ^bb0(%o: f32):
+    linalg.yield %start : f32
+  } -> tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
 // Scales are powers of two in E8M0.
 // CHECK-LABEL: util.func public @f16_scales(
 // CHECK: linalg.generic
@@ -210,6 +238,56 @@ util.func @dequantised_to_f16(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32x
     %4 = arith.mulf %2, %3 : f32
     %5 = arith.addf %acc, %4 : f32
     linalg.yield %5 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// Dequantised to f32, but then rounded to f16.
+// CHECK-LABEL: util.func public @cast_through_f16(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "expected element {{.*}} f8E8M0FNU scale on both sides, got arithmetic ending in arith.truncf"}
+util.func @cast_through_f16(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %x16 = arith.truncf %0 : f32 to f16
+    %y16 = arith.truncf %1 : f32 to f16
+    %x32 = arith.extf %x16 : f16 to f32
+    %y32 = arith.extf %y16 : f16 to f32
+    %2 = arith.mulf %x32, %y32 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
+
+// A second scale for the whole tensor, as a scalar operand of the contraction.
+// CHECK-LABEL: util.func public @global_scale(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "expected element {{.*}} f8E8M0FNU scale on both sides, got arithmetic ending in arith.mulf"}
+util.func @global_scale(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>, %global: f32) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale,
+                                        affine_map<(m, n, ko, kb) -> ()>, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs, %global : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
+                                      tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>, f32)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %g: f32, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %scaled = arith.mulf %0, %g : f32
+    %2 = arith.mulf %scaled, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
   } -> tensor<64x128xf32>
   util.return %r : tensor<64x128xf32>
 }

@@ -27,6 +27,14 @@
 // RUN:   | filecheck %s --check-prefix=UNKNOWN
 // UNKNOWN: {{^}}mxcomp-opt: error: {{.*}}test_unknown_entry.mlir: @test_unknown_entry: unknown entries benefits
 
+// RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/wrong_kind --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
+// RUN:   | filecheck %s --check-prefix=KIND
+// KIND: {{^}}mxcomp-opt: error: {{.*}}test_wrong_kind.mlir: @test_wrong_kind: archs must be a list of str, got 'gfx950'
+
+// RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/zero_divisor --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
+// RUN:   | filecheck %s --check-prefix=ZERO
+// ZERO: {{^}}mxcomp-opt: error: {{.*}}test_zero_divisor.mlir: @test_zero_divisor: a constraint must be a positive integer, got 0
+
 // RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/unparsable --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
 // RUN:   | filecheck %s --check-prefix=UNPARSABLE
 // UNPARSABLE: {{^}}mxcomp-opt: error: ukernel file {{.*}}test_unparsable.mlir does not parse:

@@ -1,0 +1,35 @@
+"""Problems that several test modules compile, each in one of the ways compilation can go."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from kernels import Kernel, compiled
+from modules import Matmul, source
+
+from mxcomp.compiler import Program
+
+M128 = "mx_f4_f4_f32_m128_n256_k256"
+M64 = "mx_f4_f4_f32_m64_n128_k512"
+PARTS = ["pack_lhs", "pack_rhs", "pack_lhs_scale", "pack_rhs_scale", "matmul"]
+CONSTANT_PARTS = ["pack_lhs", "pack_lhs_scale", "matmul"]
+
+EXACT = Matmul(256, 512, 1024)
+PADDED = Matmul(1000, 1000, 1056)
+DYNAMIC = Matmul(1000, 1000, 1056, dynamic_m=True)
+NARROW = Matmul(40, 300, 544)
+CONSTANT = Matmul(200, 300, 544, constant_rhs=True)
+UNFUSED = Matmul(256, 512, 1024, dynamic_m=True, form="unfused")
+MATMULS = [EXACT, PADDED, DYNAMIC, NARROW, CONSTANT, UNFUSED]
+
+
+@cache
+def built(matmul: Matmul, ukernels: str = "auto", data_tiling: bool = True) -> tuple[Program, list[Kernel]]:
+    """A program and its kernels, compiled once."""
+    return compiled(source(matmul), ukernels=ukernels, data_tiling=data_tiling)
+
+
+def parts(matmul: Matmul, ukernels: str = "auto") -> dict[str, Kernel]:
+    """Kernels by what they do."""
+    program, found = built(matmul, ukernels)
+    return dict(zip(program.report.matmuls[0].dispatches, found, strict=True))

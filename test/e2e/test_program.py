@@ -1,0 +1,224 @@
+"""`mxcomp.compile` as a function: sources, threads, errors, saving, reports."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO, StringIO
+from pathlib import Path
+
+import pytest
+from cases import CONSTANT, DYNAMIC, EXACT, M64, M128, NARROW, PADDED, PARTS, built
+from iree.compiler import ir
+from kernels import ANY_WORK, stock
+from modules import HERE, Matmul, source
+
+import mxcomp
+from mxcomp import files
+from mxcomp.errors import CompileError, InputError, TargetError, UkernelError
+from mxcomp.ukernels import layout_from
+
+# Threads and sources.
+
+
+def test_threads_compile_alike():
+    texts = [source(matmul) for matmul in (EXACT, NARROW, DYNAMIC, CONSTANT)]
+    alone = [mxcomp.compile(text) for text in texts]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(mxcomp.compile, texts * 2))
+    assert [program.vmfb for program in together] == [program.vmfb for program in alone] * 2
+    assert [program.report for program in together] == [program.report for program in alone] * 2
+
+
+def test_sources(tmp_path: Path):
+    text = source(EXACT)
+    path = tmp_path / "model.mlir"
+    path.write_text(text)
+    buffer = BytesIO()
+    with ir.Context():
+        module = ir.Module.parse(text)
+        module.operation.write_bytecode(buffer)
+        before = str(module)
+        programs = [mxcomp.compile(kind) for kind in (text, text.encode(), path, str(path), buffer.getvalue(), module)]
+        assert str(module) == before
+    sizes = []
+    for program in programs:
+        (matmul,) = program.report.matmuls
+        assert matmul.dispatches == PARTS
+        assert matmul.ukernel == M128
+        sizes.append(len(program.vmfb))
+    assert programs[0].vmfb == programs[1].vmfb
+    assert programs[2].vmfb == programs[3].vmfb
+    assert max(sizes) - min(sizes) < 0.2 * min(sizes)
+    assert programs[2].report.matmuls[0].location.startswith(str(path))
+
+
+# Errors.
+
+
+def test_invalid_mlir():
+    with pytest.raises(InputError, match="not valid MLIR") as caught:
+        mxcomp.compile("func.func @f(%a: i32) -> i64 {\n  return %a : i32\n}")
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.startswith("error: source:2:3: type of return operand 0 ('i32')")
+    assert diagnostic in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b"\x00\x01", b"ML\xefR\x06", "func.func @f() {}\n".encode("utf-16")])
+def test_invalid_bytes(data: bytes):
+    with pytest.raises(InputError, match="not valid MLIR") as caught:
+        mxcomp.compile(data)
+    assert caught.value.diagnostics
+
+
+def test_what_iree_rejects():
+    """Arguments cannot have 4-bit elements."""
+    text = """
+    func.func @f(%a: tensor<4xf4E2M1FN>) -> tensor<4xf32> {
+      %0 = arith.extf %a : tensor<4xf4E2M1FN> to tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }"""
+    with pytest.raises(CompileError, match="IREE could not compile the module") as caught:
+        mxcomp.compile(text)
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.startswith("error: source:2:5: 'hal.element_type' op unsupported element type")
+    assert diagnostic in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["\n", "module {\n}"])
+def test_empty_module(text: str):
+    with pytest.raises(CompileError) as caught:
+        mxcomp.compile(text)
+    assert caught.value.diagnostics
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"target": "gfx942"}, TargetError, "unknown target 'gfx942': expected one of gfx950"),
+        ({"compile_to": "codegen"}, InputError, "unknown compilation phase 'codegen'"),
+        ({"iree_flags": ["--no-such-flag"]}, InputError, "option not found: no-such-flag"),
+        ({"iree_flags": ["--iree-rocm-target=gfx1"]}, CompileError, "Unknown ROCM target 'gfx1'"),
+        ({"ukernels": "absent"}, UkernelError, f"unknown ukernel 'absent': known are {M128}, {M64}"),
+        ({"ukernels": ""}, InputError, "--ukernels is empty"),
+        ({"data_tiling": "perhaps"}, InputError, "--data-tiling=perhaps: expected on or off"),
+        ({"ukernel_dirs": ["absent"]}, UkernelError, "ukernel directory absent does not exist"),
+    ],
+)
+def test_options_without_meaning(options: dict, error: type[Exception], message: str):
+    with pytest.raises(error) as caught:
+        mxcomp.compile(source(EXACT), **options)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("path", "message"), [("absent.mlir", "No such file"), (str(HERE), "Is a directory")])
+def test_unreadable_source(path: str, message: str):
+    with pytest.raises(InputError, match=message):
+        mxcomp.compile(path)
+
+
+# Saving.
+
+
+def test_save(tmp_path: Path):
+    program, _ = built(EXACT)
+    path = tmp_path / "model.vmfb"
+    path.write_bytes(b"old")
+    program.save(path)
+    assert path.read_bytes() == program.vmfb
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_save_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    program, _ = built(EXACT)
+    path = tmp_path / "model.vmfb"
+    path.write_bytes(b"old")
+    write = Path.write_bytes
+
+    def disk_full(self: Path, data: bytes) -> int:
+        write(self, data[: len(data) // 2])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", disk_full)
+    with pytest.raises(InputError, match=r"cannot write .*model\.vmfb: No space left on device"):
+        program.save(path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_save_where_nothing_can_be_written(tmp_path: Path):
+    program, _ = built(EXACT)
+    for path in (tmp_path, tmp_path / "absent" / "model.vmfb"):
+        with pytest.raises(InputError, match="cannot write"):
+            program.save(path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_files_or_none(tmp_path: Path):
+    good = tmp_path / "good"
+    with pytest.raises(InputError, match="cannot write"):
+        files.write({good: b"data", tmp_path / "absent" / "bad": b"data"})
+    assert not list(tmp_path.iterdir())
+    files.write({good: b"data", tmp_path / "other": b"more"})
+    assert good.read_bytes() == b"data"
+
+
+# The report.
+
+
+def test_report():
+    unsupported = source(EXACT, name="f8").replace("f4E2M1FN", "f8E4M3FN").replace("512xi8", "1024xi8")
+    text = source(PADDED, DYNAMIC, NARROW, Matmul(40000, 16384, 16384)) + unsupported[unsupported.index("func.func") :]
+    program = mxcomp.compile(text)
+    padded, dynamic, narrow, large, fp8 = program.report.matmuls
+    lines = text.split("\n")
+    for index, matmul in enumerate((padded, dynamic, narrow, large)):
+        file, line, column = matmul.location.split(":")
+        assert file == "source"
+        assert lines[int(line) - 1][int(column) - 1 :].startswith("linalg.generic")
+        assert f"%r{index} = " in lines[int(line) - 1]
+        assert matmul.types == ["f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32"]
+        assert matmul.index == index
+    assert [(m.m, m.n, m.k) for m in (padded, dynamic)] == [(1000, 1000, 1056), (None, 1000, 1056)]
+    assert [m.ukernel for m in program.report.matmuls] == [M128, M128, M64, None, None]
+    assert [m.operands for m in program.report.matmuls] == ["data_tiled"] * 3 + ["plain"] * 2
+    assert [m.dispatches for m in program.report.matmuls] == [PARTS] * 3 + [["matmul"]] * 2
+    assert layout_from(padded.layout).tile == (128, 256, 256)
+    assert layout_from(narrow.layout).tile == (64, 128, 512)
+    assert padded.reason is padded.warning is None
+    assert "exceeds 2147483647 bytes" in large.reason
+    assert "f8E4M3FN × f8E4M3FN" in fp8.reason
+    assert "wrong for non-uniform scales" in fp8.warning
+
+
+def test_report_as_json_and_table():
+    report = built(DYNAMIC, "none")[0].report
+    assert json.loads(report.to_json()) == {
+        "target": "gfx950",
+        "matmuls": [
+            {
+                "location": report.matmuls[0].location,
+                "index": 0,
+                "m": None,
+                "n": 1000,
+                "k": 1056,
+                "types": report.matmuls[0].types,
+                "operands": "data_tiled",
+                "layout": report.matmuls[0].layout,
+                "ukernel": None,
+                "reason": "--ukernels=none",
+                "warning": None,
+                "dispatches": PARTS,
+            }
+        ],
+    }
+    stream = StringIO()
+    report.print(stream)
+    for text in ("? × 1000 × 1056", "f4E2M1FN × f4E2M1FN", "128×256×256", "--ukernels=none", "gfx950"):
+        assert text in stream.getvalue()
+
+
+def test_no_matmul_no_report():
+    program = mxcomp.compile(ANY_WORK)
+    assert program.report.matmuls == []
+    assert stock(ANY_WORK).vm_bytecode() == program.vmfb
