@@ -151,9 +151,14 @@ def _body(index: int, matmul: Matmul) -> str:
         "blocks": matmul.k // 32,
         "size": size,
         "dims": f"{{{size}}}" if size else "",
+        "scale_dims": f"{{%ms{index}}}" if size else "",
     }
-    dim = f"  {size} = tensor.dim %a_bytes{index}, %c0 : {_types(matmul)['a']}\n" if size else ""
-    return dim + _template(matmul.form).substitute(values)
+    dims = [
+        f"  {value} = tensor.dim %{operand}_bytes{index}, %c0 : {_types(matmul)[operand]}\n"
+        for value, operand in ((size, "a"), (f"%ms{index}", "as"))
+        if size
+    ]
+    return "".join(dims) + _template(matmul.form).substitute(values)
 
 
 def _template(name: str) -> Template:
