@@ -116,10 +116,37 @@ util.func @m_divides_no_tile(%a: tensor<300x8x32xf4E2M1FN>, %b: tensor<128x8x32x
   util.return %r : tensor<300x128xf32>
 }
 
+// Above the maximum of the one, no multiple of the other's tile.
+// CHECK-LABEL: util.func public @m_above_maximum(
+// CHECK-NOT: ukernel = "test_
+// CHECK: mxcomp.scaled_matmul = {index = 3 : i64, {{.*}}operands = "data_tiled"
+// CHECK-NOT: ukernel = "test_
+// CHECK: util.return
+util.func @m_above_maximum(%a: tensor<1000x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>,
+    %as: tensor<1000x8xf8E8M0FNU>, %bs: tensor<128x8xf8E8M0FNU>) -> tensor<1000x128xf32> {
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<1000x128xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<1000x128xf32>) -> tensor<1000x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"],
+                       mxcomp.scaled_matmul = {}}
+      ins(%a, %b, %as, %bs : tensor<1000x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<1000x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<1000x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<1000x128xf32>
+  util.return %r : tensor<1000x128xf32>
+}
+
 // Neither of ours.
 // CHECK-LABEL: util.func public @n_divides_no_tile(
 // CHECK-NOT: ukernel = "test_
-// CHECK: mxcomp.scaled_matmul = {index = 3 : i64, {{.*}}operands = "data_tiled"
+// CHECK: mxcomp.scaled_matmul = {index = 4 : i64, {{.*}}operands = "data_tiled"
 // CHECK-NOT: ukernel = "test_
 // CHECK: util.return
 util.func @n_divides_no_tile(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<100x8x32xf4E2M1FN>,
@@ -179,17 +206,17 @@ util.func @dynamic_m(%a: tensor<?x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>,
 // 2^31 bytes of LHS, one too many for a signed 32-bit offset; one tile less would do.
 // CHECK-LABEL: util.func public @large_lhs(
 // CHECK-NOT: set_encoding
-// CHECK: mxcomp.scaled_matmul = {index = 5 : i64, reason = "left to IREE: an operand or the result exceeds 2147483647 bytes"}
+// CHECK: mxcomp.scaled_matmul = {index = 6 : i64, reason = "left to IREE: an operand or the result exceeds 2147483647 bytes"}
 // CHECK-NOT: set_encoding
 // CHECK-LABEL: util.func public @almost_large_lhs(
 // CHECK-COUNT-5: iree_encoding.set_encoding
-// CHECK: mxcomp.scaled_matmul = {index = 6 : i64, {{.*}}operands = "data_tiled"
+// CHECK: mxcomp.scaled_matmul = {index = 7 : i64, {{.*}}operands = "data_tiled"
 // CHECK-LABEL: util.func public @large_rhs(
 // CHECK-NOT: set_encoding
-// CHECK: mxcomp.scaled_matmul = {index = 7 : i64, reason = "left to IREE: an operand or the result exceeds 2147483647 bytes"}
+// CHECK: mxcomp.scaled_matmul = {index = 8 : i64, reason = "left to IREE: an operand or the result exceeds 2147483647 bytes"}
 // CHECK-LABEL: util.func public @large_result(
 // CHECK-NOT: set_encoding
-// CHECK: mxcomp.scaled_matmul = {index = 8 : i64, reason = "left to IREE: an operand or the result exceeds 2147483647 bytes"}
+// CHECK: mxcomp.scaled_matmul = {index = 9 : i64, reason = "left to IREE: an operand or the result exceeds 2147483647 bytes"}
 util.func @large_lhs(%a: tensor<131072x1024x32xf4E2M1FN>, %b: tensor<64x1024x32xf4E2M1FN>,
     %as: tensor<131072x1024xf8E8M0FNU>, %bs: tensor<64x1024xf8E8M0FNU>) -> tensor<131072x64xf32> {
   %zero = arith.constant 0.0 : f32
