@@ -1,0 +1,51 @@
+"""LDS bank conflicts (gfx950: banks of 4 bytes, 64 for b64 and b128 reads, 32 otherwise)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+_B128_PHASES = tuple(
+    tuple(half + lane for lane in lanes)
+    for half in (0, 32)
+    for lanes in ((*range(4), *range(12, 16), *range(20, 28)), (*range(4, 12), *range(16, 20), *range(28, 32)))
+)
+"""Lanes that ds_read_b128 serves together."""
+
+
+def _consecutive(lanes: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(range(start, start + lanes)) for start in range(0, 64, lanes))
+
+
+def phases(size: int, kind: str) -> tuple[tuple[tuple[int, ...], ...], int]:
+    """Groups of lanes served together, and the number of banks. Writes of n dwords serve 32/n lanes at a time."""
+    if kind == "load" and size == 16:
+        return _B128_PHASES, 64
+    if kind == "load" and size == 8:
+        return _consecutive(32), 64
+    return _consecutive({8: 16, 12: 8, 16: 8}.get(size, 32)), 32
+
+
+def conflict_cycles(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: int, kind: str) -> int:
+    """Cycles beyond one per phase: in each, the most different dwords that fall on one bank, minus 1."""
+    if not active.any():
+        return 0
+    first = int(addresses[active].min()) & ~0xFF  # the pattern repeats with the banks
+    relative = np.where(active, addresses - first, -1).astype(np.int32)
+    return _cycles(relative.tobytes(), size, kind)
+
+
+@lru_cache(maxsize=4096)
+def _cycles(pattern: bytes, size: int, kind: str) -> int:
+    relative = np.frombuffer(pattern, np.int32)
+    groups, banks = phases(size, kind)
+    total = 0
+    for group in groups:
+        starts = relative[list(group)]
+        starts = starts[starts >= 0]
+        words = np.unique((starts[:, None] >> 2) + np.arange(max(1, size // 4)))
+        if len(words):
+            total += int(np.bincount(words % banks).max()) - 1
+    return total

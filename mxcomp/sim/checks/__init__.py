@@ -1,0 +1,1 @@
+"""Checks: each watches one kind of mistake that hardware only punishes sometimes."""

@@ -1,0 +1,39 @@
+"""Turns what a check found into a `Finding` of the wave and instruction at hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mxcomp.sim.findings import Finding, Severity
+from mxcomp.sim.instruction import Instruction
+
+if TYPE_CHECKING:
+    from mxcomp.sim.engine import Dispatch
+    from mxcomp.sim.oracle.wave import Wave
+
+
+class Reporter:
+    """Reports for one workgroup; checks that are off stay silent."""
+
+    def __init__(self, dispatch: Dispatch, workgroup: tuple[int, int, int]) -> None:
+        self._findings, self._workgroup = dispatch.findings, workgroup
+        on = dispatch.checks
+        self.late, self.race, self.hazard = "late" in on, "race" in on, "hazard" in on
+        self.bounds, self.uninit = "bounds" in on, "uninit" in on
+
+    def __call__(
+        self,
+        check: str,
+        message: str,
+        wave: Wave | int,
+        instruction: Instruction,
+        lane: int | None = None,
+        address: int | None = None,
+        severity: Severity = Severity.ERROR,
+    ) -> None:
+        number = wave if isinstance(wave, int) else wave.number
+        self._findings.add(
+            Finding(
+                check, severity, message, instruction.offset, str(instruction), self._workgroup, number, lane, address
+            )
+        )

@@ -1,0 +1,199 @@
+"""AMD code objects: ELF, MessagePack metadata, kernel descriptors (LLVM's AMDGPUUsage, "Code Object V3 and Above")."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mxcomp.sim.errors import CodeObjectError
+
+_MACHINE_AMDGPU, _MACH_GFX950 = 224, 0x4F
+_DESCRIPTOR_BYTES = 64
+PRELOAD_ENTRY = 256
+"""Bytes from a kernel's entry to the one used when the hardware preloads kernel arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A kernel descriptor, 64 bytes at the symbol ``<name>.kd``.
+
+    Attributes:
+        lds_bytes: Static LDS.
+        scratch_bytes: Private memory per lane.
+        kernarg_bytes: Size of the argument segment.
+        entry: Virtual address of the first instruction, without argument preload.
+        rsrc1, rsrc2, rsrc3: The compute_pgm_rsrc words.
+        properties: Which SGPRs are set up.
+        preload_count, preload_offset: Arguments preloaded into SGPRs, in dwords.
+    """
+
+    lds_bytes: int
+    scratch_bytes: int
+    kernarg_bytes: int
+    entry: int
+    rsrc1: int
+    rsrc2: int
+    rsrc3: int
+    properties: int
+    preload_count: int
+    preload_offset: int
+
+    @classmethod
+    def unpack(cls, data: bytes, address: int) -> Descriptor:
+        lds, scratch, kernarg = struct.unpack_from("<III", data, 0)
+        entry = address + struct.unpack_from("<q", data, 16)[0]
+        rsrc3, rsrc1, rsrc2, properties, preload = struct.unpack_from("<IIIHH", data, 44)
+        return cls(lds, scratch, kernarg, entry, rsrc1, rsrc2, rsrc3, properties, preload & 0x7F, preload >> 7)
+
+    @property
+    def user_sgprs(self) -> int:
+        return self.rsrc2 >> 1 & 31
+
+    @property
+    def vgprs(self) -> int:
+        """Vector registers per lane, architectural and accumulation, in granules of 8."""
+        return 8 * ((self.rsrc1 & 63) + 1)
+
+    @property
+    def accumulation_offset(self) -> int:
+        """First accumulation register within the unified file."""
+        return 4 * ((self.rsrc3 & 63) + 1)
+
+    @property
+    def mode(self) -> int:
+        """Initial MODE register: rounding and denormal modes, and FP16_OVFL."""
+        return self.rsrc1 >> 12 & 0xFF | (self.rsrc1 >> 26 & 1) << 23
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One kernel argument of the metadata."""
+
+    name: str
+    offset: int
+    size: int
+    kind: str
+
+    @property
+    def is_hidden(self) -> bool:
+        return self.kind.startswith("hidden")
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A kernel in a module.
+
+    Attributes:
+        module: Where it is defined.
+        name: Symbol without ``.kd``.
+        descriptor: What hardware is told.
+        metadata: What the runtime is told: the kernel's entry of ``amdhsa.kernels``.
+    """
+
+    module: Module = field(repr=False)
+    name: str
+    descriptor: Descriptor
+    metadata: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        return tuple(
+            Argument(str(a.get(".name", "")), int(a[".offset"]), int(a[".size"]), str(a[".value_kind"]))
+            for a in self.metadata.get(".args", ())
+        )
+
+    @property
+    def workgroup_size(self) -> tuple[int, int, int] | None:
+        """The size the kernel was compiled for, if fixed."""
+        size = self.metadata.get(".reqd_workgroup_size")
+        return None if size is None else (int(size[0]), int(size[1]), int(size[2]))
+
+    @property
+    def entries(self) -> tuple[int, ...]:
+        """Virtual addresses: the plain entry, and the one with preloaded arguments if there are any."""
+        plain = self.descriptor.entry
+        return (plain, plain + PRELOAD_ENTRY) if self.descriptor.preload_count else (plain,)
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """A loaded code object.
+
+    Attributes:
+        text: Machine code, and its virtual address.
+        segments: (virtual address, bytes, size in memory) of what is loaded.
+        functions: Virtual addresses of function symbols.
+        metadata: The whole note.
+    """
+
+    text: bytes = field(repr=False)
+    text_address: int
+    segments: tuple[tuple[int, bytes, int], ...] = field(repr=False)
+    functions: Mapping[str, int] = field(repr=False)
+    metadata: Mapping[str, Any] = field(repr=False)
+    kernels: dict[str, Kernel] = field(default_factory=dict, repr=False)
+
+    def bytes_at(self, address: int, count: int) -> bytes:
+        """Raises CodeObjectError outside the file's segments."""
+        for start, data, _ in self.segments:
+            if start <= address and address + count <= start + len(data):
+                return data[address - start : address - start + count]
+        raise CodeObjectError(f"no segment holds {count} bytes at {address:#x}")
+
+
+def load(data: bytes) -> Module:
+    """Reads a code object. Raises CodeObjectError for anything that is not a gfx950 one."""
+    try:
+        return _load(data)
+    except CodeObjectError:
+        raise
+    except Exception as error:  # pyelftools, msgpack and struct each raise their own kinds on broken files
+        raise CodeObjectError(f"malformed code object: {type(error).__name__}: {error}") from error
+
+
+def _load(data: bytes) -> Module:
+    from elftools.elf.elffile import ELFFile
+
+    elf = ELFFile(io.BytesIO(data))
+    machine = elf.header["e_machine"]
+    if machine not in (_MACHINE_AMDGPU, "EM_AMDGPU"):
+        raise CodeObjectError(f"machine {machine}: expected an AMD GPU code object")
+    if elf.header["e_flags"] & 0xFF != _MACH_GFX950:
+        raise CodeObjectError(f"processor {elf.header['e_flags'] & 0xFF:#x}: expected gfx950 ({_MACH_GFX950:#x})")
+    text = elf.get_section_by_name(".text")
+    if text is None:
+        raise CodeObjectError("no .text section: expected a linked code object")
+    segments = tuple((s["p_vaddr"], s.data(), s["p_memsz"]) for s in elf.iter_segments() if s["p_type"] == "PT_LOAD")
+    if sum(size for _, _, size in segments) > 1 << 30:
+        raise CodeObjectError("segments of more than 1 GiB")
+    symbols: Any = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
+    if symbols is None or not segments:
+        raise CodeObjectError("no symbols or no loadable segments: expected a linked code object")
+    named = {symbol.name: symbol for symbol in symbols.iter_symbols()}
+    functions = {name: s["st_value"] for name, s in named.items() if s["st_info"]["type"] == "STT_FUNC"}
+    metadata = _metadata(elf)
+    module = Module(text.data(), text["sh_addr"], segments, functions, metadata)
+    by_symbol = {kernel[".symbol"]: kernel for kernel in metadata.get("amdhsa.kernels", ())}
+    for name, symbol in named.items():
+        if name.endswith(".kd"):
+            address = symbol["st_value"]
+            descriptor = Descriptor.unpack(module.bytes_at(address, _DESCRIPTOR_BYTES), address)
+            module.kernels[name[:-3]] = Kernel(module, name[:-3], descriptor, by_symbol.get(name, {}))
+    return module
+
+
+def _metadata(elf: Any) -> Mapping[str, Any]:
+    import msgpack  # type: ignore[import-untyped]
+
+    for section in elf.iter_sections():
+        if section["sh_type"] != "SHT_NOTE":
+            continue
+        for note in section.iter_notes():
+            if note["n_name"] == "AMDGPU" and note["n_type"] in (32, "NT_AMDGPU_METADATA"):
+                content = note["n_desc"]
+                raw = content.encode("latin1") if isinstance(content, str) else content
+                return dict(msgpack.unpackb(raw, strict_map_key=False))
+    return {}

@@ -1,0 +1,100 @@
+"""What a launch did: instructions by kind, bytes, bank conflicts, occupancy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from mxcomp.sim.code_object import Descriptor
+from mxcomp.sim.findings import Finding
+from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.semantics import SCALAR, VECTOR, mfma, salu
+from mxcomp.sim.semantics.memory import parse
+
+Counters = Counter[str]
+"""Event → number. Instructions count once per wave:
+
+``valu``, ``salu``, ``branch``, ``wait``, ``barrier``, ``mfma`` and ``mfma.fp4`` (by format), ``lds.load`` … ,
+``global.load`` … , ``scalar.load``; ``instructions`` is their sum with the rest. Bytes, summed over active lanes:
+``lds.load.bytes``, ``lds.store.bytes``, ``global.load.bytes``, ``global.store.bytes``, ``global.atomic.bytes``,
+``lds.direct.bytes`` (global to LDS), ``scalar.load.bytes``, ``scratch.*``. ``lds.conflict.cycles``: see
+`mxcomp.sim.banks`.
+"""
+
+_SPACES = {"buffer": "global", "flat": "global", "scalar_buffer": "scalar"}
+
+
+def memory_event(instruction: Instruction) -> str | None:
+    """Name of a memory instruction's events, e.g. ``global.load``."""
+    op = parse(instruction.mnemonic)
+    if op is None:
+        return None
+    if op.to_lds or instruction.flag("lds"):
+        return "lds.direct"
+    return f"{_SPACES.get(op.space, op.space)}.{op.kind}"
+
+
+def events(instruction: Instruction) -> tuple[str, ...]:
+    """What one execution of an instruction counts as, other than bytes."""
+    name = instruction.mnemonic
+    if name.startswith("v_mfma"):
+        shape = mfma.of(instruction)
+        return ("instructions", "mfma") if shape is None else ("instructions", "mfma", f"mfma.{shape.format}")
+    kind: str | None = None
+    if name in VECTOR:
+        kind = "valu"
+    elif name == "s_waitcnt":
+        kind = "wait"
+    elif name == "s_barrier":
+        kind = "barrier"
+    elif name in salu.BRANCHES:
+        kind = "branch"
+    elif name in SCALAR:
+        kind = "salu"
+    else:
+        kind = memory_event(instruction)
+    return ("instructions",) if kind is None else ("instructions", kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Waves that fit on a SIMD, and what limits them (gfx950: 512 registers per lane, 160 KiB LDS per CU, 4 SIMDs)."""
+
+    vgprs: int
+    lds_bytes: int
+    waves_per_workgroup: int
+    waves_per_simd: int
+    limited_by: str
+
+
+_VGPRS, _LDS, _LDS_GRANULE, _SIMDS, _MOST_WAVES = 512, 160 * 1024, 1280, 4, 8
+
+
+def occupancy(descriptor: Descriptor, lds_bytes: int, waves: int) -> Occupancy:
+    by_registers = min(_MOST_WAVES, _VGPRS // max(8, descriptor.vgprs))
+    granules = -(-lds_bytes // _LDS_GRANULE) * _LDS_GRANULE
+    workgroups = _LDS // granules if granules else 1 << 30
+    by_lds = min(_MOST_WAVES, workgroups * waves // _SIMDS)
+    limit = (
+        "vgprs" if by_registers <= by_lds and by_registers < _MOST_WAVES else "lds" if by_lds < _MOST_WAVES else "waves"
+    )
+    return Occupancy(descriptor.vgprs, lds_bytes, waves, min(by_registers, by_lds), limit)
+
+
+@dataclass(frozen=True)
+class LaunchStats:
+    """Result of a launch.
+
+    Attributes:
+        counters: Sums over the workgroups that ran.
+        workgroups: The same for each.
+        findings: What the checks reported, errors first.
+        seconds: Wall-clock time.
+    """
+
+    kernel: str
+    counters: Counters
+    workgroups: dict[tuple[int, int, int], Counters]
+    findings: tuple[Finding, ...]
+    occupancy: Occupancy
+    seconds: float

@@ -1,0 +1,287 @@
+"""From bytes to `Instruction`, with tinygrad's tables, which are generated from AMD's machine-readable ISA.
+
+Only tinygrad's bit fields are used: operands, their widths and implicit ones come from `mxcomp.sim.semantics`, so that
+decoding and execution cannot disagree. M0 has code 124 on CDNA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from mxcomp.sim.errors import CodeObjectError
+from mxcomp.sim.instruction import AGPR0, EXEC, LITERAL, M0, SCC, VCC, VGPR0, Dpp, Instruction, Operand, registers
+from mxcomp.sim.memory_operands import memory_instruction
+from mxcomp.sim.semantics import SCALAR, VECTOR, mfma, salu
+from mxcomp.sim.semantics.memory import parse
+from mxcomp.sim.semantics.table import ScalarOp, VectorOp, width
+
+LONGEST = 16
+"""Bytes of the longest instruction."""
+
+_SCALE_PREFIX = b"\xac\xd3"
+"""Upper half of the first dword of a scaled matrix instruction: v_mfma_ld_scale_b32."""
+
+_SUFFIXES = ("_e32", "_e64", "_sdwa", "_dpp")
+
+
+def decode(code: bytes, offset: int) -> Instruction:
+    """Decodes the instruction at the start of `code`, whose virtual address is `offset`.
+
+    Raises CodeObjectError when the bytes are none.
+    """
+    raw = _tinygrad()(code[:LONGEST].ljust(LONGEST, b"\0"), offset)
+    size = raw.size()
+    if size > len(code):
+        raise CodeObjectError(f"truncated instruction at {offset:#x}")
+    fields = _fields(raw)
+    encoding, _, variant = type(raw).__name__.partition("_")
+    mnemonic = raw.op.name.lower()
+    for suffix in _SUFFIXES:
+        mnemonic = mnemonic.removesuffix(suffix)
+    if mnemonic.startswith("v_mfma"):
+        encoding = "MFMA"
+    instruction = Instruction(offset, size, mnemonic, encoding, fields=fields, sdwa="SDWA" in variant)
+    return _with_sets(_with_operands(instruction, variant))
+
+
+@cache
+def _tinygrad() -> Callable[[bytes, int], Any]:
+    """Loads tinygrad late: it takes a third of a second."""
+    from tinygrad.renderer.amd import decode_inst
+
+    def decode_bytes(code: bytes, offset: int) -> Any:
+        if code[2:4] != _SCALE_PREFIX:  # tinygrad looks for scaled matrix instructions in the second half only
+            code = code[:8]
+        try:
+            return decode_inst(code, "cdna")
+        except Exception as error:
+            raise CodeObjectError(f"no instruction at {offset:#x}: {code.hex()}") from error
+
+    return decode_bytes
+
+
+def _fields(raw: Any) -> dict[str, int]:
+    return {name: raw._raw >> low & mask for name, low, mask in _layout(type(raw))}  # type: ignore[arg-type]
+
+
+@cache
+def _layout(encoding: Any) -> tuple[tuple[str, int, int], ...]:
+    known = ("encoding", "op", "seg", "x2encoding")
+    return tuple((name, bits.lo, bits.mask) for name, bits in encoding._fields if name not in known)
+
+
+def _with_operands(instruction: Instruction, variant: str) -> Instruction:
+    name = instruction.mnemonic
+    if name in VECTOR:
+        return _vector(instruction, VECTOR[name], variant)
+    if instruction.encoding == "MFMA":
+        return _matrix(instruction)
+    if name in SCALAR:
+        return _scalar(instruction, SCALAR[name])
+    if instruction.encoding in ("SOP1", "SOP2", "SOPC", "SOPK", "SOPP"):
+        return _control(instruction)
+    op = parse(name)
+    return instruction if op is None else memory_instruction(instruction, op)
+
+
+# -- vector
+
+
+def _vector(instruction: Instruction, op: VectorOp, variant: str) -> Instruction:
+    fields = dict(instruction.fields)
+    literal = fields.pop("literal", 0)
+    explicit, dpp = _explicit_sources(instruction, fields, variant)
+    if "bitop3" in instruction.mnemonic:  # its truth table lies in the modifier fields
+        fields.update({name: instruction.flag(name) for name in ("omod", "abs", "neg")})
+        explicit = [replace(operand, negate=False, absolute=False) for operand in explicit]
+    destination = Operand(instruction.flag("vdst") + VGPR0)
+    if op.dst.startswith("s"):
+        destination = Operand(instruction.flag("vdst"))
+    if instruction.mnemonic == "v_accvgpr_write":
+        destination = Operand(instruction.flag("vdst") + AGPR0)
+    if instruction.mnemonic.startswith("v_accvgpr") and instruction.mnemonic != "v_accvgpr_write":
+        shift = AGPR0 - VGPR0
+        explicit = [replace(x, code=x.code + shift) if VGPR0 <= x.code < AGPR0 else x for x in explicit]
+        if instruction.mnemonic == "v_accvgpr_mov_b32":
+            destination = Operand(instruction.flag("vdst") + AGPR0)
+    sources: list[Operand] = []
+    if instruction.mnemonic in ("v_fmamk_f32", "v_fmaak_f32"):
+        constant = Operand(LITERAL, literal=literal)
+        explicit.insert(1 if instruction.mnemonic == "v_fmamk_f32" else 2, constant)
+    for letter in op.src:
+        if width(letter) == 0:
+            continue
+        operand = explicit.pop(0) if explicit else Operand(VCC)
+        sources.append(replace(operand, dwords=width(letter), literal=literal if operand.code == LITERAL else 0))
+    results = _vector_results(instruction, op, destination, sources)
+    if op.old:
+        sources.append(replace(results[0], dwords=1 if op.dst[0] not in "Ud" else 2))
+    for used in ("src0", "src1", "src2", "vsrc0", "vsrc1", "vdst", "sdst", "sd", "s0", "s1"):
+        fields.pop(used, None)
+    return replace(instruction, dst=tuple(results), src=tuple(sources), fields=fields, dpp=dpp)
+
+
+def _vector_results(
+    instruction: Instruction, op: VectorOp, destination: Operand, sources: list[Operand]
+) -> list[Operand]:
+    results = []
+    for k, letter in enumerate(op.dst):
+        if letter == "M":
+            results.append(Operand(_mask_result(instruction), 2))
+        elif k and op.swaps:
+            results.append(sources[0])
+        else:
+            results.append(replace(destination, dwords=width(letter)))
+            destination = replace(destination, code=destination.code + width(letter))
+    if instruction.mnemonic.startswith("v_cmpx"):
+        results.append(Operand(EXEC, 2))
+    return results
+
+
+def _mask_result(instruction: Instruction) -> int:
+    """Where a compare or a carry goes."""
+    if instruction.encoding == "VOP3":
+        return instruction.flag("vdst")
+    if instruction.encoding == "VOP3SD" or instruction.flag("sd"):
+        return instruction.flag("sdst")
+    return VCC
+
+
+def _explicit_sources(
+    instruction: Instruction, fields: dict[str, int], variant: str
+) -> tuple[list[Operand], Dpp | None]:
+    """Source operands the encoding names, in order, with their modifiers (which leave `fields`)."""
+    take = lambda name: fields.pop(name, 0)  # noqa: E731
+    if instruction.encoding.startswith("VOP3"):
+        codes = [instruction.flag(f"src{k}") for k in range(3)]
+        if instruction.encoding == "VOP3P":  # modifiers act on halves
+            return [Operand(code) for code in codes], None
+        negate, absolute, select = take("neg"), take("abs"), instruction.flag("opsel")
+        flags = [(negate >> k & 1, absolute >> k & 1, select >> k & 1) for k in range(3)]
+        return [Operand(c, 1, 0, bool(n), bool(a), bool(s)) for c, (n, a, s) in zip(codes, flags, strict=True)], None
+    first = Operand(instruction.flag("src0"))
+    second = Operand(instruction.flag("vsrc1") + VGPR0)
+    dpp = None
+    if "SDWA" in variant or "DPP" in variant:
+        modifiers = [(bool(take(f"src{k}_neg")), bool(take(f"src{k}_abs"))) for k in range(2)]
+        code = instruction.flag("vsrc0") + (0 if instruction.flag("s0") else VGPR0)
+        first = Operand(code, 1, 0, *modifiers[0])
+        second_code = second.code - VGPR0 if instruction.flag("s1") else second.code
+        second = Operand(second_code, 1, 0, *modifiers[1])
+    if "SDWA" in variant:
+        first = replace(first, sel=take("src0_sel"), signed=bool(take("src0_sext")))
+        second = replace(second, sel=take("src1_sel"), signed=bool(take("src1_sext")))
+    if "DPP" in variant:
+        dpp = Dpp(take("dpp"), take("row_mask"), take("bank_mask"), bool(take("bc")))
+    return [first] if instruction.encoding == "VOP1" else [first, second], dpp
+
+
+def _matrix(instruction: Instruction) -> Instruction:
+    """D ← A, B, C and for scaled ones the two scales; accumulation registers by the acc and acc_cd bits."""
+    shape = mfma.of(instruction)
+    if shape is None:
+        return instruction
+    acc, accumulator = instruction.flag("acc"), instruction.flag("acc_cd")
+
+    def operand(name: str, dwords: int, high: int) -> Operand:
+        code = instruction.flag(name)
+        return Operand(code + (AGPR0 - VGPR0 if high and code >= VGPR0 else 0), dwords)
+
+    count = shape.result_registers
+    sources = [
+        operand("src0", shape.operand_registers(shape.a), acc & 1),
+        operand("src1", shape.operand_registers(shape.b), acc & 2),
+        operand("src2", count, accumulator),
+    ]
+    if shape.scaled:
+        sources += [Operand(instruction.flag("scale_src0")), Operand(instruction.flag("scale_src1"))]
+    result = Operand(instruction.flag("vdst") + (AGPR0 if accumulator else VGPR0), count)
+    kept = ("cbsz", "blgp", "abid", "neg", "neg_hi", "opsel", "opsel_hi")
+    scaled_only = ("neg", "neg_hi", "opsel", "opsel_hi")  # without scales their bits belong to other fields
+    fields = {n: instruction.flag(n) for n in kept if shape.scaled or n not in scaled_only}
+    return replace(instruction, dst=(result,), src=tuple(sources), fields=fields)
+
+
+# -- scalar
+
+
+def _scalar(instruction: Instruction, op: ScalarOp) -> Instruction:
+    literal = instruction.flag("literal")
+    if instruction.encoding == "SOPK":
+        explicit = _immediate_sources(instruction)
+    else:
+        explicit = [Operand(instruction.flag(name)) for name in ("ssrc0", "ssrc1") if name in instruction.fields]
+    sources = []
+    for letter in op.src:
+        if letter in "cE":
+            sources.append(Operand(SCC) if letter == "c" else Operand(EXEC, 2))
+        else:
+            operand = explicit.pop(0)
+            value = literal if operand.code == LITERAL and not operand.literal else operand.literal
+            sources.append(replace(operand, dwords=width(letter), literal=value))
+    results = []
+    for letter in op.dst:
+        special = {"c": Operand(SCC), "!": Operand(SCC), "E": Operand(EXEC, 2)}
+        results.append(special.get(letter, Operand(instruction.flag("sdst"), width(letter))))
+    if op.old:
+        sources.append(results[0])
+    return replace(instruction, dst=tuple(results), src=tuple(sources), fields={})
+
+
+def _immediate_sources(instruction: Instruction) -> list[Operand]:
+    """SOPK: the destination is a source of arithmetic and compares; the immediate is signed unless it compares u32."""
+    value = instruction.flag("simm16")
+    signed = not instruction.mnemonic.endswith("_u32")
+    literal = value | 0xFFFF0000 if signed and value & 0x8000 else value
+    # a literal of 0 must stay one: inline constant 0 instead
+    constant = Operand(LITERAL, literal=literal) if literal else Operand(128)
+    reads_destination = instruction.mnemonic.startswith(("s_cmpk", "s_addk", "s_mulk"))
+    return [Operand(instruction.flag("sdst")), constant] if reads_destination else [constant]
+
+
+_PC_RESULTS = {"s_getpc_b64", "s_swappc_b64", "s_call_b64"}
+
+
+def _control(instruction: Instruction) -> Instruction:
+    """Program control: sources and results as far as registers are concerned, and the branch target."""
+    name, flag = instruction.mnemonic, instruction.flag
+    target = None
+    if name in salu.BRANCHES or name == "s_call_b64":
+        words = (flag("simm16") ^ 0x8000) - 0x8000
+        target = instruction.offset + 4 + 4 * words
+    source: list[Operand] = []
+    result: list[Operand] = []
+    if "ssrc0" in instruction.fields and name != "s_getpc_b64":
+        wide = name in ("s_setpc_b64", "s_swappc_b64")
+        source = [Operand(flag("ssrc0"), 2 if wide else 1, flag("literal"))]
+    if name in salu.BRANCHES:
+        tested = {"scc": Operand(SCC), "vcc": Operand(VCC, 2), "exec": Operand(EXEC, 2)}
+        source = [tested[salu.BRANCHES[name][0]]] if name != "s_branch" else []
+    if name in _PC_RESULTS:
+        result = [Operand(flag("sdst"), 2)]
+    elif name == "s_getreg_b32":
+        result = [Operand(flag("sdst"))]
+    elif name == "s_setreg_b32":
+        source = [Operand(flag("sdst"))]
+    elif name.startswith("s_set_gpr_idx"):
+        result = [Operand(M0)]
+    return replace(instruction, dst=tuple(result), src=tuple(source), target=target)
+
+
+# -- register sets
+
+
+def _with_sets(instruction: Instruction) -> Instruction:
+    op = VECTOR.get(instruction.mnemonic)
+    sources = instruction.src
+    if op is not None and op.old == "preserve":
+        sources = sources[:-1]
+    reads = registers(sources) | instruction.reads
+    writes = registers(instruction.dst) | instruction.writes
+    vector_memory = instruction.encoding in ("MUBUF", "FLAT", "GLOBAL", "SCRATCH", "DS")
+    if (op is not None or vector_memory) and not (op is not None and op.every_lane):
+        reads |= 3 << EXEC
+    return replace(instruction, reads=reads, writes=writes)

@@ -1,0 +1,144 @@
+"""A simulated device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from mxcomp.sim import code_object
+from mxcomp.sim.code_object import Kernel, Module
+from mxcomp.sim.counters import LaunchStats
+from mxcomp.sim.engine import Engine, Workgroup
+from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.findings import CHECKS
+from mxcomp.sim.launch import launch
+from mxcomp.sim.memory import Buffer, Memory
+from mxcomp.sim.numpy_engine import NumpyEngine
+from mxcomp.sim.schedule import Order, Schedule
+
+_SEGMENT_PADDING = 256
+"""Bytes after the code that may be read: instruction prefetch."""
+
+
+class Device:
+    """A gfx950 with its own memory.
+
+    Args:
+        target: "gfx950".
+        engine: "numpy", the readable oracle, or "fast", compiled per kernel.
+        checks: Which of "late", "race", "hazard", "bounds", "uninit" to make; None: all that the engine can.
+        schedule: Order in which waves run between barriers, see `mxcomp.sim.schedule`.
+        seed: Of the random schedule.
+        memory_bytes: Size of device memory; only what is touched is committed.
+    """
+
+    def __init__(
+        self,
+        target: str = "gfx950",
+        engine: str = "numpy",
+        checks: Sequence[str] | None = None,
+        schedule: Order = "forward",
+        seed: int = 0,
+        memory_bytes: int = 8 << 30,
+    ) -> None:
+        if target != "gfx950":
+            raise SimulationError(f"target '{target}': expected gfx950")
+        self._engine = make_engine(engine)
+        if unknown := set(checks or ()) - set(CHECKS):
+            raise SimulationError(f"unknown check '{unknown.pop()}': expected {', '.join(CHECKS)}")
+        if missing := set(checks or ()) - self._engine.checks:
+            raise SimulationError(f"engine '{engine}' cannot check '{missing.pop()}'")
+        self._checks = self._engine.checks if checks is None else frozenset(checks)
+        self._schedule = Schedule(schedule, seed)
+        self.memory = Memory(memory_bytes)
+        self._images: dict[Module, int] = {}
+
+    def load(self, data: bytes) -> Module:
+        """Loads a code object. Raises CodeObjectError if it is none for gfx950."""
+        module = code_object.load(data)
+        size = max(start + in_memory for start, _, in_memory in module.segments) + _SEGMENT_PADDING
+        image = self.memory.alloc(size).address
+        self.memory.write(image, np.zeros(size, np.uint8))
+        for start, content, _ in module.segments:
+            self.memory.write(image + start, np.frombuffer(content, np.uint8))
+        self._images[module] = image
+        return module
+
+    def alloc(self, nbytes: int) -> Buffer:
+        """Reserves device memory; it holds 0xFF bytes that count as never written."""
+        return self.memory.alloc(nbytes)
+
+    def write(self, buffer: Buffer | int, array: NDArray[Any]) -> None:
+        """Copies an array to a buffer or device address."""
+        self.memory.write(_address(buffer), array)
+
+    def read(self, buffer: Buffer | int, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
+        """Copies from a buffer or device address."""
+        return self.memory.read(_address(buffer), dtype, shape)
+
+    def launch(
+        self,
+        kernel: Kernel,
+        grid: Sequence[int],
+        block: Sequence[int] | None = None,
+        kernarg: bytes = b"",
+        dynamic_lds: int = 0,
+        workgroups: Iterable[Workgroup] | None = None,
+        raise_on_error: bool = True,
+        max_instructions: int = 200_000_000,
+    ) -> LaunchStats:
+        """Runs a kernel to its end.
+
+        Args:
+            kernel: From `load(...).kernels`.
+            grid: Workgroups in x, y, z.
+            block: Work-items per workgroup; None: the size the kernel was compiled for.
+            kernarg: Explicit arguments; hidden ones are filled in.
+            dynamic_lds: LDS bytes beyond the kernel's own.
+            workgroups: Run only these.
+            raise_on_error: Raise SimulationError when a check reports an error; else look at the findings.
+            max_instructions: Wave instructions per workgroup before it counts as an endless loop.
+        """
+        if kernel.module not in self._images:
+            raise SimulationError(f"kernel {kernel.name} was not loaded on this device")
+        size = block if block is not None else kernel.workgroup_size
+        if size is None:
+            raise SimulationError(f"kernel {kernel.name} has no fixed workgroup size: give block=")
+        return launch(
+            self._engine,
+            self.memory,
+            kernel,
+            self._images[kernel.module],
+            _dims(grid),
+            _dims(size),
+            bytes(kernarg),
+            dynamic_lds,
+            workgroups,
+            self._checks,
+            self._schedule,
+            max_instructions,
+            raise_on_error,
+        )
+
+
+def make_engine(name: str) -> Engine:
+    """The engine of a name."""
+    if name == "numpy":
+        return NumpyEngine()
+    if name == "fast":
+        from mxcomp.sim.fast import FastEngine
+
+        return FastEngine()
+    raise SimulationError(f"engine '{name}': expected numpy or fast")
+
+
+def _address(buffer: Buffer | int) -> int:
+    return buffer if isinstance(buffer, int) else buffer.address
+
+
+def _dims(sizes: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = (*(int(size) for size in sizes), 1, 1)[:3]
+    return x, y, z

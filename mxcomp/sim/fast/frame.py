@@ -1,0 +1,112 @@
+"""What compiled code sees of a wave: three pointers, and where things lie behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from llvmlite import ir as llvm
+
+from mxcomp.sim.fast import ir
+from mxcomp.sim.instruction import EXEC, EXECZ, SCC, VCC, VCCZ, VGPR0, Operand
+from mxcomp.sim.semantics.constants import constant_bits
+from mxcomp.sim.semantics.table import MASK32, MASK64
+
+SCC_SLOT, MODE_SLOT, SGPR_SLOTS = 128, 129, 192
+"""Dwords of the scalar file after the 128 SGPR codes."""
+
+
+class Status(IntEnum):
+    """Why compiled code returns; the program counter is in `Env.PC`."""
+
+    END = 0
+    BARRIER = 1
+    STEP = 2  # the oracle has to execute the instruction at PC
+    TURN = 3  # the budget does not reach to the end of the segment at PC
+
+
+class Env(IntEnum):
+    """int64 slots of the environment: program counter, budget, and addresses in the simulator's own memory."""
+
+    PC = 0
+    BUDGET = 1
+    DATA = 2
+    WRITTEN = 3
+    STARTS = 4
+    ENDS = 5
+    RANGES = 6
+    LDS = 7
+    LDS_BYTES = 8
+    LOAD_BIAS = 9
+    SCRATCH = 10
+    SCRATCH_BYTES = 11
+    COUNTS = 12
+    LOW = 13
+    HIGH = 14
+    CONFLICTS = 15
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The arguments of a kernel's function, and a builder.
+
+    Attributes:
+        vectors: uint32[512, 64].
+        scalars: uint32[SGPR_SLOTS].
+        env: int64[…], see `Env`.
+    """
+
+    builder: llvm.IRBuilder
+    vectors: ir.Value
+    scalars: ir.Value
+    env: ir.Value
+
+    @property
+    def module(self) -> llvm.Module:
+        return self.builder.module
+
+    def row(self, number: int) -> ir.Value:
+        """Address of a vector register."""
+        return ir.offset(self.builder, self.vectors, number * ir.WAVE, ir.i32)
+
+    def rows(self, operand: Operand) -> ir.Value:
+        return self.row(operand.code - VGPR0)
+
+    def get(self, slot: Env) -> ir.Value:
+        return ir.load(self.builder, ir.offset(self.builder, self.env, int(slot), ir.i64), ir.i64, 8)
+
+    def set(self, slot: Env, value: ir.Value) -> None:
+        ir.store(self.builder, value, ir.offset(self.builder, self.env, int(slot), ir.i64), 8)
+
+    def pointer(self, slot: Env) -> ir.Value:
+        return self.builder.inttoptr(self.get(slot), ir.pointer)
+
+    def read32(self, code: int) -> ir.Value:
+        return ir.load(self.builder, ir.offset(self.builder, self.scalars, code, ir.i32), ir.i32)
+
+    def read64(self, code: int) -> ir.Value:
+        return ir.load(self.builder, ir.offset(self.builder, self.scalars, code, ir.i32), ir.i64)
+
+    def write(self, code: int, value: ir.Value) -> None:
+        """Writes one or two SGPRs, by the value's type."""
+        ir.store(self.builder, value, ir.offset(self.builder, self.scalars, code, ir.i32))
+
+    def exec(self) -> ir.Value:
+        return self.read64(EXEC)
+
+    def scalar(self, operand: Operand, letter: str) -> ir.Value:
+        """An SGPR, a pair, or a constant as i32 or i64."""
+        wide = letter in "UIdME"
+        kind = ir.i64 if wide else ir.i32
+        constant = constant_bits(operand.code, operand.literal, letter)
+        if constant is not None:
+            return ir.constant(kind, constant & (MASK64 if wide else MASK32))
+        if operand.code == SCC:
+            return self._widened(self.read32(SCC_SLOT), kind)
+        if operand.code in (VCCZ, EXECZ):
+            tested = self.read64(VCC if operand.code == VCCZ else EXEC)
+            return self.builder.zext(self.builder.icmp_unsigned("==", tested, ir.index(0)), kind)
+        return self.read64(operand.code) if wide else self.read32(operand.code)
+
+    def _widened(self, value: ir.Value, kind: llvm.Type) -> ir.Value:
+        return value if kind == value.type else self.builder.zext(value, kind)

@@ -1,0 +1,195 @@
+"""A kernel as one LLVM function: program counters become basic blocks, waves run until something needs attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llvmlite import ir as llvm
+
+from mxcomp.sim.fast import ir
+from mxcomp.sim.fast.frame import SCC_SLOT, Env, Frame, Status
+from mxcomp.sim.fast.matrix import emit_matrix
+from mxcomp.sim.fast.memory import FAILED, emit_memory
+from mxcomp.sim.fast.scalar import emit_scalar
+from mxcomp.sim.fast.tracing import Untraceable
+from mxcomp.sim.fast.vector import emit_vector, is_compiled
+from mxcomp.sim.instruction import EXEC, VCC, Instruction
+from mxcomp.sim.program import Program
+from mxcomp.sim.semantics import SCALAR, VECTOR, salu
+from mxcomp.sim.semantics.memory import parse
+
+NAME = "run"
+"""The function: (vectors, scalars, env) → Status."""
+
+_SILENT = salu.NO_EFFECT | {"s_waitcnt"}
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Instructions that run without interruption; only the last one may branch, or touch memory."""
+
+    number: int
+    instructions: tuple[Instruction, ...]
+
+    @property
+    def start(self) -> int:
+        return self.instructions[0].offset
+
+
+def segments(program: Program) -> list[Segment]:
+    """Cuts the program at branch targets, and after everything that can return to the engine."""
+    code, kernel = program.instructions, program.kernel
+    targets = {i.target for i in code.values() if i.target is not None}
+    leaders = {*kernel.entries, *kernel.module.functions.values(), *targets}
+    found: list[Segment] = []
+    current: list[Instruction] = []
+    for address, i in code.items():
+        if current and (address in leaders or current[-1].end != address):
+            found.append(Segment(len(found), tuple(current)))
+            current = []
+        current.append(i)
+        if interrupts(i):
+            found.append(Segment(len(found), tuple(current)))
+            current = []
+    if current:
+        found.append(Segment(len(found), tuple(current)))
+    return found
+
+
+def interrupts(i: Instruction) -> bool:
+    """Whether an instruction may end a wave's run, go elsewhere, or be seen by other waves."""
+    name = i.mnemonic
+    if name in VECTOR:
+        return not is_compiled(i)
+    return not (name in _SILENT or name in SCALAR or i.encoding == "MFMA")
+
+
+_TYPE = llvm.FunctionType(ir.i32, [ir.pointer] * 3)
+
+
+class KernelBuilder:
+    """Emits the function of one program."""
+
+    def __init__(self, parts: list[Segment]) -> None:
+        self.module = llvm.Module(name="kernel")
+        self.function = llvm.Function(self.module, _TYPE, NAME)
+        entry, self._dispatch = (self.function.append_basic_block(name) for name in ("entry", "dispatch"))
+        llvm.IRBuilder(entry).branch(self._dispatch)
+        builder = llvm.IRBuilder(self._dispatch)
+        frame = self._frame(builder)
+        unknown = self.function.append_basic_block("unknown")
+        self._returns(unknown, Status.STEP)
+        self.blocks = {part.start: self.function.append_basic_block(f"at_{part.start:x}") for part in parts}
+        switch = builder.switch(frame.get(Env.PC), unknown)
+        for address, block in self.blocks.items():
+            switch.add_case(ir.index(address), block)
+        for part in parts:
+            self._segment(part)
+
+    def _frame(self, builder: llvm.IRBuilder) -> Frame:
+        return Frame(builder, *self.function.args)
+
+    def _returns(self, block: llvm.Block, status: Status) -> None:
+        llvm.IRBuilder(block).ret(ir.constant(ir.i32, int(status)))
+
+    def stop(self, frame: Frame, status: Status, address: int) -> None:
+        frame.set(Env.PC, ir.index(address))
+        frame.builder.ret(ir.constant(ir.i32, int(status)))
+
+    def go(self, frame: Frame, address: int) -> None:
+        """Continues at an address; what was not compiled is left to the oracle, which reports it."""
+        block = self.blocks.get(address)
+        if block is None:
+            self.stop(frame, Status.STEP, address)
+        else:
+            frame.builder.branch(block)
+
+    def _segment(self, part: Segment) -> None:
+        frame = self._frame(llvm.IRBuilder(self.blocks[part.start]))
+        self._account(frame, part)
+        *body, last = part.instructions
+        for i in body:
+            emit_plain(frame, i)
+        self.number = part.number
+        _LAST.get(last.mnemonic, _default)(self, frame, last)
+
+    def _account(self, frame: Frame, part: Segment) -> None:
+        """Takes the segment from the budget, or ends the turn; counts its executions."""
+        builder, size = frame.builder, ir.index(len(part.instructions))
+        budget = frame.get(Env.BUDGET)
+        with builder.if_then(builder.icmp_signed("<", budget, size), likely=False):
+            self.stop(frame, Status.TURN, part.start)
+        frame.set(Env.BUDGET, builder.sub(budget, size))
+        self.add(frame, 2 * part.number, ir.index(1))
+
+    def add(self, frame: Frame, counter: int, amount: ir.Value) -> None:
+        """Counters are pairs per segment: how often it ran, and lanes of its memory instruction."""
+        builder = frame.builder
+        count = ir.offset(builder, frame.pointer(Env.COUNTS), counter, ir.i64)
+        ir.store(builder, builder.add(ir.load(builder, count, ir.i64, 8), amount), count, 8)
+
+
+def emit_plain(frame: Frame, i: Instruction) -> None:
+    """An instruction that always goes on to the next one."""
+    if i.mnemonic in _SILENT:
+        return
+    if i.encoding == "MFMA":
+        emit_matrix(frame, i)
+    elif i.mnemonic in VECTOR:
+        emit_vector(frame, i)
+    else:
+        emit_scalar(frame, i)
+
+
+def _default(kernel: KernelBuilder, frame: Frame, i: Instruction) -> None:
+    """The last instruction of a segment, none that jumps: memory, something untraceable, or an ordinary one."""
+    if not interrupts(i):
+        emit_plain(frame, i)
+    elif parse(i.mnemonic) is None or i.mnemonic in VECTOR:
+        kernel.stop(frame, Status.STEP, i.offset)
+        return
+    else:
+        try:
+            lanes = emit_memory(frame, i)
+        except Untraceable:
+            kernel.stop(frame, Status.STEP, i.offset)
+            return
+        failed = frame.builder.icmp_signed("==", lanes, ir.index(FAILED))
+        with frame.builder.if_then(failed, likely=False):
+            kernel.stop(frame, Status.STEP, i.offset)
+        kernel.add(frame, 2 * kernel.number + 1, lanes)
+    kernel.go(frame, i.end)
+
+
+def _branch(kernel: KernelBuilder, frame: Frame, i: Instruction) -> None:
+    tested, wanted = salu.BRANCHES[i.mnemonic]
+    assert i.target is not None
+    if tested == "always":
+        kernel.go(frame, i.target)
+        return
+    value = frame.read32(SCC_SLOT) if tested == "scc" else frame.read64(VCC if tested == "vcc" else EXEC)
+    taken = frame.builder.icmp_unsigned("!=" if wanted else "==", value, ir.constant(value.type, 0))
+    with frame.builder.if_then(taken):
+        kernel.go(frame, i.target)
+    kernel.go(frame, i.end)
+
+
+def _end(kernel: KernelBuilder, frame: Frame, i: Instruction) -> None:
+    kernel.stop(frame, Status.END, i.offset)
+
+
+def _barrier(kernel: KernelBuilder, frame: Frame, i: Instruction) -> None:
+    kernel.stop(frame, Status.BARRIER, i.end)
+
+
+_LAST: dict[str, Callable[[KernelBuilder, Frame, Instruction], None]] = {
+    **dict.fromkeys(salu.BRANCHES, _branch),
+    "s_endpgm": _end,
+    "s_barrier": _barrier,
+}
+
+
+def kernel_text(parts: list[Segment]) -> str:
+    """LLVM IR of a program."""
+    return str(KernelBuilder(parts).module)

@@ -1,0 +1,190 @@
+"""Launches: arguments, initial registers, which workgroups (LLVM's AMDGPUUsage, "Initial Kernel Execution State")."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from mxcomp.sim.code_object import PRELOAD_ENTRY, Argument, Kernel
+from mxcomp.sim.counters import LaunchStats, occupancy
+from mxcomp.sim.engine import UNDEFINED_SGPR, Dispatch, Engine, WaveStart, Workgroup
+from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.findings import Findings, Severity
+from mxcomp.sim.instruction import EXEC, VGPR0
+from mxcomp.sim.memory import Memory
+from mxcomp.sim.program import program_of
+from mxcomp.sim.schedule import Schedule
+
+Dims = tuple[int, int, int]
+
+_LANES = np.arange(64)
+_MOST_THREADS = 1024
+_LDS_LIMIT = 160 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Where a launch finds its arguments, as device addresses, and the argument bytes."""
+
+    kernarg: int
+    packet: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WaveStarter:
+    """Sets up registers as the packet processor does."""
+
+    kernel: Kernel
+    block: Dims
+    arguments: Arguments
+
+    def __call__(self, workgroup: Workgroup, wave: int) -> WaveStart:
+        sgprs, defined = [UNDEFINED_SGPR] * 128, 0
+        for code, value in enumerate(self._user_sgprs() + self._system_sgprs(workgroup)):
+            if value is not None:
+                sgprs[code] = value
+                defined |= 1 << code
+        x, y, z = self.block
+        item = wave * 64 + _LANES
+        v0 = (item % x | item // x % y << 10 | item // (x * y) << 20).astype(np.uint32)
+        active = max(0, min(64, x * y * z - wave * 64))
+        mask = (1 << active) - 1
+        sgprs[EXEC], sgprs[EXEC + 1] = mask & 0xFFFFFFFF, mask >> 32
+        defined |= 3 << EXEC | 1 << VGPR0 | 3 << 102  # architected flat scratch
+        return WaveStart(tuple(sgprs), v0, self.kernel.descriptor.mode, defined)
+
+    def _user_sgprs(self) -> list[int | None]:
+        descriptor, arguments = self.kernel.descriptor, self.arguments
+        low_high = lambda address: [address & 0xFFFFFFFF, address >> 32]  # noqa: E731
+        parts: tuple[list[int], ...] = (
+            [0, 0, 0xFFFFFFFF, 0],  # private segment buffer
+            low_high(arguments.packet),
+            [0, 0],  # queue
+            low_high(arguments.kernarg),
+            [0, 0],  # dispatch id
+            [0, 0],  # flat scratch
+            [descriptor.scratch_bytes],
+        )
+        result: list[int | None] = []
+        for bit, values in enumerate(parts):
+            if descriptor.properties >> bit & 1:
+                result += values
+        count, offset = descriptor.preload_count, descriptor.preload_offset
+        preloaded = arguments.data[4 * offset : 4 * (offset + count)].ljust(4 * count, b"\0")
+        result += struct.unpack(f"<{count}I", preloaded)
+        result = result[: descriptor.user_sgprs]
+        return result + [None] * (descriptor.user_sgprs - len(result))
+
+    def _system_sgprs(self, workgroup: Workgroup) -> list[int | None]:
+        enabled = self.kernel.descriptor.rsrc2 >> 7
+        ids: list[int | None] = [value for bit, value in enumerate(workgroup) if enabled >> bit & 1]
+        return [*ids, 0] if enabled >> 3 & 1 else ids
+
+
+def hidden_values(kernel: Kernel, grid: Dims, block: Dims, dynamic_lds: int) -> Mapping[str, int]:
+    """Values of arguments that the runtime fills in, by kind; others are 0."""
+    values = {"hidden_grid_dims": 1 + max(k for k in range(3) if k == 0 or grid[k] > 1 or block[k] > 1)}
+    for axis, groups, items in zip("xyz", grid, block, strict=True):
+        values[f"hidden_block_count_{axis}"] = groups
+        values[f"hidden_group_size_{axis}"] = items
+    values["hidden_dynamic_lds_size"] = dynamic_lds
+    values["hidden_private_base"], values["hidden_shared_base"] = 0x2000, 0x1000
+    return values
+
+
+def complete_kernarg(kernel: Kernel, kernarg: bytes, hidden: Mapping[str, int]) -> bytes:
+    """The whole argument segment. Raises SimulationError when explicit arguments are missing."""
+    explicit = max((a.offset + a.size for a in kernel.arguments if not a.is_hidden), default=0)
+    if not kernel.metadata:
+        explicit = kernel.descriptor.kernarg_bytes
+    if len(kernarg) < explicit:
+        expected = f"expected {explicit}: {_describe(kernel.arguments)}"
+        raise SimulationError(f"kernel {kernel.name}: {len(kernarg)} bytes of arguments, {expected}")
+    size = max(kernel.descriptor.kernarg_bytes, len(kernarg))
+    data = bytearray(kernarg.ljust(size, b"\0"))
+    for argument in kernel.arguments:
+        if argument.is_hidden and argument.offset >= len(kernarg):
+            value = hidden.get(argument.kind, 0).to_bytes(argument.size, "little")
+            data[argument.offset : argument.offset + argument.size] = value
+    return bytes(data)
+
+
+def _describe(arguments: tuple[Argument, ...]) -> str:
+    return ", ".join(f"{a.name or a.kind} at {a.offset} ({a.size} bytes)" for a in arguments if not a.is_hidden)
+
+
+def place_arguments(memory: Memory, kernel: Kernel, kernarg: bytes, grid: Dims, block: Dims, lds: int) -> Arguments:
+    """Writes the argument segment and the dispatch packet."""
+    kernarg_buffer, packet_buffer = memory.alloc(max(64, len(kernarg))), memory.alloc(64)
+    memory.write(kernarg_buffer.address, np.frombuffer(kernarg.ljust(64, b"\0"), np.uint8))
+    items = [groups * size for groups, size in zip(grid, block, strict=True)]
+    scratch = kernel.descriptor.scratch_bytes
+    packet = struct.pack(
+        "<6H5I4Q", 2, 3, *block, 0, *items, scratch, lds, kernel.descriptor.entry, kernarg_buffer.address, 0, 0
+    )
+    memory.write(packet_buffer.address, np.frombuffer(packet, np.uint8))
+    return Arguments(kernarg_buffer.address, packet_buffer.address, kernarg)
+
+
+def launch(
+    engine: Engine,
+    memory: Memory,
+    kernel: Kernel,
+    load_bias: int,
+    grid: Dims,
+    block: Dims,
+    kernarg: bytes,
+    dynamic_lds: int,
+    workgroups: Iterable[Workgroup] | None,
+    checks: frozenset[str],
+    schedule: Schedule,
+    max_instructions: int,
+    raise_on_error: bool,
+) -> LaunchStats:
+    """Runs a kernel. Raises SimulationError when a check reports an error, unless told otherwise."""
+    start = time.perf_counter()
+    threads = block[0] * block[1] * block[2]
+    if min(*grid, *block) < 1 or threads > _MOST_THREADS:
+        raise SimulationError(f"grid {grid}, block {block}: expected positive sizes, at most {_MOST_THREADS} threads")
+    lds = kernel.descriptor.lds_bytes + dynamic_lds
+    if lds > _LDS_LIMIT:
+        raise SimulationError(f"{lds} bytes of LDS: gfx950 has {_LDS_LIMIT}")
+    program = program_of(kernel)
+    data = complete_kernarg(kernel, kernarg, hidden_values(kernel, grid, block, dynamic_lds))
+    arguments = place_arguments(memory, kernel, data, grid, block, lds)
+    waves = -(-threads // 64)
+    chosen = (
+        tuple(workgroups)
+        if workgroups is not None
+        else tuple((x, y, z) for z, y, x in product(range(grid[2]), range(grid[1]), range(grid[0])))
+    )
+    findings = Findings()
+    dispatch = Dispatch(
+        program=program,
+        memory=memory,
+        entry=kernel.descriptor.entry + (PRELOAD_ENTRY if kernel.descriptor.preload_count else 0),
+        load_bias=load_bias,
+        workgroups=chosen,
+        waves=waves,
+        wave_start=WaveStarter(kernel, block, arguments),
+        lds_bytes=lds,
+        scratch_bytes=kernel.descriptor.scratch_bytes,
+        checks=checks,
+        schedule=schedule,
+        findings=findings,
+        max_instructions=max_instructions,
+    )
+    counters = engine.run(dispatch)
+    found = findings.all()
+    if raise_on_error and any(f.severity is Severity.ERROR for f in found):
+        raise SimulationError(f"kernel {kernel.name}", found)
+    total = sum(counters.values(), Counter())
+    shape = occupancy(kernel.descriptor, lds, waves)
+    return LaunchStats(kernel.name, total, counters, found, shape, time.perf_counter() - start)

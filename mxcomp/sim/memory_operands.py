@@ -1,0 +1,105 @@
+"""Operands of memory instructions by encoding (CDNA4 ISA, chapter 12: SMEM, MUBUF, FLAT, DS)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mxcomp.sim.instruction import AGPR0, M0, VGPR0, Instruction, MemoryOperands, Operand
+from mxcomp.sim.semantics.memory import MemoryOp, signed_offset
+
+_NO_BASE = (0x7F, 124, 125)
+"""Values of saddr that mean "no base"."""
+
+
+def memory_instruction(instruction: Instruction, op: MemoryOp) -> Instruction:
+    """Fills in the operands."""
+    of_encoding = {"SMEM": _scalar, "MUBUF": _buffer, "DS": _lds}
+    operands = of_encoding.get(instruction.encoding, _flat)(instruction, op)
+    result = () if operands.result is None else (operands.result,)
+    implicit = 1 << M0 if op.to_lds or instruction.flag("lds") else 0
+    kept = ("sc0", "sc1", "nt", "lds", "gds", "offen", "idxen", "sve")
+    fields = {name: value for name, value in instruction.fields.items() if name in kept}
+    fields["offset"] = operands.offset
+    sources = operands.sources()
+    return replace(instruction, memory=operands, dst=result, src=sources, fields=fields, reads=implicit)
+
+
+def _vgpr(instruction: Instruction, name: str, dwords: int) -> Operand:
+    """A data register, an accumulation register if the acc bit is set."""
+    return Operand(instruction.flag(name) + (AGPR0 if instruction.flag("acc") else VGPR0), dwords)
+
+
+def _address(instruction: Instruction, name: str, dwords: int) -> Operand:
+    return Operand(instruction.flag(name) + VGPR0, dwords)
+
+
+def _data_registers(op: MemoryOp) -> int:
+    """Registers of one access; compare-and-swap takes the compare value too."""
+    return max(1, op.size // 4) * (2 if op.atomic == "cmpswap" else 1)
+
+
+def _scalar(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
+    flag = instruction.flag
+    offset = signed_offset(flag("offset"), 21)
+    register = Operand(flag("soffset")) if flag("soffset_en") else None
+    if not flag("imm"):
+        register = register or Operand(flag("offset") & 127)
+        offset = 0
+    return MemoryOperands(
+        base=Operand(2 * flag("sbase"), 4 if op.space == "scalar_buffer" else 2),
+        scalar_offset=register,
+        offset=offset,
+        result=Operand(flag("sdata"), op.size // 4),
+    )
+
+
+def _buffer(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
+    flag = instruction.flag
+    index = _address(instruction, "vaddr", 1) if flag("idxen") else None
+    address = Operand(flag("vaddr") + VGPR0 + flag("idxen")) if flag("offen") else None
+    data = _vgpr(instruction, "vdata", _data_registers(op))
+    returns = (op.kind == "load" and not flag("lds")) or (op.kind == "atomic" and flag("sc0"))
+    return MemoryOperands(
+        address=address,
+        index=index,
+        base=Operand(4 * flag("srsrc"), 4),
+        scalar_offset=Operand(flag("soffset")),
+        offset=flag("offset"),
+        data=None if op.kind == "load" else data,
+        result=replace(data, dwords=op.registers) if returns else None,
+    )
+
+
+def _flat(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
+    flag = instruction.flag
+    flat, scratch = op.space == "flat", op.space == "scratch"
+    has_base = not flat and flag("saddr") not in _NO_BASE
+    base = Operand(flag("saddr"), 1 if scratch else 2) if has_base else None
+    address: Operand | None = _address(instruction, "addr", 1 if has_base or scratch else 2)
+    if scratch and not flag("sve"):
+        address = None
+    returns = (op.kind == "load" and not op.to_lds) or (op.kind == "atomic" and flag("sc0"))
+    return MemoryOperands(
+        address=address,
+        base=base,
+        offset=flag("offset") & 0xFFF if flat else signed_offset(flag("offset"), 13),
+        data=None if op.kind == "load" else _vgpr(instruction, "data", _data_registers(op)),
+        result=_vgpr(instruction, "vdst", op.registers) if returns else None,
+    )
+
+
+def _lds(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
+    flag = instruction.flag
+    two = op.accesses == 2
+    stores = op.kind != "load"
+    swizzles = instruction.mnemonic == "ds_swizzle_b32"
+    returns = op.kind in ("load", "permute") or op.returns
+    registers = max(1, op.size // 4)
+    return MemoryOperands(
+        address=_address(instruction, "addr", 1),
+        offset=flag("offset0") if two else flag("offset0") | flag("offset1") << 8,
+        offset1=flag("offset1") if two else 0,
+        data=_vgpr(instruction, "data0", registers) if stores and not swizzles else None,
+        data1=_vgpr(instruction, "data1", registers) if stores and two else None,
+        result=_vgpr(instruction, "vdst", op.registers) if returns else None,
+    )

@@ -1,0 +1,186 @@
+"""The readable engine: one closure per instruction, NumPy over the 64 lanes of a wave, with all checks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mxcomp.sim.checks.hazards import HazardTracker, Issue
+from mxcomp.sim.checks.registers import check_defined, check_in_flight
+from mxcomp.sim.counters import Counters, events
+from mxcomp.sim.engine import Dispatch, Workgroup
+from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.findings import CHECKS
+from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.oracle.lds import lds_step
+from mxcomp.sim.oracle.matrix import matrix_step
+from mxcomp.sim.oracle.scalar import branch_step, control_step, scalar_step
+from mxcomp.sim.oracle.vector import vector_step
+from mxcomp.sim.oracle.vector_memory import memory_step
+from mxcomp.sim.oracle.wave import BARRIER, END, Group, Step, Wave
+from mxcomp.sim.program import Program
+from mxcomp.sim.semantics import SCALAR, VECTOR, salu
+
+
+def step_of(i: Instruction) -> Step:
+    """The closure that executes an instruction."""
+    name = i.mnemonic
+    if i.encoding == "MFMA":
+        return matrix_step(i)
+    if name in VECTOR:
+        return vector_step(i)
+    if name in SCALAR:
+        return scalar_step(i)
+    if name in salu.NO_EFFECT:
+        return lambda w: None
+    if name in salu.BRANCHES:
+        return branch_step(i)
+    if name in salu.CONTROL:
+        return control_step(i)
+    return lds_step(i) if i.encoding == "DS" else memory_step(i)
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """One instruction, compiled."""
+
+    instruction: Instruction
+    step: Step
+    end: int
+    touches: int
+    reads: int
+    writes: int
+    issue: Issue
+    hits: int = 0
+    indexed: dict[tuple[int, int], Line] = field(default_factory=dict)
+
+    def under(self, mode: tuple[int, int]) -> Line:
+        """The line in GPR-index mode, which moves operands of vector instructions."""
+        if self.instruction.mnemonic not in VECTOR:
+            return self
+        if mode not in self.indexed:
+            self.indexed[mode] = Line.of(self.instruction.indexed(*mode))
+        return self.indexed[mode]
+
+    @classmethod
+    def of(cls, i: Instruction) -> Line:
+        return cls(i, step_of(i), i.end, i.reads | i.writes, i.reads, i.writes, Issue.of(i))
+
+
+class NumpyEngine:
+    """See the module."""
+
+    name = "numpy"
+    checks = frozenset(CHECKS)
+
+    def __init__(self) -> None:
+        self._compiled: dict[Program, dict[int, Line]] = {}
+
+    def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
+        program = dispatch.program
+        if program not in self._compiled:
+            self._compiled[program] = {address: Line.of(i) for address, i in program.instructions.items()}
+        lines = self._compiled[program]
+        with np.errstate(all="ignore"):
+            return {number: _run_workgroup(dispatch, number, lines) for number in dispatch.workgroups}
+
+
+def _run_workgroup(dispatch: Dispatch, number: Workgroup, lines: dict[int, Line]) -> Counters:
+    for line in lines.values():
+        line.hits = 0
+    group = Group(dispatch, number)
+    waves = [Wave(group, k, dispatch.wave_start(number, k)) for k in range(dispatch.waves)]
+    group.shadow.waves = waves
+    trackers = [HazardTracker() for _ in waves]
+    turns = dispatch.schedule.turns(number)
+    executed = 0
+    while True:
+        running = [wave.number for wave in waves if wave.state == 0]
+        if not running:
+            if all(wave.state == END for wave in waves):
+                break
+            _open_barrier(group, waves)
+            continue
+        for k, most in turns.round(running):
+            executed += _run_wave(waves[k], lines, min(most, dispatch.max_instructions - executed + 1), trackers[k])
+            if executed > dispatch.max_instructions:
+                raise SimulationError(
+                    f"workgroup {number}: more than {dispatch.max_instructions} instructions, an endless loop? "
+                    f"wave {k} at {waves[k].pc:#x}"
+                )
+    return _counters(lines, waves)
+
+
+def _counters(lines: dict[int, Line], waves: list[Wave]) -> Counters:
+    total: Counters = Counter()
+    for line in lines.values():
+        if line.hits:
+            for event in events(line.instruction):
+                total[event] += line.hits
+    for wave in waves:
+        total.update(wave.counters)
+    return total
+
+
+def _open_barrier(group: Group, waves: list[Wave]) -> None:
+    """Nobody can run: all that have not ended wait at a barrier."""
+    waiting = [wave for wave in waves if wave.state == BARRIER]
+    ended = [wave for wave in waves if wave.state == END]
+    group.shadow.barrier()
+    for wave in waiting:
+        if ended:
+            instruction = group.dispatch.program.instructions[wave.pc - 4]
+            message = (
+                f"waits at barrier {wave.barriers + 1}, but wave {ended[0].number} has ended after {ended[0].barriers}"
+            )
+            group.report("barrier", message, wave, instruction)
+        wave.state = 0
+        wave.barriers += 1
+
+
+def _run_wave(wave: Wave, lines: dict[int, Line], most: int, tracker: HazardTracker) -> int:
+    """Executes until a barrier, the end, or `most` instructions; returns how many."""
+    report = wave.group.report
+    late, uninit, hazard = report.late, report.uninit, report.hazard
+    pc, count = wave.pc, 0
+    try:
+        while count < most:
+            line = lines.get(pc) or _lost(pc)
+            line.hits += 1
+            count += 1
+            if wave.index_mode is not None:
+                line = line.under(wave.index_mode)
+            if late and line.touches & wave.busy:
+                check_in_flight(wave, line.instruction)
+            if uninit:
+                if line.reads & ~wave.defined:
+                    check_defined(wave, line.instruction)
+                wave.defined |= line.writes
+            if hazard:
+                tracker.issue(wave, line.issue)
+            result = line.step(wave)
+            if result is None:
+                pc = line.end
+            elif result >= 0:
+                pc = result
+            else:
+                pc = line.end
+                wave.state = result
+                break
+    except SimulationError as error:
+        raise SimulationError(f"{_place(wave, pc, lines)}: {error}") from error
+    except (IndexError, OverflowError, ValueError) as error:  # register or address arithmetic that no program means
+        raise SimulationError(f"{_place(wave, pc, lines)}: cannot be executed: {error}") from error
+    wave.pc = pc
+    return count
+
+
+def _lost(pc: int) -> Line:
+    raise SimulationError(f"jump to {pc:#x}, which is no reachable instruction")
+
+
+def _place(wave: Wave, pc: int, lines: dict[int, Line]) -> str:
+    text = f" ({lines[pc].instruction})" if pc in lines else ""
+    return f"workgroup {wave.group.number}, wave {wave.number}, {pc:#x}{text}"

@@ -1,0 +1,1 @@
+"""The NumPy engine's parts: one closure per instruction, by family."""

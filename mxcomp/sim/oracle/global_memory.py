@@ -1,0 +1,129 @@
+"""Access to device memory and scratch, with the checks "bounds" and "uninit".
+
+Reading device memory never written is a warning: compiled kernels read padding that they drop, and bytes of which they
+replace four bits. Scratch never written is an error.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mxcomp.sim.findings import Severity
+from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.memory import BASE, UNWRITTEN, gather, scatter
+from mxcomp.sim.oracle.wave import Wave
+
+Addresses = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Bytes = NDArray[np.uint8]
+
+
+def load(w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: int) -> Bytes:
+    """uint8[64, size]; lanes that are off give 0, lanes outside of allocations UNWRITTEN."""
+    result = np.zeros((64, size), np.uint8)
+    lanes, offsets = _allowed(w, i, addresses, active, size, "reads")
+    memory = w.group.dispatch.memory
+    if len(lanes) < np.count_nonzero(active):
+        result[active] = UNWRITTEN
+    if len(lanes):
+        if w.group.report.uninit:
+            _check_written(w, i, lanes, offsets, size)
+        result[lanes] = gather(memory.data, memory.words, offsets, size)
+    return result
+
+
+def store(w: Wave, i: Instruction, addresses: Addresses, active: Mask, values: Bytes) -> None:
+    """Stores uint8[64, size] of the active lanes."""
+    size = values.shape[1]
+    lanes, offsets = _allowed(w, i, addresses, active, size, "writes")
+    if len(lanes):
+        memory = w.group.dispatch.memory
+        scatter(memory.data, memory.words, offsets, values[lanes])
+        scatter(memory.written, memory.written_words, offsets, np.ones((len(lanes), size), np.uint8))
+
+
+def load_scalar(w: Wave, i: Instruction, address: int, count: int) -> list[int]:
+    """Dwords at an aligned address."""
+    memory = w.group.dispatch.memory
+    start = (address & ~3) - BASE
+    if not memory.contains(start, 4 * count):
+        if w.group.report.bounds:
+            message = f"reads {4 * count} bytes outside of every allocation"
+            w.group.report("bounds", message, w, i, address=address)
+        return [UNWRITTEN * 0x01010101] * count
+    if w.group.report.uninit and not memory.written[start : start + 4 * count].all():
+        missing = start + int(np.argmin(memory.written[start : start + 4 * count]))
+        message = "reads memory never written"
+        w.group.report("uninit", message, w, i, address=missing + BASE, severity=Severity.WARNING)
+        memory.written[start : start + 4 * count] = 1
+    words: list[int] = memory.words[start >> 2 : (start >> 2) + count].tolist()
+    return words
+
+
+def _allowed(
+    w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: int, verb: str
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Active lanes within allocations, and their offsets in memory; reports the others."""
+    lanes = np.flatnonzero(active)
+    offsets = addresses[lanes] - BASE
+    if not len(lanes):
+        return lanes, offsets
+    bad = w.group.dispatch.memory.outside(offsets, size)
+    if bad is None:
+        return lanes, offsets
+    if w.group.report.bounds:
+        first = int(np.flatnonzero(bad)[0])
+        message = f"{verb} {size} bytes outside of every allocation"
+        w.group.report("bounds", message, w, i, int(lanes[first]), int(offsets[first]) + BASE)
+    return lanes[~bad], offsets[~bad]
+
+
+def _check_written(w: Wave, i: Instruction, lanes: NDArray[np.int64], offsets: NDArray[np.int64], size: int) -> None:
+    memory = w.group.dispatch.memory
+    written = gather(memory.written, memory.written_words, offsets, size)
+    if written.all():
+        return
+    row, byte = (int(k) for k in np.argwhere(written == 0)[0])
+    message = "reads memory never written"
+    w.group.report("uninit", message, w, i, int(lanes[row]), int(offsets[row]) + byte + BASE, Severity.WARNING)
+    scatter(memory.written, memory.written_words, offsets, np.ones_like(written))  # one report per place
+
+
+# -- scratch: private to a lane, addresses from 0
+
+
+def load_scratch(w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: int) -> Bytes:
+    data = w.private()
+    lanes = _allowed_scratch(w, i, addresses, active, size, "reads")
+    result = np.zeros((64, size), np.uint8)
+    at = (lanes[:, None], addresses[lanes, None] + np.arange(size))
+    written = w.scratch_written
+    if w.group.report.uninit and written is not None and not written[at].all():
+        row, byte = (int(k) for k in np.argwhere(~written[at])[0])
+        lane = int(lanes[row])
+        w.group.report("uninit", "reads scratch never written", w, i, lane, int(addresses[lane]) + byte)
+        written[at] = True
+    result[lanes] = data[at]
+    return result
+
+
+def store_scratch(w: Wave, i: Instruction, addresses: Addresses, active: Mask, values: Bytes) -> None:
+    data = w.private()
+    lanes = _allowed_scratch(w, i, addresses, active, values.shape[1], "writes")
+    at = (lanes[:, None], addresses[lanes, None] + np.arange(values.shape[1]))
+    data[at] = values[lanes]
+    if w.scratch_written is not None:
+        w.scratch_written[at] = True
+
+
+def _allowed_scratch(
+    w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: int, verb: str
+) -> NDArray[np.int64]:
+    lanes = np.flatnonzero(active)
+    bad = (addresses[lanes] < 0) | (addresses[lanes] + size > w.group.dispatch.scratch_bytes)
+    if bad.any() and w.group.report.bounds:
+        lane = int(lanes[np.flatnonzero(bad)[0]])
+        limit = w.group.dispatch.scratch_bytes
+        w.group.report("bounds", f"{verb} beyond {limit} bytes of scratch", w, i, lane, int(addresses[lane]))
+    return lanes[~bad]

@@ -1,0 +1,115 @@
+"""State of one wave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mxcomp.sim.checks.waits import Outstanding
+from mxcomp.sim.counters import Counters
+from mxcomp.sim.engine import UNDEFINED_VGPR, Dispatch, WaveStart
+from mxcomp.sim.instruction import EXEC, RegisterSet
+from mxcomp.sim.memory import UNWRITTEN
+
+Lanes = NDArray[Any]
+MASK32, MASK64 = (1 << 32) - 1, (1 << 64) - 1
+
+END, BARRIER = -1, -2
+"""What a step returns instead of a program counter."""
+
+Step = Callable[["Wave"], int | None]
+"""Executes one instruction: None goes on with the next, an address jumps."""
+
+
+def lanes_of(mask: int) -> NDArray[np.bool_]:
+    """bool[64] of a 64-bit mask."""
+    return np.unpackbits(np.array([mask], np.uint64).view(np.uint8), bitorder="little").view(np.bool_)
+
+
+def mask_of(lanes: Lanes) -> int:
+    return int(np.packbits(lanes, bitorder="little").view(np.uint64)[0])
+
+
+class Wave:
+    """Registers, execution mask, and what is in flight.
+
+    Attributes:
+        v: uint32[512, 64], accumulation registers from 256.
+        s: SGPRs by operand code; EXEC in 126 and 127 is mirrored in `active`.
+        active, full: EXEC as bool[64], and whether all lanes are in it.
+        group: The workgroup.
+        index_mode: (mode, index) while GPR-index mode is on.
+        busy, defined: Registers in flight, and registers ever written.
+        state: 0 running, BARRIER, END.
+    """
+
+    __slots__ = (
+        "active", "barriers", "busy", "counters", "defined", "full", "group", "index_mode", "mode", "number",
+        "outstanding", "pc", "s", "scc", "scratch", "scratch_written", "state", "v",
+    )  # fmt: skip
+
+    def __init__(self, group: Group, number: int, start: WaveStart) -> None:
+        self.group, self.number, self.pc = group, number, group.dispatch.entry
+        self.v: NDArray[np.uint32] = np.full((512, 64), UNDEFINED_VGPR, np.uint32)
+        self.v[0] = start.v0
+        self.s = list(start.sgprs)
+        self.scc, self.mode, self.state, self.barriers = 0, start.mode, 0, 0
+        self.index_mode: tuple[int, int] | None = None
+        self.busy: RegisterSet = 0
+        self.defined = start.defined
+        self.outstanding = Outstanding()
+        self.counters = Counters()
+        self.scratch: NDArray[np.uint8] | None = None
+        self.scratch_written: NDArray[np.bool_] | None = None
+        self.update_exec()
+
+    @property
+    def exec(self) -> int:
+        return self.s[EXEC] | self.s[EXEC + 1] << 32
+
+    def update_exec(self) -> None:
+        self.active = lanes_of(self.exec)
+        self.full = self.exec == MASK64
+
+    def set32(self, code: int, value: int) -> None:
+        self.s[code] = value
+        if code >= EXEC:
+            self.update_exec()
+
+    def set64(self, code: int, value: int) -> None:
+        self.s[code] = value & MASK32
+        self.s[code + 1] = value >> 32
+        if code >= EXEC:
+            self.update_exec()
+
+    def put(self, row: int, value: Lanes) -> None:
+        """Writes a vector register in the active lanes."""
+        if self.full:
+            self.v[row] = value
+        else:
+            np.copyto(self.v[row], value, where=self.active)
+
+    def private(self) -> NDArray[np.uint8]:
+        """Scratch, uint8[64, bytes]."""
+        if self.scratch is None:
+            size = max(4, self.group.dispatch.scratch_bytes)
+            self.scratch = np.full((64, size), UNWRITTEN, np.uint8)
+            self.scratch_written = np.zeros((64, size), np.bool_)
+        return self.scratch
+
+
+class Group:
+    """A workgroup: its LDS, and who reports what its waves do."""
+
+    def __init__(self, dispatch: Dispatch, number: tuple[int, int, int]) -> None:
+        from mxcomp.sim.checks.lds import LdsShadow  # the shadow reports by way of its waves
+        from mxcomp.sim.checks.report import Reporter
+
+        self.dispatch, self.number, self.clock = dispatch, number, 0
+        self.lds: NDArray[np.uint8] = np.full(-(-dispatch.lds_bytes // 8) * 8 + 8, UNWRITTEN, np.uint8)
+        self.lds_words = self.lds.view(np.uint32)
+        self.report = Reporter(dispatch, number)
+        self.shadow = LdsShadow(len(self.lds), self.report)

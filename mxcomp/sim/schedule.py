@@ -1,0 +1,47 @@
+"""In which order the waves of a workgroup run between barriers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Order = Literal["forward", "reverse", "random"]
+
+ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")
+_UNTIL_BARRIER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """forward, reverse: each wave runs to its next barrier, by rising or falling number.
+
+    random: turns of 1 to 64 instructions of waves picked at random; the same seed and workgroup give the same turns.
+    """
+
+    order: Order = "forward"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise ValueError(f"schedule '{self.order}': expected one of {', '.join(ORDERS)}")
+
+    def turns(self, workgroup: Sequence[int]) -> Turns:
+        return Turns(self, random.Random(f"{self.seed} {tuple(workgroup)}"))
+
+
+class Turns:
+    """Gives out turns for one workgroup."""
+
+    def __init__(self, schedule: Schedule, source: random.Random) -> None:
+        self._order, self._source = schedule.order, source
+
+    def round(self, waves: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """One turn, (wave, instructions at most), for each wave that can run. Rounds go on until none can."""
+        if self._order == "random":
+            for wave in self._source.sample(list(waves), len(waves)):
+                yield wave, self._source.randint(1, 64)
+        else:
+            for wave in sorted(waves, reverse=self._order == "reverse"):
+                yield wave, _UNTIL_BARRIER

@@ -1,0 +1,80 @@
+"""What the instructions do: tables by family, one place each, readable beside AMD's CDNA4 ISA document.
+
+`VECTOR` and `SCALAR` map mnemonics to rows, see `table`; `memory.parse` and `mfma.of` read regular families off the
+mnemonic; `salu` names the instructions that only an engine can do (program counter, waits, modes).
+"""
+
+from __future__ import annotations
+
+from mxcomp.sim.instruction import SCC, VGPR0, Instruction
+from mxcomp.sim.semantics import (
+    convert,
+    convert_wide,
+    lane,
+    memory,
+    mfma,
+    packed,
+    salu,
+    valu_divide,
+    valu_float,
+    valu_int,
+    vcmp,
+)
+from mxcomp.sim.semantics.table import ScalarTable, VectorTable
+
+VECTOR: VectorTable = {
+    **valu_int.TABLE,
+    **valu_float.TABLE,
+    **valu_divide.TABLE,
+    **vcmp.TABLE,
+    **convert.TABLE,
+    **convert_wide.TABLE,
+    **lane.TABLE,
+    **packed.TABLE,
+}
+
+SCALAR: ScalarTable = salu.TABLE
+
+_REGISTERS = ((1 << 128) - 1) | 1 << SCC | ((1 << 512) - 1) << VGPR0
+
+
+def unsupported(instruction: Instruction) -> str | None:
+    """Why an instruction cannot be executed, or None."""
+    name = instruction.mnemonic
+    if (instruction.reads | instruction.writes) & ~_REGISTERS:
+        return "register range"
+    if name.startswith("v_mfma"):
+        shape = mfma.of(instruction)
+        if shape is None or instruction.flag("neg") or instruction.flag("neg_hi"):
+            return "matrix shape, type or modifier"
+        return None if all(operand.is_vgpr for operand in instruction.src[:2]) else "constant matrix operand"
+    if name in VECTOR:
+        return _modifiers(instruction)
+    if name in SCALAR or name in salu.BRANCHES or name in salu.NO_EFFECT or name in salu.CONTROL:
+        return None
+    return _memory(instruction)
+
+
+def _modifiers(instruction: Instruction) -> str | None:
+    op = VECTOR[instruction.mnemonic]
+    if instruction.dpp is not None:
+        if lane.dpp_lanes(instruction.dpp.control) is None:
+            return f"dpp control {instruction.dpp.control:#x}"
+        if any(letter in "UId" for letter in op.src[:1]) and instruction.mnemonic != "v_mov_b64":
+            return "dpp on 64 bits"
+    if instruction.flag("clmp") and op.dtype not in "fdhM" and op.clamped is None:
+        return "integer clamp"
+    if instruction.sdwa and (any(letter in "UId" for letter in op.src) or instruction.flag("omod")):
+        return "sdwa modifier"
+    return None
+
+
+def _memory(instruction: Instruction) -> str | None:
+    op = memory.parse(instruction.mnemonic)
+    if op is None:
+        return "mnemonic"
+    if instruction.flag("gds"):
+        return "global data share"
+    if instruction.mnemonic == "ds_swizzle_b32" and lane.swizzle_lanes(instruction.flag("offset")) is None:
+        return "swizzle mode"
+    return None

@@ -1,0 +1,70 @@
+"""Source and result modifiers, as functions of plain values (CDNA4 ISA: VOP3, SDWA).
+
+Sources: SDWA picks a byte or word, op_sel the upper half, then come |x| and −x, on the bits. Results: omod multiplies,
+clamp limits floats to 0 … 1 (NaN becomes 0), and NaN is made canonical.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mxcomp.sim.instruction import Operand
+from mxcomp.sim.semantics.table import DTYPES, Lanes, f32, u16, u32, u64
+
+PARTS = {0: (0, 0xFF), 1: (8, 0xFF), 2: (16, 0xFF), 3: (24, 0xFF), 4: (0, 0xFFFF), 5: (16, 0xFFFF)}
+"""Shift and mask of an SDWA selector; 6 is the whole register."""
+
+OUTPUT_FACTORS = {0: None, 1: 2.0, 2: 4.0, 3: 0.5}
+"""What the omod field multiplies a float result with."""
+
+CANONICAL_NAN: dict[str, Any] = {"f": u32(0x7FC00000), "d": u64(0x7FF8000000000000), "h": u16(0x7E00)}
+FLOAT_BITS: dict[str, type] = {"f": u32, "d": u64, "h": u16}
+
+
+def selected_part(word: Lanes, operand: Operand) -> Lanes:
+    """The byte or word that SDWA picks, extended to 32 bits."""
+    shift, mask = PARTS[operand.sel]
+    sign = u32((mask + 1) >> 1 if operand.signed else 0)
+    return ((word >> shift & mask) ^ sign) - sign
+
+
+def modified32(word: Lanes, operand: Operand, letter: str) -> Lanes:
+    """32 bits as the letter's type."""
+    if operand.absolute:
+        word = word & u32(0x7FFFFFFF)
+    if operand.negate:
+        word = word ^ u32(0x80000000)
+    return word.view(DTYPES.get(letter, u32))
+
+
+def modified16(word: Lanes, operand: Operand, letter: str) -> Lanes:
+    """16 of 32 bits as the letter's type; bfloat16 as float32. op_sel means nothing for constants."""
+    shift = 16 if operand.high and (operand.is_vgpr or operand.is_sgpr) else 0
+    bits = (word >> shift).astype(u16)
+    if operand.absolute:
+        bits = bits & u16(0x7FFF)
+    if operand.negate:
+        bits = bits ^ u16(0x8000)
+    return (bits.astype(u32) << 16).view(f32) if letter == "b" else bits.view(DTYPES[letter])
+
+
+def modified64(bits: Lanes, operand: Operand, letter: str) -> Lanes:
+    """64 bits as the letter's type."""
+    if operand.absolute:
+        bits = bits & u64(0x7FFFFFFFFFFFFFFF)
+    if operand.negate:
+        bits = bits ^ u64(0x8000000000000000)
+    return bits.view(DTYPES[letter])
+
+
+def float_result(value: Lanes, letter: str, omod: int, clamp: int) -> Lanes:
+    """The bits of a float result."""
+    dtype = DTYPES[letter]
+    factor = OUTPUT_FACTORS[omod]
+    if factor is not None:
+        value = value * dtype(factor)  # type: ignore[call-arg]
+    if clamp:
+        value = np.fmin(np.fmax(value, dtype(0)), dtype(1))  # type: ignore[call-arg]
+    return np.where(value != value, CANONICAL_NAN[letter], value.view(FLOAT_BITS[letter]))

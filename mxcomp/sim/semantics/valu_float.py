@@ -1,0 +1,173 @@
+"""Floating-point vector instructions (CDNA4 ISA, chapter 12, VOP1–VOP3).
+
+Subnormals are kept, whatever the MODE register says. Sums, products and fused multiply-adds are correctly rounded, to
+nearest even. Transcendental functions are computed in float64 and rounded once; hardware is within 1 ulp of that.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from mxcomp.sim.semantics.table import Lanes, VectorTable, f16, f32, f64, i32, i64, u32, u64, vector
+
+TABLE: VectorTable = {}
+_add = partial(vector, TABLE)
+
+
+def fma32(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+    """a·b + c of float32, rounded once.
+
+    The product is exact in float64; the sum is rounded to odd there (Boldo and Melquiond 2008), so that the second
+    rounding, to float32, is right.
+    """
+    product, addend = a.astype(f64) * b.astype(f64), c.astype(f64)
+    total = product + addend
+    part = total - product
+    error = (product - (total - part)) + (addend - part)  # exact (Knuth's two-sum)
+    bits = total.view(u64)
+    outwards = (error > 0) == (total > 0)
+    odd = np.where(outwards, bits | 1, (bits - 1) | 1)
+    inexact = (error != 0) & (bits & 1 == 0) & (np.abs(total) < np.inf)
+    return np.where(inexact, odd, bits).view(f64).astype(f32)
+
+
+def fma64(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+    """a·b + c of float64, rounded once: Dekker's product, and the sum of its parts with c in round-to-odd order.
+
+    Right where neither the product's parts overflow nor underflow; beyond, as close as a plain multiply and add.
+    """
+    product = a * b
+    ah, bh = _split(a), _split(b)
+    al, bl = a - ah, b - bh
+    low = ((ah * bh - product) + ah * bl + al * bh) + al * bl
+    # product + low + c, the two smaller parts first rounded to odd (Boldo and Melquiond's algorithm for three terms)
+    uh, ul = _two_sum(c, low)
+    th, tl = _two_sum(product, uh)
+    v = _odd_sum(tl, ul)
+    exact = th + v
+    return np.where(np.abs(exact) < np.inf, exact, product + c)
+
+
+def _split(a: Lanes) -> Lanes:
+    """The upper 26 bits of the mantissa (Veltkamp)."""
+    return ((a.view(u64) + (u64(1) << u64(26))) & ~u64((1 << 27) - 1)).view(f64)
+
+
+def _two_sum(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def _odd_sum(a: Lanes, b: Lanes) -> Lanes:
+    total, error = _two_sum(a, b)
+    bits = total.view(u64)
+    odd = np.where((error > 0) == (total > 0), bits | 1, (bits - 1) | 1)
+    return np.where((error != 0) & (bits & 1 == 0), odd, bits).view(f64)
+
+
+def fma16(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+    """a·b + c of float16: exact in float64, rounded once."""
+    return (a.astype(f64) * b.astype(f64) + c.astype(f64)).astype(f16)
+
+
+def med3(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+    """The median; the minimum when one is NaN."""
+    nan = (a != a) | (b != b) | (c != c)
+    median = np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
+    return np.where(nan, np.fmin(np.fmin(a, b), c), median)
+
+
+def _multiply_legacy(a: Lanes, b: Lanes) -> Lanes:
+    return np.where((a == 0) | (b == 0), f32(0), a * b)
+
+
+# -- arithmetic of all three widths
+
+for _suffix, _t in (("f32", "f"), ("f64", "d"), ("f16", "h")):
+    _add(f"v_add_{_suffix}", f"{_t}<{_t * 2}", lambda a, b: a + b)
+    _add(f"v_sub_{_suffix}", f"{_t}<{_t * 2}", lambda a, b: a - b)
+    _add(f"v_subrev_{_suffix}", f"{_t}<{_t * 2}", lambda a, b: b - a)
+    _add(f"v_mul_{_suffix}", f"{_t}<{_t * 2}", lambda a, b: a * b)
+    _add(f"v_min_{_suffix}", f"{_t}<{_t * 2}", np.fmin)
+    _add(f"v_max_{_suffix}", f"{_t}<{_t * 2}", np.fmax)
+    _add(f"v_min3_{_suffix}", f"{_t}<{_t * 3}", lambda a, b, c: np.fmin(np.fmin(a, b), c))
+    _add(f"v_max3_{_suffix}", f"{_t}<{_t * 3}", lambda a, b, c: np.fmax(np.fmax(a, b), c))
+    _add(f"v_minimum3_{_suffix}", f"{_t}<{_t * 3}", lambda a, b, c: np.minimum(np.minimum(a, b), c))
+    _add(f"v_maximum3_{_suffix}", f"{_t}<{_t * 3}", lambda a, b, c: np.maximum(np.maximum(a, b), c))
+    _add(f"v_med3_{_suffix}", f"{_t}<{_t * 3}", med3)
+    _add(f"v_trunc_{_suffix}", f"{_t}<{_t}", np.trunc)
+    _add(f"v_ceil_{_suffix}", f"{_t}<{_t}", np.ceil)
+    _add(f"v_floor_{_suffix}", f"{_t}<{_t}", np.floor)
+    _add(f"v_rndne_{_suffix}", f"{_t}<{_t}", np.rint)
+    _add(f"v_sqrt_{_suffix}", f"{_t}<{_t}", np.sqrt)
+
+_add("v_mul_legacy_f32", "f<ff", _multiply_legacy)
+_add("v_fma_f32 v_mad_f32", "f<fff", fma32)
+_add("v_fma_f64", "d<ddd", fma64)
+_add("v_fma_f16 v_mad_f16 v_mad_legacy_f16 v_fma_legacy_f16", "h<hhh", fma16)
+_add("v_fmac_f32", "f<ff", fma32, old="accumulate")
+_add("v_fmac_f64", "d<dd", fma64, old="accumulate")
+_add("v_mac_f16 v_fmac_f16", "h<hh", fma16, old="accumulate")
+_add("v_fmamk_f32 v_fmaak_f32", "f<fff", fma32)
+
+_BELOW_ONE = f32(1) - f32(2**-24)
+_add("v_fract_f32", "f<f", lambda a: np.minimum(a - np.floor(a), _BELOW_ONE))
+_add("v_fract_f64", "d<d", lambda a: np.minimum(a - np.floor(a), f64(1) - f64(2**-53)))
+_add("v_fract_f16", "h<h", lambda a: np.minimum(a - np.floor(a), f16(1) - f16(2**-11)))
+
+# -- transcendental
+
+_add("v_exp_f32 v_exp_legacy_f32", "f<f", lambda a: np.exp2(a.astype(f64)).astype(f32))
+_add("v_log_f32 v_log_legacy_f32", "f<f", lambda a: np.log2(a.astype(f64)).astype(f32))
+_add("v_rcp_f32 v_rcp_iflag_f32", "f<f", lambda a: (1.0 / a.astype(f64)).astype(f32))
+_add("v_rsq_f32", "f<f", lambda a: (1.0 / np.sqrt(a.astype(f64))).astype(f32))
+_add("v_sin_f32", "f<f", lambda a: np.sin(a.astype(f64) * (2 * np.pi)).astype(f32))  # the unit is one turn
+_add("v_cos_f32", "f<f", lambda a: np.cos(a.astype(f64) * (2 * np.pi)).astype(f32))
+_add("v_rcp_f64", "d<d", lambda a: 1.0 / a)
+_add("v_rsq_f64", "d<d", lambda a: 1.0 / np.sqrt(a))
+_add("v_exp_f16", "h<h", lambda a: np.exp2(a.astype(f64)).astype(f16))
+_add("v_log_f16", "h<h", lambda a: np.log2(a.astype(f64)).astype(f16))
+_add("v_rcp_f16", "h<h", lambda a: (1.0 / a.astype(f64)).astype(f16))
+_add("v_rsq_f16", "h<h", lambda a: (1.0 / np.sqrt(a.astype(f64))).astype(f16))
+
+# -- exponents
+
+
+def power_of_two(n: Lanes) -> Lanes:
+    """2**n as float64, from its bits; n int64 in −1022 … 1023."""
+    return ((n + 1023) << 52).view(f64)
+
+
+def ldexp64(x: Lanes, n: Lanes) -> Lanes:
+    """x·2**n of float64 for any int32 n: three steps, so that only the last one rounds."""
+    n = np.minimum(np.maximum(n.astype(i64), -2200), 2200)
+    step = np.where(n < 0, -((-n) // 3), n // 3)
+    rest = n - 2 * step
+    small = (n > -900) & (n < 900)
+    one = power_of_two(np.where(small, n, 0))
+    return np.where(small, x * one, ((x * power_of_two(step)) * power_of_two(step)) * power_of_two(rest))
+
+
+def _frexp_exponent(x: Lanes) -> Lanes:
+    """e of x = m·2**e, ½ ≤ |m| < 1; 0 for 0, infinity and NaN. x: float64."""
+    subnormal = np.abs(x) < 2.0**-1022
+    bits = np.where(subnormal, x * 2.0**100, x).view(u64)
+    exponent = (bits >> 52 & 0x7FF).astype(i64) - 1022 - np.where(subnormal, i64(100), i64(0))
+    return np.where((x == 0) | ~(np.abs(x) < np.inf), i64(0), exponent)
+
+
+def _frexp_mantissa(x: Lanes) -> Lanes:
+    scaled = ldexp64(x, -_frexp_exponent(x))
+    return np.where(np.abs(x) < np.inf, scaled, x)
+
+
+_add("v_ldexp_f32", "f<fi", lambda a, b: ldexp64(a.astype(f64), np.minimum(np.maximum(b, -400), 400)).astype(f32))
+_add("v_ldexp_f64", "d<di", ldexp64)
+_add("v_ldexp_f16", "h<hS", lambda a, b: ldexp64(a.astype(f64), np.minimum(np.maximum(b, -100), 100)).astype(f16))
+_add("v_frexp_exp_i32_f32", "u<f", lambda a: _frexp_exponent(a.astype(f64)).astype(i32).view(u32))
+_add("v_frexp_exp_i32_f64", "u<d", lambda a: _frexp_exponent(a).astype(i32).view(u32))
+_add("v_frexp_mant_f32", "f<f", lambda a: _frexp_mantissa(a.astype(f64)).astype(f32))
+_add("v_frexp_mant_f64", "d<d", _frexp_mantissa)

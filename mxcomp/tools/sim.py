@@ -1,0 +1,165 @@
+"""mxcomp-sim: lists the kernels of a gfx950 code object, and runs one on the simulator.
+
+mxcomp-sim kernels.hsaco                                        # metadata and disassembly
+mxcomp-sim kernels.hsaco --run=softmax --grid=8 --block=256 --arg=@in.npy --arg=zeros:4096 --arg=i32:128 --output=y.npy
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from mxcomp import __version__
+from mxcomp.errors import InputError
+from mxcomp.sim import CHECKS, Device, Kernel, LaunchStats, Module
+from mxcomp.sim.code_object import load
+from mxcomp.sim.errors import UnsupportedInstruction
+from mxcomp.sim.memory import Buffer
+from mxcomp.sim.program import Program, program_of, reachable
+from mxcomp.sim.schedule import ORDERS
+from mxcomp.tools import common
+
+NAME = "mxcomp-sim"
+_NUMBERS = {"i32": "<i", "u32": "<I", "i64": "<q", "u64": "<Q", "f32": "<f", "f64": "<d"}
+_BYTES = re.compile(r"(zeros|empty):(\d+)$")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("input", help="code object (.hsaco)")
+    parser.add_argument("--kernel", metavar="NAME", help="list only this kernel")
+    parser.add_argument("--no-disassembly", action="store_true", help="list metadata only")
+    parser.add_argument("--run", metavar="NAME", help="run this kernel")
+    parser.add_argument("--grid", default="1", metavar="X[,Y[,Z]]", help="workgroups (default: 1)")
+    parser.add_argument("--block", metavar="X[,Y[,Z]]", help="work-items per workgroup (default: as compiled)")
+    arg = "argument, in order: @FILE.npy, zeros:BYTES or empty:BYTES is a buffer; i32:N, f32:N … a number"
+    parser.add_argument("--arg", action="append", default=[], help=arg)
+    parser.add_argument(
+        "--output", action="append", default=[], metavar="FILE.npy", help="where buffers go, last first"
+    )
+    parser.add_argument("--dynamic-lds", type=int, default=0, metavar="BYTES")
+    parser.add_argument("--engine", default="numpy", choices=("numpy", "fast"))
+    parser.add_argument("--checks", default=None, metavar="LIST", help=f"of {','.join(CHECKS)} (default: all)")
+    parser.add_argument("--schedule", default="forward", choices=ORDERS)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
+    args = parser.parse_args(argv)
+
+    def run() -> None:
+        data = _read(args.input)
+        if args.run is None:
+            _list(load(data), args.kernel, not args.no_disassembly)
+        else:
+            _run(data, args)
+
+    return common.exit_code(NAME, run)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error}") from None
+
+
+def _kernel(module: Module, name: str) -> Kernel:
+    if name not in module.kernels:
+        raise InputError(f"no kernel '{name}': expected one of {', '.join(module.kernels)}")
+    return module.kernels[name]
+
+
+def _list(module: Module, only: str | None, disassemble: bool) -> None:
+    kernels = module.kernels.values() if only is None else [_kernel(module, only)]
+    print("\n\n".join(describe(kernel, disassemble) for kernel in kernels))
+
+
+def describe(kernel: Kernel, disassemble: bool) -> str:
+    """A kernel's metadata and listing."""
+    d = kernel.descriptor
+    lines = [
+        f"kernel {kernel.name}",
+        f"  workgroup {kernel.workgroup_size or 'any size'}, {d.vgprs} VGPRs, {d.lds_bytes} bytes of LDS, "
+        f"{d.scratch_bytes} of scratch, {d.user_sgprs} user SGPRs, {d.preload_count} dwords of arguments preloaded",
+    ]
+    lines += [f"  argument {a.offset:4} {a.size:3} bytes  {a.kind}  {a.name}".rstrip() for a in kernel.arguments]
+    try:
+        program = program_of(kernel)
+    except UnsupportedInstruction as error:
+        lines.append(f"  cannot run: {error}")
+        program = Program(kernel, reachable(kernel.module, kernel.entries))
+    return "\n".join([*lines, program.listing()] if disassemble else lines)
+
+
+def _run(data: bytes, args: argparse.Namespace) -> None:
+    checks = None if args.checks is None else [check for check in args.checks.split(",") if check]
+    device = Device("gfx950", args.engine, checks, args.schedule, args.seed)
+    module = device.load(data)
+    kernel = _kernel(module, args.run)
+    buffers: list[tuple[Buffer, np.ndarray]] = []
+    kernarg = b""
+    explicit = [argument for argument in kernel.arguments if not argument.is_hidden]
+    for k, text in enumerate(args.arg):
+        value = _argument(device, text, buffers)
+        offset = explicit[k].offset if k < len(explicit) else -(-len(kernarg) // len(value)) * len(value)
+        kernarg = kernarg.ljust(offset, b"\0") + value
+    block = None if args.block is None else _sizes(args.block)
+    stats = device.launch(kernel, _sizes(args.grid), block, kernarg, args.dynamic_lds, raise_on_error=False)
+    print(report(stats))
+    for path, (buffer, like) in zip(args.output, reversed(buffers), strict=False):
+        np.save(path, device.read(buffer, like.dtype, like.shape))
+    if any(finding.severity.value == "error" for finding in stats.findings):
+        raise InputError(f"kernel {kernel.name}: the checks report errors")
+
+
+def _argument(device: Device, text: str, buffers: list[tuple[Buffer, np.ndarray]]) -> bytes:
+    """Bytes of an argument; buffers are made and remembered."""
+    if text.startswith("@"):
+        try:
+            array = np.load(text[1:])
+        except (OSError, ValueError) as error:
+            raise InputError(f"--arg={text}: {error}") from None
+    elif match := _BYTES.match(text):
+        array = np.zeros(int(match[2]), np.uint8)
+    else:
+        return _number(text)
+    buffer = device.alloc(array.nbytes)
+    if not text.startswith("empty"):
+        device.write(buffer, array)
+    buffers.append((buffer, array))
+    return struct.pack("<Q", buffer.address)
+
+
+def _number(text: str) -> bytes:
+    kind, _, value = text.partition(":")
+    try:
+        return struct.pack(_NUMBERS[kind], float(value) if kind[0] == "f" else int(value, 0))
+    except (KeyError, ValueError, struct.error):
+        kinds = ", ".join(_NUMBERS)
+        raise InputError(
+            f"--arg={text}: expected @FILE.npy, zeros:BYTES, empty:BYTES or one of {kinds} and :N"
+        ) from None
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(size) for size in text.split(","))
+    except ValueError:
+        raise InputError(f"'{text}': expected X, X,Y or X,Y,Z") from None
+
+
+def report(stats: LaunchStats) -> str:
+    """What a launch did, for people."""
+    lines = [f"{name:24} {value}" for name, value in sorted(stats.counters.items())]
+    o = stats.occupancy
+    lines.append(f"{'occupancy':24} {o.waves_per_simd} waves per SIMD, limited by {o.limited_by}")
+    lines.append(f"{'seconds':24} {stats.seconds:.3f}")
+    return "\n".join([*lines, *map(str, stats.findings)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""mxcomp-sim lists and runs kernels; what a launch counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mxcomp.sim.banks import conflict_cycles
+from mxcomp.tools.sim import main
+
+FILE = str(Path(__file__).parent / "kernels" / "faults.hsaco")
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([FILE, "--kernel=fine_lds"]) == 0
+    output = capsys.readouterr().out
+    assert "kernel fine_lds" in output
+    assert "512 bytes of LDS" in output
+    assert "ds_write_b32 v1, v0" in output
+
+
+def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = str(tmp_path / "in.npy"), str(tmp_path / "out.npy")
+    np.save(source, np.arange(128, dtype=np.uint32))
+    command = [FILE, "--run=fine_copy", "--block=128", f"--arg=@{source}", "--arg=empty:512", f"--output={target}"]
+    assert main(command) == 0
+    np.testing.assert_array_equal(np.load(target).view(np.uint32), np.arange(128))
+    counted = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert counted["global.load.bytes"] == counted["global.store.bytes"] == "512"
+    assert counted["instructions"] == "14"  # two waves
+    assert counted["valu"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--run=nothing"], "no kernel 'nothing'"),
+        (["--run=fine_copy", "--block=128"], "bytes of arguments"),
+        (["--run=fine_copy", "--block=128", "--arg=f16:1"], "expected @FILE.npy"),
+        (["--run=lds_never_written", "--block=128", "--arg=zeros:512", "--arg=zeros:512"], "the checks report errors"),
+    ],
+)
+def test_errors(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([FILE, *options]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_bank_conflicts() -> None:
+    lanes, active = np.arange(64), np.ones(64, bool)
+    assert conflict_cycles(lanes * 4, active, 4, "load") == 0
+    assert conflict_cycles(lanes * 16, active, 16, "load") == 0
+    assert conflict_cycles(0 * lanes, active, 4, "load") == 0  # one dword for all
+    assert conflict_cycles(lanes * 128, active, 4, "load") == 2 * 31  # 32 lanes on one bank of 32, twice
+    assert conflict_cycles(lanes * 128, lanes < 1, 4, "store") == 0
