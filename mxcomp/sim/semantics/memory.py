@@ -67,7 +67,7 @@ _SCALAR = re.compile(r"s_(?P<buffer>buffer_)?load_(?P<what>dword(x(2|4|8|16))?)$
 _LDS = re.compile(
     r"ds_(?P<kind>read|write)(?P<two>2)?(?P<st64>st64)?_(?P<what>[uib]\d+)(_tr_b(?P<tr>\d+))?(?P<d16>_d16)?(?P<hi>_hi)?$"
 )
-_LDS_ATOMIC = re.compile(r"ds_(?P<op>[a-z]+)(?P<rtn>_rtn)?_(?P<type>[uibf]32|u64|i64|b64|pk_add)$")
+_LDS_ATOMIC = re.compile(r"ds_(?P<op>[a-z_]+?)(?P<rtn>_rtn)?_(?P<type>[uibf]\d+|bf16)$")
 
 
 @cache
@@ -258,4 +258,5 @@ for _bits in (32, 64):
     _LDS_NAMES |= {f"{name}_u{_bits}": name for name in ("add", "sub", "rsub", "inc", "dec")}
     _LDS_NAMES |= {f"{name}_b{_bits}": name for name in ("and", "or", "xor")}
     _LDS_NAMES |= {f"{name}_{sign}{_bits}": f"{to}{name}" for name in ("min", "max") for sign, to in ("uu", "is")}
-_LDS_NAMES |= {f"{name}_f32": f"{name}_f32" for name in ("add", "min", "max")}
+_LDS_NAMES |= {f"{name}_f{bits}": f"{name}_f{bits}" for name in ("add", "min", "max") for bits in (32, 64)}
+_LDS_NAMES |= {f"pk_add_{kind}": f"pk_add_{kind}" for kind in ("f16", "bf16")}

@@ -57,7 +57,7 @@ def _pairs(function: Function, letter: str) -> Function:
 
 _HALVES = {
     **{f"v_pk_{name}_f16": (f"v_{name}_f16", FLOATS) for name in ("add", "mul", "fma", "min", "max")},
-    **{f"v_pk_{name}_f16": (f"v_{name}3_f16", FLOATS) for name in ("minimum", "maximum")},
+    **{f"v_pk_{name}3_f16": (f"v_{name}3_f16", FLOATS) for name in ("minimum", "maximum")},
     **{f"v_pk_{n}_{t}16": (f"v_{n}_{t}16", INTEGERS) for n in ("add", "sub", "min", "max", "mad") for t in "ui"},
     **{f"v_pk_{name}16": (f"v_{name}16", INTEGERS) for name in ("mul_lo_u", "lshlrev_b", "lshrrev_b", "ashrrev_i")},
 }  # fmt: skip
