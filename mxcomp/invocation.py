@@ -13,6 +13,7 @@ from pathlib import Path
 from iree.compiler import api, ir
 from iree.compiler.api import ctypes_dl
 
+from mxcomp import build
 from mxcomp.errors import CompileError, InputError
 
 PHASES = (
@@ -73,6 +74,10 @@ class Invocation:
         if not self._invocation.parse_source(buffer):
             raise InputError(f"{name} is not valid MLIR", self._take_diagnostics())
         self.module = self._invocation.export_module()
+        for op in build.walk(self.module):
+            # IREE's parser lets them pass, and its pipeline then crashes.
+            if not self.context.is_registered_operation(op.name):
+                raise InputError(f"{op.location}: unknown operation '{op.name}': no dialect of IREE has it")
         self._invocation.import_module(self.module)
 
     def run(self, from_phase: str, to_phase: str) -> None:

@@ -222,3 +222,10 @@ def test_no_matmul_no_report():
     program = mxcomp.compile(ANY_WORK)
     assert program.report.matmuls == []
     assert stock(ANY_WORK).vm_bytecode() == program.vmfb
+
+
+def test_an_unknown_operation_is_an_error():
+    """IREE parses it and then crashes."""
+    text = 'func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> { "foo.bar"() : () -> () return %a : tensor<4xf32> }'
+    with pytest.raises(InputError, match=r"unknown operation 'foo\.bar'"):
+        mxcomp.compile(text)
