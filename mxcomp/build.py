@@ -20,6 +20,11 @@ def walk(root: ir.Operation) -> Iterator[ir.Operation]:
                 yield from walk(view.operation)
 
 
+def symbol_name(op: ir.Operation) -> str:
+    """The symbol an operation defines, "" if it defines none."""
+    return ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
+
+
 def module_block(root: ir.Operation) -> ir.Block:
     return root.regions[0].blocks[0]
 

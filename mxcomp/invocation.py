@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 from iree.compiler import api, ir
@@ -117,8 +118,6 @@ def read_source(source: str | bytes | Path | ir.Module) -> tuple[bytes, str]:
     break or brace. Raises InputError for a missing or unreadable file.
     """
     if isinstance(source, ir.Module):
-        from io import BytesIO
-
         buffer = BytesIO()
         source.operation.write_bytecode(buffer)
         return buffer.getvalue(), "module"

@@ -77,7 +77,7 @@ def _template(name: str) -> ir.Module:
 
 def _symbol(module: ir.Module, name: str) -> ir.Operation:
     symbols = (view.operation for view in module.body.operations)
-    return next(op for op in symbols if ir.StringAttr(op.attributes["sym_name"]).value == name)
+    return next(op for op in symbols if build.symbol_name(op) == name)
 
 
 def _below(op: ir.Operation, name: str) -> ir.Operation:
@@ -215,7 +215,7 @@ def _add_action(sequence: ir.Operation, name: str, symbols: list[ir.Operation]) 
     sequence.attributes["sym_name"] = ir.StringAttr.get(f"call_{name}")
     load = _below(sequence, "transform.util.import_symbol")
     for symbol in symbols:
-        imported = ir.StringAttr(symbol.attributes["sym_name"]).value
+        imported = build.symbol_name(symbol)
         if imported != name:
             copy = load.clone(ip=ir.InsertionPoint(load))
             copy.attributes["symbol"] = ir.FlatSymbolRefAttr.get(imported)

@@ -89,7 +89,7 @@ def verify(
     recognise, encode = pipeline.CHOOSING_PASSES
     pipeline.run(module, (recognise,), options)
     entry = _entry(module, function)
-    symbol = ir.StringAttr(entry.attributes["sym_name"]).value
+    symbol = build.symbol_name(entry)
     watched = _watch(entry)
     pipeline.run(module, (encode,), options)
     report.collect(module)
@@ -107,7 +107,7 @@ def _entry(module: ir.Operation, name: str | None) -> ir.Operation:
     for view in build.module_block(module).operations:
         op = view.operation
         if op.name == "util.func" and _is_public(op):
-            functions[ir.StringAttr(op.attributes["sym_name"]).value] = op
+            functions[build.symbol_name(op)] = op
     if name is None and len(functions) == 1:
         return next(iter(functions.values()))
     if name not in functions:

@@ -64,8 +64,7 @@ def _symbol_table(op: ir.Operation) -> ir.Operation:
 def _insert(ukernel: Ukernel, table: ir.Operation) -> None:
     body = build.module_block(table)
     for view in body.operations:
-        attributes = view.operation.attributes
-        if "sym_name" in attributes and ir.StringAttr(attributes["sym_name"]).value == ukernel.name:
+        if build.symbol_name(view.operation) == ukernel.name:
             where = view.operation.location
             raise UkernelError(f"cannot link @{ukernel.name} from {ukernel.path}: {where} has that name")
     ir.InsertionPoint.at_block_begin(body).insert(ukernel.function())

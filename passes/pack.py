@@ -169,7 +169,7 @@ def is_constant(value: ir.Value) -> bool:
         root = root.parent
     for view in build.module_block(root).operations:
         found = view.operation
-        if found.name == "util.global" and ir.StringAttr(found.attributes["sym_name"]).value == symbol:
+        if found.name == "util.global" and build.symbol_name(found) == symbol:
             if "is_mutable" in found.attributes or "initial_value" not in found.attributes:
                 return False
             return isinstance(found.attributes["initial_value"], ir.DenseElementsAttr | ir.DenseResourceElementsAttr)

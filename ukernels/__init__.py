@@ -14,6 +14,7 @@ from typing import Any
 
 from iree.compiler import ir
 
+from mxcomp import build
 from mxcomp.attributes import to_python
 from mxcomp.errors import UkernelError
 from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout
@@ -151,7 +152,7 @@ def read(path: Path) -> Ukernel:
     """Reads one ukernel file and checks its rule and signature. Needs a current context. Raises UkernelError."""
     module = _parse(path)  # owns the function
     function = _function(module, path)
-    name = ir.StringAttr(function.attributes["sym_name"]).value
+    name = build.symbol_name(function)
     try:
         rule = to_python(function.attributes[ATTRIBUTE])
         _check_kinds(rule)
