@@ -1,15 +1,15 @@
 """A functional simulator of gfx950 (CDNA4) code objects that can be believed.
 
 >>> from mxcomp.sim import Device
->>> dev = Device("gfx950", engine="numpy", schedule="random", seed=1)
+>>> dev = Device("gfx950", engine="fast", schedule="random", seed=1)
 >>> module = dev.load(code_object_bytes)                                    # doctest: +SKIP
 >>> buf = dev.alloc(nbytes); dev.write(buf, array)                          # doctest: +SKIP
 >>> stats = dev.launch(module.kernels[name], grid=(1, 1, 1), kernarg=...)   # doctest: +SKIP
 
 From bytes to results: `code_object` (ELF, metadata, descriptors) → `decode` and `program` (tinygrad's bit fields to
 normalised `instruction`s, everything reachable) → `launch` (arguments, initial registers) → an `engine`, which
-executes what `semantics` says. `numpy_engine` is the readable one and makes all `checks`. Nothing here knows who
-compiled a kernel.
+executes what `semantics` says and makes the `checks`. `numpy_engine` is the readable one, `fast` compiles the same
+tables with LLVM. Nothing here knows who compiled a kernel.
 """
 
 from mxcomp.sim.code_object import Kernel, Module

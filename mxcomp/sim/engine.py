@@ -17,8 +17,7 @@ counters. Two engines that follow these rules leave identical bytes in memory:
 - **Order.** Workgroups run one after another. Between barriers waves take turns as `dispatch.schedule` says: within a
   round, each wave that can run gets one turn of at most that many instructions; a turn ends at a barrier or s_endpgm.
   When all waves wait or have ended, the barrier opens; waves that have ended while others wait are a "barrier" error.
-- **Checks.** Only those in `dispatch.checks`; findings go to `dispatch.findings`. An engine names in `checks` the ones
-  it can do. Findings never change results.
+- **Checks.** Only those in `dispatch.checks`; findings go to `dispatch.findings` and never change results.
 - **Limits.** More than `dispatch.max_instructions` wave instructions in a workgroup raise SimulationError.
 """
 
@@ -101,7 +100,6 @@ class Engine(Protocol):
     """Executes dispatches."""
 
     name: str
-    checks: frozenset[str]
 
     def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
         """Runs every workgroup; returns their counters."""

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mxcomp.sim.checks.hazards import HazardTracker, Issue
-from mxcomp.sim.checks.registers import check_defined, check_in_flight
+from mxcomp.sim.checks.lds import LdsShadow
+from mxcomp.sim.checks.registers import Facts, check_registers
 from mxcomp.sim.counters import Counters, events
 from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.errors import SimulationError
-from mxcomp.sim.findings import CHECKS
 from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.oracle.lds import lds_step
 from mxcomp.sim.oracle.matrix import matrix_step
@@ -49,10 +48,7 @@ class Line:
     instruction: Instruction
     step: Step
     end: int
-    touches: int
-    reads: int
-    writes: int
-    issue: Issue
+    facts: Facts
     hits: int = 0
     indexed: dict[tuple[int, int], Line] = field(default_factory=dict)
 
@@ -66,14 +62,13 @@ class Line:
 
     @classmethod
     def of(cls, i: Instruction) -> Line:
-        return cls(i, step_of(i), i.end, i.reads | i.writes, i.reads, i.writes, Issue.of(i))
+        return cls(i, step_of(i), i.end, Facts.of(i))
 
 
 class NumpyEngine:
     """See the module."""
 
     name = "numpy"
-    checks = frozenset(CHECKS)
 
     def __init__(self) -> None:
         self._compiled: dict[Program, dict[int, Line]] = {}
@@ -92,8 +87,7 @@ def _run_workgroup(dispatch: Dispatch, number: Workgroup, lines: dict[int, Line]
         line.hits = 0
     group = Group(dispatch, number)
     waves = [Wave(group, k, dispatch.wave_start(number, k)) for k in range(dispatch.waves)]
-    group.shadow.waves = waves
-    trackers = [HazardTracker() for _ in waves]
+    group.shadow = LdsShadow(len(group.lds), group.report, waves)
     turns = dispatch.schedule.turns(number)
     executed = 0
     while True:
@@ -101,10 +95,10 @@ def _run_workgroup(dispatch: Dispatch, number: Workgroup, lines: dict[int, Line]
         if not running:
             if all(wave.state == END for wave in waves):
                 break
-            _open_barrier(group, waves)
+            open_barrier(group, waves)
             continue
         for k, most in turns.round(running):
-            executed += _run_wave(waves[k], lines, min(most, dispatch.max_instructions - executed + 1), trackers[k])
+            executed += run_wave(waves[k], lines, min(most, dispatch.max_instructions - executed + 1))
             if executed > dispatch.max_instructions:
                 raise SimulationError(
                     f"workgroup {number}: more than {dispatch.max_instructions} instructions, an endless loop? "
@@ -124,7 +118,7 @@ def _counters(lines: dict[int, Line], waves: list[Wave]) -> Counters:
     return total
 
 
-def _open_barrier(group: Group, waves: list[Wave]) -> None:
+def open_barrier(group: Group, waves: list[Wave]) -> None:
     """Nobody can run: all that have not ended wait at a barrier."""
     waiting = [wave for wave in waves if wave.state == BARRIER]
     ended = [wave for wave in waves if wave.state == END]
@@ -140,10 +134,13 @@ def _open_barrier(group: Group, waves: list[Wave]) -> None:
         wave.barriers += 1
 
 
-def _run_wave(wave: Wave, lines: dict[int, Line], most: int, tracker: HazardTracker) -> int:
-    """Executes until a barrier, the end, or `most` instructions; returns how many."""
-    report = wave.group.report
-    late, uninit, hazard = report.late, report.uninit, report.hazard
+def run_wave(wave: Wave, lines: dict[int, Line], most: int, checked: bool = True) -> int:
+    """Executes until a barrier, the end, or `most` instructions; returns how many.
+
+    checked: Make the checks of registers.
+    """
+    watch = wave.report
+    checked = checked and (watch.late or watch.uninit or watch.hazard)
     pc, count = wave.pc, 0
     try:
         while count < most:
@@ -152,14 +149,8 @@ def _run_wave(wave: Wave, lines: dict[int, Line], most: int, tracker: HazardTrac
             count += 1
             if wave.index_mode is not None:
                 line = line.under(wave.index_mode)
-            if late and line.touches & wave.busy:
-                check_in_flight(wave, line.instruction)
-            if uninit:
-                if line.reads & ~wave.defined:
-                    check_defined(wave, line.instruction)
-                wave.defined |= line.writes
-            if hazard:
-                tracker.issue(wave, line.issue)
+            if checked:
+                check_registers(wave, line.facts, watch)
             result = line.step(wave)
             if result is None:
                 pc = line.end

@@ -18,6 +18,7 @@ from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.sim import CHECKS, Device, Kernel, LaunchStats, Module
 from mxcomp.sim.code_object import load
+from mxcomp.sim.device import ENGINES
 from mxcomp.sim.errors import UnsupportedInstruction
 from mxcomp.sim.memory import Buffer
 from mxcomp.sim.program import Program, program_of, reachable
@@ -43,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         "--output", action="append", default=[], metavar="FILE.npy", help="where buffers go, last first"
     )
     parser.add_argument("--dynamic-lds", type=int, default=0, metavar="BYTES")
-    parser.add_argument("--engine", default="numpy", choices=("numpy", "fast"))
+    parser.add_argument("--engine", default="fast", choices=ENGINES)
     parser.add_argument("--checks", default=None, metavar="LIST", help=f"of {','.join(CHECKS)} (default: all)")
     parser.add_argument("--schedule", default="forward", choices=ORDERS)
     parser.add_argument("--seed", type=int, default=0)

@@ -14,13 +14,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from mxcomp.sim.checks.hazards import HazardTracker
+from mxcomp.sim.checks.lds import LdsShadow
 from mxcomp.sim.decode import decode
 from mxcomp.sim.engine import Dispatch, WaveStart
 from mxcomp.sim.findings import Findings
 from mxcomp.sim.instruction import EXEC, M0, VCC
 from mxcomp.sim.memory import Memory
-from mxcomp.sim.numpy_engine import Line, _run_wave
+from mxcomp.sim.numpy_engine import Line, run_wave
 from mxcomp.sim.oracle.wave import END, Group, Wave
 from mxcomp.sim.schedule import Schedule
 from mxcomp.sim.semantics import unsupported
@@ -122,7 +122,7 @@ def run(
     sgprs[M0] = m0
     group = Group(dispatch, group_number)
     wave = Wave(group, 0, WaveStart(tuple(sgprs), LANES, 0, 0))
-    group.shadow.waves = [wave]
+    group.shadow = LdsShadow(len(group.lds), group.report, [wave])
     if lds is not None:
         group.lds[: len(lds)] = lds
     for row, values in (v or {}).items():
@@ -131,5 +131,5 @@ def run(
     with np.errstate(all="ignore"):
         while wave.state != END:
             wave.state = 0
-            _run_wave(wave, lines, 10**6, HazardTracker())
+            run_wave(wave, lines, 10**6)
     return wave

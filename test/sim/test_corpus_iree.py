@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from corpus import device
 from corpus.code_objects import metadata
-from corpus.device import MACHINES, Machine
+from corpus.device import MACHINES, SCHEDULES, Machine
 from corpus.iree import COMPILERS, scaled_matmul, source, stock
 from corpus.operands import check_product, operand
 
@@ -15,9 +14,9 @@ DISPATCHES = {"stock": 1, "row_major": 1}
 LARGE, SMALL, ODD = (1024, 1024, 1024), (256, 256, 512), (100, 200, 96)
 
 
-@pytest.fixture(params=MACHINES)
+@pytest.fixture(params=MACHINES, ids="-".join)
 def machine(request: pytest.FixtureRequest) -> Machine:
-    return device.machine(request.param)
+    return Machine(*request.param)
 
 
 def run_scaled_matmul(compiler: str, shape: Shape, machine: Machine) -> None:
@@ -41,15 +40,16 @@ def test_padded_scaled_matmul(compiler: str, machine: Machine) -> None:
     run_scaled_matmul(compiler, ODD, machine)
 
 
-@pytest.mark.parametrize("compiler", ["stock", "stock-ukernel", "m128_n256_k256"])
-def test_large_scaled_matmul(compiler: str) -> None:
-    run_scaled_matmul(compiler, LARGE, Machine())
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_large_scaled_matmul(compiler: str, schedule: str) -> None:
+    run_scaled_matmul(compiler, LARGE, Machine("fast", schedule))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_large_scaled_matmul_of_all_compilers(compiler: str, machine: Machine) -> None:
-    run_scaled_matmul(compiler, LARGE, machine)
+def test_large_scaled_matmul_on_both_engines(compiler: str) -> None:
+    run_scaled_matmul(compiler, LARGE, Machine("both"))
 
 
 def test_programs_differ() -> None:

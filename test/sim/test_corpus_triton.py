@@ -5,7 +5,6 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from corpus import device
 from corpus.device import MACHINES, Machine
 from corpus.operands import VALUES, check_product, floor_scales, operand, pack, quantize_e2m1
 from corpus.triton import KERNELS
@@ -14,9 +13,9 @@ SCALED = [name for name, kernel in KERNELS.items() if kernel.kernel == "scaled_m
 BF16 = ml_dtypes.bfloat16
 
 
-@pytest.fixture(params=MACHINES)
+@pytest.fixture(params=MACHINES, ids="-".join)
 def machine(request: pytest.FixtureRequest) -> Machine:
-    return device.machine(request.param)
+    return Machine(*request.param)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,51 +10,15 @@ from corpus.device import SCHEDULES, Machine
 from corpus.operands import operand
 from corpus.triton import KERNELS
 
-from mxcomp.sim.counters import Counters
 from mxcomp.sim.device import Device
-from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.fast import FastEngine, jit
-from mxcomp.sim.findings import Findings
-from mxcomp.sim.numpy_engine import NumpyEngine
 
 NAMES = (
     "scaled_e2m1_e2m1_mfma16_stages2",
     "scaled_e4m3_e2m1_mfma32_stages3",
     "scaled_e5m2_e5m2_mfma16_stages2",
 )
-
-
-class Both:
-    """Runs a dispatch on the oracle, then on the fast engine from the same state, and compares."""
-
-    name = "both"
-    checks = FastEngine.checks
-
-    def __init__(self) -> None:
-        self.oracle, self.fast = NumpyEngine(), FastEngine()
-
-    def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
-        memory = dispatch.memory
-        used = slice(0, int(memory.ranges()[1].max()))
-        before = memory.data[used].copy(), memory.written[used].copy()
-        expected = self.oracle.run(dispatch)
-        after = memory.data[used].copy(), memory.written[used].copy()
-        memory.data[used], memory.written[used] = before
-        again = replace(dispatch, findings=Findings())
-        found = self.fast.run(again)
-        assert np.array_equal(memory.data[used], after[0])
-        assert np.array_equal(memory.written[used], after[1])
-        assert found == expected
-        assert again.findings.all() == dispatch.findings.all()
-        return expected
-
-
-def machine_of(engine: Any, monkeypatch: pytest.MonkeyPatch, schedule: str = "forward") -> Machine:
-    monkeypatch.setattr("mxcomp.sim.device.make_engine", lambda name: engine)
-    machine = Machine(schedule)
-    machine.device = Device(checks=("bounds",), schedule=schedule, seed=3)  # type: ignore[arg-type]
-    return machine
 
 
 def run(name: str, machine: Machine, m: int = 160, n: int = 192) -> np.ndarray[Any, Any]:
@@ -71,16 +33,19 @@ def run(name: str, machine: Machine, m: int = 160, n: int = 192) -> np.ndarray[A
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", NAMES)
-def test_scaled_matmul(name: str, schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scaled_matmul(name: str, schedule: str) -> None:
     """Tiles that M and N fill in part."""
-    run(name, machine_of(Both(), monkeypatch, schedule))
+    run(name, Machine("both", schedule))
 
 
-def test_findings_are_the_oracles(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("checks", [(), ("bounds",), ("race",), ("late",), ("hazard",), ("uninit",)])
+def test_checks_alone(checks: tuple[str, ...]) -> None:
+    run(NAMES[0], Machine("both", checks=checks))
+
+
+def test_findings_are_the_oracles() -> None:
     """A result that is too small: stores beyond it are reported alike, and go nowhere."""
-    engine = Both()
-    monkeypatch.setattr("mxcomp.sim.device.make_engine", lambda name: engine)
-    device = Device(checks=("bounds",))
+    device = Device(engine="both")
     kernel = KERNELS["softmax"]
     module = device.load(kernel.code)
     x, y = device.alloc(4 * 1024 * 2), device.alloc(4 * 1024)
@@ -90,13 +55,15 @@ def test_findings_are_the_oracles(monkeypatch: pytest.MonkeyPatch) -> None:
         device.launch(module.kernels[launch.kernel], launch.grid, launch.block, launch.kernarg, launch.dynamic_lds)
 
 
-def test_other_checks_are_refused() -> None:
-    with pytest.raises(SimulationError, match="cannot check"):
-        Device(engine="fast", checks=("race",))
+def test_differences_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that leaves the memory alone."""
+    monkeypatch.setattr(FastEngine, "run", lambda self, dispatch: {})
+    with pytest.raises(SimulationError, match=r"fast and numpy engine: \d+ bytes differ"):
+        run(NAMES[0], Machine("both"))
 
 
 def test_endless_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = machine_of(FastEngine(), monkeypatch)
+    machine = Machine("fast")
     launch = machine.device.launch
     monkeypatch.setattr(machine.device, "launch", lambda *a, **k: launch(*a, **k, max_instructions=1000))
     with pytest.raises(SimulationError, match="more than 1000 instructions"):
@@ -106,32 +73,8 @@ def test_endless_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Object code is kept and found again."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    first = run(NAMES[0], machine_of(FastEngine(), monkeypatch))
+    first = run(NAMES[0], Machine("fast"))
     (stored,) = (tmp_path / "mxcomp" / "sim").glob("*.o")
     assert stored.stat().st_size > 1000
     monkeypatch.setattr(jit, "compile_module", lambda text: pytest.fail("compiled again"))
-    assert np.array_equal(first, run(NAMES[0], machine_of(FastEngine(), monkeypatch)))
-
-
-class Timed:
-    """Runs a dispatch twice; `seconds` are the second time's, of this process."""
-
-    def __init__(self, engine: NumpyEngine | FastEngine) -> None:
-        self.engine, self.checks, self.name, self.seconds = engine, engine.checks, engine.name, 0.0
-
-    def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
-        self.engine.run(dispatch)
-        start = time.process_time()
-        counters = self.engine.run(dispatch)
-        self.seconds = time.process_time() - start
-        return counters
-
-
-def test_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ratio of the engines on an FP4 product, compiled; printed, and far from what would make it useless."""
-    numpy_engine, fast = Timed(NumpyEngine()), Timed(FastEngine())
-    for engine in (numpy_engine, fast):
-        run(NAMES[0], machine_of(engine, monkeypatch))
-    ratio = numpy_engine.seconds / fast.seconds
-    print(f"numpy {numpy_engine.seconds:.3f} s, fast {fast.seconds:.4f} s: {ratio:.0f} times")
-    assert ratio > 5
+    assert np.array_equal(first, run(NAMES[0], Machine("fast")))

@@ -52,7 +52,7 @@ def _triton_run(tiles: int) -> Run:
     inputs = {"a": a.packed, "b": b.packed, "a_scale": a.scales, "b_scale": b.scales}
 
     def run(code: bytes, schedule: str) -> np.ndarray:
-        machine, like = Machine(schedule), {"c": np.empty((m, n), np.float32)}
+        machine, like = Machine("numpy", schedule), {"c": np.empty((m, n), np.float32)}
         return TRITON.run(machine, inputs, like, {"m": m, "n": n, "k": k}, code)[0]
 
     return run
@@ -64,14 +64,14 @@ def ukernel_runs() -> tuple[Run, ...]:
     m, n, k = 64, 128, 2048
     rng = np.random.default_rng(11)
     a, b = operand(rng, "e2m1", m, k), operand(rng, "e2m1", n, k)
-    machine = Machine()
+    machine = Machine("numpy")
     buffers = [machine.upload(array) for array in (a.packed, b.packed, a.scales, b.scales)]
     buffers += [machine.allocate(size) for size in UKERNEL.buffers[4:]]
     machine.launch(UKERNEL.code, UKERNEL.launches([buffer.address for buffer in buffers])[:-1])
     packed = machine.read(buffers[-1], np.empty(UKERNEL.buffers[-1], np.uint8))
 
     def run(code: bytes, schedule: str) -> np.ndarray:
-        machine = Machine(schedule)
+        machine = Machine("numpy", schedule)
         result, transient = machine.allocate(4 * m * n), machine.upload(packed)
         machine.launch([code], UKERNEL.launches([0, 0, 0, 0, result.address, transient.address])[-1:])
         return machine.read(result, np.empty((m, n), np.float32))

@@ -12,13 +12,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from mxcomp.sim.checks.report import Report
 from mxcomp.sim.instruction import Instruction, RegisterSet, registers
 from mxcomp.sim.semantics import VECTOR, mfma
 
-if TYPE_CHECKING:
-    from mxcomp.sim.oracle.wave import Wave
+
+class Wave(Protocol):
+    """What is reported of whom."""
+
+    number: int
+
+    @property
+    def report(self) -> Report: ...
+
 
 _VALU_TO_MATRIX = 2
 
@@ -69,6 +77,24 @@ class HazardTracker:
         self._valu: list[tuple[int, RegisterSet]] = []
         self._pending: RegisterSet = 0
 
+    def key(self) -> tuple[object, ...]:
+        """What the future depends on: how long ago which instruction was issued."""
+        matrix = tuple(
+            (self._clock - clock, issue.instruction.offset)
+            for clock, issue in self._matrix
+            if self._clock - clock <= issue.passes + 5
+        )
+        valu = tuple(
+            (self._clock - clock, written) for clock, written in self._valu if self._clock - clock <= _VALU_TO_MATRIX
+        )
+        return matrix, valu
+
+    def copy(self) -> HazardTracker:
+        other = HazardTracker()
+        other._clock, other._pending = self._clock, self._pending
+        other._matrix, other._valu = list(self._matrix), list(self._valu)
+        return other
+
     def issue(self, wave: Wave, issue: Issue) -> None:
         """Checks an instruction against its predecessors and records it."""
         i, pipe = issue.instruction, issue.pipe
@@ -101,14 +127,14 @@ class HazardTracker:
                 source = producer.instruction
                 place = f"{source.mnemonic} at {source.offset:#x}"
                 message = f"{passed} wait states after {place}, whose result it uses: {needed} needed"
-                wave.group.report("hazard", message, wave, issue.instruction)
+                wave.report("hazard", message, wave, issue.instruction)
 
     def _after_valu(self, wave: Wave, issue: Issue) -> None:
         for clock, written in self._valu:
             passed = self._clock - clock - 1
             if passed < _VALU_TO_MATRIX and written & issue.instruction.reads:
                 message = f"{passed} wait states after a VALU write of its operand: {_VALU_TO_MATRIX} needed"
-                wave.group.report("hazard", message, wave, issue.instruction)
+                wave.report("hazard", message, wave, issue.instruction)
 
 
 def _needed(producer: Issue, consumer: Issue) -> int:

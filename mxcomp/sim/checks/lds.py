@@ -18,24 +18,21 @@ Atomics on LDS are left out of race detection.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.sim.checks.waits import Transfer
+from mxcomp.sim.checks.report import Reporter
+from mxcomp.sim.checks.waits import Issuer, Transfer
 from mxcomp.sim.findings import Severity
 from mxcomp.sim.instruction import Instruction
-
-if TYPE_CHECKING:
-    from mxcomp.sim.checks.report import Reporter
-    from mxcomp.sim.oracle.wave import Wave
 
 _MANY = 0xFF
 """Several waves, where a wave's number + 1 is expected."""
 
-_SPREAD = 0x01010101
+SPREAD = 0x01010101
 
 
 class Cells:
@@ -57,7 +54,7 @@ class Cells:
         return int(self.lanes[row]), int(self.at.flat[flat]) * (4 if self.whole else 1)
 
 
-class _Marks:
+class Marks:
     """One uint8 per byte of LDS, also as dwords."""
 
     __slots__ = ("bytes", "words")
@@ -71,7 +68,7 @@ class _Marks:
 
     def set(self, cells: Cells, mark: int) -> None:
         if cells.whole:
-            self.words[cells.at] = mark * _SPREAD
+            self.words[cells.at] = mark * SPREAD
         else:
             self.bytes[cells.at] = mark
 
@@ -81,7 +78,7 @@ class _Marks:
     def others(self, cells: Cells, mark: int) -> NDArray[np.bool_] | None:
         """Elements with a byte marked by someone else; None: there is none."""
         values = self.get(cells)
-        own = mark * _SPREAD if cells.whole else mark
+        own = mark * SPREAD if cells.whole else mark
         suspect = (values != 0) & (values != own)
         if not suspect.any():
             return None
@@ -91,51 +88,64 @@ class _Marks:
         return suspect if suspect.any() else None
 
 
+class Shadow(Protocol):
+    """Where LDS accesses go: `LdsShadow`, or a recorder of them."""
+
+    def read(self, wave: Issuer, i: Instruction, cells: Cells) -> None: ...
+
+    def write(
+        self, wave: Issuer, i: Instruction, cells: Cells, transfer: Transfer, same: Callable[[], bool]
+    ) -> None: ...
+
+    def land(self, wave: Issuer, transfer: Transfer) -> None: ...
+
+    def barrier(self) -> None: ...
+
+
 class LdsShadow:
     """Who touched which byte of a workgroup's LDS."""
 
-    def __init__(self, size: int, report: Reporter) -> None:
-        self._report = report
-        self._written = _Marks(size)  # 1: ever
-        self._writer = _Marks(size)  # wave + 1, this interval
-        self._reader = _Marks(size)  # wave + 1 or many, this interval
-        self._arriving = _Marks(size)  # wave + 1 of a direct load in flight
-        self._unproven = _Marks(size)  # wave + 1 of a read issued before the last barrier and not waited for
-        self.waves: list[Wave] = []
+    def __init__(self, size: int, report: Reporter, waves: Sequence[Issuer]) -> None:
+        self._report, self._waves = report, waves
+        self.written = Marks(size)  # 1: ever
+        self.writer = Marks(size)  # wave + 1, this interval
+        self.reader = Marks(size)  # wave + 1 or many, this interval
+        self.arriving = Marks(size)  # wave + 1 of a direct load in flight
+        self.unproven = Marks(size)  # wave + 1 of a read issued before the last barrier and not waited for
 
     # -- reads
 
-    def read(self, wave: Wave, i: Instruction, cells: Cells) -> None:
+    def read(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
         if self._report.uninit:
             self._check_written(wave, i, cells)
         mark = wave.number + 1
-        if self._report.late and (flight := self._marked(self._arriving, cells, mark)) is not None:
+        if self._report.late and (flight := self._marked(self.arriving, cells, mark)) is not None:
             lane, address = cells.byte(flight)
             self._report("late", "reads LDS bytes of its own direct load in flight", wave, i, lane, address)
         if self._report.race or self._report.late:
-            if (by_others := self._writer.others(cells, mark)) is not None:
+            if (by_others := self.writer.others(cells, mark)) is not None:
                 self._meets_write(wave, i, cells, int(np.flatnonzero(by_others)[0]))
-            known = self._reader.get(cells)
-            own = mark * _SPREAD if cells.whole else mark
-            many = _MANY * _SPREAD if cells.whole else _MANY
-            self._reader.put(
+            known = self.reader.get(cells)
+            own = mark * SPREAD if cells.whole else mark
+            many = _MANY * SPREAD if cells.whole else _MANY
+            self.reader.put(
                 cells, np.where((known == 0) | (known == own), known.dtype.type(own), known.dtype.type(many))
             )
 
-    def _check_written(self, wave: Wave, i: Instruction, cells: Cells) -> None:
-        missing = self._written.get(cells) != (_SPREAD if cells.whole else 1)
+    def _check_written(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
+        missing = self.written.get(cells) != (SPREAD if cells.whole else 1)
         if missing.any():
             lane, address = cells.byte(int(np.flatnonzero(missing)[0]))
             self._report("uninit", "reads LDS never written", wave, i, lane, address)
-            self._written.set(cells, 1)
+            self.written.set(cells, 1)
 
     @staticmethod
-    def _marked(marks: _Marks, cells: Cells, mark: int) -> int | None:
+    def _marked(marks: Marks, cells: Cells, mark: int) -> int | None:
         """An element all of whose bytes bear the mark."""
-        hit = marks.get(cells) == (mark * _SPREAD if cells.whole else mark)
+        hit = marks.get(cells) == (mark * SPREAD if cells.whole else mark)
         return int(np.flatnonzero(hit)[0]) if hit.any() else None
 
-    def _meets_write(self, wave: Wave, i: Instruction, cells: Cells, element: int) -> None:
+    def _meets_write(self, wave: Issuer, i: Instruction, cells: Cells, element: int) -> None:
         """Another wave writes what this one reads."""
         lane, address = cells.byte(element)
         transfer, owner = self._pending_write(wave, address)
@@ -150,9 +160,9 @@ class LdsShadow:
         else:
             self._race(wave, i, f"reads LDS that wave {owner} writes in the same barrier interval", lane, address)
 
-    def _pending_write(self, wave: Wave, address: int) -> tuple[Transfer | None, int | None]:
+    def _pending_write(self, wave: Issuer, address: int) -> tuple[Transfer | None, int | None]:
         """The transfer of another wave that is about to write an address."""
-        for other in self.waves:
+        for other in self._waves:
             if other is wave:
                 continue
             for transfer in other.outstanding.transfers():
@@ -162,64 +172,64 @@ class LdsShadow:
                         return transfer, other.number
         return None, None
 
-    def _race(self, wave: Wave, i: Instruction, message: str, lane: int, address: int, certain: bool = True) -> None:
+    def _race(self, wave: Issuer, i: Instruction, message: str, lane: int, address: int, certain: bool = True) -> None:
         if self._report.race:
             severity = Severity.ERROR if certain else Severity.WARNING
             self._report("race", message, wave, i, lane, address, severity)
 
     # -- writes
 
-    def write(self, wave: Wave, i: Instruction, cells: Cells, transfer: Transfer, same: Callable[[], bool]) -> None:
+    def write(self, wave: Issuer, i: Instruction, cells: Cells, transfer: Transfer, same: Callable[[], bool]) -> None:
         """A write is issued; `same` tells whether it changes nothing."""
-        self._written.set(cells, 1)
+        self.written.set(cells, 1)
         if not (self._report.race or self._report.late):
             return
         mark = wave.number + 1
-        if (other := self._writer.others(cells, mark)) is not None:
+        if (other := self.writer.others(cells, mark)) is not None:
             lane, address = cells.byte(int(np.flatnonzero(other)[0]))
             message = "writes LDS that another wave writes in the same barrier interval"
             self._race(wave, i, message, lane, address, certain=not same())
-        if (other := self._reader.others(cells, mark)) is not None:
+        if (other := self.reader.others(cells, mark)) is not None:
             lane, address = cells.byte(int(np.flatnonzero(other)[0]))
             if transfer.direct:
                 transfer.conflicts.append((wave.number, lane, address))
             else:
                 message = "writes LDS that another wave reads in the same barrier interval"
                 self._race(wave, i, message, lane, address, certain=not same())
-        if (other := self._unproven.others(cells, mark)) is not None:
+        if (other := self.unproven.others(cells, mark)) is not None:
             lane, address = cells.byte(int(np.flatnonzero(other)[0]))
             message = "writes LDS that another wave reads and has not waited for"
             self._race(wave, i, message, lane, address, certain=False)
-        self._writer.set(cells, mark)
+        self.writer.set(cells, mark)
         if transfer.direct:
-            self._arriving.set(cells, mark)
+            self.arriving.set(cells, mark)
 
-    def land(self, wave: Wave, transfer: Transfer) -> None:
+    def land(self, wave: Issuer, transfer: Transfer) -> None:
         """A wait proves a transfer."""
         mark = wave.number + 1
         for cells in transfer.writes:
-            self._arriving.set(cells, 0)
+            self.arriving.set(cells, 0)
             if transfer.interval < wave.barriers:  # it may have landed at any time in this interval, too
-                if (readers := self._reader.others(cells, mark)) is not None and self._report.late:
+                if (readers := self.reader.others(cells, mark)) is not None and self._report.late:
                     lane, address = cells.byte(int(np.flatnonzero(readers)[0]))
                     message = "LDS write waited for only after the barrier behind which another wave reads it"
                     self._report("late", message, wave, transfer.instruction, lane, address)
-                self._writer.set(cells, mark)
+                self.writer.set(cells, mark)
         for _, lane, address in transfer.conflicts:
             message = "direct load to LDS lands in the barrier interval in which another wave reads the bytes"
             self._race(wave, transfer.instruction, message, lane, address)
         transfer.conflicts.clear()
         for cells in transfer.reads:
             if transfer.interval < wave.barriers:
-                self._unproven.set(cells, 0)
+                self.unproven.set(cells, 0)
 
     # -- barriers
 
     def barrier(self) -> None:
         """All waves have arrived: a new interval begins."""
-        self._writer.bytes[:] = 0
-        self._reader.bytes[:] = 0
-        for wave in self.waves:
+        self.writer.bytes[:] = 0
+        self.reader.bytes[:] = 0
+        for wave in self._waves:
             for transfer in wave.outstanding.transfers():
                 for _, lane, address in transfer.conflicts:
                     message = (
@@ -228,6 +238,6 @@ class LdsShadow:
                     self._race(wave, transfer.instruction, message, lane, address, certain=False)
                 transfer.conflicts.clear()
                 for cells in transfer.writes:
-                    self._writer.set(cells, wave.number + 1)
+                    self.writer.set(cells, wave.number + 1)
                 for cells in transfer.reads:
-                    self._unproven.set(cells, wave.number + 1)
+                    self.unproven.set(cells, wave.number + 1)

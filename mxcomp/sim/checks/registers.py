@@ -1,34 +1,95 @@
-"""Registers in flight ("late") and registers never written ("uninit")."""
+"""Registers in flight ("late"), registers never written ("uninit"), missing wait states ("hazard").
+
+All that is found here depends on the way a wave takes through the code alone, not on data.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Protocol
 
+from mxcomp.sim.checks.hazards import HazardTracker, Issue
+from mxcomp.sim.checks.report import Report
+from mxcomp.sim.checks.waits import Flight, Outstanding, waitcnt_fields
 from mxcomp.sim.findings import Severity
 from mxcomp.sim.instruction import Instruction, RegisterSet, register_name
 
-if TYPE_CHECKING:
-    from mxcomp.sim.oracle.wave import Wave
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts:
+    """What the checks have to know of an instruction.
+
+    Attributes:
+        touches: Registers read or written.
+        flight: What it brings into flight, if it is a memory instruction.
+        wait: vmcnt and lgkmcnt of an s_waitcnt.
+    """
+
+    instruction: Instruction
+    touches: RegisterSet
+    reads: RegisterSet
+    writes: RegisterSet
+    issue: Issue
+    flight: Flight | None
+    wait: tuple[int, int] | None
+
+    @classmethod
+    def of(cls, i: Instruction) -> Facts:
+        wait = waitcnt_fields(i.flag("simm16")) if i.mnemonic == "s_waitcnt" else None
+        return cls(i, i.reads | i.writes, i.reads, i.writes, Issue.of(i), Flight.of(i), wait)
 
 
-def first_register(registers: RegisterSet) -> str:
-    return register_name((registers & -registers).bit_length() - 1)
+class Watch(Protocol):
+    """Which checks are on."""
+
+    late: bool
+    uninit: bool
+    hazard: bool
 
 
-def check_in_flight(wave: Wave, instruction: Instruction) -> None:
+class Wave(Protocol):
+    """State of these checks."""
+
+    number: int
+    busy: RegisterSet
+    defined: RegisterSet
+    outstanding: Outstanding
+    hazards: HazardTracker
+
+    @property
+    def report(self) -> Report: ...
+
+
+def check_registers(wave: Wave, facts: Facts, watch: Watch) -> None:
+    """Before an instruction is executed."""
+    if watch.late and facts.touches & wave.busy:
+        _in_flight(wave, facts)
+    if watch.uninit:
+        if facts.reads & ~wave.defined:
+            _undefined(wave, facts)
+        wave.defined |= facts.writes
+    if watch.hazard:
+        wave.hazards.issue(wave, facts.issue)
+
+
+def _in_flight(wave: Wave, facts: Facts) -> None:
     """A register is touched whose load has not been waited for: a read is too early, a write may be lost."""
-    read, written = instruction.reads & wave.busy, instruction.writes & wave.busy
+    read, written = facts.reads & wave.busy, facts.writes & wave.busy
     verb, registers = ("reads", read) if read else ("overwrites", written)
-    source = next((t for t in wave.outstanding.transfers() if t.registers & registers), None)
+    source = next((t for t in wave.outstanding.transfers() if t.flight.registers & registers), None)
     by = "" if source is None else f", result of {source.instruction.mnemonic} at {source.instruction.offset:#x}"
-    wave.group.report("late", f"{verb} {first_register(registers)} in flight{by}", wave, instruction)
+    wave.report("late", f"{verb} {_first(registers)} in flight{by}", wave, facts.instruction)
     # one report per mistake: take it for arrived
     wave.busy &= ~(read | written)
 
 
-def check_defined(wave: Wave, instruction: Instruction) -> None:
+def _undefined(wave: Wave, facts: Facts) -> None:
     """An instruction reads a register never written. Compilers do that where the value cannot matter: a warning."""
-    registers = instruction.reads & ~wave.defined
-    message = f"reads {first_register(registers)}, never written"
-    wave.group.report("uninit", message, wave, instruction, severity=Severity.WARNING)
+    registers = facts.reads & ~wave.defined
+    message = f"reads {_first(registers)}, never written"
+    wave.report("uninit", message, wave, facts.instruction, severity=Severity.WARNING)
     wave.defined |= registers
+
+
+def _first(registers: RegisterSet) -> str:
+    return register_name((registers & -registers).bit_length() - 1)

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mxcomp.sim.findings import Finding, Severity
 from mxcomp.sim.instruction import Instruction
 
 if TYPE_CHECKING:
     from mxcomp.sim.engine import Dispatch
-    from mxcomp.sim.oracle.wave import Wave
+
+
+class Numbered(Protocol):
+    """A wave that something is reported of."""
+
+    number: int
+
+
+class Report(Protocol):
+    """Takes what a check found."""
+
+    def __call__(
+        self,
+        check: str,
+        message: str,
+        wave: Numbered,
+        instruction: Instruction,
+        lane: int | None = None,
+        address: int | None = None,
+        severity: Severity = Severity.ERROR,
+    ) -> None: ...
 
 
 class Reporter:
@@ -25,15 +45,11 @@ class Reporter:
         self,
         check: str,
         message: str,
-        wave: Wave | int,
+        wave: Numbered,
         instruction: Instruction,
         lane: int | None = None,
         address: int | None = None,
         severity: Severity = Severity.ERROR,
     ) -> None:
-        number = wave if isinstance(wave, int) else wave.number
-        self._findings.add(
-            Finding(
-                check, severity, message, instruction.offset, str(instruction), self._workgroup, number, lane, address
-            )
-        )
+        where = (instruction.offset, str(instruction), self._workgroup, wave.number, lane, address)
+        self._findings.add(Finding(check, severity, message, *where))

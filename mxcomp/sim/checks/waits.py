@@ -8,15 +8,60 @@ A result arrives as late as the waits allow, so a register in flight is not to b
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from mxcomp.sim.instruction import Instruction, RegisterSet
+from mxcomp.sim.instruction import Instruction, RegisterSet, registers
+from mxcomp.sim.semantics.memory import parse
 
 if TYPE_CHECKING:
     from mxcomp.sim.checks.lds import Cells
-    from mxcomp.sim.oracle.wave import Wave
 
 NO_VECTOR_WAIT, NO_LGKM_WAIT = 63, 15
+
+
+def waitcnt_fields(simm16: int) -> tuple[int, int]:
+    """vmcnt (63: no wait) and lgkmcnt (15: no wait) of s_waitcnt."""
+    return simm16 & 15 | (simm16 >> 14 & 3) << 4, simm16 >> 8 & 15
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """Static facts of a memory instruction.
+
+    Attributes:
+        registers: Where its result goes.
+        vector, lgkm: Counted by vmcnt, by lgkmcnt; flat instructions by both.
+        ordered: LDS instructions finish in order among themselves, scalar and flat ones do not.
+        direct: It brings data from global memory to LDS.
+        local: It reads or writes LDS bytes that checks follow.
+    """
+
+    instruction: Instruction
+    registers: RegisterSet
+    vector: bool
+    lgkm: bool
+    ordered: bool
+    direct: bool
+    local: bool
+
+    @classmethod
+    def of(cls, i: Instruction) -> Flight | None:
+        """None: no memory instruction, nothing is in flight."""
+        op = parse(i.mnemonic)
+        if op is None or i.memory is None:
+            return None
+        result = i.memory.result
+        vector = op.space in ("buffer", "global", "flat", "scratch")
+        direct = bool(op.to_lds or (vector and i.flag("lds")))
+        return cls(
+            instruction=i,
+            registers=0 if result is None or direct else registers((result,)),
+            vector=vector,
+            lgkm=not vector or op.space == "flat",
+            ordered=op.space == "lds",
+            direct=direct,
+            local=direct or (op.space == "lds" and op.kind in ("load", "store")),
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -24,24 +69,44 @@ class Transfer:
     """One memory instruction in flight.
 
     Attributes:
-        registers: Where its result goes.
-        ordered: LDS instructions finish in order among themselves, scalar and flat ones do not.
         counters: How many counters have yet to prove it (flat: 2).
         reads, writes: LDS bytes it reads or writes.
-        direct: It brings data from global memory to LDS.
         interval: Barriers the wave had passed when it was issued.
         conflicts: Reports that depend on when it lands, see `lds`.
     """
 
-    instruction: Instruction
-    registers: RegisterSet = 0
-    ordered: bool = True
+    flight: Flight
+    interval: int = 0
     counters: int = 1
     reads: tuple[Cells, ...] = ()
     writes: tuple[Cells, ...] = ()
-    direct: bool = False
-    interval: int = 0
     conflicts: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @property
+    def instruction(self) -> Instruction:
+        return self.flight.instruction
+
+    @property
+    def direct(self) -> bool:
+        return self.flight.direct
+
+
+class Landing(Protocol):
+    """What LDS checks offer to a wait."""
+
+    def land(self, wave: Issuer, transfer: Transfer) -> None: ...
+
+
+class Issuer(Protocol):
+    """A wave, as far as transfers go."""
+
+    number: int
+    barriers: int
+    busy: RegisterSet
+    outstanding: Outstanding
+
+    @property
+    def shadow(self) -> Landing: ...
 
 
 class Outstanding:
@@ -56,20 +121,23 @@ class Outstanding:
     def transfers(self) -> list[Transfer]:
         return self.vector + [t for t in self.lgkm if t not in self.vector]
 
-    def issue_vector(self, wave: Wave, transfer: Transfer) -> None:
-        self.vector.append(transfer)
-        wave.busy |= transfer.registers
+    def copy(self) -> Outstanding:
+        """Transfers without what they touch in LDS."""
+        twins = {t: Transfer(t.flight, t.interval, t.counters) for t in self.transfers()}
+        other = Outstanding()
+        other.vector, other.lgkm = [twins[t] for t in self.vector], [twins[t] for t in self.lgkm]
+        return other
 
-    def issue_lgkm(self, wave: Wave, transfer: Transfer) -> None:
-        self.lgkm.append(transfer)
-        wave.busy |= transfer.registers
+    def issue(self, wave: Issuer, transfer: Transfer) -> None:
+        flight = transfer.flight
+        transfer.counters = flight.vector + flight.lgkm
+        if flight.vector:
+            self.vector.append(transfer)
+        if flight.lgkm:
+            self.lgkm.append(transfer)
+        wave.busy |= flight.registers
 
-    def issue_flat(self, wave: Wave, transfer: Transfer) -> None:
-        transfer.counters, transfer.ordered = 2, False
-        self.vector.append(transfer)
-        self.issue_lgkm(wave, transfer)
-
-    def wait(self, wave: Wave, vector: int, lgkm: int) -> None:
+    def wait(self, wave: Issuer, vector: int, lgkm: int) -> None:
         """s_waitcnt vmcnt(vector) lgkmcnt(lgkm)."""
         arrived: list[Transfer] = []
         if vector != NO_VECTOR_WAIT and len(self.vector) > vector:
@@ -86,15 +154,15 @@ class Outstanding:
         """At most `lgkm` are left: all but so many of the ordered ones have finished, the others only when it is 0."""
         if lgkm == 0:
             return list(self.lgkm)
-        ordered = [t for t in self.lgkm if t.ordered]
+        ordered = [t for t in self.lgkm if t.flight.ordered]
         return ordered[: max(0, len(ordered) - lgkm)]
 
-    def _land(self, wave: Wave, arrived: list[Transfer]) -> None:
+    def _land(self, wave: Issuer, arrived: list[Transfer]) -> None:
         for transfer in arrived:
             transfer.counters -= 1
             if transfer.counters == 0 and (transfer.writes or transfer.reads):
-                wave.group.shadow.land(wave, transfer)
+                wave.shadow.land(wave, transfer)
         busy = 0
         for transfer in (*self.vector, *self.lgkm):
-            busy |= transfer.registers
+            busy |= transfer.flight.registers
         wave.busy = busy

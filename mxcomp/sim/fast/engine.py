@@ -12,16 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.sim.checks.hazards import HazardTracker
+from mxcomp.sim.checks.registers import Facts
+from mxcomp.sim.checks.report import Reporter
 from mxcomp.sim.checks.waits import Outstanding
 from mxcomp.sim.counters import Counters, events, memory_event
 from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.fast import jit
-from mxcomp.sim.fast.frame import MODE_SLOT, SCC_SLOT, SGPR_SLOTS, Env, Status
+from mxcomp.sim.fast.frame import MODE_SLOT, SCC_SLOT, SGPR_SLOTS, Env, Log, Status
 from mxcomp.sim.fast.kernel import NAME, Segment, kernel_text, segments
+from mxcomp.sim.fast.local import Chunk, Code, LocalMemory, Recorder
+from mxcomp.sim.fast.paths import Note, Paths
 from mxcomp.sim.instruction import Instruction
-from mxcomp.sim.numpy_engine import Line, _open_barrier, _run_wave
+from mxcomp.sim.numpy_engine import Line, open_barrier, run_wave
 from mxcomp.sim.oracle.wave import BARRIER, END, Group, Wave
 from mxcomp.sim.program import Program
 from mxcomp.sim.semantics.memory import parse
@@ -42,9 +45,18 @@ class Lines(dict[int, Line]):
         return super().get(address, default)
 
 
+_GRANT = 1 << 13
+"""Instructions that compiled code may execute before it comes back to have its traces read."""
+
+
 @dataclass(frozen=True, eq=False)
 class CompiledKernel:
-    """A program ready to run."""
+    """A program ready to run.
+
+    Attributes:
+        call: (vectors, scalars, env) → `Status`.
+        watched: The program as the checks see it; None: none but "bounds" is made.
+    """
 
     parts: list[Segment]
     library: jit.Compiled
@@ -53,16 +65,19 @@ class CompiledKernel:
     starts: frozenset[int]
     names: tuple[str, ...]
     weights: NDArray[np.int64]
+    watched: Watched | None
 
     @classmethod
-    def of(cls, program: Program) -> CompiledKernel:
+    def of(cls, program: Program, watch: Reporter) -> CompiledKernel:
         kernel = program.kernel
         parts = segments(program)
+        watched = watch.late or watch.race or watch.hazard or watch.uninit
         text = hashlib.sha256(kernel.module.text).hexdigest()
-        key = f"{kernel.name} {kernel.entries} {kernel.module.text_address} {text}"
-        library = jit.cached(key, lambda: kernel_text(parts), NAME)
+        key = f"{kernel.name} {kernel.entries} {kernel.module.text_address} {text} {watched}"
+        library = jit.cached(key, lambda: kernel_text(parts, watched), NAME)
         starts = frozenset(part.start for part in parts)
-        return cls(parts, library, _FUNCTION(library.address), Lines(program.instructions), starts, *_weights(parts))
+        call, lines = _FUNCTION(library.address), Lines(program.instructions)
+        return cls(parts, library, call, lines, starts, *_weights(parts), Watched(parts, watch) if watched else None)
 
     def counters(self, counts: NDArray[np.int64]) -> Counters:
         """Events of executed segments, and bytes of their last instructions."""
@@ -82,21 +97,31 @@ def _weights(parts: list[Segment]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     return names, np.array([[row[name] for name in names] for row in rows], np.int64)
 
 
+class Watched:
+    """A program as the checks see it, and buffers in which compiled code says what it did."""
+
+    def __init__(self, parts: list[Segment], watch: Reporter) -> None:
+        facts = [[Facts.of(i) for i in part.instructions] for part in parts]
+        self.paths, self.code = Paths(facts, watch), Code(facts)
+        self.granted = _GRANT + max(map(len, facts), default=0)
+        self.trace = np.zeros(self.granted + 1, np.int32)
+        self.log = np.zeros((self.granted + 1, Log.SIZE), np.int64)
+
+
 class FastEngine:
-    """See the module. Checks other than these need the oracle: ask for engine "numpy"."""
+    """See the module."""
 
     name = "fast"
-    checks = frozenset({"bounds"})
 
     def __init__(self) -> None:
-        self._kernels: dict[Program, CompiledKernel] = {}
+        self._kernels: dict[tuple[Program, frozenset[str]], CompiledKernel] = {}
 
     def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
-        if missing := dispatch.checks - self.checks:
-            raise SimulationError(f"engine 'fast' cannot check {', '.join(sorted(missing))}: use engine 'numpy'")
-        kernel = self._kernels.get(dispatch.program)
+        key = (dispatch.program, dispatch.checks)
+        kernel = self._kernels.get(key)
         if kernel is None:
-            kernel = self._kernels[dispatch.program] = CompiledKernel.of(dispatch.program)
+            watch = Reporter(dispatch, (0, 0, 0))
+            kernel = self._kernels[key] = CompiledKernel.of(dispatch.program, watch)
         with np.errstate(all="ignore"):
             return {number: FastGroup(dispatch, number, kernel).run() for number in dispatch.workgroups}
 
@@ -110,9 +135,15 @@ class FastGroup:
         self.counts = np.zeros((len(kernel.parts), 2), np.int64)
         self.extra: Counters = Counter()
         self._starts, self._ends = dispatch.memory.ranges()
-        waves = [Wave(self.group, k, dispatch.wave_start(number, k)) for k in range(dispatch.waves)]
-        self.group.shadow.waves = waves
-        self.waves = [FastWave(self, wave) for wave in waves]
+        self.local: LocalMemory | None = None
+        if kernel.watched is not None:
+            self.local = LocalMemory(
+                len(self.group.lds), self.group.report, dispatch.waves, kernel.watched.code,
+                lambda k: self.waves[k].node.track.outstanding,
+            )  # fmt: skip
+        self.recorder = self.group.shadow = Recorder(lambda: None if self.local is None else self.local.barrier())
+        starts = [dispatch.wave_start(number, k) for k in range(dispatch.waves)]
+        self.waves = [FastWave(self, Wave(self.group, k, start)) for k, start in enumerate(starts)]
 
     def run(self) -> Counters:
         turns, executed = self.dispatch.schedule.turns(self.number), 0
@@ -123,7 +154,7 @@ class FastGroup:
             if not running:
                 if all(wave.state == END for wave in states):
                     break
-                _open_barrier(self.group, states)
+                open_barrier(self.group, states)
                 continue
             for k, most in turns.round(running):
                 executed += self.waves[k].run(min(most, limit - executed + 1))
@@ -132,6 +163,8 @@ class FastGroup:
                         f"workgroup {self.number}: more than {limit} instructions, an endless loop? "
                         f"wave {k} at {states[k].pc:#x}"
                     )
+        if self.local is not None:
+            self.local.finish()
         total = self.kernel.counters(self.counts) + self.extra
         for wave in self.waves:
             total.update(wave.state.counters)
@@ -151,8 +184,12 @@ class FastGroup:
         if dispatch.scratch_bytes:
             scratch = wave.private()
             env[Env.SCRATCH], env[Env.SCRATCH_BYTES] = scratch.ctypes.data, scratch.shape[1]
+            assert wave.scratch_written is not None
+            env[Env.SCRATCH_WRITTEN] = wave.scratch_written.ctypes.data
         env[Env.LOAD_BIAS], env[Env.COUNTS] = dispatch.load_bias, self.counts.ctypes.data
         env[Env.LOW] = 1  # an empty range
+        if (watched := self.kernel.watched) is not None:
+            env[Env.TRACE], env[Env.LOG] = watched.trace.ctypes.data, watched.log.ctypes.data
         return env
 
 
@@ -163,9 +200,11 @@ class FastWave:
         self.group, self.state = group, state
         self.scalars = np.zeros(SGPR_SLOTS, np.uint32)
         self.env = group.environment(state)
-        self._tracker = HazardTracker()
         self._pointers = (state.v.ctypes.data, self.scalars.ctypes.data, self.env.ctypes.data)
         self._from_oracle()
+        self._watched = group.kernel.watched
+        if self._watched is not None:
+            self.node = self._watched.paths.start(state.defined)
 
     def run(self, most: int) -> int:
         """Goes on for `most` instructions, more or less: a segment waits until the turns so far pay for all of it.
@@ -173,10 +212,16 @@ class FastWave:
         Only the last instruction of a segment is visible to other waves, so the order of what they see is the oracle's.
         Returns how many instructions were paid for.
         """
-        before = int(self.env[Env.BUDGET])
-        self.env[Env.BUDGET] += most
-        status = self._until_attention()
-        executed = before + most - int(self.env[Env.BUDGET])
+        before, left = int(self.env[Env.BUDGET]), most
+        while True:
+            room = left if self._watched is None else self._watched.granted - int(self.env[Env.BUDGET])
+            granted = min(left, room)
+            self.env[Env.BUDGET] += granted
+            left -= granted
+            status = self._until_attention()
+            if status is not Status.TURN or not left:
+                break
+        executed = before + most - left - int(self.env[Env.BUDGET])
         if status is not Status.TURN:
             self.state.state = END if status is Status.END else BARRIER
             self.env[Env.BUDGET] = 0
@@ -185,31 +230,65 @@ class FastWave:
 
     def _until_attention(self) -> Status:
         while True:
-            status = Status(self.group.kernel.call(*self._pointers))
+            status = Status.STEP
+            if self.state.index_mode is None:  # a turn may have ended while the oracle was at work
+                status = Status(self.group.kernel.call(*self._pointers))
+                if status is Status.STEP:
+                    self._to_oracle()
+                    self._step()
+                self._read_traces()
             if status is not Status.STEP:
                 return status
-            self._to_oracle()
-            self._step()
             while self.state.state == 0 and not self._compiled_goes_on():
                 if self.env[Env.BUDGET] < 1:
                     status = Status.TURN
                     break
                 self.env[Env.BUDGET] -= 1
                 line = self.group.kernel.lines.get(self.state.pc)
+                mode = self.state.index_mode
                 self._step()
                 self.group.extra.update(events(line.instruction))
+                self._read_step(line if mode is None else line.under(mode), mode)
             self._from_oracle()
             if self.state.state:
                 return Status.END if self.state.state == END else Status.BARRIER
             if status is Status.TURN:
                 return status
 
+    def _read_traces(self) -> None:
+        """Follows what compiled code did, and the oracle in its last instruction."""
+        if self._watched is None:
+            return
+        watched, env, events = self._watched, self.env, self.group.recorder.events
+        traced, logged = int(env[Env.TRACED]), int(env[Env.LOGGED])
+        segments = watched.trace[:traced].tolist()
+        self.node = watched.paths.follow(self.node, segments, self._found)
+        if self.group.local is not None:
+            self.group.local.record(Chunk(self.state.number, segments, watched.log[:logged].copy(), tuple(events)))
+        events.clear()
+        env[Env.TRACED] = env[Env.LOGGED] = 0
+
+    def _read_step(self, line: Line, mode: tuple[int, int] | None) -> None:
+        """Follows an instruction that the oracle did, not the last one of a segment."""
+        if self._watched is None:
+            return
+        events, facts = self.group.recorder.events, line.facts
+        self.node = self._watched.paths.step(self.node, (facts.instruction.offset, mode), facts, self._found)
+        if self.group.local is not None:
+            empty = np.empty((0, Log.SIZE), np.int64)
+            self.group.local.record(Chunk(self.state.number, (), empty, tuple(events), facts))
+        events.clear()
+
+    def _found(self, note: Note) -> None:
+        check, message, instruction, severity = note
+        self.state.report(check, message, self.state, instruction, severity=severity)
+
     def _compiled_goes_on(self) -> bool:
         return self.state.index_mode is None and self.state.pc in self.group.kernel.starts
 
     def _step(self) -> None:
         """One instruction, by the oracle."""
-        _run_wave(self.state, self.group.kernel.lines, 1, self._tracker)
+        run_wave(self.state, self.group.kernel.lines, 1, checked=False)
         self.state.outstanding = Outstanding()
 
     def _to_oracle(self) -> None:

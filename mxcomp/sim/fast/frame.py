@@ -26,7 +26,11 @@ class Status(IntEnum):
 
 
 class Env(IntEnum):
-    """int64 slots of the environment: program counter, budget, and addresses in the simulator's own memory."""
+    """int64 slots of the environment: program counter, budget, and addresses in the simulator's own memory.
+
+    Watched code writes the number of every segment it enters to TRACE (int32[TRACED]), and its accesses to LDS to LOG
+    (int64[LOGGED, Log.SIZE]).
+    """
 
     PC = 0
     BUDGET = 1
@@ -44,6 +48,25 @@ class Env(IntEnum):
     LOW = 13
     HIGH = 14
     CONFLICTS = 15
+    SCRATCH_WRITTEN = 16
+    TRACE = 17
+    TRACED = 18
+    LOG = 19
+    LOGGED = 20
+
+
+class Log(IntEnum):
+    """int64 columns of a logged LDS access.
+
+    SEGMENT: its number; MASK: EXEC; SAME: bit k, access k writes what was there; ADDRESSES: of 64 lanes, in bytes,
+    before the offsets of ds_read2 and ds_write2 are added (direct loads: that of lane 0).
+    """
+
+    SEGMENT = 0
+    MASK = 1
+    SAME = 2
+    ADDRESSES = 4
+    SIZE = 68
 
 
 @dataclass(frozen=True)
@@ -54,12 +77,14 @@ class Frame:
         vectors: uint32[512, 64].
         scalars: uint32[SGPR_SLOTS].
         env: int64[…], see `Env`.
+        watched: Whether the code keeps what checks have to know.
     """
 
     builder: llvm.IRBuilder
     vectors: ir.Value
     scalars: ir.Value
     env: ir.Value
+    watched: bool = False
 
     @property
     def module(self) -> llvm.Module:
@@ -80,6 +105,11 @@ class Frame:
 
     def pointer(self, slot: Env) -> ir.Value:
         return self.builder.inttoptr(self.get(slot), ir.pointer)
+
+    def log(self, column: Log) -> ir.Value:
+        """Address in the row that is logged next."""
+        row = self.builder.mul(self.get(Env.LOGGED), ir.index(int(Log.SIZE)))
+        return ir.offset(self.builder, self.pointer(Env.LOG), self.builder.add(row, ir.index(int(column))), ir.i64)
 
     def read32(self, code: int) -> ir.Value:
         return ir.load(self.builder, ir.offset(self.builder, self.scalars, code, ir.i32), ir.i32)

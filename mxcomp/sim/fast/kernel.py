@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from llvmlite import ir as llvm
 
 from mxcomp.sim.fast import ir
-from mxcomp.sim.fast.frame import SCC_SLOT, Env, Frame, Status
+from mxcomp.sim.fast.frame import SCC_SLOT, Env, Frame, Log, Status
 from mxcomp.sim.fast.matrix import emit_matrix
-from mxcomp.sim.fast.memory import FAILED, emit_memory
+from mxcomp.sim.fast.memory import FAILED, emit_memory, is_logged
 from mxcomp.sim.fast.scalar import emit_scalar
 from mxcomp.sim.fast.tracing import Untraceable
 from mxcomp.sim.fast.vector import emit_vector, is_compiled
@@ -71,7 +71,8 @@ _TYPE = llvm.FunctionType(ir.i32, [ir.pointer] * 3)
 class KernelBuilder:
     """Emits the function of one program."""
 
-    def __init__(self, parts: list[Segment]) -> None:
+    def __init__(self, parts: list[Segment], watched: bool) -> None:
+        self._watched = watched
         self.module = llvm.Module(name="kernel")
         self.function = llvm.Function(self.module, _TYPE, NAME)
         entry, self._dispatch = (self.function.append_basic_block(name) for name in ("entry", "dispatch"))
@@ -88,7 +89,8 @@ class KernelBuilder:
             self._segment(part)
 
     def _frame(self, builder: llvm.IRBuilder) -> Frame:
-        return Frame(builder, *self.function.args)
+        vectors, scalars, env = self.function.args
+        return Frame(builder, vectors, scalars, env, self._watched)
 
     def _returns(self, block: llvm.Block, status: Status) -> None:
         llvm.IRBuilder(block).ret(ir.constant(ir.i32, int(status)))
@@ -122,6 +124,20 @@ class KernelBuilder:
             self.stop(frame, Status.TURN, part.start)
         frame.set(Env.BUDGET, builder.sub(budget, size))
         self.add(frame, 2 * part.number, ir.index(1))
+        if frame.watched:
+            entry = ir.offset(builder, frame.pointer(Env.TRACE), self._next(frame, Env.TRACED), ir.i32)
+            ir.store(builder, ir.constant(ir.i32, part.number), entry)
+
+    def _next(self, frame: Frame, slot: Env) -> ir.Value:
+        """Counts one up; the number before."""
+        number = frame.get(slot)
+        frame.set(slot, frame.builder.add(number, ir.index(1)))
+        return number
+
+    def logged(self, frame: Frame) -> None:
+        """Completes the row that a memory instruction has logged."""
+        ir.store(frame.builder, ir.index(self.number), frame.log(Log.SEGMENT), 8)
+        self._next(frame, Env.LOGGED)
 
     def add(self, frame: Frame, counter: int, amount: ir.Value) -> None:
         """Counters are pairs per segment: how often it ran, and lanes of its memory instruction."""
@@ -159,6 +175,8 @@ def _default(kernel: KernelBuilder, frame: Frame, i: Instruction) -> None:
         with frame.builder.if_then(failed, likely=False):
             kernel.stop(frame, Status.STEP, i.offset)
         kernel.add(frame, 2 * kernel.number + 1, lanes)
+        if frame.watched and is_logged(i):
+            kernel.logged(frame)
     kernel.go(frame, i.end)
 
 
@@ -190,6 +208,6 @@ _LAST: dict[str, Callable[[KernelBuilder, Frame, Instruction], None]] = {
 }
 
 
-def kernel_text(parts: list[Segment]) -> str:
-    """LLVM IR of a program."""
-    return str(KernelBuilder(parts).module)
+def kernel_text(parts: list[Segment], watched: bool = False) -> str:
+    """LLVM IR of a program; watched: for runs with checks."""
+    return str(KernelBuilder(parts, watched).module)

@@ -8,19 +8,26 @@ from __future__ import annotations
 
 from llvmlite import ir as llvm
 
+from mxcomp.sim.checks.waits import Flight
 from mxcomp.sim.fast import ir
 from mxcomp.sim.fast.addresses import Arguments, Found, address_arguments, lane_addresses
 from mxcomp.sim.fast.atomics import update
 from mxcomp.sim.fast.conflicts import count_conflicts
-from mxcomp.sim.fast.frame import Env, Frame
-from mxcomp.sim.fast.moving import load_lanes, store_lanes, transpose_lanes
-from mxcomp.sim.fast.spaces import Space, checked, space_of, within_allocation
+from mxcomp.sim.fast.frame import Env, Frame, Log
+from mxcomp.sim.fast.moving import load_lanes, store_lanes, stores_the_same, transpose_lanes
+from mxcomp.sim.fast.spaces import Space, checked, is_written, require_written, space_of, within_allocation
 from mxcomp.sim.fast.tracing import Untraceable
 from mxcomp.sim.instruction import M0, Instruction
 from mxcomp.sim.memory import BASE
 from mxcomp.sim.semantics.memory import MemoryOp, parse
 
 FAILED = -1
+
+
+def is_logged(i: Instruction) -> bool:
+    """Whether watched code logs what the instruction touches in LDS."""
+    flight = Flight.of(i)
+    return flight is not None and flight.local
 
 
 def emit_memory(frame: Frame, i: Instruction) -> ir.Value:
@@ -53,13 +60,17 @@ def _define(
     defined = ir.internal(module, name, ir.i64, [ir.i64, ir.pointer, *given.types()])
     active, env = defined.args[:2]
     builder = llvm.IRBuilder(defined.append_basic_block("entry"))
-    frame = Frame(builder, env, env, env)  # only the environment is used
+    frame = Frame(builder, env, env, env, given.frame.watched)  # only the environment is used
     bound = given.bound(list(defined.args[2:]))
     space = space_of(op)
     offsets = [0] if op.accesses == 1 else [i.memory.offset * op.stride, i.memory.offset1 * op.stride]
     found = lane_addresses(builder, op, bound, active)
     for offset in offsets:
         checked(frame, space, found, offset, op.size)
+        if frame.watched and op.kind != "store" and space is not Space.LDS:
+            require_written(frame, space, found, offset, op.size)
+    if frame.watched and is_logged(i):
+        _log(frame, found, active)
     if direct:
         _direct(frame, op, bound, found, active, i.memory.offset)
     elif op.kind == "atomic":
@@ -71,6 +82,24 @@ def _define(
                 count_conflicts(frame, op.kind, op.size, found.addresses, active, offset)
     builder.ret(ir.intrinsic(builder, "ctpop", found.inside if op.kind == "atomic" else active))
     return defined
+
+
+def _log(frame: Frame, found: Found, active: ir.Value) -> None:
+    """Lanes and addresses; `_direct` replaces these."""
+    builder, kind = frame.builder, ir.vector(ir.i64)
+    ir.store(builder, active, frame.log(Log.MASK), 8)
+    ir.store(builder, ir.index(0), frame.log(Log.SAME), 8)
+    target = frame.log(Log.ADDRESSES)
+    with ir.loop(builder, ir.WAVE, ir.LANES) as lane:
+        addresses = ir.load(builder, ir.offset(builder, found.addresses, lane, ir.i64), kind, 8)
+        ir.store(builder, addresses, ir.offset(builder, target, lane, ir.i64), 8)
+
+
+def _note_same(frame: Frame, k: int, same: ir.Value) -> None:
+    """Sets bit k of what the log says of stores that change nothing."""
+    bit = frame.builder.select(same, ir.index(1 << k), ir.index(0))
+    known = ir.load(frame.builder, frame.log(Log.SAME), ir.i64, 8)
+    ir.store(frame.builder, frame.builder.or_(known, bit), frame.log(Log.SAME), 8)
 
 
 def _move(
@@ -85,7 +114,10 @@ def _move(
 ) -> None:
     per_access = op.registers // op.accesses
     if op.kind == "store":
-        store_lanes(frame, op, space, bound["data1" if k else "data"], found, offset)
+        row = bound["data1" if k else "data"]
+        if frame.watched and space is Space.LDS:
+            _note_same(frame, k, stores_the_same(frame, op, row, found, offset))
+        store_lanes(frame, op, space, row, found, offset)
         return
     row = ir.offset(frame.builder, bound["result"], k * per_access * ir.WAVE, ir.i32)
     if op.transpose:
@@ -110,10 +142,13 @@ def _direct(
     lds = ir.offset(builder, lds, start)
     kind = llvm.IntType(8 * op.size)
     stored = llvm.IntType(8 * slot)
+    same = ir.entry_alloca(builder, ir.i1)
+    ir.store(builder, ir.constant(ir.i1, 1), same, 1)
     with ir.loop(builder, ir.WAVE) as lane:
         on = builder.trunc(builder.lshr(active, lane), ir.i1)
         with builder.if_then(on):
             target = ir.offset(builder, lds, builder.mul(lane, ir.index(slot)))
+            before = ir.load(builder, target, stored, 1)
             ir.store(builder, ir.constant(stored, 0), target, 1)
             with builder.if_then(builder.trunc(builder.lshr(found.inside, lane), ir.i1)):
                 at = ir.load(builder, ir.offset(builder, found.addresses, lane, ir.i64), ir.i64, 8)
@@ -121,6 +156,11 @@ def _direct(
                 if op.size < 4:
                     value = builder.sext(value, stored) if op.signed else builder.zext(value, stored)
                 ir.store(builder, value, target, 1)
+            equal = builder.icmp_unsigned("==", before, ir.load(builder, target, stored, 1))
+            ir.store(builder, builder.and_(ir.load(builder, same, ir.i1, 1), equal), same, 1)
+    if frame.watched:
+        ir.store(builder, start, frame.log(Log.ADDRESSES), 8)
+        _note_same(frame, 0, ir.load(builder, same, ir.i1, 1))
 
 
 def _scalar_load(frame: Frame, i: Instruction, op: MemoryOp) -> ir.Value:
@@ -139,6 +179,8 @@ def _scalar_load(frame: Frame, i: Instruction, op: MemoryOp) -> ir.Value:
         ok = builder.icmp_signed(">=", room, ir.index(op.size))
     start = builder.sub(builder.and_(builder.add(base, offset), ir.index(-4)), ir.index(BASE))
     ok = builder.and_(ok, within_allocation(frame, start, builder.add(start, ir.index(op.size))))
+    if frame.watched:
+        ok = builder.and_(ok, is_written(frame, start, op.size, ok))
     with builder.if_then(ok):
         address = ir.offset(builder, frame.pointer(Env.DATA), start)
         target = ir.offset(builder, frame.scalars, operands.result.code, ir.i32)

@@ -9,8 +9,8 @@ from llvmlite import ir as llvm
 
 from mxcomp.sim.fast import ir
 from mxcomp.sim.fast.addresses import Found
-from mxcomp.sim.fast.frame import Env, Frame
-from mxcomp.sim.fast.spaces import Space, base_pointer, lane_pointer
+from mxcomp.sim.fast.frame import Frame
+from mxcomp.sim.fast.spaces import WRITTEN, Space, base_pointer, lane_pointer
 from mxcomp.sim.fast.tracing import Untraceable
 from mxcomp.sim.semantics.memory import MemoryOp
 
@@ -66,25 +66,44 @@ def _put(builder: llvm.IRBuilder, op: MemoryOp, target: ir.Value, value: ir.Valu
 
 
 def store_lanes(frame: Frame, op: MemoryOp, space: Space, row: ir.Value, found: Found, offset: int) -> None:
+    """Stores data, and marks in the shadow that they were written."""
     builder, base = frame.builder, base_pointer(frame, space)
-    marks = frame.pointer(Env.WRITTEN) if space is Space.DEVICE else None
+    shadow = frame.pointer(WRITTEN[space]) if space in WRITTEN else None
     with each_lane(builder, found.inside) as lane:
-        for target, ones in ((base, False), (marks, True)):
+        for target, ones in ((base, False), (shadow, True)):
             if target is None:
                 continue
             address = at(frame, space, target, found, lane, offset)
             for k in range(max(1, op.size // 4)):
-                value = ir.load(builder, cell(builder, row, lane, k), ir.i32)
-                _store_word(builder, op, ir.offset(builder, address, 4 * k), value, ones)
+                value = _stored(builder, op, ir.load(builder, cell(builder, row, lane, k), ir.i32))
+                if ones:
+                    value = ir.constant(value.type, 0x01010101 & (1 << value.type.width) - 1)
+                ir.store(builder, value, ir.offset(builder, address, 4 * k), 1)
 
 
-def _store_word(builder: llvm.IRBuilder, op: MemoryOp, address: ir.Value, value: ir.Value, ones: bool) -> None:
-    size = min(4, op.size)
-    kind = llvm.IntType(8 * size)
-    if op.half == "hi" and size < 4:
-        value = builder.lshr(value, ir.constant(ir.i32, 16))
-    value = value if size == 4 else builder.trunc(value, kind)
-    ir.store(builder, ir.constant(kind, 0x01010101 & (1 << 8 * size) - 1) if ones else value, address, 1)
+def _stored(builder: llvm.IRBuilder, op: MemoryOp, word: ir.Value) -> ir.Value:
+    """What of a register is stored."""
+    if op.size >= 4:
+        return word
+    if op.half == "hi":
+        word = builder.lshr(word, ir.constant(ir.i32, 16))
+    return builder.trunc(word, llvm.IntType(8 * op.size))
+
+
+def stores_the_same(frame: Frame, op: MemoryOp, row: ir.Value, found: Found, offset: int) -> ir.Value:
+    """Whether a store to LDS would change nothing."""
+    builder, base = frame.builder, base_pointer(frame, Space.LDS)
+    same = ir.entry_alloca(builder, ir.i1)
+    ir.store(builder, ir.constant(ir.i1, 1), same, 1)
+    with each_lane(builder, found.inside) as lane:
+        address = at(frame, Space.LDS, base, found, lane, offset)
+        equal = ir.load(builder, same, ir.i1, 1)
+        for k in range(max(1, op.size // 4)):
+            value = _stored(builder, op, ir.load(builder, cell(builder, row, lane, k), ir.i32))
+            known = ir.load(builder, ir.offset(builder, address, 4 * k), value.type, 1)
+            equal = builder.and_(equal, builder.icmp_unsigned("==", known, value))
+        ir.store(builder, equal, same, 1)
+    return ir.load(builder, same, ir.i1, 1)
 
 
 def transpose_lanes(

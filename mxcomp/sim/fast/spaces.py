@@ -24,6 +24,7 @@ def space_of(op: MemoryOp) -> Space:
 
 
 _BASES = {Space.DEVICE: Env.DATA, Space.LDS: Env.LDS, Space.SCRATCH: Env.SCRATCH}
+WRITTEN = {Space.DEVICE: Env.WRITTEN, Space.SCRATCH: Env.SCRATCH_WRITTEN}
 _LIMITS = {Space.LDS: Env.LDS_BYTES, Space.SCRATCH: Env.SCRATCH_BYTES}
 
 
@@ -50,6 +51,36 @@ def checked(frame: Frame, space: Space, found: Found, offset: int, size: int) ->
     none = builder.icmp_unsigned("==", found.inside, ir.index(0))
     with builder.if_then(builder.not_(builder.or_(inside, none)), likely=False):
         builder.ret(ir.index(-1))
+
+
+def require_written(frame: Frame, space: Space, found: Found, offset: int, size: int) -> None:
+    """Returns −1 from the function unless all bytes that lanes read have been written."""
+    builder = frame.builder
+    marks = frame.pointer(WRITTEN[space])
+    missing = ir.entry_alloca(builder, ir.i1)
+    ir.store(builder, ir.constant(ir.i1, 0), missing, 1)
+    kind = llvm.IntType(8 * size)
+    with ir.loop(builder, ir.WAVE) as lane, builder.if_then(builder.trunc(builder.lshr(found.inside, lane), ir.i1)):
+        address = ir.load(builder, ir.offset(builder, found.addresses, lane, ir.i64), ir.i64, 8)
+        place = lane_pointer(frame, space, marks, builder.add(address, ir.index(offset)), lane)
+        known = ir.load(builder, missing, ir.i1, 1)
+        ir.store(builder, builder.or_(known, builder.not_(_all_ones(builder, place, kind))), missing, 1)
+    with builder.if_then(ir.load(builder, missing, ir.i1, 1), likely=False):
+        builder.ret(ir.index(-1))
+
+
+def is_written(frame: Frame, start: ir.Value, size: int, allowed: ir.Value) -> ir.Value:
+    """Whether bytes of device memory have been written; only looks if `allowed`."""
+    builder = frame.builder
+    safe = builder.select(allowed, start, ir.index(0))
+    place = ir.offset(builder, frame.pointer(Env.WRITTEN), safe)
+    return _all_ones(builder, place, llvm.IntType(8 * size))
+
+
+def _all_ones(builder: llvm.IRBuilder, place: ir.Value, kind: llvm.IntType) -> ir.Value:
+    """Whether every byte is 1."""
+    expected = int.from_bytes(b"\1" * (kind.width // 8), "little")
+    return builder.icmp_unsigned("==", ir.load(builder, place, kind, 1), ir.constant(kind, expected))
 
 
 def within_allocation(frame: Frame, low: ir.Value, end: ir.Value) -> ir.Value:

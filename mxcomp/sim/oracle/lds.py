@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from mxcomp.sim.banks import conflict_cycles
 from mxcomp.sim.checks.lds import Cells
-from mxcomp.sim.checks.waits import Transfer
+from mxcomp.sim.checks.waits import Flight, Transfer
 from mxcomp.sim.counters import memory_event
-from mxcomp.sim.instruction import Instruction, MemoryOperands, registers
+from mxcomp.sim.instruction import Instruction, MemoryOperands
 from mxcomp.sim.memory import UNWRITTEN, gather, scatter
 from mxcomp.sim.oracle.wave import Lanes, Step, Wave
 from mxcomp.sim.semantics import lane as lane_ops
@@ -26,6 +26,12 @@ def lds_step(i: Instruction) -> Step:
     if op.kind == "permute":
         return _permute(i, operands)
     return {"load": _load, "store": _store, "atomic": _atomic}[op.kind](i, op, operands)
+
+
+def flight_of(i: Instruction) -> Flight:
+    flight = Flight.of(i)
+    assert flight is not None
+    return flight
 
 
 def _allowed(w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: int, verb: str) -> NDArray[np.int64]:
@@ -75,12 +81,12 @@ def lds_store(w: Wave, i: Instruction, addresses: Addresses, active: Mask, value
 def _load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     assert operands.result is not None and operands.address is not None
     row, offsets = operands.address.vgpr, _offsets(op, operands)
-    result, result_set, event = operands.result.vgpr, registers((operands.result,)), f"{memory_event(i)}.bytes"
+    result, flight, event = operands.result.vgpr, flight_of(i), f"{memory_event(i)}.bytes"
     per_access = op.registers // op.accesses
 
     def load(w: Wave) -> None:
         base = w.v[row].astype(np.int64)
-        transfer = Transfer(i, result_set, interval=w.barriers)
+        transfer = Transfer(flight, w.barriers)
         loaded = [lds_load(w, i, base + offset, w.active, op.size, transfer) for offset in offsets]
         for k, raw in enumerate(loaded):
             words = m.transpose(raw, op.transpose) if op.transpose else m.extend(raw, op.signed)
@@ -88,7 +94,7 @@ def _load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
                 target = result + k * per_access + n
                 w.put(target, m.merge_half(word, w.v[target], op.half) if op.half else word)
         _count(w, event, op, base, offsets, "load")
-        w.outstanding.issue_lgkm(w, transfer)
+        w.outstanding.issue(w, transfer)
 
     return load
 
@@ -96,16 +102,17 @@ def _load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
 def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     assert operands.data is not None and operands.address is not None
     row, offsets, event = operands.address.vgpr, _offsets(op, operands), f"{memory_event(i)}.bytes"
+    flight = flight_of(i)
     sources = [operand for operand in (operands.data, operands.data1) if operand is not None]
 
     def store(w: Wave) -> None:
         base = w.v[row].astype(np.int64)
-        transfer = Transfer(i, interval=w.barriers)
+        transfer = Transfer(flight, w.barriers)
         for operand, offset in zip(sources, offsets, strict=True):
             values = m.to_bytes(w.v[operand.vgpr : operand.vgpr + operand.dwords], op.size, op.half)
             lds_store(w, i, base + offset, w.active, values, transfer)
         _count(w, event, op, base, offsets, "store")
-        w.outstanding.issue_lgkm(w, transfer)
+        w.outstanding.issue(w, transfer)
 
     return store
 
@@ -126,7 +133,7 @@ def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     assert operands.data is not None and operands.address is not None
     from mxcomp.sim.oracle.vector_memory import apply_atomic
 
-    row, data, result = operands.address.vgpr, operands.data, operands.result
+    row, data, result, flight = operands.address.vgpr, operands.data, operands.result, flight_of(i)
     event = f"{memory_event(i)}.bytes"
 
     def atomic(w: Wave) -> None:
@@ -141,7 +148,7 @@ def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
             for k, word in enumerate(m.extend(old, False)):
                 w.put(result.vgpr + k, word)
         w.counters[event] += op.size * int(np.count_nonzero(w.active))
-        w.outstanding.issue_lgkm(w, Transfer(i, 0 if result is None else registers((result,))))
+        w.outstanding.issue(w, Transfer(flight))
 
     return atomic
 
@@ -149,7 +156,7 @@ def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
 def _permute(i: Instruction, operands: MemoryOperands) -> Step:
     """Lanes exchange values through LDS hardware, not memory."""
     assert operands.result is not None and operands.address is not None
-    address, result, result_set = operands.address.vgpr, operands.result.vgpr, registers((operands.result,))
+    address, result, flight = operands.address.vgpr, operands.result.vgpr, flight_of(i)
     fixed = lane_ops.swizzle_lanes(operands.offset) if i.mnemonic == "ds_swizzle_b32" else None
     exchange = lane_ops.push if i.mnemonic == "ds_permute_b32" else lane_ops.pull
     data = address if operands.data is None else operands.data.vgpr
@@ -157,6 +164,6 @@ def _permute(i: Instruction, operands: MemoryOperands) -> Step:
     def permute(w: Wave) -> None:
         lanes = fixed if fixed is not None else (w.v[address].astype(np.int64) + operands.offset >> 2) & 63
         w.put(result, exchange(w.active, lanes, w.v[data]))
-        w.outstanding.issue_lgkm(w, Transfer(i, result_set))
+        w.outstanding.issue(w, Transfer(flight))
 
     return permute

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mxcomp.sim.checks.waits import waitcnt_fields
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.instruction import EXEC, M0, VCC, Instruction, Operand
 from mxcomp.sim.oracle.operands import ScalarRead, scalar_read
@@ -76,11 +77,6 @@ def branch_step(i: Instruction) -> Step:
         return lambda w: target if bool(w.scc) == wanted else None
     code = VCC if tested == "vcc" else EXEC
     return lambda w: target if bool(w.s[code] | w.s[code + 1]) == wanted else None
-
-
-def waitcnt_fields(simm16: int) -> tuple[int, int]:
-    """vmcnt (63: no wait) and lgkmcnt (15: no wait) of s_waitcnt."""
-    return simm16 & 15 | (simm16 >> 14 & 3) << 4, simm16 >> 8 & 15
 
 
 _FIXED: dict[str, Step] = {"s_endpgm": lambda w: END, "s_barrier": lambda w: BARRIER}

@@ -9,9 +9,9 @@ import numpy as np
 from mxcomp.sim.checks.waits import Transfer
 from mxcomp.sim.counters import memory_event
 from mxcomp.sim.errors import SimulationError
-from mxcomp.sim.instruction import M0, Instruction, MemoryOperands, registers
+from mxcomp.sim.instruction import M0, Instruction, MemoryOperands
 from mxcomp.sim.oracle import global_memory as g
-from mxcomp.sim.oracle.lds import lds_load, lds_store
+from mxcomp.sim.oracle.lds import flight_of, lds_load, lds_store
 from mxcomp.sim.oracle.operands import scalar_read
 from mxcomp.sim.oracle.wave import MASK32, MASK64, Lanes, Step, Wave
 from mxcomp.sim.semantics import memory as m
@@ -39,7 +39,7 @@ def _scalar_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> St
     assert operands.base is not None and operands.result is not None
     base, result, count = operands.base.code, operands.result.code, op.size // 4
     register = scalar_read(operands.scalar_offset, "u") if operands.scalar_offset is not None else lambda w: 0
-    result_set = registers((operands.result,))
+    flight = flight_of(i)
 
     def load(w: Wave) -> None:
         offset = operands.offset + register(w)
@@ -54,7 +54,7 @@ def _scalar_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> St
         for k, word in enumerate(words):
             w.set32(result + k, word)
         w.counters["scalar.load.bytes"] += op.size
-        w.outstanding.issue_lgkm(w, Transfer(i, result_set, ordered=False))
+        w.outstanding.issue(w, Transfer(flight))
 
     return load
 
@@ -119,12 +119,13 @@ def _in_range(w: Wave, room: Lanes | None, size: int) -> tuple[Lanes, bool]:
 # -- loads and stores
 
 
-def _read(w: Wave, i: Instruction, op: m.MemoryOp, addresses: Lanes, room: Lanes | None) -> Lanes:
+def _read(w: Wave, op: m.MemoryOp, addresses: Lanes, room: Lanes | None, transfer: Transfer) -> Lanes:
     """uint8[64, size]. Buffers are checked dword by dword: what is out of range reads 0."""
+    i = transfer.instruction
     if op.space == "scratch":
         return g.load_scratch(w, i, addresses, w.active, op.size)
     if op.space == "flat":
-        return _read_flat(w, i, op, addresses)
+        return _read_flat(w, op, addresses, transfer)
     inside, straddles = _in_range(w, room, op.size)
     if room is None or not straddles:
         return g.load(w, i, addresses, inside, op.size)
@@ -139,27 +140,28 @@ def _apertures(w: Wave, addresses: Lanes) -> tuple[Lanes, Lanes, Lanes]:
     return shared, private, w.active & ~shared & ~private
 
 
-def _read_flat(w: Wave, i: Instruction, op: m.MemoryOp, addresses: Lanes) -> Lanes:
+def _read_flat(w: Wave, op: m.MemoryOp, addresses: Lanes, transfer: Transfer) -> Lanes:
+    i = transfer.instruction
     shared, private, device = _apertures(w, addresses)
     result = g.load(w, i, addresses, device, op.size)
     if private.any():
         result[private] = g.load_scratch(w, i, addresses & MASK32, private, op.size)[private]
     if shared.any():
-        result[shared] = lds_load(w, i, addresses & MASK32, shared, op.size, Transfer(i))[shared]
+        result[shared] = lds_load(w, i, addresses & MASK32, shared, op.size, transfer)[shared]
     return result
 
 
 def _load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: _Addresses) -> Step:
     assert operands.result is not None
-    row, result_set, event = operands.result.vgpr, registers((operands.result,)), f"{memory_event(i)}.bytes"
+    row, flight, event = operands.result.vgpr, flight_of(i), f"{memory_event(i)}.bytes"
 
     def load(w: Wave) -> None:
         where, room = addresses(w)
-        words = m.extend(_read(w, i, op, where, room), op.signed)
+        transfer = Transfer(flight, w.barriers)
+        words = m.extend(_read(w, op, where, room, transfer), op.signed)
         put_words(w, row, words, op.half)
         w.counters[event] += op.size * int(np.count_nonzero(w.active))
-        issue = w.outstanding.issue_flat if op.space == "flat" else w.outstanding.issue_vector
-        issue(w, Transfer(i, result_set))
+        w.outstanding.issue(w, transfer)
 
     return load
 
@@ -173,14 +175,16 @@ def put_words(w: Wave, row: int, words: Lanes, half: str = "") -> None:
 def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: _Addresses) -> Step:
     assert operands.data is not None
     row, count, event = operands.data.vgpr, operands.data.dwords, f"{memory_event(i)}.bytes"
+    flight = flight_of(i)
 
     def store(w: Wave) -> None:
         where, room = addresses(w)
+        transfer = Transfer(flight, w.barriers)
         values = m.to_bytes(w.v[row : row + count], op.size, op.half)
         if op.space == "scratch":
             g.store_scratch(w, i, where, w.active, values)
         elif op.space == "flat":
-            _write_flat(w, i, where, values)
+            _write_flat(w, where, values, transfer)
         else:
             inside, straddles = _in_range(w, room, op.size)
             if room is None or not straddles:
@@ -189,35 +193,35 @@ def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: 
                 for k in range(0, op.size, 4):
                     g.store(w, i, where + k, w.active & (room >= k + 4), values[:, k : k + 4])
         w.counters[event] += op.size * int(np.count_nonzero(w.active))
-        issue = w.outstanding.issue_flat if op.space == "flat" else w.outstanding.issue_vector
-        issue(w, Transfer(i))
+        w.outstanding.issue(w, transfer)
 
     return store
 
 
-def _write_flat(w: Wave, i: Instruction, addresses: Lanes, values: Lanes) -> None:
+def _write_flat(w: Wave, addresses: Lanes, values: Lanes, transfer: Transfer) -> None:
+    i = transfer.instruction
     shared, private, device = _apertures(w, addresses)
     g.store(w, i, addresses, device, values)
     if private.any():
         g.store_scratch(w, i, addresses & MASK32, private, values)
     if shared.any():
-        lds_store(w, i, addresses & MASK32, shared, values, Transfer(i))
+        lds_store(w, i, addresses & MASK32, shared, values, transfer)
 
 
 def _direct_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: _Addresses) -> Step:
     """Global memory to LDS. Lanes beyond the buffer write 0, lanes that are off write nothing."""
-    lanes = np.arange(64, dtype=np.int64)
+    lanes, flight = np.arange(64, dtype=np.int64), flight_of(i)
 
     def load(w: Wave) -> None:
         where, room = addresses(w)
-        values = _read(w, i, op, where, room)
+        transfer = Transfer(flight, w.barriers)
+        values = _read(w, op, where, room, transfer)
         if op.size < 4:
             values = np.ascontiguousarray(m.extend(values, op.signed).T).view(np.uint8)
         target = m.direct_lds_address(w.s[M0], operands.offset, lanes, op.size)
-        transfer = Transfer(i, direct=True, interval=w.barriers)
         lds_store(w, i, target, w.active, values, transfer)
         w.counters["lds.direct.bytes"] += op.size * int(np.count_nonzero(w.active))
-        w.outstanding.issue_vector(w, transfer)
+        w.outstanding.issue(w, transfer)
 
     return load
 
@@ -227,7 +231,7 @@ def _direct_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addre
 
 def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: _Addresses) -> Step:
     assert operands.data is not None
-    data, result, size = operands.data, operands.result, op.size
+    data, result, size, flight = operands.data, operands.result, op.size, flight_of(i)
     event = f"{memory_event(i)}.bytes"
 
     def atomic(w: Wave) -> None:
@@ -246,7 +250,7 @@ def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses:
         if result is not None:
             put_words(w, result.vgpr, m.extend(old, False))
         w.counters[event] += size * int(np.count_nonzero(inside))
-        w.outstanding.issue_vector(w, Transfer(i, 0 if result is None else registers((result,))))
+        w.outstanding.issue(w, Transfer(flight))
 
     return atomic
 

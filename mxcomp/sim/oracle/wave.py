@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mxcomp.sim.checks.hazards import HazardTracker
+from mxcomp.sim.checks.lds import LdsShadow, Shadow
+from mxcomp.sim.checks.report import Reporter
 from mxcomp.sim.checks.waits import Outstanding
 from mxcomp.sim.counters import Counters
 from mxcomp.sim.engine import UNDEFINED_VGPR, Dispatch, WaveStart
@@ -43,12 +46,13 @@ class Wave:
         group: The workgroup.
         index_mode: (mode, index) while GPR-index mode is on.
         busy, defined: Registers in flight, and registers ever written.
+        outstanding, hazards: What checks know of instructions past.
         state: 0 running, BARRIER, END.
     """
 
     __slots__ = (
-        "active", "barriers", "busy", "counters", "defined", "full", "group", "index_mode", "mode", "number",
-        "outstanding", "pc", "s", "scc", "scratch", "scratch_written", "state", "v",
+        "active", "barriers", "busy", "counters", "defined", "full", "group", "hazards", "index_mode", "mode",
+        "number", "outstanding", "pc", "s", "scc", "scratch", "scratch_written", "state", "v",
     )  # fmt: skip
 
     def __init__(self, group: Group, number: int, start: WaveStart) -> None:
@@ -61,6 +65,7 @@ class Wave:
         self.busy: RegisterSet = 0
         self.defined = start.defined
         self.outstanding = Outstanding()
+        self.hazards = HazardTracker()
         self.counters = Counters()
         self.scratch: NDArray[np.uint8] | None = None
         self.scratch_written: NDArray[np.bool_] | None = None
@@ -69,6 +74,14 @@ class Wave:
     @property
     def exec(self) -> int:
         return self.s[EXEC] | self.s[EXEC + 1] << 32
+
+    @property
+    def report(self) -> Reporter:
+        return self.group.report
+
+    @property
+    def shadow(self) -> Shadow:
+        return self.group.shadow
 
     def update_exec(self) -> None:
         self.active = lanes_of(self.exec)
@@ -105,11 +118,8 @@ class Group:
     """A workgroup: its LDS, and who reports what its waves do."""
 
     def __init__(self, dispatch: Dispatch, number: tuple[int, int, int]) -> None:
-        from mxcomp.sim.checks.lds import LdsShadow  # the shadow reports by way of its waves
-        from mxcomp.sim.checks.report import Reporter
-
         self.dispatch, self.number, self.clock = dispatch, number, 0
         self.lds: NDArray[np.uint8] = np.full(-(-dispatch.lds_bytes // 8) * 8 + 8, UNWRITTEN, np.uint8)
         self.lds_words = self.lds.view(np.uint32)
         self.report = Reporter(dispatch, number)
-        self.shadow = LdsShadow(len(self.lds), self.report)
+        self.shadow: Shadow = LdsShadow(len(self.lds), self.report, ())

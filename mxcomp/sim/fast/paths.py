@@ -1,0 +1,133 @@
+"""Checks of registers for compiled code: they depend on a wave's way through the code alone, so ways are remembered.
+
+A `Node` stands for all that the past can mean to these checks; an edge, for one more segment, holds what was found on
+it. The checks themselves are those of the oracle, made once per edge; after that a wave only follows edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mxcomp.sim.checks.hazards import HazardTracker
+from mxcomp.sim.checks.registers import Facts, Watch, check_registers
+from mxcomp.sim.checks.report import Numbered, Report
+from mxcomp.sim.checks.waits import Issuer, Outstanding, Transfer
+from mxcomp.sim.findings import Severity
+from mxcomp.sim.instruction import Instruction, RegisterSet
+
+
+class Note(NamedTuple):
+    """A finding of some wave."""
+
+    check: str
+    message: str
+    instruction: Instruction
+    severity: Severity
+
+
+class Track:
+    """A wave as these checks see it; it collects what they find."""
+
+    number = 0
+    barriers = 0
+
+    def __init__(self, defined: RegisterSet) -> None:
+        self.busy: RegisterSet = 0
+        self.defined = defined
+        self.outstanding, self.hazards = Outstanding(), HazardTracker()
+        self.notes: list[Note] = []
+
+    @property
+    def shadow(self) -> Track:
+        return self
+
+    @property
+    def report(self) -> Report:
+        return self._note
+
+    def land(self, wave: Issuer, transfer: Transfer) -> None:
+        """LDS is followed elsewhere."""
+
+    def _note(
+        self, check: str, message: str, wave: Numbered, instruction: Instruction,
+        lane: int | None = None, address: int | None = None, severity: Severity = Severity.ERROR,
+    ) -> None:  # fmt: skip
+        self.notes.append(Note(check, message, instruction, severity))
+
+    def follow(self, facts: Facts, watch: Watch) -> None:
+        """One instruction."""
+        check_registers(self, facts, watch)
+        if facts.flight is not None:
+            self.outstanding.issue(self, Transfer(facts.flight))
+        elif facts.wait is not None:
+            self.outstanding.wait(self, *facts.wait)
+
+    def copy(self) -> Track:
+        other = Track(self.defined)
+        other.busy, other.outstanding, other.hazards = self.busy, self.outstanding.copy(), self.hazards.copy()
+        return other
+
+    def key(self) -> Hashable:
+        queues = (self.outstanding.vector, self.outstanding.lgkm)
+        flying = tuple(tuple((t.instruction.offset, t.counters) for t in queue) for queue in queues)
+        return self.busy, self.defined, flying, self.hazards.key()
+
+
+class Edge(NamedTuple):
+    """Where a segment leads, and what is found on it."""
+
+    node: Node
+    notes: tuple[Note, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A wave's state between segments. Do not follow its track: copy it."""
+
+    track: Track
+    edges: dict[Hashable, Edge] = field(default_factory=dict)
+
+
+class Paths:
+    """All nodes of a program, for one choice of checks.
+
+    Args:
+        segments: Instructions of each segment.
+    """
+
+    def __init__(self, segments: Sequence[Sequence[Facts]], watch: Watch) -> None:
+        self._segments, self._watch = segments, watch
+        self._nodes: dict[Hashable, Node] = {}
+
+    def start(self, defined: RegisterSet) -> Node:
+        """Before the first instruction."""
+        return self._node(Track(defined))
+
+    def follow(self, node: Node, segments: Iterable[int], found: Callable[[Note], None]) -> Node:
+        """After segments that were executed."""
+        for number in segments:
+            edge = node.edges.get(number) or self._extend(node, number, self._segments[number])
+            node = edge.node
+            for note in edge.notes:
+                found(note)
+        return node
+
+    def step(self, node: Node, key: Hashable, facts: Facts, found: Callable[[Note], None]) -> Node:
+        """After one instruction that belongs to no segment; the key tells it from others."""
+        edge = node.edges.get(key) or self._extend(node, key, (facts,))
+        for note in edge.notes:
+            found(note)
+        return edge.node
+
+    def _extend(self, node: Node, key: Hashable, instructions: Iterable[Facts]) -> Edge:
+        track = node.track.copy()
+        for facts in instructions:
+            track.follow(facts, self._watch)
+        notes, track.notes = tuple(track.notes), []
+        edge = node.edges[key] = Edge(self._node(track), notes)
+        return edge
+
+    def _node(self, track: Track) -> Node:
+        return self._nodes.setdefault(track.key(), Node(track))
