@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -76,5 +77,11 @@ def test_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     first = run(NAMES[0], Machine("fast"))
     (stored,) = (tmp_path / "mxcomp" / "sim").glob("*.o")
     assert stored.stat().st_size > 1000
+    for number in range(jit.KEPT):
+        other = stored.with_name(f"{number}.o")
+        other.touch()
+        os.utime(other, (0, 0))
+    jit.cached("another kernel", lambda: "define void @f() { ret void }", "f")
+    assert len(list(stored.parent.glob("*.o"))) == jit.KEPT
     monkeypatch.setattr(jit, "compile_module", lambda text: pytest.fail("compiled again"))
     assert np.array_equal(first, run(NAMES[0], Machine("fast")))

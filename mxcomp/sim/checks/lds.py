@@ -102,6 +102,23 @@ class Shadow(Protocol):
     def barrier(self) -> None: ...
 
 
+class NoShadow:
+    """Follows nothing."""
+
+    def read(self, wave: Issuer, i: Instruction, cells: Cells) -> None: ...
+
+    def write(
+        self, wave: Issuer, i: Instruction, cells: Cells, transfer: Transfer, same: Callable[[], bool]
+    ) -> None: ...
+
+    def land(self, wave: Issuer, transfer: Transfer) -> None: ...
+
+    def barrier(self) -> None: ...
+
+
+NO_SHADOW = NoShadow()
+
+
 class LdsShadow:
     """Who touched which byte of a workgroup's LDS."""
 

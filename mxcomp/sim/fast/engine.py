@@ -136,7 +136,7 @@ class FastGroup:
         self.extra: Counters = Counter()
         self._starts, self._ends = dispatch.memory.ranges()
         self.local: LocalMemory | None = None
-        if kernel.watched is not None:
+        if kernel.watched is not None and dispatch.lds_bytes:
             self.local = LocalMemory(
                 len(self.group.lds), self.group.report, dispatch.waves, kernel.watched.code,
                 lambda k: self.waves[k].node.track.outstanding,
@@ -209,7 +209,7 @@ class FastWave:
     def run(self, most: int) -> int:
         """Goes on for `most` instructions, more or less: a segment waits until the turns so far pay for all of it.
 
-        Only the last instruction of a segment is visible to other waves, so the order of what they see is the oracle's.
+        Only the last instruction of a segment concerns other waves, so the order of what they see is the oracle's.
         Returns how many instructions were paid for.
         """
         before, left = int(self.env[Env.BUDGET]), most

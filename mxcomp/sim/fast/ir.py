@@ -126,6 +126,23 @@ def loop(builder: ir.IRBuilder, stop: int, step: int = 1) -> Iterator[Value]:
     builder.position_at_end(after)
 
 
+@contextmanager
+def counted(builder: ir.IRBuilder, count: Value) -> Iterator[Value]:
+    """for i in range(count), which may be 0: yields i as i64."""
+    position = entry_alloca(builder, i64)
+    store(builder, index(0), position, 8)
+    test, body, after = (builder.append_basic_block(name) for name in ("test", "body", "after"))
+    builder.branch(test)
+    builder.position_at_end(test)
+    counter = load(builder, position, i64, 8)
+    builder.cbranch(builder.icmp_unsigned("<", counter, count), body, after)
+    builder.position_at_end(body)
+    yield counter
+    store(builder, builder.add(counter, index(1)), position, 8)
+    builder.branch(test)
+    builder.position_at_end(after)
+
+
 def internal(module: ir.Module, name: str, result: ir.Type, arguments: Sequence[ir.Type]) -> ir.Function:
     """A new function that is called, not inlined."""
     function = ir.Function(module, ir.FunctionType(result, arguments), name)

@@ -14,6 +14,9 @@ import llvmlite.binding as llvm
 
 OPTIMISATION = 2
 
+KEPT = 1000
+"""Objects in the cache, some 100 KB each."""
+
 
 def _digest_of_sources() -> str:
     """Of the simulator's own sources: object code is only as good as the code that made it."""
@@ -78,7 +81,9 @@ def cached(key: str, make: Callable[[], str], name: str) -> Compiled:
     """The compiled module of this key, from the cache if it is there."""
     path = cache_directory() / f"{_digest(key)}.o"
     try:
-        return Compiled(path.read_bytes(), name)
+        found = Compiled(path.read_bytes(), name)
+        os.utime(path)  # used just now, see `_evict`
+        return found
     except OSError:
         objects = compile_module(make())
         _save(path, objects)
@@ -104,5 +109,13 @@ def _save(path: Path, content: bytes) -> None:
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(content)
         os.replace(file.name, path)
+        _evict(path.parent)
     except OSError:
         pass
+
+
+def _evict(directory: Path) -> None:
+    """Removes what was not used for longest. Another process may do so, too."""
+    entries = sorted(directory.glob("*.o"), key=lambda path: path.stat().st_mtime)
+    for path in entries[:-KEPT]:
+        path.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ _SILENT = salu.NO_EFFECT | {"s_waitcnt"}
 
 @dataclass(frozen=True)
 class Segment:
-    """Instructions that run without interruption; only the last one may branch, or touch memory."""
+    """Instructions that run without interruption; only the last one may branch, touch memory, or wait for it."""
 
     number: int
     instructions: tuple[Instruction, ...]
@@ -38,7 +38,7 @@ class Segment:
 
 
 def segments(program: Program) -> list[Segment]:
-    """Cuts the program at branch targets, and after everything that can return to the engine."""
+    """Cuts the program at branch targets, and after all that can return to the engine or concerns other waves."""
     code, kernel = program.instructions, program.kernel
     targets = {i.target for i in code.values() if i.target is not None}
     leaders = {*kernel.entries, *kernel.module.functions.values(), *targets}
@@ -49,7 +49,7 @@ def segments(program: Program) -> list[Segment]:
             found.append(Segment(len(found), tuple(current)))
             current = []
         current.append(i)
-        if interrupts(i):
+        if interrupts(i) or i.mnemonic == "s_waitcnt":
             found.append(Segment(len(found), tuple(current)))
             current = []
     if current:

@@ -102,20 +102,11 @@ def _define_inside(module: llvm.Module) -> llvm.Function:
     with builder.if_then(within(frame.get(Env.LOW), frame.get(Env.HIGH)), likely=True):
         builder.ret(ir.constant(ir.i1, 1))
     starts, ends, count = frame.pointer(Env.STARTS), frame.pointer(Env.ENDS), frame.get(Env.RANGES)
-    position = ir.entry_alloca(builder, ir.i64)
-    ir.store(builder, ir.index(0), position, 8)
-    test, body, none = (function.append_basic_block(name) for name in ("test", "body", "none"))
-    builder.branch(test)
-    builder.position_at_end(test)
-    k = ir.load(builder, position, ir.i64, 8)
-    builder.cbranch(builder.icmp_signed("<", k, count), body, none)
-    builder.position_at_end(body)
-    first, last = (ir.load(builder, ir.offset(builder, array, k, ir.i64), ir.i64, 8) for array in (starts, ends))
-    with builder.if_then(within(first, last)):
-        frame.set(Env.LOW, first)
-        frame.set(Env.HIGH, last)
-        builder.ret(ir.constant(ir.i1, 1))
-    ir.store(builder, builder.add(k, ir.index(1)), position, 8)
-    builder.branch(test)
-    llvm.IRBuilder(none).ret(ir.constant(ir.i1, 0))
+    with ir.counted(builder, count) as k:
+        first, last = (ir.load(builder, ir.offset(builder, array, k, ir.i64), ir.i64, 8) for array in (starts, ends))
+        with builder.if_then(within(first, last)):
+            frame.set(Env.LOW, first)
+            frame.set(Env.HIGH, last)
+            builder.ret(ir.constant(ir.i1, 1))
+    builder.ret(ir.constant(ir.i1, 0))
     return function

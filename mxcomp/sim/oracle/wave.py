@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.sim.checks.hazards import HazardTracker
-from mxcomp.sim.checks.lds import LdsShadow, Shadow
+from mxcomp.sim.checks.lds import NO_SHADOW, Shadow
 from mxcomp.sim.checks.report import Reporter
 from mxcomp.sim.checks.waits import Outstanding
 from mxcomp.sim.counters import Counters
@@ -115,11 +115,11 @@ class Wave:
 
 
 class Group:
-    """A workgroup: its LDS, and who reports what its waves do."""
+    """A workgroup: its LDS, and who reports what its waves do. The engine says what its `shadow` is."""
 
     def __init__(self, dispatch: Dispatch, number: tuple[int, int, int]) -> None:
         self.dispatch, self.number, self.clock = dispatch, number, 0
         self.lds: NDArray[np.uint8] = np.full(-(-dispatch.lds_bytes // 8) * 8 + 8, UNWRITTEN, np.uint8)
         self.lds_words = self.lds.view(np.uint32)
         self.report = Reporter(dispatch, number)
-        self.shadow: Shadow = LdsShadow(len(self.lds), self.report, ())
+        self.shadow: Shadow = NO_SHADOW

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mxcomp.sim import Device
+from mxcomp.sim import Device, LaunchStats, Module
 
 SCHEDULES = ("forward", "reverse", "random")
 MACHINES = (
@@ -40,6 +40,7 @@ class Machine:
 
     def __init__(self, engine: str = "fast", schedule: str = "forward", **options: Any) -> None:
         self.device = Device("gfx950", engine=engine, schedule=schedule, seed=1, **options)
+        self._modules: dict[bytes, Module] = {}
 
     def allocate(self, nbytes: int) -> Any:
         """A buffer that was never written."""
@@ -58,14 +59,23 @@ class Machine:
         self.write(buffer, array)
         return buffer
 
-    def launch(self, code: Iterable[bytes], launches: Iterable[Launch]) -> None:
+    def _module(self, elf: bytes) -> Module:
+        """Loaded once."""
+        if elf not in self._modules:
+            self._modules[elf] = self.device.load(elf)
+        return self._modules[elf]
+
+    def launch(self, code: Iterable[bytes], launches: Iterable[Launch], **options: Any) -> list[LaunchStats]:
         """Runs launches in order. Kernels are looked up in all code objects."""
-        kernels = {name: kernel for elf in code for name, kernel in self.device.load(elf).kernels.items()}
-        for launch in launches:
+        kernels = {name: kernel for elf in code for name, kernel in self._module(elf).kernels.items()}
+        return [
             self.device.launch(
                 kernels[launch.kernel],
                 grid=launch.grid,
                 block=launch.block,
                 kernarg=launch.kernarg,
                 dynamic_lds=launch.dynamic_lds,
+                **options,
             )
+            for launch in launches
+        ]

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -65,10 +66,14 @@ class Program:
 
     def run(self, machine: Machine, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Runs all dispatches. `outputs` gives shapes and types."""
-        buffers = [machine.upload(array) for array in inputs]
-        buffers += [machine.allocate(size) for size in self.buffers[self.arguments :]]
+        buffers = self.upload(machine, inputs)
         machine.launch(self.code, self.launches([buffer.address for buffer in buffers]))
         return [machine.read(buffers[span.buffer], out) for span, out in zip(self.results, outputs, strict=True)]
+
+    def upload(self, machine: Machine, inputs: Sequence[np.ndarray]) -> list[Any]:
+        """All buffers, the arguments filled."""
+        buffers = [machine.upload(array) for array in inputs]
+        return buffers + [machine.allocate(size) for size in self.buffers[self.arguments :]]
 
     def launches(self, addresses: Sequence[int]) -> list[Launch]:
         """All launches, for buffers at these addresses."""
