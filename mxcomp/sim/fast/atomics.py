@@ -32,7 +32,7 @@ def _add_f32(b: llvm.IRBuilder, old: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def _add_bfloat_pair(b: llvm.IRBuilder, old: ir.Value, x: ir.Value) -> ir.Value:
-    """Rounded to nearest even; NaN stays NaN, made quiet."""
+    """Rounded to nearest even; NaN is canonical."""
     halves = []
     for k in (0, 16):
         a, c = (b.bitcast(_bfloat(b, word, k), ir.single) for word in (old, x))
@@ -40,8 +40,7 @@ def _add_bfloat_pair(b: llvm.IRBuilder, old: ir.Value, x: ir.Value) -> ir.Value:
         bits = b.bitcast(total, ir.i32)
         even = b.and_(b.lshr(bits, ir.constant(ir.i32, 16)), ir.constant(ir.i32, 1))
         rounded = b.add(b.add(bits, ir.constant(ir.i32, 0x7FFF)), even)
-        nan = b.or_(bits, ir.constant(ir.i32, 0x400000))
-        upper = b.select(b.fcmp_unordered("uno", total, total), nan, rounded)
+        upper = b.select(b.fcmp_unordered("uno", total, total), ir.constant(ir.i32, 0x7FC00000), rounded)
         halves.append(b.lshr(upper, ir.constant(ir.i32, 16)))
     return b.or_(halves[0], b.shl(halves[1], ir.constant(ir.i32, 16)))
 

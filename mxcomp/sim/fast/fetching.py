@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from mxcomp.sim.fast import ir, lanes
 from mxcomp.sim.fast.frame import Frame
 from mxcomp.sim.fast.tracing import Place, Traced
 from mxcomp.sim.instruction import Instruction, Operand
-from mxcomp.sim.semantics.table import DTYPES, VectorOp, f32, u16, u32, u64
-
-_SDWA_PARTS = {0: (0, 0xFF), 1: (8, 0xFF), 2: (16, 0xFF), 3: (24, 0xFF), 4: (0, 0xFFFF), 5: (16, 0xFFFF)}
-"""Shift and mask of an SDWA selector."""
+from mxcomp.sim.semantics.modifiers import modified16, modified32, modified64, selected_part
+from mxcomp.sim.semantics.table import VectorOp, u32, u64
 
 _WIDE = "UIdQM"
 
@@ -91,19 +87,15 @@ def fetch(place: Place, source: Source, given: ir.Value) -> Any:
     letter, operand = source.letter, source.operand
     assert operand is not None
     if letter == "M":
-        return Traced(place, np.bool_, lanes.chunk(place.builder, given, place.lane))
-    words = [_word(place, source, given, k) for k in range(2 if letter in "UIdQ" else 1)]
+        return Traced(place, bool, lanes.chunk(place.builder, given, place.lane))
+    words: list[Any] = [_word(place, source, given, k) for k in range(2 if letter in "UIdQ" else 1)]
     if letter == "Q":
         return tuple(words)
     if letter in "UId":
         bits = words[0].astype(u64) | words[1].astype(u64) << 32
-        return _modified(bits, operand, u64).view(DTYPES[letter])
-    raw = words[0] if operand.sel == 6 or source.exchanged else _selected(words[0], operand)
-    if letter not in "hHSb":
-        return _modified(raw, operand, u32).view(DTYPES.get(letter, u32))
-    shift = 16 if operand.high and (operand.is_vgpr or operand.is_sgpr) else 0
-    bits = _modified((raw >> shift).astype(u16), operand, u16)
-    return (bits.astype(u32) << 16).view(f32) if letter == "b" else bits.view(DTYPES[letter])
+        return modified64(bits, operand, letter)
+    raw: Any = words[0] if operand.sel == 6 or source.exchanged else selected_part(words[0], operand)
+    return modified16(raw, operand, letter) if letter in "hHSb" else modified32(raw, operand, letter)
 
 
 def _word(place: Place, source: Source, given: ir.Value, k: int) -> Traced:
@@ -115,18 +107,3 @@ def _word(place: Place, source: Source, given: ir.Value, k: int) -> Traced:
         return Traced(place, u32, ir.splat(builder, word))
     at = builder.add(place.lane, ir.index(ir.WAVE * k))
     return Traced(place, u32, ir.load(builder, ir.offset(builder, given, at, ir.i32), ir.vector(ir.i32)))
-
-
-def _selected(raw: Traced, operand: Operand) -> Traced:
-    """The byte or word that SDWA selects."""
-    shift, mask = _SDWA_PARTS[operand.sel]
-    sign = u32((mask + 1) >> 1) if operand.signed else u32(0)
-    result: Traced = ((raw >> shift & mask) ^ sign) - sign
-    return result
-
-
-def _modified(bits: Traced, operand: Operand, kind: Any) -> Traced:
-    """|x|, then −x, on the bits of a float."""
-    top = 1 << (8 * np.dtype(kind).itemsize - 1)
-    bits = bits & kind(top - 1) if operand.absolute else bits
-    return bits ^ kind(top) if operand.negate else bits

@@ -66,7 +66,7 @@ class Traced(NDArrayOperatorsMixin):
         return Traced(self.place, target, self.place.builder.bitcast(self.value, kind))
 
     def lookup(self, values: np.ndarray[Any, Any]) -> Traced:
-        """Lookup in a constant table, lane by lane."""
+        """What `mxcomp.sim.semantics.table.lookup` asks for."""
         builder, bits = self.place.builder, llvm.IntType(8 * values.dtype.itemsize)
         array = ir.table(builder.module, values)
         wide = self.astype(np.uint64).value
@@ -82,23 +82,6 @@ class Traced(NDArrayOperatorsMixin):
 
     def __getitem__(self, key: Any) -> Any:
         raise Untraceable("indexed lanes")
-
-
-def _shim() -> None:
-    """np.take does not dispatch on indices; until `semantics.table` has a `lookup`, decoding asks them here."""
-    from mxcomp.sim.semantics import small_floats as sf
-    from mxcomp.sim.semantics import table
-
-    if hasattr(table, "lookup"):
-        return
-    plain = sf.decode, sf.decode_scale
-    sf.decode = lambda codes, fmt: (
-        codes.lookup(sf.value_table(fmt)) if isinstance(codes, Traced) else plain[0](codes, fmt)
-    )
-    sf.decode_scale = lambda codes: codes.lookup(sf.scale_table()) if isinstance(codes, Traced) else plain[1](codes)
-
-
-_shim()
 
 
 def _kind(x: Any) -> Any:

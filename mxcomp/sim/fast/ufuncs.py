@@ -54,17 +54,16 @@ def _compare(operator: str) -> Emit:
     return emit
 
 
-def _extremum(operator: str, keeps_nan: bool) -> Emit:
-    """np.minimum and np.maximum keep a NaN, np.fmin and np.fmax drop it. Equal operands, that is zeros: the second
-    (as x86's minps has it), but the first for halves, which NumPy compares one by one."""
+def _extremum(operator: str) -> Emit:
+    """np.minimum and np.maximum: NaN stays. Equal operands, that is zeros: the second (as x86's minps has it), but the
+    first for halves, which NumPy compares one by one."""
 
     def emit(b: llvm.IRBuilder, t: DType, x: ir.Value, y: ir.Value) -> ir.Value:
         if t.kind != "f":
             return b.select(_compare(operator)(b, t, x, y), x, y)
         first = operator + "=" if t.itemsize == 2 else operator
         chosen = b.select(b.fcmp_ordered(first, x, y), x, y)
-        tested = x if keeps_nan else y
-        return b.select(b.fcmp_unordered("uno", tested, tested), x, chosen)
+        return b.select(b.fcmp_unordered("uno", x, x), x, chosen)
 
     return emit
 
@@ -138,10 +137,8 @@ UFUNCS: dict[np.ufunc, Emit] = {
     np.greater_equal: _compare(">="),
     np.equal: _compare("=="),
     np.not_equal: _compare("!="),
-    np.minimum: _extremum("<", keeps_nan=True),
-    np.maximum: _extremum(">", keeps_nan=True),
-    np.fmin: _extremum("<", keeps_nan=False),
-    np.fmax: _extremum(">", keeps_nan=False),
+    np.minimum: _extremum("<"),
+    np.maximum: _extremum(">"),
     np.sqrt: _intrinsic("sqrt"),
     np.floor: _intrinsic("floor"),
     np.ceil: _intrinsic("ceil"),

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from mxcomp.sim.instruction import EXEC, Instruction, Operand
+from mxcomp.sim.instruction import EXEC, Dpp, Instruction, Operand
 from mxcomp.sim.oracle.operands import VectorRead, register_read, vector_read
 from mxcomp.sim.oracle.wave import Lanes, Step, Wave, mask_of
 from mxcomp.sim.semantics import VECTOR
 from mxcomp.sim.semantics.lane import dpp_lanes, dpp_written
-from mxcomp.sim.semantics.modifiers import float_result, modified16, modified32
-from mxcomp.sim.semantics.table import MASK32, VectorOp, u16, u32, u64
+from mxcomp.sim.semantics.modifiers import float_result, half_result, modified16, modified32, part_result
+from mxcomp.sim.semantics.table import MASK32, VectorOp, u32, u64
 
 _Write = Callable[[Wave, Any], None]
+_Store = Callable[[Wave, int, Lanes], None]
+
+_WHOLE = 6
 
 
 def vector_step(i: Instruction) -> Step:
@@ -55,31 +60,54 @@ def _reads(i: Instruction, op: VectorOp) -> list[VectorRead]:
     for letter in op.src:
         reads.append((lambda w: w.mode) if letter == "m" else vector_read(operands.pop(0), letter))
     if i.dpp is not None:
-        reads[0] = _exchanged(i, op.src[0])
+        reads[0] = _exchanged(i, _exchange(i.dpp), op.src[0])
     if op.old:
         letter = op.dst[0] if op.old == "accumulate" and not op.cross_lane else "u"
         reads.append(vector_read(operands.pop(0), letter))
     return reads
 
 
-def _exchanged(i: Instruction, letter: str) -> VectorRead:
-    """The first source through DPP. bound_ctrl: what does not exist or is not active reads as 0."""
-    assert i.dpp is not None
-    lanes = dpp_lanes(i.dpp.control)
-    assert lanes is not None
-    source, exists = lanes
-    bound, operand = i.dpp.bound_control, i.src[0]
+@dataclass(frozen=True)
+class _Exchange:
+    """DPP: for each lane the one its first source comes from.
+
+    With bound_ctrl one that does not exist, or is not active, reads as 0; without it the lane keeps its result.
+    """
+
+    source: Lanes
+    exists: Lanes
+    enabled: Lanes
+    bound: bool
+
+    def read(self, raw: VectorRead, w: Wave) -> Lanes:
+        values: Lanes = raw(w)[self.source]
+        return np.where(self._there(w), values, values.dtype.type(0)) if self.bound else values
+
+    def write(self, w: Wave, row: int, bits: Lanes) -> None:
+        where = w.active & self.enabled
+        np.copyto(w.v[row], bits, where=where if self.bound else where & self._there(w))
+
+    def _there(self, w: Wave) -> Lanes:
+        there: Lanes = self.exists & w.active[self.source]
+        return there
+
+
+@cache
+def _exchange(dpp: Dpp) -> _Exchange:
+    lanes = dpp_lanes(dpp.control)
+    assert lanes is not None, "reserved control"
+    return _Exchange(*lanes, dpp_written(dpp.row_mask, dpp.bank_mask), dpp.bound_control)
+
+
+def _exchanged(i: Instruction, exchange: _Exchange, letter: str) -> VectorRead:
+    """The first source through DPP."""
+    operand = i.src[0]
     if letter in "UId":
         wide = vector_read(operand, letter)
-        return lambda w: np.where(exists & w.active[source] | (not bound), wide(w)[source], wide(w).dtype.type(0))
+        return lambda w: exchange.read(wide, w)
     raw = register_read(Operand(operand.code))
-
-    def moved(w: Wave) -> Lanes:
-        values = raw(w)[source]
-        return np.where(exists & w.active[source], values, u32(0)) if bound else values
-
     modified = modified16 if letter in "hHSb" else modified32
-    return lambda w: modified(moved(w), operand, letter)
+    return lambda w: modified(exchange.read(raw, w), operand, letter)
 
 
 # -- results
@@ -147,81 +175,31 @@ def _cross_lane(i: Instruction, op: VectorOp, function: Callable[..., Any], read
 
 def _writer(i: Instruction, letter: str, operand: Operand) -> _Write:
     """Writes lanes of a type: output modifiers, canonical NaN, DPP and SDWA masks, EXEC."""
-    row = operand.vgpr
-    store: _Write = lambda w, bits: w.put(row, bits)  # noqa: E731
-    if i.dpp is not None:
-        store = _dpp_store(i, row)
-    elif i.sdwa and i.flag("dst_sel") != 6:
-        store = _sdwa_store(i, row)
-    if letter in "fdh":
-        return _float_writer(i, letter, store, row)
-    if letter in "UI":
-        return lambda w, value: _store64(w, row, value.view(u64))
-    if letter in "HS":
-        return _half_writer(i, store, row)
-    return store
+    row, store = operand.vgpr, _store(i)
+    convert = _bits_of(i, letter)
+    if letter in "dUI":
+        return lambda w, value: _store64(w, store, row, convert(value).view(u64))
+    if letter in "hHS":
+        high = bool(i.encoding == "VOP3" and i.flag("opsel") >> 3 & 1)
+        return lambda w, value: store(w, row, half_result(convert(value), w.v[row], high))
+    return lambda w, value: store(w, row, convert(value))
 
 
-def _store64(w: Wave, row: int, bits: Lanes) -> None:
-    w.put(row, bits.astype(u32))
-    w.put(row + 1, (bits >> 32).astype(u32))
-
-
-def _float_writer(i: Instruction, letter: str, store: _Write, row: int) -> _Write:
+def _bits_of(i: Instruction, letter: str) -> Callable[[Lanes], Lanes]:
     omod, clamp = i.flag("omod"), i.flag("clmp")
-    half = _half_writer(i, store, row)
-    if letter == "d":
-        return lambda w, value: _store64(w, row, float_result(value, letter, omod, clamp))
-    target = half if letter == "h" else store
-    return lambda w, value: target(w, float_result(value, letter, omod, clamp))
+    return (lambda value: float_result(value, letter, omod, clamp)) if letter in "fdh" else lambda value: value
 
 
-def _half_writer(i: Instruction, store: _Write, row: int) -> _Write:
-    """16 bits: the upper half becomes zero; op_sel[3] writes the upper half and keeps the lower."""
-    high = i.encoding == "VOP3" and i.flag("opsel") >> 3 & 1
-
-    def write(w: Wave, value: Lanes) -> None:
-        word = value.view(u16).astype(u32)
-        store(w, w.v[row] & u32(0xFFFF) | word << 16 if high else word)
-
-    return write
+def _store64(w: Wave, store: _Store, row: int, bits: Lanes) -> None:
+    store(w, row, bits.astype(u32))
+    store(w, row + 1, (bits >> 32).astype(u32))
 
 
-def _dpp_store(i: Instruction, row: int) -> _Write:
-    """Rows and banks that are off, and without bound_ctrl lanes without a source, keep their value."""
-    assert i.dpp is not None
-    lanes = dpp_lanes(i.dpp.control)
-    assert lanes is not None
-    source, exists = lanes
-    enabled = dpp_written(i.dpp.row_mask, i.dpp.bank_mask)
-    bound = i.dpp.bound_control
-
-    def store(w: Wave, bits: Lanes) -> None:
-        where = w.active & enabled
-        if not bound:
-            where = where & exists & w.active[source]
-        np.copyto(w.v[row], bits, where=where)
-
-    return store
-
-
-_UNUSED_PRESERVE, _UNUSED_SIGN = 2, 1
-
-
-def _sdwa_store(i: Instruction, row: int) -> _Write:
-    """Writes a byte or word; dst_unused: the rest is 0, sign-extended, or kept."""
+def _store(i: Instruction) -> _Store:
+    """Writes 32 bits per lane."""
+    if i.dpp is not None:
+        return _exchange(i.dpp).write
     select, unused = i.flag("dst_sel"), i.flag("dst_unused")
-    width = 8 if select < 4 else 16
-    shift = 8 * select if select < 4 else 16 * (select - 4)
-    mask = (1 << width) - 1
-
-    def store(w: Wave, bits: Lanes) -> None:
-        part = (bits & mask) << shift
-        if unused == _UNUSED_PRESERVE:
-            part = w.v[row] & u32(~(mask << shift) & MASK32) | part
-        elif unused == _UNUSED_SIGN:
-            above = u32(MASK32 << (shift + width) & MASK32)
-            part = np.where(bits >> (width - 1) & 1 == 1, part | above, part)
-        w.put(row, part)
-
-    return store
+    if i.sdwa and select != _WHOLE:
+        return lambda w, row, bits: w.put(row, part_result(bits, w.v[row], select, unused))
+    return Wave.put

@@ -62,7 +62,7 @@ def _modifiers(instruction: Instruction) -> str | None:
             return f"dpp control {instruction.dpp.control:#x}"
         if any(letter in "UId" for letter in op.src[:1]) and instruction.mnemonic != "v_mov_b64":
             return "dpp on 64 bits"
-    if instruction.flag("clmp") and op.dtype not in "fdhM" and op.clamped is None:
+    if instruction.flag("clmp") and op.dtype not in "fdhM" and op.clamped is None and not op.clamps:
         return "integer clamp"
     if instruction.sdwa and (any(letter in "UId" for letter in op.src) or instruction.flag("omod")):
         return "sdwa modifier"

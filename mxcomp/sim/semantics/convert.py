@@ -65,7 +65,7 @@ for _k in range(4):
 # -- pairs
 
 _add("v_cvt_pk_bf16_f32", "u<ff", lambda a, b: sf.join(sf.f32_to_bfloat(a), sf.f32_to_bfloat(b)))
-_add("v_cvt_pk_f16_f32", "u<ff", lambda a, b: sf.join(a.astype(f16), b.astype(f16)))
+_add("v_cvt_pk_f16_f32", "u<ff", lambda a, b: sf.join(sf.to_half(a), sf.to_half(b)))
 _rtz = sf.f32_to_half_towards_zero
 _add("v_cvt_pkrtz_f16_f32", "u<ff", lambda a, b: sf.join(_rtz(a), _rtz(b)))
 
@@ -155,7 +155,7 @@ def _scaled_pack(name: str, source: str) -> Function:
         shift = 8 * (opsel >> 2 & 3) if fmt.bits == 4 else 16 * (opsel >> 3 & 1)
 
         def codes(values: tuple[Lanes, Lanes], scale: Lanes, mode: int, old: Lanes) -> Lanes:
-            low, high = (sf.encode(x / sf.scale_of_f32(scale), fmt, _saturates(mode)) for x in values)
+            low, high = (sf.encode(x, fmt, _saturates(mode), sf.scale_of_f32(scale)) for x in values)
             return _insert(old, low | high << fmt.bits, shift, (1 << 2 * fmt.bits) - 1)
 
         if source == "f32":
@@ -184,14 +184,15 @@ def _scaled_unpack(name: str, result: str, packed: bool) -> Function:
         if packed:
             return lambda a, s: sf.join(narrow(value(a, s, 0)), narrow(value(a, s, 1)))
         half = 16 * (opsel >> 3 & 1)
-        return lambda a, s, old: _insert(old, narrow(value(a, s, 0)).view(u16).astype(u32), half, 0xFFFF)
+        return lambda a, s, old: _insert(old, narrow(value(a, s, 0)).astype(u32), half, 0xFFFF)
 
     return specialise
 
 
 def _narrow(result: str) -> Function:
+    """Bits (u16) of float64 values."""
     if result == "f16":
-        return lambda x: x.astype(f16)
+        return sf.to_half
     return lambda x: sf.f32_to_bfloat(x.astype(f32))
 
 

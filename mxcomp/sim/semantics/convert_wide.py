@@ -10,7 +10,7 @@ import numpy as np
 
 from mxcomp.formats import ElementFormat
 from mxcomp.sim.semantics import small_floats as sf
-from mxcomp.sim.semantics.table import Lanes, VectorTable, f16, f32, f64, u8, u16, u32, vector
+from mxcomp.sim.semantics.table import Lanes, VectorTable, f32, f64, u8, u32, vector
 
 Function = Callable[..., Any]
 
@@ -20,7 +20,7 @@ _add = partial(vector, TABLE, cross_lane=True)
 
 def _pack(values: Lanes, scale: Lanes, fmt: ElementFormat) -> Lanes:
     """float64[lanes, 32] to six registers [6, lanes]."""
-    codes = sf.encode(values / sf.scale_of_f32(scale)[:, None], fmt).astype(u8)
+    codes = sf.encode(values, fmt, scale=sf.scale_of_f32(scale)[:, None]).astype(u8)
     bits = np.unpackbits(codes[:, :, None], axis=2, bitorder="little")[:, :, :6].reshape(len(codes), 192)
     return np.packbits(bits, axis=1, bitorder="little").view(u32).T
 
@@ -55,7 +55,7 @@ def _to(fmt: ElementFormat, kind: str) -> Function:
         values = _unpack(a, np.broadcast_to(scale, 64), fmt)
         if kind == "f32":
             return values.astype(f32).view(u32).T
-        narrow = values.astype(f16).view(u16) if kind == "f16" else sf.f32_to_bfloat(values.astype(f32))
+        narrow = sf.to_half(values) if kind == "f16" else sf.f32_to_bfloat(values.astype(f32))
         return np.ascontiguousarray(narrow).view(u32).T
 
     return convert

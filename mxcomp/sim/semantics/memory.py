@@ -15,6 +15,7 @@ import numpy as np
 
 from mxcomp.sim.semantics import small_floats as sf
 from mxcomp.sim.semantics.table import Lanes, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from mxcomp.sim.semantics.valu_float import maximum, minimum
 
 Kind = Literal["load", "store", "atomic", "permute"]
 
@@ -243,11 +244,11 @@ ATOMICS: dict[str, Callable[[int, int, int], int]] = {
     "inc": lambda old, x, size: 0 if old >= x else old + 1,
     "dec": lambda old, x, size: x if old == 0 or old > x else old - 1,
     "add_f32": _float(f32, lambda a, b: a + b),
-    "min_f32": _float(f32, np.fmin),
-    "max_f32": _float(f32, np.fmax),
+    "min_f32": _float(f32, minimum),
+    "max_f32": _float(f32, maximum),
     "add_f64": _float(f64, lambda a, b: a + b),
-    "min_f64": _float(f64, np.fmin),
-    "max_f64": _float(f64, np.fmax),
+    "min_f64": _float(f64, minimum),
+    "max_f64": _float(f64, maximum),
     "pk_add_f16": _float(f16, lambda a, b: a + b),
     "pk_add_bf16": _add_bfloat_pair,
     "cmpswap": lambda old, x, size: x,  # taken when the compare value, which follows the data, equals the old one

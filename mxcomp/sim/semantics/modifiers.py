@@ -1,7 +1,8 @@
 """Source and result modifiers, as functions of plain values (CDNA4 ISA: VOP3, SDWA).
 
 Sources: SDWA picks a byte or word, op_sel the upper half, then come |x| and −x, on the bits. Results: omod multiplies,
-clamp limits floats to 0 … 1 (NaN becomes 0), and NaN is made canonical.
+clamp limits floats to 0 … 1 (NaN becomes 0), NaN is made canonical, and SDWA writes a byte or word. Both engines use
+these functions, on arrays or on lanes that they trace.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mxcomp.sim.instruction import Operand
-from mxcomp.sim.semantics.table import DTYPES, Lanes, f32, u16, u32, u64
+from mxcomp.sim.semantics.table import DTYPES, MASK32, Lanes, f32, u16, u32, u64
 
 PARTS = {0: (0, 0xFF), 1: (8, 0xFF), 2: (16, 0xFF), 3: (24, 0xFF), 4: (0, 0xFFFF), 5: (16, 0xFFFF)}
 """Shift and mask of an SDWA selector; 6 is the whole register."""
@@ -59,6 +60,12 @@ def modified64(bits: Lanes, operand: Operand, letter: str) -> Lanes:
     return bits.view(DTYPES[letter])
 
 
+def limited(value: Lanes) -> Lanes:
+    """The clamp bit: within 0 … 1, NaN and −0 become 0."""
+    dtype: Any = value.dtype.type
+    return np.where(value > 0, np.minimum(value, dtype(1)), dtype(0))
+
+
 def float_result(value: Lanes, letter: str, omod: int, clamp: int) -> Lanes:
     """The bits of a float result."""
     dtype = DTYPES[letter]
@@ -66,5 +73,26 @@ def float_result(value: Lanes, letter: str, omod: int, clamp: int) -> Lanes:
     if factor is not None:
         value = value * dtype(factor)  # type: ignore[call-arg]
     if clamp:
-        value = np.fmin(np.fmax(value, dtype(0)), dtype(1))  # type: ignore[call-arg]
+        value = limited(value)
     return np.where(value != value, CANONICAL_NAN[letter], value.view(FLOAT_BITS[letter]))
+
+
+_UNUSED_SIGN, _UNUSED_PRESERVE = 1, 2
+
+
+def half_result(value: Lanes, old: Lanes, high: bool) -> Lanes:
+    """A register that gets 16 bits: in its lower half, the upper one becomes zero, or in its upper half."""
+    word = value.view(u16).astype(u32)
+    return old & u32(0xFFFF) | word << 16 if high else word
+
+
+def part_result(word: Lanes, old: Lanes, select: int, unused: int) -> Lanes:
+    """SDWA: a register that gets a byte or word; `unused`: its other bits are 0, sign-extended, or kept."""
+    shift, mask = PARTS[select]
+    part = (word & mask) << shift
+    if unused == _UNUSED_PRESERVE:
+        return old & u32(~(mask << shift) & MASK32) | part
+    if unused == _UNUSED_SIGN:
+        above = u32(~((mask << shift) | ((1 << shift) - 1)) & MASK32)
+        return np.where(word & (mask + 1 >> 1) != 0, part | above, part)
+    return part

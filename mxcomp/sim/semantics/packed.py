@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from mxcomp.sim.instruction import Instruction
-from mxcomp.sim.semantics.small_floats import bfloat_to_f32, join
+from mxcomp.sim.semantics.modifiers import limited
+from mxcomp.sim.semantics.small_floats import bfloat_to_f32, join, to_half
 from mxcomp.sim.semantics.table import DTYPES, Lanes, VectorTable, f16, f32, f64, i8, i32, u8, u16, u32, vector
 from mxcomp.sim.semantics.valu_float import TABLE as FLOATS
 from mxcomp.sim.semantics.valu_float import fma32
@@ -35,20 +36,21 @@ def _half(word: Lanes, high: int, negate: int, dtype: type) -> Lanes:
     return (bits ^ (negate << 15)).view(dtype)
 
 
-def _pairs(function: Function, letter: str) -> Function:
-    """A 16-bit operation on both halves."""
+def _pairs(function: Function, letter: str, saturating: Function | None) -> Function:
+    """A 16-bit operation on both halves, and what it is for integers with the clamp bit."""
 
     def specialise(instruction: Instruction) -> Function:
         low, high = instruction.flag("opsel"), select_high(instruction)
         negate_low, negate_high = instruction.flag("neg"), instruction.flag("neg_hi")
-        clamp = instruction.flag("clmp") and letter == "h"
+        clamp = instruction.flag("clmp")
+        operation = saturating if clamp and saturating is not None else function
 
         def part(words: tuple[Lanes, ...], sel: int, negate: int) -> Lanes:
             sources = (_half(w, sel >> k & 1, negate >> k & 1, DTYPES[letter]) for k, w in enumerate(words))
-            result = function(*sources)
-            if clamp:
-                result = np.minimum(np.maximum(result, f16(0)), f16(1))
-            return np.where(result != result, f16(np.nan), result) if letter == "h" else result
+            result = operation(*sources)
+            if letter != "h":
+                return result
+            return to_half(limited(result) if clamp else result)
 
         return lambda *words: join(part(words, low, negate_low), part(words, high, negate_high))
 
@@ -57,15 +59,17 @@ def _pairs(function: Function, letter: str) -> Function:
 
 _HALVES = {
     **{f"v_pk_{name}_f16": (f"v_{name}_f16", FLOATS) for name in ("add", "mul", "fma", "min", "max")},
-    **{f"v_pk_{name}3_f16": (f"v_{name}3_f16", FLOATS) for name in ("minimum", "maximum")},
     **{f"v_pk_{n}_{t}16": (f"v_{n}_{t}16", INTEGERS) for n in ("add", "sub", "min", "max", "mad") for t in "ui"},
     **{f"v_pk_{name}16": (f"v_{name}16", INTEGERS) for name in ("mul_lo_u", "lshlrev_b", "lshrrev_b", "ashrrev_i")},
 }  # fmt: skip
 for _name, (_single, _table) in _HALVES.items():
     _op = _table[_single]
     _letter = "S" if "S" in _op.src else _op.src[-1]
-    _count = 3 if _name.startswith(("v_pk_minimum", "v_pk_maximum")) else len(_op.src)
-    _add(_name, f"u<{'P' * _count}", _pairs(_op.function, _letter), specialise=True)
+    _function, _clamps = _pairs(_op.function, _letter, _op.clamped), _letter == "h" or _op.clamped is not None
+    _add(_name, f"u<{'P' * len(_op.src)}", _function, specialise=True, clamps=_clamps)
+for _name in ("minimum3", "maximum3"):
+    _function = _pairs(FLOATS[f"v_{_name}_f32"].function, "h", None)
+    _add(f"v_pk_{_name}_f16", "u<PPP", _function, specialise=True, clamps=True)
 
 
 def _pairs_f32(function: Function) -> Function:
@@ -99,7 +103,7 @@ _add("v_pk_mov_b32", "uu<QQ", _pk_mov, specialise=True)
 
 
 def _mad_mix(result: str) -> Function:
-    """float32 fused multiply-add of float32 and float16 sources; neg_hi is the absolute value."""
+    """float32 fused multiply-add of float32 and float16 sources (LLVM: v_fma_mix*); neg_hi is the absolute value."""
 
     def specialise(instruction: Instruction) -> Function:
         narrow, high = select_high(instruction), instruction.flag("opsel")
@@ -112,10 +116,10 @@ def _mad_mix(result: str) -> Function:
 
         def mix(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
             total = fma32(source(a, 0), source(b, 1), source(c, 2))
-            return np.minimum(np.maximum(total, f32(0)), f32(1)) if instruction.flag("clmp") else total
+            return limited(total) if instruction.flag("clmp") else total
 
         def into_half(a: Lanes, b: Lanes, c: Lanes, old: Lanes) -> Lanes:
-            bits = mix(a, b, c).astype(f16).view(u16).astype(u32)
+            bits = to_half(mix(a, b, c)).astype(u32)
             return old & u32(0xFFFF0000) | bits if result == "lo" else old & u32(0xFFFF) | bits << 16
 
         return into_half if result else mix
@@ -123,9 +127,10 @@ def _mad_mix(result: str) -> Function:
     return specialise
 
 
-_add("v_mad_mix_f32 v_fma_mix_f32", "f<uuu", _mad_mix(""), specialise=True)
-_add("v_mad_mixlo_f16 v_fma_mixlo_f16", "u<uuu", _mad_mix("lo"), specialise=True, old="preserve")
-_add("v_mad_mixhi_f16 v_fma_mixhi_f16", "u<uuu", _mad_mix("hi"), specialise=True, old="preserve")
+_add("v_mad_mix_f32", "f<uuu", _mad_mix(""), specialise=True)
+for _half_name in ("lo", "hi"):
+    _mix = _mad_mix(_half_name)
+    _add(f"v_mad_mix{_half_name}_f16", "u<uuu", _mix, specialise=True, old="preserve", clamps=True)
 
 # -- dot products; float ones are summed in float64, low half first, and rounded once
 

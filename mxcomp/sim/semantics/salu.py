@@ -56,6 +56,14 @@ _add("s_cselect_b64", "U<UUc", lambda a, b, scc: select(scc, a, b))
 # -- arithmetic; SCC is the carry, the overflow, or which operand was taken
 
 
+def _signed32(x: Any) -> Any:
+    return (x & MASK32 ^ 1 << 31) - (1 << 31)
+
+
+def _absolute(x: Any) -> Any:
+    return select(x < 0, -x, x)
+
+
 def _overflows(x: Any) -> Any:
     return (x < -(1 << 31)) | (x > MASK32 >> 1)
 
@@ -73,9 +81,9 @@ _add("s_mul_hi_u32", "u<uu", lambda a, b: a * b >> 32)
 _add("s_mul_hi_i32", "u<ii", lambda a, b: a * b >> 32)
 for _letter, _type in (("i", "i32"), ("u", "u32")):
     _add(f"s_min_{_type}", f"uc<{_letter * 2}", lambda a, b: (select(a < b, a, b), a < b))
-    _add(f"s_max_{_type}", f"uc<{_letter * 2}", lambda a, b: (select(a > b, a, b), a > b))
-_add("s_absdiff_i32", "u!<ii", lambda a, b: select(a > b, a - b, b - a))
-_add("s_abs_i32", "u!<i", lambda a: select(a < 0, -a, a))
+    _add(f"s_max_{_type}", f"uc<{_letter * 2}", lambda a, b: (select(a >= b, a, b), a >= b))
+_add("s_absdiff_i32", "u!<ii", lambda a, b: _absolute(_signed32(a - b)))
+_add("s_abs_i32", "u!<i", _absolute)
 for _k in (1, 2, 3, 4):
     _add(f"s_lshl{_k}_add_u32", "uc<uu", lambda a, b, k=_k: ((a << k) + b, (a << k) + b > MASK32))
 
@@ -104,6 +112,8 @@ for _name, _function in _LOGIC.items():
         _add(f"s_{_name}_b32", "u!<uu", _function)
         _add(f"s_{_name}_b64", "U!<UU", _function)
     _add(f"s_{_name}_saveexec_b64", "UEc<UE", lambda a, e, f=_function: (e, f(a, e), _nonzero(f(a, e))))
+for _name in ("andn1", "andn2"):
+    _function = _LOGIC[_name]
     _add(f"s_{_name}_wrexec_b64", "UEc<UE", lambda a, e, f=_function: (f(a, e), f(a, e), _nonzero(f(a, e))))
 _add("s_not_b32", "u!<u", lambda a: ~a)
 _add("s_not_b64", "U!<U", lambda a: ~a)
@@ -214,10 +224,10 @@ _COMPARES: dict[str, Function] = {
     "le": lambda a, b: a <= b,
 }
 for _name, _function in _COMPARES.items():
-    for _letter, _type in (("i", "i32"), ("u", "u32"), ("U", "u64")):
-        _add(f"s_cmp_{_name}_{_type}", f"c<{_letter * 2}", _function)
     for _letter, _type in (("i", "i32"), ("u", "u32")):
-        _add(f"s_cmpk_{_name}_{_type}", f"c<{_letter * 2}", _function)
+        _add(f"s_cmp_{_name}_{_type} s_cmpk_{_name}_{_type}", f"c<{_letter * 2}", _function)
+    if _name in ("eq", "lg"):
+        _add(f"s_cmp_{_name}_u64", "c<UU", _function)
 for _bit in (0, 1):
     _add(f"s_bitcmp{_bit}_b32", "c<uu", lambda a, b, bit=_bit: (a >> (b & 31) & 1) == bit)
     _add(f"s_bitcmp{_bit}_b64", "c<Uu", lambda a, b, bit=_bit: (a >> (b & 63) & 1) == bit)

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from mxcomp.formats import E2M1, E2M3, E3M2, E4M3, E5M2, ElementFormat
-from mxcomp.sim.semantics.table import Lanes, f16, f32, f64, i64, u16, u32, u64
+from mxcomp.sim.semantics.table import Lanes, f16, f32, f64, i64, lookup, u16, u32, u64
 
 FORMATS: dict[str, ElementFormat] = {"fp8": E4M3, "bf8": E5M2, "fp6": E2M3, "bf6": E3M2, "fp4": E2M1}
 """AMD's names of the element formats."""
@@ -35,11 +35,13 @@ def scale_table() -> Lanes:
 
 def decode(codes: Lanes, fmt: ElementFormat) -> Lanes:
     """float64 values of codes (any unsigned type)."""
-    return np.take(value_table(fmt), codes)
+    values: Lanes = lookup(value_table(fmt), codes)
+    return values
 
 
 def decode_scale(codes: Lanes) -> Lanes:
-    return np.take(scale_table(), codes)
+    values: Lanes = lookup(scale_table(), codes)
+    return values
 
 
 def scale_of_f32(scale: Lanes) -> Lanes:
@@ -47,13 +49,16 @@ def scale_of_f32(scale: Lanes) -> Lanes:
     return decode_scale(scale >> 23 & 0xFF)
 
 
-def encode(x: Lanes, fmt: ElementFormat, saturate: Lanes | bool = True) -> Lanes:
-    """Codes (u32) of float64 values, rounded to nearest even.
+def encode(x: Lanes, fmt: ElementFormat, saturate: bool = True, scale: Lanes | float = 1.0) -> Lanes:
+    """Codes (u32) of float64 values divided by a power of two, rounded to nearest even.
 
     Too large values become the largest finite one, or with saturate=False what the format has for them (infinity in
     E5M2, NaN in E4M3; FP6 and FP4 saturate always). NaN becomes NaN where there is one, else the largest value.
+    Signs are those of `x`, so that they do not depend on what a processor makes of two NaN.
     """
     mantissa_bits, smallest = fmt.mantissa_bits, 1 - fmt.bias
+    sign = x.view(u64) >> 63
+    x = x / scale
     bits = x.view(u64)
     magnitude = np.abs(x)
     exponent = np.maximum((bits >> 52 & 0x7FF).astype(i64) - 1023, smallest)
@@ -63,12 +68,10 @@ def encode(x: Lanes, fmt: ElementFormat, saturate: Lanes | bool = True) -> Lanes
     code = ((exponent - smallest) << mantissa_bits) + steps.astype(i64)  # a carry goes into the exponent by itself
     beyond = (code > fmt.max_code) | (magnitude >= 2.0**800)
     largest = i64(fmt.max_code)
-    overflow: Lanes | np.int64 = largest
-    if fmt.has_nan:
-        overflow = np.where(saturate, largest, i64(fmt.max_code + 1))  # infinity in E5M2, NaN in E4M3
+    overflow = largest if saturate or not fmt.has_nan else i64(fmt.max_code + 1)  # infinity in E5M2, NaN in E4M3
     code = np.where(beyond, overflow, code)
     code = np.where(x != x, i64(fmt.nan_code if fmt.has_nan else fmt.max_code), code)
-    return (code.astype(u64) | bits >> 63 << (fmt.bits - 1)).astype(u32)
+    return (code.astype(u64) | sign << (fmt.bits - 1)).astype(u32)
 
 
 def bfloat_to_f32(bits: Lanes) -> Lanes:
@@ -77,18 +80,22 @@ def bfloat_to_f32(bits: Lanes) -> Lanes:
 
 
 def f32_to_bfloat(x: Lanes) -> Lanes:
-    """bfloat16 bits (u16) of float32, rounded to nearest even; NaN stays NaN, made quiet."""
+    """bfloat16 bits (u16) of float32, rounded to nearest even; NaN is canonical."""
     bits = x.view(u32)
     rounded = (bits.astype(u64) + 0x7FFF + (bits >> 16 & 1)) >> 16
-    return np.where(x != x, bits >> 16 | 0x40, rounded).astype(u16)
+    return np.where(x != x, u16(0x7FC0), rounded.astype(u16))
+
+
+def to_half(x: Lanes) -> Lanes:
+    """float16 bits (u16) of any float, rounded to nearest even; NaN is canonical."""
+    return np.where(x != x, u16(0x7E00), x.astype(f16).view(u16))
 
 
 def f32_to_half_towards_zero(x: Lanes) -> Lanes:
-    """float16 of float32, rounded towards zero; finite values stay finite."""
-    nearest = x.astype(f16)
-    beyond = np.abs(nearest.astype(f32)) > np.abs(x)
-    towards_zero = (nearest.view(u16) - 1).view(f16)
-    return np.where(beyond & (np.abs(x) < np.inf), towards_zero, nearest)
+    """float16 bits (u16) of float32, rounded towards zero; finite values stay finite, NaN is canonical."""
+    nearest = to_half(x)
+    beyond = np.abs(nearest.view(f16).astype(f32)) > np.abs(x)
+    return np.where(beyond & (np.abs(x) < np.inf), nearest - 1, nearest)
 
 
 def halves(word: Lanes, kind: str) -> tuple[Lanes, Lanes]:

@@ -21,8 +21,8 @@ E       EXEC (scalar instructions)
 Several results without ``M`` go to consecutive registers. A float result (f, d, h) that is NaN is written as the quiet
 NaN without sign and payload, 0x7FC00000, so that engines agree.
 
-Vector functions are elementwise over lanes and use only operators, NumPy ufuncs, ``np.where``, ``np.take`` of a
-constant table, ``.astype`` and ``.view``, and no branch that depends on data. So they work on arrays of any shape, and
+Vector functions are elementwise over lanes and use only operators, NumPy ufuncs, ``np.where``, `lookup`, ``.astype``
+and ``.view``, and no branch that depends on data. So they work on arrays of any shape, and
 on any object that implements NumPy's array protocols: a compiling engine can trace them.
 
 Scalar functions work on exact integers (128 bits signed hold every intermediate value); the result is cut to the
@@ -73,6 +73,7 @@ class VectorOp:
         every_lane: EXEC does not matter for what is written.
         swaps: The second result goes to the register of the first source.
         clamped: What the function is with the clamp bit set, for integers, which saturate.
+        clamps: The function looks at the clamp bit itself (halves that it packs).
     """
 
     dst: str
@@ -84,6 +85,7 @@ class VectorOp:
     every_lane: bool = False
     swaps: bool = False
     clamped: Callable[..., Any] | None = None
+    clamps: bool = False
 
     @property
     def dtype(self) -> str:
@@ -123,3 +125,9 @@ def select(condition: Any, if_true: Any, if_false: Any) -> Any:
     if isinstance(condition, int):
         return if_true if condition else if_false
     return condition.select(if_true, if_false)
+
+
+def lookup(values: Lanes, index: Any) -> Any:
+    """Elements of a constant table, lane by lane; an index that has a method of this name looks them up itself."""
+    own = getattr(index, "lookup", None)
+    return np.take(values, index) if own is None else own(values)

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from mxcomp.sim.semantics.table import Lanes, VectorTable, f16, f32, f64, i64, u16, u32, u64, vector
-from mxcomp.sim.semantics.valu_float import fma32, fma64
+from mxcomp.sim.semantics.valu_float import fma64, sum_to_odd
 
 TABLE: VectorTable = {}
 _add = partial(vector, TABLE)
@@ -73,8 +73,8 @@ def _div_fmas32(a: Lanes, b: Lanes, c: Lanes, scaled: Lanes) -> Lanes:
     (2**±128); with the factors here the sequence that compilers emit divides correctly.
     """
     back = np.where(np.abs(c) >= 2, 2.0**64, 2.0**-64)
-    exact = a.astype(f64) * b.astype(f64)  # the sum is c within float32's precision, rounded once when scaled
-    return np.where(scaled, ((exact + c.astype(f64)) * back).astype(f32), fma32(a, b, c))
+    total = sum_to_odd(a.astype(f64) * b.astype(f64), c.astype(f64))
+    return np.where(scaled, total * back, total).astype(f32)
 
 
 def _div_fmas64(a: Lanes, b: Lanes, c: Lanes, scaled: Lanes) -> Lanes:
@@ -82,10 +82,12 @@ def _div_fmas64(a: Lanes, b: Lanes, c: Lanes, scaled: Lanes) -> Lanes:
     return np.where(scaled, fma64(a, b, c) * back, fma64(a, b, c))
 
 
-def _div_fixup(dtype: type, bits: type, mantissa: int, lowest: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
+def _div_fixup(dtype: type, bits: type, mantissa: int, lowest: int | None) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
     """Puts in the special cases of numerator / denominator: zeros, infinities, NaN, underflow, and the sign.
 
-    A quotient that is NaN though the operands are ordinary has overflowed on the way: infinity.
+    With `lowest`, the form that v_div_scale goes with: quotients whose exponent is below it are 0, and one that is NaN
+    though the operands are ordinary has overflowed on the way: infinity. (AMD's pseudo-code would leave NaN, also for a
+    large x over a subnormal y.)
     """
     top = np.finfo(dtype).maxexp * 2 - 1
 
@@ -97,8 +99,10 @@ def _div_fixup(dtype: type, bits: type, mantissa: int, lowest: int) -> Callable[
         inf_d, inf_n = np.abs(denominator) == np.inf, np.abs(numerator) == np.inf
         zero_d, zero_n = denominator == 0, numerator == 0
         nan = (zero_d & zero_n) | (inf_d & inf_n) | (denominator != denominator) | (numerator != numerator)
-        result = np.where(quotient != quotient, dtype(np.inf), np.abs(quotient))
-        result = sign * np.where(exponent(numerator) - exponent(denominator) < lowest, dtype(0), result)
+        result = sign * np.abs(quotient)
+        if lowest is not None:
+            result = np.where(quotient != quotient, sign * dtype(np.inf), result)
+            result = np.where(exponent(numerator) - exponent(denominator) < lowest, sign * dtype(0), result)
         result = np.where(inf_d | zero_n, sign * dtype(0), result)
         result = np.where(zero_d | inf_n, sign * dtype(np.inf), result)
         return np.where(nan, dtype(np.nan), result)
@@ -112,4 +116,4 @@ _add("v_div_fmas_f32", "f<fffM", _div_fmas32)
 _add("v_div_fmas_f64", "d<dddM", _div_fmas64)
 _add("v_div_fixup_f32", "f<fff", _div_fixup(f32, u32, 23, -150))
 _add("v_div_fixup_f64", "d<ddd", _div_fixup(f64, u64, 52, -1075))
-_add("v_div_fixup_f16", "h<hhh", _div_fixup(f16, u16, 10, -25))
+_add("v_div_fixup_f16", "h<hhh", _div_fixup(f16, u16, 10, None))

@@ -6,6 +6,7 @@ nearest even. Transcendental functions are computed in float64 and rounded once;
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -22,7 +23,11 @@ def fma32(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     The product is exact in float64; the sum is rounded to odd there (Boldo and Melquiond 2008), so that the second
     rounding, to float32, is right.
     """
-    product, addend = a.astype(f64) * b.astype(f64), c.astype(f64)
+    return sum_to_odd(a.astype(f64) * b.astype(f64), c.astype(f64)).astype(f32)
+
+
+def sum_to_odd(product: Lanes, addend: Lanes) -> Lanes:
+    """The sum of float64 rounded to odd: rounding it again, to float32, is as good as rounding the exact sum."""
     total = product + addend
     part = total - product
     error = (product - (total - part)) + (addend - part)  # exact (Knuth's two-sum)
@@ -30,7 +35,7 @@ def fma32(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     outwards = (error > 0) == (total > 0)
     odd = np.where(outwards, bits | 1, (bits - 1) | 1)
     inexact = (error != 0) & (bits & 1 == 0) & (np.abs(total) < np.inf)
-    return np.where(inexact, odd, bits).view(f64).astype(f32)
+    return np.where(inexact, odd, bits).view(f64)
 
 
 def fma64(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
@@ -47,7 +52,7 @@ def fma64(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     th, tl = _two_sum(product, uh)
     v = _odd_sum(tl, ul)
     exact = th + v
-    return np.where(np.abs(exact) < np.inf, exact, product + c)
+    return np.where((np.abs(exact) < np.inf) & (exact != 0), exact, product + c)  # which has the right sign of zero
 
 
 def _split(a: Lanes) -> Lanes:
@@ -73,11 +78,31 @@ def fma16(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     return (a.astype(f64) * b.astype(f64) + c.astype(f64)).astype(f16)
 
 
+def _bits(x: Lanes) -> Lanes:
+    return x.view(f"u{x.dtype.itemsize}")
+
+
+def minimum(a: Lanes, b: Lanes, keeps_nan: bool = False) -> Lanes:
+    """The lesser, −0 below +0; of NaN and a number the number, or NaN."""
+    either = (_bits(a) | _bits(b)).view(a.dtype)  # of equal numbers: −0 if one is
+    return np.where(a == b, either, np.where((a < b) | (a != a if keeps_nan else b != b), a, b))
+
+
+def maximum(a: Lanes, b: Lanes, keeps_nan: bool = False) -> Lanes:
+    both = (_bits(a) & _bits(b)).view(a.dtype)
+    return np.where(a == b, both, np.where((a > b) | (a != a if keeps_nan else b != b), a, b))
+
+
+def _of_three(function: Callable[..., Lanes], keeps_nan: bool) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
+    return lambda a, b, c: function(function(a, b, keeps_nan), c, keeps_nan)
+
+
 def med3(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """The median; the minimum when one is NaN."""
+    """The greater of the two that remain without the greatest; the minimum when one is NaN."""
     nan = (a != a) | (b != b) | (c != c)
-    median = np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
-    return np.where(nan, np.fmin(np.fmin(a, b), c), median)
+    greatest = maximum(maximum(a, b), c)
+    rest = np.where(greatest == a, maximum(b, c), np.where(greatest == b, maximum(a, c), maximum(a, b)))
+    return np.where(nan, minimum(minimum(a, b), c), rest)
 
 
 def _multiply_legacy(a: Lanes, b: Lanes) -> Lanes:
@@ -88,29 +113,32 @@ def _multiply_legacy(a: Lanes, b: Lanes) -> Lanes:
 
 for _suffix, _t in (("f32", "f"), ("f64", "d"), ("f16", "h")):
     _add(f"v_add_{_suffix}", f"{_t}<{_t * 2}", lambda a, b: a + b)
-    _add(f"v_sub_{_suffix}", f"{_t}<{_t * 2}", lambda a, b: a - b)
-    _add(f"v_subrev_{_suffix}", f"{_t}<{_t * 2}", lambda a, b: b - a)
     _add(f"v_mul_{_suffix}", f"{_t}<{_t * 2}", lambda a, b: a * b)
-    _add(f"v_min_{_suffix}", f"{_t}<{_t * 2}", np.fmin)
-    _add(f"v_max_{_suffix}", f"{_t}<{_t * 2}", np.fmax)
-    _add(f"v_min3_{_suffix}", f"{_t}<{_t * 3}", lambda a, b, c: np.fmin(np.fmin(a, b), c))
-    _add(f"v_max3_{_suffix}", f"{_t}<{_t * 3}", lambda a, b, c: np.fmax(np.fmax(a, b), c))
-    _add(f"v_minimum3_{_suffix}", f"{_t}<{_t * 3}", lambda a, b, c: np.minimum(np.minimum(a, b), c))
-    _add(f"v_maximum3_{_suffix}", f"{_t}<{_t * 3}", lambda a, b, c: np.maximum(np.maximum(a, b), c))
-    _add(f"v_med3_{_suffix}", f"{_t}<{_t * 3}", med3)
+    _add(f"v_min_{_suffix}", f"{_t}<{_t * 2}", minimum)
+    _add(f"v_max_{_suffix}", f"{_t}<{_t * 2}", maximum)
     _add(f"v_trunc_{_suffix}", f"{_t}<{_t}", np.trunc)
     _add(f"v_ceil_{_suffix}", f"{_t}<{_t}", np.ceil)
     _add(f"v_floor_{_suffix}", f"{_t}<{_t}", np.floor)
     _add(f"v_rndne_{_suffix}", f"{_t}<{_t}", np.rint)
     _add(f"v_sqrt_{_suffix}", f"{_t}<{_t}", np.sqrt)
 
+for _suffix, _t in (("f32", "f"), ("f16", "h")):
+    _add(f"v_sub_{_suffix}", f"{_t}<{_t * 2}", lambda a, b: a - b)
+    _add(f"v_subrev_{_suffix}", f"{_t}<{_t * 2}", lambda a, b: b - a)
+    _add(f"v_min3_{_suffix}", f"{_t}<{_t * 3}", _of_three(minimum, False))
+    _add(f"v_max3_{_suffix}", f"{_t}<{_t * 3}", _of_three(maximum, False))
+    _add(f"v_med3_{_suffix}", f"{_t}<{_t * 3}", med3)
+_add("v_minimum3_f32", "f<fff", _of_three(minimum, True))
+_add("v_maximum3_f32", "f<fff", _of_three(maximum, True))
+
 _add("v_mul_legacy_f32", "f<ff", _multiply_legacy)
-_add("v_fma_f32 v_mad_f32", "f<fff", fma32)
+_add("v_fma_f32", "f<fff", fma32)
 _add("v_fma_f64", "d<ddd", fma64)
-_add("v_fma_f16 v_mad_f16 v_mad_legacy_f16 v_fma_legacy_f16", "h<hhh", fma16)
+_add("v_fma_f16 v_fma_legacy_f16", "h<hhh", fma16)
+_add("v_mad_f16 v_mad_legacy_f16", "h<hhh", lambda a, b, c: a * b + c)  # not fused: rounded twice
 _add("v_fmac_f32", "f<ff", fma32, old="accumulate")
 _add("v_fmac_f64", "d<dd", fma64, old="accumulate")
-_add("v_mac_f16 v_fmac_f16", "h<hh", fma16, old="accumulate")
+_add("v_mac_f16", "h<hh", lambda a, b, c: a * b + c, old="accumulate")
 _add("v_fmamk_f32 v_fmaak_f32", "f<fff", fma32)
 
 _BELOW_ONE = f32(1) - f32(2**-24)
@@ -120,12 +148,26 @@ _add("v_fract_f16", "h<h", lambda a: np.minimum(a - np.floor(a), f16(1) - f16(2*
 
 # -- transcendental
 
+
+def _sine(turns: Lanes) -> Lanes:
+    """sin(2π·turns) of float64, reduced to a quarter turn first, so that multiples of a half give 0."""
+    halves = np.rint(turns * 2)
+    rest = np.sin((turns - halves * 0.5) * (2 * np.pi))
+    return np.where(turns == 0, turns, np.where(np.floor(halves * 0.5) * 2 == halves, rest, -rest))
+
+
+def _in_range(turns: Lanes, value: Lanes, otherwise: float) -> Lanes:
+    """Beyond 256 turns hardware gives a constant (Vega ISA), for infinity NaN."""
+    beyond = (np.abs(turns) > 256) & (np.abs(turns) < np.inf)
+    return np.where(beyond, otherwise, value).astype(f32)
+
+
 _add("v_exp_f32 v_exp_legacy_f32", "f<f", lambda a: np.exp2(a.astype(f64)).astype(f32))
 _add("v_log_f32 v_log_legacy_f32", "f<f", lambda a: np.log2(a.astype(f64)).astype(f32))
 _add("v_rcp_f32 v_rcp_iflag_f32", "f<f", lambda a: (1.0 / a.astype(f64)).astype(f32))
 _add("v_rsq_f32", "f<f", lambda a: (1.0 / np.sqrt(a.astype(f64))).astype(f32))
-_add("v_sin_f32", "f<f", lambda a: np.sin(a.astype(f64) * (2 * np.pi)).astype(f32))  # the unit is one turn
-_add("v_cos_f32", "f<f", lambda a: np.cos(a.astype(f64) * (2 * np.pi)).astype(f32))
+_add("v_sin_f32", "f<f", lambda a: _in_range(a, _sine(a.astype(f64)), 0.0))
+_add("v_cos_f32", "f<f", lambda a: _in_range(a, _sine(a.astype(f64) + 0.25), 1.0))
 _add("v_rcp_f64", "d<d", lambda a: 1.0 / a)
 _add("v_rsq_f64", "d<d", lambda a: 1.0 / np.sqrt(a))
 _add("v_exp_f16", "h<h", lambda a: np.exp2(a.astype(f64)).astype(f16))

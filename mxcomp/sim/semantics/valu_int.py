@@ -204,8 +204,10 @@ def _mad_u64_u32(a: Lanes, b: Lanes, c: Lanes) -> tuple[Lanes, Lanes]:
 
 
 def _mad_i64_i32(a: Lanes, b: Lanes, c: Lanes) -> tuple[Lanes, Lanes]:
-    total = (a.astype(i64) * b.astype(i64)).view(u64) + c
-    return total, total != total
+    """The second result is bit 64 of the sum, c sign-extended."""
+    product = a.astype(i64) * b.astype(i64)
+    total = product.view(u64) + c
+    return total, ((product < 0) ^ (c.view(i64) < 0)) ^ (total < c)
 
 
 _add("v_mul_lo_u32", "u<uu", lambda a, b: a * b)
