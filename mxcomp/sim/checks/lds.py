@@ -12,8 +12,7 @@ is taken for granted, so what is found does not depend on the schedule.
   for the writing wave itself when a direct load brings the byte.
 - A write to bytes that another wave reads and has not waited for, though a barrier lies between: a warning, as LDS
   serves instructions in order of issue.
-
-Atomics on LDS are left out of race detection.
+- Atomics of several waves may meet in a byte; an atomic and another wave's read or write race.
 """
 
 from __future__ import annotations
@@ -75,6 +74,12 @@ class Marks:
     def put(self, cells: Cells, values: NDArray[Any]) -> None:
         (self.words if cells.whole else self.bytes)[cells.at] = values
 
+    def join(self, cells: Cells, mark: int) -> None:
+        """Adds a mark: bytes with another one get `_MANY`."""
+        known = self.get(cells)
+        own, many = (m * SPREAD if cells.whole else m for m in (mark, _MANY))
+        self.put(cells, np.where((known == 0) | (known == own), known.dtype.type(own), known.dtype.type(many)))
+
     def others(self, cells: Cells, mark: int) -> NDArray[np.bool_] | None:
         """Elements with a byte marked by someone else; None: there is none."""
         values = self.get(cells)
@@ -97,6 +102,8 @@ class Shadow(Protocol):
         self, wave: Issuer, i: Instruction, cells: Cells, transfer: Transfer, same: Callable[[], bool]
     ) -> None: ...
 
+    def update(self, wave: Issuer, i: Instruction, cells: Cells) -> None: ...
+
     def land(self, wave: Issuer, transfer: Transfer) -> None: ...
 
     def barrier(self) -> None: ...
@@ -110,6 +117,8 @@ class NoShadow:
     def write(
         self, wave: Issuer, i: Instruction, cells: Cells, transfer: Transfer, same: Callable[[], bool]
     ) -> None: ...
+
+    def update(self, wave: Issuer, i: Instruction, cells: Cells) -> None: ...
 
     def land(self, wave: Issuer, transfer: Transfer) -> None: ...
 
@@ -128,6 +137,7 @@ class LdsShadow:
         self.writer = Marks(size)  # wave + 1, this interval
         self.reader = Marks(size)  # wave + 1 or many, this interval
         self.arriving = Marks(size)  # wave + 1 of a direct load in flight
+        self.updater = Marks(size)  # wave + 1 or many, of atomics this interval
         self.unproven = Marks(size)  # wave + 1 of a read issued before the last barrier and not waited for
 
     # -- reads
@@ -142,12 +152,10 @@ class LdsShadow:
         if self._report.race or self._report.late:
             if (by_others := self.writer.others(cells, mark)) is not None:
                 self._meets_write(wave, i, cells, int(np.flatnonzero(by_others)[0]))
-            known = self.reader.get(cells)
-            own = mark * SPREAD if cells.whole else mark
-            many = _MANY * SPREAD if cells.whole else _MANY
-            self.reader.put(
-                cells, np.where((known == 0) | (known == own), known.dtype.type(own), known.dtype.type(many))
+            self._meets(
+                self.updater, wave, i, cells, "reads LDS that another wave updates in the same barrier interval"
             )
+            self.reader.join(cells, mark)
 
     def _check_written(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
         missing = self.written.get(cells) != (SPREAD if cells.whole else 1)
@@ -213,6 +221,7 @@ class LdsShadow:
             else:
                 message = "writes LDS that another wave reads in the same barrier interval"
                 self._race(wave, i, message, lane, address, certain=not same())
+        self._meets(self.updater, wave, i, cells, "writes LDS that another wave updates in the same barrier interval")
         if (other := self.unproven.others(cells, mark)) is not None:
             lane, address = cells.byte(int(np.flatnonzero(other)[0]))
             message = "writes LDS that another wave reads and has not waited for"
@@ -220,6 +229,21 @@ class LdsShadow:
         self.writer.set(cells, mark)
         if transfer.direct:
             self.arriving.set(cells, mark)
+
+    def update(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
+        """An atomic is issued."""
+        if self._report.uninit:
+            self._check_written(wave, i, cells)
+        if self._report.race or self._report.late:
+            for marks, verb in ((self.writer, "writes"), (self.reader, "reads")):
+                message = f"updates LDS that another wave {verb} in the same barrier interval"
+                self._meets(marks, wave, i, cells, message)
+            self.updater.join(cells, wave.number + 1)
+
+    def _meets(self, marks: Marks, wave: Issuer, i: Instruction, cells: Cells, message: str) -> None:
+        """Reports bytes that bear another wave's mark."""
+        if (other := marks.others(cells, wave.number + 1)) is not None:
+            self._race(wave, i, message, *cells.byte(int(np.flatnonzero(other)[0])))
 
     def land(self, wave: Issuer, transfer: Transfer) -> None:
         """A wait proves a transfer."""
@@ -246,6 +270,7 @@ class LdsShadow:
         """All waves have arrived: a new interval begins."""
         self.writer.bytes[:] = 0
         self.reader.bytes[:] = 0
+        self.updater.bytes[:] = 0
         for wave in self._waves:
             for transfer in wave.outstanding.transfers():
                 for _, lane, address in transfer.conflicts:

@@ -60,7 +60,7 @@ class Flight:
             lgkm=not vector or op.space == "flat",
             ordered=op.space == "lds",
             direct=direct,
-            local=direct or (op.space == "lds" and op.kind in ("load", "store")),
+            local=direct or (op.space == "lds" and op.kind != "permute"),
         )
 
 

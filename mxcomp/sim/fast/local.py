@@ -36,13 +36,15 @@ class Access:
         facts: The instruction.
         slot: Bytes per lane.
         offsets: Added to the logged addresses: one, or two of ds_read2 and ds_write2.
-        writes, direct: A store; a direct load from global memory, whose lanes follow each other in LDS.
+        writes, updates: A store, an atomic.
+        direct: A direct load from global memory, whose lanes follow each other in LDS.
     """
 
     facts: Facts
     slot: int
     offsets: tuple[int, ...]
     writes: bool
+    updates: bool
     direct: bool
 
     @classmethod
@@ -54,13 +56,13 @@ class Access:
         op, operands = parse(i.mnemonic), i.memory
         assert op is not None and operands is not None
         if flight.direct:
-            return cls(facts, max(4, op.size), (0,), True, True)
+            return cls(facts, max(4, op.size), (0,), True, False, True)
         two = (operands.offset * op.stride, operands.offset1 * op.stride)
-        return cls(facts, op.size, (0,) if op.accesses == 1 else two, op.kind == "store", False)
+        return cls(facts, op.size, (0,) if op.accesses == 1 else two, op.kind == "store", op.kind == "atomic", False)
 
     @property
     def kind(self) -> object:
-        return self.slot, self.offsets, self.writes, self.direct
+        return self.slot, self.offsets, self.writes, self.updates, self.direct
 
     def addresses(self, rows: Rows) -> Rows:
         """int64[n, 64] of logged rows."""
@@ -87,7 +89,8 @@ class Event:
 
     writes: bool
     cells: Cells
-    same: bool
+    same: bool = False
+    updates: bool = False
 
 
 class Recorder:
@@ -98,10 +101,13 @@ class Recorder:
         self.barrier = barrier
 
     def read(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
-        self.events.append(Event(False, cells, False))
+        self.events.append(Event(False, cells))
 
     def write(self, wave: Issuer, i: Instruction, cells: Cells, transfer: Transfer, same: Callable[[], bool]) -> None:
         self.events.append(Event(True, cells, same()))
+
+    def update(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
+        self.events.append(Event(False, cells, updates=True))
 
     def land(self, wave: Issuer, transfer: Transfer) -> None:
         """Transfers of the oracle's steps are played back with all others."""
@@ -219,7 +225,9 @@ class LocalMemory:
         for follower, log in zip(self._followers, logs, strict=True):
             reads, writes, direct = np.zeros((3, count), np.bool_)
             for access, rows in self._grouped(log):
-                self._mark(access, rows, writes if access.writes else reads, bytewise)
+                if access.updates:  # reads, and meets others as a write does
+                    self._mark(access, rows, reads, [])
+                self._mark(access, rows, writes if access.writes or access.updates else reads, bytewise)
                 if access.direct:
                     self._mark(access, rows, direct, [])
             for transfer in follower.outstanding.transfers():
@@ -283,7 +291,9 @@ class LocalMemory:
                 assert access is not None
                 cells = tuple(access.cells(source))
                 transfer.interval = follower.barriers
-                transfer.reads, transfer.writes = ((), cells) if access.writes else (cells, ())
+                transfer.reads, transfer.writes = (
+                    ((), cells) if access.writes else (() if access.updates else cells, ())
+                )
 
     def _mark_direct(self) -> None:
         """The shadow's marks of what is in flight; its `barrier` makes the others."""
@@ -326,12 +336,18 @@ class LocalMemory:
         transfer = Transfer(facts.flight, wave.barriers)
         if row is not None and access is not None:
             same = int(row[Log.SAME])
-            events = [Event(access.writes, c, bool(same >> k & 1)) for k, c in enumerate(access.cells(row))]
+            events = [
+                Event(access.writes, cells, bool(same >> k & 1), access.updates)
+                for k, cells in enumerate(access.cells(row))
+            ]
         for event in events:
             self._touch(wave, facts.instruction, event, transfer)
         wave.outstanding.issue(wave, transfer)
 
     def _touch(self, wave: Follower, i: Instruction, event: Event, transfer: Transfer) -> None:
+        if event.updates:
+            self._shadow.update(wave, i, event.cells)
+            return
         if not event.writes:
             self._shadow.read(wave, i, event.cells)
             transfer.reads += (event.cells,)

@@ -140,7 +140,10 @@ def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
         addresses = w.v[row].astype(np.int64) + operands.offset
         operand = m.to_bytes(w.v[data.vgpr : data.vgpr + data.dwords], 4 * data.dwords, "")
         old = np.zeros((64, op.size), np.uint8)
-        for lane in _allowed(w, i, addresses, w.active, op.size, "updates"):
+        lanes = _allowed(w, i, addresses, w.active, op.size, "updates")
+        if len(lanes):
+            w.group.shadow.update(w, i, Cells(addresses[lanes], op.size, lanes))
+        for lane in lanes:
             at = slice(int(addresses[lane]), int(addresses[lane]) + op.size)
             old[lane] = w.group.lds[at]
             w.group.lds[at] = apply_atomic(op, old[lane], operand[lane])

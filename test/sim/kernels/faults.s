@@ -114,6 +114,32 @@ kernel lds_write_race, 512
   s_waitcnt lgkmcnt(0)
   s_endpgm
 
+kernel fine_atomic, 512     // both waves add to the same words
+  arguments
+  v_mov_b32 v4, 0
+  ds_write_b32 v1, v4
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  v_and_b32 v3, 0xff, v1
+  ds_add_u32 v3, v0
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  ds_read_b32 v2, v1
+  s_waitcnt lgkmcnt(0)
+  store v2
+
+kernel lds_atomic_race, 512 // one wave reads what the other adds to
+  arguments
+  v_mov_b32 v4, 0
+  ds_write_b32 v1, v4
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  v_xor_b32 v3, 0x100, v1
+  ds_add_u32 v3, v0
+  ds_read_b32 v2, v1
+  s_waitcnt lgkmcnt(0)
+  store v2
+
 kernel lds_same_value, 512  // both waves write 7 to the same places
   arguments
   v_and_b32 v3, 0xff, v1
