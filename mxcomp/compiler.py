@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
 from iree.compiler import ir
 
 from mxcomp import files, pipeline
@@ -28,6 +29,15 @@ class Program:
     def save(self, path: str | Path) -> None:
         """Writes the program whole or not at all. Raises InputError."""
         files.write({path: self.vmfb})
+
+    def run(self, *arrays: np.ndarray, function: str | None = None, device: str = "sim") -> list[np.ndarray]:
+        """Calls a function, by default the only one, on the simulated gfx950 ("sim") or the GPU ("hip").
+
+        See `mxcomp.runtime.run`, which also takes settings of the simulator. Raises InputError and RunError.
+        """
+        from mxcomp import runtime
+
+        return runtime.run(self.vmfb, function, arrays, device)
 
 
 def compile(

@@ -1,22 +1,138 @@
-"""Runs compiled programs on this machine's CPU. Takes vmfb bytes; knows nothing of how they were made."""
+"""Runs compiled programs: on this machine's CPU, on the simulated gfx950, on the GPU.
+
+Takes vmfb bytes; knows nothing of how they were made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 from iree import runtime as rt
+from iree.runtime import _binding
 
-from mxcomp.errors import VerifyError
+from mxcomp.errors import InputError, MxcompError, VerifyError
+from mxcomp.hip import library
+from mxcomp.hip.settings import Settings
+from mxcomp.sim.errors import SimulationError
+
+DRIVERS = {"cpu": "local-sync", "sim": "hip", "hip": "hip"}
+"""Names of devices, and IREE's driver for each."""
+
+_environment = threading.Lock()
+_of_thread = threading.local()
+"""`simulated`: a thread's simulated device. Giving one back takes IREE and Python's garbage collection a while."""
 
 
-def run(vmfb: bytes, function: str, inputs: Sequence[np.ndarray], driver: str = "local-sync") -> list[np.ndarray]:
-    """Calls `function` of a module and returns its results. Raises VerifyError with the runtime's message."""
-    config = rt.Config(driver)
-    module = rt.load_vm_module(rt.VmModule.copy_buffer(config.vm_instance, vmfb), config)
+class RunError(MxcompError):
+    """A program failed on its device: the message is the runtime's, with the simulator's finding if there is one."""
+
+
+def run(
+    vmfb: bytes,
+    function: str | None,
+    inputs: Sequence[np.ndarray],
+    device: str = "cpu",
+    engine: str | None = None,
+    checks: str | None = None,
+    schedule: str | None = None,
+    seed: int | None = None,
+) -> list[np.ndarray]:
+    """Calls a function of a module and returns its results.
+
+    Args:
+        vmfb: The module.
+        function: Its name; None: the only one.
+        inputs: Arguments, of the types that the function declares.
+        device: "cpu", "sim" (gfx950 code on the simulator) or "hip" (gfx950 code on the GPU).
+        engine, checks, schedule, seed: Of the simulator, see `mxcomp.sim.Device`; `checks` is a list with commas,
+            "all" or "none". None: as MXCOMP_SIM_ENGINE and so on say. They hold for all of this process's simulated
+            devices until the next run.
+
+    Raises VerifyError on the CPU and RunError elsewhere when the program fails; InputError when there is no such
+    device or function.
+    """
+    if device not in DRIVERS:
+        raise InputError(f"device '{device}': expected {', '.join(DRIVERS)}")
+    settings = {"engine": engine, "checks": checks, "schedule": schedule, "seed": None if seed is None else str(seed)}
+    failure = VerifyError if device == "cpu" else RunError
+    config = rt.Config(device=_device(device, settings))
     try:
-        results = module[function](*(np.ascontiguousarray(array) for array in inputs))
+        module = rt.load_vm_module(rt.VmModule.copy_buffer(config.vm_instance, vmfb), config)
     except (RuntimeError, ValueError) as error:
-        raise VerifyError(f"@{function} failed: {error}") from None
-    results = results if isinstance(results, tuple | list) else (results,)
-    return [np.asarray(result) for result in results]
+        _of_thread.simulated = None
+        raise failure(f"the program cannot be loaded on device '{device}': {error}") from None
+    name = function if function is not None else _only_function(module.vm_module)
+    try:
+        results = module[name](*(np.ascontiguousarray(array) for array in inputs))
+        results = results if isinstance(results, tuple | list) else (results,)
+        return [np.asarray(result) for result in results]
+    except KeyError:
+        raise InputError(f"no function '{name}': expected {', '.join(_functions(module.vm_module))}") from None
+    except (RuntimeError, ValueError) as error:
+        _of_thread.simulated = None  # a device on which a kernel has failed refuses all further work
+        raise failure(f"@{name} failed: {error}") from None
+
+
+def _device(device: str, settings: dict[str, str | None]) -> rt.HalDevice:
+    if device == "cpu":
+        return rt.get_device(DRIVERS[device])
+    try:
+        if device == "hip":
+            return _binding.create_hal_driver(DRIVERS[device]).create_default_device()
+        driver, variables = simulator(), library.environment(**settings)
+        Settings.of(os.environ | variables)
+        with _variables(variables):
+            driver.query_available_devices()  # which also tells the simulator its settings
+            if getattr(_of_thread, "simulated", None) is None:
+                _of_thread.simulated = driver.create_default_device()
+            return _of_thread.simulated
+    except SimulationError as error:
+        raise InputError(f"device '{device}': {error}") from None
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"device '{device}' cannot be used: {error}") from None
+
+
+@cache
+def simulator() -> rt.HalDriver:
+    """IREE's HIP driver with the simulator for its GPUs, apart from the one that `iree.runtime` keeps.
+
+    Raises InputError where the library cannot be had, or where --hip_dylib_path has been given to this process.
+    """
+    path = library.hip_dylib()
+    with _variables({library.IREE_VARIABLE: f"file:{path}", **library.environment()}):
+        driver = _binding.create_hal_driver(DRIVERS["sim"])
+        if f"{path}\n" not in driver.dump_device_info(1):
+            raise InputError(f"--hip_dylib_path names another library than {path}: leave the flag out")
+        return driver
+
+
+@contextmanager
+def _variables(variables: dict[str, str]) -> Iterator[None]:
+    """Environment variables for as long as IREE's driver or ours looks at them."""
+    with _environment:
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+
+def _functions(module: rt.VmModule) -> list[str]:
+    return [name for name in module.function_names if not name.startswith("__") and not name.endswith("$async")]
+
+
+def _only_function(module: rt.VmModule) -> str:
+    names = _functions(module)
+    if len(names) != 1:
+        raise InputError(f"which function? expected one of {', '.join(names)}")
+    return names[0]

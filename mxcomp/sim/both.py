@@ -25,7 +25,8 @@ class BothEngines:
 
     def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
         memory = dispatch.memory
-        used = slice(0, int(memory.ranges()[1].max()))
+        starts, ends = memory.ranges()
+        used = slice(int(starts.min()), int(ends.max()))
         before = memory.data[used].copy(), memory.written[used].copy()
         expected = self.numpy.run(dispatch)
         data, written = memory.data[used].copy(), memory.written[used].copy()
@@ -34,7 +35,7 @@ class BothEngines:
         found = self.fast.run(again)
         differing = np.flatnonzero((memory.data[used] != data) | (memory.written[used] != written))
         if len(differing):
-            raise self._error(dispatch, f"{len(differing)} bytes differ, the first at {BASE + int(differing[0]):#x}")
+            raise self._error(dispatch, f"{len(differing)} bytes differ, the first at {BASE + used.start + int(differing[0]):#x}")
         if found != expected:
             raise self._error(dispatch, f"counters differ: {found} instead of {expected}")
         reports = [_reports(side) for side in (again, dispatch)]

@@ -41,6 +41,7 @@ class Device:
         schedule: Order in which waves run between barriers, see `mxcomp.sim.schedule`.
         seed: Of the random schedule.
         memory_bytes: Size of device memory; only what is touched is committed.
+        memory: Memory that others have access to as well, instead.
     """
 
     def __init__(
@@ -51,31 +52,51 @@ class Device:
         schedule: Order = "forward",
         seed: int = 0,
         memory_bytes: int = 8 << 30,
+        memory: Memory | None = None,
     ) -> None:
         if target != "gfx950":
             raise SimulationError(f"target '{target}': expected gfx950")
-        self._engine = make_engine(engine)
+        self.configure(engine, checks, schedule, seed)
+        self.memory = Memory(memory_bytes) if memory is None else memory
+        self._images: dict[Module, Buffer] = {}
+
+    def configure(self, engine: str, checks: Sequence[str] | None, schedule: Order, seed: int) -> None:
+        """Says how launches from now on are executed. Raises SimulationError for what does not exist."""
         if unknown := set(checks or ()) - set(CHECKS):
             raise SimulationError(f"unknown check '{unknown.pop()}': expected {', '.join(CHECKS)}")
-        self._checks = frozenset(CHECKS if checks is None else checks)
         self._schedule = Schedule(schedule, seed)
-        self.memory = Memory(memory_bytes)
-        self._images: dict[Module, int] = {}
+        self._engine = make_engine(engine)
+        self._checks = frozenset(CHECKS if checks is None else checks)
 
     def load(self, data: bytes) -> Module:
         """Loads a code object. Raises CodeObjectError if it is none for gfx950."""
-        module = code_object.load(data)
+        return self.place(code_object.load(data))
+
+    def place(self, module: Module) -> Module:
+        """Loads a code object that has been read."""
         size = max(start + in_memory for start, _, in_memory in module.segments) + _SEGMENT_PADDING
-        image = self.memory.alloc(size).address
-        self.memory.write(image, np.zeros(size, np.uint8))
+        image = self.memory.alloc(size)
+        self.memory.write(image.address, np.zeros(size, np.uint8))
         for start, content, _ in module.segments:
-            self.memory.write(image + start, np.frombuffer(content, np.uint8))
+            self.memory.write(image.address + start, np.frombuffer(content, np.uint8))
         self._images[module] = image
         return module
+
+    def unload(self, module: Module) -> None:
+        """Frees a module's memory; its kernels can no longer be launched."""
+        self.memory.free(self._images.pop(module))
+
+    def address_of(self, module: Module, virtual_address: int) -> int:
+        """Where something in a module lies in device memory."""
+        return self._images[module].address + virtual_address
 
     def alloc(self, nbytes: int) -> Buffer:
         """Reserves device memory; it holds 0xFF bytes that count as never written."""
         return self.memory.alloc(nbytes)
+
+    def free(self, buffer: Buffer) -> None:
+        """Gives memory back; accesses to it are out of bounds from now on."""
+        self.memory.free(buffer)
 
     def write(self, buffer: Buffer | int, array: NDArray[Any]) -> None:
         """Copies an array to a buffer or device address."""
@@ -113,21 +134,22 @@ class Device:
         size = block if block is not None else kernel.workgroup_size
         if size is None:
             raise SimulationError(f"kernel {kernel.name} has no fixed workgroup size: give block=")
-        return launch(
-            self._engine,
-            self.memory,
-            kernel,
-            self._images[kernel.module],
-            _dims(grid),
-            _dims(size),
-            bytes(kernarg),
-            dynamic_lds,
-            workgroups,
-            self._checks,
-            self._schedule,
-            max_instructions,
-            raise_on_error,
-        )
+        with self.memory.temporary():
+            return launch(
+                self._engine,
+                self.memory,
+                kernel,
+                self._images[kernel.module].address,
+                _dims(grid),
+                _dims(size),
+                bytes(kernarg),
+                dynamic_lds,
+                workgroups,
+                self._checks,
+                self._schedule,
+                max_instructions,
+                raise_on_error,
+            )
 
 
 def make_engine(name: str) -> Engine:

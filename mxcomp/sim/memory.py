@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from mxcomp.sim.errors import SimulationError
 
-BASE = 0x7F00_0000_0000
-"""Device address of the arena's first byte."""
+BASE = 0x4000_0000_0000
+"""Device address of the arena's first byte: where Linux puts nothing of its own, so that a process can map it there."""
 
 _GUARD = 1 << 16
 _ALIGN = 4096
@@ -27,39 +29,123 @@ class Buffer:
     address: int
     nbytes: int
 
+    @property
+    def start(self) -> int:
+        """Index into `Memory.data`."""
+        return self.address - BASE
+
+
+class Storage(Protocol):
+    """Where bytes and their `written` marks are kept; marks of what is not allocated are 0."""
+
+    data: NDArray[np.uint8]
+    written: NDArray[np.uint8]
+
+    def discard(self, start: int, end: int) -> None:
+        """Clears marks; contents may go. Whole pages of `_ALIGN` bytes."""
+
+
+class PrivateStorage:
+    """Storage of this process."""
+
+    def __init__(self, capacity: int) -> None:
+        self.data = np.zeros(capacity, np.uint8)  # calloc: pages are committed when touched
+        self.written = np.zeros(capacity, np.uint8)
+
+    def discard(self, start: int, end: int) -> None:
+        self.written[start:end] = 0
+
 
 class Memory:
     """Bytes, which of them have been written, and where allocations lie.
+
+    Several memories may have the same storage, each with a part of it for its own allocations; `map` gives one access
+    to what another has allocated.
 
     Attributes:
         data: uint8[capacity].
         written: uint8[capacity], 1 where the host or a kernel has written.
     """
 
-    def __init__(self, capacity: int = 8 << 30) -> None:
-        self.data = np.zeros(capacity, np.uint8)  # calloc: pages are committed when touched
-        self.written = np.zeros(capacity, np.uint8)
+    def __init__(self, capacity: int = 8 << 30, storage: Storage | None = None, first: int = 0) -> None:
+        """Allocates from index `first` of the storage up to `capacity`."""
+        self._storage = PrivateStorage(capacity) if storage is None else storage
+        self.data, self.written = self._storage.data, self._storage.written
         self.words = self.data.view(np.uint32)
         self.written_words = self.written.view(np.uint32)
-        self._top = _GUARD
+        self._first, self._limit = first + _GUARD, capacity
+        self._next = self._first
         self._starts: list[int] = []
         self._ends: list[int] = []
+        self._ranges: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._temporaries: list[Buffer] | None = None
 
-    def alloc(self, nbytes: int) -> Buffer:
-        """Reserves memory. Raises SimulationError when the arena is full."""
-        start = -(-self._top // _ALIGN) * _ALIGN
-        if nbytes < 0 or start + nbytes + _GUARD > len(self.data):
-            raise SimulationError(f"cannot allocate {nbytes} bytes: {len(self.data) - start} of the arena are left")
-        self.data[start : start + nbytes] = UNWRITTEN
-        self.written[start : start + nbytes] = 0
-        self._starts.append(start)
-        self._ends.append(start + nbytes)
-        self._top = start + nbytes + _GUARD
-        return Buffer(BASE + start, nbytes)
+    def alloc(self, nbytes: int, fill: bool = True) -> Buffer:
+        """Reserves memory, as long as possible after it was freed. Raises SimulationError when the arena is full.
+
+        Without `fill` the content is undefined.
+        """
+        start = self._gap(nbytes, self._next)
+        start = self._gap(nbytes, self._first) if start is None else start
+        if nbytes < 0 or start is None:
+            used = sum(self._ends) - sum(self._starts)
+            raise SimulationError(f"cannot allocate {nbytes} bytes: {used} of {self._limit - self._first} are in use")
+        if fill:
+            self.data[start : start + nbytes] = UNWRITTEN
+        buffer = Buffer(BASE + start, nbytes)
+        self.map(buffer)
+        self._next = start + nbytes + _GUARD
+        if self._temporaries is not None:
+            self._temporaries.append(buffer)
+        return buffer
+
+    def free(self, buffer: Buffer) -> None:
+        """Gives memory back: from now on it lies outside of every allocation. Raises SimulationError."""
+        self.unmap(buffer)
+        self._storage.discard(buffer.start, _aligned(buffer.start + buffer.nbytes))
+
+    def map(self, buffer: Buffer) -> None:
+        """Lets kernels access an allocation."""
+        k = bisect.bisect_right(self._starts, buffer.start)
+        self._starts.insert(k, buffer.start)
+        self._ends.insert(k, buffer.start + buffer.nbytes)
+        self._ranges = None
+
+    def unmap(self, buffer: Buffer) -> None:
+        """Takes access away. Raises SimulationError for what is no allocation."""
+        k = bisect.bisect_left(self._starts, buffer.start)
+        if self._starts[k : k + 1] != [buffer.start] or self._ends[k] != buffer.start + buffer.nbytes:
+            raise SimulationError(f"{buffer.address:#x} is not the start of an allocation of {buffer.nbytes} bytes")
+        del self._starts[k], self._ends[k]
+        self._ranges = None
+
+    @contextmanager
+    def temporary(self) -> Iterator[None]:
+        """Frees at its end what was allocated within."""
+        before, self._temporaries = self._next, []
+        try:
+            yield
+        finally:
+            made, self._temporaries, self._next = self._temporaries, None, before
+            for buffer in made:
+                self.free(buffer)
+
+    def _gap(self, nbytes: int, start: int) -> int | None:
+        """The first place at or after `start` for so many bytes and a guard on either side."""
+        start = _aligned(start)
+        for k in range(bisect.bisect_right(self._starts, start), len(self._starts) + 1):
+            if k:
+                start = max(start, _aligned(self._ends[k - 1] + _GUARD))
+            end = min(self._starts[k], self._limit) if k < len(self._starts) else self._limit
+            if start + nbytes + _GUARD <= end:
+                return start
+        return None
 
     def ranges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """First and one-past-last offset in `data` of every allocation, ascending."""
-        return np.array(self._starts, np.int64), np.array(self._ends, np.int64)
+        if self._ranges is None:
+            self._ranges = np.array(self._starts, np.int64), np.array(self._ends, np.int64)
+        return self._ranges
 
     def write(self, address: int, array: NDArray[Any]) -> None:
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -93,6 +179,10 @@ class Memory:
         k = np.searchsorted(starts, offsets, side="right") - 1
         bad = (k < 0) | (offsets > ends[np.maximum(k, 0)] - nbytes)  # no sum that could overflow
         return bad if bad.any() else None
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // _ALIGN) * _ALIGN
 
 
 def gather(data: NDArray[np.uint8], words: NDArray[np.uint32], offsets: NDArray[np.int64], size: int) -> NDArray[Any]:

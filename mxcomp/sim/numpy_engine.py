@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mxcomp.sim.checks.lds import LdsShadow
+from mxcomp.sim.checks.lds import NO_SHADOW, LdsShadow
 from mxcomp.sim.checks.registers import Facts, check_registers
 from mxcomp.sim.counters import Counters, events
 from mxcomp.sim.engine import Dispatch, Workgroup
@@ -104,6 +104,7 @@ def _run_workgroup(dispatch: Dispatch, number: Workgroup, lines: dict[int, Line]
                     f"workgroup {number}: more than {dispatch.max_instructions} instructions, an endless loop? "
                     f"wave {k} at {waves[k].pc:#x}"
                 )
+    group.shadow = NO_SHADOW  # ends references in a circle
     return _counters(lines, waves)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mxcomp.sim.checks.lds import NO_SHADOW
 from mxcomp.sim.checks.registers import Facts
 from mxcomp.sim.checks.report import Reporter
 from mxcomp.sim.checks.waits import Outstanding
@@ -122,8 +123,15 @@ class FastEngine:
         if kernel is None:
             watch = Reporter(dispatch, (0, 0, 0))
             kernel = self._kernels[key] = CompiledKernel.of(dispatch.program, watch)
+        counters = {}
         with np.errstate(all="ignore"):
-            return {number: FastGroup(dispatch, number, kernel).run() for number in dispatch.workgroups}
+            for number in dispatch.workgroups:
+                group = FastGroup(dispatch, number, kernel)
+                try:
+                    counters[number] = group.run()
+                finally:
+                    group.dissolve()
+        return counters
 
 
 class FastGroup:
@@ -171,6 +179,11 @@ class FastGroup:
             if cycles := int(wave.env[Env.CONFLICTS]):
                 total["lds.conflict.cycles"] += cycles
         return total
+
+    def dissolve(self) -> None:
+        """Ends references in a circle, which would keep registers and LDS until Python looks for such circles."""
+        self.waves.clear()
+        self.local, self.group.shadow = None, NO_SHADOW
 
     def environment(self, wave: Wave) -> NDArray[np.int64]:
         """Addresses in the simulator's own memory."""

@@ -1,0 +1,283 @@
+"""Simulated devices as the driver library asks for them: one method per operation of the protocol."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import io
+import json
+import struct
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from mxcomp.hip.protocol import ARGUMENT, FUNCTION, LAUNCH, MOST_ARGUMENTS, ErrorCode, MemoryKind, Operation
+from mxcomp.hip.settings import Settings
+from mxcomp.hip.storage import SharedStorage, available_bytes
+from mxcomp.sim import Buffer, Device, Kernel, LaunchStats, Module, code_object
+from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.memory import Memory
+
+Answer = tuple[int, bytes]
+"""A number and a payload."""
+
+_ALWAYS_ALLOWED = 64 << 20
+"""Bytes that are allocated without asking how much memory there is."""
+
+
+class Refusal(Exception):  # noqa: N818 (not always an error)
+    """A request that fails with a code of its own."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass
+class Code:
+    """A code object on a device, shared by all that load it.
+
+    It stays when the last one unloads it, along with what has been compiled for it: programs are often loaded anew for
+    every run.
+    """
+
+    data: bytes = field(repr=False)
+    module: Module
+    users: int = 0
+
+
+@dataclass
+class LoadedModule:
+    """One load of a code object, and the kernels that were asked for."""
+
+    code: Code
+    kernels: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Allocation:
+    device: int
+    buffer: Buffer
+    kind: MemoryKind
+
+
+class Devices:
+    """See the module."""
+
+    def __init__(self, data_file: int, marks_file: int) -> None:
+        self._files = data_file, marks_file
+        self._settings: Settings | None = None
+        self._unusable: SimulationError | None = None
+        self._devices: list[Device] = []
+        self._allocations: dict[int, Allocation] = {}
+        self._peers: defaultdict[int, set[int]] = defaultdict(set)
+        self._unmarked: dict[int, Buffer] = {}
+        self._modules: dict[int, LoadedModule] = {}
+        self._codes: dict[tuple[int, bytes], Code] = {}
+        self._kernels: dict[int, Kernel] = {}
+        self._launched: set[Kernel] = set()
+        self._last_id = 0
+        self._warned: set[tuple[str, str, int]] = set()
+        self.handlers: Mapping[Operation, Callable[[int, int, int, bytes], Answer]] = {
+            Operation.SETTINGS: self._configure,
+            Operation.ALLOC: self._alloc,
+            Operation.FREE: self._free,
+            Operation.LOAD: self._load,
+            Operation.UNLOAD: self._unload,
+            Operation.FUNCTION: self._function,
+            Operation.GLOBAL: self._global,
+            Operation.LAUNCH: self._launch,
+            Operation.PEER: self._add_peer,
+        }
+
+    def _configure(self, device: int, a: int, b: int, payload: bytes) -> Answer:
+        """Settings that make no sense also fail what follows: IREE cannot take every error."""
+        try:
+            self._apply(payload)
+            self._unusable = None
+        except SimulationError as error:
+            self._unusable = error
+            raise
+        return 0, b""
+
+    def _apply(self, payload: bytes) -> None:
+        variables = dict(line.split("=", 1) for line in payload.decode().splitlines() if "=" in line)
+        settings = Settings.of(variables)
+        how = settings.engine, settings.checks, settings.schedule, settings.seed
+        if not self._devices:
+            count, region = int(variables["devices"]), int(variables["region"])
+            storage = SharedStorage(*self._files, count * region)
+            for k in range(count):
+                memory = Memory((k + 1) * region, storage, int(variables[f"first.{k}"]))
+                self._devices.append(Device("gfx950", *how, memory=memory))
+        elif self._settings is None or replace(settings, profile=self._settings.profile) != self._settings:
+            for each in self._devices:
+                each.configure(*how)
+        self._settings = settings
+
+    # Memory.
+
+    def _alloc(self, device: int, nbytes: int, kind: int, payload: bytes) -> Answer:
+        if self._unusable is not None:
+            raise Refusal(ErrorCode.INVALID_VALUE, str(self._unusable))
+        if nbytes > _ALWAYS_ALLOWED and nbytes > (free := available_bytes()):
+            raise Refusal(ErrorCode.OUT_OF_MEMORY, f"{nbytes} bytes asked for, this machine has {free} left")
+        of_host = kind == MemoryKind.HOST
+        buffer = self._devices[device].memory.alloc(nbytes, fill=not of_host)
+        self._allocations[buffer.address] = allocation = Allocation(device, buffer, MemoryKind(kind))
+        for k in self._others(allocation):
+            self._devices[k].memory.map(buffer)
+        if of_host:
+            self._unmarked[buffer.address] = buffer
+        return buffer.address, b""
+
+    def _free(self, device: int, address: int, b: int, payload: bytes) -> Answer:
+        allocation = self._allocations.pop(address, None)
+        if allocation is None:
+            raise Refusal(ErrorCode.INVALID_VALUE, f"{address:#x} is not the start of an allocation")
+        for k in self._others(allocation):
+            self._devices[k].memory.unmap(allocation.buffer)
+        self._devices[allocation.device].memory.free(allocation.buffer)
+        self._unmarked.pop(address, None)
+        return 0, b""
+
+    def _others(self, allocation: Allocation) -> set[int]:
+        """Devices that can access what another one has allocated."""
+        if allocation.kind is MemoryKind.HOST:
+            return set(range(len(self._devices))) - {allocation.device}
+        return self._peers[allocation.device]
+
+    def _add_peer(self, owner: int, device: int, b: int, payload: bytes) -> Answer:
+        if device in self._peers[owner]:
+            raise Refusal(
+                ErrorCode.PEER_ACCESS_ALREADY_ENABLED, f"device {device} already has access to device {owner}"
+            )
+        self._peers[owner].add(device)
+        for allocation in self._allocations.values():
+            if allocation.device == owner and allocation.kind is MemoryKind.DEVICE:
+                self._devices[device].memory.map(allocation.buffer)
+        return 0, b""
+
+    def _mark_host_memory(self, kernarg: bytes) -> None:
+        """Marks host memory that a kernel gets a pointer to as written. Marking all of it at once would commit it."""
+        if not self._unmarked:
+            return
+        for address in {word for (word,) in struct.iter_unpack("<Q", kernarg[: len(kernarg) & ~7])}:
+            for start, buffer in list(self._unmarked.items()):
+                if start <= address < start + buffer.nbytes:
+                    marks = self._devices[0].memory.written
+                    marks[buffer.start : buffer.start + buffer.nbytes] = 1
+                    del self._unmarked[start]
+
+    # Modules.
+
+    def _new_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def _load(self, device: int, a: int, b: int, payload: bytes) -> Answer:
+        number = self._new_id()
+        key = device, hashlib.sha256(payload).digest()
+        code = self._codes.get(key)
+        if code is None or _has_variables(payload):
+            code = Code(payload, code_object.load(payload))
+            self._codes.setdefault(key, code)
+        if not code.users:
+            self._devices[device].place(code.module)
+        code.users += 1
+        self._modules[number] = LoadedModule(code)
+        return number, b""
+
+    def _unload(self, device: int, number: int, b: int, payload: bytes) -> Answer:
+        loaded = self._modules.pop(number)
+        loaded.code.users -= 1
+        if not loaded.code.users:
+            self._devices[device].unload(loaded.code.module)
+        for kernel in loaded.kernels:
+            del self._kernels[kernel]
+        return 0, b""
+
+    def _function(self, device: int, number: int, b: int, payload: bytes) -> Answer:
+        loaded, name = self._modules[number], payload.decode()
+        kernels = loaded.code.module.kernels
+        kernel = kernels.get(name)
+        if kernel is None:
+            raise Refusal(ErrorCode.NOT_FOUND, f"no kernel '{name}': the code object has {', '.join(kernels)}")
+        arguments = [argument for argument in kernel.arguments if not argument.is_hidden]
+        if len(arguments) > MOST_ARGUMENTS:
+            raise Refusal(
+                ErrorCode.INVALID_VALUE, f"kernel {name}: {len(arguments)} arguments, at most {MOST_ARGUMENTS}"
+            )
+        identity = self._new_id()
+        self._kernels[identity] = kernel
+        loaded.kernels.append(identity)
+        d = kernel.descriptor
+        threads = int(kernel.metadata.get(".max_flat_workgroup_size", 1024))
+        info = FUNCTION.pack(d.kernarg_bytes, d.lds_bytes, d.scratch_bytes, d.vgprs, threads, len(arguments))
+        return identity, info + b"".join(ARGUMENT.pack(argument.offset, argument.size) for argument in arguments)
+
+    def _global(self, device: int, number: int, b: int, payload: bytes) -> Answer:
+        from elftools.elf.elffile import ELFFile
+
+        code, name = self._modules[number].code, payload.decode()
+        table = ELFFile(io.BytesIO(code.data)).get_section_by_name(".dynsym")
+        for symbol in (table and table.get_symbol_by_name(name)) or ():
+            if symbol["st_info"]["type"] == "STT_OBJECT":
+                address = self._devices[device].address_of(code.module, symbol["st_value"])
+                return address, struct.pack("<Q", symbol["st_size"])
+        raise Refusal(ErrorCode.NOT_FOUND, f"no global '{name}' in the code object")
+
+    # Launches.
+
+    def _launch(self, device: int, identity: int, b: int, payload: bytes) -> Answer:
+        kernel = self._kernels[identity]
+        *sizes, dynamic_lds, _ = LAUNCH.unpack_from(payload)
+        kernarg = payload[LAUNCH.size :]
+        if kernel.metadata:
+            kernarg = kernarg[: max((a.offset + a.size for a in kernel.arguments if not a.is_hidden), default=0)]
+        self._mark_host_memory(kernarg)
+        stats = self._devices[device].launch(kernel, sizes[:3], sizes[3:], kernarg, dynamic_lds)
+        self._report(device, sizes, stats)
+        if kernel not in self._launched:
+            self._launched.add(kernel)
+            _settle()
+        return 0, b""
+
+    def _report(self, device: int, sizes: list[int], stats: LaunchStats) -> None:
+        for finding in stats.findings:  # warnings: errors fail the launch
+            key = stats.kernel, finding.message, finding.offset
+            if key not in self._warned:
+                self._warned.add(key)
+                print(f"mxcomp simulator: kernel {stats.kernel}: {finding}", file=sys.stderr, flush=True)
+        if self._settings is not None and self._settings.profile:
+            line = {
+                "kernel": stats.kernel,
+                "device": device,
+                "grid": sizes[:3],
+                "block": sizes[3:],
+                "seconds": stats.seconds,
+                "counters": dict(stats.counters),
+                "warnings": [str(finding) for finding in stats.findings],
+            }
+            with open(self._settings.profile, "a") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def _has_variables(data: bytes) -> bool:
+    """Whether a code object has data that kernels may change, so that each load needs its own."""
+    from elftools.elf.elffile import ELFFile
+
+    elf = ELFFile(io.BytesIO(data))
+    return any(elf.get_section_by_name(name) is not None for name in (".data", ".bss"))
+
+
+def _settle() -> None:
+    """Takes what now exists out of garbage collection, so that collecting what launches leave is quick and frequent.
+
+    Python collects the oldest generation when it has grown by a quarter; a decoded kernel is a large generation, and
+    launches leave few but large objects.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.collect()

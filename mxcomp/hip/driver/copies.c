@@ -1,0 +1,84 @@
+// Copies and fills, done here directly in memory that is shared with the worker, along with the marks of what has been
+// written.
+#include <string.h>
+
+#include "driver.h"
+
+// Where a copy reads or writes: in an allocation, or, where `host` memory may be meant, anywhere else.
+static hipError_t check(const void* pointer, size_t bytes, bool host, Allocation* found) {
+  *found = (Allocation){.kind = MX_HOST_MEMORY};
+  if (mx_find(pointer, bytes, found)) return hipSuccess;
+  uint64_t end = MX_BASE + MX_REGION * mx_device_count();
+  if ((uint64_t)pointer >= MX_BASE && (uint64_t)pointer < end)
+    return mx_fail(hipErrorInvalidValue, "%zu bytes at %p lie outside of every allocation", bytes, pointer);
+  if (!host) return mx_fail(hipErrorInvalidDevicePointer, "%p is not device memory", pointer);
+  return hipSuccess;
+}
+
+static void mark(const Allocation* in, void* pointer, size_t bytes) {
+  if (in->kind == MX_DEVICE_MEMORY) memset(mx_marks() + ((uint64_t)pointer - MX_BASE), 1, bytes);
+}
+
+hipError_t mx_copy(void* to, const void* from, size_t bytes, hipMemcpyKind kind) {
+  if (!bytes) return hipSuccess;
+  if (kind > hipMemcpyDefault) return mx_fail(hipErrorInvalidMemcpyDirection, "%d", kind);
+  Allocation target, source;
+  bool to_host = kind != hipMemcpyHostToDevice && kind != hipMemcpyDeviceToDevice;
+  bool from_host = kind != hipMemcpyDeviceToHost && kind != hipMemcpyDeviceToDevice;
+  hipError_t error = check(to, bytes, to_host, &target);
+  if (error == hipSuccess) error = check(from, bytes, from_host, &source);
+  if (error != hipSuccess) return error;
+  memmove(to, from, bytes);
+  if (target.kind == MX_DEVICE_MEMORY && source.kind == MX_DEVICE_MEMORY)
+    memmove(mx_marks() + ((uint64_t)to - MX_BASE), mx_marks() + ((uint64_t)from - MX_BASE), bytes);
+  else
+    mark(&target, to, bytes);
+  return hipSuccess;
+}
+
+hipError_t mx_fill(void* to, uint32_t value, size_t element_bytes, size_t elements) {
+  Allocation target;
+  size_t bytes = elements * element_bytes;
+  if (!bytes) return hipSuccess;
+  hipError_t error = check(to, bytes, false, &target);
+  if (error != hipSuccess) return error;
+  if (element_bytes == 1)
+    memset(to, (int)value, bytes);
+  else
+    for (size_t i = 0; i < elements; ++i) memcpy((uint8_t*)to + i * element_bytes, &value, element_bytes);
+  mark(&target, to, bytes);
+  return hipSuccess;
+}
+
+// ---- HIP ----
+
+HIP_API hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpyKind kind) {
+  return mx_copy(to, from, bytes, kind);
+}
+HIP_API hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream) {
+  (void)stream;
+  return mx_copy(to, from, bytes, kind);
+}
+HIP_API hipError_t hipMemcpyHtoDAsync(void* to, void* from, size_t bytes, hipStream_t stream) {
+  (void)stream;
+  return mx_copy(to, from, bytes, hipMemcpyHostToDevice);
+}
+HIP_API hipError_t hipMemPrefetchAsync(const void* pointer, size_t bytes, int device, hipStream_t stream) {
+  (void)device, (void)stream;
+  Allocation found;
+  return check(pointer, bytes, false, &found);
+}
+
+HIP_API hipError_t hipMemset(void* to, int value, size_t bytes) { return mx_fill(to, value, 1, bytes); }
+HIP_API hipError_t hipMemsetAsync(void* to, int value, size_t bytes, hipStream_t stream) {
+  (void)stream;
+  return mx_fill(to, value, 1, bytes);
+}
+#define MEMSET(name, type)                                                              \
+  HIP_API hipError_t name(void* to, type value, size_t elements, hipStream_t stream) {  \
+    (void)stream;                                                                       \
+    return mx_fill(to, (uint32_t)value, sizeof value, elements);                        \
+  }
+MEMSET(hipMemsetD8Async, unsigned char)
+MEMSET(hipMemsetD16Async, unsigned short)
+MEMSET(hipMemsetD32Async, int)

@@ -1,0 +1,83 @@
+// Streams and events. A call returns when its work is done, so that streams are always in order and idle.
+#include <stdlib.h>
+#include <time.h>
+
+#include "driver.h"
+
+static uint64_t now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1000000000ull + time.tv_nsec;
+}
+
+hipError_t mx_record(hipEvent_t event) {
+  if (!event) return mx_fail(hipErrorInvalidHandle, "no event to record");
+  event->nanoseconds = now();
+  return hipSuccess;
+}
+
+HIP_API hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags) {
+  (void)flags;
+  *stream = calloc(1, sizeof **stream);
+  if (!*stream) return mx_fail(hipErrorOutOfMemory, "no room for a stream");
+  (*stream)->device = mx_current_device();
+  (*stream)->generation = mx_generation();
+  return hipSuccess;
+}
+
+hipError_t mx_check_stream(hipStream_t stream) {
+  return !stream || stream->generation == mx_generation() ? hipSuccess : mx_lost("the stream");
+}
+
+HIP_API hipError_t hipStreamDestroy(hipStream_t stream) {
+  free(stream);
+  return hipSuccess;
+}
+
+HIP_API hipError_t hipStreamSynchronize(hipStream_t stream) {
+  (void)stream;
+  return hipSuccess;
+}
+
+HIP_API hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned flags) {
+  (void)stream, (void)flags;
+  return event ? hipSuccess : mx_fail(hipErrorInvalidHandle, "no event to wait for");
+}
+
+HIP_API hipError_t hipLaunchHostFunc(hipStream_t stream, void (*function)(void*), void* data) {
+  (void)stream;
+  if (!function) return mx_fail(hipErrorInvalidValue, "no function to call");
+  function(data);
+  return hipSuccess;
+}
+
+HIP_API hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flags) {
+  (void)flags;
+  *event = calloc(1, sizeof **event);
+  return *event ? hipSuccess : mx_fail(hipErrorOutOfMemory, "no room for an event");
+}
+
+HIP_API hipError_t hipEventCreate(hipEvent_t* event) { return hipEventCreateWithFlags(event, 0); }
+
+HIP_API hipError_t hipEventDestroy(hipEvent_t event) {
+  free(event);
+  return hipSuccess;
+}
+
+HIP_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
+  (void)stream;
+  return mx_record(event);
+}
+
+HIP_API hipError_t hipEventQuery(hipEvent_t event) {
+  return event ? hipSuccess : mx_fail(hipErrorInvalidHandle, "no event to ask");
+}
+
+HIP_API hipError_t hipEventSynchronize(hipEvent_t event) { return hipEventQuery(event); }
+
+HIP_API hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t end) {
+  if (!start || !end || !start->nanoseconds || !end->nanoseconds)
+    return mx_fail(hipErrorInvalidHandle, "an event that was not recorded");
+  *milliseconds = (float)((double)(int64_t)(end->nanoseconds - start->nanoseconds) * 1e-6);
+  return hipSuccess;
+}

@@ -1,0 +1,53 @@
+"""What the environment says about the simulator, as the driver library passes it on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mxcomp.sim.device import ENGINES
+from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.findings import CHECKS
+from mxcomp.sim.schedule import ORDERS, Order
+
+PREFIX = "MXCOMP_SIM_"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How launches are executed; see `mxcomp.sim.Device`.
+
+    Attributes:
+        profile: A file that gets one line of JSON per launch.
+    """
+
+    engine: str = "fast"
+    checks: tuple[str, ...] | None = None
+    schedule: Order = "forward"
+    seed: int = 0
+    profile: str | None = None
+
+    @classmethod
+    def of(cls, variables: Mapping[str, str]) -> Settings:
+        """Settings of MXCOMP_SIM_ENGINE, _CHECKS, _SCHEDULE, _SEED and _PROFILE. Raises SimulationError."""
+        given = {name: variables.get(PREFIX + name.upper()) or None for name in cls.__dataclass_fields__}
+        engine, order = given["engine"] or "fast", given["schedule"] or "forward"
+        if engine not in ENGINES:
+            raise SimulationError(f"engine '{engine}': expected {', '.join(ENGINES)}")
+        if order not in ORDERS:
+            raise SimulationError(f"schedule '{order}': expected {', '.join(ORDERS)}")
+        try:
+            seed = int(given["seed"] or 0)
+        except ValueError:
+            raise SimulationError(f"seed '{given['seed']}': expected a whole number") from None
+        return cls(engine, _checks(given["checks"]), order, seed, given["profile"])
+
+
+def _checks(text: str | None) -> tuple[str, ...] | None:
+    """Names of checks from a list with commas, "all" or "none"; None: all that there are."""
+    if text is None or text == "all":
+        return None
+    names = () if text == "none" else tuple(name for name in text.split(",") if name)
+    if unknown := set(names) - set(CHECKS):
+        raise SimulationError(f"check '{unknown.pop()}': expected {', '.join(CHECKS)}, all or none")
+    return names

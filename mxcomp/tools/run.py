@@ -1,0 +1,116 @@
+"""mxcomp-run: runs a function of a vmfb with iree-run-module, on the simulated gfx950 unless told otherwise.
+
+mxcomp-run model.vmfb --function=main --input=@a.npy --input=4x8xf32=1.5 --output=@y.npy --profile
+iree-run-module --device=hip --hip_dylib_path=$(mxcomp-run --print-hip-dylib) --module=model.vmfb …   # the same
+
+Takes every flag of iree-run-module: --function, --input, --output, --expected_output, --parameters …
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mxcomp import __version__
+from mxcomp.errors import InputError
+from mxcomp.hip import library
+from mxcomp.hip.settings import Settings
+from mxcomp.runtime import DRIVERS
+from mxcomp.sim.device import ENGINES
+from mxcomp.sim.findings import CHECKS
+from mxcomp.sim.schedule import ORDERS
+from mxcomp.tools import common
+
+NAME = "mxcomp-run"
+_SETTINGS = ("engine", "checks", "schedule", "seed", "profile")
+
+_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "instructions": ("instructions",),
+    "MFMA": ("mfma",),
+    "bytes read": ("global.load.bytes", "scalar.load.bytes", "lds.direct.bytes"),
+    "bytes written": ("global.store.bytes", "global.atomic.bytes"),
+    "LDS bytes": ("lds.load.bytes", "lds.store.bytes"),
+    "bank conflicts": ("lds.conflict.cycles",),
+}
+"""Columns of --profile, and the counters (see `mxcomp.sim.counters`) that each adds up."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("module", nargs="?", help="vmfb; the same as --module")
+    parser.add_argument(
+        "--device", default="sim", help=f"{', '.join(DRIVERS)} or with a number, sim://1 (default: sim)"
+    )
+    parser.add_argument("--engine", choices=tuple(ENGINES), help="how the simulator executes (default: fast)")
+    parser.add_argument("--checks", metavar="LIST", help=f"of {','.join(CHECKS)}; all (default) or none")
+    parser.add_argument("--schedule", choices=ORDERS, help="order of waves between barriers (default: forward)")
+    parser.add_argument("--seed", help="of the random schedule")
+    parser.add_argument("--profile", action="store_true", help="what each dispatch did in the simulator, on stderr")
+    parser.add_argument("--print-hip-dylib", action="store_true", help="for iree-run-module's --hip_dylib_path")
+    parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
+    args, flags = parser.parse_known_args(argv)
+    codes = [0]
+
+    def run() -> None:
+        if args.print_hip_dylib:
+            print(library.hip_dylib_directory())
+        else:
+            module = [] if args.module is None else [f"--module={args.module}"]
+            codes[0] = _run(args, [*module, *flags])
+
+    return common.exit_code(NAME, run) or codes[0]
+
+
+def _run(args: argparse.Namespace, flags: list[str]) -> int:
+    from iree._runtime.scripts.iree_run_module.__main__ import main as iree_run_module
+
+    name, separator, number = args.device.partition("://")
+    if name not in DRIVERS:
+        raise InputError(f"--device={args.device}: expected {', '.join(DRIVERS)}, or with a number as in sim://1")
+    flags = [f"--device={DRIVERS[name]}{separator}{number}", *flags]
+    if name != "sim":
+        if given := [setting for setting in _SETTINGS if getattr(args, setting)]:
+            raise InputError(f"--{given[0]} is about the simulator: expected --device=sim, not {args.device}")
+        return int(iree_run_module(flags))
+    flags.insert(0, f"--hip_dylib_path={library.hip_dylib_directory()}")
+    os.environ |= library.environment(engine=args.engine, checks=args.checks, schedule=args.schedule, seed=args.seed)
+    Settings.of(os.environ)
+    if not args.profile:
+        return int(iree_run_module(flags))
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "profile.jsonl"
+        os.environ |= library.environment(profile=str(path))
+        code = int(iree_run_module(flags))
+        lines = path.read_text().splitlines() if path.exists() else []
+        width = None if sys.stderr.isatty() else 160
+        Console(file=sys.stderr, width=width).print(profile_table(map(json.loads, lines)))
+    return code
+
+
+def profile_table(launches: Iterable[Mapping[str, Any]]) -> Table:
+    """What the worker noted of launches, one row for each."""
+    table = Table("dispatch", "grid")
+    table.add_column("ms simulated", justify="right")
+    for name in _COLUMNS:
+        table.add_column(name, justify="right")
+    for launch in launches:
+        counters = launch["counters"]
+        sums = (sum(counters.get(counter, 0) for counter in parts) for parts in _COLUMNS.values())
+        grid = "×".join(map(str, launch["grid"]))
+        table.add_row(launch["kernel"], grid, f"{1000 * launch['seconds']:.1f}", *(f"{total:,}" for total in sums))
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

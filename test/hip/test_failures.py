@@ -1,0 +1,142 @@
+"""What goes wrong in the simulator comes back as an error, and the next run is none the worse for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import struct
+import threading
+import time
+from functools import cache
+
+import numpy as np
+import pytest
+from corpus.mutation import sites
+from modules import Matmul, source
+from processes import workers
+
+import mxcomp
+from mxcomp import runtime
+from mxcomp.errors import InputError, VerifyError
+from mxcomp.runtime import RunError
+from mxcomp.sim.code_object import load
+
+MATMUL = Matmul(64, 256, 512)
+LARGE = Matmul(1024, 1024, 2048)
+S_SENDMSGHALT = struct.pack("<I", 0xBF910000)
+
+
+@cache
+def vmfb(matmul: Matmul = MATMUL) -> bytes:
+    return mxcomp.compile(source(matmul)).vmfb
+
+
+def check_run(**settings: str) -> None:
+    (result,) = runtime.run(vmfb(), None, MATMUL.inputs, device="sim", **settings)
+    assert MATMUL.error(result) <= MATMUL.bound
+
+
+def code_object() -> tuple[int, bytes]:
+    """Where the program's code object starts, and all that follows."""
+    start = vmfb().index(b"\x7fELF\2\1")
+    return start, vmfb()[start:]
+
+
+def failing(program: bytes, pattern: str, **settings: str) -> None:
+    with pytest.raises(RunError, match=pattern):
+        runtime.run(program, None, MATMUL.inputs, device="sim", **settings)
+
+
+def test_finding_names_kernel_instruction_and_cause() -> None:
+    start, code = code_object()
+    name = next(iter(load(code).kernels))
+    broken = vmfb()[:start] + sites(code, name)[-1].removed(code)
+    pattern = rf"(?s)hipErrorLaunchFailure.*kernel {name}.*error\[late\] reads v\d+ in flight.*: buffer_store_dword"
+    for _ in range(2):
+        failing(broken, pattern)
+        check_run()
+    runtime.run(broken, None, MATMUL.inputs, device="sim", checks="bounds,race")
+    failing(broken, pattern, checks="late", engine="numpy")
+    check_run(engine="numpy", checks="none", schedule="random", seed="5")
+    check_run()
+
+
+def test_unimplemented_instruction() -> None:
+    start, code = code_object()
+    name = next(iter(load(code).kernels))
+    place = start + sites(code, name)[0].position
+    broken = vmfb()[:place] + S_SENDMSGHALT + vmfb()[place + 4 :]
+    failing(broken, rf"(?s)kernel {name}.*not implemented: s_sendmsghalt")
+    check_run()
+
+
+def test_settings_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
+    for settings, pattern in (
+        ({"engine": "slow"}, "engine 'slow': expected fast"),
+        ({"checks": "race,rice"}, "check 'rice': expected .*race"),
+        ({"schedule": "never"}, "schedule 'never': expected forward"),
+        ({"seed": "x"}, "seed 'x': expected a whole number"),
+    ):
+        with pytest.raises(InputError, match=pattern):
+            runtime.run(vmfb(), None, MATMUL.inputs, device="sim", **settings)
+        ((name, value),) = settings.items()
+        monkeypatch.setenv(f"MXCOMP_SIM_{name.upper()}", value)
+        with pytest.raises(InputError, match=pattern):
+            runtime.run(vmfb(), None, MATMUL.inputs, device="sim")
+        monkeypatch.delenv(f"MXCOMP_SIM_{name.upper()}")
+    check_run()
+
+
+def test_wrong_use() -> None:
+    with pytest.raises(InputError, match="device 'gpu': expected cpu, sim, hip"):
+        runtime.run(vmfb(), None, MATMUL.inputs, device="gpu")
+    with pytest.raises(InputError, match="no function 'nothing': expected main"):
+        runtime.run(vmfb(), "nothing", MATMUL.inputs, device="sim")
+    with pytest.raises(VerifyError, match="cannot be loaded on device 'cpu'"):
+        runtime.run(vmfb(), None, MATMUL.inputs)
+    with pytest.raises(RunError, match="INVALID_ARGUMENT"):
+        runtime.run(vmfb(), None, MATMUL.inputs[:2], device="sim")
+    check_run()
+
+
+def test_worker_killed_between_runs() -> None:
+    check_run()
+    (worker,) = workers()
+    os.kill(worker, signal.SIGKILL)
+    with pytest.raises(RunError, match="worker"):
+        check_run()
+    check_run()
+    assert len(workers()) == 1
+    assert workers() != [worker]
+
+
+def test_worker_killed_during_a_launch() -> None:
+    check_run()
+    (worker,) = workers()
+    vmfb(LARGE)
+    start = time.monotonic()
+    threading.Timer(1.0, os.kill, (worker, signal.SIGKILL)).start()
+    with pytest.raises(RunError, match=rf"hipErrorLaunchFailure.*worker \(process {worker}\) died"):
+        runtime.run(vmfb(LARGE), None, LARGE.inputs, device="sim", engine="numpy")
+    assert time.monotonic() - start < 10
+    check_run()
+
+
+def test_results_do_not_depend_on_the_engine() -> None:
+    results = [
+        runtime.run(vmfb(), None, MATMUL.inputs, device="sim", engine=engine, schedule=schedule)[0]
+        for engine, schedule in (("fast", "forward"), ("numpy", "reverse"), ("fast", "random"))
+    ]
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+def test_message_is_one_that_can_be_read() -> None:
+    start, code = code_object()
+    name = next(iter(load(code).kernels))
+    broken = vmfb()[:start] + sites(code, name)[-1].removed(code)
+    with pytest.raises(RunError) as caught:
+        runtime.run(broken, None, MATMUL.inputs, device="sim")
+    assert len(re.findall("error\\[late\\]", str(caught.value))) <= 20
+    assert len(str(caught.value)) < 5000

@@ -1,0 +1,189 @@
+"""mxcomp-run, and IREE's own tools with the driver library, as commands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import iree._runtime_libs
+import numpy as np
+import pytest
+from corpus.mutation import sites
+from modules import Matmul, source
+from stock import ELEMENTWISE, compiled
+
+import mxcomp
+from mxcomp.hip import library
+from mxcomp.sim.code_object import load
+from mxcomp.tools import run
+
+MATMUL = Matmul(64, 256, 512)
+IREE = Path(iree._runtime_libs.__path__[0])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program, m.vmfb, its inputs, and the program broken."""
+    path = tmp_path_factory.mktemp("program")
+    vmfb = mxcomp.compile(source(MATMUL)).vmfb
+    (path / "m.vmfb").write_bytes(vmfb)
+    start = vmfb.index(b"\x7fELF\2\1")
+    site = sites(vmfb[start:], next(iter(load(vmfb[start:]).kernels)))[-1]
+    (path / "broken.vmfb").write_bytes(vmfb[:start] + site.removed(vmfb[start:]))
+    (path / "elementwise.vmfb").write_bytes(compiled(ELEMENTWISE))
+    for k, array in enumerate(MATMUL.inputs):
+        np.save(path / f"{k}.npy", array)
+    np.save(path / "expected.npy", MATMUL.expected.astype(np.float32))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(folder)
+    yield
+    (folder / "y.npy").unlink(missing_ok=True)
+
+
+CALL = ["--function=main", *(f"--input=@{k}.npy" for k in range(4)), "--output=@y.npy"]
+
+
+def execute(*command: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        list(map(str, command)), env=os.environ | variables, capture_output=True, text=True, timeout=100
+    )
+
+
+def mxcomp_run(*flags: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return execute(sys.executable, "-m", "mxcomp.tools.run", *flags, **variables)
+
+
+def check(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+    assert MATMUL.error(np.load("y.npy")) <= MATMUL.bound
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["m.vmfb"],
+        ["--module=m.vmfb", "--device=sim://0", "--engine=numpy", "--checks=none"],
+        ["m.vmfb", "--device=sim", "--schedule=random", "--seed=3", "--checks=race,late"],
+        ["m.vmfb", "--hip_use_streams=false"],
+        ["m.vmfb", "--hip_async_allocations=false", "--hip_async_caching=false"],
+        ["m.vmfb", "--hip_allow_inline_execution=true"],
+    ],
+    ids=" ".join,
+)
+def test_runs(flags: list[str]) -> None:
+    check(mxcomp_run(*flags, *CALL))
+
+
+def test_expected_output() -> None:
+    flags = ["elementwise.vmfb", "--function=main", "--input=37x129xf32=0", "--input=129xf32=0"]
+    good = mxcomp_run(*flags, "--expected_output=37x129xf32=0")
+    assert good.returncode == 0, good.stderr
+    assert "[SUCCESS]" in good.stdout
+    bad = mxcomp_run(*flags, "--expected_output=37x129xf32=1")
+    assert bad.returncode == 1
+    assert "[FAILED]" in bad.stdout
+
+
+def test_profile() -> None:
+    done = mxcomp_run("m.vmfb", *CALL, "--profile")
+    check(done)
+    rows = [line.split("│")[1:-1] for line in done.stderr.splitlines() if line.startswith("│")]
+    numbers = [[int(cell.replace(",", "")) for cell in row[3:]] for row in rows if "×" in row[1]]
+    assert len(numbers) == 5
+    assert sum(row[1] for row in numbers) >= MATMUL.m * MATMUL.n * MATMUL.k // (16 * 16 * 128)
+    for instructions, _, read, written, _, _ in numbers:
+        assert min(instructions, read, written) > 0
+
+
+def test_finding_is_an_error_on_stderr() -> None:
+    done = mxcomp_run("broken.vmfb", *CALL)
+    assert done.returncode == 1
+    assert "error[late] reads v" in done.stderr
+    check(mxcomp_run("broken.vmfb", *CALL, "--checks=race"))
+
+
+@pytest.mark.parametrize("tool", ["iree-run-module", "iree-benchmark-module"])
+def test_tools_of_iree(tool: str) -> None:
+    """The binaries, with no variable of ours set."""
+    directory = run_printing("--print-hip-dylib").strip()
+    flags = ["--device=hip", f"--hip_dylib_path={directory}", "--module=m.vmfb", *CALL[:-1]]
+    extra = [CALL[-1]] if tool == "iree-run-module" else ["--benchmark_min_time=1x"]
+    done = execute(IREE / tool, *flags, *extra)
+    if tool == "iree-run-module":
+        check(done)
+    else:
+        assert done.returncode == 0, done.stderr
+        assert "BM_main" in done.stdout
+
+
+def run_printing(*flags: str) -> str:
+    done = mxcomp_run(*flags)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_device_is_a_gfx950() -> None:
+    flag = f"--hip_dylib_path={library.hip_dylib_directory()}"
+    done = execute(IREE / "iree-run-module", flag, "--dump_devices=hip")
+    assert "gpu-arch-name: gfx950" in done.stdout
+    assert "block-max-shared-memory: 160 KB" in done.stdout
+    assert "gpu-warp-size: 64" in done.stdout
+
+
+def test_settings_reach_iree_s_tool_by_variables() -> None:
+    flags = [f"--hip_dylib_path={library.hip_dylib_directory()}", "--device=hip", "--module=broken.vmfb", *CALL]
+    tool = IREE / "iree-run-module"
+    check(execute(tool, *flags, MXCOMP_SIM_CHECKS="none"))
+    for name, value, message in (
+        ("CHECKS", "late", "error[late]"),
+        ("CHECKS", "later", "check 'later': expected late"),
+        ("ENGINE", "slow", "engine 'slow': expected fast"),
+    ):
+        done = execute(tool, *flags, **{f"MXCOMP_SIM_{name}": value})
+        assert done.returncode != 0
+        assert message in done.stderr
+    done = execute(tool, *flags, MXCOMP_PYTHON="/nowhere/python")
+    assert "cannot run /nowhere/python" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--device=gpu"], "--device=gpu: expected cpu, sim, hip"),
+        (["--device=hip", "--seed=1"], "--seed is about the simulator"),
+        (["--checks=foo"], "check 'foo': expected late"),
+        (["--seed=x"], "seed 'x': expected a whole number"),
+    ],
+)
+def test_errors(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["m.vmfb", *flags]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_without_a_library_says_what_to_install(tmp_path: Path) -> None:
+    script = (
+        "from mxcomp.hip import build, library; build._candidates = lambda: iter(());"
+        "library._PACKAGED = build.Path('/nowhere'); from mxcomp.tools import run; run.main(['--print-hip-dylib'])"
+    )
+    done = execute(sys.executable, "-c", script, XDG_CACHE_HOME=str(tmp_path))
+    assert "needs its HIP driver library" in done.stderr
+    assert "pip install ziglang" in done.stderr
+
+
+def test_library_is_built_when_it_is_missing_or_old(tmp_path: Path) -> None:
+    script = (
+        "from mxcomp.hip import build, library; old = build.Path('old.so'); old.write_bytes(b'old');"
+        "library._PACKAGED = old; print(library.hip_dylib())"
+    )
+    done = execute(sys.executable, "-c", script, XDG_CACHE_HOME=str(tmp_path))
+    path = Path(done.stdout.strip())
+    assert path.is_relative_to(tmp_path), done.stderr
+    assert path.name == "libamdhip64.so"
+    assert path.with_name("python.txt").read_text().strip() == sys.executable
