@@ -2,7 +2,7 @@
 
     engines   wave instructions per second of each engine on one workgroup of the ukernel m128_n256_k256 and of the
               kernel that packs its left operand, with all checks and with none, and the ratio of the engines
-    program   wall seconds of the 1024 × 1024 × 1024 MXFP4 product, five dispatches: the first time in this process, when
+    program   wall seconds of the 1024 × 1024 × 1024 MXFP4 product, five dispatches: the first time in this process, as
               kernels may have to be compiled, and again; and the process's peak memory
 
 --check holds the ratio on the matmul to at least 20, and the program, again and with all checks, to 5 seconds.

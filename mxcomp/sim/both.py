@@ -35,7 +35,9 @@ class BothEngines:
         found = self.fast.run(again)
         differing = np.flatnonzero((memory.data[used] != data) | (memory.written[used] != written))
         if len(differing):
-            raise self._error(dispatch, f"{len(differing)} bytes differ, the first at {BASE + used.start + int(differing[0]):#x}")
+            raise self._error(
+                dispatch, f"{len(differing)} bytes differ, the first at {BASE + used.start + int(differing[0]):#x}"
+            )
         if found != expected:
             raise self._error(dispatch, f"counters differ: {found} instead of {expected}")
         reports = [_reports(side) for side in (again, dispatch)]
