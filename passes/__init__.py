@@ -14,6 +14,7 @@ Pass = Callable[[ir.Operation, Options], None]
 PASSES = {
     "mxcomp-recognise": "recognise",
     "mxcomp-encode": "encode",
+    "mxcomp-fuse-consumers": "fuse_consumers",
     "mxcomp-materialise": "materialise",
     "mxcomp-outline": "outline",
     "mxcomp-link-ukernels": "link_ukernels",

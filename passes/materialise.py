@@ -24,21 +24,20 @@ A constant operand is packed outside a region, where IREE evaluates it at compil
 from __future__ import annotations
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, cf, iree_codegen, tensor
+from iree.compiler.dialects import arith, cf, iree_codegen, linalg, tensor
 
 from mxcomp import attributes, build
 from mxcomp.layout import ACC, COLUMNS, LHS, LHS_SCALE, OPERAND_NAMES, ROWS, DataTiledLayout
 from mxcomp.options import Options
-from mxcomp.passes import pack, reference
+from mxcomp.passes import fuse_consumers, pack, reference
 from mxcomp.passes.canonical import ATTRIBUTE, problem
+from mxcomp.passes.trace import indexing_maps
 from mxcomp.ukernels import Sizes, layout_from
 
 
 def run(module: ir.Operation, options: Options) -> None:
     """Materialises every encoded or row-major scaled matmul below `module`."""
-    for op in list(build.walk(module)):
-        if ATTRIBUTE not in op.attributes:
-            continue
+    for op in [op for op in build.walk(module) if ATTRIBUTE in op.attributes]:
         entries = attributes.to_python(op.attributes[ATTRIBUTE])
         del op.attributes[ATTRIBUTE]
         match entries.get("operands"):
@@ -51,7 +50,9 @@ def run(module: ir.Operation, options: Options) -> None:
 def _data_tiled(op: ir.Operation, entries: dict, options: Options) -> None:
     layout = layout_from(entries["layout"])
     sizes, types = problem(op)
-    unset = next(iter(op.results[0].uses)).owner.operation
+    epilogue, unset = None, _user(op)
+    if fuse_consumers.ATTRIBUTE in unset.attributes:
+        epilogue, unset = unset, _user(unset)
     encoded = [operand.owner.operation for operand in op.operands]
     with op.context, op.location, ir.InsertionPoint(op):
         sources = [encoding.operands[0] for encoding in encoded]
@@ -61,11 +62,17 @@ def _data_tiled(op: ir.Operation, entries: dict, options: Options) -> None:
             with _part(entries, f"pack_{OPERAND_NAMES[index]}", op):
                 dynamic = rows if index % 2 == LHS else None
                 packed.append(pack.pack(sources[index], layout, index, dynamic, regions=not options.reference))
-        with _part(entries, "matmul", op):
-            result = _matmul(op, packed, layout, sizes, types, rows, entries, options)
+    final = str(ir.RankedTensorType(unset.results[0].type).element_type)
+    with op.context, _part(entries, "matmul", op), ir.InsertionPoint(unset):
+        result = _matmul(packed, layout, sizes, types, final, epilogue, rows, entries, options)
     unset.results[0].replace_all_uses_with(result)
-    for dead in (unset, op, *encoded):
-        dead.erase()
+    for dead in (unset, *([epilogue] if epilogue else []), op, *encoded):
+        build.erase_dead(dead)
+
+
+def _user(op: ir.Operation) -> ir.Operation:
+    """The only one."""
+    return next(iter(op.results[0].uses)).owner.operation
 
 
 def _part(entries: dict, name: str, op: ir.Operation) -> ir.Location:
@@ -96,21 +103,22 @@ def _assume(value: ir.Value, limit: int) -> ir.Value:
 
 
 def _matmul(
-    op: ir.Operation,
     packed: list[ir.Value],
     layout: DataTiledLayout,
     sizes: Sizes,
     types: list[str],
+    final: str,
+    epilogue: ir.Operation | None,
     rows: ir.Value | None,
     entries: dict,
     options: Options,
 ) -> ir.Value:
-    """The dispatch of inner tiles and unpacking; shape [M, N], f32."""
+    """The dispatch of inner tiles, epilogue and unpacking; shape [M, N], of type `final`."""
     m, n = sizes["m"], sizes["n"] or 0
     outer = [build.tiles(size, tile) for size, tile in zip((m, n), layout.tile, strict=False)]
     extents = [rows, None] if options.reference else _extents(m, n, rows, single=outer[1] == 1)
     result = build.tensor_type(
-        [size if extent is None else None for size, extent in zip((m, n), extents, strict=True)], types[ACC]
+        [size if extent is None else None for size, extent in zip((m, n), extents, strict=True)], final
     )
     with build.dispatch_region(
         result, [extent for extent in extents if extent is not None], enabled=not options.reference
@@ -125,8 +133,10 @@ def _matmul(
             tiled = reference.inner_tiles(packed, acc, layout, types, tiles)
         else:
             tiled = _inner_tiled(packed, acc, layout, types, entries).results[0]
+        if epilogue is not None:
+            tiled = _epilogue(tiled, epilogue, layout, (m, n), rows, final, tiles)
         region.returned = _unpack(tiled, layout, result, outer, tiles, extents)
-    plain = build.tensor_type((m, n), types[ACC])
+    plain = build.tensor_type((m, n), final)
     return region.result if result == plain else tensor.CastOp(plain, region.result).result
 
 
@@ -174,6 +184,59 @@ def _annotate(op: ir.Operation, workgroup: list[int], reorder: bool, entries: di
     )
     if "ukernel" in entries:
         op.attributes["iree_codegen.ukernel"] = attributes.ukernel_descriptor(entries["ukernel"])
+
+
+def _epilogue(
+    tiled: ir.Value,
+    epilogue: ir.Operation,
+    layout: DataTiledLayout,
+    size: tuple[int | None, int],
+    rows: ir.Value | None,
+    final: str,
+    tiles: list[ir.Value],
+) -> ir.Value:
+    """The fused consumers on packed accumulator tiles. What else they read is read where the element comes from.
+
+    On the result after unpacking they would make code generation spill the accumulator. In the padding, which
+    unpacking drops, the last element is read again.
+    """
+    swizzle, shape = layout.swizzle(ACC), build.static_sizes(tiled)
+    result = build.tensor_type(shape, final)
+    coordinates = [ir.AffineExpr.get_dim(2 + i) for i in range(len(swizzle.packed_shape))]
+    outer, maps = list(epilogue.operands)[1:-1], (indexing_maps(epilogue) or [])[1:-1]
+
+    def position(source_dim: int, loops: list[ir.Value]) -> ir.Value:
+        tile, extent = swizzle.tile_shape[source_dim], size[source_dim]
+        steps = zip(coordinates, swizzle.strides(source_dim), strict=True)
+        expr = sum((c * stride for c, stride in steps if stride), ir.AffineExpr.get_dim(source_dim) * tile)
+        index = build.apply(expr, loops)
+        if extent is None:
+            assert rows is not None
+            return build.clamp(index, rows)
+        return build.clamp(index, extent) if extent % tile else index
+
+    def body(element: ir.Value, _: ir.Value) -> ir.Value:
+        loops = [linalg.IndexOp(i).result for i in range(len(shape))]
+        places = [position(source_dim, loops) for source_dim in (ROWS, COLUMNS)]
+        given = [_read(value, affine_map, places) for value, affine_map in zip(outer, maps, strict=True)]
+        return fuse_consumers.inline(epilogue, [element, *given])
+
+    identity = ir.AffineMap.get_identity(len(shape))
+    iterators = ["parallel"] * len(shape)
+    return build.generic(result, [tiled], build.empty(result, tiles), [identity, identity], iterators, body).results[0]
+
+
+def _read(value: ir.Value, affine_map: ir.AffineMap, places: list[ir.Value]) -> ir.Value:
+    """The element at [m, n] of an operand with this indexing map; a scalar is itself."""
+    if not isinstance(value.type, ir.RankedTensorType):
+        return value
+    position = [
+        places[ir.AffineDimExpr(expr).position]
+        if isinstance(expr, ir.AffineDimExpr)
+        else build.constant_index(ir.AffineConstantExpr(expr).value)
+        for expr in affine_map.results
+    ]
+    return tensor.ExtractOp(value, position).result
 
 
 def _unpack(
