@@ -121,10 +121,11 @@ def inline(op: ir.Operation, arguments: list[ir.Value]) -> ir.Value:
     block = op.regions[0].blocks[0]
     known = dict(zip(block.arguments, arguments, strict=False))
     for view in list(block.operations)[:-1]:
-        copy = view.operation.clone()
-        for position, operand in enumerate(list(copy.operands)):
-            if operand in known:
-                copy.operands[position] = known[operand]
-        known |= dict(zip(view.operation.results, copy.results, strict=True))
+        inner = view.operation
+        operands = [known.get(operand, operand) for operand in inner.operands]
+        copy = inner.clone()
+        for position, operand in enumerate(operands):
+            copy.operands[position] = operand
+        known |= dict(zip(inner.results, copy.results, strict=True))
     found = yielded(op)
     return known.get(found, found)

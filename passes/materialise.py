@@ -132,7 +132,7 @@ def _matmul(
         if options.reference:
             tiled = reference.inner_tiles(packed, acc, layout, types, tiles)
         else:
-            tiled = _inner_tiled(packed, acc, layout, types, entries).results[0]
+            tiled = _inner_tiled(packed, acc, layout, types, entries, epilogue is not None).results[0]
         if epilogue is not None:
             tiled = _epilogue(tiled, epilogue, layout, (m, n), rows, final, tiles)
         region.returned = _unpack(tiled, layout, result, outer, tiles, extents)
@@ -155,8 +155,12 @@ def _extents(m: int | None, n: int, rows: ir.Value | None, single: bool) -> list
     return [rows if m is None else hidden() if single and m == 1 else None, hidden() if n == 1 else None]
 
 
+_UNROLL = {"amdgpu-unroll-threshold": "20000"}
+"""IREE runs an epilogue of more than 64 elements a lane in a loop; not unrolled, it keeps them in scratch memory."""
+
+
 def _inner_tiled(
-    packed: list[ir.Value], acc: ir.Value, layout: DataTiledLayout, types: list[str], entries: dict
+    packed: list[ir.Value], acc: ir.Value, layout: DataTiledLayout, types: list[str], entries: dict, has_epilogue: bool
 ) -> ir.Operation:
     m, n, k, kb = (ir.AffineExpr.get_dim(i) for i in range(4))
     maps = [ir.AffineMap.get(4, 0, list(dims)) for dims in ((m, k, kb), (n, k, kb), (m, k), (n, k), (m, n))]
@@ -169,7 +173,8 @@ def _inner_tiled(
         attributes.mma_layout(layout, types),
         attributes.mma_semantics(opaque=not layout.expressible_in_iree),
     ).operation
-    _annotate(op, [1, 1, 0, 0], 1 not in build.static_sizes(acc)[:2], entries)
+    attrs = entries.get("llvm_func_attrs", {}) | (_UNROLL if has_epilogue else {})
+    _annotate(op, [1, 1, 0, 0], 1 not in build.static_sizes(acc)[:2], entries | {"llvm_func_attrs": attrs})
     return op
 
 
