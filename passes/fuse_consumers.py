@@ -60,7 +60,7 @@ def _is_fusable(op: ir.Operation, values: list[ir.Value]) -> bool:
     with op.context:
         identity = ir.AffineMap.get_identity(2)
         *maps, output = indexing_maps(op) or []
-    *inputs, init = op.operands
+    inputs = list(op.operands)[:-1]
     body = op.regions[0].blocks[0]
     if output != identity or any(True for _ in body.arguments[len(inputs)].uses):
         return False

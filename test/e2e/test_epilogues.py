@@ -1,0 +1,106 @@
+"""Consumers of a scaled matmul, fused into its dispatch: one kernel without scratch memory, and right numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+import ml_dtypes
+import numpy as np
+import pytest
+from modules import Matmul, source
+
+import mxcomp
+from mxcomp.assembly import FLAG, read_dump
+
+HERE = Path(__file__).parent
+FACTOR = 2.0**-18  # brings products to the order of 1
+MAPS = """#id = affine_map<(m, n) -> (m, n)>
+#row = affine_map<(m, n) -> (m)>
+#column = affine_map<(m, n) -> (n)>
+"""
+_erf = np.vectorize(math.erf)
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What `name`.mlir.in computes from the product times FACTOR and further arguments, whose types are given."""
+
+    name: str
+    result: type
+    function: Callable[..., np.ndarray]
+    arguments: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+EPILOGUES = (
+    Epilogue("bias_relu", np.float32, lambda x, bias: np.maximum(x + bias, 0), ", %bias: tensor<${n}xf32>"),
+    Epilogue("gelu_truncf", ml_dtypes.bfloat16, lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2)))),
+    Epilogue(
+        "silu_multiply_truncf",
+        np.float16,
+        lambda x, other: x / (1 + np.exp(-x)) * other,
+        ", %other: tensor<${m}x${n}xf32>",
+    ),
+    Epilogue(
+        "row_factor_residual",
+        np.float32,
+        lambda x, rows, other: x * rows[:, None] + other,
+        ", %rows: tensor<${m}xf32>, %other: tensor<${m}x${n}xf32>",
+    ),
+)
+MATMULS = (Matmul(256, 512, 256), Matmul(100, 200, 96), Matmul(33, 70, 512), Matmul(1, 256, 64))
+
+
+def text_of(matmul: Matmul, epilogue: Epilogue) -> str:
+    """The matmul's module with the epilogue before its return."""
+    m = "?" if matmul.dynamic_m else matmul.m
+    sizes = {"m": m, "n": matmul.n, "dynamic": "%m" if matmul.dynamic_m else ""}
+    body = Template((HERE / "epilogues" / f"{epilogue.name}.mlir.in").read_text()).substitute(sizes)
+    if matmul.dynamic_m:
+        body = f"  %m = tensor.dim %r0, %c0 : tensor<?x{matmul.n}xf32>\n{body}"
+    kind = {np.float32: "f32", np.float16: "f16"}.get(epilogue.result, "bf16")
+    plain, final = f"tensor<{m}x{matmul.n}xf32>", f"tensor<{m}x{matmul.n}x{kind}>"
+    text = source(matmul).replace(f"return %r0 : {plain}", f"{body}  return %y : {final}")
+    arguments = Template(epilogue.arguments).substitute(sizes)
+    text = text.replace(f") -> ({plain})", f"{arguments}) -> ({final})")
+    factor = f"  %factor = arith.constant {FACTOR} : f32\n  %zero = "
+    return MAPS + text.replace("  %zero = ", factor, 1)
+
+
+def check(program: mxcomp.Program, matmul: Matmul, epilogue: Epilogue) -> None:
+    rng = np.random.default_rng(3)
+    shapes = {"%bias": (matmul.n,), "%rows": (matmul.m,), "%other": (matmul.m, matmul.n)}
+    others = [
+        rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items() if name in epilogue.arguments
+    ]
+    (result,) = program.run(*matmul.inputs, *sorted(others, key=lambda x: x.ndim))
+    expected = epilogue.function(matmul.expected * FACTOR, *(other.astype(np.float64) for other in others))
+    rounding = {np.float32: 2.0**-23, np.float16: 2.0**-11}.get(epilogue.result, 2.0**-8)
+    scale = max(1.0, *(float(np.abs(other).max()) for other in others)) if others else 1.0
+    allowed = 4 * scale * matmul.bound * matmul.magnitude * FACTOR + 2 * rounding * np.abs(expected) + 2e-6 * scale
+    error = np.abs(result.astype(np.float64) - expected)
+    assert (error <= allowed).all(), f"{(error > allowed).sum()} of {error.size} are wrong"
+
+
+@pytest.mark.parametrize("ukernels", ["auto", "none"])
+@pytest.mark.parametrize("matmul", MATMULS, ids=str)
+@pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+def test_epilogue(epilogue: Epilogue, matmul: Matmul, ukernels: str, tmp_path: Path) -> None:
+    program = mxcomp.compile(text_of(matmul, epilogue), ukernels=ukernels, iree_flags=(f"{FLAG}={tmp_path}",))
+    kernels = read_dump(tmp_path)
+    assert len(kernels) == 5
+    assert all(kernel.scratch_bytes == kernel.spills == 0 for kernel in kernels)
+    check(program, matmul, epilogue)
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+def test_dynamic_m(epilogue: Epilogue) -> None:
+    program = mxcomp.compile(text_of(Matmul(64, 320, 128, dynamic_m=True), epilogue))
+    for m in (1, 77, 256):
+        check(program, Matmul(m, 320, 128, dynamic_m=True), epilogue)
