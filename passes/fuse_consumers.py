@@ -20,7 +20,6 @@ used among themselves, but for the last one's.
 from __future__ import annotations
 
 from iree.compiler import ir
-from iree.compiler.dialects import linalg
 
 from mxcomp import build
 from mxcomp.options import Options

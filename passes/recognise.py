@@ -27,6 +27,7 @@ import math
 from dataclasses import dataclass, field
 
 from iree.compiler import ir
+from iree.compiler.dialects import arith
 
 from mxcomp import build
 from mxcomp.build import static_sizes
@@ -49,6 +50,9 @@ from mxcomp.passes.trace import (
 )
 
 SUPPORTED_TYPES = {("f4E2M1FN", "f4E2M1FN")}
+RESULT_TYPES = ("f32", "f16", "bf16")
+"""Sums are made in f32, and rounded once to the others."""
+
 _WRONG_FP8 = "stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales"
 
 
@@ -168,7 +172,7 @@ def _product(op: ir.Operation, inputs: int) -> tuple[ir.Value, ir.Value] | None:
     if len(terms) != 1 or not isinstance(terms[0].owner, ir.OpView):
         return None
     product = terms[0].owner.operation
-    if product.name == "arith.extf" and isinstance(product.operands[0].owner, ir.OpView):
+    if product.name in ("arith.extf", "arith.truncf") and isinstance(product.operands[0].owner, ir.OpView):
         product = product.operands[0].owner.operation
     return (product.operands[0], product.operands[1]) if product.name == "arith.mulf" else None
 
@@ -220,8 +224,8 @@ def _check(
         raise NotOursError("dynamic N or K: only M may be dynamic")
     k = math.prod(extent or 0 for extent in k_extents)
     result = str(ir.RankedTensorType(op.results[0].type).element_type)
-    if result != "f32":
-        raise NotOursError(f"result type {result}: expected f32")
+    if result not in RESULT_TYPES:
+        raise NotOursError(f"result type {result}: expected {', '.join(RESULT_TYPES)}")
     if 0 in (m, n, k):
         raise NotOursError("a dimension is 0")
     for operand in operands:
@@ -301,12 +305,28 @@ def _rewrite(candidate: Candidate) -> None:
             _stored(operand.scale, axis, rows, k, operand.scale_type, block=True)
             for operand, axis, rows in ((candidate.lhs, "p0", m), (candidate.rhs, "p1", n))
         ]
+        plain = ir.RankedTensorType(root.results[0].type)
         result = build.tensor_type((m, n), "f32")
         init = root.operands[len(root.operands) - 1]
+        if plain != result:
+            init = build.zero_filled(result, build.dynamic_sizes(init))
         new = build.generic(result, inputs, init, canonical_maps(), CANONICAL_ITERATORS, scaled_product)
         new.attributes[ATTRIBUTE] = ir.DictAttr.get({})
+        if plain != result:
+            new = _rounded(new.results[0], plain)
     root.results[0].replace_all_uses_with(new.results[0])
     root.erase()
+
+
+def _rounded(value: ir.Value, result: ir.RankedTensorType) -> ir.Operation:
+    """f32 sums as f16 or bf16."""
+    identity = ir.AffineMap.get_identity(2)
+
+    def body(element: ir.Value, _: ir.Value) -> ir.Value:
+        return arith.TruncFOp(result.element_type, element).result
+
+    init = build.empty(result, build.dynamic_sizes(value))
+    return build.generic(result, [value], init, [identity, identity], ["parallel"] * 2, body)
 
 
 def _stored(leaf: Leaf, axis: str, rows: int | None, k: int, element: str, block: bool) -> ir.Value:

@@ -178,3 +178,29 @@ util.func @flat_k_of_bytes(%a8: tensor<64x128xi8>, %b8: tensor<128x128xi8>, %as8
   } -> !out
   util.return %r : !out
 }
+
+// A bf16 result: sums are made in f32 and rounded once.
+// CHECK-LABEL: util.func public @bf16_result(
+// CHECK: %[[ZERO:.+]] = linalg.fill {{.*}} -> tensor<64x128xf32>
+// CHECK: %[[SUM:.+]] = linalg.generic {indexing_maps = [#[[LHS]], #[[RHS]], #[[LHS_SCALE]], #[[RHS_SCALE]], #[[OUT]]],
+// CHECK-SAME: outs(%[[ZERO]] : tensor<64x128xf32>)
+// CHECK-SAME: mxcomp.scaled_matmul = {}
+// CHECK: linalg.generic {{.*}} ins(%[[SUM]] : tensor<64x128xf32>) outs(%{{.+}} : tensor<64x128xbf16>) {
+// CHECK: arith.truncf %{{.+}} : f32 to bf16
+util.func @bf16_result(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xbf16> {
+  %init = arith.constant dense<0.0> : tensor<64x128xbf16>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<64x128xbf16>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: bf16):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to bf16
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to bf16
+    %2 = arith.mulf %0, %1 : bf16
+    %3 = arith.addf %acc, %2 : bf16
+    linalg.yield %3 : bf16
+  } -> tensor<64x128xbf16>
+  util.return %r : tensor<64x128xbf16>
+}

@@ -292,26 +292,26 @@ util.func @global_scale(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1
   util.return %r : tensor<64x128xf32>
 }
 
-// Accumulates in bf16.
-// CHECK-LABEL: util.func public @bf16_result(
+// Accumulates in f64.
+// CHECK-LABEL: util.func public @f64_result(
 // CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "result type bf16: expected f32"}
-util.func @bf16_result(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
-    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xbf16> {
-  %init = arith.constant dense<0.0> : tensor<64x128xbf16>
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "result type f64: expected f32, f16, bf16"}
+util.func @f64_result(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf64> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf64>
   %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
                        iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
       ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
                              tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
-      outs(%init : tensor<64x128xbf16>) {
-  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: bf16):
-    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to bf16
-    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to bf16
-    %2 = arith.mulf %0, %1 : bf16
-    %3 = arith.addf %acc, %2 : bf16
-    linalg.yield %3 : bf16
-  } -> tensor<64x128xbf16>
-  util.return %r : tensor<64x128xbf16>
+      outs(%init : tensor<64x128xf64>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f64):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f64
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f64
+    %2 = arith.mulf %0, %1 : f64
+    %3 = arith.addf %acc, %2 : f64
+    linalg.yield %3 : f64
+  } -> tensor<64x128xf64>
+  util.return %r : tensor<64x128xf64>
 }
 
 // Only M may be dynamic.
