@@ -17,6 +17,8 @@ After, one dispatch per operand and one for matmul and unpacking:
       linalg.transpose, tensor.collapse_shape, tensor.extract_slice
     }
 
+Fused consumers (mxcomp-fuse-consumers) work on the packed tiles, between inner_tiled and the transpose.
+
 A constant operand is packed outside a region, where IREE evaluates it at compile time. A row-major ukernel keeps its
 `linalg.generic`, in a region and with the ukernel's descriptor. A dynamic M is guarded by `cf.assert`.
 """
