@@ -11,7 +11,7 @@ import numpy as np
 from iree.compiler import ir
 
 from mxcomp import files, pipeline
-from mxcomp.errors import InputError
+from mxcomp.errors import CompileError, InputError
 from mxcomp.invocation import PHASES, Invocation, read_source
 from mxcomp.options import Options
 from mxcomp.report import Report
@@ -49,7 +49,7 @@ def compile(
     iree_flags: Sequence[str] = (),
     compile_to: str = "end",
 ) -> Program:
-    """Compiles MXFP4 scaled matmuls of a module through our layouts and ukernels, and everything through IREE.
+    """Compiles MX scaled matmuls of a module through our layouts and ukernels, and everything through IREE.
 
     `source` is a path, MLIR text, bytes (text or bytecode) or an `ir.Module`. `ukernels` is "auto", "none" or a
     ukernel's name. `iree_flags` are iree-compile session flags, after those of the target. `compile_to` stops at the
@@ -71,7 +71,10 @@ def compile_with(source: Source, options: Options, flags: Sequence[str], compile
     for phase_end, step in _STEPS.items():
         goal = min(phase_end, compile_to, key=PHASES.index)
         if goal != phase:
-            invocation.run(phase, goal)
+            try:
+                invocation.run(phase, goal)
+            except CompileError as error:
+                raise CompileError(error.message, (*report.warnings, *error.diagnostics)) from None
             phase = goal
         if goal == phase_end:
             step(invocation.module, options, report)

@@ -11,6 +11,7 @@ class MxcompError(Exception):
 
     def __init__(self, message: str, diagnostics: tuple[str, ...] = ()) -> None:
         super().__init__("\n".join((message, *diagnostics)))
+        self.message = message
         self.diagnostics = diagnostics
 
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mxcomp.formats import BLOCK_SIZE
+from mxcomp.formats import BLOCK_SIZE, element_format
 
 LHS, RHS, LHS_SCALE, RHS_SCALE, ACC = range(5)
 OPERAND_NAMES = ("lhs", "rhs", "lhs_scale", "rhs_scale", "acc")
@@ -136,10 +136,22 @@ INTRINSICS = {
 """Scaled MFMA instructions of gfx950 (lane layouts: AMD CDNA4 ISA, v_mfma_scale_f32_*_f8f6f4)."""
 
 
-def _intrinsic_swizzle(shape: IntrinsicShape, operand: int) -> TileSwizzle:
+HALF_BLOCK = 16
+"""Consecutive K elements of 8 bits in a lane: it holds two such halves, shape.k / 2 apart (CDNA4 ISA, 7.1.5)."""
+
+
+def k_unit(element: str) -> int:
+    """Elements along K that stay together in a lane, by MLIR type: 32, or 16 for 8-bit elements."""
+    return HALF_BLOCK if element_format(element).bits == 8 else BLOCK_SIZE
+
+
+def _intrinsic_swizzle(shape: IntrinsicShape, operand: int, unit: int = BLOCK_SIZE) -> TileSwizzle:
     rows = shape.n if operand in (RHS, RHS_SCALE) else shape.m
     blocks = Dim("CrossThread", shape.k // BLOCK_SIZE)
     lanes = Dim("CrossThread", rows)
+    if operand in (LHS, RHS) and unit == HALF_BLOCK:
+        halves = Dim("Internal", BLOCK_SIZE // HALF_BLOCK)
+        return TileSwizzle(((lanes,), (halves, blocks), (Dim("Internal", HALF_BLOCK),)), (2, 0, 1, 3))
     if operand in (LHS, RHS):
         return TileSwizzle(((lanes,), (blocks,), (Dim("Internal", BLOCK_SIZE),)), (1, 0, 2))
     if operand in (LHS_SCALE, RHS_SCALE):
@@ -207,9 +219,14 @@ class DataTiledLayout:
         plain = replace(self, scale_permutation=None)
         return all(self.swizzle(i) == plain.swizzle(i) for i in (LHS_SCALE, RHS_SCALE))
 
-    def swizzle(self, operand: int) -> TileSwizzle:
-        """The tile swizzle of operand 0 … 4 (port of getSwizzleImpl in IREE's GPUTileSwizzleUtils.cpp)."""
-        swizzle = _intrinsic_swizzle(self.shape, operand)
+    def swizzle(self, operand: int, element: str | None = None) -> TileSwizzle:
+        """The tile swizzle of operand 0 … 4 (port of getSwizzleImpl in IREE's GPUTileSwizzleUtils.cpp).
+
+        IREE takes all elements for blocks of 32 along K. With the `element` type of LHS or RHS it is the swizzle that
+        the hardware wants: for 8 bits, of source dimensions [rows, K/16, 16]. Its last two packed dimensions, two
+        halves of 16, are IREE's 32.
+        """
+        swizzle = _intrinsic_swizzle(self.shape, operand, BLOCK_SIZE if element is None else k_unit(element))
 
         def intrinsics(axis: str, source_dim: int, swizzle: TileSwizzle) -> TileSwizzle:
             count = getattr(self, f"intrinsics_{axis}")
@@ -231,3 +248,15 @@ class DataTiledLayout:
         """Full packed tensor shape: outer tile counts (rows, K tiles), a 1 for the block dimension, packed tile."""
         unit = (1,) if operand in (LHS, RHS) else ()
         return (*outer, *unit, *self.swizzle(operand).packed_shape)
+
+
+def layout_from(entries: dict) -> DataTiledLayout:
+    """A layout from the entries of a dictionary attribute. Raises ValueError, TypeError."""
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entries.items()}
+    return DataTiledLayout(**values)
+
+
+def layout_entries(layout: DataTiledLayout) -> dict:
+    """Inverse of `layout_from`; defaults are left out."""
+    entries = {f.name: getattr(layout, f.name) for f in fields(layout) if getattr(layout, f.name) != f.default}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in {"intrinsic": layout.intrinsic, **entries}.items()}

@@ -68,6 +68,11 @@ class Report:
             elif (location := location_text(op.location)) in plain:
                 plain[location].dispatches.append("matmul")
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What users ought to know, one line each."""
+        return tuple(f"{m.location}: warning: {m.warning}" for m in self.matmuls if m.warning)
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
 

@@ -18,7 +18,7 @@ from mxcomp.errors import VerifyError
 from mxcomp.invocation import Invocation, read_source
 from mxcomp.layout import ACC
 from mxcomp.options import Options
-from mxcomp.passes.canonical import is_recognised
+from mxcomp.passes.canonical import is_recognised, problem
 from mxcomp.report import Report, location_text
 from mxcomp.runtime import run
 
@@ -98,7 +98,7 @@ def verify(
     outputs = run(invocation.vm_bytecode(), symbol, inputs)
     first = len(outputs) - 5 * len(watched)
     groups = [outputs[first + 5 * i : first + 5 * (i + 1)] for i in range(len(watched))]
-    checks = tuple(_check(location, *group) for location, group in zip(watched, groups, strict=True))
+    checks = tuple(_check(*about, *group) for about, group in zip(watched, groups, strict=True))
     return Verification(checks, tuple(outputs[:first]), report)
 
 
@@ -119,8 +119,11 @@ def _is_public(op: ir.Operation) -> bool:
     return "sym_visibility" not in op.attributes or ir.StringAttr(op.attributes["sym_visibility"]).value == "public"
 
 
-def _watch(entry: ir.Operation) -> list[str]:
-    """Makes `entry` also return, per scaled matmul, four operands as bytes and the result. Returns their locations."""
+def _watch(entry: ir.Operation) -> list[tuple[str, list[str]]]:
+    """Makes `entry` also return, per scaled matmul, four operands as bytes and the result.
+
+    Returns where each of them is, and its element types.
+    """
     if len(entry.regions[0].blocks) != 1:
         raise VerifyError("only functions without branches can be verified")
     body = entry.regions[0].blocks[0]
@@ -142,21 +145,29 @@ def _watch(entry: ir.Operation) -> list[str]:
             if attribute in entry.attributes:
                 del entry.attributes[attribute]
     returned.erase()
-    return [location_text(op.location) for op in matmuls]
+    return [(location_text(op.location), problem(op)[1]) for op in matmuls]
 
 
 def _bytes(value: ir.Value) -> ir.Value:
     """[rows, bytes] of elements or scales."""
-    rows, blocks, *rest = build.static_sizes(value)
-    return build.bitcast(value, build.tensor_type((rows, (blocks or 0) * (16 if rest else 1)), "i8"))
+    rows, blocks, *block = build.static_sizes(value)
+    element = str(ir.RankedTensorType(value.type).element_type)
+    size = formats.BLOCK_SIZE * formats.element_format(element).bits // 8 if block else 1
+    return build.bitcast(value, build.tensor_type((rows, (blocks or 0) * size), "i8"))
 
 
 def _check(
-    location: str, lhs: np.ndarray, rhs: np.ndarray, lhs_scale: np.ndarray, rhs_scale: np.ndarray, result: np.ndarray
+    location: str,
+    types: list[str],
+    lhs: np.ndarray,
+    rhs: np.ndarray,
+    lhs_scale: np.ndarray,
+    rhs_scale: np.ndarray,
+    result: np.ndarray,
 ) -> MatmulCheck:
     factors = []
-    for packed, scales in ((lhs, lhs_scale), (rhs, rhs_scale)):
-        values = formats.decode(formats.unpack_bits(packed.view(np.uint8), formats.E2M1), formats.E2M1)
+    for kind, packed, scales in zip(types, (lhs, rhs), (lhs_scale, rhs_scale), strict=False):
+        values = formats.decode(formats.unpack_bits(packed.view(np.uint8), kind), kind)
         scale = formats.decode_e8m0(scales.view(np.uint8)).astype(np.float64)
         factors.append(values.astype(np.float64) * np.repeat(scale, 32, axis=1))
     a, b = factors

@@ -23,9 +23,11 @@ from typing import Any
 from iree.compiler import ir
 
 from mxcomp import attributes, build
+from mxcomp.formats import element_format
 from mxcomp.layout import ACC, BLOCK_SIZE, DataTiledLayout
 from mxcomp.options import Options
 from mxcomp.passes.canonical import ATTRIBUTE, is_recognised, problem
+from mxcomp.passes.operands import warning_of
 from mxcomp.passes.trace import indexing_maps
 from mxcomp.ukernels import Registry, Sizes, Ukernel, layout_entries
 
@@ -76,29 +78,37 @@ def _choose(op: ir.Operation, registry: Registry, options: Options) -> dict:
     if not options.data_tiling:
         ukernel, reason = select("row_major")
         if ukernel is None:
-            return {"reason": f"left to IREE: --data-tiling=off and {reason}"}
+            return _left(f"--data-tiling=off and {reason}", types)
         chosen = {"operands": "row_major", "tile": list(ukernel.tile)} | _launch(ukernel)
-        return _bounded(chosen, (1, 1, 1), sizes, options.target.max_buffer_bytes)
+        return _bounded(chosen, (1, 1, 1), sizes, types, options.target.max_buffer_bytes)
 
     ukernel, reason = select("data_tiled")
     if ukernel is not None and ukernel.layout is not None:
         layout, launch = ukernel.layout, _launch(ukernel)
+    elif any(element_format(kind).bits == 6 for kind in types[:2]):
+        return _left(reason, types)
     else:
         layout = _codegen_layout(sizes["m"])
         launch = {"reason": reason, "workgroup_size": [layout.threads, 1, 1]}
     chosen = {"operands": "data_tiled", "layout": layout_entries(layout)} | launch
-    return _bounded(chosen, layout.tile, sizes, options.target.max_buffer_bytes)
+    return _bounded(chosen, layout.tile, sizes, types, options.target.max_buffer_bytes)
 
 
-def _bounded(chosen: dict, tile: tuple[int, int, int], sizes: Sizes, max_bytes: int) -> dict:
+def _left(reason: str, types: list[str]) -> dict:
+    """The entries of a matmul that is left to IREE."""
+    warning = warning_of(types[:2])
+    return {"reason": f"left to IREE: {reason}"} | ({"warning": warning} if warning else {})
+
+
+def _bounded(chosen: dict, tile: tuple[int, int, int], sizes: Sizes, types: list[str], max_bytes: int) -> dict:
     """`chosen`, if padded operands and the result fit into `max_bytes`; a dynamic M gets a limit."""
     tile_m, tile_n, tile_k = tile
     n, k = sizes["n"] or 0, sizes["k"] or 0
-    row_bytes = -(-k // tile_k) * tile_k // 2
-    rhs_bytes = -(-n // tile_n) * tile_n * row_bytes
-    limit = max_bytes // max(row_bytes, 4 * n) // tile_m * tile_m if rhs_bytes <= max_bytes else 0
+    lhs_row, rhs_row = (-(-k // tile_k) * tile_k * element_format(kind).bits // 8 for kind in types[:2])
+    rhs_bytes = -(-n // tile_n) * tile_n * rhs_row
+    limit = max_bytes // max(lhs_row, 4 * n) // tile_m * tile_m if rhs_bytes <= max_bytes else 0
     if limit < (sizes["m"] or 1):
-        return {"reason": f"left to IREE: an operand or the result exceeds {max_bytes} bytes"}
+        return _left(f"an operand or the result exceeds {max_bytes} bytes", types)
     return chosen | ({"max_m": limit} if sizes["m"] is None else {})
 
 

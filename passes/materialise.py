@@ -126,10 +126,11 @@ def _matmul(
         result, [extent for extent in extents if extent is not None], enabled=not options.reference
     ) as region:
         tiles = [build.ceildiv(rows, layout.tile[0])] if rows else []
-        packed = [
-            pack.elements(value, types[operand], tiles if operand % 2 == LHS else [])
-            for operand, value in enumerate(packed)
-        ]
+        if not options.reference:
+            packed = [
+                pack.elements(value, types[operand], tiles if operand % 2 == LHS else [])
+                for operand, value in enumerate(packed)
+            ]
         acc = build.zero_filled(build.tensor_type(layout.packed_shape(ACC, outer), types[ACC]), tiles)
         if options.reference:
             tiled = reference.inner_tiles(packed, acc, layout, types, tiles)

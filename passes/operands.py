@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
 
 from mxcomp.build import static_sizes
+from mxcomp.formats import FORMATS
 from mxcomp.layout import BLOCK_SIZE
 from mxcomp.passes.trace import ZERO, Apply, Expr, Index, Leaf, UntraceableError
 
 SCALE_TYPE = "f8E8M0FNU"
 _EXACT_CASTS = {"f32", "bf16", "f64"}  # of a dequantised value; f16 would overflow
+
+_WARNINGS = {
+    6: "stock IREE cannot compile 6-bit operands: they need a ukernel",
+    8: "stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales",
+}
+"""What becomes of operands that are left to IREE 3.13, by their width in bits."""
+
+
+def warning_of(types: Sequence[str]) -> str:
+    """What users ought to know of a matmul of these element types that is left to IREE."""
+    widths = {FORMATS[kind].bits for kind in types if kind in FORMATS}
+    return "; ".join(warning for width, warning in _WARNINGS.items() if width in widths)
 
 
 class NotOursError(Exception):

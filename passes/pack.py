@@ -1,8 +1,10 @@
 """Packing of one operand into its data-tiled layout, as IR that compiles to wide loads and stores.
 
-The packed tensor is computed output-major, in 32-bit words: eight fp4 elements, or four scales, at a time. The generic
-has no inputs; it picks what a word holds from the source by `tensor.extract`, and IREE vectorises that to 128-bit
-accesses on elements.
+The packed tensor is computed output-major, in words: eight fp4 elements, or four scales, at a time; 64 bits of 6-bit
+elements. The generic has no inputs; it picks what a word holds from the source by `tensor.extract`, and IREE vectorises
+that to 128-bit accesses on elements (6 bits: 64-bit accesses).
+
+8-bit elements of a lane lie in two halves, as the hardware takes them (`DataTiledLayout.swizzle` of an element type).
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from iree.compiler.dialects import arith, linalg, tensor
 
 from mxcomp import build
 from mxcomp.build import static_sizes
-from mxcomp.layout import COLUMNS, LHS, RHS, ROWS, DataTiledLayout, TileSwizzle
+from mxcomp.formats import element_format
+from mxcomp.layout import BLOCK_SIZE, COLUMNS, LHS, RHS, ROWS, DataTiledLayout, TileSwizzle, k_unit
 
 _BITCASTS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast")
 _WORD_BYTES = 4
@@ -28,18 +31,26 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, rows: ir.Value
     """Packs operand 0 … 3 of a scaled matmul, padding with zeros.
 
     `source` has shape [rows, K/32, 32] (elements) or [rows, K/32] (scales); `rows` is its row count where dynamic. The
-    result has shape [row tiles, K tiles, (1,) *packed tile]; fp4 elements are in bytes, which dispatches can take, the
-    innermost dimension half as large; `elements` gives them their type. With `regions`, packing is a dispatch of its
-    own, unless the source is constant.
+    result has shape [row tiles, K tiles, (1,) *packed tile]; elements are in bytes, which dispatches can take, the
+    innermost dimension as large as 32 of them; `elements` gives them their type. With `regions`, packing is a dispatch
+    of its own, unless the source is constant.
     """
-    swizzle = layout.swizzle(operand)
     height, blocks, *_ = static_sizes(source)
-    outer = [build.tiles(size, tile) for size, tile in zip((height, blocks), swizzle.tile_shape, strict=False)]
+    element = str(ir.RankedTensorType(source.type).element_type)
+    if operand in (LHS, RHS):
+        swizzle, unit = layout.swizzle(operand, element), k_unit(element)
+    else:
+        swizzle, unit = layout.swizzle(operand), BLOCK_SIZE
+    columns = (blocks or 0) * (BLOCK_SIZE // unit)
+    outer = [build.tiles(size, tile) for size, tile in zip((height, columns), swizzle.tile_shape, strict=False)]
     tiles = [build.ceildiv(rows, swizzle.tile_shape[ROWS])] if rows is not None else []
     store = _storage(source)
-    make = _element_words if operand in (LHS, RHS) else _scale_words
-    words = make(store, (height, blocks or 0), swizzle, rows)
-    packed = build.tensor_type((*outer, *words.shape), "i32")
+    bits = element_format(element).bits if operand in (LHS, RHS) else 0
+    if bits:
+        words = _element_words(store, (height, columns), swizzle, bits, rows)
+    else:
+        words = _scale_words(store, (height, columns), swizzle, rows)
+    packed = build.tensor_type((*outer, *words.shape), words.element)
     with build.dispatch_region(packed, tiles, enabled=regions and not is_constant(store)) as region:
         iterators = ["parallel"] * packed.rank
         identity = ir.AffineMap.get_identity(packed.rank)
@@ -49,40 +60,42 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, rows: ir.Value
 
         region.returned = build.generic(packed, [], build.empty(packed, tiles), [identity], iterators, body).results[0]
     shape = layout.packed_shape(operand, outer)
-    if operand in (LHS, RHS):
-        return build.bitcast(
-            region.result, build.tensor_type((*shape[:-1], swizzle.packed_shape[-1] // 2), "i8"), tiles
-        )
-    return build.bitcast(region.result, build.tensor_type(shape, ir.RankedTensorType(source.type).element_type), tiles)
+    if bits:
+        return build.bitcast(region.result, build.tensor_type((*shape[:-1], BLOCK_SIZE * bits // 8), "i8"), tiles)
+    return build.bitcast(region.result, build.tensor_type(shape, element), tiles)
 
 
 def elements(packed: ir.Value, element: str, tiles: list[ir.Value]) -> ir.Value:
     """Packed elements from their bytes, scales as they are; `tiles` are the row tiles where dynamic."""
     if str(ir.RankedTensorType(packed.type).element_type) != "i8":
         return packed
-    *shape, size = build.static_sizes(packed)
-    return build.bitcast(packed, build.tensor_type((*shape, (size or 0) * 2), element), tiles)
+    *shape, _ = build.static_sizes(packed)
+    return build.bitcast(packed, build.tensor_type((*shape, BLOCK_SIZE), element), tiles)
 
 
 @dataclass(frozen=True)
 class _Words:
-    """A packed tile in 32-bit words: its shape, and how one word is computed from loop indices."""
+    """A packed tile in words: its shape, and how one word is computed from loop indices."""
 
     shape: tuple[int, ...]
     compute: Callable[[list[ir.Value]], ir.Value]
+    element: str = "i32"
 
 
-def _element_words(store: ir.Value, size: tuple, swizzle: TileSwizzle, rows: ir.Value | None) -> _Words:
-    """Words of fp4 elements: the 32 elements of a block are the innermost 16 bytes on both sides."""
-    *shape, block = swizzle.packed_shape
-    words_per_block = block // 2 // _WORD_BYTES
-    view = build.bitcast(store, build.tensor_type((*size, words_per_block), "i32"), [rows] if rows is not None else [])
+def _element_words(store: ir.Value, extent: tuple, swizzle: TileSwizzle, bits: int, rows: ir.Value | None) -> _Words:
+    """Words of elements: the innermost packed dimension holds so many of them that follow each other on both sides."""
+    *shape, unit = swizzle.packed_shape
+    size = unit * bits // 8
+    # IREE moves up to four words at a time, if so many are a divisor of `size`: not of the 24 bytes of 6-bit elements.
+    word = _WORD_BYTES if size % 16 == 0 else 2 * _WORD_BYTES
+    element, words = f"i{8 * word}", size // word
+    view = build.bitcast(store, build.tensor_type((*extent, words), element), [rows] if rows is not None else [])
     coordinates = [ir.AffineExpr.get_dim(2 + i) for i in range(len(shape))]
 
     def compute(loops: list[ir.Value]) -> ir.Value:
-        return _extract(view, size, swizzle, rows, loops, [*coordinates, ir.AffineExpr.get_constant(0)], loops[-1:])
+        return _extract(view, extent, swizzle, rows, loops, [*coordinates, ir.AffineExpr.get_constant(0)], loops[-1:])
 
-    return _Words((*shape, words_per_block), compute)
+    return _Words((*shape, words), compute, element)
 
 
 def _scale_words(store: ir.Value, size: tuple, swizzle: TileSwizzle, rows: ir.Value | None) -> _Words:

@@ -32,10 +32,19 @@ from iree.compiler.dialects import arith
 from mxcomp import build
 from mxcomp.build import static_sizes
 from mxcomp.errors import InputError
+from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.layout import BLOCK_SIZE
 from mxcomp.options import Options
 from mxcomp.passes.canonical import ATTRIBUTE, CANONICAL_ITERATORS, canonical_maps, scaled_product
-from mxcomp.passes.operands import NotOursError, Operand, mentions_mx, operand_of, row_axis, stored_at
+from mxcomp.passes.operands import (
+    NotOursError,
+    Operand,
+    mentions_mx,
+    operand_of,
+    row_axis,
+    stored_at,
+    warning_of,
+)
 from mxcomp.passes.trace import (
     Index,
     Leaf,
@@ -49,11 +58,8 @@ from mxcomp.passes.trace import (
     yielded,
 )
 
-SUPPORTED_TYPES = {("f4E2M1FN", "f4E2M1FN")}
 RESULT_TYPES = ("f32", "f16", "bf16")
 """Sums are made in f32, and rounded once to the others."""
-
-_WRONG_FP8 = "stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales"
 
 
 @dataclass
@@ -125,11 +131,12 @@ def _match(op: ir.Operation) -> Candidate | None:
     _check_free(op)
     operands = [operand_of(expr) for expr in exprs]
     types = tuple(operand.element_type for operand in operands)
-    if types not in SUPPORTED_TYPES:
-        eight_bit = any(t.startswith("f8") for t in types)
-        reason = f"element types {types[0]} × {types[1]}: only f4E2M1FN × f4E2M1FN is compiled here; left to IREE"
-        raise NotOursError(reason, _WRONG_FP8 if eight_bit else "")
-    return _check(op, operands, parallel, sizes, axes, tracer.ops)
+    if not set(types) <= set(ELEMENT_TYPES):
+        raise NotOursError(f"element types {' × '.join(types)}: expected {', '.join(ELEMENT_TYPES)}")
+    try:
+        return _check(op, operands, parallel, sizes, axes, tracer.ops)
+    except NotOursError as other:
+        raise NotOursError(str(other), warning_of(types)) from None
 
 
 def _check_free(op: ir.Operation) -> None:

@@ -1,4 +1,4 @@
-"""The ukernel registry: hand-written `.mlir` files, each carrying its own match rule.
+"""The ukernel registry: hand-written `.mlir` files, each carrying its own match rule, and the family's instances.
 
 Adding a file to `ukernels/<arch>/`, or to a directory of your own given by flag, adds a ukernel. A file holds one
 `util.func private @NAME` with a dictionary attribute `mxcomp.ukernel`; README.md in this folder lists its entries.
@@ -7,7 +7,8 @@ Adding a file to `ukernels/<arch>/`, or to a directory of your own given by flag
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ from iree.compiler import ir
 from mxcomp import build
 from mxcomp.attributes import to_python
 from mxcomp.errors import UkernelError
-from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout
+from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout, layout_entries, layout_from
+from mxcomp.ukernels import family
+
+__all__ = ["Constraint", "Registry", "Sizes", "Ukernel", "accepts", "layout_entries", "layout_from", "read"]
 
 ATTRIBUTE = "mxcomp.ukernel"
 Sizes = dict[str, int | None]
@@ -53,7 +57,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Ukernel:
-    """A ukernel's match rule, and where its code is.
+    """A ukernel's match rule, and where its code is: a file, which for an `instance` of the family is its body.
 
     `types` are LHS, RHS, LHS scale, RHS scale and result element types; `operands` is "data_tiled" or "row_major";
     `tile` is the workgroup tile (M, N, K) in elements. Of the ukernels that match, the highest benefit is taken.
@@ -70,7 +74,12 @@ class Ukernel:
     workgroup_size: tuple[int, int, int]
     llvm_func_attrs: dict[str, str]
     layout: DataTiledLayout | None
-    arguments: tuple[ir.RankedTensorType, ...]
+    instance: family.Instance | None = None
+
+    @cached_property
+    def arguments(self) -> tuple[ir.RankedTensorType, ...]:
+        """Types of LHS, RHS, LHS scales, RHS scales and accumulator, in the current context."""
+        return _argument_types(self.function())
 
     def mismatch(self, arch: str, types: Sequence[str], sizes: Sizes) -> str:
         """Why this ukernel does not fit a problem, or "" if it does."""
@@ -83,18 +92,23 @@ class Ukernel:
 
     def function(self) -> ir.Operation:
         """A new copy of the function in the current context, without its rule and in no module."""
-        module = _parse(self.path)
+        module = _parse(self.path, self.instance)
         function = _function(module, self.path).detach_from_parent().operation
         del function.attributes[ATTRIBUTE]
+        ir.SymbolTable.set_symbol_name(function, self.name)
         return function
 
 
 class Registry:
-    """All ukernels of the package and of `directories`, by name. Needs a current context. Raises UkernelError."""
+    """All ukernels of the package and of `directories`, by name. Needs a current context. Raises UkernelError.
+
+    Files are read for their rules; instances of the family are parsed when they are linked.
+    """
 
     def __init__(self, arch: str, directories: Iterable[str | Path] = ()) -> None:
-        self.ukernels: dict[str, Ukernel] = {}
         package = Path(str(resources.files("mxcomp") / "ukernels" / arch))
+        members = (_ukernel(member.name, package / family.BODY, member.rule, member) for member in family.INSTANCES)
+        self.ukernels = {ukernel.name: ukernel for ukernel in members if arch in ukernel.archs}
         for directory in (package, *map(Path, directories)):
             if not directory.is_dir():
                 raise UkernelError(f"ukernel directory {directory} does not exist")
@@ -108,8 +122,8 @@ class Registry:
         try:
             return self.ukernels[name]
         except KeyError:
-            known = ", ".join(self.ukernels) or "none"
-            raise UkernelError(f"unknown ukernel '{name}': known are {known}") from None
+            known = [ukernel.name for ukernel in self.ukernels.values() if ukernel.instance is None]
+            raise UkernelError(f"unknown ukernel '{name}': known are {', '.join([*known, *family.PATTERNS])}") from None
 
     def select(
         self, operands: str, arch: str, types: Sequence[str], sizes: Sizes, name: str | None = None
@@ -132,9 +146,10 @@ class Registry:
         return None, "; ".join(reasons) or f"no ukernel takes {operands} operands"
 
 
-def _parse(path: Path) -> ir.Module:
+def _parse(path: Path, instance: family.Instance | None = None) -> ir.Module:
     try:
-        return ir.Module.parse(path.read_text())
+        text = path.read_text()
+        return ir.Module.parse(text if instance is None else instance.text(text))
     except (OSError, UnicodeDecodeError) as error:
         raise UkernelError(f"cannot read ukernel file {path}: {error}") from None
     except ir.MLIRError as error:
@@ -156,28 +171,35 @@ def read(path: Path) -> Ukernel:
     try:
         rule = to_python(function.attributes[ATTRIBUTE])
         _check_kinds(rule)
-        layout = layout_from(rule.pop("layout")) if "layout" in rule else None
-        ukernel = Ukernel(
-            name=name,
-            path=path,
-            archs=tuple(rule.pop("archs")),
-            types=tuple(rule.pop("types")),
-            operands=rule.pop("operands", "data_tiled"),
-            benefit=rule.pop("benefit", 1),
-            constraints={axis: Constraint(**bounds) for axis, bounds in rule.pop("constraints", {}).items()},
-            tile=tuple(rule.pop("tile", layout.tile if layout else ())),
-            workgroup_size=tuple(rule.pop("workgroup_size")),
-            llvm_func_attrs=rule.pop("llvm_func_attrs", {}),
-            layout=layout,
-            arguments=_argument_types(function),
-        )
-        if rule:
-            raise ValueError(f"unknown entries {', '.join(rule)}")
-        _check(ukernel)
+        ukernel = _ukernel(name, path, rule)
+        _check(ukernel, _argument_types(function))
     except KeyError as error:
         raise UkernelError(f"{path}: @{name}: {ATTRIBUTE} lacks the entry {error}") from None
     except (TypeError, ValueError) as error:
         raise UkernelError(f"{path}: @{name}: {error}") from None
+    return ukernel
+
+
+def _ukernel(name: str, path: Path, rule: dict, instance: family.Instance | None = None) -> Ukernel:
+    """A ukernel from the entries of its rule. Raises KeyError, TypeError, ValueError."""
+    rule = dict(rule)
+    layout = layout_from(rule.pop("layout")) if "layout" in rule else None
+    ukernel = Ukernel(
+        name=name,
+        path=path,
+        archs=tuple(rule.pop("archs")),
+        types=tuple(rule.pop("types")),
+        operands=rule.pop("operands", "data_tiled"),
+        benefit=rule.pop("benefit", 1),
+        constraints={axis: Constraint(**bounds) for axis, bounds in rule.pop("constraints", {}).items()},
+        tile=tuple(rule.pop("tile", layout.tile if layout else ())),
+        workgroup_size=tuple(rule.pop("workgroup_size")),
+        llvm_func_attrs=rule.pop("llvm_func_attrs", {}),
+        layout=layout,
+        instance=instance,
+    )
+    if rule:
+        raise ValueError(f"unknown entries {', '.join(rule)}")
     return ukernel
 
 
@@ -207,19 +229,7 @@ def _check_kinds(rule: Any) -> None:
             raise ValueError(f"{key} must be a {expected}, got {value!r}")
 
 
-def layout_from(entries: dict) -> DataTiledLayout:
-    """A layout from the entries of a dictionary attribute. Raises ValueError, TypeError."""
-    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entries.items()}
-    return DataTiledLayout(**fields)
-
-
-def layout_entries(layout: DataTiledLayout) -> dict:
-    """Inverse of `layout_from`; defaults are left out."""
-    entries = {f.name: getattr(layout, f.name) for f in fields(layout) if getattr(layout, f.name) != f.default}
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in {"intrinsic": layout.intrinsic, **entries}.items()}
-
-
-def _check(ukernel: Ukernel) -> None:
+def _check(ukernel: Ukernel, arguments: tuple[ir.RankedTensorType, ...]) -> None:
     """Raises ValueError where rule and signature contradict each other."""
     if ukernel.operands not in ("data_tiled", "row_major"):
         raise ValueError(f'operands must be "data_tiled" or "row_major", got "{ukernel.operands}"')
@@ -231,7 +241,7 @@ def _check(ukernel: Ukernel) -> None:
         raise ValueError("tile and workgroup sizes must be positive")
     if (ukernel.operands == "data_tiled") != (ukernel.layout is not None):
         raise ValueError("a data_tiled ukernel has a layout, a row_major one has none")
-    for index, (have, want) in enumerate(zip(ukernel.arguments, _expected_types(ukernel), strict=True)):
+    for index, (have, want) in enumerate(zip(arguments, _expected_types(ukernel), strict=True)):
         if not accepts(have, *want):
             shape = "x".join("?" if size is None else str(size) for size in want[0])
             raise ValueError(f"argument {index} ({OPERAND_NAMES[index]}) is {have}, expected tensor<{shape}x{want[1]}>")

@@ -92,6 +92,9 @@ FORMATS: dict[str, ElementFormat] = {
 }
 """The formats by name (``"E2M1"``) and by MLIR type (``"f4E2M1FN"``)."""
 
+ELEMENT_TYPES = tuple(fmt.mlir_type for name, fmt in FORMATS.items() if name == fmt.name)
+"""Their MLIR types. Any two may meet in a product."""
+
 
 def element_format(fmt: ElementFormat | str) -> ElementFormat:
     """Returns ``fmt`` itself or looks it up in `FORMATS`; raises ValueError for an unknown name."""

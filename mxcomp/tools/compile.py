@@ -1,4 +1,4 @@
-"""mxcomp-compile: compiles a module with MXFP4 scaled matmuls to a vmfb.
+"""mxcomp-compile: compiles a module with MX scaled matmuls to a vmfb.
 
 Takes every flag of iree-compile besides its own, for example --compile-to=PHASE or
 --iree-hal-dump-executable-files-to=DIR.
@@ -14,7 +14,6 @@ from mxcomp.compiler import compile_with
 from mxcomp.errors import InputError
 from mxcomp.invocation import set_global_flags
 from mxcomp.plugin import emit_plugin
-from mxcomp.report import Report
 from mxcomp.tools import common
 
 NAME = "mxcomp-compile"
@@ -42,7 +41,8 @@ def main(argv: list[str] | None = None) -> int:
         else:
             program = compile_with(source, options, (), args.compile_to)
             report, results = program.report, {args.output: program.vmfb}
-        _warn(report)
+        for warning in report.warnings:
+            print(warning, file=sys.stderr)
         if args.report == "-" and sys.stdout.isatty():
             report.print(sys.stdout)
         elif args.report:
@@ -50,12 +50,6 @@ def main(argv: list[str] | None = None) -> int:
         files.write(results)
 
     return common.exit_code(NAME, run)
-
-
-def _warn(report: Report) -> None:
-    for matmul in report.matmuls:
-        if matmul.warning:
-            print(f"{matmul.location}: warning: {matmul.warning}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,26 @@ from functools import cached_property
 from pathlib import Path
 from string import Template
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 HERE = Path(__file__).parent
 
-E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
-"""FP4 values by code (OCP MX v1.0, table 5)."""
+FP4 = "f4E2M1FN"
+KINDS = {
+    FP4: ml_dtypes.float4_e2m1fn,
+    "f6E2M3FN": ml_dtypes.float6_e2m3fn,
+    "f6E3M2FN": ml_dtypes.float6_e3m2fn,
+    "f8E4M3FN": ml_dtypes.float8_e4m3fn,
+    "f8E5M2": ml_dtypes.float8_e5m2,
+}
+BITS = {name: int(ml_dtypes.finfo(kind).bits) for name, kind in KINDS.items()}
+VALUES = {
+    name: np.arange(1 << BITS[name], dtype=np.uint8).view(kind).astype(np.float64) for name, kind in KINDS.items()
+}
+"""Values by code (OCP MX v1.0, tables 1 to 5)."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +44,13 @@ class Matmul:
     constant_rhs: bool = False
     form: str = "fused"
     seed: int = 0
+    types: tuple[str, str] = (FP4, FP4)
 
     @cached_property
     def operands(self) -> tuple[Bytes, Bytes, Bytes, Bytes]:
-        """LHS and RHS codes, two to a byte with even K low; LHS and RHS scales."""
+        """LHS and RHS codes without gaps, the first in the lowest bits; LHS and RHS scales."""
         rng = np.random.default_rng((self.seed, self.m, self.n, self.k))
-        codes = [_codes(rng, rows, self.k) for rows in (self.m, self.n)]
+        codes = [_codes(rng, rows, self.k, kind) for rows, kind in zip((self.m, self.n), self.types, strict=True)]
         scales = [_scales(rng, rows, self.k // 32) for rows in (self.m, self.n)]
         return codes[0], codes[1], scales[0], scales[1]
 
@@ -49,12 +62,12 @@ class Matmul:
 
     @cached_property
     def expected(self) -> NDArray[np.float64]:
-        return product(*self.operands)
+        return product(*self.operands, types=self.types)
 
     @cached_property
     def magnitude(self) -> NDArray[np.float64]:
         """Σ|a·b|, what rounding errors of a sum are measured by."""
-        return product(*self.operands, absolute=True)
+        return product(*self.operands, types=self.types, absolute=True)
 
     def errors(self, result: np.ndarray) -> NDArray[np.float64]:
         """Error of each element of `result` in units of Σ|a·b|."""
@@ -70,12 +83,15 @@ class Matmul:
 
     def __str__(self) -> str:
         marks = ["dynamic"] * self.dynamic_m + ["constant"] * self.constant_rhs + [self.form] * (self.form != "fused")
+        marks += [*self.types] * (self.types != (FP4, FP4))
         return "-".join([f"{self.m}x{self.n}x{self.k}", *marks])
 
 
-def _codes(rng: np.random.Generator, rows: int, k: int) -> Bytes:
-    codes = rng.integers(1, 8, (rows, k), dtype=np.uint8) | rng.integers(0, 2, (rows, k), dtype=np.uint8) << 3
-    return codes[:, ::2] | codes[:, 1::2] << 4
+def _codes(rng: np.random.Generator, rows: int, k: int, kind: str) -> Bytes:
+    finite = np.flatnonzero(np.isfinite(VALUES[kind]) & (VALUES[kind] != 0)).astype(np.uint8)
+    codes = rng.choice(finite, (rows, k))
+    bits = np.unpackbits(codes[..., None], axis=-1, count=BITS[kind], bitorder="little")
+    return np.packbits(bits.reshape(rows, -1), axis=-1, bitorder="little")
 
 
 def _scales(rng: np.random.Generator, rows: int, blocks: int) -> Bytes:
@@ -85,15 +101,23 @@ def _scales(rng: np.random.Generator, rows: int, blocks: int) -> Bytes:
     return (115 + (first + steps) % 24).astype(np.uint8)
 
 
-def dequantise(packed: Bytes, scales: Bytes) -> NDArray[np.float64]:
-    """[rows, K] values of packed FP4 codes and E8M0 scales; scale 0xFF is NaN."""
-    codes = np.stack([packed & 15, packed >> 4], axis=-1).reshape(len(packed), -1)
+def dequantise(packed: Bytes, scales: Bytes, kind: str = FP4) -> NDArray[np.float64]:
+    """[rows, K] values of packed codes and E8M0 scales; scale 0xFF is NaN."""
+    bits = np.unpackbits(packed, axis=-1, bitorder="little").reshape(len(packed), -1, BITS[kind])
+    codes = np.packbits(bits, axis=-1, bitorder="little")[..., 0]
     factors = np.where(scales == 255, np.nan, np.exp2(scales.astype(np.float64) - 127))
-    return E2M1[codes] * factors.repeat(32, axis=1)
+    return VALUES[kind][codes] * factors.repeat(32, axis=1)
 
 
-def product(lhs: Bytes, rhs: Bytes, lhs_scale: Bytes, rhs_scale: Bytes, absolute: bool = False) -> NDArray[np.float64]:
-    a, b = dequantise(lhs, lhs_scale), dequantise(rhs, rhs_scale)
+def product(
+    lhs: Bytes,
+    rhs: Bytes,
+    lhs_scale: Bytes,
+    rhs_scale: Bytes,
+    types: tuple[str, str] = (FP4, FP4),
+    absolute: bool = False,
+) -> NDArray[np.float64]:
+    a, b = dequantise(lhs, lhs_scale, types[0]), dequantise(rhs, rhs_scale, types[1])
     return np.abs(a) @ np.abs(b).T if absolute else a @ b.T
 
 
@@ -136,7 +160,8 @@ def _m(matmul: Matmul) -> str:
 
 def _types(matmul: Matmul) -> dict[str, str]:
     m, n, k = _m(matmul), matmul.n, matmul.k
-    columns = {"a": (m, k // 2), "b": (n, k // 2), "as": (m, k // 32), "bs": (n, k // 32)}
+    a, b = (k * BITS[kind] // 8 for kind in matmul.types)
+    columns = {"a": (m, a), "b": (n, b), "as": (m, k // 32), "bs": (n, k // 32)}
     return {name: f"tensor<{rows}x{cols}xi8>" for name, (rows, cols) in columns.items()}
 
 
@@ -147,7 +172,10 @@ def _body(index: int, matmul: Matmul) -> str:
         "m": _m(matmul),
         "n": matmul.n,
         "k": matmul.k,
-        "bytes": matmul.k // 2,
+        "a": matmul.types[0],
+        "b": matmul.types[1],
+        "a_bytes": matmul.k * BITS[matmul.types[0]] // 8,
+        "b_bytes": matmul.k * BITS[matmul.types[1]] // 8,
         "blocks": matmul.k // 32,
         "size": size,
         "dims": f"{{{size}}}" if size else "",

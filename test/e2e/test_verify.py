@@ -10,7 +10,7 @@ import generated_ukernels
 import numpy as np
 import pytest
 from cases import M64, M128
-from modules import Matmul, inputs, product, source
+from modules import FP4, Matmul, inputs, product, source
 
 import mxcomp
 from mxcomp import target
@@ -117,6 +117,24 @@ def test_forms(ukernel: str, form: dict):
     assert (verification.report.matmuls[0].m is None) == matmul.dynamic_m
 
 
+@pytest.mark.parametrize("types", [("f8E4M3FN", FP4), ("f8E5M2", "f6E2M3FN"), ("f6E3M2FN", "f8E4M3FN")], ids="-".join)
+@pytest.mark.parametrize("form", FORMS[:3], ids=lambda form: "-".join(form))
+@pytest.mark.parametrize("m", [40, 200])
+def test_element_types(types: tuple[str, str], form: dict, m: int):
+    matmul = Matmul(m, 131, 352, types=types, **form)
+    verification = verify(source(matmul), matmul.inputs)
+    check([matmul], verification)
+    assert tiles(verification) == [(64, 128, 256) if m == 40 and not matmul.dynamic_m else (128, 256, 128)]
+
+
+@pytest.mark.parametrize("shape", [(40, 70, 96), (200, 300, 544)], ids=str)
+def test_8_bit_elements_without_ukernel(shape: tuple[int, int, int]):
+    matmul = Matmul(*shape, types=("f8E4M3FN", "f8E5M2"))
+    verification = verify(source(matmul), matmul.inputs, ukernels="none")
+    check([matmul], verification)
+    assert verification.report.matmuls[0].ukernel is None
+
+
 @pytest.mark.parametrize("m", [1, 64, 127, 128, 129, 700])
 def test_one_program_for_every_m(m: int):
     matmul = Matmul(m, 40, 96, dynamic_m=True)
@@ -207,8 +225,8 @@ def test_scales_of_another_m_are_an_error():
 class Swapped(DataTiledLayout):
     """Two packed factors of equal size change places: every type fits, the order is wrong."""
 
-    def swizzle(self, operand: int) -> TileSwizzle:
-        good = super().swizzle(operand)
+    def swizzle(self, operand: int, element: str | None = None) -> TileSwizzle:
+        good = super().swizzle(operand, element)
         order, sizes = list(good.permutation), good.packed_shape
         i, j = next((i, j) for i, j in itertools.combinations(range(len(sizes)), 2) if sizes[i] == sizes[j])
         order[i], order[j] = order[j], order[i]

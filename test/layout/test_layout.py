@@ -164,6 +164,22 @@ def test_scale_swizzle_puts_each_scale_where_a_lane_reads_it():
         assert packed[0, 0, group, row, m, k] == older[0, 0, group, m, row, k] == source[16 * m + row, 4 * k + group]
 
 
+@pytest.mark.parametrize(("intrinsic", "lanes", "apart"), [("16x16x128", 16, 64), ("32x32x64", 32, 32)])
+def test_a_lane_holds_8_bit_elements_in_two_halves(intrinsic: str, lanes: int, apart: int):
+    """AMD CDNA4 ISA, v_mfma_scale_f32_*_f8f6f4: byte 16·h + j of lane lanes·g + r is row r, K = apart·h + 16·g + j."""
+    swizzle = DataTiledLayout(f"MFMA_SCALE_F32_{intrinsic}_B32").swizzle(LHS, "f8E4M3FN")
+    r, k = np.meshgrid(np.arange(lanes), np.arange(2 * apart), indexing="ij")
+    packed = swizzle.pack((1000 * r + k).reshape(lanes, -1, 16)).reshape(64, 2, 16)
+    lane, h, j = np.meshgrid(np.arange(64), np.arange(2), np.arange(16), indexing="ij")
+    assert (packed == 1000 * (lane % lanes) + apart * h + 16 * (lane // lanes) + j).all()
+
+
+@pytest.mark.parametrize("element", ["f4E2M1FN", "f6E2M3FN", "f6E3M2FN"])
+def test_other_elements_lie_as_iree_puts_them(element: str):
+    assert SEED.swizzle(LHS, element) == SEED.swizzle(LHS)
+    assert SEED.swizzle(RHS, element) == SEED.swizzle(RHS)
+
+
 @given(layouts, st.permutations(range(4)))
 def test_scale_permutation_keeps_subgroups_outermost(layout: DataTiledLayout, order: list[int]):
     assume(1 not in (layout.intrinsics_m, layout.intrinsics_n, layout.intrinsics_k))

@@ -151,43 +151,19 @@ util.func @f16_scales(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN
   util.return %r : tensor<64x128xf32>
 }
 
-// MXFP8: left, with what the user ought to know.
-// CHECK-LABEL: util.func public @fp8_operands(
+// 8-bit operands that are left, with what the user ought to know.
+// CHECK-LABEL: util.func public @fp8_accumulates(
 // CHECK: linalg.generic
-// CHECK-SAME: tensor<64x8x32xf8E4M3FN>, tensor<128x8x32xf8E4M3FN>,
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "element types {{.*}}only f4E2M1FN {{.*}} f4E2M1FN is compiled here; left to IREE", warning = "stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales"}
-util.func @fp8_operands(%a: tensor<64x8x32xf8E4M3FN>, %b: tensor<128x8x32xf8E4M3FN>, %as: tensor<64x8xf8E8M0FNU>,
-    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
-  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "accumulator is not zero: expected a linalg.fill with 0.0", warning = "stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales"}
+util.func @fp8_accumulates(%a: tensor<64x8x32xf8E4M3FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>, %init: tensor<64x128xf32>) -> tensor<64x128xf32> {
   %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
                        iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-      ins(%a, %b, %as, %bs : tensor<64x8x32xf8E4M3FN>, tensor<128x8x32xf8E4M3FN>,
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf8E4M3FN>, tensor<128x8x32xf4E2M1FN>,
                              tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
       outs(%init : tensor<64x128xf32>) {
-  ^bb0(%x: f8E4M3FN, %y: f8E4M3FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+  ^bb0(%x: f8E4M3FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
     %0 = arith.scaling_extf %x, %xs : f8E4M3FN, f8E8M0FNU to f32
-    %1 = arith.scaling_extf %y, %ys : f8E4M3FN, f8E8M0FNU to f32
-    %2 = arith.mulf %0, %1 : f32
-    %3 = arith.addf %acc, %2 : f32
-    linalg.yield %3 : f32
-  } -> tensor<64x128xf32>
-  util.return %r : tensor<64x128xf32>
-}
-
-// MXFP8 activations and MXFP4 weights.
-// CHECK-LABEL: util.func public @mixed_fp8_fp4(
-// CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "element types {{.*}}only f4E2M1FN {{.*}} f4E2M1FN is compiled here; left to IREE", warning = "stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales"}
-util.func @mixed_fp8_fp4(%a: tensor<64x8x32xf8E5M2>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
-    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
-  %init = arith.constant dense<0.0> : tensor<64x128xf32>
-  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
-                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-      ins(%a, %b, %as, %bs : tensor<64x8x32xf8E5M2>, tensor<128x8x32xf4E2M1FN>,
-                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
-      outs(%init : tensor<64x128xf32>) {
-  ^bb0(%x: f8E5M2, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
-    %0 = arith.scaling_extf %x, %xs : f8E5M2, f8E8M0FNU to f32
     %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
     %2 = arith.mulf %0, %1 : f32
     %3 = arith.addf %acc, %2 : f32
@@ -196,20 +172,20 @@ util.func @mixed_fp8_fp4(%a: tensor<64x8x32xf8E5M2>, %b: tensor<128x8x32xf4E2M1F
   util.return %r : tensor<64x128xf32>
 }
 
-// fp6: IREE's layout is right, so there is no warning.
-// CHECK-LABEL: util.func public @mixed_fp6_fp4(
+// 8-bit elements of older GPUs.
+// CHECK-LABEL: util.func public @fp8_fnuz(
 // CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "element types {{.*}}only f4E2M1FN {{.*}} f4E2M1FN is compiled here; left to IREE"}
-util.func @mixed_fp6_fp4(%a: tensor<64x8x32xf6E2M3FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "element types f8E4M3FNUZ {{.*}} f4E2M1FN: expected f4E2M1FN, f6E2M3FN, f6E3M2FN, f8E4M3FN, f8E5M2"}
+util.func @fp8_fnuz(%a: tensor<64x8x32xf8E4M3FNUZ>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
     %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
   %init = arith.constant dense<0.0> : tensor<64x128xf32>
   %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
                        iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-      ins(%a, %b, %as, %bs : tensor<64x8x32xf6E2M3FN>, tensor<128x8x32xf4E2M1FN>,
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf8E4M3FNUZ>, tensor<128x8x32xf4E2M1FN>,
                              tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
       outs(%init : tensor<64x128xf32>) {
-  ^bb0(%x: f6E2M3FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
-    %0 = arith.scaling_extf %x, %xs : f6E2M3FN, f8E8M0FNU to f32
+  ^bb0(%x: f8E4M3FNUZ, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f8E4M3FNUZ, f8E8M0FNU to f32
     %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
     %2 = arith.mulf %0, %1 : f32
     %3 = arith.addf %acc, %2 : f32

@@ -1,16 +1,16 @@
-// RUN: mxcomp-compile %s --compile-to=input -o %t.mlir --report=- 2> %t.err | filecheck %s --check-prefix=REPORT
+// RUN: mxcomp-compile %s --data-tiling=off --compile-to=input -o %t.mlir --report=- 2> %t.err | filecheck %s --check-prefix=REPORT
 // RUN: filecheck %s --check-prefix=WARNING < %t.err
 // RUN: filecheck %s < %t.mlir
 
 // A matmul that is left to IREE: it stays as it was, the report says why, and the user is warned where it matters.
 
 // WARNING: {{.+}}compile_left.mlir:[[# @LINE + 26]]:8: warning: stock IREE lays 8-bit operands out wrongly on gfx950
-// REPORT: "index": null,
+// REPORT: "index": 0,
 // REPORT-NEXT: "m": 64,
 // REPORT-NEXT: "n": 128,
 // REPORT-NEXT: "k": 256,
 // REPORT: "operands": "plain",
-// REPORT: "reason": "element types f8E4M3FN {{.+}} f4E2M1FN: only f4E2M1FN {{.+}} is compiled here; left to IREE",
+// REPORT: "reason": "left to IREE: --data-tiling=off and mx_f4_f4_f32_row_major{{.+}} not f8E4M3FN {{.+}} f4E2M1FN",
 // REPORT-NEXT: "warning": "stock IREE
 // CHECK-NOT: flow.executable
 // CHECK-NOT: mxcomp.scaled_matmul
@@ -49,9 +49,9 @@ util.func public @model(%a8: tensor<64x256xi8>, %as8: tensor<64x8xi8>, %b8: tens
 
 // The same over one K loop: the report does not say more of it than it can.
 // REPORT: "location": "{{.+}}:[[# @LINE + 14]]:8",
-// REPORT-NEXT: "index": null,
-// REPORT-NEXT: "m": null,
-// REPORT: "reason": "element types f8E4M3FN
+// REPORT-NEXT: "index": 1,
+// REPORT-NEXT: "m": 64,
+// REPORT: "reason": "left to IREE: --data-tiling=off
 #flat_lhs = affine_map<(m, n, k) -> (m, k)>
 #flat_rhs = affine_map<(m, n, k) -> (n, k)>
 #flat_lhs_scale = affine_map<(m, n, k) -> (m, k floordiv 32)>

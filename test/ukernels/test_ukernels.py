@@ -1,11 +1,12 @@
-"""Every ukernel of the package, compiled for gfx950 in a problem that fits it: what the kernel consists of."""
+"""Every ukernel file of the package, and instances of the family of all widths, compiled for gfx950 in a problem that
+fits it: what the kernel consists of."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from string import Template
@@ -16,12 +17,17 @@ from iree.compiler import ir
 
 import mxcomp
 from mxcomp.assembly import FLAG, KernelAssembly, read_dump
+from mxcomp.formats import element_format
 from mxcomp.target import get_target
-from mxcomp.ukernels import Constraint, Registry, Ukernel, read
+from mxcomp.ukernels import Constraint, Registry, Ukernel, family, read
 
 HERE = Path(__file__).parent
 TARGET = get_target("gfx950")
-FILES = sorted((HERE.parent.parent / "ukernels" / TARGET.arch).glob("*.mlir"))
+UKERNELS = HERE.parent.parent / "ukernels" / TARGET.arch
+FILES = sorted(UKERNELS.glob("*.mlir"))
+PAIRS = (("f4E2M1FN", "f4E2M1FN"), ("f6E2M3FN", "f6E3M2FN"), ("f8E4M3FN", "f8E5M2"), ("f8E4M3FN", "f4E2M1FN"))
+INSTANCES = [instance.name for instance in family.INSTANCES if instance.elements in PAIRS]
+NAMES = [*(path.stem for path in FILES), *INSTANCES]
 MODULE = Template((HERE / "matmul.mlir.in").read_text())
 GOLDEN = HERE / "golden.json"
 
@@ -30,30 +36,61 @@ VECTOR_REGISTERS = 512
 _MFMA = re.compile(r"v_mfma_scale_f32_(\d+)x(\d+)x(\d+)_f8f6f4")
 _LOAD = re.compile(r"(?:buffer|global|flat)_load_(?:lds_)?(\w+)")
 _DWORDS = {"dword": 1, "dwordx2": 2, "dwordx3": 3, "dwordx4": 4}
+_WIDE = ("dwordx3", "dwordx4")
 
-each_ukernel = pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+each_ukernel = pytest.mark.parametrize("name", NAMES)
 
 
 def test_there_are_ukernels() -> None:
     with ir.Context(), ir.Location.unknown():
-        assert sorted(Registry(TARGET.arch).ukernels) == [path.stem for path in FILES] != []
+        ukernels = Registry(TARGET.arch).ukernels
+    assert sorted(name for name, ukernel in ukernels.items() if ukernel.instance is None) == [f.stem for f in FILES]
+    assert len(ukernels) == len(FILES) + 25 * len(family.TILES)
+    assert all(ukernel.benefit < 1 for ukernel in ukernels.values() if ukernel.instance), "files come first"
+
+
+@pytest.mark.parametrize("instance", family.INSTANCES, ids=lambda instance: instance.name)
+def test_instances_are_as_their_text_says(instance: family.Instance, tmp_path: Path) -> None:
+    """The registry has the match rule that stands in the text, which a file of one's own may hold."""
+    file = tmp_path / "instance.mlir"
+    file.write_text(instance.text((UKERNELS / family.BODY).read_text()))
+    with ir.Context(), ir.Location.unknown():
+        ukernel = Registry(TARGET.arch)[instance.name]
+        found = read(file)
+        assert ukernel.arguments == found.arguments
+        assert ir.SymbolTable.get_symbol_name(ukernel.function()).value == instance.name
+    assert replace(found, name=ukernel.name, path=ukernel.path, instance=instance) == ukernel
+
+
+@pytest.mark.parametrize("m, n", [(1, 64), (64, 64), (65, 128), (1000, 128), (None, 128)])
+@pytest.mark.parametrize("pair", PAIRS[1:], ids="-".join)
+def test_selection_of_instances(m: int | None, n: int, pair: tuple[str, str]) -> None:
+    """By rows, and of the 16x16x128 instruction. Hand-written files come before the family."""
+    sizes, scales = {"m": m, "n": 512, "k": 512}, ("f8E8M0FNU", "f8E8M0FNU", "f32")
+    with ir.Context(), ir.Location.unknown():
+        registry = Registry(TARGET.arch)
+    ukernel, _ = registry.select("data_tiled", TARGET.arch, (*pair, *scales), sizes)
+    assert ukernel.tile == (n, 2 * n, 256 if n == 64 else 128)
+    assert ukernel.layout.shape.m == 16
+    ukernel, _ = registry.select("data_tiled", TARGET.arch, (*PAIRS[0], *scales), sizes)
+    assert ukernel.instance is None
 
 
 @each_ukernel
-def test_rule(path: Path) -> None:
+def test_rule(name: str) -> None:
     with ir.Context(), ir.Location.unknown():
-        ukernel = read(path)
+        ukernel = Registry(TARGET.arch)[name]
         ukernel.function()
-    assert ukernel.name == path.stem
+    assert ukernel.instance is not None or ukernel.path.stem == name
     assert TARGET.arch in ukernel.archs
     assert math.prod(ukernel.workgroup_size) % TARGET.subgroup_size == 0
     assert ukernel.mismatch(TARGET.arch, ukernel.types, _fitting_sizes(ukernel)) == ""
 
 
 @each_ukernel
-def test_multiplies_by_scaled_mfma(path: Path) -> None:
+def test_multiplies_by_scaled_mfma(name: str) -> None:
     """One K tile takes a wave so many MFMA; code may hold several K tiles, never parts of one."""
-    compiled = _compiled(path)
+    compiled = _compiled(name)
     (mnemonic,) = (name for name in compiled.kernel.instructions if name.startswith("v_mfma"))
     m, n, k = map(int, _MFMA.fullmatch(mnemonic).groups())
     waves = math.prod(compiled.ukernel.workgroup_size) // TARGET.subgroup_size
@@ -66,45 +103,47 @@ def test_multiplies_by_scaled_mfma(path: Path) -> None:
 
 
 @each_ukernel
-def test_keeps_everything_in_registers(path: Path) -> None:
-    kernel = _compiled(path).kernel
+def test_keeps_everything_in_registers(name: str) -> None:
+    kernel = _compiled(name).kernel
     assert kernel.scratch_bytes == 0
     assert kernel.spills == 0
     assert kernel.count("scratch_") == 0
 
 
 @each_ukernel
-def test_fits_a_compute_unit(path: Path) -> None:
-    compiled = _compiled(path)
+def test_fits_a_compute_unit(name: str) -> None:
+    compiled = _compiled(name)
     waves_per_simd = math.ceil(math.prod(compiled.ukernel.workgroup_size) / TARGET.subgroup_size / SIMDS)
     assert compiled.kernel.vgprs * waves_per_simd <= VECTOR_REGISTERS
     assert compiled.kernel.lds_bytes <= TARGET.max_workgroup_memory_bytes
 
 
 @each_ukernel
-def test_loads_elements_128_bits_at_a_time(path: Path) -> None:
-    """Narrower loads are left for scales: 1/16 of the elements' bytes, loaded at most twice as often; none of bytes."""
-    loads = _compiled(path).loads
+def test_loads_elements_128_bits_at_a_time(name: str) -> None:
+    """Narrower loads are left for scales: 1/16 of the elements' bytes, loaded at most twice as often; none of bytes.
+
+    6-bit elements are loaded 96 bits at a time, half of what a lane takes for one MFMA.
+    """
+    loads = _compiled(name).loads
     assert set(loads) <= set(_DWORDS), f"loads of less than 32 bits: {loads}"
-    wide = 4 * loads["dwordx4"]
-    narrow = sum(count * _DWORDS[width] for width, count in loads.items() if width != "dwordx4")
+    wide = sum(count * _DWORDS[width] for width, count in loads.items() if width in _WIDE)
+    narrow = sum(count * _DWORDS[width] for width, count in loads.items() if width not in _WIDE)
     assert wide > 0
     assert narrow * 8 <= wide
 
 
 @each_ukernel
-def test_golden_figures(path: Path, request: pytest.FixtureRequest) -> None:
+def test_golden_figures(name: str, request: pytest.FixtureRequest) -> None:
     """MFMA and bytes of LDS are as they were, registers no more; --update-golden accepts others."""
-    kernel = _compiled(path).kernel
+    kernel = _compiled(name).kernel
     found = {"mfma": kernel.count("v_mfma_scale"), "lds_bytes": kernel.lds_bytes, "vgprs": kernel.vgprs}
     golden = json.loads(GOLDEN.read_text())
     if request.config.getoption("--update-golden"):
-        stems = {file.stem for file in FILES}
-        kept = {name: figures for name, figures in golden.items() if name in stems}
-        GOLDEN.write_text(json.dumps(kept | {path.stem: found}, indent=2, sort_keys=True) + "\n")
+        kept = {other: figures for other, figures in golden.items() if other in NAMES}
+        GOLDEN.write_text(json.dumps(kept | {name: found}, indent=2, sort_keys=True) + "\n")
         return
-    assert path.stem in golden, "no figures yet: python -m pytest test/ukernels --update-golden"
-    expected = golden[path.stem]
+    assert name in golden, "no figures yet: python -m pytest test/ukernels --update-golden"
+    expected = golden[name]
     assert {**found, "vgprs": 0} == {**expected, "vgprs": 0}
     assert found["vgprs"] <= expected["vgprs"]
 
@@ -122,11 +161,15 @@ class _Compiled:
 
 
 @cache
-def _compiled(path: Path) -> _Compiled:
+def _compiled(name: str) -> _Compiled:
     with ir.Context(), ir.Location.unknown():
-        ukernel = read(path)
+        ukernel = Registry(TARGET.arch)[name]
     sizes = _fitting_sizes(ukernel)
-    source = MODULE.substitute(sizes, blocks=sizes["k"] // 32, bytes=sizes["k"] // 2)
+    lhs, rhs = ukernel.types[:2]
+    lhs_bytes, rhs_bytes = (sizes["k"] * element_format(kind).bits // 8 for kind in (lhs, rhs))
+    source = MODULE.substitute(
+        sizes, blocks=sizes["k"] // 32, lhs=lhs, rhs=rhs, lhs_bytes=lhs_bytes, rhs_bytes=rhs_bytes
+    )
     with TemporaryDirectory() as directory:
         program = mxcomp.compile(
             source,

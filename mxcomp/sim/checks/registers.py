@@ -73,14 +73,26 @@ def check_registers(wave: Wave, facts: Facts, watch: Watch) -> None:
 
 
 def _in_flight(wave: Wave, facts: Facts) -> None:
-    """A register is touched whose load has not been waited for: a read is too early, a write may be lost."""
+    """A register is touched whose load has not been waited for: a read is too early, a write may be lost.
+
+    Not so the result of a load after loads from memory, which finish in order: compilers count on that where part of an
+    earlier result is not wanted.
+    """
     read, written = facts.reads & wave.busy, facts.writes & wave.busy
+    if facts.flight is not None and not read and _in_order(wave, facts.flight, written):
+        return
     verb, registers = ("reads", read) if read else ("overwrites", written)
     source = next((t for t in wave.outstanding.transfers() if t.flight.registers & registers), None)
     by = "" if source is None else f", result of {source.instruction.mnemonic} at {source.instruction.offset:#x}"
     wave.report("late", f"{verb} {_first(registers)} in flight{by}", wave, facts.instruction)
     # one report per mistake: take it for arrived
     wave.busy &= ~(read | written)
+
+
+def _in_order(wave: Wave, flight: Flight, written: RegisterSet) -> bool:
+    """Whether `flight` finishes after all that has `written` in flight."""
+    before = [t.flight for t in wave.outstanding.transfers() if t.flight.registers & written]
+    return all(earlier.vector and not earlier.lgkm for earlier in (flight, *before))
 
 
 def _undefined(wave: Wave, facts: Facts) -> None:

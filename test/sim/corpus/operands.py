@@ -11,10 +11,16 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 BLOCK = 32
-FORMATS = {"e2m1": ml_dtypes.float4_e2m1fn, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+FORMATS = {
+    "e2m1": ml_dtypes.float4_e2m1fn,
+    "e2m3": ml_dtypes.float6_e2m3fn,
+    "e3m2": ml_dtypes.float6_e3m2fn,
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2,
+}
+BITS = {name: int(ml_dtypes.finfo(kind).bits) for name, kind in FORMATS.items()}
 VALUES = {
-    name: np.arange(16 if name == "e2m1" else 256, dtype=np.uint8).view(kind).astype(np.float64)
-    for name, kind in FORMATS.items()
+    name: np.arange(1 << BITS[name], dtype=np.uint8).view(kind).astype(np.float64) for name, kind in FORMATS.items()
 }
 """Values by code (OCP Microscaling Formats v1.0, section 5.3)."""
 
@@ -30,16 +36,17 @@ class Operand:
     @property
     def packed(self) -> Bytes:
         """The codes as they lie in memory."""
-        return pack(self.codes) if self.format == "e2m1" else self.codes
+        return pack(self.codes, BITS[self.format])
 
     @cached_property
     def values(self) -> NDArray[np.float64]:
         return VALUES[self.format][self.codes] * np.exp2(self.scales.astype(float) - 127).repeat(BLOCK, axis=1)
 
 
-def pack(codes: Bytes) -> Bytes:
-    """Two 4-bit codes in a byte along the last axis, the first in the low half."""
-    return codes[..., ::2] | codes[..., 1::2] << 4
+def pack(codes: Bytes, bits: int = 4) -> Bytes:
+    """Codes without gaps along the last axis, the first in the lowest bits."""
+    rows = np.unpackbits(codes[..., None], axis=-1, count=bits, bitorder="little")
+    return np.packbits(rows.reshape(*codes.shape[:-1], -1), axis=-1, bitorder="little")
 
 
 def operand(rng: np.random.Generator, name: str, rows: int, k: int) -> Operand:

@@ -243,6 +243,23 @@ kernel load_overwritten
   s_waitcnt vmcnt(0)
   store v2
 
+kernel fine_load_after_load // loads from memory finish in order
+  arguments
+  v_mov_b32 v3, 0
+  global_load_dword v2, v3, s[4:5]
+  global_load_dword v2, v1, s[4:5]
+  s_waitcnt vmcnt(0)
+  store v2
+
+kernel load_of_another_kind, 512
+  arguments
+  ds_write_b32 v1, v0
+  s_waitcnt lgkmcnt(0)
+  global_load_dword v2, v1, s[4:5]
+  ds_read_b32 v2, v1
+  s_waitcnt vmcnt(0) lgkmcnt(0)
+  store v2
+
 kernel scalar_not_waited_for
   s_load_dwordx4 s[4:7], s[0:1], 0x0
   v_lshlrev_b32 v1, 2, v0

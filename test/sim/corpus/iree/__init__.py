@@ -11,11 +11,14 @@ from tempfile import TemporaryDirectory
 import mxcomp
 from corpus.iree.host import read_program
 from corpus.iree.program import Program
+from corpus.operands import BITS
 from mxcomp.invocation import Invocation
 
 HERE = Path(__file__).parent
 TARGET_FLAGS = ("--iree-hal-target-device=hip", "--iree-rocm-target=gfx950")
 DATA_TILING = "--iree-dispatch-creation-data-tiling"
+TYPES = {"e2m1": "f4E2M1FN", "e2m3": "f6E2M3FN", "e3m2": "f6E3M2FN", "e4m3": "f8E4M3FN", "e5m2": "f8E5M2"}
+"""MLIR types of the formats."""
 UKERNELS = "--iree-rocm-enable-tensor-ukernels"
 
 
@@ -24,9 +27,10 @@ def source(name: str, **values: object) -> str:
     return Template((HERE / f"{name}.mlir.in").read_text()).substitute(values)
 
 
-def scaled_matmul(m: int, n: int, k: int) -> str:
-    """[m, k] × [n, k]ᵀ in MXFP4."""
-    return source("scaled_matmul", m=m, n=n, bytes=k // 2, blocks=k // 32)
+def scaled_matmul(m: int, n: int, k: int, a: str = "e2m1", b: str = "e2m1") -> str:
+    """[m, k] × [n, k]ᵀ in formats of `corpus.operands`."""
+    types = {"a": TYPES[a], "b": TYPES[b], "a_bytes": k * BITS[a] // 8, "b_bytes": k * BITS[b] // 8}
+    return source("scaled_matmul", m=m, n=n, blocks=k // 32, **types)
 
 
 @cache

@@ -1,0 +1,179 @@
+"""What the aliases of the family's body stand for: all of it follows from a layout and two element types.
+
+!lhs_fragment_ty = vector<32xf8E4M3FN>      what an MFMA takes of the LHS in one lane
+#intrinsics_m = 8 : index                   a trip count of the body: arith.constant #intrinsics_m
+#mfma = #iree_gpu.scaled_mma_layout<…>      how fragments are multiplied
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from mxcomp.formats import element_format
+from mxcomp.layout import ACC, BLOCK_SIZE, LHS, OPERAND_NAMES, RHS, RHS_SCALE, DataTiledLayout
+
+LANES = 64
+STAGES = 3
+"""K tiles that the LHS ring holds. The body counts on it."""
+_DYNAMIC = -(2**63)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """How a fragment moves: `count` loads of `size` bytes in each lane, `step` and `lane` bytes apart in memory.
+
+    In LDS the bytes of a load follow each other by lanes; from there a lane reads its fragment `read` bytes at a time.
+    """
+
+    count: int
+    size: int
+    step: int
+    lane: int
+    read: int
+
+
+PIECES = {16: Pieces(1, 16, 0, 16, 16), 24: Pieces(2, 12, 12 * LANES, 12, 24), 32: Pieces(2, 16, 16, 32, 16)}
+"""By bytes of a fragment in a lane.
+
+LDS takes 4, 12 or 16 bytes from a lane. The 24 bytes of 6-bit elements arrive as they lie in memory, so that a lane
+finds its own in one place, on banks of its own; the 32 of 8-bit elements arrive in halves, each free of conflicts.
+"""
+
+
+@dataclass(frozen=True)
+class Aliases:
+    """The aliases for `layout` and the element types of LHS and RHS."""
+
+    layout: DataTiledLayout
+    elements: tuple[str, str]
+
+    def lines(self) -> Iterator[str]:
+        """Their definitions."""
+        for name, kind in self._types():
+            yield f"!{name}_ty = {kind}"
+        for name, size in self._sizes().items():
+            yield f"#{name} = {size} : index"
+        for name, attribute in self._attributes():
+            yield f"#{name} = {attribute}"
+
+    @property
+    def acc_lane(self) -> tuple[int, ...]:
+        """What a lane has of a packed tile of the result: all but the dimensions of waves and lanes."""
+        shape = list(self._acc)
+        shape[2] = shape[-3] = shape[-2] = 1
+        return tuple(shape)
+
+    @property
+    def _acc(self) -> tuple[int, ...]:
+        return tuple(size or 1 for size in self.layout.packed_shape(ACC, (1, 1)))
+
+    def _element(self, operand: int) -> str:
+        return self.elements[operand] if operand in (LHS, RHS) else "f8E8M0FNU"
+
+    def _bytes(self, operand: int) -> int:
+        """Bytes of a fragment in a lane."""
+        return BLOCK_SIZE * element_format(self.elements[operand]).bits // 8
+
+    def _packed(self, operand: int) -> tuple[int | None, ...]:
+        """The packed shape of an operand in a tile of the result, innermost in bytes."""
+        shape = self.layout.packed_shape(operand, (1, None))
+        return (*shape[:-1], self._bytes(operand)) if operand in (LHS, RHS) else shape
+
+    def _groups(self, operand: int) -> list[list[int]]:
+        """Packed dimensions of K tiles, fragments (of elements), lanes (of scales: of all waves), bytes."""
+        rank = len(self._packed(operand))
+        if operand == LHS:
+            return _split(rank, 2, rank - 3)
+        if operand == RHS:
+            return _split(rank, 2, rank - 3, rank - 1)
+        axis = "n" if operand == RHS_SCALE else "m"
+        return _split(rank, 2, rank - sum(getattr(self.layout, f"intrinsics_{name}") > 1 for name in (axis, "k")))
+
+    def _sizes(self) -> dict[str, int]:
+        layout = self.layout
+        lhs, rhs = (PIECES[self._bytes(operand)] for operand in (LHS, RHS))
+        return {
+            "intrinsics_m": layout.intrinsics_m,
+            "intrinsics_n": layout.intrinsics_n,
+            "intrinsics_k": layout.intrinsics_k,
+            "intrinsic_n": layout.shape.n,
+            "threads": layout.threads,
+            "copies": layout.intrinsics_m * layout.intrinsics_k * lhs.count // layout.subgroups_n,
+            "copy_pieces": lhs.count,
+            "copy_bytes": lhs.size * LANES,
+            "copy_step": lhs.step,
+            "copy_lane": lhs.lane,
+            "lhs_pieces": self._bytes(LHS) // lhs.read,
+            "lhs_bytes": lhs.read,
+            "rhs_pieces": rhs.count,
+            "rhs_bytes": rhs.size,
+        }
+
+    def _types(self) -> Iterator[tuple[str, str]]:
+        layout = self.layout
+        for operand, name in enumerate(OPERAND_NAMES[:ACC]):
+            packed, groups = self._packed(operand), self._groups(operand)
+            flat = [math.prod(packed[i] or 1 for i in group) for group in groups[1:]]
+            yield name, _shaped("tensor", layout.packed_shape(operand, (1, None)), self._element(operand))
+            yield f"{name}_byte", _shaped("tensor", packed, "i8")
+            yield f"{name}_packed", _buffer(packed)
+            yield f"{name}_buffer", _buffer((None, *flat))
+        k, sizes = layout.intrinsics_k, self._sizes()
+        for operand, rows in ((LHS, layout.intrinsics_m), (RHS, layout.intrinsics_n)):
+            name, size = OPERAND_NAMES[operand], sizes[f"{OPERAND_NAMES[operand]}_bytes"]
+            pieces = self._bytes(operand) // size
+            yield f"{name}_vec", _shaped("vector", (k, rows, pieces, size), "i8")
+            yield f"{name}_pieces", _shaped("vector", (pieces, size), "i8")
+            yield f"{name}_piece", _shaped("vector", (size,), "i8")
+            yield f"{name}_bytes", _shaped("vector", (pieces * size,), "i8")
+            yield f"{name}_fragment", _shaped("vector", (BLOCK_SIZE,), self.elements[operand])
+            yield f"{name}_scale_piece", _shaped("vector", (rows * k,), "i8")
+            yield f"{name}_scale_byte_vec", _shaped("vector", (rows, k), "i8")
+            yield f"{name}_scale_vec", _shaped("vector", (rows, k), "f8E8M0FNU")
+        yield "copy", _shaped("vector", (PIECES[self._bytes(LHS)].size,), "i8")
+        ring = (STAGES, layout.intrinsics_m * k, LANES * self._bytes(LHS))
+        yield "ring", f"{_shaped('memref', ring, 'i8')[:-1]}, #gpu.address_space<workgroup>>"
+        per_lane = layout.shape.acc_outer * layout.shape.acc_inner
+        yield "acc", _shaped("tensor", self._acc, "f32")
+        yield "acc_fragment", _shaped("vector", (per_lane,), "f32")
+        yield "acc_vec", _shaped("vector", (layout.intrinsics_m, layout.intrinsics_n, per_lane), "f32")
+        yield "acc_lane_vec", _shaped("vector", self.acc_lane, "f32")
+        yield "acc_lane", _shaped("tensor", self.acc_lane, "f32")
+
+    def _attributes(self) -> Iterator[tuple[str, str]]:
+        layout, (lhs, rhs) = self.layout, self.elements
+        for operand, name in enumerate(OPERAND_NAMES[:ACC]):
+            yield f"{name}_groups", str(self._groups(operand))
+        packed, lane = self._acc, self.acc_lane
+        yield "acc_lane_sizes", _i64_array(lane)
+        yield "acc_lane_offsets", _i64_array(0 if lane[i] == packed[i] else _DYNAMIC for i in range(len(lane)))
+        yield "acc_lane_strides", _i64_array([1] * len(lane))
+        yield "acc_in_bounds", f"[{', '.join(['true'] * len(lane))}]"
+        mfma = f"intrinsic = {layout.intrinsic}, lhs_elem_type = {lhs}, rhs_elem_type = {rhs}, acc_elem_type = f32"
+        yield "mfma", f"#iree_gpu.scaled_mma_layout<{mfma}>"
+
+
+def _shaped(kind: str, shape: Iterable[int | None], element: str) -> str:
+    return f"{kind}<{'x'.join('?' if size is None else str(size) for size in shape)}x{element}>"
+
+
+def _i64_array(values: Iterable[int | None]) -> str:
+    return f"array<i64: {', '.join(map(str, values))}>"
+
+
+def _split(rank: int, *starts: int) -> list[list[int]]:
+    """The positions below `rank`, in groups that begin at 0 and at `starts`."""
+    return [list(range(*bounds)) for bounds in pairwise((0, *starts, rank))]
+
+
+def _buffer(shape: Sequence[int | None]) -> str:
+    """A buffer of bytes, contiguous inside a K tile."""
+    tiles = shape.index(None)
+    strides = [
+        "?" if i < tiles or i == 0 else str(math.prod(size or 1 for size in shape[i + 1 :])) for i in range(len(shape))
+    ]
+    layout = f"strided<[{', '.join(strides)}], offset: ?>"
+    return f"{_shaped('memref', shape, 'i8')[:-1]}, {layout}, #amdgpu.address_space<fat_raw_buffer>>"
