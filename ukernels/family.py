@@ -34,7 +34,7 @@ def _layout(intrinsic: str, m: int, n: int, k: int) -> DataTiledLayout:
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of the family, for M of `min_m` and more. Benefits below the default of files: any of those comes first."""
+    """A tile of the family, for M of `min_m` and more. Benefits are below the default of files, which so come first."""
 
     layout: DataTiledLayout
     benefit: int
