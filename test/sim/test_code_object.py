@@ -46,8 +46,14 @@ def test_random_bytes() -> None:
             load(CODE[:64] + rng.bytes(size))
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_mutated(seed: int) -> None:
+MUTATED = [(seed, "numpy") for seed in range(200)] + [
+    pytest.param(seed, "fast", marks=() if seed % 21 == 0 else pytest.mark.slow) for seed in range(200)
+]
+"""The fast engine compiles every kernel of every mutant, which takes its time."""
+
+
+@pytest.mark.parametrize(("seed", "engine"), MUTATED)
+def test_mutated(seed: int, engine: str) -> None:
     """A few bytes changed, in code half of the time: whatever happens is a result or a SimulationError."""
     rng = np.random.default_rng(seed)
     data = bytearray(CODE)
@@ -57,7 +63,7 @@ def test_mutated(seed: int) -> None:
     for _ in range(1 + seed % 8):
         data[int(rng.integers(low, high))] = int(rng.integers(256))
     try:
-        device = Device(memory_bytes=1 << 24)
+        device = Device(engine=engine, memory_bytes=1 << 24)
         module = device.load(bytes(data))
     except SimulationError:
         return
