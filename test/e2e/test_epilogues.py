@@ -17,7 +17,6 @@ import mxcomp
 from mxcomp.assembly import FLAG, read_dump
 
 HERE = Path(__file__).parent
-FACTOR = 2.0**-18  # brings products to the order of 1
 MAPS = """#id = affine_map<(m, n) -> (m, n)>
 #row = affine_map<(m, n) -> (m)>
 #column = affine_map<(m, n) -> (n)>
@@ -27,7 +26,7 @@ _erf = np.vectorize(math.erf)
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What `name`.mlir.in computes from the product times FACTOR and further arguments, whose types are given."""
+    """What `name`.mlir.in computes from the product times `factor_of` and further arguments, whose types are given."""
 
     name: str
     result: type
@@ -54,10 +53,21 @@ EPILOGUES = (
         ", %rows: tensor<${m}xf32>, %other: tensor<${m}x${n}xf32>",
     ),
 )
-MATMULS = (Matmul(256, 512, 256), Matmul(100, 200, 96), Matmul(33, 70, 512), Matmul(1, 256, 64))
+MATMULS = (
+    Matmul(256, 512, 256),
+    Matmul(100, 200, 96),
+    Matmul(33, 70, 512),
+    Matmul(1, 256, 64),
+    Matmul(200, 300, 256, types=("f8E5M2", "f4E2M1FN")),
+)
 
 
-def text_of(matmul: Matmul, epilogue: Epilogue) -> str:
+def factor_of(matmul: Matmul) -> float:
+    """A power of two that brings products to the order of 1."""
+    return 2.0 ** -round(np.log2(np.abs(matmul.expected).mean()))
+
+
+def text_of(matmul: Matmul, epilogue: Epilogue, factor: float) -> str:
     """The matmul's module with the epilogue before its return."""
     m = "?" if matmul.dynamic_m else matmul.m
     sizes = {"m": m, "n": matmul.n, "dynamic": "%m" if matmul.dynamic_m else ""}
@@ -69,11 +79,11 @@ def text_of(matmul: Matmul, epilogue: Epilogue) -> str:
     text = source(matmul).replace(f"return %r0 : {plain}", f"{body}  return %y : {final}")
     arguments = Template(epilogue.arguments).substitute(sizes)
     text = text.replace(f") -> ({plain})", f"{arguments}) -> ({final})")
-    factor = f"  %factor = arith.constant {FACTOR} : f32\n  %zero = "
-    return MAPS + text.replace("  %zero = ", factor, 1)
+    constants = f"  %factor = arith.constant {factor:e} : f32\n  %zero = "
+    return MAPS + text.replace("  %zero = ", constants, 1)
 
 
-def check(program: mxcomp.Program, matmul: Matmul, epilogue: Epilogue) -> None:
+def check(program: mxcomp.Program, matmul: Matmul, epilogue: Epilogue, factor: float) -> None:
     rng = np.random.default_rng(3)
     shapes = {"%bias": (matmul.n,), "%rows": (matmul.m,), "%other": (matmul.m, matmul.n)}
     others = [
@@ -81,10 +91,10 @@ def check(program: mxcomp.Program, matmul: Matmul, epilogue: Epilogue) -> None:
     ]
     (result,) = program.run(*matmul.inputs, *sorted(others, key=lambda x: x.ndim))
     with np.errstate(over="ignore"):  # e^-x for large negative x
-        expected = epilogue.function(matmul.expected * FACTOR, *(other.astype(np.float64) for other in others))
+        expected = epilogue.function(matmul.expected * factor, *(other.astype(np.float64) for other in others))
     rounding = {np.float32: 2.0**-23, np.float16: 2.0**-11}.get(epilogue.result, 2.0**-8)
     scale = max(1.0, *(float(np.abs(other).max()) for other in others)) if others else 1.0
-    allowed = 4 * scale * matmul.bound * matmul.magnitude * FACTOR + 2 * rounding * np.abs(expected) + 2e-6 * scale
+    allowed = 4 * scale * matmul.bound * matmul.magnitude * factor + 2 * rounding * np.abs(expected) + 2e-6 * scale
     error = np.abs(result.astype(np.float64) - expected)
     assert (error <= allowed).all(), f"{(error > allowed).sum()} of {error.size} are wrong"
 
@@ -93,15 +103,17 @@ def check(program: mxcomp.Program, matmul: Matmul, epilogue: Epilogue) -> None:
 @pytest.mark.parametrize("matmul", MATMULS, ids=str)
 @pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
 def test_epilogue(epilogue: Epilogue, matmul: Matmul, ukernels: str, tmp_path: Path) -> None:
-    program = mxcomp.compile(text_of(matmul, epilogue), ukernels=ukernels, iree_flags=(f"{FLAG}={tmp_path}",))
+    factor = factor_of(matmul)
+    program = mxcomp.compile(text_of(matmul, epilogue, factor), ukernels=ukernels, iree_flags=(f"{FLAG}={tmp_path}",))
     kernels = read_dump(tmp_path)
     assert len(kernels) == 5
     assert all(kernel.scratch_bytes == kernel.spills == 0 for kernel in kernels)
-    check(program, matmul, epilogue)
+    check(program, matmul, epilogue, factor)
 
 
 @pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
 def test_dynamic_m(epilogue: Epilogue) -> None:
-    program = mxcomp.compile(text_of(Matmul(64, 320, 128, dynamic_m=True), epilogue))
+    factor = factor_of(Matmul(64, 320, 128))
+    program = mxcomp.compile(text_of(Matmul(64, 320, 128, dynamic_m=True), epilogue, factor))
     for m in (1, 77, 256):
-        check(program, Matmul(m, 320, 128, dynamic_m=True), epilogue)
+        check(program, Matmul(m, 320, 128, dynamic_m=True), epilogue, factor)

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from corpus.operands import check_product, pack
-from modules import E2M1, Matmul, dequantise, source
+from modules import FP4, VALUES, Matmul, dequantise, source
 
 import mxcomp
 from mxcomp.runtime import RunError
@@ -49,6 +49,18 @@ def test_dynamic_m() -> None:
     check(Matmul(33, 16384, 128, dynamic_m=True), program)
 
 
+@pytest.mark.parametrize(
+    "types", [("f8E4M3FN", "f4E2M1FN"), ("f6E3M2FN", "f8E5M2"), ("f4E2M1FN", "f6E2M3FN")], ids="-".join
+)
+def test_mixed_types(types: tuple[str, str]) -> None:
+    """A dynamic M, and constant weights."""
+    program = built(Matmul(64, 320, 256, dynamic_m=True, types=types))
+    for m in (1, 150):
+        check(Matmul(m, 320, 256, dynamic_m=True, types=types), program)
+    constant = Matmul(96, 320, 256, constant_rhs=True, types=types)
+    check(constant, built(constant))
+
+
 def test_quantised_between_two_matmuls() -> None:
     """(A · Bᵀ quantised) · Cᵀ; the scales let the first product be exact, so that both sides quantise the same."""
     m, k, n, p = 64, 256, 128, 96
@@ -66,7 +78,7 @@ def test_quantised_between_two_matmuls() -> None:
     first = dequantise(a, a_scales) @ dequantise(b, b_scales).T
     factors = np.exp2(between.astype(float) - 127).repeat(32, axis=1)
     codes = np.clip(first / factors, -6, 6).astype(ml_dtypes.float4_e2m1fn).view(np.uint8)
-    check_product(result, E2M1[codes] * factors, dequantise(c, c_scales))
+    check_product(result, VALUES[FP4][codes] * factors, dequantise(c, c_scales))
 
 
 def _codes(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray:
