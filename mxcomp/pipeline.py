@@ -15,7 +15,7 @@ from mxcomp.options import Options
 from mxcomp.passes import get_pass
 
 CHOOSING_PASSES = ("mxcomp-recognise", "mxcomp-encode")
-BUILDING_PASSES = ("mxcomp-fuse-consumers", "mxcomp-materialise", "mxcomp-outline")
+BUILDING_PASSES = ("mxcomp-fuse-consumers", "mxcomp-fall-back", "mxcomp-materialise", "mxcomp-outline")
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)
 
 

@@ -15,6 +15,7 @@ PASSES = {
     "mxcomp-recognise": "recognise",
     "mxcomp-encode": "encode",
     "mxcomp-fuse-consumers": "fuse_consumers",
+    "mxcomp-fall-back": "fall_back",
     "mxcomp-materialise": "materialise",
     "mxcomp-outline": "outline",
     "mxcomp-link-ukernels": "link_ukernels",

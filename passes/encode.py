@@ -96,7 +96,7 @@ def _choose(op: ir.Operation, registry: Registry, options: Options) -> dict:
 
 def _left(reason: str, types: list[str]) -> dict:
     """The entries of a matmul that is left to IREE."""
-    warning = warning_of(types[:2])
+    warning = warning_of(types[:2], taken_apart=True)
     return {"reason": f"left to IREE: {reason}"} | ({"warning": warning} if warning else {})
 
 

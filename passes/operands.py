@@ -21,11 +21,17 @@ _WARNINGS = {
 }
 """What becomes of operands that are left to IREE 3.13, by their width in bits."""
 
+_TAKEN_APART = {
+    8: "8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"
+}
+"""The same of matmuls that mxcomp-fall-back takes apart."""
 
-def warning_of(types: Sequence[str]) -> str:
+
+def warning_of(types: Sequence[str], taken_apart: bool = False) -> str:
     """What users ought to know of a matmul of these element types that is left to IREE."""
     widths = {FORMATS[kind].bits for kind in types if kind in FORMATS}
-    return "; ".join(warning for width, warning in _WARNINGS.items() if width in widths)
+    warnings = _WARNINGS | (_TAKEN_APART if taken_apart else {})
+    return "; ".join(warning for width, warning in warnings.items() if width in widths)
 
 
 class NotOursError(Exception):

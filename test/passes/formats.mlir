@@ -24,7 +24,7 @@
 // NONE-SAME: mxcomp.scaled_matmul = {index = 0 : i64, layout = {{.*}}reason = "--ukernels=none"
 // OFF-LABEL: util.func public @fp8(
 // OFF: linalg.generic
-// OFF-SAME: mxcomp.scaled_matmul = {index = {{.}} : i64, reason = "left to IREE: --data-tiling=off and {{.*}}", warning = "stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales"}
+// OFF-SAME: mxcomp.scaled_matmul = {index = {{.}} : i64, reason = "left to IREE: --data-tiling=off and {{.*}}", warning = "8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"}
 // NAMED-LABEL: util.func public @fp8(
 // NAMED: linalg.generic
 // NAMED-SAME: mxcomp.scaled_matmul = {index = 0 : i64, layout = {intrinsic = "MFMA_SCALE_F32_32x32x64_B32", {{.*}}ukernel = "mx_f8E4M3FN_f8E5M2_f32_m64_n128_k256_mfma32"
@@ -57,7 +57,7 @@ util.func @fp8(%a: tensor<64x8x32xi8>, %b: tensor<128x256xi8>, %as: tensor<64x8x
 // NONE-SAME: mxcomp.scaled_matmul = {index = 1 : i64, layout = {{.*}}reason = "--ukernels=none"
 // OFF-LABEL: util.func public @fp8_fp4(
 // OFF: linalg.generic
-// OFF-SAME: mxcomp.scaled_matmul = {index = {{.}} : i64, reason = "left to IREE: --data-tiling=off and {{.*}}", warning = "stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales"}
+// OFF-SAME: mxcomp.scaled_matmul = {index = {{.}} : i64, reason = "left to IREE: --data-tiling=off and {{.*}}", warning = "8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"}
 // NAMED-LABEL: util.func public @fp8_fp4(
 // NAMED: linalg.generic
 // NAMED-SAME: mxcomp.scaled_matmul = {index = 1 : i64, layout = {{.*}}reason = "mx_f8E4M3FN_f8E5M2_f32_m64_n128_k256_mfma32: it takes f8E4M3FN {{.*}} f8E5M2, not f8E5M2 {{.*}} f4E2M1FN"
@@ -120,10 +120,10 @@ util.func @fp6(%a: tensor<64x8x24xi8>, %b: tensor<128x192xi8>, %as: tensor<64x8x
 // CHECK-SAME: ukernel = "mx_f8E4M3FN_f6E3M2FN_f32_m64_n128_k256"
 // NONE-LABEL: util.func public @fp8_fp6(
 // NONE: linalg.generic
-// NONE-SAME: mxcomp.scaled_matmul = {index = 3 : i64, reason = "left to IREE: --ukernels=none", warning = "stock IREE cannot compile 6-bit operands: they need a ukernel; stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales"}
+// NONE-SAME: mxcomp.scaled_matmul = {index = 3 : i64, reason = "left to IREE: --ukernels=none", warning = "stock IREE cannot compile 6-bit operands: they need a ukernel; 8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"}
 // OFF-LABEL: util.func public @fp8_fp6(
 // OFF: linalg.generic
-// OFF-SAME: mxcomp.scaled_matmul = {index = {{.}} : i64, reason = "left to IREE: --data-tiling=off and {{.*}}", warning = "stock IREE cannot compile 6-bit operands: they need a ukernel; stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales"}
+// OFF-SAME: mxcomp.scaled_matmul = {index = {{.}} : i64, reason = "left to IREE: --data-tiling=off and {{.*}}", warning = "stock IREE cannot compile 6-bit operands: they need a ukernel; 8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"}
 // NAMED-LABEL: util.func public @fp8_fp6(
 // NAMED: linalg.generic
 // NAMED-SAME: mxcomp.scaled_matmul = {index = 3 : i64, reason = "left to IREE: mx_f8E4M3FN_f8E5M2_f32_m64_n128_k256_mfma32: it takes f8E4M3FN {{.*}} f8E5M2, not 

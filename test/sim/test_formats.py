@@ -124,3 +124,12 @@ def test_stock_iree_needs_equal_scales(flags: tuple[str, ...]) -> None:
         check_product(c, a, b)
     error = np.abs(c - a @ b.T) / (np.abs(a) @ np.abs(b).T)
     assert np.median(error) > 0.01  # not rounding
+
+
+@pytest.mark.parametrize("pair", [("e4m3", "e4m3"), ("e5m2", "e2m1"), ("e2m1", "e4m3")], ids="-".join)
+@pytest.mark.parametrize("shape", [(128, 256, 512), (100, 200, 96)], ids=str)
+def test_without_data_tiling(pair: Pair, shape: Shape) -> None:
+    """8-bit operands are dequantised first, in the one kernel that IREE makes."""
+    program = ours(scaled_matmul(*shape, *pair), data_tiling=False)
+    assert len(program.dispatches) == 1
+    check_product(*run(program, pair, shape))

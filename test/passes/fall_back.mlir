@@ -1,0 +1,70 @@
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-fall-back)' | filecheck %s
+
+// What is left to IREE and has 8-bit elements is multiplied as dequantised values; all else stays as it is.
+
+#lhs = affine_map<(m, n, ko, kb) -> (m, ko, kb)>
+#rhs = affine_map<(m, n, ko, kb) -> (n, ko, kb)>
+#lhs_scale = affine_map<(m, n, ko, kb) -> (m, ko)>
+#rhs_scale = affine_map<(m, n, ko, kb) -> (n, ko)>
+#out = affine_map<(m, n, ko, kb) -> (m, n)>
+
+// CHECK-DAG: #[[WHOLE:.+]] = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+// CHECK-DAG: #[[BLOCK:.+]] = affine_map<(d0, d1, d2) -> (d0, d1)>
+// CHECK-DAG: #[[LHS:.+]] = affine_map<(d0, d1, d2, d3) -> (d0, d2, d3)>
+// CHECK-DAG: #[[RHS:.+]] = affine_map<(d0, d1, d2, d3) -> (d1, d2, d3)>
+// CHECK-DAG: #[[OUT:.+]] = affine_map<(d0, d1, d2, d3) -> (d0, d1)>
+
+// CHECK-LABEL: util.func public @left(
+// CHECK-SAME: %[[A:[a-z0-9_]+]]: tensor<?x8x32xf8E4M3FN>, %[[B:[a-z0-9_]+]]: tensor<128x8x32xf4E2M1FN>,
+// CHECK-SAME: %[[AS:[a-z0-9_]+]]: tensor<?x8xf8E8M0FNU>, %[[BS:[a-z0-9_]+]]: tensor<128x8xf8E8M0FNU>,
+// CHECK-SAME: %[[ZERO:[a-z0-9_]+]]: tensor<?x128xf32>)
+// CHECK: %[[M:.+]] = tensor.dim %[[A]]
+// CHECK: tensor.empty(%[[M]]) : tensor<?x8x32xf32>
+// CHECK: %[[D:.+]] = linalg.generic {indexing_maps = [#[[WHOLE]], #[[BLOCK]], #[[WHOLE]]], iterator_types = ["parallel", "parallel", "parallel"]}
+// CHECK-SAME: ins(%[[A]], %[[AS]] :
+// CHECK: arith.scaling_extf %{{.+}}, %{{.+}} : f8E4M3FN, f8E8M0FNU to f32
+// CHECK: %[[E:.+]] = linalg.generic
+// CHECK-SAME: ins(%[[B]], %[[BS]] :
+// CHECK: arith.scaling_extf %{{.+}}, %{{.+}} : f4E2M1FN, f8E8M0FNU to f32
+// CHECK: linalg.generic {indexing_maps = [#[[LHS]], #[[RHS]], #[[OUT]]], iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+// CHECK-SAME: ins(%[[D]], %[[E]] : tensor<?x8x32xf32>, tensor<128x8x32xf32>) outs(%[[ZERO]] :
+// CHECK-SAME: mxcomp.scaled_matmul = {index = 0 : i64, reason = "left to IREE: why"}
+// CHECK-NOT: scaling_extf
+// CHECK: arith.mulf
+// CHECK: arith.addf
+// CHECK: util.return
+util.func public @left(%a: tensor<?x8x32xf8E4M3FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<?x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>, %zero: tensor<?x128xf32>) -> tensor<?x128xf32> {
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<?x8x32xf8E4M3FN>, tensor<128x8x32xf4E2M1FN>, tensor<?x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%zero : tensor<?x128xf32>) attrs = {mxcomp.scaled_matmul = {index = 0 : i64, reason = "left to IREE: why"}} {
+  ^bb0(%x: f8E4M3FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f8E4M3FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<?x128xf32>
+  util.return %r : tensor<?x128xf32>
+}
+
+// CHECK-LABEL: util.func public @four_bits(
+// CHECK: linalg.generic {{.*}} ins(%{{.+}}, %{{.+}}, %{{.+}}, %{{.+}} : tensor<64x8x32xf4E2M1FN>
+// CHECK: arith.scaling_extf
+// CHECK: arith.scaling_extf
+util.func public @four_bits(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>, %zero: tensor<64x128xf32>) -> tensor<64x128xf32> {
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>, tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%zero : tensor<64x128xf32>) attrs = {mxcomp.scaled_matmul = {index = 0 : i64, reason = "left to IREE: why"}} {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}
