@@ -2,16 +2,16 @@
 // RUN: filecheck %s --check-prefix=WARNING < %t.err
 // RUN: filecheck %s < %t.mlir
 
-// A matmul that is left to IREE: it stays as it was, the report says why, and the user is warned where it matters.
+// A matmul that is left to IREE: the report says why, and the user is warned where it matters.
 
-// WARNING: {{.+}}compile_left.mlir:[[# @LINE + 26]]:8: warning: stock IREE lays 8-bit operands out wrongly on gfx950
+// WARNING: {{.+}}compile_left.mlir:[[# @LINE + 26]]:8: warning: 8-bit operands are dequantised to f32 first
 // REPORT: "index": 0,
 // REPORT-NEXT: "m": 64,
 // REPORT-NEXT: "n": 128,
 // REPORT-NEXT: "k": 256,
 // REPORT: "operands": "plain",
 // REPORT: "reason": "left to IREE: --data-tiling=off and mx_f4_f4_f32_row_major{{.+}} not f8E4M3FN {{.+}} f4E2M1FN",
-// REPORT-NEXT: "warning": "stock IREE
+// REPORT-NEXT: "warning": "8-bit operands
 // CHECK-NOT: flow.executable
 // CHECK-NOT: mxcomp.scaled_matmul
 // CHECK: arith.scaling_extf %{{.+}}, %{{.+}} : f8E4M3FN, f8E8M0FNU to f32
