@@ -1,4 +1,4 @@
-"""Runs a few instructions on one wave. encodings.json keeps their bytes; pytest --update-golden assembles new ones."""
+"""Runs a few instructions on one wave. encodings.json keeps their bytes; pytest -n 0 --update-golden assembles new ones."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def floats(seed: int) -> np.ndarray:
 def assemble(text: str) -> bytes:
     if text not in _known:
         if "--update-golden" not in sys.argv:
-            raise KeyError(f"{text!r} is not in {STORE.name}: run pytest --update-golden")
+            raise KeyError(f"{text!r} is not in {STORE.name}: run pytest -n 0 --update-golden")
         _known[text] = _assemble(text).hex()
         STORE.write_text(json.dumps(_known, indent=0, sort_keys=True) + "\n")
     return bytes.fromhex(_known[text])
