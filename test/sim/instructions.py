@@ -1,4 +1,4 @@
-"""Runs a few instructions on one wave. encodings.json keeps their bytes; `pytest -n 0 --update-golden` adds new ones."""
+"""Runs a few instructions on one wave. encodings.json keeps their bytes; pytest -n 0 --update-golden adds new ones."""
 
 from __future__ import annotations
 
