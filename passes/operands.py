@@ -102,15 +102,16 @@ def row_axis(operand: Operand) -> str:
 def stored_at(leaf: Leaf, axis: str, rows: int | None, k: int, block: bool) -> ir.Value:
     """The tensor furthest back that holds [rows, K] (or [rows, K blocks]) in row-major order."""
     step = BLOCK_SIZE if block else 1
-    row = [] if rows == 1 else [Index(axis, 1, rows)]
+    row = ZERO if rows == 1 else Index(axis, 1, rows)
     column = Index("k", step, k // step) if k > step else ZERO
     for value, indices in reversed(leaf.places):
         sizes = static_sizes(value)
         if [index.extent for index in indices] != sizes:
             continue
         used = [index for index in indices if index.extent != 1]
+        parts = sum(index.axis == axis for index in used)
         try:
-            if used[: len(row)] == row and Index.join(used[len(row) :]) == column:
+            if Index.join(used[:parts]) == row and Index.join(used[parts:]) == column:
                 return value
         except UntraceableError:
             continue

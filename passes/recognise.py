@@ -27,7 +27,7 @@ import math
 from dataclasses import dataclass, field
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith
+from iree.compiler.dialects import arith, tensor
 
 from mxcomp import build
 from mxcomp.build import static_sizes
@@ -197,13 +197,15 @@ def _loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> dict[int, int | N
 
 
 def _axes(parallel: list[int], reductions: list[int], sizes: dict[int, int | None]) -> dict[int, Index]:
-    """A subscript for each loop: result dimension i is axis `p<i>`; the reduction loops are parts of one axis `k`."""
-    axes = {d: Index(f"p{i}", 1, sizes.get(d)) for i, d in enumerate(parallel)}
-    stride = 1
-    for d in reversed(reductions):
-        size = sizes.get(d)
-        axes[d] = Index("k", stride, size)
-        stride *= size or 1
+    """A subscript for each loop: the last result dimension is axis `p1`, those before it are parts of `p0`, and the
+    reduction loops parts of `k`."""
+    axes = {parallel[-1]: Index("p1", 1, sizes.get(parallel[-1]))}
+    for axis, loops in (("p0", parallel[:-1]), ("k", reductions)):
+        stride = 1
+        for d in reversed(loops):
+            size = sizes.get(d)
+            axes[d] = Index(axis, stride, size)
+            stride *= size or 1
     return axes
 
 
@@ -223,9 +225,12 @@ def _check(
     ops: list[ir.Operation],
 ) -> Candidate:
     """A candidate from a contraction of two MX operands, or NotOursError saying what does not fit."""
-    if len(parallel) != 2:
-        raise NotOursError(f"{len(parallel)} parallel dimensions: expected M and N (no batch dimension)")
-    m, n = (loop_sizes.get(d) for d in parallel)
+    if len(parallel) < 2:
+        raise NotOursError(f"{len(parallel)} parallel dimensions: expected M and N")
+    rows, n = [loop_sizes.get(d) for d in parallel[:-1]], loop_sizes.get(parallel[-1])
+    if len(rows) > 1 and None in rows:
+        raise NotOursError("a batch and a dynamic M: expected one dynamic dimension, M, or static ones")
+    m = None if None in rows else math.prod(size for size in rows if size is not None)
     k_extents = [axis.extent for axis in axes.values() if axis.axis == "k"]
     if n is None or None in k_extents:
         raise NotOursError("dynamic N or K: only M may be dynamic")
@@ -240,6 +245,8 @@ def _check(
     first, second = (row_axis(operand) for operand in operands)
     if first == second != "":
         raise NotOursError("each operand must hold K and one of M and N")
+    if len(parallel) > 2 and "" in (first, second):
+        raise NotOursError("a batch of both operands: expected one operand with a batch, taken for rows")
     lhs, rhs = operands if first == "p0" or second == "p1" or first == second else operands[::-1]
     for operand, axis, size in ((lhs, "p0", m), (rhs, "p1", n)):
         stored_at(operand.element, axis, size, k, block=False)
@@ -319,13 +326,17 @@ def _rewrite(candidate: Candidate) -> None:
             init = build.zero_filled(result, build.dynamic_sizes(init))
         new = build.generic(result, inputs, init, canonical_maps(), CANONICAL_ITERATORS, scaled_product)
         new.attributes[ATTRIBUTE] = ir.DictAttr.get({})
-        if plain != result:
-            new = _rounded(new.results[0], plain)
-    root.results[0].replace_all_uses_with(new.results[0])
+        value = new.results[0]
+        if plain.element_type != result.element_type:
+            value = _rounded(value, build.tensor_type((m, n), plain.element_type))
+        if plain.rank > 2:
+            groups = [list(range(plain.rank - 1)), [plain.rank - 1]]
+            value = tensor.ExpandShapeOp(plain, value, groups, [], list(plain.shape)).result
+    root.results[0].replace_all_uses_with(value)
     root.erase()
 
 
-def _rounded(value: ir.Value, result: ir.RankedTensorType) -> ir.Operation:
+def _rounded(value: ir.Value, result: ir.RankedTensorType) -> ir.Value:
     """f32 sums as f16 or bf16."""
     identity = ir.AffineMap.get_identity(2)
 
@@ -333,7 +344,7 @@ def _rounded(value: ir.Value, result: ir.RankedTensorType) -> ir.Operation:
         return arith.TruncFOp(result.element_type, element).result
 
     init = build.empty(result, build.dynamic_sizes(value))
-    return build.generic(result, [value], init, [identity, identity], ["parallel"] * 2, body)
+    return build.generic(result, [value], init, [identity, identity], ["parallel"] * 2, body).results[0]
 
 
 def _stored(leaf: Leaf, axis: str, rows: int | None, k: int, element: str, block: bool) -> ir.Value:

@@ -195,7 +195,7 @@ def test_report():
     assert "exceeds 2147483647 bytes" in large.reason
     assert large.warning is None
     assert "exceeds 2147483647 bytes" in fp8.reason
-    assert "wrong for non-uniform scales" in fp8.warning
+    assert "dequantised to f32 first" in fp8.warning
 
 
 def test_report_as_json_and_table():

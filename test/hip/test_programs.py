@@ -61,6 +61,18 @@ def test_mixed_types(types: tuple[str, str]) -> None:
     check(constant, built(constant))
 
 
+@pytest.mark.parametrize(("batch", "m", "n", "k"), [(3, 64, 128, 256), (2, 50, 100, 96)])
+def test_batch_of_lhs(batch: int, m: int, n: int, k: int) -> None:
+    """[batch, m, k] × [n, k]ᵀ: the batch counts as rows."""
+    matmul = Matmul(batch * m, n, k)
+    program = mxcomp.compile(BATCH.format(b=batch, m=m, n=n, kb=k // 32, kh=k // 2))
+    assert len(program.report.matmuls) == 1
+    a, b, a_scales, b_scales = matmul.inputs
+    (result,) = program.run(a.reshape(batch, m, -1), b, a_scales.reshape(batch, m, -1), b_scales)
+    assert result.shape == (batch, m, n)
+    assert matmul.error(result.reshape(batch * m, n)) <= matmul.bound
+
+
 def test_quantised_between_two_matmuls() -> None:
     """(A · Bᵀ quantised) · Cᵀ; the scales let the first product be exact, so that both sides quantise the same."""
     m, k, n, p = 64, 256, 128, 96
@@ -190,5 +202,35 @@ func.func @main(%a_bytes: tensor<{m}x{kh}xi8>, %b_bytes: tensor<{n}x{kh}xi8>, %a
     linalg.yield %sum : f32
   }} -> tensor<{m}x{p}xf32>
   return %z : tensor<{m}x{p}xf32>
+}}
+"""
+
+BATCH = """
+#lhs = affine_map<(b, m, n, ko, kb) -> (b, m, ko, kb)>
+#rhs = affine_map<(b, m, n, ko, kb) -> (n, ko, kb)>
+#lhs_scale = affine_map<(b, m, n, ko, kb) -> (b, m, ko)>
+#rhs_scale = affine_map<(b, m, n, ko, kb) -> (n, ko)>
+#result = affine_map<(b, m, n, ko, kb) -> (b, m, n)>
+func.func @main(%a_bytes: tensor<{b}x{m}x{kh}xi8>, %b_bytes: tensor<{n}x{kh}xi8>, %as_bytes: tensor<{b}x{m}x{kb}xi8>,
+    %bs_bytes: tensor<{n}x{kb}xi8>) -> tensor<{b}x{m}x{n}xf32> {{
+  %zero = arith.constant 0.0 : f32
+  %a = iree_tensor_ext.bitcast %a_bytes : tensor<{b}x{m}x{kh}xi8> -> tensor<{b}x{m}x{kb}x32xf4E2M1FN>
+  %b = iree_tensor_ext.bitcast %b_bytes : tensor<{n}x{kh}xi8> -> tensor<{n}x{kb}x32xf4E2M1FN>
+  %as = iree_tensor_ext.bitcast %as_bytes : tensor<{b}x{m}x{kb}xi8> -> tensor<{b}x{m}x{kb}xf8E8M0FNU>
+  %bs = iree_tensor_ext.bitcast %bs_bytes : tensor<{n}x{kb}xi8> -> tensor<{n}x{kb}xf8E8M0FNU>
+  %empty = tensor.empty() : tensor<{b}x{m}x{n}xf32>
+  %zeros = linalg.fill ins(%zero : f32) outs(%empty : tensor<{b}x{m}x{n}xf32>) -> tensor<{b}x{m}x{n}xf32>
+  %r = linalg.generic {{indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #result],
+      iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction"]}}
+      ins(%a, %b, %as, %bs : tensor<{b}x{m}x{kb}x32xf4E2M1FN>, tensor<{n}x{kb}x32xf4E2M1FN>,
+          tensor<{b}x{m}x{kb}xf8E8M0FNU>, tensor<{n}x{kb}xf8E8M0FNU>) outs(%zeros : tensor<{b}x{m}x{n}xf32>) {{
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  }} -> tensor<{b}x{m}x{n}xf32>
+  return %r : tensor<{b}x{m}x{n}xf32>
 }}
 """

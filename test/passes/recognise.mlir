@@ -204,3 +204,33 @@ util.func @bf16_result(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1F
   } -> tensor<64x128xbf16>
   util.return %r : tensor<64x128xbf16>
 }
+
+// A batch of the LHS alone: its rows.
+// CHECK-LABEL: util.func public @batch_of_lhs(
+// CHECK: %[[A3:.+]] = iree_tensor_ext.bitcast %{{.+}} : tensor<4x16x8x32xf4E2M1FN> -> tensor<64x8x32xf4E2M1FN>
+// CHECK: %[[AS3:.+]] = iree_tensor_ext.bitcast %{{.+}} : tensor<4x16x8xf8E8M0FNU> -> tensor<64x8xf8E8M0FNU>
+// CHECK: %[[ROWS:.+]] = linalg.generic {indexing_maps = [#[[LHS]], #[[RHS]], #[[LHS_SCALE]], #[[RHS_SCALE]], #[[OUT]]],
+// CHECK-SAME: ins(%[[A3]], %{{.+}}, %[[AS3]], %{{.+}} :
+// CHECK-SAME: mxcomp.scaled_matmul = {}
+// CHECK: %[[R:.+]] = tensor.expand_shape %[[ROWS]] {{\[\[}}0, 1], [2]] output_shape [4, 16, 128] : tensor<64x128xf32> into tensor<4x16x128xf32>
+// CHECK: util.return %[[R]]
+util.func @batch_of_lhs(%a: tensor<4x16x8x32xf4E2M1FN>, %b: !rhs, %as: tensor<4x16x8xf8E8M0FNU>, %bs: !rhs_scale)
+    -> tensor<4x16x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<4x16x128xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(b, m, n, ko, kb) -> (b, m, ko, kb)>,
+                                        affine_map<(b, m, n, ko, kb) -> (n, ko, kb)>,
+                                        affine_map<(b, m, n, ko, kb) -> (b, m, ko)>,
+                                        affine_map<(b, m, n, ko, kb) -> (n, ko)>,
+                                        affine_map<(b, m, n, ko, kb) -> (b, m, n)>],
+                       iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<4x16x8x32xf4E2M1FN>, !rhs, tensor<4x16x8xf8E8M0FNU>, !rhs_scale)
+      outs(%init : tensor<4x16x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<4x16x128xf32>
+  util.return %r : tensor<4x16x128xf32>
+}

@@ -428,10 +428,10 @@ util.func @repeated_rows(%a: tensor<32x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M
   util.return %r : tensor<64x128xf32>
 }
 
-// A batch dimension.
+// A batch of both operands.
 // CHECK-LABEL: util.func public @batch(
 // CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "3 parallel dimensions: expected M and N (no batch dimension)"}
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "a batch of both operands: expected one operand with a batch, taken for rows"}
 util.func @batch(%a: tensor<4x64x8x32xf4E2M1FN>, %b: tensor<4x128x8x32xf4E2M1FN>, %as: tensor<4x64x8xf8E8M0FNU>,
     %bs: tensor<4x128x8xf8E8M0FNU>) -> tensor<4x64x128xf32> {
   %init = arith.constant dense<0.0> : tensor<4x64x128xf32>
