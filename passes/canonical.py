@@ -33,6 +33,11 @@ def scaled_product(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Valu
     f32 = ir.F32Type.get()
     lhs = arith.ScalingExtFOp(f32, a, a_scale).result
     rhs = arith.ScalingExtFOp(f32, b, b_scale).result
+    return product(lhs, rhs, acc)
+
+
+def product(lhs: ir.Value, rhs: ir.Value, acc: ir.Value) -> ir.Value:
+    """acc + lhs * rhs, of dequantised values."""
     return arith.AddFOp(acc, arith.MulFOp(lhs, rhs).result).result
 
 

@@ -24,10 +24,10 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp import build
-from mxcomp.formats import FORMATS
+from mxcomp.formats import element_format
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.options import Options
-from mxcomp.passes.canonical import ATTRIBUTE, CANONICAL_ITERATORS, canonical_maps, is_canonical, problem
+from mxcomp.passes.canonical import ATTRIBUTE, CANONICAL_ITERATORS, canonical_maps, problem, product
 
 _WIDTH = 8
 
@@ -36,9 +36,9 @@ def run(module: ir.Operation, options: Options) -> None:
     """Takes apart every recognised matmul below `module` that was left to IREE and has 8-bit elements."""
     for op in [op for op in build.walk(module) if ATTRIBUTE in op.attributes]:
         entries = ir.DictAttr(op.attributes[ATTRIBUTE])
-        if "reason" in entries and "operands" not in entries and len(op.operands) == ACC + 1 and is_canonical(op):
+        if "index" in entries and "operands" not in entries:  # of those that encode had, left to IREE
             _, types = problem(op)
-            if any(kind in FORMATS and FORMATS[kind].bits == _WIDTH for kind in types[:2]):
+            if any(element_format(kind).bits == _WIDTH for kind in types[:2]):
                 _take_apart(op)
 
 
@@ -48,7 +48,7 @@ def _take_apart(op: ir.Operation) -> None:
         values = [_dequantised(op.operands[e], op.operands[s]) for e, s in ((LHS, LHS_SCALE), (RHS, RHS_SCALE))]
         result = ir.RankedTensorType(op.results[0].type)
         maps = [lhs_map, rhs_map, acc_map]
-        new = build.generic(result, values, op.operands[ACC], maps, CANONICAL_ITERATORS, _product)
+        new = build.generic(result, values, op.operands[ACC], maps, CANONICAL_ITERATORS, product)
         new.attributes[ATTRIBUTE] = op.attributes[ATTRIBUTE]
     op.results[0].replace_all_uses_with(new.results[0])
     op.erase()
@@ -66,7 +66,3 @@ def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     init = build.empty(result, build.dynamic_sizes(elements))
     maps = [whole, per_block, whole]
     return build.generic(result, [elements, scales], init, maps, ["parallel"] * 3, body).results[0]
-
-
-def _product(a: ir.Value, b: ir.Value, acc: ir.Value) -> ir.Value:
-    return arith.AddFOp(acc, arith.MulFOp(a, b).result).result

@@ -52,7 +52,7 @@ def find(unset: ir.Operation) -> list[ir.Operation]:
 
 def _is_fusable(op: ir.Operation, values: list[ir.Value]) -> bool:
     """Whether it maps [M, N] to [M, N] elementwise, and reads the matmul's result at the same place."""
-    if not is_elementwise(op) or len(op.results) != 1:
+    if not is_elementwise(op):
         return False
     if build.static_sizes(op.results[0]) != build.static_sizes(values[0]):
         return False

@@ -215,9 +215,7 @@ def _epilogue(
 
     def position(source_dim: int, loops: list[ir.Value]) -> ir.Value:
         tile, extent = swizzle.tile_shape[source_dim], size[source_dim]
-        steps = zip(coordinates, swizzle.strides(source_dim), strict=True)
-        expr = sum((c * stride for c, stride in steps if stride), ir.AffineExpr.get_dim(source_dim) * tile)
-        index = build.apply(expr, loops)
+        index = pack.source_index(swizzle, source_dim, coordinates, loops)
         if extent is None:
             assert rows is not None
             return build.clamp(index, rows)

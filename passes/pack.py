@@ -129,6 +129,15 @@ def _delinearise(linear: ir.AffineExpr, shape: tuple[int, ...]) -> list[ir.Affin
     ]
 
 
+def source_index(
+    swizzle: TileSwizzle, source_dim: int, coordinates: list[ir.AffineExpr], loops: list[ir.Value]
+) -> ir.Value:
+    """Where packed `coordinates` of a tile, affine in the loops, lie in the source; the first two loops count tiles."""
+    steps = zip(coordinates, swizzle.strides(source_dim), strict=True)
+    tile = ir.AffineExpr.get_dim(source_dim) * swizzle.tile_shape[source_dim]
+    return build.apply(sum((c * stride for c, stride in steps if stride), tile), loops)
+
+
 def _extract(
     view: ir.Value,
     size: tuple[int | None, int],
@@ -143,9 +152,7 @@ def _extract(
     checks: list[ir.Value] = []
     for source_dim in (ROWS, COLUMNS):
         tile, extent = swizzle.tile_shape[source_dim], size[source_dim]
-        steps = zip(coordinates, swizzle.strides(source_dim), strict=True)
-        expr = sum((c * stride for c, stride in steps if stride), ir.AffineExpr.get_dim(source_dim) * tile)
-        index = build.apply(expr, loops)
+        index = source_index(swizzle, source_dim, coordinates, loops)
         if extent is None or extent % tile:
             limit = rows if extent is None else build.constant_index(extent)
             assert limit is not None

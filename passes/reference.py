@@ -15,7 +15,7 @@ from iree.compiler.dialects import arith, linalg, tensor
 from mxcomp import build
 from mxcomp.formats import ElementFormat, element_format
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, RHS, DataTiledLayout, TileSwizzle
-from mxcomp.passes.canonical import CANONICAL_ITERATORS, canonical_maps
+from mxcomp.passes.canonical import CANONICAL_ITERATORS, canonical_maps, product
 
 
 def inner_tiles(
@@ -127,7 +127,7 @@ def _product_of(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Value, 
         else arith.ScalingExtFOp(f32, element, scale).result
         for element, scale in ((a, a_scale), (b, b_scale))
     )
-    return arith.AddFOp(acc, arith.MulFOp(lhs, rhs).result).result
+    return product(lhs, rhs, acc)
 
 
 def _product(sizes: list[int | None]) -> int | None:

@@ -5,21 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from corpus.device import MACHINES, Machine
+from corpus.device import Machine
 from corpus.flydsl import KERNELS
 from corpus.operands import check_product, operand
 
 SCALED = [name for name, kernel in KERNELS.items() if "staged" in kernel.constants]
-
-
-@pytest.fixture(params=MACHINES, ids="-".join)
-def machine(request: pytest.FixtureRequest) -> Machine:
-    return Machine(*request.param)
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(7)
 
 
 @pytest.mark.parametrize("name", SCALED)

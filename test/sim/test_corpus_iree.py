@@ -5,18 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from corpus.code_objects import metadata
-from corpus.device import MACHINES, SCHEDULES, Machine
+from corpus.device import SCHEDULES, Machine
 from corpus.iree import COMPILERS, scaled_matmul, source, stock
 from corpus.operands import check_product, operand
 
 Shape = tuple[int, int, int]
 DISPATCHES = {"stock": 1, "row_major": 1}
 LARGE, SMALL, ODD = (1024, 1024, 1024), (256, 256, 512), (100, 200, 96)
-
-
-@pytest.fixture(params=MACHINES, ids="-".join)
-def machine(request: pytest.FixtureRequest) -> Machine:
-    return Machine(*request.param)
 
 
 def run_scaled_matmul(compiler: str, shape: Shape, machine: Machine) -> None:

@@ -5,22 +5,12 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from corpus.device import MACHINES, Machine
+from corpus.device import Machine
 from corpus.operands import VALUES, check_product, floor_scales, operand, pack, quantize_e2m1
 from corpus.triton import KERNELS
 
 SCALED = [name for name, kernel in KERNELS.items() if kernel.kernel == "scaled_matmul"]
 BF16 = ml_dtypes.bfloat16
-
-
-@pytest.fixture(params=MACHINES, ids="-".join)
-def machine(request: pytest.FixtureRequest) -> Machine:
-    return Machine(*request.param)
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(7)
 
 
 def sizes(m: int, n: int, k: int) -> dict[str, int]:

@@ -18,7 +18,7 @@ is taken for granted, so what is found does not depend on the schedule.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,42 +93,29 @@ class Marks:
         return suspect if suspect.any() else None
 
 
-class Shadow(Protocol):
-    """Where LDS accesses go: `LdsShadow`, or a recorder of them."""
+class Shadow:
+    """Where LDS accesses go. This one follows nothing."""
 
-    def read(self, wave: Issuer, i: Instruction, cells: Cells) -> None: ...
+    def read(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
+        """A read is issued."""
 
-    def write(
-        self, wave: Issuer, i: Instruction, cells: Cells, transfer: Transfer, same: Callable[[], bool]
-    ) -> None: ...
+    def write(self, wave: Issuer, i: Instruction, cells: Cells, transfer: Transfer, same: Callable[[], bool]) -> None:
+        """A write is issued; `same` tells whether it changes nothing."""
 
-    def update(self, wave: Issuer, i: Instruction, cells: Cells) -> None: ...
+    def update(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
+        """An atomic is issued."""
 
-    def land(self, wave: Issuer, transfer: Transfer) -> None: ...
+    def land(self, wave: Issuer, transfer: Transfer) -> None:
+        """A wait proves a transfer."""
 
-    def barrier(self) -> None: ...
-
-
-class NoShadow:
-    """Follows nothing."""
-
-    def read(self, wave: Issuer, i: Instruction, cells: Cells) -> None: ...
-
-    def write(
-        self, wave: Issuer, i: Instruction, cells: Cells, transfer: Transfer, same: Callable[[], bool]
-    ) -> None: ...
-
-    def update(self, wave: Issuer, i: Instruction, cells: Cells) -> None: ...
-
-    def land(self, wave: Issuer, transfer: Transfer) -> None: ...
-
-    def barrier(self) -> None: ...
+    def barrier(self) -> None:
+        """All waves have arrived: a new interval begins."""
 
 
-NO_SHADOW = NoShadow()
+NO_SHADOW = Shadow()
 
 
-class LdsShadow:
+class LdsShadow(Shadow):
     """Who touched which byte of a workgroup's LDS."""
 
     def __init__(self, size: int, report: Reporter, waves: Sequence[Issuer]) -> None:
@@ -150,11 +137,10 @@ class LdsShadow:
             lane, address = cells.byte(flight)
             self._report("late", "reads LDS bytes of its own direct load in flight", wave, i, lane, address)
         if self._report.race or self._report.late:
-            if (by_others := self.writer.others(cells, mark)) is not None:
-                self._meets_write(wave, i, cells, int(np.flatnonzero(by_others)[0]))
-            self._meets(
-                self.updater, wave, i, cells, "reads LDS that another wave updates in the same barrier interval"
-            )
+            if place := self._other(self.writer, wave, cells):
+                self._meets_write(wave, i, *place)
+            if place := self._other(self.updater, wave, cells):
+                self._race(wave, i, "reads LDS that another wave updates in the same barrier interval", *place)
             self.reader.join(cells, mark)
 
     def _check_written(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
@@ -170,9 +156,14 @@ class LdsShadow:
         hit = marks.get(cells) == (mark * SPREAD if cells.whole else mark)
         return int(np.flatnonzero(hit)[0]) if hit.any() else None
 
-    def _meets_write(self, wave: Issuer, i: Instruction, cells: Cells, element: int) -> None:
+    @staticmethod
+    def _other(marks: Marks, wave: Issuer, cells: Cells) -> tuple[int, int] | None:
+        """Lane and address of the first byte that bears another wave's mark."""
+        others = marks.others(cells, wave.number + 1)
+        return None if others is None else cells.byte(int(np.flatnonzero(others)[0]))
+
+    def _meets_write(self, wave: Issuer, i: Instruction, lane: int, address: int) -> None:
         """Another wave writes what this one reads."""
-        lane, address = cells.byte(element)
         transfer, owner = self._pending_write(wave, address)
         if transfer is None or owner is None:
             self._race(wave, i, "reads LDS that another wave writes in the same barrier interval", lane, address)
@@ -210,22 +201,19 @@ class LdsShadow:
         if not (self._report.race or self._report.late):
             return
         mark = wave.number + 1
-        if (other := self.writer.others(cells, mark)) is not None:
-            lane, address = cells.byte(int(np.flatnonzero(other)[0]))
+        if place := self._other(self.writer, wave, cells):
             message = "writes LDS that another wave writes in the same barrier interval"
-            self._race(wave, i, message, lane, address, certain=not same())
-        if (other := self.reader.others(cells, mark)) is not None:
-            lane, address = cells.byte(int(np.flatnonzero(other)[0]))
+            self._race(wave, i, message, *place, certain=not same())
+        if place := self._other(self.reader, wave, cells):
             if transfer.direct:
-                transfer.conflicts.append((wave.number, lane, address))
+                transfer.conflicts.append((wave.number, *place))
             else:
                 message = "writes LDS that another wave reads in the same barrier interval"
-                self._race(wave, i, message, lane, address, certain=not same())
-        self._meets(self.updater, wave, i, cells, "writes LDS that another wave updates in the same barrier interval")
-        if (other := self.unproven.others(cells, mark)) is not None:
-            lane, address = cells.byte(int(np.flatnonzero(other)[0]))
-            message = "writes LDS that another wave reads and has not waited for"
-            self._race(wave, i, message, lane, address, certain=False)
+                self._race(wave, i, message, *place, certain=not same())
+        if place := self._other(self.updater, wave, cells):
+            self._race(wave, i, "writes LDS that another wave updates in the same barrier interval", *place)
+        if place := self._other(self.unproven, wave, cells):
+            self._race(wave, i, "writes LDS that another wave reads and has not waited for", *place, certain=False)
         self.writer.set(cells, mark)
         if transfer.direct:
             self.arriving.set(cells, mark)
@@ -236,14 +224,10 @@ class LdsShadow:
             self._check_written(wave, i, cells)
         if self._report.race or self._report.late:
             for marks, verb in ((self.writer, "writes"), (self.reader, "reads")):
-                message = f"updates LDS that another wave {verb} in the same barrier interval"
-                self._meets(marks, wave, i, cells, message)
+                if place := self._other(marks, wave, cells):
+                    message = f"updates LDS that another wave {verb} in the same barrier interval"
+                    self._race(wave, i, message, *place)
             self.updater.join(cells, wave.number + 1)
-
-    def _meets(self, marks: Marks, wave: Issuer, i: Instruction, cells: Cells, message: str) -> None:
-        """Reports bytes that bear another wave's mark."""
-        if (other := marks.others(cells, wave.number + 1)) is not None:
-            self._race(wave, i, message, *cells.byte(int(np.flatnonzero(other)[0])))
 
     def land(self, wave: Issuer, transfer: Transfer) -> None:
         """A wait proves a transfer."""
@@ -251,10 +235,9 @@ class LdsShadow:
         for cells in transfer.writes:
             self.arriving.set(cells, 0)
             if transfer.interval < wave.barriers:  # it may have landed at any time in this interval, too
-                if (readers := self.reader.others(cells, mark)) is not None and self._report.late:
-                    lane, address = cells.byte(int(np.flatnonzero(readers)[0]))
+                if self._report.late and (place := self._other(self.reader, wave, cells)):
                     message = "LDS write waited for only after the barrier behind which another wave reads it"
-                    self._report("late", message, wave, transfer.instruction, lane, address)
+                    self._report("late", message, wave, transfer.instruction, *place)
                 self.writer.set(cells, mark)
         for _, lane, address in transfer.conflicts:
             message = "direct load to LDS lands in the barrier interval in which another wave reads the bytes"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.sim.checks.lds import SPREAD, Cells, LdsShadow
+from mxcomp.sim.checks.lds import SPREAD, Cells, LdsShadow, Shadow
 from mxcomp.sim.checks.registers import Facts
 from mxcomp.sim.checks.report import Reporter
 from mxcomp.sim.checks.waits import Issuer, Outstanding, Transfer
@@ -93,12 +93,12 @@ class Event:
     updates: bool = False
 
 
-class Recorder:
+class Recorder(Shadow):
     """Stands in for the shadow while the oracle steps: keeps what it would be told."""
 
     def __init__(self, barrier: Callable[[], None]) -> None:
         self.events: list[Event] = []
-        self.barrier = barrier
+        self._barrier = barrier
 
     def read(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
         self.events.append(Event(False, cells))
@@ -111,6 +111,9 @@ class Recorder:
 
     def land(self, wave: Issuer, transfer: Transfer) -> None:
         """Transfers of the oracle's steps are played back with all others."""
+
+    def barrier(self) -> None:
+        self._barrier()
 
 
 class Code:
