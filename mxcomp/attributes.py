@@ -104,3 +104,13 @@ def compilation_info(
         f"<pipeline = #iree_gpu.pipeline<TileAndFuse> workgroup_size = {workgroup_size} subgroup_size = 64, "
         f"{{{options}{functions}}}>>"
     )
+
+
+def tiled(workgroup: list[int], thread: list[int], reduction: list[int], threads: int) -> ir.Attribute:
+    """`#iree_codegen.compilation_info` for the TileAndFuse pipeline with these tile sizes of each loop."""
+    tiles = {"workgroup": workgroup, "thread": thread, "reduction": reduction}
+    config = ir.DictAttr.get({level: build.i64_array(sizes) for level, sizes in tiles.items() if any(sizes)})
+    return ir.Attribute.parse(
+        f"#iree_codegen.compilation_info<lowering_config = #iree_gpu.lowering_config<{config}>, translation_info = "
+        f"<pipeline = #iree_gpu.pipeline<TileAndFuse> workgroup_size = [{threads}, 1, 1] subgroup_size = 64>>"
+    )

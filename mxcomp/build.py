@@ -92,10 +92,12 @@ def empty(result: ir.RankedTensorType, sizes: Sequence[ir.Value] = ()) -> ir.Val
     return ir.Operation.create("tensor.empty", results=[result], operands=list(sizes)).result
 
 
+def filled(scalar: ir.Value, result: ir.RankedTensorType, sizes: Sequence[ir.Value] = ()) -> ir.Value:
+    return linalg.fill(scalar, outs=[empty(result, sizes)])
+
+
 def zero_filled(result: ir.RankedTensorType, sizes: Sequence[ir.Value] = ()) -> ir.Value:
-    zero = arith.ConstantOp(result.element_type, 0.0).result
-    init = empty(result, sizes)
-    return linalg.fill(zero, outs=[init])
+    return filled(arith.ConstantOp(result.element_type, 0.0).result, result, sizes)
 
 
 def generic(
@@ -152,24 +154,26 @@ def leading_slice(value: ir.Value, result: ir.RankedTensorType, extents: Sequenc
 
 
 @contextmanager
-def dispatch_region(result: ir.RankedTensorType, sizes: Sequence[ir.Value], enabled: bool = True) -> Iterator[_Region]:
-    """Builds a `flow.dispatch.region` with one result, or, not enabled, its body in place.
+def dispatch_region(
+    results: Sequence[ir.RankedTensorType], sizes: Sequence[ir.Value], enabled: bool = True
+) -> Iterator[_Region]:
+    """Builds a `flow.dispatch.region`, or, not enabled, its body in place; `sizes` are all dynamic ones of the results.
 
-    The body sets `region.returned`; afterwards `region.result` is the value to use.
+    The body sets `region.returned`; afterwards `region.results` are the values to use.
     """
     region = _Region()
     if not enabled:
         yield region
-        region.result = region.returned
+        region.results = region.returned
         return
-    op = flow.DispatchRegionOp([result], list(sizes), [])
+    op = flow.DispatchRegionOp(list(results), list(sizes), [])
     block = op.regions[0].blocks.append()
     with ir.InsertionPoint(block):
         yield region
-        flow.ReturnOp([region.returned])
-    region.result = op.results[0]
+        flow.ReturnOp(region.returned)
+    region.results = list(op.results)
 
 
 class _Region:
-    returned: ir.Value
-    result: ir.Value
+    returned: list[ir.Value]
+    results: list[ir.Value]

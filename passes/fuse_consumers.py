@@ -23,7 +23,8 @@ from iree.compiler import ir
 
 from mxcomp import build
 from mxcomp.options import Options
-from mxcomp.passes.trace import indexing_maps, is_elementwise, yielded
+from mxcomp.passes.inline import inline
+from mxcomp.passes.trace import indexing_maps, is_elementwise
 
 ATTRIBUTE = "mxcomp.epilogue"
 _CALCULATIONS = ("arith.", "math.")
@@ -44,15 +45,19 @@ def find(unset: ir.Operation) -> list[ir.Operation]:
     for op in operations[operations.index(unset) + 1 :]:
         if any(operand in values for operand in op.operands) and _is_fusable(op, values):
             inside.append(op)
-            if all(use.owner.operation in inside for value in values for use in value.uses):
+            if all(user in inside or user.name == "tensor.dim" for value in values for user in _users(value)):
                 best = list(inside)
             values.append(op.results[0])
     return best
 
 
+def _users(value: ir.Value) -> list[ir.Operation]:
+    return [use.owner.operation for use in value.uses]
+
+
 def _is_fusable(op: ir.Operation, values: list[ir.Value]) -> bool:
     """Whether it maps [M, N] to [M, N] elementwise, and reads the matmul's result at the same place."""
-    if not is_elementwise(op):
+    if not is_elementwise(op) or ATTRIBUTE in op.attributes:  # or another matmul's already
         return False
     if build.static_sizes(op.results[0]) != build.static_sizes(values[0]):
         return False
@@ -73,6 +78,17 @@ def _is_fusable(op: ir.Operation, values: list[ir.Value]) -> bool:
 
 def _is_plain(expr: ir.AffineExpr) -> bool:
     return isinstance(expr, ir.AffineDimExpr | ir.AffineConstantExpr)
+
+
+def _take_dims(value: ir.Value, unset: ir.Operation) -> None:
+    """Lets those that ask `value`, which goes, for its dynamic dimensions have what unset_encoding was given."""
+    sizes = iter(list(unset.operands)[1:])
+    known = {d: next(sizes) for d, size in enumerate(build.static_sizes(value)) if size is None}
+    for op in _users(value):
+        if op.name == "tensor.dim":
+            at = ir.IntegerAttr(op.operands[1].owner.operation.attributes["value"]).value
+            op.results[0].replace_all_uses_with(known[at])
+            op.erase()
 
 
 def _fuse(unset: ir.Operation, consumers: list[ir.Operation]) -> None:
@@ -111,20 +127,7 @@ def _fuse(unset: ir.Operation, consumers: list[ir.Operation]) -> None:
             attributes={"operandSegmentSizes": unset.attributes["operandSegmentSizes"]},
         )
     last.results[0].replace_all_uses_with(new.results[0])
+    for value in inner[:-1]:
+        _take_dims(value, unset)
     for op in (*reversed(consumers), unset):
         build.erase_dead(op)
-
-
-def inline(op: ir.Operation, arguments: list[ir.Value]) -> ir.Value:
-    """The body of a linalg op at the insertion point; the value it yields."""
-    block = op.regions[0].blocks[0]
-    known = dict(zip(block.arguments, arguments, strict=False))
-    for view in list(block.operations)[:-1]:
-        inner = view.operation
-        operands = [known.get(operand, operand) for operand in inner.operands]
-        copy = inner.clone()
-        for position, operand in enumerate(operands):
-            copy.operands[position] = operand
-        known |= dict(zip(inner.results, copy.results, strict=True))
-    found = yielded(op)
-    return known.get(found, found)

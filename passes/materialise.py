@@ -29,27 +29,30 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, cf, iree_codegen, linalg, tensor
 
 from mxcomp import attributes, build
-from mxcomp.layout import ACC, COLUMNS, LHS, LHS_SCALE, OPERAND_NAMES, ROWS, DataTiledLayout
+from mxcomp.layout import ACC, COLUMNS, LHS, LHS_SCALE, ROWS, DataTiledLayout
 from mxcomp.options import Options
 from mxcomp.passes import fuse_consumers, pack, reference
 from mxcomp.passes.canonical import ATTRIBUTE, problem
+from mxcomp.passes.inline import inline
+from mxcomp.passes.packing import Packing, part_location
 from mxcomp.passes.trace import indexing_maps
 from mxcomp.ukernels import Sizes, layout_from
 
 
 def run(module: ir.Operation, options: Options) -> None:
     """Materialises every encoded or row-major scaled matmul below `module`."""
+    packing = Packing(regions=not options.reference)
     for op in [op for op in build.walk(module) if ATTRIBUTE in op.attributes]:
         entries = attributes.to_python(op.attributes[ATTRIBUTE])
         del op.attributes[ATTRIBUTE]
         match entries.get("operands"):
             case "data_tiled":
-                _data_tiled(op, entries, options)
+                _data_tiled(op, entries, packing, options)
             case "row_major":
                 _row_major(op, entries, options)
 
 
-def _data_tiled(op: ir.Operation, entries: dict, options: Options) -> None:
+def _data_tiled(op: ir.Operation, entries: dict, packing: Packing, options: Options) -> None:
     layout = layout_from(entries["layout"])
     sizes, types = problem(op)
     epilogue, unset = None, _user(op)
@@ -59,13 +62,9 @@ def _data_tiled(op: ir.Operation, entries: dict, options: Options) -> None:
     with op.context, op.location, ir.InsertionPoint(op):
         sources = [encoding.operands[0] for encoding in encoded]
         rows = _guarded_rows(sources, entries) if sizes["m"] is None else None
-        packed = []
-        for index in range(ACC):
-            with _part(entries, f"pack_{OPERAND_NAMES[index]}", op):
-                dynamic = rows if index % 2 == LHS else None
-                packed.append(pack.pack(sources[index], layout, index, dynamic, regions=not options.reference))
+        packed = packing.operands(op, sources, layout, rows, entries)
     final = str(ir.RankedTensorType(unset.results[0].type).element_type)
-    with op.context, _part(entries, "matmul", op), ir.InsertionPoint(unset):
+    with op.context, part_location(entries, "matmul", op), ir.InsertionPoint(unset):
         result = _matmul(packed, layout, sizes, types, final, epilogue, rows, entries, options)
     unset.results[0].replace_all_uses_with(result)
     for dead in (unset, *([epilogue] if epilogue else []), op, *encoded):
@@ -75,11 +74,6 @@ def _data_tiled(op: ir.Operation, entries: dict, options: Options) -> None:
 def _user(op: ir.Operation) -> ir.Operation:
     """The only one."""
     return next(iter(op.results[0].uses)).owner.operation
-
-
-def _part(entries: dict, name: str, op: ir.Operation) -> ir.Location:
-    """A location that names the part of a matmul; the report finds dispatches by it."""
-    return ir.Location.name(f"mxcomp.{entries['index']}.{name}", childLoc=op.location)
 
 
 def _guarded_rows(operands: list[ir.Value], entries: dict) -> ir.Value:
@@ -123,7 +117,7 @@ def _matmul(
         [size if extent is None else None for size, extent in zip((m, n), extents, strict=True)], final
     )
     with build.dispatch_region(
-        result, [extent for extent in extents if extent is not None], enabled=not options.reference
+        [result], [extent for extent in extents if extent is not None], enabled=not options.reference
     ) as region:
         tiles = [build.ceildiv(rows, layout.tile[0])] if rows else []
         if not options.reference:
@@ -138,9 +132,9 @@ def _matmul(
             tiled = _inner_tiled(packed, acc, layout, types, entries, epilogue is not None).results[0]
         if epilogue is not None:
             tiled = _epilogue(tiled, epilogue, layout, (m, n), rows, final, tiles)
-        region.returned = _unpack(tiled, layout, result, outer, tiles, extents)
+        region.returned = [_unpack(tiled, layout, result, outer, tiles, extents)]
     plain = build.tensor_type((m, n), final)
-    return region.result if result == plain else tensor.CastOp(plain, region.result).result
+    return region.results[0] if result == plain else tensor.CastOp(plain, region.results[0]).result
 
 
 def _extents(m: int | None, n: int, rows: ir.Value | None, single: bool) -> list[ir.Value | None]:
@@ -225,7 +219,7 @@ def _epilogue(
         loops = [linalg.IndexOp(i).result for i in range(len(shape))]
         places = [position(source_dim, loops) for source_dim in (ROWS, COLUMNS)]
         given = [_read(value, affine_map, places) for value, affine_map in zip(outer, maps, strict=True)]
-        return fuse_consumers.inline(epilogue, [element, *given])
+        return inline(epilogue, [element, *given])
 
     identity = ir.AffineMap.get_identity(len(shape))
     iterators = ["parallel"] * len(shape)
@@ -282,17 +276,17 @@ def _row_major(op: ir.Operation, entries: dict, options: Options) -> None:
     if options.reference:
         return
     sizes, types = problem(op)
-    with op.context, _part(entries, "matmul", op), ir.InsertionPoint(op):
+    with op.context, part_location(entries, "matmul", op), ir.InsertionPoint(op):
         result = build.tensor_type((sizes["m"], sizes["n"]), types[ACC])
         rows = [_guarded_rows(list(op.operands), entries)] if sizes["m"] is None else []
         for index in (LHS, LHS_SCALE) if rows else ():
             op.operands[index] = build.tie_shape(op.operands[index], rows)
         tile_m, tile_n, _ = entries["tile"]
         _annotate(op, [tile_m, tile_n, 0, 0], _can_reorder(sizes, tile_m, tile_n), entries)
-        with build.dispatch_region(result, rows) as region:
+        with build.dispatch_region([result], rows) as region:
             acc = build.zero_filled(result, rows)
             inner = op.clone()
             inner.operands[ACC] = acc
-            region.returned = inner.results[0]
-    op.results[0].replace_all_uses_with(region.result)
+            region.returned = [inner.results[0]]
+    op.results[0].replace_all_uses_with(region.results[0])
     op.erase()

@@ -21,7 +21,7 @@ from mxcomp.build import static_sizes
 from mxcomp.formats import element_format
 from mxcomp.layout import BLOCK_SIZE, COLUMNS, LHS, RHS, ROWS, DataTiledLayout, TileSwizzle, k_unit
 
-_BITCASTS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast")
+BITCASTS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast")
 _WORD_BYTES = 4
 CONSTANT = "mxcomp.constant"
 """Marks a function argument that will be a constant wherever the function is inlined."""
@@ -44,25 +44,27 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, rows: ir.Value
     columns = (blocks or 0) * (BLOCK_SIZE // unit)
     outer = [build.tiles(size, tile) for size, tile in zip((height, columns), swizzle.tile_shape, strict=False)]
     tiles = [build.ceildiv(rows, swizzle.tile_shape[ROWS])] if rows is not None else []
-    store = _storage(source)
+    store = storage(source)
     bits = element_format(element).bits if operand in (LHS, RHS) else 0
     if bits:
         words = _element_words(store, (height, columns), swizzle, bits, rows)
     else:
         words = _scale_words(store, (height, columns), swizzle, rows)
     packed = build.tensor_type((*outer, *words.shape), words.element)
-    with build.dispatch_region(packed, tiles, enabled=regions and not is_constant(store)) as region:
+    with build.dispatch_region([packed], tiles, enabled=regions and not is_constant(store)) as region:
         iterators = ["parallel"] * packed.rank
         identity = ir.AffineMap.get_identity(packed.rank)
 
         def body(_: ir.Value) -> ir.Value:
             return words.compute([linalg.IndexOp(i).result for i in range(packed.rank)])
 
-        region.returned = build.generic(packed, [], build.empty(packed, tiles), [identity], iterators, body).results[0]
+        region.returned = [
+            build.generic(packed, [], build.empty(packed, tiles), [identity], iterators, body).results[0]
+        ]
     shape = layout.packed_shape(operand, outer)
     if bits:
-        return build.bitcast(region.result, build.tensor_type((*shape[:-1], BLOCK_SIZE * bits // 8), "i8"), tiles)
-    return build.bitcast(region.result, build.tensor_type(shape, element), tiles)
+        return build.bitcast(region.results[0], build.tensor_type((*shape[:-1], BLOCK_SIZE * bits // 8), "i8"), tiles)
+    return build.bitcast(region.results[0], build.tensor_type(shape, element), tiles)
 
 
 def elements(packed: ir.Value, element: str, tiles: list[ir.Value]) -> ir.Value:
@@ -166,16 +168,16 @@ def _extract(
     return arith.SelectOp(inside, value, arith.ConstantOp(value.type, 0).result).result
 
 
-def _storage(value: ir.Value) -> ir.Value:
+def storage(value: ir.Value) -> ir.Value:
     """The tensor whose bytes `value` shows, before any bitcast: one rank-changing bitcast is all IREE folds well."""
-    while (op := _producer(value)) is not None and op.name in _BITCASTS:
+    while (op := _producer(value)) is not None and op.name in BITCASTS:
         value = op.operands[0]
     return value
 
 
 def is_constant(value: ir.Value) -> bool:
     """Whether a tensor's bytes are known at compile time: a constant, or an immutable global with a value inside."""
-    value = _storage(value)
+    value = storage(value)
     op = _producer(value)
     if op is None:
         return _is_marked(ir.BlockArgument(value))

@@ -123,15 +123,13 @@ class Tracer:
         return Leaf((*here.places, *expr.places)) if isinstance(expr, Leaf) else expr
 
     def _through(self, op: ir.Operation, indices: tuple[Index, ...]) -> Expr | None:
-        if op.name in _RESHAPES:
-            return self.element(op.operands[0], _RESHAPES[op.name](op, indices))
+        if op.name in RESHAPES:
+            return self.element(op.operands[0], RESHAPES[op.name](op, indices))
         if is_elementwise(op):
-            *maps, output = indexing_maps(op) or []
-            body = op.regions[0].blocks[0]
-            order = [ir.AffineDimExpr(expr).position for expr in output.results]
-            loops = [indices[order.index(loop)] for loop in range(len(order))]
+            maps = (indexing_maps(op) or [])[:-1]
+            body, loops = op.regions[0].blocks[0], loop_subscripts(op, indices)
             operands = [
-                self.element(operand, _apply_map(affine_map, loops))
+                self.element(operand, apply_map(affine_map, loops))
                 for operand, affine_map in zip(list(op.operands)[:-1], maps, strict=True)
             ]
             return scalar(yielded(op), body, operands)
@@ -171,6 +169,12 @@ def is_elementwise(op: ir.Operation) -> bool:
     return maps is not None and len(op.results) == 1 and len(maps) == len(op.operands) and maps[-1].is_permutation
 
 
+def loop_subscripts(op: ir.Operation, indices: Sequence[Index]) -> list[Index]:
+    """The loops of an elementwise op at a place of its result."""
+    order = [ir.AffineDimExpr(expr).position for expr in (indexing_maps(op) or [])[-1].results]
+    return [indices[order.index(loop)] for loop in range(len(order))]
+
+
 def is_narrow(kind: ir.Type) -> bool:
     """Whether a type is one that elements or scales are stored in: 8 bits or less."""
     return isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width <= 8
@@ -196,10 +200,10 @@ def _expand(op: ir.Operation, indices: tuple[Index, ...]) -> tuple[Index, ...]:
     return tuple(Index.join([indices[i] for i in group]) for group in _reassociation(op))
 
 
-_RESHAPES = {"tensor.collapse_shape": _collapse, "tensor.expand_shape": _expand}
+RESHAPES = {"tensor.collapse_shape": _collapse, "tensor.expand_shape": _expand}
 
 
-def _apply_map(affine_map: ir.AffineMap, indices: Sequence[Index]) -> tuple[Index, ...]:
+def apply_map(affine_map: ir.AffineMap, indices: Sequence[Index]) -> tuple[Index, ...]:
     return tuple(apply_expr(expr, indices) for expr in affine_map.results)
 
 

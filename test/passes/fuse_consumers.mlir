@@ -21,7 +21,8 @@
 // CHECK-NEXT: %[[SUM:.+]] = arith.addf %[[X]], %[[B]] : f32
 // CHECK-NEXT: %[[MINUS:.+]] = arith.negf %[[SUM]] : f32
 // CHECK-NEXT: %[[EXP:.+]] = math.exp %[[MINUS]] : f32
-// CHECK-NEXT: %[[MORE:.+]] = arith.addf %[[EXP]], %{{.+}} : f32
+// CHECK-NEXT: %[[ONE:.+]] = arith.constant 1.0{{.*}} : f32
+// CHECK-NEXT: %[[MORE:.+]] = arith.addf %[[EXP]], %[[ONE]] : f32
 // CHECK-NEXT: %[[SILU:.+]] = arith.divf %[[SUM]], %[[MORE]] : f32
 // CHECK-NEXT: %[[SHORT:.+]] = arith.truncf %[[SILU]] : f32 to bf16
 // CHECK-NEXT: linalg.yield %[[SHORT]] : bf16

@@ -1,0 +1,75 @@
+"""The packed operands of scaled matmuls, each packed once, however many matmuls take it.
+
+Stored operands are packed by `pack`, those that are quantised on the way by `quantise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from iree.compiler import ir
+
+from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, DataTiledLayout, TileSwizzle
+from mxcomp.passes import pack, producers, quantise
+
+
+def part_location(entries: dict, name: str, op: ir.Operation) -> ir.Location:
+    """A location that names the part of a matmul; the report finds dispatches by it."""
+    return ir.Location.name(f"mxcomp.{entries['index']}.{name}", childLoc=op.location)
+
+
+class Packing:
+    """Packs operands; remembers what they were packed from, and how."""
+
+    def __init__(self, regions: bool) -> None:
+        self._regions = regions
+        self._packed: dict[Hashable, tuple[ir.Value, ...]] = {}
+
+    def operands(
+        self, op: ir.Operation, sources: list[ir.Value], layout: DataTiledLayout, rows: ir.Value | None, entries: dict
+    ) -> list[ir.Value]:
+        """The four packed operands of `op`, at the insertion point; `rows` are those of LHS where dynamic."""
+        packed: dict[int, ir.Value] = {}
+        for index in range(ACC):
+            if index in packed:
+                continue
+            together = self._together(index, sources)
+            key = (op.parent, op.block, *(_identity(sources[i], _swizzle(layout, i, sources)) for i in together))
+            if key not in self._packed:
+                self._packed[key] = self._pack(op, together, sources, layout, rows, entries)
+            packed |= zip(together, self._packed[key], strict=True)
+        return [packed[index] for index in range(ACC)]
+
+    def _together(self, index: int, sources: list[ir.Value]) -> tuple[int, ...]:
+        """Elements and scales, if both are computed on the way; what is stored is packed by itself."""
+        scale = index + LHS_SCALE
+        computed = scale < ACC and producers.find(sources[index], sources[scale]) is not None
+        return (index, scale) if computed else (index,)
+
+    def _pack(
+        self,
+        op: ir.Operation,
+        together: tuple[int, ...],
+        sources: list[ir.Value],
+        layout: DataTiledLayout,
+        rows: ir.Value | None,
+        entries: dict,
+    ) -> tuple[ir.Value, ...]:
+        index, *scale = together
+        dynamic = rows if index % 2 == LHS else None
+        with part_location(entries, f"{'quantise' if scale else 'pack'}_{OPERAND_NAMES[index]}", op):
+            if not scale:
+                return (pack.pack(sources[index], layout, index, dynamic, self._regions),)
+            producer = producers.find(sources[index], sources[scale[0]])
+            assert producer is not None
+            return quantise.pack(producer, layout, index, sources[index], dynamic, self._regions)
+
+
+def _swizzle(layout: DataTiledLayout, index: int, sources: list[ir.Value]) -> TileSwizzle:
+    element = str(ir.RankedTensorType(sources[index].type).element_type)
+    return layout.swizzle(index, element if index < LHS_SCALE else None)
+
+
+def _identity(source: ir.Value, swizzle: TileSwizzle) -> Hashable:
+    """What a packed operand depends on: where its bytes are, how they are taken, and where they go."""
+    return pack.storage(source), str(source.type), swizzle

@@ -1,0 +1,207 @@
+"""Dynamic quantisation in front of a scaled matmul: packed where it happens, bit for bit what `mxcomp.formats` says."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+from iree.compiler import ir
+from iree.compiler.dialects import func
+from kernels import compiled
+from modules import BITS, KINDS, Matmul, dequantise
+
+import mxcomp
+from mxcomp import build, quantization
+from mxcomp.errors import InputError
+from mxcomp.formats import FORMATS, SCALE_MODES, pack_bits, quantize, unpack_bits
+from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout, k_unit
+from mxcomp.passes import producers, quantise
+from mxcomp.passes.canonical import CANONICAL_ITERATORS, canonical_maps, scaled_product
+
+SOURCES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+CASES = list(itertools.product(KINDS, SCALE_MODES, SOURCES))
+SPREAD = [case for i, case in enumerate(CASES) if i % 4 == i // 12 % 3]
+"""Every format, every mode and every source, not every combination."""
+INTERLEAVED = DataTiledLayout(
+    intrinsics_m=4,
+    intrinsics_k=2,
+    subgroups_m=2,
+    operands_interleaving_intrinsics_m=(2,),
+    operands_interleaving_intrinsics_k=(2,),
+)
+LAYOUTS = {
+    "16x16x128": INTERLEAVED,
+    "32x32x64": DataTiledLayout("MFMA_SCALE_F32_32x32x64_B32", intrinsics_m=2, intrinsics_k=2, subgroups_m=2),
+}
+
+
+def activations(m: int, k: int, source: str, seed: int = 0) -> np.ndarray:
+    """[m, k] of all magnitudes, with blocks of zeros, NaN, infinities, denormals and the largest numbers."""
+    rng = np.random.default_rng((seed, m, k))
+    magnitude = np.exp2(rng.integers(-20, 14, (m, k // 32)).repeat(32, axis=1))
+    x = (rng.standard_normal((m, k)) * magnitude).astype(np.float32)
+    kind = SOURCES[source]
+    info = ml_dtypes.finfo(kind)
+    x = np.clip(x, float(info.min), float(info.max)).astype(kind)
+    for row, value in enumerate((0.0, -0.0, np.nan, np.inf, -np.inf, float(info.max), float(info.smallest_subnormal))):
+        x[row * 2 % m, 32:64] = kind(value)
+        x[(row * 2 + 1) % m, 5] = kind(value)
+    return x
+
+
+def module(build_body: Callable[..., list[ir.Value]], arguments: list[tuple[tuple[int | None, ...], str]]) -> str:
+    """A module with one function, its body built on arguments of these shapes and types."""
+    with ir.Context(), ir.Location.unknown():
+        made = ir.Module.create()
+        types = [build.tensor_type(shape, element) for shape, element in arguments]
+        with ir.InsertionPoint(made.body):
+
+            @func.FuncOp.from_py_func(*types, name="main")
+            def main(*values: ir.Value) -> list[ir.Value]:
+                return build_body(*values)
+
+        return str(made)
+
+
+def packed_program(m: int, k: int, source: str, element: str, mode: str, layout: DataTiledLayout) -> str:
+    """A function from activations to packed LHS elements and scales, as bytes."""
+
+    def body(x: ir.Value) -> list[ir.Value]:
+        elements, scales = quantization.quantize(x, element, mode)
+        producer = producers.find(elements, scales)
+        assert producer is not None
+        packed, packed_scales = quantise.pack(producer, layout, LHS, elements, None, regions=True)
+        return [packed, build.bitcast(packed_scales, build.tensor_type(build.static_sizes(packed_scales), "i8"))]
+
+    return module(body, [((m, k), source)])
+
+
+def check_bits(element: str, mode: str, source: str, layout: DataTiledLayout, m: int = 100, k: int = 352) -> None:
+    x = activations(m, k, source)
+    program = mxcomp.compile(packed_program(m, k, source, element, mode, layout))
+    packed, packed_scales = (result.view(np.uint8) for result in program.run(x))
+    codes, scales = quantize(x, element, mode)
+
+    swizzle, unit = layout.swizzle(LHS, element), k_unit(element)
+    size = unit * BITS[element] // 8
+    packed = packed.reshape(*packed.shape[:2], 1, *swizzle.packed_shape[:-1], size)
+    stored = swizzle.unpack(packed, (m, k // unit, size)).reshape(m, -1)
+    wrong = np.argwhere(unpack_bits(stored, element) != codes)
+    assert len(wrong) == 0, f"{len(wrong)} codes are wrong, the first at {wrong[0]}: {x[tuple(wrong[0])]}"
+    np.testing.assert_array_equal(layout.swizzle(LHS_SCALE).unpack(packed_scales, scales.shape), scales)
+
+
+@pytest.mark.parametrize(("element", "mode", "source"), SPREAD)
+def test_bits(element: str, mode: str, source: str) -> None:
+    check_bits(element, mode, source, INTERLEAVED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("element", "mode", "source"), CASES)
+def test_all_bits(element: str, mode: str, source: str, layout: str) -> None:
+    check_bits(element, mode, source, LAYOUTS[layout])
+    check_bits(element, mode, source, LAYOUTS[layout], m=128, k=512)
+
+
+def scaled_matmul(elements: ir.Value, scales: ir.Value, weights: tuple[ir.Value, ir.Value], kind: str) -> ir.Value:
+    """x · wᵀ; `weights` are bytes [N, K·bits/8] and [N, K/32]."""
+    w, ws = weights
+    n, blocks = build.static_sizes(ws)
+    w = build.bitcast(w, build.tensor_type((n, blocks, 32), kind))
+    ws = build.bitcast(ws, build.tensor_type((n, blocks), "f8E8M0FNU"))
+    result = build.tensor_type((build.static_sizes(elements)[0], n), "f32")
+    init = build.zero_filled(result, build.dynamic_sizes(elements))
+    inputs = [elements, w, scales, ws]
+    return build.generic(result, inputs, init, canonical_maps(), CANONICAL_ITERATORS, scaled_product).results[0]
+
+
+def linear(matmul: Matmul, mode: str, source: str) -> str:
+    """Activations [m, k], weights as bytes: quantised and multiplied."""
+
+    def body(x: ir.Value, w: ir.Value, ws: ir.Value) -> list[ir.Value]:
+        return [scaled_matmul(*quantization.quantize(x, matmul.types[0], mode), (w, ws), matmul.types[1])]
+
+    m = None if matmul.dynamic_m else matmul.m
+    w_bytes = matmul.k * BITS[matmul.types[1]] // 8
+    return module(body, [((m, matmul.k), source), ((matmul.n, w_bytes), "i8"), ((matmul.n, matmul.k // 32), "i8")])
+
+
+def quantised(x: np.ndarray, element: str, mode: str) -> np.ndarray:
+    codes, scales = quantize(x, element, mode)
+    return dequantise(pack_bits(codes, element), scales, element)
+
+
+LINEARS = (
+    Matmul(128, 256, 512),
+    Matmul(37, 200, 160, types=("f8E4M3FN", "f4E2M1FN")),
+    Matmul(130, 64, 544, types=("f6E3M2FN", "f4E2M1FN"), dynamic_m=True),
+    Matmul(1, 96, 96, types=("f4E2M1FN", "f8E5M2")),
+    Matmul(200, 300, 96, types=("f8E5M2", "f6E2M3FN"), dynamic_m=True),
+)
+ONCE = ["quantise_lhs", "pack_rhs", "pack_rhs_scale", "matmul"]
+TWICE = ["quantise_lhs", *ONCE]
+"""8-bit elements and their scales are packed apart."""
+
+
+@pytest.mark.parametrize("matmul", LINEARS, ids=str)
+def test_linear(matmul: Matmul) -> None:
+    """At most two dispatches between activations and matmul, and float64's numbers."""
+    source = list(SOURCES)[LINEARS.index(matmul) % 3]
+    program, kernels = compiled(linear(matmul, "even", source))
+    assert program.report.matmuls[0].dispatches == (TWICE if BITS[matmul.types[0]] == 8 else ONCE)
+    assert all(kernel.assembly.scratch_bytes == 0 for kernel in kernels)
+    x = np.random.default_rng(1).standard_normal((matmul.m, matmul.k)).astype(SOURCES[source])
+    weights = dequantise(matmul.operands[1], matmul.operands[3], matmul.types[1])
+    values = quantised(x, matmul.types[0], "even")
+    (y,) = program.run(x, matmul.operands[1].view(np.int8), matmul.operands[3].view(np.int8))
+    error = np.abs(y - values @ weights.T) / (np.abs(values) @ np.abs(weights).T)
+    assert error.max() <= matmul.bound
+
+
+def test_conversion_instructions() -> None:
+    """128-bit accesses, and the hardware converts."""
+    _, (kernel, *_) = compiled(linear(Matmul(256, 256, 1024), "even", "bf16"))
+    assert kernel.loads == {"dwordx4"}
+    assert kernel.stores == {"dwordx4", "byte"}
+    assert kernel.assembly.count("v_cvt_scalef32_pk_fp4_f32") == 16
+    assert kernel.assembly.scratch_bytes == 0
+
+
+def test_a_nan_is_its_own_rows_only() -> None:
+    """In padded K, where activations are read again, nothing of them counts."""
+    matmul = Matmul(40, 64, 96)
+    x = activations(40, 96, "f32")
+    program = mxcomp.compile(linear(matmul, "floor", "f32"))
+    (y,) = program.run(x, matmul.operands[1].view(np.int8), matmul.operands[3].view(np.int8))
+    np.testing.assert_array_equal(np.isnan(y).all(axis=1), ~np.isfinite(x.astype(np.float32)).all(axis=1))
+    np.testing.assert_array_equal(np.isnan(y).any(axis=1), ~np.isfinite(x.astype(np.float32)).all(axis=1))
+
+
+@pytest.mark.parametrize(
+    ("shape", "element", "mode", "message"),
+    [
+        ((4, 64), "f4E2M1FN", "nearest", "unknown scale mode 'nearest': expected one of floor, even, ceil, rceil"),
+        ((4, 64), "f5", "even", "unknown element format 'f5'"),
+        ((4, 65), "f4E2M1FN", "even", "expected [M, K] with K a multiple of 32"),
+        ((4, 2, 32), "f4E2M1FN", "even", "expected [M, K]"),
+    ],
+)
+def test_errors(shape: tuple[int, ...], element: str, mode: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        module(lambda x: list(quantization.quantize(x, element, mode)), [(shape, "f32")])
+    assert message in str(error.value)
+
+
+def test_source_type() -> None:
+    with pytest.raises(InputError, match="expected elements of f32, f16, bf16"):
+        module(lambda x: list(quantization.quantize(x, "f4E2M1FN", "even")), [((4, 64), "f64")])
+
+
+def test_every_format_and_mode_is_in_the_spread() -> None:
+    assert {element for element, *_ in SPREAD} == set(KINDS) == {fmt.mlir_type for fmt in FORMATS.values()}
+    assert {mode for _, mode, _ in SPREAD} == set(SCALE_MODES)
+    assert {source for *_, source in SPREAD} == set(SOURCES)
