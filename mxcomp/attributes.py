@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from iree.compiler import ir
@@ -50,6 +51,23 @@ def encoding(operand: int, types: list[str], maps: list[ir.AffineMap], sizes: li
         f"user_indexing_maps = [{', '.join(str(ir.AffineMapAttr.get(m)) for m in maps)}], "
         f"iteration_sizes = [{', '.join('?' if size is None else str(size) for size in sizes)}]>"
     )
+
+
+_NAMED_PARAMETER = re.compile(r'#flow\.parameter\.named<(?:"(?P<scope>.*)"::)?"(?P<key>.*?)"(?:, \{.*\})?> : .*', re.S)
+
+
+def named_parameter(scope: str, key: str, type_: ir.Type) -> ir.Attribute:
+    """`#flow.parameter.named`; an empty scope is none."""
+    name = "::".join(str(ir.StringAttr.get(part)) for part in ([scope, key] if scope else [key]))
+    return ir.Attribute.parse(f"#flow.parameter.named<{name}> : {type_}")
+
+
+def parameter_name(attribute: ir.Attribute) -> tuple[str, str] | None:
+    """Scope ("" for none) and key of a `#flow.parameter.named`; None for any other attribute."""
+    if type(attribute) is not ir.Attribute:  # the bindings know it, as constants, whose text may be long
+        return None
+    found = _NAMED_PARAMETER.fullmatch(str(attribute))
+    return None if found is None else (found["scope"] or "", found["key"])
 
 
 def mma_layout(layout: DataTiledLayout, types: list[str]) -> ir.Attribute:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -14,6 +14,7 @@ from mxcomp import files, pipeline
 from mxcomp.errors import CompileError, InputError
 from mxcomp.invocation import PHASES, Invocation, read_source
 from mxcomp.options import Options
+from mxcomp.passes import parameters
 from mxcomp.report import Report
 
 Source: TypeAlias = str | bytes | Path | ir.Module
@@ -30,14 +31,21 @@ class Program:
         """Writes the program whole or not at all. Raises InputError."""
         files.write({path: self.vmfb})
 
-    def run(self, *arrays: np.ndarray, function: str | None = None, device: str = "sim") -> list[np.ndarray]:
+    def run(
+        self,
+        *arrays: np.ndarray,
+        function: str | None = None,
+        device: str = "sim",
+        parameters: Mapping[str, str | Path] | None = None,
+    ) -> list[np.ndarray]:
         """Calls a function, by default the only one, on the simulated gfx950 ("sim") or the GPU ("hip").
 
-        See `mxcomp.runtime.run`, which also takes settings of the simulator. Raises InputError and RunError.
+        `parameters` are files by scope. See `mxcomp.runtime.run`, which also takes settings of the simulator. Raises
+        InputError and RunError.
         """
         from mxcomp import runtime
 
-        return runtime.run(self.vmfb, function, arrays, device)
+        return runtime.run(self.vmfb, function, arrays, device, parameters=parameters)
 
 
 def compile(
@@ -48,14 +56,17 @@ def compile(
     ukernel_dirs: Sequence[str | Path] = (),
     iree_flags: Sequence[str] = (),
     compile_to: str = "end",
+    packed_parameters: bool = False,
 ) -> Program:
     """Compiles MX scaled matmuls of a module through our layouts and ukernels, and everything through IREE.
 
     `source` is a path, MLIR text, bytes (text or bytecode) or an `ir.Module`. `ukernels` is "auto", "none" or a
     ukernel's name. `iree_flags` are iree-compile session flags, after those of the target. `compile_to` stops at the
-    end of an IREE phase and gives MLIR text. May be called from several threads. Raises a subclass of MxcompError.
+    end of an IREE phase and gives MLIR text. With `packed_parameters` the program reads parameters that are operands in
+    their packed layout: `report.manifest` says which, `mxcomp-pack` and `mxcomp.parameters` make them. May be called
+    from several threads. Raises a subclass of MxcompError.
     """
-    options = Options.make(target, data_tiling, ukernels, tuple(ukernel_dirs))
+    options = Options.make(target, data_tiling, ukernels, tuple(ukernel_dirs), packed_parameters=packed_parameters)
     return compile_with(source, options, (*options.target.iree_flags, *iree_flags), compile_to)
 
 
@@ -92,6 +103,8 @@ def _materialise(module: ir.Operation, options: Options, report: Report) -> None
 
 def _note_dispatches(module: ir.Operation, options: Options, report: Report) -> None:
     report.add_dispatches(module)
+    if options.packed_parameters:
+        report.manifest = parameters.collect(module)
 
 
 def _link(module: ir.Operation, options: Options, report: Report) -> None:

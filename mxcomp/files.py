@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from mxcomp.errors import InputError
@@ -36,3 +37,23 @@ def write(results: Mapping[str | Path, bytes]) -> None:
             sys.stdout.buffer.flush()
         elif Path(name) not in parts.values():
             Path(name).write_bytes(data)
+
+
+@contextmanager
+def writing(name: str | Path) -> Iterator[Path]:
+    """A path for someone else to write a large result to: renamed to `name` if all goes well, removed otherwise.
+
+    Raises InputError.
+    """
+    path = Path(name)
+    if str(name) == "-" or (path.exists() and not path.is_file()):
+        raise InputError(f"cannot write {name}: expected a file")
+    part = path.with_name(f".{path.name}.part")
+    try:
+        yield part
+        part.replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        if part.parent.is_dir():
+            part.unlink(missing_ok=True)

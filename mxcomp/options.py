@@ -14,6 +14,7 @@ class Options:
     """`ukernels` is "auto" (the best match), "none", or the name of one ukernel.
 
     `reference` replaces the inner tile by its mathematical meaning, for targets without scaled MFMA.
+    With `packed_parameters`, operands that are parameters are read in their packed layout (see `mxcomp.parameters`).
     """
 
     target: Target
@@ -21,6 +22,7 @@ class Options:
     ukernels: str = "auto"
     ukernel_dirs: tuple[Path, ...] = ()
     reference: bool = False
+    packed_parameters: bool = False
 
     @staticmethod
     def make(
@@ -29,6 +31,7 @@ class Options:
         ukernels: str = "auto",
         ukernel_dirs: tuple[str | Path, ...] = (),
         reference: bool = False,
+        packed_parameters: bool = False,
     ) -> Options:
         """Options from user input. Raises TargetError or InputError."""
         if isinstance(data_tiling, str):
@@ -37,4 +40,5 @@ class Options:
             data_tiling = data_tiling == "on"
         if not ukernels:
             raise InputError("--ukernels is empty: expected auto, none or a ukernel's name")
-        return Options(get_target(target), data_tiling, ukernels, tuple(map(Path, ukernel_dirs)), reference)
+        dirs = tuple(map(Path, ukernel_dirs))
+        return Options(get_target(target), data_tiling, ukernels, dirs, reference, packed_parameters)

@@ -11,6 +11,7 @@ from iree.compiler import ir
 
 from mxcomp import build
 from mxcomp.attributes import to_python
+from mxcomp.parameters import Manifest
 from mxcomp.passes.canonical import ATTRIBUTE, is_canonical, problem
 from mxcomp.ukernels import layout_from
 
@@ -41,6 +42,8 @@ class Report:
 
     target: str
     matmuls: list[ScaledMatmul] = field(default_factory=list)
+    manifest: Manifest | None = None
+    """With packed parameters, what the program reads."""
 
     def collect(self, module: ir.Operation) -> None:
         """Adds every marked matmul below `module`: what recognise and encode decided, before it is materialised."""
@@ -74,7 +77,10 @@ class Report:
         return tuple(f"{m.location}: warning: {m.warning}" for m in self.matmuls if m.warning)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2)
+        entries = asdict(self)
+        if self.manifest is None:
+            del entries["manifest"]
+        return json.dumps(entries, indent=2)
 
     def print(self, stream: TextIO) -> None:
         """A table for people."""

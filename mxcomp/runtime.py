@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from iree import runtime as rt
@@ -28,6 +29,13 @@ _of_thread = threading.local()
 """`simulated`: a thread's simulated device. Giving one back takes IREE and Python's garbage collection a while."""
 
 
+_HINTS = {
+    "'io_parameters' not registered": "it reads parameters, and none are given: ",
+    "no parameter found": "a parameter is not in its file (mxcomp-pack writes what a program's manifest lists): ",
+}
+"""What IREE's messages about parameters mean to users of ours."""
+
+
 class RunError(MxcompError):
     """A program failed on its device: the message is the runtime's, with the simulator's finding if there is one."""
 
@@ -41,6 +49,7 @@ def run(
     checks: str | None = None,
     schedule: str | None = None,
     seed: int | None = None,
+    parameters: Mapping[str, str | Path] | None = None,
 ) -> list[np.ndarray]:
     """Calls a function of a module and returns its results.
 
@@ -52,9 +61,10 @@ def run(
         engine, checks, schedule, seed: Of the simulator, see `mxcomp.sim.Device`; `checks` is a list with commas,
             "all" or "none". None: as MXCOMP_SIM_ENGINE and so on say. They hold for all of this process's simulated
             devices until the next run.
+        parameters: Files (.irpa, .safetensors, .gguf) by the scope of the parameters in them, "" for no scope.
 
     Raises VerifyError on the CPU and RunError elsewhere when the program fails; InputError when there is no such
-    device or function.
+    device or function, or a file of parameters cannot be read.
     """
     if device not in DRIVERS:
         raise InputError(f"device '{device}': expected {', '.join(DRIVERS)}")
@@ -62,10 +72,12 @@ def run(
     failure = VerifyError if device == "cpu" else RunError
     config = rt.Config(device=_device(device, settings))
     try:
-        module = rt.load_vm_module(rt.VmModule.copy_buffer(config.vm_instance, vmfb), config)
-    except (RuntimeError, ValueError) as error:
+        module = rt.VmModule.copy_buffer(config.vm_instance, vmfb)
+        *_, module = rt.load_vm_modules(*_parameters(config.vm_instance, parameters or {}), module, config=config)
+    except (RuntimeError, ValueError, LookupError) as error:  # of IREE's: a parameter's bytes may be too few
         _of_thread.simulated = None
-        raise failure(f"the program cannot be loaded on device '{device}': {error}") from None
+        hint = next((hint for text, hint in _HINTS.items() if text in str(error)), "")
+        raise failure(f"the program cannot be loaded on device '{device}': {hint}{error}") from None
     name = function if function is not None else _only_function(module.vm_module)
     try:
         results = module[name](*(np.ascontiguousarray(array) for array in inputs))
@@ -76,6 +88,21 @@ def run(
     except (RuntimeError, ValueError) as error:
         _of_thread.simulated = None  # a device on which a kernel has failed refuses all further work
         raise failure(f"@{name} failed: {error}") from None
+
+
+def _parameters(instance: rt.VmInstance, files: Mapping[str, str | Path]) -> list[rt.VmModule]:
+    """The module that a program reads its parameters from, if there are any. Raises InputError."""
+    if not files:
+        return []
+    providers = []
+    for scope, path in files.items():
+        index = rt.ParameterIndex()
+        try:
+            index.load(str(path))
+        except (RuntimeError, ValueError, LookupError, OSError) as error:
+            raise InputError(f"cannot read the parameters of scope '{scope}' from {path}: {error}") from None
+        providers.append(index.create_provider(scope=scope))
+    return [rt.create_io_parameters_module(instance, *providers)]
 
 
 def _device(device: str, settings: dict[str, str | None]) -> rt.HalDevice:

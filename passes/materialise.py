@@ -19,7 +19,8 @@ After, one dispatch per operand and one for matmul and unpacking:
 
 Fused consumers (mxcomp-fuse-consumers) work on the packed tiles, between inner_tiled and the transpose.
 
-A constant operand is packed outside a region, where IREE evaluates it at compile time. A row-major ukernel keeps its
+A constant operand is packed outside a region, where IREE evaluates it at compile time. With packed parameters an
+operand that is a parameter is read in its layout (`passes/parameters.py`). A row-major ukernel keeps its
 `linalg.generic`, in a region and with the ukernel's descriptor. A dynamic M is guarded by `cf.assert`.
 """
 
@@ -34,25 +35,25 @@ from mxcomp.options import Options
 from mxcomp.passes import fuse_consumers, pack, reference
 from mxcomp.passes.canonical import ATTRIBUTE, problem
 from mxcomp.passes.inline import inline
-from mxcomp.passes.packing import Packing, part_location
+from mxcomp.passes.packing import Packer, part_location
 from mxcomp.passes.trace import indexing_maps
 from mxcomp.ukernels import Sizes, layout_from
 
 
 def run(module: ir.Operation, options: Options) -> None:
     """Materialises every encoded or row-major scaled matmul below `module`."""
-    packing = Packing(regions=not options.reference)
+    packer = Packer(options)
     for op in [op for op in build.walk(module) if ATTRIBUTE in op.attributes]:
         entries = attributes.to_python(op.attributes[ATTRIBUTE])
         del op.attributes[ATTRIBUTE]
         match entries.get("operands"):
             case "data_tiled":
-                _data_tiled(op, entries, packing, options)
+                _data_tiled(op, entries, packer, options)
             case "row_major":
                 _row_major(op, entries, options)
 
 
-def _data_tiled(op: ir.Operation, entries: dict, packing: Packing, options: Options) -> None:
+def _data_tiled(op: ir.Operation, entries: dict, packer: Packer, options: Options) -> None:
     layout = layout_from(entries["layout"])
     sizes, types = problem(op)
     epilogue, unset = None, _user(op)
@@ -62,7 +63,7 @@ def _data_tiled(op: ir.Operation, entries: dict, packing: Packing, options: Opti
     with op.context, op.location, ir.InsertionPoint(op):
         sources = [encoding.operands[0] for encoding in encoded]
         rows = _guarded_rows(sources, entries) if sizes["m"] is None else None
-        packed = packing.operands(op, sources, layout, rows, entries)
+        packed = packer.operands(op, sources, layout, rows, entries)
     final = str(ir.RankedTensorType(unset.results[0].type).element_type)
     with op.context, part_location(entries, "matmul", op), ir.InsertionPoint(unset):
         result = _matmul(packed, layout, sizes, types, final, epilogue, rows, entries, options)

@@ -1,6 +1,6 @@
 """The packed operands of scaled matmuls, each packed once, however many matmuls take it.
 
-Stored operands are packed by `pack`, those that are quantised on the way by `quantise`.
+Stored operands are packed by `pack`, those that are quantised on the way by `quantise`; `parameters` may be packed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Hashable
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, DataTiledLayout, TileSwizzle
-from mxcomp.passes import pack, producers, quantise
+from mxcomp.options import Options
+from mxcomp.passes import pack, parameters, producers, quantise
 
 
 def part_location(entries: dict, name: str, op: ir.Operation) -> ir.Location:
@@ -18,11 +19,12 @@ def part_location(entries: dict, name: str, op: ir.Operation) -> ir.Location:
     return ir.Location.name(f"mxcomp.{entries['index']}.{name}", childLoc=op.location)
 
 
-class Packing:
+class Packer:
     """Packs operands; remembers what they were packed from, and how."""
 
-    def __init__(self, regions: bool) -> None:
-        self._regions = regions
+    def __init__(self, options: Options) -> None:
+        self._regions = not options.reference
+        self._parameters = options.packed_parameters
         self._packed: dict[Hashable, tuple[ir.Value, ...]] = {}
 
     def operands(
@@ -59,7 +61,8 @@ class Packing:
         dynamic = rows if index % 2 == LHS else None
         with part_location(entries, f"{'quantise' if scale else 'pack'}_{OPERAND_NAMES[index]}", op):
             if not scale:
-                return (pack.pack(sources[index], layout, index, dynamic, self._regions),)
+                ready = parameters.load_packed(sources[index], layout, index) if self._parameters else None
+                return (ready or pack.pack(sources[index], layout, index, dynamic, self._regions),)
             producer = producers.find(sources[index], sources[scale[0]])
             assert producer is not None
             return quantise.pack(producer, layout, index, sources[index], dynamic, self._regions)

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import lit.formats
 
-TOOLS = ("mxcomp-opt", "mxcomp-compile", "iree-opt", "iree-compile", "iree-dump-module", "filecheck")
+TOOLS = (
+    "mxcomp-opt", "mxcomp-compile", "mxcomp-pack", "iree-opt", "iree-compile", "iree-dump-module",
+    "iree-dump-parameters", "filecheck",
+)  # fmt: skip
 
 config.name = "mxcomp"
 config.test_format = lit.formats.ShTest(execute_external=False)

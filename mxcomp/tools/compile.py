@@ -6,13 +6,16 @@ Takes every flag of iree-compile besides its own, for example --compile-to=PHASE
 
 from __future__ import annotations
 
+import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from mxcomp import files
 from mxcomp.compiler import compile_with
 from mxcomp.errors import InputError
-from mxcomp.invocation import set_global_flags
+from mxcomp.invocation import PHASES, set_global_flags
+from mxcomp.parameters import FLAG
 from mxcomp.plugin import emit_plugin
 from mxcomp.tools import common
 
@@ -25,11 +28,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--emit-plugin", metavar="DIR", help="write files for a stock iree-compile, and compile nothing"
     )
+    parser.add_argument(
+        "--packed-parameters", metavar="FILE", help="read parameters packed by mxcomp-pack; FILE gets its manifest"
+    )
     parser.add_argument("--compile-to", default="end", metavar="PHASE", help="stop after an IREE phase and print MLIR")
     args, iree_flags = parser.parse_known_args(argv)
 
     def run() -> None:
-        options = common.options(args)
+        options = replace(common.options(args), packed_parameters=bool(args.packed_parameters))
+        _check_packed_parameters(args)
         if args.output == args.report and not args.emit_plugin:
             raise InputError(f"-o and --report are both {args.output}: give one of them a file of its own")
         source = sys.stdin.buffer.read() if args.input == "-" else Path(args.input)
@@ -47,9 +54,24 @@ def main(argv: list[str] | None = None) -> int:
             report.print(sys.stdout)
         elif args.report:
             results[args.report] = report.to_json().encode() + b"\n"
+        if args.packed_parameters and report.manifest is not None:
+            results[args.packed_parameters] = report.manifest.to_json().encode() + b"\n"
         files.write(results)
 
     return common.exit_code(NAME, run)
+
+
+def _check_packed_parameters(args: argparse.Namespace) -> None:
+    """Raises InputError where --packed-parameters has no meaning."""
+    flag = f"{FLAG}={args.packed_parameters}"
+    if args.packed_parameters is None:
+        return
+    if args.emit_plugin:
+        raise InputError(f"{flag} and --emit-plugin: only a compilation in process reads packed parameters")
+    if args.packed_parameters in ("", args.output, args.report):
+        raise InputError(f"{flag}: expected a file of its own for the manifest")
+    if args.compile_to in PHASES and PHASES.index(args.compile_to) < PHASES.index("flow"):
+        raise InputError(f"{flag}: which parameters are read is known from phase flow on, not in {args.compile_to}")
 
 
 if __name__ == "__main__":

@@ -107,8 +107,11 @@ def _with_options(options: Options, text: str) -> Options:
                 options = replace(options, ukernel_dirs=(*options.ukernel_dirs, Path(value)))
             case "reference":
                 options = replace(options, reference=value in ("", "true"))
+            case "packed-parameters":
+                options = replace(options, packed_parameters=value in ("", "true"))
             case _:
-                raise InputError(f"unknown pass option '{key}': expected data-tiling, ukernels, ukernel-dir, reference")
+                known = "data-tiling, ukernels, ukernel-dir, reference, packed-parameters"
+                raise InputError(f"unknown pass option '{key}': expected {known}")
     return options
 
 

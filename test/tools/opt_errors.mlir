@@ -10,7 +10,7 @@
 // PIPELINE: {{^}}mxcomp-opt: error: --pass-pipeline=mxcomp-recognise: expected builtin.module(
 
 // RUN: not mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-encode{tiles=3})' 2>&1 | filecheck %s --check-prefix=OPTION
-// OPTION: {{^}}mxcomp-opt: error: unknown pass option 'tiles': expected data-tiling, ukernels, ukernel-dir, reference
+// OPTION: {{^}}mxcomp-opt: error: unknown pass option 'tiles': expected data-tiling, ukernels, ukernel-dir, reference, packed-parameters
 
 // RUN: not mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-encode{data-tiling=no})' 2>&1 | filecheck %s --check-prefix=VALUE
 // VALUE: {{^}}mxcomp-opt: error: --data-tiling=no: expected on or off

@@ -1,0 +1,114 @@
+"""Operands that are parameters, read in their packed layout: part of mxcomp-materialise with packed parameters.
+
+Before:
+
+    util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<128x128xi8>
+    …
+    %0 = util.global.load @w : tensor<128x128xi8>
+    %b = iree_tensor_ext.bitcast %0 : tensor<128x128xi8> -> tensor<128x8x32xf4E2M1FN>   (encoded as RHS of a layout)
+
+After:
+
+    util.global private @w_packed_rhs_… {mxcomp.packing = {source = "w", operand = "rhs", layout = {…}, …}}
+        = #flow.parameter.named<"model"::"w.packed.rhs.128x256.…"> : tensor<1x1x1x2x4x2x4x16x16xi8>
+    …
+    %p = util.global.load immutable @w_packed_rhs_… : tensor<1x1x1x2x4x2x4x16x16xi8>
+
+`mxcomp-pack` makes the new parameter of the old one.
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from mxcomp import attributes, build
+from mxcomp.layout import BLOCK_SIZE, OPERAND_NAMES, DataTiledLayout, layout_entries
+from mxcomp.parameters import Manifest, Packing, Parameter, TensorType, packing_entries, packing_from
+from mxcomp.passes.pack import storage
+
+ATTRIBUTE = "mxcomp.packing"
+"""On globals that this file makes: the entries of their `Packing`."""
+
+
+def load_packed(source: ir.Value, layout: DataTiledLayout, operand: int) -> ir.Value | None:
+    """`source` in a layout, as `pack.pack` gives it, if it is a parameter as it was loaded; otherwise None.
+
+    `source` is [rows, K/32, 32] elements or [rows, K/32] scales.
+    """
+    stored = storage(source)
+    parameter = _parameter_of(stored)
+    if parameter is None:
+        return None
+    found, scope, key = parameter
+    packing = _packing(key, stored, source, layout, operand)
+    packed = build.tensor_type(packing.packed.shape, packing.packed.element)
+    symbol = f"{build.symbol_name(found)}{packing.key.removeprefix(key).replace('.', '_')}"
+    table = ir.SymbolTable(_root(found))
+    if symbol not in table:
+        new = found.clone(ip=ir.InsertionPoint(found)).operation
+        new.attributes["sym_name"] = ir.StringAttr.get(symbol)
+        new.attributes["sym_visibility"] = ir.StringAttr.get("private")
+        new.attributes["type"] = ir.TypeAttr.get(packed)
+        new.attributes["initial_value"] = attributes.named_parameter(scope, packing.key, packed)
+        new.attributes[ATTRIBUTE] = attributes.from_python(packing_entries(packing))
+    reference = {"global": ir.FlatSymbolRefAttr.get(symbol), "is_immutable": ir.UnitAttr.get()}
+    return ir.Operation.create("util.global.load", results=[packed], attributes=reference).result
+
+
+def _packing(key: str, stored: ir.Value, source: ir.Value, layout: DataTiledLayout, operand: int) -> Packing:
+    plain = ir.RankedTensorType(source.type)
+    rows, blocks = plain.shape[:2]
+    return Packing(
+        source=key,
+        type=_tensor_type(ir.RankedTensorType(stored.type)),
+        operand=OPERAND_NAMES[operand],
+        element=str(plain.element_type),
+        rows=rows,
+        k=blocks * BLOCK_SIZE,
+        layout=layout_entries(layout),
+    )
+
+
+def _parameter_of(value: ir.Value) -> tuple[ir.Operation, str, str] | None:
+    """The immutable global that a value is loaded from, and the scope and key of the parameter that it is."""
+    load = value.owner.operation if isinstance(value.owner, ir.OpView | ir.Operation) else None
+    if load is None or load.name != "util.global.load":
+        return None
+    table, symbol = ir.SymbolTable(_root(load)), ir.FlatSymbolRefAttr(load.attributes["global"]).value
+    if symbol not in table:
+        return None
+    found = table[symbol].operation
+    if "is_mutable" in found.attributes or "initial_value" not in found.attributes:
+        return None
+    value_attribute = found.attributes["initial_value"]
+    name = attributes.parameter_name(value_attribute)
+    # IREE prints names without escapes: what was read from the text is right if it gives the same attribute.
+    if name is None or attributes.named_parameter(*name, ir.RankedTensorType(value.type)) != value_attribute:
+        return None
+    return found, *name
+
+
+def collect(module: ir.Operation) -> Manifest:
+    """Every parameter that is named below `module`. IREE may have dropped dimensions of size 1 from types."""
+    found: dict[tuple[str, str], Parameter] = {}
+    for op in build.walk(module):
+        for attribute in (op.attributes[entry] for entry in op.attributes):
+            name = attributes.parameter_name(attribute)
+            if name is None:
+                continue
+            if ATTRIBUTE in op.attributes:
+                packing = packing_from(attributes.to_python(op.attributes[ATTRIBUTE]))
+                found[name] = Parameter(*name, packing.packed, packing)
+            else:
+                found[name] = Parameter(*name, _tensor_type(ir.RankedTensorType(attribute.type)))
+    return Manifest(tuple(found[name] for name in sorted(found)))
+
+
+def _tensor_type(plain: ir.RankedTensorType) -> TensorType:
+    return TensorType(tuple(plain.shape), str(plain.element_type))
+
+
+def _root(op: ir.Operation) -> ir.Operation:
+    while op.parent is not None:
+        op = op.parent
+    return op

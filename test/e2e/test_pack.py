@@ -1,0 +1,163 @@
+"""The manifest of a program's parameters, and mxcomp-pack: what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from modules import source
+from parameters import KEYS, SMALL, built, tensors, with_parameters
+
+import mxcomp
+from mxcomp import checkpoint
+from mxcomp.checkpoint import Checkpoint
+from mxcomp.errors import InputError
+from mxcomp.parameters import Manifest
+from mxcomp.tools import pack
+
+# The manifest.
+
+
+def test_manifest():
+    manifest = built(SMALL).report.manifest
+    assert Manifest.from_json(manifest.to_json()) == manifest
+    assert json.loads(built(SMALL).report.to_json())["manifest"]["parameters"]
+    elements, scales = (parameter.packing for parameter in manifest.parameters)
+    assert (elements.source, elements.operand, elements.element) == (KEYS[0], "rhs", "f4E2M1FN")
+    assert (scales.source, scales.operand, scales.element) == (KEYS[1], "rhs_scale", "f8E8M0FNU")
+    for packing in (elements, scales):
+        assert (packing.rows, packing.k) == (SMALL.n, SMALL.k)
+        assert packing.layout == built(SMALL).report.matmuls[0].layout
+    assert mxcomp.compile(with_parameters(SMALL, keys=KEYS), packed_parameters=True).report.manifest == manifest
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "m is not a manifest of parameters: Expecting value"),
+        ('{"format":', "m is not a manifest of parameters: Expecting value"),
+        ("[]", "m is not a manifest of parameters: mxcomp-compile --packed-parameters=m writes one"),
+        ('{"matmuls": []}', "m is not a manifest of parameters: mxcomp-compile"),
+        ('{"format": "mxcomp parameters", "version": 2}', "m has version 2, expected 1: compile the program again"),
+        ('{"format": "mxcomp parameters", "version": 1}', "no list of parameters"),
+        ('{"format": "mxcomp parameters", "version": 1, "parameters": [3]}', "parameter 0 is damaged"),
+    ],
+)
+def test_no_manifest(text: str, message: str):
+    with pytest.raises(InputError) as caught:
+        Manifest.from_json(text, "m")
+    assert message in str(caught.value)
+
+
+def places(entry: Any, path: tuple = ()) -> list[tuple]:
+    """Paths to everything in JSON data."""
+    children = entry.items() if isinstance(entry, dict) else enumerate(entry) if isinstance(entry, list) else ()
+    return [path, *(place for key, child in children for place in places(child, (*path, key)))]
+
+
+@pytest.mark.parametrize("value", [None, "x", -1, 0, 3.5, [], {}, [None]], ids=repr)
+def test_damaged_manifest(value: Any):
+    """Anything else anywhere in it is an error, or means the same; scope and whether to pack are free choices."""
+    manifest = built(SMALL).report.manifest
+    text, packing = manifest.to_json(), manifest.parameters[0].packing
+    refused = 0
+    for path in places(json.loads(text)["parameters"][0]):
+        if (path[-1:] == ("scope",) and isinstance(value, str)) or (path == ("packing",) and value is None):
+            continue
+        entries = json.loads(text)
+        target, *rest = entries["parameters"], 0, *path
+        for key in rest[:-1]:
+            target = target[key]
+        target[rest[-1]] = value
+        if entries == json.loads(text):
+            continue
+        try:
+            changed = Manifest.from_json(json.dumps(entries)).parameters[0]
+        except InputError as error:
+            refused += 1
+            assert str(error).startswith("manifest: parameter 0 is damaged: ")
+            assert str(error).endswith(": compile the program again with --packed-parameters")
+        else:
+            assert path[:2] == ("packing", "layout")
+            assert changed.key == manifest.parameters[0].key
+            assert changed.packing.pack(ELEMENTS).tobytes() == packing.pack(ELEMENTS).tobytes()
+    assert refused > 30
+
+
+def test_a_layout_of_another_version():
+    text = built(SMALL).report.manifest.to_json()
+    for change in ({"intrinsics_k": 2}, {"intrinsic": "MFMA_SCALE_F32_32x32x64_B32"}, {"subgroups_q": 2}):
+        entries = json.loads(text)
+        entries["parameters"][0]["packing"]["layout"] |= change
+        with pytest.raises(InputError, match=r"parameter 0 is damaged: .*(to this version of mxcomp|subgroups_q)"):
+            Manifest.from_json(json.dumps(entries))
+
+
+def test_no_parameters(tmp_path: Path):
+    program = mxcomp.compile(source(SMALL), packed_parameters=True)
+    assert program.report.manifest == Manifest()
+    with pytest.raises(InputError, match="the program reads no parameters"):
+        checkpoint.pack(program.report.manifest, Checkpoint({}))
+
+
+# mxcomp-pack.
+
+
+def test_mxcomp_pack_without_manifest(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    assert pack.main(["w.npz", "-o", str(tmp_path / "p.irpa")]) == 1
+    assert "mxcomp-compile --packed-parameters=FILE writes it" in capsys.readouterr().err
+
+
+ELEMENTS, SCALES = SMALL.operands[1], SMALL.operands[3]
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({}, "no tensor 'fc.weight', neither by this name nor by one that means the same"),
+        ({"fc.weight": ELEMENTS}, "no tensor 'fc.weight_scale'"),
+        ({"fc_blocks": ELEMENTS, "fc.weight_scale": SCALES}, "no tensor 'fc.weight'"),
+        ({"fc.weight": ELEMENTS.T.copy()}, "has [272, 100] bytes, expected [100, 272]: is it transposed?"),
+        (
+            {"fc.weight": ELEMENTS[:, :-1]},
+            "'fc.weight' cannot be read as tensor<100x272xi8>: it has 27100 bytes, expected 27200",
+        ),
+        ({"fc.weight": ELEMENTS.view(np.float16)}, "it has type F16, expected "),
+        ({"fc.weight": ELEMENTS, "fc.weight_scale": SCALES.astype(np.float32)}, "it has type F32, expected "),
+        ({"fc.weight": np.array([{}])}, "cannot read {input}: Object arrays cannot be loaded"),
+    ],
+)
+def test_mxcomp_pack_refuses(weights: dict, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    manifest, path, output = tmp_path / "m.json", tmp_path / "w.npz", tmp_path / "p.irpa"
+    manifest.write_text(built(SMALL).report.manifest.to_json())
+    np.savez(path, **weights, allow_pickle=True)
+    output.write_bytes(b"old")
+    assert pack.main([str(path), f"--manifest={manifest}", "-o", str(output)]) == 1
+    assert message.format(input=path) in capsys.readouterr().err
+    assert output.read_bytes() == b"old"
+    assert sorted(tmp_path.iterdir()) == [manifest, output, path]
+
+
+@pytest.mark.parametrize("output", ["absent/p.irpa", "", "-"])
+def test_mxcomp_pack_where_nothing_can_be_written(output: str, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    manifest, path = tmp_path / "m.json", tmp_path / "w.npz"
+    manifest.write_text(built(SMALL).report.manifest.to_json())
+    np.savez(path, **tensors(SMALL))
+    target = output if output == "-" else str(tmp_path / output)
+    assert pack.main([str(path), f"--manifest={manifest}", "-o", target]) == 1
+    assert f"mxcomp-pack: error: cannot write {target.rstrip('/')}: " in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == [manifest, path]
+
+
+def test_a_full_disk_leaves_no_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def disk_full(entries: dict, path: Path) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("iree.runtime.save_archive_file", disk_full)
+    with pytest.raises(InputError, match=r"cannot write .*p\.irpa: No space left on device"):
+        checkpoint.save(tmp_path / "p.irpa", tensors(SMALL))
+    assert not list(tmp_path.iterdir())
