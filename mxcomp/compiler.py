@@ -95,6 +95,10 @@ def compile_with(source: Source, options: Options, flags: Sequence[str], compile
     return Program(result, report)
 
 
+def _import(module: ir.Operation, options: Options, report: Report) -> None:
+    pipeline.run(module, pipeline.IMPORTING_PASSES, options)
+
+
 def _materialise(module: ir.Operation, options: Options, report: Report) -> None:
     pipeline.run(module, pipeline.CHOOSING_PASSES, options)
     report.collect(module)
@@ -108,6 +112,7 @@ def _note_dispatches(module: ir.Operation, options: Options, report: Report) -> 
 
 
 def _link(module: ir.Operation, options: Options, report: Report) -> None:
+    report.add_operands(module)
     pipeline.run(module, pipeline.EXECUTABLE_PASSES, options)
 
 
@@ -115,5 +120,11 @@ def _finish(module: ir.Operation, options: Options, report: Report) -> None:
     """IREE's own work is all there is left."""
 
 
-_STEPS = {"input": _materialise, "flow": _note_dispatches, "executable-sources": _link, "end": _finish}
+_STEPS = {
+    "start": _import,
+    "input": _materialise,
+    "flow": _note_dispatches,
+    "executable-sources": _link,
+    "end": _finish,
+}
 """What happens at the end of an IREE phase, in order."""

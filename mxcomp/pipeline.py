@@ -1,6 +1,6 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
-    source ─ IREE: input ─ recognise, encode, materialise, outline ─ IREE: flow … executable-sources
+    source ─ import torch ─ IREE: input ─ recognise, encode, materialise, outline ─ IREE: flow … executable-sources
            ─ link ukernels ─ IREE: vmfb
 
 A ukernel put into the model's module would be removed as dead code before executables exist; so linking comes second.
@@ -14,6 +14,7 @@ from mxcomp.errors import CompileError
 from mxcomp.options import Options
 from mxcomp.passes import get_pass
 
+IMPORTING_PASSES = ("mxcomp-import-torch",)
 CHOOSING_PASSES = ("mxcomp-recognise", "mxcomp-encode")
 BUILDING_PASSES = ("mxcomp-fuse-consumers", "mxcomp-fall-back", "mxcomp-materialise", "mxcomp-outline")
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)

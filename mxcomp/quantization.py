@@ -28,7 +28,7 @@ def _mantissa_of_max(fmt: ElementFormat) -> int:
     return int(np.float32(fmt.max_finite).view(np.int32)) & _MANTISSA
 
 
-_ROUNDING = {
+SCALE_CARRIES = {
     "floor": lambda fmt: 0,
     "even": lambda fmt: 1 << 22 - fmt.mantissa_bits,
     "ceil": lambda fmt: _MANTISSA,
@@ -55,8 +55,8 @@ def quantize(value: ir.Value, element: str, mode: str = "even") -> tuple[ir.Valu
 
 
 def _checked(source: ir.RankedTensorType, element: str, mode: str) -> ElementFormat:
-    if mode not in _ROUNDING:
-        raise InputError(f"unknown scale mode '{mode}': expected one of {', '.join(_ROUNDING)}")
+    if mode not in SCALE_CARRIES:
+        raise InputError(f"unknown scale mode '{mode}': expected one of {', '.join(SCALE_CARRIES)}")
     try:
         fmt = element_format(element)
     except ValueError as error:
@@ -119,7 +119,7 @@ def _elements(blocks: ir.Value, amax: ir.Value, fmt: ElementFormat, mode: str, r
 
 def _code(bits: ir.Value, fmt: ElementFormat, mode: str) -> ir.Value:
     """The E8M0 code of a finite block as i32; 2^-127 is the smallest, and too large ones do not occur."""
-    rounded = arith.AddIOp(bits, _constant(_ROUNDING[mode](fmt))).result
+    rounded = arith.AddIOp(bits, _constant(SCALE_CARRIES[mode](fmt))).result
     exponent = arith.ShRUIOp(rounded, _constant(_EXPONENT_BITS)).result
     return arith.MaxSIOp(arith.SubIOp(exponent, _constant(fmt.emax)).result, _constant(0)).result
 

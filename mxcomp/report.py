@@ -9,8 +9,9 @@ from typing import TextIO
 
 from iree.compiler import ir
 
-from mxcomp import build
+from mxcomp import bindings, build
 from mxcomp.attributes import to_python
+from mxcomp.bindings import KernelOperands
 from mxcomp.parameters import Manifest
 from mxcomp.passes.canonical import ATTRIBUTE, is_canonical, problem
 from mxcomp.ukernels import layout_from
@@ -20,7 +21,10 @@ _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
 
 @dataclass
 class ScaledMatmul:
-    """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done."""
+    """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done.
+
+    `kernel` multiplies it, perhaps other matmuls too; `stored` says where that finds the operands.
+    """
 
     location: str
     index: int | None = None
@@ -34,6 +38,8 @@ class ScaledMatmul:
     reason: str | None = None
     warning: str | None = None
     dispatches: list[str] = field(default_factory=list)
+    kernel: str | None = None
+    stored: KernelOperands | None = None
 
 
 @dataclass
@@ -67,9 +73,21 @@ class Report:
             if op.name != "flow.dispatch":
                 continue
             if found := _DISPATCH_NAME.search(str(op.location)):
-                ours[int(found["index"])].dispatches.append(found["part"])
+                matmul, part = ours[int(found["index"])], found["part"]
             elif (location := location_text(op.location)) in plain:
-                plain[location].dispatches.append("matmul")
+                matmul, part = plain[location], "matmul"
+            else:
+                continue
+            matmul.dispatches.append(part)
+            if part == "matmul":
+                matmul.kernel = _entry_point(op)
+
+    def add_operands(self, module: ir.Operation) -> None:
+        """Adds where kernels find their operands, from a module at IREE's phase `executable-sources`."""
+        kernels = {matmul.kernel for matmul in self.matmuls if matmul.kernel is not None}
+        found = bindings.find(module, kernels)
+        for matmul in self.matmuls:
+            matmul.stored = found.get(matmul.kernel or "")
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -103,6 +121,12 @@ class Report:
                 notes or "-",
             )
         Console(file=stream, width=None if stream.isatty() else 140).print(table)
+
+
+def _entry_point(dispatch: ir.Operation) -> str:
+    """The function that a `flow.dispatch` calls, in whatever executable."""
+    (symbol,) = ir.ArrayAttr(dispatch.attributes["entry_points"])
+    return str(ir.SymbolRefAttr(symbol).value[-1])
 
 
 def _tile_text(entries: dict | None) -> str:

@@ -12,6 +12,7 @@ from mxcomp.options import Options
 Pass = Callable[[ir.Operation, Options], None]
 
 PASSES = {
+    "mxcomp-import-torch": "import_torch",
     "mxcomp-recognise": "recognise",
     "mxcomp-encode": "encode",
     "mxcomp-fuse-consumers": "fuse_consumers",

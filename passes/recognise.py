@@ -328,7 +328,7 @@ def _rewrite(candidate: Candidate) -> None:
         new.attributes[ATTRIBUTE] = ir.DictAttr.get({})
         value = new.results[0]
         if plain.element_type != result.element_type:
-            value = _rounded(value, build.tensor_type((m, n), plain.element_type))
+            value = rounded(value, build.tensor_type((m, n), plain.element_type))
         if plain.rank > 2:
             groups = [list(range(plain.rank - 1)), [plain.rank - 1]]
             value = tensor.ExpandShapeOp(plain, value, groups, [], list(plain.shape)).result
@@ -336,7 +336,7 @@ def _rewrite(candidate: Candidate) -> None:
     root.erase()
 
 
-def _rounded(value: ir.Value, result: ir.RankedTensorType) -> ir.Value:
+def rounded(value: ir.Value, result: ir.RankedTensorType) -> ir.Value:
     """f32 sums as f16 or bf16."""
     identity = ir.AffineMap.get_identity(2)
 

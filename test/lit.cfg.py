@@ -3,6 +3,7 @@
 # ruff: noqa: F821 (lit defines config and lit_config)
 
 import atexit
+import importlib.util
 import shutil
 import sys
 import tempfile
@@ -32,3 +33,7 @@ for tool in TOOLS:
         lit_config.fatal(f"{tool} is not installed beside {sys.executable}: pip install -e .[test]")
     config.substitutions.append((rf"(?<![\w./-]){tool}(?![\w./-])", str(programs / tool)))
 config.substitutions.append(("%python", sys.executable))
+
+# Not in the extra "test": the wheel on PyPI is the one for CUDA.
+if importlib.util.find_spec("torch"):
+    config.available_features.add("torch")

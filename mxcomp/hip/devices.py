@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from mxcomp.hip.dump import OperandDump
 from mxcomp.hip.protocol import ARGUMENT, FUNCTION, LAUNCH, MOST_ARGUMENTS, ErrorCode, MemoryKind, Operation
 from mxcomp.hip.settings import Settings
 from mxcomp.hip.storage import SharedStorage, available_bytes
@@ -79,6 +80,7 @@ class Devices:
         self._launched: set[Kernel] = set()
         self._last_id = 0
         self._warned: set[tuple[str, str, int]] = set()
+        self._dump: OperandDump | None = None
         self.handlers: Mapping[Operation, Callable[[int, int, int, bytes], Answer]] = {
             Operation.SETTINGS: self._configure,
             Operation.ALLOC: self._alloc,
@@ -114,6 +116,10 @@ class Devices:
         elif self._settings is None or replace(settings, profile=self._settings.profile) != self._settings:
             for each in self._devices:
                 each.configure(*how)
+        before = self._settings
+        if before is None or (settings.dump_operands, settings.report) != (before.dump_operands, before.report):
+            files = settings.report, settings.dump_operands
+            self._dump = OperandDump(files[0], files[1]) if files[0] and files[1] else None
         self._settings = settings
 
     # Memory.
@@ -237,6 +243,8 @@ class Devices:
         if kernel.metadata:
             kernarg = kernarg[: max((a.offset + a.size for a in kernel.arguments if not a.is_hidden), default=0)]
         self._mark_host_memory(kernarg)
+        if self._dump is not None:
+            self._dump.write(self._devices[device], kernel, kernarg)
         stats = self._devices[device].launch(kernel, sizes[:3], sizes[3:], kernarg, dynamic_lds)
         self._report(device, sizes, stats)
         if kernel not in self._launched:

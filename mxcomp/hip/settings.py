@@ -19,6 +19,7 @@ class Settings:
 
     Attributes:
         profile: A file that gets one line of JSON per launch.
+        dump_operands, report: A directory that gets the operands of matmuls, and the report that tells where they are.
     """
 
     engine: str = "fast"
@@ -26,10 +27,12 @@ class Settings:
     schedule: Order = "forward"
     seed: int = 0
     profile: str | None = None
+    dump_operands: str | None = None
+    report: str | None = None
 
     @classmethod
     def of(cls, variables: Mapping[str, str]) -> Settings:
-        """Settings of MXCOMP_SIM_ENGINE, _CHECKS, _SCHEDULE, _SEED and _PROFILE. Raises SimulationError."""
+        """Settings of MXCOMP_SIM_ENGINE, _CHECKS and so on, as the fields are called. Raises SimulationError."""
         given = {name: variables.get(PREFIX + name.upper()) or None for name in cls.__dataclass_fields__}
         engine, order = given["engine"] or "fast", given["schedule"] or "forward"
         if engine not in ENGINES:
@@ -40,7 +43,10 @@ class Settings:
             seed = int(given["seed"] or 0)
         except ValueError:
             raise SimulationError(f"seed '{given['seed']}': expected a whole number") from None
-        return cls(engine, _checks(given["checks"]), order, seed, given["profile"])
+        if given["dump_operands"] and not given["report"]:
+            raise SimulationError("a report of mxcomp-compile is needed to dump operands")
+        files = {name: given[name] for name in ("profile", "dump_operands", "report")}
+        return cls(engine, _checks(given["checks"]), order, seed, **files)
 
 
 def _checks(text: str | None) -> tuple[str, ...] | None:

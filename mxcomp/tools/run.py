@@ -4,6 +4,11 @@ mxcomp-run model.vmfb --function=main --input=@a.npy --input=4x8xf32=1.5 --outpu
 iree-run-module --device=hip --hip_dylib_path=$(mxcomp-run --print-hip-dylib) --module=model.vmfb …   # the same
 
 Takes every flag of iree-run-module: --function, --input, --output, --expected_output, --parameters …
+One --output per result, in order. Besides what IREE takes it may name a type, to show bytes of MX data as numbers:
+
+--output=f4E2M1FN            elements
+--output=f4E2M1FN*1          elements times the scales in result 1, for which --output=f8E8M0FNU is given
+--output=f4E2M1FN*1@y.npy    the same as float32 into a file
 """
 
 from __future__ import annotations
@@ -13,7 +18,8 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +29,16 @@ from rich.table import Table
 from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.hip import library
+from mxcomp.hip.dump import INDEX, read_report
 from mxcomp.hip.settings import Settings
 from mxcomp.runtime import DRIVERS
 from mxcomp.sim.device import ENGINES
 from mxcomp.sim.findings import CHECKS
 from mxcomp.sim.schedule import ORDERS
-from mxcomp.tools import common
+from mxcomp.tools import common, outputs
 
 NAME = "mxcomp-run"
-_SETTINGS = ("engine", "checks", "schedule", "seed", "profile")
+_SETTINGS = ("engine", "checks", "schedule", "seed", "profile", "dump_operands")
 
 _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "instructions": ("instructions",),
@@ -57,6 +64,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--schedule", choices=ORDERS, help="order of waves between barriers (default: forward)")
     parser.add_argument("--seed", help="of the random schedule")
     parser.add_argument("--profile", action="store_true", help="what each dispatch did in the simulator, on stderr")
+    parser.add_argument("--report", metavar="FILE", help="what mxcomp-compile --report wrote, for --dump-operands")
+    parser.add_argument(
+        "--dump-operands",
+        "--dump_operands",
+        metavar="DIR",
+        help="write the operands of each matmul dispatch as .npy, float32 in logical order",
+    )
     parser.add_argument("--print-hip-dylib", action="store_true", help="for iree-run-module's --hip_dylib_path")
     parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
     args, flags = parser.parse_known_args(argv)
@@ -73,29 +87,76 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace, flags: list[str]) -> int:
-    from iree._runtime.scripts.iree_run_module.__main__ import main as iree_run_module
-
     name, separator, number = args.device.partition("://")
     if name not in DRIVERS:
         raise InputError(f"--device={args.device}: expected {', '.join(DRIVERS)}, or with a number as in sim://1")
     flags = [f"--device={DRIVERS[name]}{separator}{number}", *flags]
     if name != "sim":
         if given := [setting for setting in _SETTINGS if getattr(args, setting)]:
-            raise InputError(f"--{given[0]} is about the simulator: expected --device=sim, not {args.device}")
-        return int(iree_run_module(flags))
+            flag = given[0].replace("_", "-")
+            raise InputError(f"--{flag} is about the simulator: expected --device=sim, not {args.device}")
+        return _call(flags)
     flags.insert(0, f"--hip_dylib_path={library.hip_dylib_directory()}")
     os.environ |= library.environment(engine=args.engine, checks=args.checks, schedule=args.schedule, seed=args.seed)
     Settings.of(os.environ)
-    if not args.profile:
-        return int(iree_run_module(flags))
+    index = _prepare_dump(args.dump_operands, args.report) if args.dump_operands else None
+    with _profiled() if args.profile else nullcontext():
+        code = _call(flags)
+    if index is not None:
+        _print_dump(index, args.report, code)
+    return code
+
+
+def _call(flags: list[str]) -> int:
+    from iree._runtime.scripts.iree_run_module.__main__ import main as iree_run_module
+
+    with outputs.shown(flags) as taken_over:
+        return int(iree_run_module(taken_over))
+
+
+@contextmanager
+def _profiled() -> Iterator[None]:
+    """Prints what dispatches did inside of this."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "profile.jsonl"
         os.environ |= library.environment(profile=str(path))
-        code = int(iree_run_module(flags))
-        lines = path.read_text().splitlines() if path.exists() else []
-        width = None if sys.stderr.isatty() else 160
-        Console(file=sys.stderr, width=width).print(profile_table(map(json.loads, lines)))
-    return code
+        yield
+        _print(profile_table(_lines(path)))
+
+
+def _prepare_dump(directory: str, report: str | None) -> Path:
+    """Has operands dumped from now on; gives the index of the files. Raises InputError and SimulationError."""
+    if report is None:
+        raise InputError("--dump-operands needs --report=FILE, as mxcomp-compile --report=FILE writes it")
+    index = Path(directory).absolute() / INDEX
+    read_report(report)
+    try:
+        index.parent.mkdir(parents=True, exist_ok=True)
+        index.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"operands cannot be dumped: {error}") from None
+    os.environ |= library.environment(dump_operands=str(index.parent), report=str(Path(report).absolute()))
+    return index
+
+
+def _print_dump(index: Path, report: str, code: int) -> None:
+    if not index.exists():
+        if code == 0:
+            raise InputError(f"no matmul dispatch of {report} was launched: is it the report of this module?")
+        return
+    table = Table("file", "operand", "type", "shape", "kernel", "location")
+    for line in _lines(index):
+        shape, locations = "×".join(map(str, line["shape"])), "\n".join(line["locations"])
+        table.add_row(line["file"], line["operand"], line["type"], shape, line["kernel"], locations)
+    _print(table)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _print(table: Table) -> None:
+    Console(file=sys.stderr, width=None if sys.stderr.isatty() else 160).print(table)
 
 
 def profile_table(launches: Iterable[Mapping[str, Any]]) -> Table:

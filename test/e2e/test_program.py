@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from io import BytesIO, StringIO
 from pathlib import Path
 
@@ -200,6 +201,10 @@ def test_report():
 
 def test_report_as_json_and_table():
     report = built(DYNAMIC, "none")[0].report
+    kernel = report.matmuls[0].kernel
+    assert kernel.startswith("main_dispatch_4_")
+    stored = asdict(report.matmuls[0].stored)
+    assert [operand["operand"] for operand in stored["operands"]] == ["lhs", "rhs", "lhs_scale", "rhs_scale"]
     assert json.loads(report.to_json()) == {
         "target": "gfx950",
         "matmuls": [
@@ -216,6 +221,8 @@ def test_report_as_json_and_table():
                 "reason": "--ukernels=none",
                 "warning": None,
                 "dispatches": PARTS,
+                "kernel": kernel,
+                "stored": stored,
             }
         ],
     }

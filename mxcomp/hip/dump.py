@@ -1,0 +1,119 @@
+"""Writes operands of scaled matmuls as numbers when their kernels are launched.
+
+A report of mxcomp-compile says which kernels these are, and where they find their operands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mxcomp.sim import Device, Kernel
+from mxcomp.sim.errors import SimulationError
+from mxcomp.unpacking import operand, stored_bytes
+
+INDEX = "operands.jsonl"
+"""Says of each file of the directory, one JSON object a line, what it is."""
+
+_POINTER_BYTES = 8
+
+
+class OperandDump:
+    """Writes `<launch>.<operand>.npy` files and an index of them into a directory.
+
+    Elements are float32 [rows, K], scales float32 [rows, K/32], without padding. Where M is dynamic and not known
+    when the kernel is launched, rows are those of whole tiles; where matmuls that differ in size share a kernel, sizes
+    are those of the largest. What is not in a matmul is 0 then.
+    """
+
+    def __init__(self, report: str, directory: str) -> None:
+        matmuls = read_report(report)
+        try:
+            Path(directory).mkdir(parents=True, exist_ok=True)
+            (Path(directory) / INDEX).unlink(missing_ok=True)
+        except OSError as error:
+            raise SimulationError(f"operands cannot be dumped: {error}") from None
+        self._directory = Path(directory)
+        self._launches = 0
+        self._matmuls: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        for matmul in matmuls:
+            if matmul.get("stored"):
+                self._matmuls[matmul["kernel"]].append(matmul)
+
+    def write(self, device: Device, kernel: Kernel, kernarg: bytes) -> None:
+        """Writes the operands that a launch of `kernel` with these arguments is going to read, if it is a matmul."""
+        matmuls = self._matmuls.get(kernel.name)
+        if not matmuls:
+            return
+        try:
+            self._write(device, kernel, kernarg, matmuls)
+        except OSError as error:
+            raise SimulationError(f"operands cannot be dumped: {error}") from None
+        except (SimulationError, LookupError, TypeError, ValueError) as error:
+            raise SimulationError(
+                f"operands of {kernel.name} cannot be dumped, is the report of another module? {error}"
+            ) from None
+        self._launches += 1
+
+    def _write(self, device: Device, kernel: Kernel, kernarg: bytes, matmuls: list[dict[str, Any]]) -> None:
+        stored, layout = matmuls[0]["stored"], matmuls[0]["layout"]
+        pointers, constants = _arguments(kernel, kernarg)
+        rows = stored["rows"] if stored["rows"] is None else _number(stored["rows"], constants)
+        sizes = {
+            "lhs": rows if any(each["m"] is None for each in matmuls) else max(each["m"] for each in matmuls),
+            "rhs": max(each["n"] for each in matmuls),
+        }
+        k = max(each["k"] for each in matmuls)
+        for each in stored["operands"]:
+            name, shape = each["operand"], [_number(size, constants) for size in each["shape"]]
+            address = pointers[each["binding"]] + _number(each["offset"], constants)
+            data = device.read(address, np.uint8, (stored_bytes(shape, each["type"]),))
+            values = operand(data, name, each["type"], shape, layout, sizes[name.removesuffix("_scale")], k)
+            file = f"{self._launches:03}.{name}.npy"
+            np.save(self._directory / file, values)
+            self._note(file, kernel, matmuls, each, values)
+
+    def _note(
+        self, file: str, kernel: Kernel, matmuls: list[dict[str, Any]], stored: Mapping[str, Any], values: np.ndarray
+    ) -> None:
+        line = {
+            "file": file,
+            "launch": self._launches,
+            "operand": stored["operand"],
+            "type": stored["type"],
+            "shape": values.shape,
+            "kernel": kernel.name,
+            "locations": list(dict.fromkeys(matmul["location"] for matmul in matmuls)),
+        }
+        with open(self._directory / INDEX, "a") as index:
+            index.write(json.dumps(line) + "\n")
+
+
+def read_report(path: str) -> list[dict[str, Any]]:
+    """The matmuls of a report. Raises SimulationError."""
+    try:
+        return list(json.loads(Path(path).read_text())["matmuls"])
+    except OSError as error:
+        raise SimulationError(f"operands cannot be dumped: {error}") from None
+    except (ValueError, KeyError, TypeError):
+        raise SimulationError(f"{path} is not a report of mxcomp-compile") from None
+
+
+def _arguments(kernel: Kernel, kernarg: bytes) -> tuple[list[int], list[int]]:
+    """Pointers to bindings and push constants: IREE's kernels take them in this order."""
+    arguments = [argument for argument in kernel.arguments if not argument.is_hidden]
+    words = [int.from_bytes(kernarg[a.offset : a.offset + a.size], "little") for a in arguments]
+    count = sum(argument.size == _POINTER_BYTES for argument in arguments)
+    return words[:count], words[count:]
+
+
+def _number(value: int | list[int], constants: list[int]) -> int:
+    """A number of a report, see `mxcomp.bindings`."""
+    if isinstance(value, int):
+        return value
+    return sum(constants[ordinal] << 32 * place for place, ordinal in enumerate(value))

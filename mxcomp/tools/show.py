@@ -1,0 +1,68 @@
+"""mxcomp-show: shows the numbers in a file of MX data: fp4, fp6, fp8 elements, with their scales or without.
+
+mxcomp-show a.npy --type=f4E2M1FN --scales=a_scales.npy
+mxcomp-show a_scales.npy --type=f8E8M0FNU
+mxcomp-show a.npy --type=f6E2M3FN --scales=a_scales.npy -o a_f32.npy
+
+Files are .npy arrays of bytes: [..., bytes] without gaps, the first element in the lowest bits, and [..., K/32].
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mxcomp import __version__, files
+from mxcomp.errors import InputError
+from mxcomp.tools import common
+from mxcomp.tools.outputs import text
+from mxcomp.unpacking import TYPES, numbers
+
+NAME = "mxcomp-show"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("input", help=".npy file of bytes")
+    parser.add_argument("--type", required=True, metavar="TYPE", help=f"of an element: {', '.join(TYPES)}")
+    parser.add_argument("--scales", metavar="FILE", help=".npy file of E8M0 scales to multiply with")
+    parser.add_argument("-o", dest="output", metavar="FILE", help="write float32 numbers to a .npy file")
+    parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
+    args = parser.parse_args(argv)
+
+    def run() -> None:
+        try:
+            values = numbers(_load(args.input), args.type, None if args.scales is None else _load(args.scales))
+        except ValueError as error:
+            raise InputError(f"{args.input}: {error}") from None
+        if args.output is None:
+            print(text(values))
+            return
+        buffer = io.BytesIO()
+        np.save(buffer, values)
+        files.write({args.output: buffer.getvalue()})
+
+    return common.exit_code(NAME, run)
+
+
+def _load(name: str) -> NDArray[np.generic]:
+    try:
+        loaded = np.load(Path(name), allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"cannot read {name}: {error.strerror or error}") from None
+    except (ValueError, EOFError):
+        raise InputError(f"{name} is not a .npy file") from None
+    if not isinstance(loaded, np.ndarray):
+        raise InputError(f"{name} has several arrays: expected a .npy file")
+    return loaded
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""mxcomp-import-torch: what the operators of `mxcomp.torch` mean, in linalg.
+
+Before, as PyTorch's exporters write a custom operator:
+
+    %w = torch.vtensor.literal(…) : !torch.vtensor<[128,128],ui8>
+    %s = torch.vtensor.literal(…) : !torch.vtensor<[128,8],ui8>
+    %0 = torch.constant.str "E2M1"   %1 = torch.constant.str "E2M1"   %2 = torch.constant.str "even"
+    %y = torch.operator "torch.mxcomp.scaled_linear"(%x, %w, %s, %0, %1, %2) : … -> !torch.vtensor<[64,128],f32>
+
+After:
+
+    %xb = torch_c.to_builtin_tensor %x : !torch.vtensor<[64,256],f32> -> tensor<64x256xf32>   (and others)
+    %amax = linalg.generic …   %as = linalg.generic …   %a = linalg.generic … { arith.scaling_truncf }
+    %b = iree_tensor_ext.bitcast %wb : tensor<128x128xi8> -> tensor<128x8x32xf4E2M1FN>         (and scales)
+    %r = linalg.generic … ins(%a, %b, %as, %bs) { arith.scaling_extf … } -> tensor<64x128xf32>
+    %y = torch_c.from_builtin_tensor %r : tensor<64x128xf32> -> !torch.vtensor<[64,128],f32>
+"""
+
+from __future__ import annotations
+
+import re
+
+from iree.compiler import ir
+
+from mxcomp import build
+from mxcomp.errors import InputError
+from mxcomp.formats import FORMATS, element_format
+from mxcomp.layout import BLOCK_SIZE
+from mxcomp.options import Options
+from mxcomp.passes.canonical import CANONICAL_ITERATORS, canonical_maps, scaled_product
+from mxcomp.passes.recognise import rounded
+from mxcomp.quantization import SCALE_CARRIES, quantize
+
+OPERATOR = "torch.mxcomp.scaled_linear"
+
+_OPERANDS = {"x": ("f32", "f16", "bf16"), "weight": ("ui8",), "weight_scale": ("ui8",)}
+"""The tensors, and their element types."""
+
+_VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[0-9?,]*)\],(?P<kind>\w+)>")
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Replaces every `torch.mxcomp.scaled_linear` below `module`. Raises InputError where one cannot be meant."""
+    for op in [op for op in build.walk(module) if _is_linear(op)]:
+        with op.context, op.location, ir.InsertionPoint(op):
+            _replace(op)
+
+
+def _is_linear(op: ir.Operation) -> bool:
+    return op.name == "torch.operator" and ir.StringAttr(op.attributes["name"]).value == OPERATOR
+
+
+def _replace(op: ir.Operation) -> None:
+    if len(op.operands) != len(_OPERANDS) + 3:
+        raise InputError(f"{op.location}: {OPERATOR}: expected {', '.join(_OPERANDS)}, two formats and a mode")
+    *tensors, weight_format, input_format, mode = op.operands
+    weight_format, input_format, mode = (_string(op, choice) for choice in (weight_format, input_format, mode))
+    for what, given, known in (
+        ("weight_format", weight_format, FORMATS),
+        ("input_format", input_format, FORMATS),
+        ("mode", mode, SCALE_CARRIES),
+    ):
+        if given not in known:
+            raise InputError(f"{op.location}: {OPERATOR}: {what} '{given}': expected one of {', '.join(known)}")
+    x, weight, scale = (_builtin(op, name, value) for name, value in zip(_OPERANDS, tensors, strict=True))
+    _check_shapes(op, x, weight, scale, weight_format)
+    result = _linear(x, weight, scale, element_format(weight_format).mlir_type, input_format, mode)
+    torch_type = op.results[0].type
+    back = ir.Operation.create("torch_c.from_builtin_tensor", results=[torch_type], operands=[result]).result
+    op.results[0].replace_all_uses_with(back)
+    op.erase()
+
+
+def _string(op: ir.Operation, value: ir.Value) -> str:
+    owner = value.owner
+    if isinstance(owner, ir.OpView | ir.Operation) and owner.operation.name == "torch.constant.str":
+        return ir.StringAttr(owner.operation.attributes["value"]).value
+    raise InputError(f"{op.location}: {OPERATOR}: formats and mode must be constant strings")
+
+
+def _builtin(op: ir.Operation, name: str, value: ir.Value) -> ir.Value:
+    """An operand as a builtin tensor, in whose type integers have no sign. Raises InputError.
+
+    The bindings know the type, a `!torch.vtensor<[64,256],f32>`, as text only.
+    """
+    text, kinds = str(value.type), _OPERANDS[name]
+    found = _VTENSOR.fullmatch(text)
+    if found is None or found["kind"] not in kinds:
+        *most, last = kinds
+        expected = f"{', '.join(most)} or {last}" if most else last
+        raise InputError(f"{op.location}: {OPERATOR}: {name} is {text}: expected a tensor of {expected}")
+    sizes = [None if size == "?" else int(size) for size in found["sizes"].split(",") if size]
+    result = build.tensor_type(sizes, "i8" if found["kind"] == "ui8" else found["kind"])
+    return ir.Operation.create("torch_c.to_builtin_tensor", results=[result], operands=[value]).result
+
+
+def _check_shapes(op: ir.Operation, x: ir.Value, weight: ir.Value, scale: ir.Value, weight_format: str) -> None:
+    shapes = [build.static_sizes(value) for value in (x, weight, scale)]
+    if [len(shape) for shape in shapes] == [2, 2, 2]:
+        (_, k), (n, _), _ = shapes
+        row = None if k is None else k * element_format(weight_format).bits // 8
+        if None not in (k, n) and (k or 0) % BLOCK_SIZE == 0 and shapes[1:] == [[n, row], [n, (k or 0) // BLOCK_SIZE]]:
+            return
+    raise InputError(
+        f"{op.location}: {OPERATOR}: x {shapes[0]}, weight {shapes[1]} bytes, scales {shapes[2]}: expected [M, K], "
+        f"[N, K · {element_format(weight_format).bits}/8] and [N, K/{BLOCK_SIZE}], "
+        f"K a multiple of {BLOCK_SIZE}, N and K not dynamic"
+    )
+
+
+def _linear(x: ir.Value, weight: ir.Value, scale: ir.Value, element: str, input_format: str, mode: str) -> ir.Value:
+    """The product in the canonical form, [M, N] of x's element type."""
+    (m, k), (n, _) = build.static_sizes(x), build.static_sizes(weight)
+    blocks = (k or 0) // BLOCK_SIZE
+    a, a_scale = quantize(x, element_format(input_format).mlir_type, mode)
+    b = build.bitcast(weight, build.tensor_type((n, blocks, BLOCK_SIZE), element))
+    b_scale = build.bitcast(scale, build.tensor_type((n, blocks), "f8E8M0FNU"))
+    sums, kind = build.tensor_type((m, n), "f32"), ir.RankedTensorType(x.type).element_type
+    init = build.zero_filled(sums, build.dynamic_sizes(x))
+    inputs = [a, b, a_scale, b_scale]
+    result = build.generic(sums, inputs, init, canonical_maps(), CANONICAL_ITERATORS, scaled_product).results[0]
+    return result if kind == sums.element_type else rounded(result, build.tensor_type((m, n), kind))
