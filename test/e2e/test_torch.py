@@ -85,6 +85,7 @@ def test_operator_is_well_formed() -> None:
 
 
 def test_what_cannot_be_compiled_says_why() -> None:
-    model = ScaledLinear.from_linear(torch.nn.Linear(64, 32), mode="nearest")
+    model = ScaledLinear.from_linear(torch.nn.Linear(64, 32))
+    model.formats = ("E2M1", "E2M1", "nearest")
     with pytest.raises(InputError, match="mode 'nearest': expected one of floor"):
         export(model, (torch.randn(3, 64),))
