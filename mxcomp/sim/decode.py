@@ -16,6 +16,7 @@ from mxcomp.sim.instruction import AGPR0, EXEC, LITERAL, M0, SCC, VCC, VGPR0, Dp
 from mxcomp.sim.memory_operands import memory_instruction
 from mxcomp.sim.semantics import SCALAR, VECTOR, mfma, salu
 from mxcomp.sim.semantics.memory import parse
+from mxcomp.sim.semantics.packed import PAIRS
 from mxcomp.sim.semantics.table import ScalarOp, VectorOp, width
 
 LONGEST = 16
@@ -274,11 +275,19 @@ def _control(instruction: Instruction) -> Instruction:
 # -- register sets
 
 
+def _selected(instruction: Instruction, k: int, pair: Operand) -> Operand:
+    """What source k of a packed 32-bit operation reads of its pair: op_sel may give one register to both results."""
+    picked = PAIRS[instruction.mnemonic](instruction, k)
+    return replace(pair, code=pair.code + min(picked), dwords=len(picked)) if pair.registers else pair
+
+
 def _with_sets(instruction: Instruction) -> Instruction:
     op = VECTOR.get(instruction.mnemonic)
     sources = instruction.src
     if op is not None and op.old == "preserve":
         sources = sources[:-1]
+    if instruction.mnemonic in PAIRS:
+        sources = tuple(_selected(instruction, k, operand) for k, operand in enumerate(sources))
     reads = registers(sources) | instruction.reads
     writes = registers(instruction.dst) | instruction.writes
     vector_memory = instruction.encoding in ("MUBUF", "FLAT", "GLOBAL", "SCRATCH", "DS")

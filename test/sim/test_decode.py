@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from mxcomp.sim.code_object import load
-from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.decode import decode
+from mxcomp.sim.instruction import EXEC, VGPR0, Instruction
 from mxcomp.sim.program import program_of, reachable
 
 HERE = Path(__file__).parent
@@ -76,3 +77,17 @@ def test_preload_entries_are_both_decoded() -> None:
                 assert set(kernel.entries) <= set(instructions)
                 return
     pytest.skip("no kernel with preloaded arguments")
+
+
+@pytest.mark.parametrize(
+    ("code", "read"),
+    [
+        ("0040b1d302090008", ["v2", "v3", "s4"]),  # v_pk_mul_f32 v[0:1], v[2:3], s[4:5] op_sel_hi:[1,0]
+        ("0040b1d302090218", ["v2", "v3", "v4", "v5"]),  # v_pk_mul_f32 v[0:1], v[2:3], v[4:5]
+        ("0048b3d302090218", ["v3", "v4"]),  # v_pk_mov_b32 v[0:1], v[2:3], v[4:5] op_sel:[1,0]
+    ],
+)
+def test_pairs_are_read_as_far_as_op_sel_picks(code: str, read: list[str]) -> None:
+    """What is not picked may never have been written."""
+    instruction = decode(bytes.fromhex(code).ljust(16, b"\0"), 0)
+    assert instruction.reads & ~(3 << EXEC) == sum(1 << (int(name[1:]) + VGPR0 * (name[0] == "v")) for name in read)

@@ -93,6 +93,16 @@ def _pk_mov(instruction: Instruction) -> Function:
     return lambda a, b: (a[first], b[second])
 
 
+def _both(instruction: Instruction, k: int) -> set[int]:
+    return {instruction.flag("opsel") >> k & 1, select_high(instruction) >> k & 1}
+
+
+PAIRS: dict[str, Callable[[Instruction, int], set[int]]] = {
+    **dict.fromkeys(("v_pk_fma_f32", "v_pk_mul_f32", "v_pk_add_f32"), _both),
+    "v_pk_mov_b32": lambda instruction, k: {instruction.flag("opsel") >> k & 1},
+}
+"""Operations on pairs of registers: which of a pair source k reads."""
+
 _add("v_pk_fma_f32", "ff<QQQ", _pairs_f32(fma32), specialise=True)
 _add("v_pk_mul_f32", "ff<QQ", _pairs_f32(lambda a, b: a * b), specialise=True)
 _add("v_pk_add_f32", "ff<QQ", _pairs_f32(lambda a, b: a + b), specialise=True)
