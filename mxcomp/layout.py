@@ -161,12 +161,25 @@ def _intrinsic_swizzle(shape: IntrinsicShape, operand: int, unit: int = BLOCK_SI
     return swizzle.expand(ROWS, Dim("Internal", shape.acc_outer))
 
 
+def _split(swizzle: TileSwizzle, at: int, parts: list[Dim]) -> TileSwizzle:
+    """`swizzle` with factor `at` of its first source dimension split into `parts`, which stay together in the tile."""
+    rows, *others = swizzle.expand_shape
+    more = len(parts) - 1
+    permutation: list[int] = []
+    for p in swizzle.permutation:
+        permutation += range(at, at + len(parts)) if p == at else [p + more * (p > at)]
+    return TileSwizzle(((*rows[:at], *parts, *rows[at + 1 :]), *others), tuple(permutation))
+
+
 @dataclass(frozen=True)
 class DataTiledLayout:
     """A workgroup tile of a scaled matmul: fields as in `#iree_gpu.data_tiled_scaled_mma_layout`.
 
     `scale_permutation`, where given, orders the scale factors [[intrinsics, lanes], [intrinsics_k, lanes_k]] before
     subgroups are added, in place of what the interleavings give: [3, 1, 0, 2] or the older [3, 0, 1, 2].
+
+    With `lane_rows` the accumulators of a lane are consecutive rows: 32 of them, a block, for 8 MFMA along M. Rows of
+    LHS are packed so that they come out there; nothing changes for IREE and ukernels, which know no row by its number.
     """
 
     intrinsic: str = "MFMA_SCALE_F32_16x16x128_B32"
@@ -180,6 +193,7 @@ class DataTiledLayout:
     operands_interleaving_intrinsics_n: tuple[int, ...] = ()
     operands_interleaving_intrinsics_k: tuple[int, ...] = ()
     scale_permutation: tuple[int, ...] | None = None
+    lane_rows: bool = False
 
     def __post_init__(self) -> None:
         if self.intrinsic not in INTRINSICS:
@@ -243,6 +257,33 @@ class DataTiledLayout:
         if self.scale_permutation is not None and operand in (LHS_SCALE, RHS_SCALE):
             swizzle = TileSwizzle(swizzle.expand_shape, self.scale_permutation)
         return swizzle.expand(ROWS, Dim("CrossThread", getattr(self, f"subgroups_{axis}")))
+
+    def packing(self, operand: int, element: str | None = None) -> TileSwizzle:
+        """Where the packed tile of operand 0 … 4 lies in the source: as `swizzle`, but for `lane_rows`.
+
+        Its packed dimensions then may be finer than those of `swizzle`, which they lie in, in the same order.
+        """
+        swizzle = self.swizzle(operand, element)
+        return (
+            self._with_lane_rows(swizzle, operand) if self.lane_rows and operand in (LHS, LHS_SCALE, ACC) else swizzle
+        )
+
+    def _with_lane_rows(self, swizzle: TileSwizzle, operand: int) -> TileSwizzle:
+        """Rows [subgroups, intrinsics, (outer, group, inner) of a lane] in the order [subgroups, group, …]."""
+        rows, *others = swizzle.expand_shape
+        lane = 1 + (self.shape.acc_outer > 1) + 1  # factors that an intrinsic's rows have in the accumulator
+        if operand != ACC:
+            *front, lanes = rows
+            parts = (self.shape.acc_outer, lanes.size // (self.shape.acc_outer * self.shape.acc_inner))
+            split = [Dim(lanes.kind, size) for size in (*parts, self.shape.acc_inner) if size > 1]
+            swizzle = _split(swizzle, len(front), split)
+            rows = swizzle.expand_shape[ROWS]
+        group = len(rows) - 2  # before the inner rows
+        first = len(rows) - lane - (self.intrinsics_m > 1)
+        order = [*range(first), group, *(i for i in range(first, len(rows)) if i != group)]
+        places = {old: new for new, old in enumerate(order)}
+        permutation = tuple(places.get(p, p) for p in swizzle.permutation)
+        return TileSwizzle((tuple(rows[i] for i in order), *others), permutation)
 
     def packed_shape(self, operand: int, outer: Iterable[int | None]) -> tuple[int | None, ...]:
         """Full packed tensor shape: outer tile counts (rows, K tiles), a 1 for the block dimension, packed tile."""

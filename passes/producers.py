@@ -61,6 +61,12 @@ def is_inside(node: Node) -> bool:
     return node.inside if isinstance(node, Compute) else any(_splits_block(i) for i in node.subscripts)
 
 
+def reads(nodes: Iterable[Node]) -> set[ir.Value]:
+    """The tensors that nodes are computed from."""
+    below = (reads(node.operands) if isinstance(node, Compute) else {node.value} for node in nodes)
+    return set[ir.Value]().union(*below)
+
+
 def find(elements: ir.Value, scales: ir.Value) -> tuple[Compute, Compute] | None:
     """What computes [rows, K/32, 32] elements and their [rows, K/32] scales, or None if they are stored somewhere."""
     height, blocks, *_ = build.static_sizes(elements)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -290,3 +291,41 @@ def test_bad_sources_are_rejected():
         swizzle.pack(np.zeros((4, 4, 4)))
     with pytest.raises(ValueError, match="does not belong to source shape"):
         swizzle.unpack(swizzle.pack(np.zeros((4, 4))), (4, 400))
+
+
+LANE_ROWS = {
+    "16x16x128": DataTiledLayout(
+        intrinsics_m=8, intrinsics_n=4, subgroups_n=4, operands_interleaving_intrinsics_m=(2,)
+    ),
+    "16x16x128, two subgroups": DataTiledLayout(intrinsics_m=8, intrinsics_k=2, subgroups_m=2),
+    "32x32x64": DataTiledLayout("MFMA_SCALE_F32_32x32x64_B32", intrinsics_m=2, intrinsics_k=2),
+    "one intrinsic": DataTiledLayout(),
+}
+
+
+@pytest.mark.parametrize("layout", LANE_ROWS.values(), ids=LANE_ROWS)
+def test_lane_rows(layout: DataTiledLayout) -> None:
+    """Another order of the rows, the same for elements, scales and accumulators; a lane's are consecutive."""
+    rows = layout.tile[0]
+    ours = replace(layout, lane_rows=True)
+    moved = {}
+    for operand in (LHS, LHS_SCALE, ACC):
+        plain, packing = layout.swizzle(operand), ours.packing(operand)
+        assert ours.swizzle(operand) == plain
+        source = np.broadcast_to(np.arange(rows).reshape(-1, *[1] * (len(plain.tile_shape) - 1)), plain.tile_shape)
+        before, after = plain.pack(source).ravel(), packing.pack(source).ravel()
+        moved[operand] = dict(zip(before.tolist(), after.tolist(), strict=True))
+        assert len(set(zip(before.tolist(), after.tolist(), strict=True))) == rows
+    assert moved[LHS] == moved[LHS_SCALE] == moved[ACC]
+    assert sorted(moved[ACC].values()) == list(range(rows))
+
+    shape = layout.shape
+    groups = shape.m // (shape.acc_outer * shape.acc_inner) * shape.acc_inner
+    mine = [row for row in range(rows // layout.subgroups_m) if row % shape.m % groups < shape.acc_inner]
+    assert [moved[ACC][row] for row in mine] == list(range(len(mine)))
+
+
+def test_lane_rows_keep_the_right_side() -> None:
+    layout = replace(LANE_ROWS["16x16x128"], lane_rows=True)
+    for operand in (RHS, RHS_SCALE):
+        assert layout.packing(operand) == layout.swizzle(operand)

@@ -29,7 +29,6 @@
 // CHECK-SAME: ins(%[[MUL]] : tensor<1x1x4x4x4x16x32xbf16>)
 // CHECK-SAME: compilation_info = #compilation
 // CHECK: arith.scaling_truncf
-// CHECK: linalg.transpose
 // CHECK: flow.return
 // CHECK: %[[QB:.+]] = iree_tensor_ext.bitcast %[[Q]]#0 : tensor<1x1x4x4x4x16x32xf4E2M1FN> -> tensor<1x1x1x4x4x4x16x16xi8>
 // CHECK-COUNT-2: arith.extui
@@ -38,7 +37,6 @@
 // CHECK-NOT: arith.scaling_truncf
 // CHECK: iree_tensor_ext.bitcast %[[QB]]
 // CHECK: iree_codegen.inner_tiled
-// CHECK-NOT: linalg.transpose {{.*}}f8E8M0FNU
 util.func @shared(%x: tensor<64x512xbf16>, %f: tensor<512xbf16>, %b: tensor<128x16x32xf4E2M1FN>, %bs: tensor<128x16xf8E8M0FNU>,
     %c: tensor<128x16x32xf4E2M1FN>, %cs: tensor<128x16xf8E8M0FNU>) -> (tensor<64x128xf32>, tensor<64x128xf32>) {
   %zero = arith.constant 0.0 : bf16

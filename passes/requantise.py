@@ -1,0 +1,164 @@
+"""Re-quantisation of a result in the dispatch of its matmul, straight into the packed operand of the next one.
+
+Before (after fusing consumers, while the next matmul is still encoded):
+
+    %h  = iree_encoding.unset_encoding %he : tensor<256x512xf32, #acc> -> tensor<256x512xf32>
+    %am = linalg.generic … ins(%h) { math.absf … arith.maxui }      %s = linalg.generic … ins(%am)
+    %q  = linalg.generic … ins(%h, %am) { arith.scaling_truncf } -> tensor<256x16x32xf4E2M1FN>
+    %qe = iree_encoding.set_encoding %q … #lhs                      %se = iree_encoding.set_encoding %s … #lhs_scale
+
+After, in the region of the first matmul (two results, which are the packed LHS and LHS scales of the second):
+
+    %t = iree_codegen.inner_tiled …
+    %am = linalg.generic {… 2 reductions} ins(%t) -> tensor<4x1x4x4x4x16xi32>
+    %q  = linalg.generic … ins(%t, %am) -> tensor<1x4x4x4x4x16x8x4xf4E2M1FN>     %s = linalg.generic …
+
+Both matmuls are computed transposed, on tiles in which a lane's accumulators are the 32 elements of a block
+(`DataTiledLayout.lane_rows`): so amax needs no other lane, and a tile of results is a tile of the next operand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from mxcomp import attributes, build
+from mxcomp.formats import element_format
+from mxcomp.layout import ACC, BLOCK_SIZE, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, ROWS, DataTiledLayout, TileSwizzle
+from mxcomp.passes import producers
+from mxcomp.passes.canonical import ATTRIBUTE
+from mxcomp.passes.pack import BITCASTS
+from mxcomp.passes.producers import Compute
+from mxcomp.passes.quantise import Builder, as_packed
+from mxcomp.passes.spaces import Extent, Space
+from mxcomp.passes.trace import RESHAPES, indexing_maps
+from mxcomp.ukernels import layout_from
+
+_BITS = 4
+"""8-bit elements lie in halves that are other lanes'; 6-bit ones would have to be packed across registers."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`result`, used for nothing else, is quantised by `producer`, and read by `consumer` in `layout`.
+
+    `space` goes over accumulator tiles, whose dimensions are its loops `accumulators`; `orders` are the loops that are
+    dimensions of the packed elements and scales.
+    """
+
+    result: ir.Value
+    consumer: ir.Operation
+    sources: tuple[ir.Value, ir.Value]
+    producer: tuple[Compute, Compute]
+    layout: DataTiledLayout
+    space: Space
+    accumulators: tuple[int, ...]
+    orders: tuple[list[int], list[int]]
+
+    @property
+    def types(self) -> list[ir.RankedTensorType]:
+        """Types of what `compute` gives."""
+        builder = Builder(self.space)
+        return [builder.stored_type(node, order) for node, order in zip(self.producer, self.orders, strict=True)]
+
+    def compute(self, tiled: ir.Value) -> list[ir.Value]:
+        """Elements and scales from accumulator tiles, at the insertion point."""
+        builder = Builder(self.space, {self.result: (tiled, self.accumulators)})
+        return [builder.root(node, order) for node, order in zip(self.producer, self.orders, strict=True)]
+
+    def packed(self, elements: ir.Value, scales: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """What `compute` gave, as the consumer's packed operands."""
+        element = str(ir.RankedTensorType(elements.type).element_type)
+        k_tiles, row_tiles, *_ = self.space.sizes
+        return as_packed(elements, scales, self.layout, RHS, element, (row_tiles, k_tiles), [])
+
+
+def plan(result: ir.Value, layout: DataTiledLayout) -> Plan | None:
+    """How to re-quantise an [M, N] result that is computed transposed in `layout`; None if it cannot be done."""
+    if not layout.lane_rows or None in build.static_sizes(result):
+        return None
+    consumers = set(_consumers(result))
+    consumer = consumers.pop() if len(consumers) == 1 else None
+    if consumer is None or ATTRIBUTE not in consumer.attributes:
+        return None
+    entries = attributes.to_python(consumer.attributes[ATTRIBUTE])
+    if not entries.get("transposed"):
+        return None
+    elements, scales = (consumer.operands[index].owner.operation.operands[0] for index in (LHS, LHS_SCALE))
+    producer = producers.find(elements, scales)
+    element = str(ir.RankedTensorType(elements.type).element_type)
+    if producer is None or producers.reads(producer) != {result} or element_format(element).bits != _BITS:
+        return None
+    tile, following = _Tile(layout.packing(ACC)), layout_from(entries["layout"])
+    space = tile.space(build.static_sizes(result))
+    order, scale_order = (tile.order(following.packing(*operand)) for operand in ((RHS, element), (RHS_SCALE,)))
+    if space is None or order is None or scale_order is None:
+        return None
+    order += range(space.rank, space.rank + len(space.inner))
+    return Plan(
+        result, consumer, (elements, scales), producer, following, space, tuple(tile.loops), (order, scale_order)
+    )
+
+
+def _consumers(value: ir.Value) -> Iterator[ir.Operation | None]:
+    """The matmuls that read, encoded, what is computed from `value`; None for every other end that it comes to."""
+    for use in value.uses:
+        op = use.owner.operation
+        if op.name == "iree_encoding.set_encoding":
+            yield from (inner.owner.operation for inner in op.results[0].uses)
+        elif op.name in RESHAPES or op.name in BITCASTS or (indexing_maps(op) is not None and len(op.results) == 1):
+            yield from _consumers(op.results[0])
+        elif op.name != "tensor.dim":
+            yield None
+
+
+class _Tile:
+    """Accumulator tiles of a transposed matmul: along ROWS of them is K of the next matmul, along COLUMNS its rows.
+
+    `loops` are the packed tensor's dimensions as loops: counts of tiles, dimensions, those inside a block.
+    """
+
+    def __init__(self, swizzle: TileSwizzle) -> None:
+        self._shape, self._sizes = swizzle.tile_shape, swizzle.packed_shape
+        self._k, self._rows = swizzle.strides(ROWS), swizzle.strides(COLUMNS)
+        dims = range(len(self._sizes))
+        inside = [i for i in dims if 0 < self._k[i] * self._sizes[i] <= BLOCK_SIZE]
+        self._inside = sorted(inside, key=lambda i: -self._k[i])
+        self._outside = [i for i in dims if i not in inside]
+        places = {dim: 2 + loop for loop, dim in enumerate([*self._outside, *self._inside])}
+        self.loops = [0, 1, *(places[i] for i in dims)]
+
+    def space(self, size: list[int | None]) -> Space | None:
+        """The loops of an [M, N] result; None where lanes have no whole blocks, or the last tile of N has padding."""
+        (height, width), (tile_k, tile_rows) = size, self._shape
+        inner = tuple(self._sizes[i] for i in self._inside)
+        if height is None or width is None or width % tile_k or math.prod(inner) != BLOCK_SIZE:
+            return None
+        sizes = (width // tile_k, build.tiles(height, tile_rows), *(self._sizes[i] for i in self._outside))
+        return Space(
+            extent=Extent(height, width // BLOCK_SIZE, None, []),
+            tile=(tile_rows, tile_k // BLOCK_SIZE),
+            sizes=sizes,
+            row=self._sum(self._outside, self._rows, 1) + ir.AffineExpr.get_dim(1) * tile_rows,
+            block=self._sum(self._outside, self._k, BLOCK_SIZE) + ir.AffineExpr.get_dim(0) * (tile_k // BLOCK_SIZE),
+            within=self._sum(self._inside, self._k, 1),
+            inner=inner,
+        )
+
+    def _sum(self, dims: list[int], strides: tuple[int, ...], unit: int) -> ir.AffineExpr:
+        terms = (ir.AffineExpr.get_dim(self.loops[2 + i]) * (strides[i] // unit) for i in dims)
+        return sum(terms, ir.AffineExpr.get_constant(0))
+
+    def order(self, packed: TileSwizzle) -> list[int] | None:
+        """The loops that are the dimensions of a packed operand, units apart; None if its tile is another."""
+        tile_k, tile_rows = self._shape
+        if packed.tile_shape[:2] != (tile_rows, tile_k // BLOCK_SIZE):
+            return None
+        here = {(self._rows[i], self._k[i] // BLOCK_SIZE, self._sizes[i]): self.loops[2 + i] for i in self._outside}
+        there = zip(packed.strides(ROWS), packed.strides(COLUMNS), packed.packed_shape, strict=True)
+        found = [here.get(dim) for dim in there if dim[:2] != (0, 0)]  # the unit moves along neither
+        known = [loop for loop in found if loop is not None]
+        return [1, 0, *known] if len(known) == len(found) else None
