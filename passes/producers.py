@@ -33,6 +33,8 @@ from mxcomp.passes.trace import (
 )
 
 _CALCULATIONS = ("arith.", "math.")
+_RANK = 3
+"""Of elements; with a batch they are quantised apart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +71,9 @@ def reads(nodes: Iterable[Node]) -> set[ir.Value]:
 
 def find(elements: ir.Value, scales: ir.Value) -> tuple[Compute, Compute] | None:
     """What computes [rows, K/32, 32] elements and their [rows, K/32] scales, or None if they are stored somewhere."""
-    height, blocks, *_ = build.static_sizes(elements)
+    if ir.RankedTensorType(elements.type).rank != _RANK or (blocks := build.static_sizes(elements)[1]) is None:
+        return None
+    height = build.static_sizes(elements)[0]
     row, block = Index("row", 1, height), Index("k", BLOCK_SIZE, blocks)
     places = ((elements, (row, block, Index("k", 1, BLOCK_SIZE))), (scales, (row, block)))
     finder = _Finder()

@@ -26,7 +26,7 @@ from iree.compiler.dialects import arith, linalg, tensor
 from mxcomp import attributes, build
 from mxcomp.formats import element_format
 from mxcomp.layout import BLOCK_SIZE, LHS_SCALE, ROWS, DataTiledLayout, k_unit
-from mxcomp.passes import six_bit
+from mxcomp.passes import encode_six_bit
 from mxcomp.passes.inline import constant, inline
 from mxcomp.passes.producers import Compute, Node, Read, is_inside
 from mxcomp.passes.spaces import Extent, Space
@@ -110,13 +110,13 @@ class Builder:
         """The type of `root`."""
         element = ir.RankedTensorType(node.op.results[0].type).element_type
         plain = self._space.tensor(element, node.inside, order)
-        return six_bit.stored_type(plain) if str(element) in six_bit.TYPES else plain
+        return encode_six_bit.stored_type(plain) if str(element) in encode_six_bit.TYPES else plain
 
     def root(self, node: Compute, order: Sequence[int] | None) -> ir.Value:
         """A node as it is stored: with these loops as dimensions, zeros in the padding of K, 6-bit elements as bits."""
         value = self._compute(node, self._space, masked=node.inside, order=order).value
-        if str(ir.RankedTensorType(node.op.results[0].type).element_type) in six_bit.TYPES:
-            return six_bit.packed(value, self._space.extent.tiles)
+        if str(ir.RankedTensorType(node.op.results[0].type).element_type) in encode_six_bit.TYPES:
+            return encode_six_bit.packed(value, self._space.extent.tiles)
         return value
 
     def _value(self, node: Node, space: Space) -> _Value:
@@ -150,9 +150,9 @@ class Builder:
             if masked and (padding := space.is_padding(loops)) is not None:
                 pairs = zip(given, inputs, strict=True)
                 given = [_zero_if(padding, value) if source.inside else value for value, source in pairs]
-            return inline(node.op, [*given, out], six_bit.rewrite)
+            return inline(node.op, [*given, out], encode_six_bit.rewrite)
 
-        element = six_bit.code_type(ir.RankedTensorType(node.op.results[0].type).element_type)
+        element = encode_six_bit.code_type(ir.RankedTensorType(node.op.results[0].type).element_type)
         return self._generic(space, node.inside, element, inputs, body, start, order)
 
     def _generic(
