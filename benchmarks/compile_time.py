@@ -34,7 +34,7 @@ from rich.table import Table
 
 import mxcomp
 from mxcomp import build
-from mxcomp.passes.canonical import CANONICAL_ITERATORS, canonical_maps, scaled_product
+from mxcomp.passes.canonical import scaled_matmul
 from mxcomp.target import get_target
 
 LIMIT = 1.25
@@ -67,12 +67,10 @@ def _function(name: str, size: Size) -> None:
     stored = [build.tensor_type(shape, "i8") for shape in ((m, k // 2), (n, k // 2), (m, blocks), (n, blocks))]
     elements = [build.tensor_type((rows, blocks, 32), "f4E2M1FN") for rows in (m, n)]
     scales = [build.tensor_type((rows, blocks), "f8E8M0FNU") for rows in (m, n)]
-    kind = build.tensor_type((m, n), "f32")
 
     def body(*arguments: ir.Value) -> ir.Value:
         inputs = [build.bitcast(value, type_) for value, type_ in zip(arguments, (*elements, *scales), strict=True)]
-        zeros = build.zero_filled(kind)
-        return build.generic(kind, inputs, zeros, canonical_maps(), CANONICAL_ITERATORS, scaled_product).results[0]
+        return scaled_matmul(*inputs)
 
     func.FuncOp.from_py_func(*stored, name=name)(body)
 

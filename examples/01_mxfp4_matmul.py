@@ -17,7 +17,7 @@ from iree.compiler import ir
 
 import mxcomp
 from mxcomp import assembly, build, formats
-from mxcomp.passes.canonical import CANONICAL_ITERATORS, canonical_maps, scaled_product
+from mxcomp.passes.canonical import scaled_matmul
 
 M, N, K = 64, 14336, 4096
 
@@ -34,7 +34,6 @@ def linear_layer(weights: np.ndarray, scales: np.ndarray) -> ir.Module:
         module = ir.Module.create()
         blocks = K // formats.BLOCK_SIZE
         x_type, xs_type = (build.tensor_type(shape, "i8") for shape in ((M, K // 2), (M, blocks)))
-        result = build.tensor_type((M, N), "f32")
         with ir.InsertionPoint(module.body):
             from iree.compiler.dialects import arith, func
 
@@ -55,10 +54,7 @@ def linear_layer(weights: np.ndarray, scales: np.ndarray) -> ir.Module:
                         (w_scales, (N, blocks), "f8E8M0FNU"),
                     )
                 ]
-                zero = build.zero_filled(result)
-                return build.generic(
-                    result, inputs, zero, canonical_maps(), CANONICAL_ITERATORS, scaled_product
-                ).results[0]
+                return scaled_matmul(*inputs)
 
         return module
 

@@ -19,7 +19,7 @@ from ml_dtypes import bfloat16
 
 import mxcomp
 from mxcomp import build, formats, quantization
-from mxcomp.passes.canonical import CANONICAL_ITERATORS, canonical_maps, scaled_product
+from mxcomp.passes.canonical import scaled_matmul
 
 HIDDEN, INTERMEDIATE = 4096, 14336
 ELEMENT, MODE = formats.E2M1, "even"
@@ -72,10 +72,7 @@ def _product(activations: tuple[ir.Value, ir.Value], weights: Weights) -> ir.Val
     """[tokens, n] in f32."""
     elements, scales = activations
     w, w_scales = weights.constants()
-    result = build.tensor_type((build.static_sizes(elements)[0], len(weights.values)), "f32")
-    zero = build.zero_filled(result, build.dynamic_sizes(elements))
-    inputs = [elements, w, scales, w_scales]
-    return build.generic(result, inputs, zero, canonical_maps(), CANONICAL_ITERATORS, scaled_product).results[0]
+    return scaled_matmul(elements, w, scales, w_scales)
 
 
 def _elementwise(result: ir.RankedTensorType, inputs: list[ir.Value], body: Callable[..., ir.Value]) -> ir.Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -44,6 +45,19 @@ def static_sizes(value: ir.Value) -> list[int | None]:
     return [None if tensor_.is_dynamic_dim(i) else tensor_.get_dim_size(i) for i in range(tensor_.rank)]
 
 
+def producer(value: ir.Value) -> ir.Operation | None:
+    """The operation that a value is a result of; None for arguments."""
+    owner = value.owner
+    return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
+
+
+def without_cast(value: ir.Value) -> ir.Value:
+    """The tensor behind `tensor.cast`, which may know more or fewer of its sizes."""
+    while isinstance(value.owner, ir.OpView) and value.owner.operation.name == "tensor.cast":
+        value = value.owner.operation.operands[0]
+    return value
+
+
 def erase_dead(op: ir.Operation) -> None:
     """Erases an unused operation, and the empty tensors that only it used."""
     if any(True for result in op.results for _ in result.uses):
@@ -74,13 +88,26 @@ def dynamic_sizes(value: ir.Value) -> list[ir.Value]:
     return [dim(value, i) for i in range(shape.rank) if shape.is_dynamic_dim(i)]
 
 
-def bitcast(value: ir.Value, result: ir.Type, sizes: Sequence[ir.Value] | None = None) -> ir.Value:
-    """`iree_tensor_ext.bitcast`, also across ranks; `sizes` are the dynamic sizes of source and result alike."""
+def bitcast(
+    value: ir.Value,
+    result: ir.Type,
+    sizes: Sequence[ir.Value] | None = None,
+    result_sizes: Sequence[ir.Value] | None = None,
+) -> ir.Value:
+    """`iree_tensor_ext.bitcast`, also across ranks; `sizes` are the dynamic sizes of the source, and of the result."""
     if value.type == result:
         return value
     if sizes is None:
         sizes = dynamic_sizes(value)
-    return iree_tensor_ext.BitCastOp(result, value, sizes, sizes).result
+    return iree_tensor_ext.BitCastOp(result, value, sizes, sizes if result_sizes is None else result_sizes).result
+
+
+def product(values: Sequence[ir.Value]) -> ir.Value:
+    """Of sizes."""
+    result = values[0]
+    for value in values[1:]:
+        result = arith.MulIOp(result, value).result
+    return result
 
 
 def tie_shape(value: ir.Value, sizes: Sequence[ir.Value]) -> ir.Value:
@@ -131,6 +158,15 @@ def clamp(index: ir.Value, size: int | ir.Value) -> ir.Value:
     return affine.AffineMinOp(bound, [index, size] if dynamic else [index]).result
 
 
+def collapse(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
+    """`tensor.collapse_shape` of dimensions in these groups."""
+    sizes = static_sizes(value)
+    known = [[sizes[i] for i in group] for group in groups]
+    shape = [None if None in group else math.prod(size or 1 for size in group) for group in known]
+    kind = tensor_type(shape, ir.RankedTensorType(value.type).element_type)
+    return tensor.CollapseShapeOp(kind, value, groups).result
+
+
 def tiles(size: int | None, tile: int) -> int | None:
     """How many tiles cover `size`; None if dynamic."""
     return None if size is None else -(-size // tile)
@@ -146,11 +182,11 @@ def transpose(value: ir.Value, init: ir.Value, permutation: Sequence[int]) -> ir
 
 
 def leading_slice(value: ir.Value, result: ir.RankedTensorType, extents: Sequence[ir.Value | None]) -> ir.Value:
-    """The top left [M, N] of a matrix; `extents` are M and N where dynamic."""
-    none = ir.ShapedType.get_dynamic_size()
-    sizes = [none if result.is_dynamic_dim(i) else result.get_dim_size(i) for i in range(2)]
+    """The top left [M, N] of matrices; `extents` are M and N where dynamic."""
+    none, rank = ir.ShapedType.get_dynamic_size(), result.rank
+    sizes = [none if result.is_dynamic_dim(i) else result.get_dim_size(i) for i in range(rank)]
     dynamic = [extent for extent in extents if extent is not None]
-    return tensor.ExtractSliceOp(result, value, [], dynamic, [], [0, 0], sizes, [1, 1]).result
+    return tensor.ExtractSliceOp(result, value, [], dynamic, [], [0] * rank, sizes, [1] * rank).result
 
 
 @contextmanager

@@ -83,7 +83,7 @@ class Packing:
 
     @property
     def swizzle(self) -> TileSwizzle:
-        return self.tiles.swizzle(OPERAND_NAMES.index(self.operand), self.element if self.holds_elements else None)
+        return self.tiles.packing(OPERAND_NAMES.index(self.operand), self.element if self.holds_elements else None)
 
     @property
     def source_shape(self) -> tuple[int, ...]:

@@ -23,9 +23,11 @@ from mxcomp.compiler import Source, compile_with
 from mxcomp.errors import InputError
 from mxcomp.invocation import Invocation, read_source
 from mxcomp.options import Options
-from mxcomp.passes.link_ukernels import DESCRIPTOR, descriptor_name, target_with_provider
+from mxcomp.passes.link_ukernels import DESCRIPTOR, descriptor_name, function, target_with_provider
 from mxcomp.passes.pack import CONSTANT, is_constant
-from mxcomp.passes.recognise import Candidate, find
+from mxcomp.passes.recognise import find
+from mxcomp.passes.rewrite import Candidate
+from mxcomp.passes.stored import whole
 from mxcomp.report import Report
 from mxcomp.ukernels import Registry
 
@@ -123,7 +125,7 @@ class _Dag:
         self.root = candidate.root
         self.inputs: list[ir.Value] = []
         self.ops: list[ir.Operation] = []
-        stored = {leaf.value for side in (candidate.lhs, candidate.rhs) for leaf in (side.element, side.scale)}
+        stored = {whole(leaf.value) for side in (candidate.lhs, candidate.rhs) for leaf in (side.element, side.scale)}
         self._visit(self.root, stored)
 
     def _visit(self, op: ir.Operation, stored: set[ir.Value]) -> None:
@@ -238,7 +240,7 @@ def _link_spec(names: list[str], compiled: ir.Operation, options: Options) -> ir
         loop = each.clone(ip=ir.InsertionPoint(match))
         loop.operands[0] = users.results[0]
         _below(loop.operation, "transform.util.import_symbol").attributes["symbol"] = ir.FlatSymbolRefAttr.get(name)
-        ir.InsertionPoint.at_block_begin(module.body).insert(registry[name].function())
+        ir.InsertionPoint.at_block_begin(module.body).insert(function(registry, name))
     for template in (each, match):
         template.erase()
     module.operation.verify()

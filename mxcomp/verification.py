@@ -19,6 +19,9 @@ from mxcomp.invocation import Invocation, read_source
 from mxcomp.layout import ACC
 from mxcomp.options import Options
 from mxcomp.passes.canonical import is_recognised, problem
+from mxcomp.passes.decode import unpacked
+from mxcomp.passes.operands import SCALE_TYPE
+from mxcomp.passes.stored import is_gathered
 from mxcomp.report import Report, location_text
 from mxcomp.runtime import run
 
@@ -149,11 +152,21 @@ def _watch(entry: ir.Operation) -> list[tuple[str, list[str]]]:
 
 
 def _bytes(value: ir.Value) -> ir.Value:
-    """[rows, bytes] of elements or scales."""
-    rows, blocks, *block = build.static_sizes(value)
+    """[(batch,) rows, bytes] of elements or scales; of operands stored in another order, one code a byte."""
     element = str(ir.RankedTensorType(value.type).element_type)
-    size = formats.BLOCK_SIZE * formats.element_format(element).bits // 8 if block else 1
-    return build.bitcast(value, build.tensor_type((rows, (blocks or 0) * size), "i8"))
+    is_scale = element == SCALE_TYPE
+    *rows, blocks = build.static_sizes(value)[: None if is_scale else -1]
+    sizes = build.dynamic_sizes(value)
+
+    def columns(factor: int) -> list[ir.Value]:
+        last = [build.apply(ir.AffineExpr.get_dim(0) * factor, sizes[-1:])] if blocks is None else sizes[-1:]
+        return [*sizes[:-1], *last]
+
+    if is_gathered(value):
+        return unpacked(value, columns(1 if is_scale else formats.BLOCK_SIZE))
+    size = 1 if is_scale else formats.BLOCK_SIZE * formats.element_format(element).bits // 8
+    kind = build.tensor_type((*rows, None if blocks is None else blocks * size), "i8")
+    return build.bitcast(value, kind, sizes, columns(size))
 
 
 def _check(
@@ -167,14 +180,16 @@ def _check(
 ) -> MatmulCheck:
     factors = []
     for kind, packed, scales in zip(types, (lhs, rhs), (lhs_scale, rhs_scale), strict=False):
-        values = formats.decode(formats.unpack_bits(packed.view(np.uint8), kind), kind)
-        scale = formats.decode_e8m0(scales.view(np.uint8)).astype(np.float64)
-        factors.append(values.astype(np.float64) * np.repeat(scale, 32, axis=1))
+        scale = formats.decode_e8m0(scales.view(np.uint8)).astype(np.float64).repeat(formats.BLOCK_SIZE, axis=-1)
+        is_code = packed.shape[-1] == scale.shape[-1]
+        codes = packed.view(np.uint8) if is_code else formats.unpack_bits(packed.view(np.uint8), kind)
+        factors.append(formats.decode(codes, kind).astype(np.float64) * scale)
     a, b = factors
     with np.errstate(invalid="ignore", divide="ignore"):
-        expected, magnitude = a @ b.T, np.abs(a) @ np.abs(b).T
+        b = b.swapaxes(-1, -2)
+        expected, magnitude = a @ b, np.abs(a) @ np.abs(b)
         same = (result == expected) | (np.isnan(result) & np.isnan(expected))
         error = np.where(same, 0.0, np.abs(result - expected) / magnitude)
     worst = float(np.max(np.where(np.isnan(error), np.inf, error), initial=0.0))
-    m, k, n = *a.shape, b.shape[0]
+    m, k, n = *a.shape[-2:], b.shape[-1]
     return MatmulCheck(location, m, n, k, worst, k * 2.0**-24)

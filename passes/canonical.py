@@ -4,7 +4,8 @@
                     iterator_types = ["parallel", "parallel", "reduction", "reduction"], mxcomp.scaled_matmul = {…}}
         ins(%lhs, %rhs, %lhs_scale, %rhs_scale) outs(%zero)
 
-with shapes [M, K/32, 32], [N, K/32, 32], [M, K/32], [N, K/32] and [M, N].
+with shapes [M, K/32, 32], [N, K/32, 32], [M, K/32], [N, K/32] and [M, N]. A batch is one more dimension of all of them
+and one more loop, the first.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ from mxcomp.ukernels import Sizes
 ATTRIBUTE = "mxcomp.scaled_matmul"
 """Marks every scaled matmul; a dictionary that later passes add to and the report is read from."""
 
-CANONICAL_ITERATORS = ("parallel", "parallel", "reduction", "reduction")
+
+def canonical_iterators(batch: bool = False) -> tuple[str, ...]:
+    """Of (batch,) m, n, ko and kb."""
+    return (*["parallel"] * (2 + batch), "reduction", "reduction")
 
 
-def canonical_maps() -> list[ir.AffineMap]:
-    """Indexing maps of LHS, RHS, LHS scales, RHS scales and result over (m, n, ko, kb)."""
-    m, n, ko, kb = (ir.AffineExpr.get_dim(i) for i in range(4))
-    return [ir.AffineMap.get(4, 0, list(dims)) for dims in ((m, ko, kb), (n, ko, kb), (m, ko), (n, ko), (m, n))]
+def canonical_maps(batch: bool = False) -> list[ir.AffineMap]:
+    """Indexing maps of LHS, RHS, LHS scales, RHS scales and result over (batch,) m, n, ko, kb."""
+    *first, m, n, ko, kb = (ir.AffineExpr.get_dim(i) for i in range(4 + batch))
+    operands = ((m, ko, kb), (n, ko, kb), (m, ko), (n, ko), (m, n))
+    return [ir.AffineMap.get(4 + batch, 0, [*first, *dims]) for dims in operands]
 
 
 def scaled_product(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Value, acc: ir.Value) -> ir.Value:
@@ -41,10 +46,19 @@ def product(lhs: ir.Value, rhs: ir.Value, acc: ir.Value) -> ir.Value:
     return arith.AddFOp(acc, arith.MulFOp(lhs, rhs).result).result
 
 
+def scaled_matmul(lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value) -> ir.Value:
+    """A scaled matmul in this form, f32 [M, N] from zero, at the insertion point; M may be dynamic."""
+    m, n = build.static_sizes(lhs)[0], build.static_sizes(rhs)[0]
+    result = build.tensor_type((m, n), "f32")
+    zero = build.zero_filled(result, build.dynamic_sizes(lhs)[: m is None])
+    inputs = [lhs, rhs, lhs_scale, rhs_scale]
+    return build.generic(result, inputs, zero, canonical_maps(), canonical_iterators(), scaled_product).results[0]
+
+
 def is_canonical(op: ir.Operation) -> bool:
     """Whether an operation indexes its operands as the canonical form does; types and sizes may be others."""
     with op.context:
-        return indexing_maps(op) == canonical_maps()
+        return indexing_maps(op) in (canonical_maps(), canonical_maps(batch=True))
 
 
 def is_recognised(op: ir.Operation) -> bool:
@@ -52,8 +66,28 @@ def is_recognised(op: ir.Operation) -> bool:
     return ATTRIBUTE in op.attributes and len(ir.DictAttr(op.attributes[ATTRIBUTE])) == 0
 
 
+def decided(op: ir.Operation) -> str:
+    """How a model has decided on the compilation of a matmul itself, or ""."""
+    for attribute in ("lowering_config", "compilation_info"):
+        if attribute in op.attributes:
+            return f"it has a {attribute} of its own"
+    parent = op.parent
+    while parent is not None:
+        if parent.name.startswith(("flow.dispatch.", "hal.executable")):
+            return f"it is in a {parent.name} already"
+        parent = parent.parent
+    return ""
+
+
+def batch_of(op: ir.Operation) -> list[int]:
+    """The batch of a scaled matmul with canonical indexing, if it has one."""
+    *batch, _, _ = build.static_sizes(op.results[0])
+    return [size for size in batch if size is not None]
+
+
 def problem(op: ir.Operation) -> tuple[Sizes, list[str]]:
     """M, N, K in elements and the five element types of a scaled matmul with canonical indexing."""
-    (m, blocks, block), (n, *_) = build.static_sizes(op.operands[0]), build.static_sizes(op.operands[1])
+    *_, m, blocks, block = build.static_sizes(op.operands[0])
+    *_, n, _, _ = build.static_sizes(op.operands[1])
     types = [str(ir.RankedTensorType(operand.type).element_type) for operand in op.operands]
     return {"m": m, "n": n, "k": None if blocks is None or block is None else blocks * block}, types

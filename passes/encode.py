@@ -18,16 +18,18 @@ the matmul is left to IREE with the reason.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from iree.compiler import ir
 
 from mxcomp import attributes, build
 from mxcomp.formats import element_format
-from mxcomp.layout import ACC, BLOCK_SIZE, DataTiledLayout
+from mxcomp.layout import ACC, BLOCK_SIZE, LHS, RHS, DataTiledLayout
 from mxcomp.options import Options
-from mxcomp.passes.canonical import ATTRIBUTE, is_recognised, problem
+from mxcomp.passes.canonical import ATTRIBUTE, batch_of, is_recognised, problem
 from mxcomp.passes.operands import warning_of
+from mxcomp.passes.stored import is_gathered
 from mxcomp.passes.trace import indexing_maps
 from mxcomp.ukernels import Registry, Sizes, Ukernel, layout_entries
 
@@ -49,6 +51,9 @@ CODEGEN_LAYOUTS = {
 IREE's code generation spills registers with other splits of the same tiles into subgroups: 1591 of them with the
 1 × 4 subgroups of the m128_n256_k256 ukernel.
 """
+
+
+Tile = tuple[int, int, int]
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -75,12 +80,15 @@ def _choose(op: ir.Operation, registry: Registry, options: Options) -> dict:
             return None, "--ukernels=none"
         return registry.select(operands, options.target.arch, types, sizes, named)
 
+    batch = math.prod(batch_of(op))
     if not options.data_tiling:
         ukernel, reason = select("row_major")
+        if ukernel is not None and (batch_of(op) or any(map(is_gathered, list(op.operands)[:ACC]))):
+            return _left(f"--data-tiling=off and {ukernel.name}: it takes row-major operands without a batch", types)
         if ukernel is None:
             return _left(f"--data-tiling=off and {reason}", types)
         chosen = {"operands": "row_major", "tile": list(ukernel.tile)} | _launch(ukernel)
-        return _bounded(chosen, (1, 1, 1), sizes, types, options.target.max_buffer_bytes)
+        return _bounded(chosen, (1, 1, 1), batch, sizes, types, options.target.max_buffer_bytes)
 
     ukernel, reason = select("data_tiled")
     if ukernel is not None and ukernel.layout is not None:
@@ -91,25 +99,41 @@ def _choose(op: ir.Operation, registry: Registry, options: Options) -> dict:
         layout = _codegen_layout(sizes["m"])
         launch = {"reason": reason, "workgroup_size": [layout.threads, 1, 1]}
     chosen = {"operands": "data_tiled", "layout": layout_entries(layout)} | launch
-    return _bounded(chosen, layout.tile, sizes, types, options.target.max_buffer_bytes)
+    return _bounded(chosen, layout.tile, batch, sizes, types, options.target.max_buffer_bytes)
 
 
 def _left(reason: str, types: list[str]) -> dict:
     """The entries of a matmul that is left to IREE."""
-    warning = warning_of(types[:2], taken_apart=True)
+    warning = warning_of(types[:2])
     return {"reason": f"left to IREE: {reason}"} | ({"warning": warning} if warning else {})
 
 
-def _bounded(chosen: dict, tile: tuple[int, int, int], sizes: Sizes, types: list[str], max_bytes: int) -> dict:
-    """`chosen`, if padded operands and the result fit into `max_bytes`; a dynamic M gets a limit."""
-    tile_m, tile_n, tile_k = tile
-    n, k = sizes["n"] or 0, sizes["k"] or 0
-    lhs_row, rhs_row = (-(-k // tile_k) * tile_k * element_format(kind).bits // 8 for kind in types[:2])
-    rhs_bytes = -(-n // tile_n) * tile_n * rhs_row
-    limit = max_bytes // max(lhs_row, 4 * n) // tile_m * tile_m if rhs_bytes <= max_bytes else 0
-    if limit < (sizes["m"] or 1):
+def _bounded(chosen: dict, tile: Tile, batch: int, sizes: Sizes, types: list[str], max_bytes: int) -> dict:
+    """`chosen`, if padded operands and the result fit into `max_bytes`; dynamic sizes get limits.
+
+    IREE must be able to prove that operands fit. Where a dynamic K meets a dynamic M or N, K is at most `_MAX_K`. The
+    result of a dynamic M and N is checked at run time (`mxcomp.passes.extents`).
+    """
+    steps = dict(zip("mnk", tile, strict=True))
+    bits = dict(zip("mn", (element_format(kind).bits for kind in types[:2]), strict=True))
+    least = {axis: sizes[axis] or 1 for axis in sizes}
+    padded = {axis: -(-least[axis] // step) * step for axis, step in steps.items()}
+    limits: dict[str, int] = {}
+    if sizes["k"] is None:
+        row = max(-(-batch * padded[axis] * bits[axis] // 8) for axis in "mn")
+        limits["k"] = max_bytes // row // steps["k"] * steps["k"]
+        if None in (sizes["m"], sizes["n"]):
+            limits["k"] = padded["k"] = min(limits["k"], _MAX_K // steps["k"] * steps["k"])
+    for axis, other in ("mn", "nm"):
+        row = max(batch * padded["k"] * bits[axis] // 8, batch * 4 * least[other])
+        limits[axis] = max_bytes // row // steps[axis] * steps[axis] if row else 0
+    if any(limits[axis] < padded[axis] for axis in limits):
         return _left(f"an operand or the result exceeds {max_bytes} bytes", types)
-    return chosen | ({"max_m": limit} if sizes["m"] is None else {})
+    together = {"max_bytes": max_bytes} if sizes["m"] is sizes["n"] is None else {}
+    return chosen | {f"max_{axis}": limits[axis] for axis in "mnk" if sizes[axis] is None} | together
+
+
+_MAX_K = 65536
 
 
 def _launch(ukernel: Ukernel) -> dict:
@@ -124,9 +148,13 @@ def _codegen_layout(m: int | None) -> DataTiledLayout:
 def _encode(op: ir.Operation) -> None:
     sizes, types = problem(op)
     maps = indexing_maps(op) or []
-    iteration = [sizes["m"], sizes["n"], (sizes["k"] or 0) // BLOCK_SIZE, BLOCK_SIZE]
+    batch = batch_of(op)
+    iteration = [*batch, sizes["m"], sizes["n"], sizes["k"] and sizes["k"] // BLOCK_SIZE, BLOCK_SIZE]
     with op.context, op.location, ir.InsertionPoint(op):
-        dims = [build.dim(op.operands[0], 0)] if sizes["m"] is None else []
+        dynamic = [axis for axis in "mnk" if sizes[axis] is None]
+        places = {"m": (LHS, len(batch)), "n": (RHS, len(batch)), "k": (LHS, len(batch) + 1)}
+        dims = [build.dim(op.operands[operand], at) for operand, at in (places[axis] for axis in dynamic)]
+        result_dims = [dim for dim, axis in zip(dims, dynamic, strict=True) if axis != "k"]
         for index, operand in enumerate(list(op.operands)):
             plain = ir.RankedTensorType(operand.type)
             encoding = attributes.encoding(index, types, maps, iteration)
@@ -138,11 +166,11 @@ def _encode(op: ir.Operation) -> None:
         plain = result.type
         result.set_type(op.operands[ACC].type)
     with op.context, op.location, ir.InsertionPoint.after(op):
-        segments = ir.DenseI32ArrayAttr.get([1, len(dims), len(dims)])
+        segments = ir.DenseI32ArrayAttr.get([1, len(result_dims), len(dims)])
         unset = ir.Operation.create(
             "iree_encoding.unset_encoding",
             results=[plain],
-            operands=[result, *dims, *dims],
+            operands=[result, *result_dims, *dims],
             attributes={"operandSegmentSizes": segments},
         )
         result.replace_all_uses_except(unset.result, unset)

@@ -1,7 +1,8 @@
-"""mxcomp-fall-back: multiplies dequantised values where IREE's own lowering of a scaled matmul would be wrong.
+"""mxcomp-fall-back: multiplies dequantised values where IREE's own lowering of a scaled matmul would not do.
 
-IREE 3.13 lays 8-bit operands out wrongly for scaled MFMA: results are wrong where scales differ. A matmul with such
-operands that got no layout of ours is taken apart.
+IREE 3.13 lays 8-bit operands out wrongly for scaled MFMA: results are wrong where scales differ. It cannot load 6-bit
+ones. A recognised matmul that got no layout of ours is taken apart, unless its operands are 4-bit, as they are needed
+in memory, and only M is dynamic.
 
 Before:
 
@@ -15,7 +16,11 @@ After:
       arith.mulf … arith.addf
     }
 
-IREE makes one dispatch of them, with f32 matrix instructions: slower than scaled MFMA by far, and right.
+Operands with 6 bits, or in another order in memory, are read from their bytes (`decode`). IREE makes one or a few
+dispatches of all this, with f32 matrix instructions: slower than scaled MFMA by far, and right.
+
+A contraction that was not recognised keeps its form, but gets elements as f32 (6-bit ones: `six_bit`), so that nothing
+takes it for a scaled matmul of the hardware.
 """
 
 from __future__ import annotations
@@ -24,45 +29,103 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp import build
-from mxcomp.formats import element_format
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.options import Options
-from mxcomp.passes.canonical import ATTRIBUTE, CANONICAL_ITERATORS, canonical_maps, problem, product
-
-_WIDTH = 8
+from mxcomp.passes import six_bit
+from mxcomp.passes.canonical import (
+    ATTRIBUTE,
+    batch_of,
+    canonical_iterators,
+    canonical_maps,
+    decided,
+    problem,
+)
+from mxcomp.passes.decode import dequantised
+from mxcomp.passes.stored import erase_gather, is_gathered
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Takes apart every recognised matmul below `module` that was left to IREE and has 8-bit elements."""
+    """Takes apart every recognised matmul below `module` that was left to IREE, but those that it compiles well."""
     for op in [op for op in build.walk(module) if ATTRIBUTE in op.attributes]:
         entries = ir.DictAttr(op.attributes[ATTRIBUTE])
-        if "index" in entries and "operands" not in entries:  # of those that encode had, left to IREE
-            _, types = problem(op)
-            if any(element_format(kind).bits == _WIDTH for kind in types[:2]):
-                _take_apart(op)
+        if "operands" in entries or "reason" not in entries:
+            continue
+        if "index" in entries and len(op.operands) == ACC + 1 and not _compiles_well(op):
+            _take_apart(op)
+        elif "index" not in entries and not decided(op):
+            _extend_elements(op)
+    six_bit.replace(module)
+
+
+def _compiles_well(op: ir.Operation) -> bool:
+    """Whether IREE's own lowering of a scaled matmul in canonical form is right, and makes a good kernel."""
+    sizes, types = problem(op)
+    return (
+        types[LHS] == types[RHS] == _FP4
+        and not batch_of(op)
+        and None not in (sizes["n"], sizes["k"])
+        and not any(map(is_gathered, list(op.operands)[:ACC]))
+    )
+
+
+def _extend_elements(op: ir.Operation) -> None:
+    """Gives a contraction that was not recognised f32 for elements, so that nothing takes it for a scaled matmul."""
+    block = op.regions[0].blocks[0]
+    for value, argument in zip(list(op.operands)[:-1], list(block.arguments), strict=False):
+        users = [use.owner.operation for use in argument.uses]
+        scaled = any(user.name == "arith.scaling_extf" and user.operands[0] == argument for user in users)
+        if scaled and not six_bit.is_six_bit(value.type):  # those follow
+            with op.context, op.location, ir.InsertionPoint(op):
+                six_bit.replace_inputs(op, value, _extended(value))
+
+
+def _extended(value: ir.Value) -> ir.Value:
+    """The elements as f32."""
+    result = build.tensor_type(build.static_sizes(value), "f32")
+    identity = ir.AffineMap.get_identity(result.rank)
+
+    def body(element: ir.Value, _: ir.Value) -> ir.Value:
+        return arith.ExtFOp(ir.F32Type.get(), element).result
+
+    init = build.empty(result, build.dynamic_sizes(value))
+    return build.generic(result, [value], init, [identity, identity], ["parallel"] * result.rank, body).results[0]
+
+
+_FP4 = "f4E2M1FN"
 
 
 def _take_apart(op: ir.Operation) -> None:
+    operands = list(op.operands)[:ACC]
     with op.context, op.location, ir.InsertionPoint(op):
-        lhs_map, rhs_map, _, _, acc_map = canonical_maps()
+        batch = bool(batch_of(op))
+        lhs_map, rhs_map, _, _, acc_map = canonical_maps(batch)
         values = [_dequantised(op.operands[e], op.operands[s]) for e, s in ((LHS, LHS_SCALE), (RHS, RHS_SCALE))]
         result = ir.RankedTensorType(op.results[0].type)
         maps = [lhs_map, rhs_map, acc_map]
-        new = build.generic(result, values, op.operands[ACC], maps, CANONICAL_ITERATORS, product)
+        new = build.generic(result, values, op.operands[ACC], maps, canonical_iterators(batch), _product)
         new.attributes[ATTRIBUTE] = op.attributes[ATTRIBUTE]
     op.results[0].replace_all_uses_with(new.results[0])
     op.erase()
+    for operand in operands:
+        erase_gather(operand)
 
 
 def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
-    """f32 values [rows, K/32, 32]."""
+    """f32 values [(batch,) rows, K/32, 32]."""
+    kind = ir.RankedTensorType(elements.type)
+    if ir.FloatType(kind.element_type).width == 6 or is_gathered(elements) or is_gathered(scales):
+        return dequantised(elements, scales)
     result = build.tensor_type(build.static_sizes(elements), "f32")
-    rows, blocks, inner = (ir.AffineExpr.get_dim(i) for i in range(3))
-    whole, per_block = (ir.AffineMap.get(3, 0, dims) for dims in ([rows, blocks, inner], [rows, blocks]))
+    dims = [ir.AffineExpr.get_dim(i) for i in range(kind.rank)]
+    whole, per_block = (ir.AffineMap.get(kind.rank, 0, used) for used in (dims, dims[:-1]))
 
     def body(element: ir.Value, scale: ir.Value, _: ir.Value) -> ir.Value:
         return arith.ScalingExtFOp(ir.F32Type.get(), element, scale).result
 
     init = build.empty(result, build.dynamic_sizes(elements))
     maps = [whole, per_block, whole]
-    return build.generic(result, [elements, scales], init, maps, ["parallel"] * 3, body).results[0]
+    return build.generic(result, [elements, scales], init, maps, ["parallel"] * kind.rank, body).results[0]
+
+
+def _product(a: ir.Value, b: ir.Value, acc: ir.Value) -> ir.Value:
+    return arith.AddFOp(acc, arith.MulFOp(a, b).result).result

@@ -27,8 +27,8 @@ from mxcomp.errors import InputError
 from mxcomp.formats import FORMATS, element_format
 from mxcomp.layout import BLOCK_SIZE
 from mxcomp.options import Options
-from mxcomp.passes.canonical import CANONICAL_ITERATORS, canonical_maps, scaled_product
-from mxcomp.passes.recognise import rounded
+from mxcomp.passes.canonical import scaled_matmul
+from mxcomp.passes.rewrite import rounded
 from mxcomp.quantization import SCALE_CARRIES, quantize
 
 OPERATOR = "torch.mxcomp.scaled_linear"
@@ -110,13 +110,10 @@ def _check_shapes(op: ir.Operation, x: ir.Value, weight: ir.Value, scale: ir.Val
 
 def _linear(x: ir.Value, weight: ir.Value, scale: ir.Value, element: str, input_format: str, mode: str) -> ir.Value:
     """The product in the canonical form, [M, N] of x's element type."""
-    (m, k), (n, _) = build.static_sizes(x), build.static_sizes(weight)
+    k, n = build.static_sizes(x)[1], build.static_sizes(weight)[0]
     blocks = (k or 0) // BLOCK_SIZE
     a, a_scale = quantize(x, element_format(input_format).mlir_type, mode)
     b = build.bitcast(weight, build.tensor_type((n, blocks, BLOCK_SIZE), element))
     b_scale = build.bitcast(scale, build.tensor_type((n, blocks), "f8E8M0FNU"))
-    sums, kind = build.tensor_type((m, n), "f32"), ir.RankedTensorType(x.type).element_type
-    init = build.zero_filled(sums, build.dynamic_sizes(x))
-    inputs = [a, b, a_scale, b_scale]
-    result = build.generic(sums, inputs, init, canonical_maps(), CANONICAL_ITERATORS, scaled_product).results[0]
-    return result if kind == sums.element_type else rounded(result, build.tensor_type((m, n), kind))
+    result, kind = scaled_matmul(a, b, a_scale, b_scale), ir.RankedTensorType(x.type).element_type
+    return result if kind == ir.F32Type.get() else rounded(result, kind, build.dynamic_sizes(x))

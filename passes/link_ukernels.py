@@ -12,6 +12,9 @@ After:
         iree_codegen.ukernel_provider = #rocm.tensor_ukernel_provider}>} { … }
     util.func private @mx_…(…) { … }
 
+`mx_…_batched` is the ukernel with one more dimension, of size 1, in front of its operands and its result. It is made
+of the ukernel here.
+
 The provider is what makes IREE look a ukernel up by name. Set here, on the functions that need it, it needs no global
 flag, under which IREE's builtin ukernels would take over other matmuls of the module.
 """
@@ -19,13 +22,18 @@ flag, under which IREE's builtin ukernels would take over other matmuls of the m
 from __future__ import annotations
 
 from iree.compiler import ir
+from iree.compiler.dialects import tensor, vector
 
 from mxcomp import build
 from mxcomp.errors import UkernelError
+from mxcomp.layout import ACC
 from mxcomp.options import Options
 from mxcomp.ukernels import Registry, Ukernel, accepts
 
 DESCRIPTOR = "iree_codegen.ukernel"
+BATCHED = "_batched"
+"""Behind the name of a ukernel whose tiles have a batch dimension in front."""
+_BITCAST = "iree_tensor_ext.bitcast"
 _PROVIDER = "iree_codegen.ukernel_provider = #rocm.tensor_ukernel_provider"
 
 
@@ -39,12 +47,12 @@ def run(module: ir.Operation, options: Options) -> None:
         linked: set[tuple[ir.Operation, str]] = set()
         for user in users:
             name = descriptor_name(user)
-            ukernel = registry[name]
+            ukernel, batch = find(registry, name)
             table = _symbol_table(user)
             if (table, name) not in linked:
                 linked.add((table, name))
-                _insert(ukernel, table)
-            check_operands(user, ukernel)
+                _insert(ukernel, function(registry, name), table)
+            check_operands(user, ukernel, batch)
             _set_provider(user)
 
 
@@ -61,16 +69,116 @@ def _symbol_table(op: ir.Operation) -> ir.Operation:
     return op
 
 
-def _insert(ukernel: Ukernel, table: ir.Operation) -> None:
-    body = build.module_block(table)
+def find(registry: Registry, name: str) -> tuple[Ukernel, bool]:
+    """The ukernel that a descriptor names, and whether a batch dimension is to be added to it. Raises UkernelError."""
+    if name not in registry.ukernels and name.endswith(BATCHED):
+        return registry[name.removesuffix(BATCHED)], True
+    return registry[name], False
+
+
+def function(registry: Registry, name: str) -> ir.Operation:
+    """The function that a descriptor names, in no module. Raises UkernelError."""
+    ukernel, batch = find(registry, name)
+    result = ukernel.function()
+    if batch:
+        _add_batch(result, name)
+    return result
+
+
+def _insert(ukernel: Ukernel, linked: ir.Operation, table: ir.Operation) -> None:
+    body, name = build.module_block(table), build.symbol_name(linked)
     for view in body.operations:
-        if build.symbol_name(view.operation) == ukernel.name:
+        if build.symbol_name(view.operation) == name:
             where = view.operation.location
-            raise UkernelError(f"cannot link @{ukernel.name} from {ukernel.path}: {where} has that name")
-    ir.InsertionPoint.at_block_begin(body).insert(ukernel.function())
+            raise UkernelError(f"cannot link @{name} from {ukernel.path}: {where} has that name")
+    ir.InsertionPoint.at_block_begin(body).insert(linked)
 
 
-def check_operands(user: ir.Operation, ukernel: Ukernel) -> None:
+def _add_batch(function: ir.Operation, name: str) -> None:
+    """Makes a ukernel take, and return, its tile in one more dimension, of size 1."""
+    block = function.regions[0].blocks[0]
+    count = len(block.arguments)
+    plain = [ir.RankedTensorType(argument.type) for argument in block.arguments]
+    batched = [ir.RankedTensorType.get([1, *kind.shape], kind.element_type) for kind in plain]
+    for kind, argument in zip(batched, list(block.arguments), strict=True):
+        block.add_argument(kind, argument.location)
+    for i, argument in enumerate(list(block.arguments)[:count]):
+        given = block.arguments[count + i]
+        for user in [use.owner.operation for use in argument.uses]:
+            if user.name == _BITCAST:
+                _drop_after(user, given)
+        with function.location, ir.InsertionPoint.at_block_begin(block):
+            argument.replace_all_uses_with(_dropped(given))
+    for _ in range(count):
+        block.erase_argument(0)
+    returned = list(block.operations)[-1].operation
+    with function.location, ir.InsertionPoint(returned):
+        returned.operands[0] = _batched_result(returned.operands[0], batched[ACC])
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(batched, batched[ACC:]))
+    ir.SymbolTable.set_symbol_name(function, name)
+
+
+def _batched_result(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
+    """The result with one more dimension: written so where lanes write it, as consumers then still fuse with that."""
+    loop = build.producer(value)
+    inserts = [op for op in build.walk(loop) if op.name == "tensor.parallel_insert_slice"] if loop else []
+    if loop is None or loop.name != "scf.forall" or len(loop.results) != 1 or len(inserts) != 1:
+        return tensor.ExpandShapeOp(kind, value, _groups(kind.rank), [], list(kind.shape)).result
+    with ir.InsertionPoint(loop):
+        loop.operands[len(loop.operands) - 1] = build.empty(kind)
+    inserts[0].operands[0] = _batched_tile(inserts[0].operands[0])
+    arguments = loop.regions[0].blocks[0].arguments
+    arguments[len(arguments) - 1].set_type(kind)
+    for name, first in (("offsets", 0), ("sizes", 1), ("strides", 1)):
+        numbers = ir.DenseI64ArrayAttr(inserts[0].attributes[f"static_{name}"])
+        inserts[0].attributes[f"static_{name}"] = ir.DenseI64ArrayAttr.get([first, *numbers])
+    loop.results[0].set_type(kind)
+    return loop.results[0]
+
+
+def _batched_tile(value: ir.Value) -> ir.Value:
+    """What a lane inserts into the result, with one more dimension."""
+    write = build.producer(value)
+    assert write is not None
+    kind = ir.RankedTensorType(value.type)
+    batched = ir.RankedTensorType.get([1, *kind.shape], kind.element_type)
+    with ir.InsertionPoint.after(write):
+        if write.name != "vector.transfer_write" or build.DYNAMIC in kind.shape:
+            sizes = build.dynamic_sizes(value)
+            return tensor.ExpandShapeOp(batched, value, _groups(batched.rank), sizes, list(batched.shape)).result
+        stored = write.operands[0]
+        lanes = ir.VectorType(stored.type)
+        cast = vector.ShapeCastOp(ir.VectorType.get([1, *lanes.shape], lanes.element_type), stored).result
+        origin = [build.constant_index(0)] * batched.rank
+        identity = ir.AffineMap.get_identity(batched.rank)
+        return vector.TransferWriteOp(
+            batched, cast, build.empty(batched), origin, identity, [True] * batched.rank
+        ).result
+
+
+def _groups(rank: int) -> list[list[int]]:
+    return [[0, 1], *([i] for i in range(2, rank))]
+
+
+def _dropped(value: ir.Value) -> ir.Value:
+    """A tensor without its first dimension."""
+    kind = ir.RankedTensorType(value.type)
+    plain = ir.RankedTensorType.get(kind.shape[1:], kind.element_type)
+    return tensor.CollapseShapeOp(plain, value, _groups(kind.rank)).result
+
+
+def _drop_after(bitcast: ir.Operation, given: ir.Value) -> None:
+    """Bitcasts `given` instead, and drops its first dimension then: IREE folds a bitcast of what it loads only."""
+    plain, sizes = ir.RankedTensorType(bitcast.results[0].type), list(bitcast.operands)[1:]
+    with bitcast.location, ir.InsertionPoint(bitcast):
+        whole = ir.RankedTensorType.get([1, *plain.shape], plain.element_type)
+        half = len(sizes) // 2
+        value = _dropped(build.bitcast(given, whole, sizes[:half], sizes[half:]))
+    bitcast.results[0].replace_all_uses_with(value)
+    bitcast.erase()
+
+
+def check_operands(user: ir.Operation, ukernel: Ukernel, batch: int = 0) -> None:
     """Compares the operands of the operation that a ukernel replaces with its arguments. Raises UkernelError."""
     operands = list(user.operands)
     if len(operands) != len(ukernel.arguments):
@@ -81,7 +189,7 @@ def check_operands(user: ir.Operation, ukernel: Ukernel) -> None:
     outer = 2 if ukernel.operands == "data_tiled" else 0
     for index, (operand, argument) in enumerate(zip(operands, ukernel.arguments, strict=True)):
         have = ir.RankedTensorType(operand.type)
-        sizes = build.static_sizes(operand)
+        sizes = build.static_sizes(operand)[batch:]
         shape = [None] * outer + sizes[outer:] if outer else [None] * len(sizes)
         if not accepts(argument, shape, str(have.element_type)):
             raise UkernelError(

@@ -21,21 +21,25 @@ Fused consumers (mxcomp-fuse-consumers) work on the packed tiles, between inner_
 
 A constant operand is packed outside a region, where IREE evaluates it at compile time. With packed parameters an
 operand that is a parameter is read in its layout (`passes/parameters.py`). A row-major ukernel keeps its
-`linalg.generic`, in a region and with the ukernel's descriptor. A dynamic M is guarded by `cf.assert`.
+`linalg.generic`, in a region and with the ukernel's descriptor. Dynamic sizes are guarded by `cf.assert`. A batch is
+one more dimension, the first, of all packed tensors.
 """
 
 from __future__ import annotations
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, cf, iree_codegen, linalg, tensor
+from iree.compiler.dialects import iree_codegen, linalg, tensor
 
 from mxcomp import attributes, build
 from mxcomp.layout import ACC, COLUMNS, LHS, LHS_SCALE, ROWS, DataTiledLayout
 from mxcomp.options import Options
 from mxcomp.passes import fuse_consumers, pack, reference
-from mxcomp.passes.canonical import ATTRIBUTE, problem
+from mxcomp.passes.canonical import ATTRIBUTE, batch_of, canonical_iterators, canonical_maps, problem
+from mxcomp.passes.extents import Extents, Tiles, assume, guarded
 from mxcomp.passes.inline import inline
+from mxcomp.passes.link_ukernels import BATCHED
 from mxcomp.passes.packing import Packer, part_location
+from mxcomp.passes.stored import erase_gather
 from mxcomp.passes.trace import indexing_maps
 from mxcomp.ukernels import Sizes, layout_from
 
@@ -62,14 +66,16 @@ def _data_tiled(op: ir.Operation, entries: dict, packer: Packer, options: Option
     encoded = [operand.owner.operation for operand in op.operands]
     with op.context, op.location, ir.InsertionPoint(op):
         sources = [encoding.operands[0] for encoding in encoded]
-        rows = _guarded_rows(sources, entries) if sizes["m"] is None else None
-        packed = packer.operands(op, sources, layout, rows, entries)
+        extents = Extents(batch_of(op), sizes, guarded(sources, sizes, entries))
+        packed = packer.operands(op, sources, layout, extents, entries)
     final = str(ir.RankedTensorType(unset.results[0].type).element_type)
     with op.context, part_location(entries, "matmul", op), ir.InsertionPoint(unset):
-        result = _matmul(packed, layout, sizes, types, final, epilogue, rows, entries, options)
+        result = _matmul(packed, layout, extents, types, final, epilogue, entries, options)
     unset.results[0].replace_all_uses_with(result)
     for dead in (unset, *([epilogue] if epilogue else []), op, *encoded):
         build.erase_dead(dead)
+    for source in sources:
+        erase_gather(source)
 
 
 def _user(op: ir.Operation) -> ir.Operation:
@@ -77,69 +83,44 @@ def _user(op: ir.Operation) -> ir.Operation:
     return next(iter(op.results[0].uses)).owner.operation
 
 
-def _guarded_rows(operands: list[ir.Value], entries: dict) -> ir.Value:
-    """M at run time: the same for LHS and its scales, and between 1 and the limit that buffer offsets set.
-
-    Code generation relies on both, so they are asserted.
-    """
-    m, limit = build.dim(operands[LHS], 0), entries["max_m"]
-    low = arith.CmpIOp(arith.CmpIPredicate.sge, m, build.constant_index(1)).result
-    high = arith.CmpIOp(arith.CmpIPredicate.sle, m, build.constant_index(limit)).result
-    cf.AssertOp(arith.AndIOp(low, high).result, f"mxcomp: M must be between 1 and {limit}")
-    same = arith.CmpIOp(arith.CmpIPredicate.eq, m, build.dim(operands[LHS_SCALE], 0)).result
-    cf.AssertOp(same, "mxcomp: LHS and LHS scales must have the same M")
-    return _assume(m, limit)
-
-
-def _assume(value: ir.Value, limit: int) -> ir.Value:
-    """`value`, known to be between 1 and `limit`."""
-    assumption = ir.Attribute.parse(f"[[#util.int.assumption<umin = 1, umax = {limit}>]]")
-    return ir.Operation.create(
-        "util.assume.int", results=[value.type], operands=[value], attributes={"assumptions": assumption}
-    ).result
-
-
 def _matmul(
     packed: list[ir.Value],
     layout: DataTiledLayout,
-    sizes: Sizes,
+    extents: Extents,
     types: list[str],
     final: str,
     epilogue: ir.Operation | None,
-    rows: ir.Value | None,
     entries: dict,
     options: Options,
 ) -> ir.Value:
-    """The dispatch of inner tiles, epilogue and unpacking; shape [M, N], of type `final`."""
-    m, n = sizes["m"], sizes["n"] or 0
-    outer = [build.tiles(size, tile) for size, tile in zip((m, n), layout.tile, strict=False)]
-    extents = [rows, None] if options.reference else _extents(m, n, rows, single=outer[1] == 1)
+    """The dispatch of inner tiles, epilogue and unpacking; shape [(batch,) M, N], of type `final`."""
+    size = extents.m, extents.n
+    outer = [build.tiles(size, tile) for size, tile in zip(size, layout.tile, strict=False)]
+    limits = extents.limits if options.reference else _limits(extents, single=outer[1] == 1)
     result = build.tensor_type(
-        [size if extent is None else None for size, extent in zip((m, n), extents, strict=True)], final
+        [*extents.batch, *(size if limit is None else None for size, limit in zip(size, limits, strict=True))], final
     )
     with build.dispatch_region(
-        [result], [extent for extent in extents if extent is not None], enabled=not options.reference
+        [result], [limit for limit in limits if limit is not None], enabled=not options.reference
     ) as region:
-        tiles = [build.ceildiv(rows, layout.tile[0])] if rows else []
+        tiles = Tiles(extents, layout)
         if not options.reference:
-            packed = [
-                pack.elements(value, types[operand], tiles if operand % 2 == LHS else [])
-                for operand, value in enumerate(packed)
-            ]
-        acc = build.zero_filled(build.tensor_type(layout.packed_shape(ACC, outer), types[ACC]), tiles)
+            packed = [pack.elements(value, types[i], tiles.of(i)) for i, value in enumerate(packed)]
+        shape = (*extents.batch, *layout.packed_shape(ACC, outer))
+        acc = build.zero_filled(build.tensor_type(shape, types[ACC]), tiles.of(ACC))
         if options.reference:
             tiled = reference.inner_tiles(packed, acc, layout, types, tiles)
         else:
             tiled = _inner_tiled(packed, acc, layout, types, entries, epilogue is not None).results[0]
         if epilogue is not None:
-            tiled = _epilogue(tiled, epilogue, layout, (m, n), rows, final, tiles)
-        region.returned = [_unpack(tiled, layout, result, outer, tiles, extents)]
-    plain = build.tensor_type((m, n), final)
+            tiled = _epilogue(tiled, epilogue, layout, extents, final, tiles.of(ACC))
+        region.returned = [_unpack(tiled, layout, result, outer, tiles.of(ACC), limits)]
+    plain = build.tensor_type((*extents.batch, *size), final)
     return region.results[0] if result == plain else tensor.CastOp(plain, region.results[0]).result
 
 
-def _extents(m: int | None, n: int, rows: ir.Value | None, single: bool) -> list[ir.Value | None]:
-    """M and N of the result where they are values: a dynamic M, and any 1 if there is a `single` tile along N.
+def _limits(extents: Extents, single: bool) -> list[ir.Value | None]:
+    """M and N of the result where they are values: dynamic ones, and any 1 if there is a `single` tile along N.
 
     From such a result IREE drops the dimensions of size 1, and then fails to fuse the slice that takes it from the
     tile; so the size is kept from IREE.
@@ -148,9 +129,13 @@ def _extents(m: int | None, n: int, rows: ir.Value | None, single: bool) -> list
     def hidden() -> ir.Value:
         one = build.constant_index(1)
         opaque = ir.Operation.create("util.optimization_barrier", results=[one.type], operands=[one]).result
-        return _assume(opaque, 2)  # 1 would be folded
+        return assume(opaque, 2)  # 1 would be folded
 
-    return [rows if m is None else hidden() if single and m == 1 else None, hidden() if n == 1 else None]
+    m, n = extents.limits
+    return [
+        m if m is not None or extents.m != 1 or not single else hidden(),
+        n if n is not None or extents.n != 1 else hidden(),
+    ]
 
 
 _UNROLL = {"amdgpu-unroll-threshold": "20000"}
@@ -160,9 +145,8 @@ _UNROLL = {"amdgpu-unroll-threshold": "20000"}
 def _inner_tiled(
     packed: list[ir.Value], acc: ir.Value, layout: DataTiledLayout, types: list[str], entries: dict, has_epilogue: bool
 ) -> ir.Operation:
-    m, n, k, kb = (ir.AffineExpr.get_dim(i) for i in range(4))
-    maps = [ir.AffineMap.get(4, 0, list(dims)) for dims in ((m, k, kb), (n, k, kb), (m, k), (n, k), (m, n))]
-    iterators = ("parallel", "parallel", "reduction", "reduction")
+    batch = ir.RankedTensorType(acc.type).rank - len(layout.packed_shape(ACC, (None, None)))
+    maps, iterators = canonical_maps(bool(batch)), canonical_iterators(bool(batch))
     op = iree_codegen.InnerTiledOp(
         packed,
         [acc],
@@ -172,7 +156,9 @@ def _inner_tiled(
         attributes.mma_semantics(opaque=not layout.expressible_in_iree),
     ).operation
     attrs = entries.get("llvm_func_attrs", {}) | (_UNROLL if has_epilogue else {})
-    _annotate(op, [1, 1, 0, 0], 1 not in build.static_sizes(acc)[:2], entries | {"llvm_func_attrs": attrs})
+    reorder = not batch and 1 not in build.static_sizes(acc)[:2]
+    name = {"ukernel": entries["ukernel"] + BATCHED * bool(batch)} if "ukernel" in entries else {}
+    _annotate(op, [1] * (2 + batch) + [0, 0], reorder, entries | name | {"llvm_func_attrs": attrs})
     return op
 
 
@@ -193,8 +179,7 @@ def _epilogue(
     tiled: ir.Value,
     epilogue: ir.Operation,
     layout: DataTiledLayout,
-    size: tuple[int | None, int],
-    rows: ir.Value | None,
+    extents: Extents,
     final: str,
     tiles: list[ir.Value],
 ) -> ir.Value:
@@ -203,22 +188,26 @@ def _epilogue(
     On the result after unpacking they would make code generation spill the accumulator. In the padding, which
     unpacking drops, the last element is read again.
     """
-    swizzle, shape = layout.swizzle(ACC), build.static_sizes(tiled)
+    swizzle, shape = layout.packing(ACC), build.static_sizes(tiled)
     result = build.tensor_type(shape, final)
+    batch = len(extents.batch)
     coordinates = [ir.AffineExpr.get_dim(2 + i) for i in range(len(swizzle.packed_shape))]
     outer, maps = list(epilogue.operands)[1:-1], (indexing_maps(epilogue) or [])[1:-1]
 
     def position(source_dim: int, loops: list[ir.Value]) -> ir.Value:
-        tile, extent = swizzle.tile_shape[source_dim], size[source_dim]
-        index = pack.source_index(swizzle, source_dim, coordinates, loops)
+        tile, extent = swizzle.tile_shape[source_dim], (extents.m, extents.n)[source_dim]
+        steps = zip(coordinates, swizzle.strides(source_dim), strict=True)
+        expr = sum((c * stride for c, stride in steps if stride), ir.AffineExpr.get_dim(source_dim) * tile)
+        index = build.apply(expr, loops)
         if extent is None:
-            assert rows is not None
-            return build.clamp(index, rows)
+            limit = extents.limits[source_dim]
+            assert limit is not None
+            return build.clamp(index, limit)
         return build.clamp(index, extent) if extent % tile else index
 
     def body(element: ir.Value, _: ir.Value) -> ir.Value:
         loops = [linalg.IndexOp(i).result for i in range(len(shape))]
-        places = [position(source_dim, loops) for source_dim in (ROWS, COLUMNS)]
+        places = [*loops[:batch], *(position(source_dim, loops[batch:]) for source_dim in (ROWS, COLUMNS))]
         given = [_read(value, affine_map, places) for value, affine_map in zip(outer, maps, strict=True)]
         return inline(epilogue, [element, *given])
 
@@ -232,9 +221,7 @@ def _read(value: ir.Value, affine_map: ir.AffineMap, places: list[ir.Value]) -> 
     if not isinstance(value.type, ir.RankedTensorType):
         return value
     position = [
-        places[ir.AffineDimExpr(expr).position]
-        if isinstance(expr, ir.AffineDimExpr)
-        else build.constant_index(ir.AffineConstantExpr(expr).value)
+        places[ir.AffineDimExpr(expr).position] if isinstance(expr, ir.AffineDimExpr) else build.apply(expr, places)
         for expr in affine_map.results
     ]
     return tensor.ExtractOp(value, position).result
@@ -246,24 +233,27 @@ def _unpack(
     result: ir.RankedTensorType,
     outer: list[int | None],
     tiles: list[ir.Value],
-    extents: list[ir.Value | None],
+    limits: list[ir.Value | None],
 ) -> ir.Value:
-    """Row-major [M, N] from packed accumulator tiles: transpose, collapse, drop the padding."""
-    swizzle = layout.swizzle(ACC)
-    # Positions in the packed tensor of [outer M, M factors …, outer N, N factors …].
-    factors = [2 + swizzle.permutation.index(i) for i in range(len(swizzle.dims))]
+    """Row-major [(batch,) M, N] from packed accumulator tiles: transpose, collapse, drop the padding."""
+    swizzle = layout.packing(ACC)
+    batch = result.rank - 2
+    # Positions in the packed tensor of [batch, outer M, M factors …, outer N, N factors …].
+    factors = [batch + 2 + swizzle.permutation.index(i) for i in range(len(swizzle.dims))]
     split = len(swizzle.expand_shape[ROWS])
-    order = [ROWS, *factors[:split], COLUMNS, *factors[split:]]
+    order = [*range(batch), batch + ROWS, *factors[:split], batch + COLUMNS, *factors[split:]]
     shape = ir.RankedTensorType(tiled.type).shape
     sizes = [None if shape[i] == build.DYNAMIC else shape[i] for i in order]
     transposed = build.tensor_type(sizes, result.element_type)
     value = build.transpose(tiled, build.empty(transposed, tiles), order)
     padded = [o and o * t for o, t in zip(outer, swizzle.tile_shape, strict=True)]
-    groups = [list(range(split + 1)), list(range(split + 1, len(order)))]
-    collapsed = tensor.CollapseShapeOp(build.tensor_type(padded, result.element_type), value, groups).result
-    if all(extent is None for extent in extents) and collapsed.type == result:
+    columns = batch + split + 1
+    groups = [*([i] for i in range(batch)), list(range(batch, columns)), list(range(columns, len(order)))]
+    whole = build.tensor_type([*build.static_sizes(tiled)[:batch], *padded], result.element_type)
+    collapsed = tensor.CollapseShapeOp(whole, value, groups).result
+    if all(limit is None for limit in limits) and collapsed.type == result:
         return collapsed
-    return build.leading_slice(collapsed, result, extents)
+    return build.leading_slice(collapsed, result, limits)
 
 
 def _can_reorder(sizes: Sizes, tile_m: int, tile_n: int) -> bool:
@@ -279,7 +269,7 @@ def _row_major(op: ir.Operation, entries: dict, options: Options) -> None:
     sizes, types = problem(op)
     with op.context, part_location(entries, "matmul", op), ir.InsertionPoint(op):
         result = build.tensor_type((sizes["m"], sizes["n"]), types[ACC])
-        rows = [_guarded_rows(list(op.operands), entries)] if sizes["m"] is None else []
+        rows = list(guarded(list(op.operands), sizes, entries).values())
         for index in (LHS, LHS_SCALE) if rows else ():
             op.operands[index] = build.tie_shape(op.operands[index], rows)
         tile_m, tile_n, _ = entries["tile"]

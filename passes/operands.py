@@ -5,33 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from iree.compiler import ir
-
-from mxcomp.build import static_sizes
 from mxcomp.formats import FORMATS
-from mxcomp.layout import BLOCK_SIZE
-from mxcomp.passes.trace import ZERO, Apply, Expr, Index, Leaf, UntraceableError
+from mxcomp.passes.trace import Apply, Expr, Leaf
 
 SCALE_TYPE = "f8E8M0FNU"
 _EXACT_CASTS = {"f32", "bf16", "f64"}  # of a dequantised value; f16 would overflow
 
 _WARNINGS = {
-    6: "stock IREE cannot compile 6-bit operands: they need a ukernel",
-    8: "stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales",
+    6: "6-bit operands are dequantised to f32 first, which is slow: stock IREE cannot load them",
+    8: "8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950",
 }
-"""What becomes of operands that are left to IREE 3.13, by their width in bits."""
-
-_TAKEN_APART = {
-    8: "8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"
-}
-"""The same of matmuls that mxcomp-fall-back takes apart."""
+"""What mxcomp-fall-back does with operands that are left to IREE 3.13, by their width in bits."""
 
 
-def warning_of(types: Sequence[str], taken_apart: bool = False) -> str:
+def warning_of(types: Sequence[str]) -> str:
     """What users ought to know of a matmul of these element types that is left to IREE."""
     widths = {FORMATS[kind].bits for kind in types if kind in FORMATS}
-    warnings = _WARNINGS | (_TAKEN_APART if taken_apart else {})
-    return "; ".join(warning for width, warning in warnings.items() if width in widths)
+    return "; ".join(warning for width, warning in _WARNINGS.items() if width in widths)
 
 
 class NotOursError(Exception):
@@ -93,26 +83,7 @@ def operand_of(expr: Expr) -> Operand:
     raise NotOursError(f"expected element × {SCALE_TYPE} scale on both sides, got {what}")
 
 
-def row_axis(operand: Operand) -> str:
-    """The result dimension that indexes an operand; "" where it has size 1 and left no trace."""
-    axes = {index.axis for _, indices in operand.element.places for index in indices} - {"k", ""}
-    return axes.pop() if len(axes) == 1 else ""
-
-
-def stored_at(leaf: Leaf, axis: str, rows: int | None, k: int, block: bool) -> ir.Value:
-    """The tensor furthest back that holds [rows, K] (or [rows, K blocks]) in row-major order."""
-    step = BLOCK_SIZE if block else 1
-    row = ZERO if rows == 1 else Index(axis, 1, rows)
-    column = Index("k", step, k // step) if k > step else ZERO
-    for value, indices in reversed(leaf.places):
-        sizes = static_sizes(value)
-        if [index.extent for index in indices] != sizes:
-            continue
-        used = [index for index in indices if index.extent != 1]
-        parts = sum(index.axis == axis for index in used)
-        try:
-            if Index.join(used[:parts]) == row and Index.join(used[parts:]) == column:
-                return value
-        except UntraceableError:
-            continue
-    raise NotOursError("an operand is not stored row-major along K: expected [rows, K] elements, [rows, K/32] scales")
+def follows(operand: Operand, axis: str) -> bool:
+    """Whether an element or scale of the operand depends on an axis, its parts included."""
+    places = (*operand.element.places[-1:], *operand.scale.places[-1:])
+    return any(index.axis.startswith(axis) for _, indices in places for index in indices)

@@ -9,9 +9,12 @@ from collections.abc import Hashable
 
 from iree.compiler import ir
 
-from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, DataTiledLayout, TileSwizzle
+from mxcomp import build
+from mxcomp.layout import ACC, LHS_SCALE, OPERAND_NAMES, DataTiledLayout, TileSwizzle
 from mxcomp.options import Options
 from mxcomp.passes import pack, parameters, producers, quantise
+from mxcomp.passes.extents import Extents
+from mxcomp.passes.stored import GATHER, is_gathered, storage
 
 
 def part_location(entries: dict, name: str, op: ir.Operation) -> ir.Location:
@@ -28,9 +31,9 @@ class Packer:
         self._packed: dict[Hashable, tuple[ir.Value, ...]] = {}
 
     def operands(
-        self, op: ir.Operation, sources: list[ir.Value], layout: DataTiledLayout, rows: ir.Value | None, entries: dict
+        self, op: ir.Operation, sources: list[ir.Value], layout: DataTiledLayout, extents: Extents, entries: dict
     ) -> list[ir.Value]:
-        """The four packed operands of `op`, at the insertion point; `rows` are those of LHS where dynamic."""
+        """The four packed operands of `op`, at the insertion point."""
         packed: dict[int, ir.Value] = {}
         for index in range(ACC):
             if index in packed:
@@ -38,7 +41,7 @@ class Packer:
             together = self._together(index, sources)
             key = (op.parent, op.block, *(_identity(sources[i], _swizzle(layout, i, sources)) for i in together))
             if key not in self._packed:
-                self._packed[key] = self._pack(op, together, sources, layout, rows, entries)
+                self._packed[key] = self._pack(op, together, sources, layout, extents, entries)
             packed |= zip(together, self._packed[key], strict=True)
         return [packed[index] for index in range(ACC)]
 
@@ -54,25 +57,27 @@ class Packer:
         together: tuple[int, ...],
         sources: list[ir.Value],
         layout: DataTiledLayout,
-        rows: ir.Value | None,
+        extents: Extents,
         entries: dict,
     ) -> tuple[ir.Value, ...]:
         index, *scale = together
-        dynamic = rows if index % 2 == LHS else None
+        dynamic = extents.of(index)
         with part_location(entries, f"{'quantise' if scale else 'pack'}_{OPERAND_NAMES[index]}", op):
             if not scale:
                 ready = parameters.load_packed(sources[index], layout, index) if self._parameters else None
                 return (ready or pack.pack(sources[index], layout, index, dynamic, self._regions),)
             producer = producers.find(sources[index], sources[scale[0]])
             assert producer is not None
-            return quantise.pack(producer, layout, index, sources[index], dynamic, self._regions)
+            return quantise.pack(producer, layout, index, sources[index], dynamic.rows, self._regions)
 
 
 def _swizzle(layout: DataTiledLayout, index: int, sources: list[ir.Value]) -> TileSwizzle:
     element = str(ir.RankedTensorType(sources[index].type).element_type)
-    return layout.swizzle(index, element if index < LHS_SCALE else None)
+    return layout.packing(index, element if index < LHS_SCALE else None)
 
 
 def _identity(source: ir.Value, swizzle: TileSwizzle) -> Hashable:
     """What a packed operand depends on: where its bytes are, how they are taken, and where they go."""
-    return pack.storage(source), str(source.type), swizzle
+    gather = build.producer(source) if is_gathered(source) else None
+    places = str(gather.attributes[GATHER]) if gather is not None else ""
+    return storage(source), str(source.type), places, swizzle

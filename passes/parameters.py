@@ -24,7 +24,7 @@ from iree.compiler import ir
 from mxcomp import attributes, build
 from mxcomp.layout import BLOCK_SIZE, OPERAND_NAMES, DataTiledLayout, layout_entries
 from mxcomp.parameters import Manifest, Packing, Parameter, TensorType, packing_entries, packing_from
-from mxcomp.passes.pack import storage
+from mxcomp.passes.stored import storage
 
 ATTRIBUTE = "mxcomp.packing"
 """On globals that this file makes: the entries of their `Packing`."""

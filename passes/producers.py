@@ -20,7 +20,7 @@ from iree.compiler import ir
 
 from mxcomp import build
 from mxcomp.layout import BLOCK_SIZE
-from mxcomp.passes.pack import BITCASTS
+from mxcomp.passes.stored import BITCASTS
 from mxcomp.passes.trace import (
     RESHAPES,
     Index,

@@ -17,17 +17,18 @@ After:
       … arith.scaling_extf %a, %as   arith.scaling_extf %b, %bs   arith.mulf   arith.addf
     } -> tensor<64x128xf32>
 
+A batch of both operands is one more dimension; one of the LHS alone counts as rows, and the result is expanded again.
+Operands in another order in memory become gathers (`stored`). An accumulator that is not zero is added behind.
+
 What looks like a scaled matmul but is not one of ours keeps its form and gets a reason:
 `mxcomp.scaled_matmul = {reason = "block size 16: expected 32"}`.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, tensor
 
 from mxcomp import build
 from mxcomp.build import static_sizes
@@ -35,24 +36,19 @@ from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.layout import BLOCK_SIZE
 from mxcomp.options import Options
-from mxcomp.passes.canonical import ATTRIBUTE, CANONICAL_ITERATORS, canonical_maps, scaled_product
-from mxcomp.passes.operands import (
-    NotOursError,
-    Operand,
-    mentions_mx,
-    operand_of,
-    row_axis,
-    stored_at,
-    warning_of,
-)
+from mxcomp.passes import axes
+from mxcomp.passes.axes import Roles, Sizes
+from mxcomp.passes.canonical import ATTRIBUTE, decided
+from mxcomp.passes.operands import NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
+from mxcomp.passes.rewrite import Candidate, Problem, rewrite
+from mxcomp.passes.stored import place
 from mxcomp.passes.trace import (
+    Expr,
     Index,
-    Leaf,
     Tracer,
     UntraceableError,
     apply_expr,
     indexing_maps,
-    is_elementwise,
     is_narrow,
     scalar,
     yielded,
@@ -62,22 +58,11 @@ RESULT_TYPES = ("f32", "f16", "bf16")
 """Sums are made in f32, and rounded once to the others."""
 
 
-@dataclass
-class Candidate:
-    """A contraction with at least one MX operand; `ops` compute its dequantised operands."""
-
-    root: ir.Operation
-    lhs: Operand
-    rhs: Operand
-    sizes: tuple[int | None, int, int]
-    ops: list[ir.Operation] = field(default_factory=list)
-
-
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites every recognised scaled matmul below `module`. Raises InputError where K is not a multiple of 32."""
     candidates = find(module)
     for candidate in candidates:
-        _rewrite(candidate)
+        rewrite(candidate)
     # Producers come before users in each list, and so in all of them together.
     for op in reversed(dict.fromkeys(op for candidate in candidates for op in candidate.ops)):
         build.erase_dead(op)
@@ -118,37 +103,79 @@ def _match(op: ir.Operation) -> Candidate | None:
     if factors is None or not reductions:
         return None
 
-    sizes = _loop_sizes(op, maps)
-    axes = _axes(parallel, reductions, sizes)
-    tracer = Tracer()
-    inputs = [
-        tracer.element(value, tuple(_subscript(expr, axes) for expr in m.results))
-        for value, m in zip(list(op.operands)[:-1], maps[:-1], strict=True)
-    ]
-    exprs = [scalar(factor, op.regions[0].blocks[0], inputs) for factor in factors]
+    contraction = Contraction(op, maps, factors, _loop_sizes(op, maps))
+    try:
+        roles, wrong = axes.roles(parallel, reductions, contraction.sizes, contraction.used), None
+    except NotOursError as other:
+        roles, wrong = Roles((), tuple(parallel[:-1]), tuple(parallel[-1:]), tuple(reductions), 0), other
+    exprs, ops = contraction.trace(roles)
     if not any(mentions_mx(expr) for expr in exprs):
         return None
-    _check_free(op)
+    if reason := decided(op):
+        raise NotOursError(reason)
     operands = [operand_of(expr) for expr in exprs]
     types = tuple(operand.element_type for operand in operands)
     if not set(types) <= set(ELEMENT_TYPES):
         raise NotOursError(f"element types {' × '.join(types)}: expected {', '.join(ELEMENT_TYPES)}")
     try:
-        return _check(op, operands, parallel, sizes, axes, tracer.ops)
+        if wrong is not None:
+            raise wrong
+        if roles.batch and (alone := [i for i, operand in enumerate(operands) if not follows(operand, axes.BATCH)]):
+            # The same for the whole batch: the other operand's batch counts as rows.
+            used = [loops - set(roles.batch) if i in alone else loops for i, loops in enumerate(contraction.used)]
+            roles = axes.roles(parallel, reductions, contraction.sizes, used)
+            exprs, ops = contraction.trace(roles)
+            operands = [operand_of(expr) for expr in exprs]
+        return _check(contraction, operands, roles, ops)
     except NotOursError as other:
         raise NotOursError(str(other), warning_of(types)) from None
 
 
-def _check_free(op: ir.Operation) -> None:
-    """Leaves a matmul alone whose compilation the model has decided on itself. Raises NotOursError."""
-    for attribute in ("lowering_config", "compilation_info"):
-        if attribute in op.attributes:
-            raise NotOursError(f"it has a {attribute} of its own")
-    parent = op.parent
-    while parent is not None:
-        if parent.name.startswith(("flow.dispatch.", "hal.executable")):
-            raise NotOursError(f"it is in a {parent.name} already")
-        parent = parent.parent
+@dataclass(frozen=True)
+class Contraction:
+    """A linalg op that multiplies two `factors` and sums; `sizes` are those of its loops."""
+
+    op: ir.Operation
+    maps: list[ir.AffineMap]
+    factors: tuple[ir.Value, ir.Value]
+    sizes: Sizes
+
+    @property
+    def used(self) -> list[set[int]]:
+        """The loops that index each factor."""
+        return [{d for i in _arguments(self.op, factor) for d in _dims(self.maps[i])} for factor in self.factors]
+
+    def trace(self, roles: Roles) -> tuple[list[Expr], list[ir.Operation]]:
+        """The factors over stored tensors, by these axes; the operations passed on the way."""
+        tracer, subscripts = Tracer(), roles.axes(self.sizes)
+        inputs = [
+            tracer.element(value, tuple(_subscript(expr, subscripts) for expr in m.results))
+            for value, m in zip(list(self.op.operands)[:-1], self.maps[:-1], strict=True)
+        ]
+        return [scalar(factor, self.op.regions[0].blocks[0], inputs) for factor in self.factors], tracer.ops
+
+
+def _arguments(op: ir.Operation, value: ir.Value) -> set[int]:
+    """The inputs of a linalg op that a scalar in its body is computed from."""
+    if isinstance(value, ir.BlockArgument):
+        return (
+            {ir.BlockArgument(value).arg_number} if ir.BlockArgument(value).owner == op.regions[0].blocks[0] else set()
+        )
+    return {i for operand in value.owner.operation.operands for i in _arguments(op, operand)}
+
+
+def _dims(affine_map: ir.AffineMap) -> set[int]:
+    """The loops that an indexing map mentions."""
+    return {d for expr in affine_map.results for d in _expr_dims(expr)}
+
+
+def _expr_dims(expr: ir.AffineExpr) -> set[int]:
+    if isinstance(expr, ir.AffineDimExpr):
+        return {ir.AffineDimExpr(expr).position}
+    if isinstance(expr, ir.AffineBinaryExpr):
+        binary = ir.AffineBinaryExpr(expr)
+        return _expr_dims(binary.lhs) | _expr_dims(binary.rhs)
+    return set()
 
 
 def _positions(affine_map: ir.AffineMap) -> list[int] | None:
@@ -184,105 +211,67 @@ def _product(op: ir.Operation, inputs: int) -> tuple[ir.Value, ir.Value] | None:
     return (product.operands[0], product.operands[1]) if product.name == "arith.mulf" else None
 
 
-def _loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> dict[int, int | None]:
-    sizes: dict[int, int | None] = {}
+def _loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> Sizes:
+    sizes: Sizes = {}
     for value, m in zip(op.operands, maps, strict=True):
         if not m.results:
             continue  # a scalar
-        for expr, size in zip(m.results, static_sizes(value), strict=True):
+        for expr, size in zip(m.results, static_sizes(build.without_cast(value)), strict=True):
             if isinstance(expr, ir.AffineDimExpr):
                 position = ir.AffineDimExpr(expr).position
-                sizes[position] = sizes.get(position) or size
+                known = sizes.get(position)
+                sizes[position] = size if known is None else known
     return sizes
 
 
-def _axes(parallel: list[int], reductions: list[int], sizes: dict[int, int | None]) -> dict[int, Index]:
-    """A subscript for each loop: the last result dimension is axis `p1`, those before it are parts of `p0`, and the
-    reduction loops parts of `k`."""
-    axes = {parallel[-1]: Index("p1", 1, sizes.get(parallel[-1]))}
-    for axis, loops in (("p0", parallel[:-1]), ("k", reductions)):
-        stride = 1
-        for d in reversed(loops):
-            size = sizes.get(d)
-            axes[d] = Index(axis, stride, size)
-            stride *= size or 1
-    return axes
-
-
-def _subscript(expr: ir.AffineExpr, axes: dict[int, Index]) -> Index:
+def _subscript(expr: ir.AffineExpr, subscripts: dict[int, Index]) -> Index:
     try:
-        return apply_expr(expr, [axes[d] for d in range(len(axes))])
+        return apply_expr(expr, [subscripts.get(d, Index("?", 1, None)) for d in range(max(subscripts) + 1)])
     except UntraceableError:
         return Index("?", 1, None)
 
 
-def _check(
-    op: ir.Operation,
-    operands: list[Operand],
-    parallel: list[int],
-    loop_sizes: dict[int, int | None],
-    axes: dict[int, Index],
-    ops: list[ir.Operation],
-) -> Candidate:
+def _check(contraction: Contraction, operands: list[Operand], roles: Roles, ops: list[ir.Operation]) -> Candidate:
     """A candidate from a contraction of two MX operands, or NotOursError saying what does not fit."""
-    if len(parallel) < 2:
-        raise NotOursError(f"{len(parallel)} parallel dimensions: expected M and N")
-    rows, n = [loop_sizes.get(d) for d in parallel[:-1]], loop_sizes.get(parallel[-1])
-    if len(rows) > 1 and None in rows:
-        raise NotOursError("a batch and a dynamic M: expected one dynamic dimension, M, or static ones")
-    m = None if None in rows else math.prod(size for size in rows if size is not None)
-    k_extents = [axis.extent for axis in axes.values() if axis.axis == "k"]
-    if n is None or None in k_extents:
-        raise NotOursError("dynamic N or K: only M may be dynamic")
-    k = math.prod(extent or 0 for extent in k_extents)
+    op = contraction.op
+    batch, m, n, k = (axes.extent(loops, contraction.sizes) for loops in (roles.batch, roles.m, roles.n, roles.k))
+    if batch is None:
+        raise NotOursError("a dynamic batch of both operands: expected a static one")
     result = str(ir.RankedTensorType(op.results[0].type).element_type)
     if result not in RESULT_TYPES:
         raise NotOursError(f"result type {result}: expected {', '.join(RESULT_TYPES)}")
-    if 0 in (m, n, k):
+    if 0 in (batch, m, n, k):
         raise NotOursError("a dimension is 0")
     for operand in operands:
         _check_blocks(op, operand, k)
-    first, second = (row_axis(operand) for operand in operands)
-    if first == second != "":
-        raise NotOursError("each operand must hold K and one of M and N")
-    if len(parallel) > 2 and "" in (first, second):
-        raise NotOursError("a batch of both operands: expected one operand with a batch, taken for rows")
-    lhs, rhs = operands if first == "p0" or second == "p1" or first == second else operands[::-1]
-    for operand, axis, size in ((lhs, "p0", m), (rhs, "p1", n)):
-        stored_at(operand.element, axis, size, k, block=False)
-        stored_at(operand.scale, axis, size, k, block=True)
-    if not _is_zero(op.operands[len(op.operands) - 1]):
-        raise NotOursError("accumulator is not zero: expected a linalg.fill with 0.0")
-    return Candidate(op, lhs, rhs, (m, n, k), ops)
+    lhs, rhs = operands[roles.lhs], operands[1 - roles.lhs]
+    subscripts = roles.axes(contraction.sizes)
+    shared, *parts = (
+        Index.join_runs([subscripts[d] for d in loops]) for loops in (roles.batch, roles.m, roles.n, roles.k)
+    )
+    if len(parts[-1]) > 1:
+        raise NotOursError("a dynamic size inside of K: expected it outermost, a number of blocks")
+    places = [
+        place(leaf, shared, rows, parts[-1], block)
+        for operand, rows in ((lhs, parts[0]), (rhs, parts[1]))
+        for leaf, block in ((operand.element, False), (operand.scale, True))
+    ]
+    problem = Problem(batch if roles.batch else None, m, n, k)
+    return Candidate(op, lhs, rhs, problem, places, roles, contraction.sizes, ops)
 
 
-def _check_blocks(op: ir.Operation, operand: Operand, k: int) -> None:
-    strides = {index.stride for index in operand.scale.places[-1][1] if index.axis == "k"}
-    block = min(strides, default=k)
-    if k % block:
+def _check_blocks(op: ir.Operation, operand: Operand, k: int | None) -> None:
+    strides = {index.stride for index in operand.scale.places[-1][1] if index.axis == axes.K}
+    if not strides and k is None:
+        raise NotOursError(f"one scale for a dynamic K: expected blocks of {BLOCK_SIZE}")
+    block = min(strides, default=k or 0)
+    if k is not None and k % block:
         raise InputError(
             f"{op.location}: {op.name}: K = {k} is not a multiple of the block size {block}: "
             f"pad K to a multiple of {BLOCK_SIZE} with zero elements"
         )
     if block != BLOCK_SIZE:
         raise NotOursError(f"block size {block}: expected {BLOCK_SIZE}")
-
-
-def _is_zero(value: ir.Value) -> bool:
-    op = value.owner
-    if not isinstance(op, ir.OpView):
-        return False
-    op = op.operation
-    if is_elementwise(op):  # linalg.fill, and the generic that says the same
-        element, arguments = yielded(op), list(op.regions[0].blocks[0].arguments)
-        return _is_zero(op.operands[arguments.index(element)] if element in arguments else element)
-    if op.name != "arith.constant":
-        return False
-    attribute = op.attributes["value"]
-    if isinstance(attribute, ir.DenseFPElementsAttr):
-        dense = ir.DenseFPElementsAttr(attribute)
-        attribute = dense.get_splat_value() if dense.is_splat else attribute
-    return isinstance(attribute, ir.FloatAttr) and ir.FloatAttr(attribute).value == 0.0
 
 
 def _without_shared(candidates: list[Candidate]) -> list[Candidate]:
@@ -306,48 +295,3 @@ def _foreign_use(op: ir.Operation, own: set[ir.Operation]) -> ir.Operation | Non
         return None  # a stored operand, shared at no cost
     users = (use.owner.operation for use in op.results[0].uses)
     return next((user for user in users if user not in own), None)
-
-
-def _rewrite(candidate: Candidate) -> None:
-    """Replaces the contraction by the canonical `linalg.generic`."""
-    root, (m, n, k) = candidate.root, candidate.sizes
-    with root.context, root.location, ir.InsertionPoint(root):
-        inputs = [
-            _stored(operand.element, axis, rows, k, operand.element_type, block=False)
-            for operand, axis, rows in ((candidate.lhs, "p0", m), (candidate.rhs, "p1", n))
-        ] + [
-            _stored(operand.scale, axis, rows, k, operand.scale_type, block=True)
-            for operand, axis, rows in ((candidate.lhs, "p0", m), (candidate.rhs, "p1", n))
-        ]
-        plain = ir.RankedTensorType(root.results[0].type)
-        result = build.tensor_type((m, n), "f32")
-        init = root.operands[len(root.operands) - 1]
-        if plain != result:
-            init = build.zero_filled(result, build.dynamic_sizes(init))
-        new = build.generic(result, inputs, init, canonical_maps(), CANONICAL_ITERATORS, scaled_product)
-        new.attributes[ATTRIBUTE] = ir.DictAttr.get({})
-        value = new.results[0]
-        if plain.element_type != result.element_type:
-            value = rounded(value, build.tensor_type((m, n), plain.element_type))
-        if plain.rank > 2:
-            groups = [list(range(plain.rank - 1)), [plain.rank - 1]]
-            value = tensor.ExpandShapeOp(plain, value, groups, [], list(plain.shape)).result
-    root.results[0].replace_all_uses_with(value)
-    root.erase()
-
-
-def rounded(value: ir.Value, result: ir.RankedTensorType) -> ir.Value:
-    """f32 sums as f16 or bf16."""
-    identity = ir.AffineMap.get_identity(2)
-
-    def body(element: ir.Value, _: ir.Value) -> ir.Value:
-        return arith.TruncFOp(result.element_type, element).result
-
-    init = build.empty(result, build.dynamic_sizes(value))
-    return build.generic(result, [value], init, [identity, identity], ["parallel"] * 2, body).results[0]
-
-
-def _stored(leaf: Leaf, axis: str, rows: int | None, k: int, element: str, block: bool) -> ir.Value:
-    value = stored_at(leaf, axis, rows, k, block)
-    shape = (rows, k // BLOCK_SIZE) if block else (rows, k // BLOCK_SIZE, BLOCK_SIZE)
-    return build.bitcast(value, build.tensor_type(shape, element))

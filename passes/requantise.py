@@ -30,10 +30,10 @@ from mxcomp.formats import element_format
 from mxcomp.layout import ACC, BLOCK_SIZE, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, ROWS, DataTiledLayout, TileSwizzle
 from mxcomp.passes import producers
 from mxcomp.passes.canonical import ATTRIBUTE
-from mxcomp.passes.pack import BITCASTS
 from mxcomp.passes.producers import Compute
 from mxcomp.passes.quantise import Builder, as_packed
 from mxcomp.passes.spaces import Extent, Space
+from mxcomp.passes.stored import BITCASTS
 from mxcomp.passes.trace import RESHAPES, indexing_maps
 from mxcomp.ukernels import layout_from
 

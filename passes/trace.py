@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from iree.compiler import ir
@@ -51,6 +51,21 @@ class Index:
                 raise UntraceableError
         extents = [part.extent for part in parts]
         return Index(first.axis, last.stride, None if None in extents else math.prod(e for e in extents if e))
+
+    @staticmethod
+    def join_runs(parts: Sequence[Index]) -> list[Index]:
+        """`parts` without those of size 1, and neighbours joined where they are parts of one subscript."""
+        runs: list[Index] = []
+        for part in parts:
+            if part.extent == 1 or not part.axis:
+                continue
+            try:
+                joined = Index.join([*runs[-1:], part])
+            except UntraceableError:
+                runs.append(part)
+            else:
+                runs[-1:] = [joined]
+        return runs
 
 
 ZERO = Index("", 1, 1)
@@ -186,21 +201,28 @@ def _is_same_bits(expr: Expr) -> bool:
     return isinstance(expr, Leaf)
 
 
-def _reassociation(op: ir.Operation) -> list[list[int]]:
+def reassociation(op: ir.Operation) -> list[list[int]]:
+    """The groups of a tensor.expand_shape or collapse_shape."""
     return [[ir.IntegerAttr(i).value for i in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])]
 
 
 def _collapse(op: ir.Operation, indices: tuple[Index, ...]) -> tuple[Index, ...]:
     sizes = static_sizes(op.operands[0])
-    groups = zip(indices, _reassociation(op), strict=True)
+    groups = zip(indices, reassociation(op), strict=True)
     return tuple(part for index, group in groups for part in index.split([sizes[i] for i in group]))
 
 
 def _expand(op: ir.Operation, indices: tuple[Index, ...]) -> tuple[Index, ...]:
-    return tuple(Index.join([indices[i] for i in group]) for group in _reassociation(op))
+    return tuple(Index.join([indices[i] for i in group]) for group in reassociation(op))
 
 
-RESHAPES = {"tensor.collapse_shape": _collapse, "tensor.expand_shape": _expand}
+def _cast(op: ir.Operation, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The same subscripts; a size is known if either side knows it."""
+    pairs = zip(indices, static_sizes(op.operands[0]), strict=True)
+    return tuple(replace(index, extent=size) if index.extent is None else index for index, size in pairs)
+
+
+RESHAPES = {"tensor.collapse_shape": _collapse, "tensor.expand_shape": _expand, "tensor.cast": _cast}
 
 
 def apply_map(affine_map: ir.AffineMap, indices: Sequence[Index]) -> tuple[Index, ...]:

@@ -18,7 +18,7 @@ from iree.compiler import ir
 from mxcomp import build
 from mxcomp.attributes import to_python
 from mxcomp.errors import UkernelError
-from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout, layout_entries, layout_from
+from mxcomp.layout import ACC, BLOCK_SIZE, OPERAND_NAMES, DataTiledLayout, layout_entries, layout_from
 from mxcomp.ukernels import family
 
 __all__ = ["Constraint", "Registry", "Sizes", "Ukernel", "accepts", "layout_entries", "layout_from", "read"]
@@ -30,7 +30,10 @@ Sizes = dict[str, int | None]
 
 @dataclass(frozen=True)
 class Constraint:
-    """Bounds of a problem size in elements. A dynamic size counts as large: it satisfies any `min`, no other bound."""
+    """Bounds of a problem size in elements. A dynamic size counts as large: it satisfies any `min`, no other bound.
+
+    But a dynamic K is a number of blocks of 32.
+    """
 
     min: int | None = None
     max: int | None = None
@@ -44,7 +47,8 @@ class Constraint:
     def violation(self, name: str, size: int | None) -> str:
         """Why `size` does not satisfy the constraint, or ""."""
         if size is None:
-            bounds = [b for b in ("max", "div") if getattr(self, b) is not None]
+            whole = name.lower() == "k" and self.div is not None and BLOCK_SIZE % self.div == 0
+            bounds = [b for b in ("max", "div") if getattr(self, b) is not None and not (b == "div" and whole)]
             return f"{name} is dynamic, but has a bound ({', '.join(bounds)})" if bounds else ""
         if self.min is not None and size < self.min:
             return f"{name} = {size} is below {self.min}"

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from kernels import Kernel, compiled, kernels
 from modules import Matmul, source
+from shapes import Shaped
 
 from mxcomp.errors import InputError
 from mxcomp.options import Options
 from mxcomp.plugin import emit_plugin
 from mxcomp.report import Report
+from mxcomp.runtime import run
 from mxcomp.target import get_target
 
 PROGRAMS = Path(sys.executable).parent
@@ -53,6 +55,24 @@ def essence(kernel: Kernel) -> list:
     counts = kernel.assembly.instructions.items()
     kept = sorted(item for item in counts if item[0].startswith(("buffer_", "global_", "ds_", "v_mfma", "scratch_")))
     return [kernel.assembly.lds_bytes, kernel.assembly.scratch_bytes, kernel.assembly.spills, *kept]
+
+
+@pytest.mark.parametrize(
+    "shaped",
+    [
+        Shaped(40, 132, 96, orders=("rki", "kir", "rk", "kr")),
+        Shaped(40, 132, 96, batch=2, orders=("brki", "brki", "brk", "brk")),
+        Shaped(40, 132, 96, sliced="1", types=("f4E2M1FN", "f6E2M3FN")),
+        Shaped(40, 132, 96, dynamic="nk"),
+    ],
+    ids=str,
+)
+def test_shapes(shaped: Shaped, tmp_path: Path) -> None:
+    """Operands in any order, batches and dynamic sizes, run on the simulator."""
+    emitted(shaped.text(), tmp_path)
+    stock_compile(shaped.text(), tmp_path, "-o", str(tmp_path / "model.vmfb"))
+    (result,) = run((tmp_path / "model.vmfb").read_bytes(), "main", shaped.inputs, "sim")
+    assert shaped.error(result) <= shaped.bound
 
 
 @pytest.mark.parametrize("options", CONFIGURATIONS, ids=str)

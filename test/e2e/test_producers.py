@@ -19,7 +19,7 @@ from mxcomp.errors import InputError
 from mxcomp.formats import FORMATS, SCALE_MODES, pack_bits, quantize, unpack_bits
 from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout, k_unit
 from mxcomp.passes import producers, quantise
-from mxcomp.passes.canonical import CANONICAL_ITERATORS, canonical_maps, scaled_product
+from mxcomp.passes.canonical import scaled_matmul as canonical_matmul
 
 SOURCES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 CASES = list(itertools.product(KINDS, SCALE_MODES, SOURCES))
@@ -113,10 +113,7 @@ def scaled_matmul(elements: ir.Value, scales: ir.Value, weights: tuple[ir.Value,
     n, blocks = build.static_sizes(ws)
     w = build.bitcast(w, build.tensor_type((n, blocks, 32), kind))
     ws = build.bitcast(ws, build.tensor_type((n, blocks), "f8E8M0FNU"))
-    result = build.tensor_type((build.static_sizes(elements)[0], n), "f32")
-    init = build.zero_filled(result, build.dynamic_sizes(elements))
-    inputs = [elements, w, scales, ws]
-    return build.generic(result, inputs, init, canonical_maps(), CANONICAL_ITERATORS, scaled_product).results[0]
+    return canonical_matmul(elements, w, scales, ws)
 
 
 def linear(matmul: Matmul, mode: str, source: str) -> str:

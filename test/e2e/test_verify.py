@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from cases import M64, M128
 from modules import FP4, Matmul, inputs, product, source
+from shapes import Shaped
 
 import mxcomp
 from mxcomp import target
@@ -295,3 +296,19 @@ def test_wrong_inputs_are_an_error():
     matmul = Matmul(4, 4, 32)
     with pytest.raises(VerifyError, match="@main failed"):
         verify(source(matmul), Matmul(5, 4, 32).inputs)
+
+
+@pytest.mark.parametrize(
+    "shaped",
+    [
+        Shaped(40, 132, 96, orders=("rki", "kir", "rk", "kr"), types=("f4E2M1FN", "f6E2M3FN")),
+        Shaped(40, 132, 96, batch=2, orders=("brki", "brki", "brk", "brk"), dynamic="mk"),
+        Shaped(40, 132, 96, dynamic="mnk", types=("f6E3M2FN", "f8E5M2")),
+    ],
+    ids=str,
+)
+def test_shapes(shaped: Shaped) -> None:
+    """Operands in any order, batches and dynamic sizes."""
+    check = mxcomp.verify(shaped.text(), shaped.inputs)
+    assert check.ok, check.checks
+    assert shaped.error(check.results[0]) <= shaped.bound

@@ -6,8 +6,8 @@
 // RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{ukernels=mx_f8E4M3FN_f8E5M2_f32_m64_n128_k256_mfma32})' \
 // RUN:   | filecheck %s --check-prefix=NAMED
 
-// Any two MX element types are recognised and have a ukernel of the family. Without it 6-bit operands are left to IREE,
-// which cannot compile them; left to IREE without our packing, 8-bit operands give wrong results.
+// Any two MX element types are recognised and have a ukernel of the family. Without it 6-bit operands are dequantised
+// to f32, and without our packing 8-bit operands are.
 
 #lhs = affine_map<(m, n, ko, kb) -> (m, ko, kb)>
 #rhs = affine_map<(m, n, ko, kb) -> (n, ko, kb)>
@@ -87,13 +87,13 @@ util.func @fp8_fp4(%a: tensor<64x8x32xi8>, %b: tensor<128x128xi8>, %as: tensor<6
 // CHECK-SAME: ukernel = "mx_f6E2M3FN_f6E3M2FN_f32_m64_n128_k256"
 // NONE-LABEL: util.func public @fp6(
 // NONE: linalg.generic
-// NONE-SAME: mxcomp.scaled_matmul = {index = 2 : i64, reason = "left to IREE: --ukernels=none", warning = "stock IREE cannot compile 6-bit operands: they need a ukernel"}
+// NONE-SAME: mxcomp.scaled_matmul = {index = 2 : i64, reason = "left to IREE: --ukernels=none", warning = "6-bit operands are dequantised to f32 first, which is slow: stock IREE cannot load them"}
 // OFF-LABEL: util.func public @fp6(
 // OFF: linalg.generic
-// OFF-SAME: mxcomp.scaled_matmul = {index = {{.}} : i64, reason = "left to IREE: --data-tiling=off and {{.*}}", warning = "stock IREE cannot compile 6-bit operands: they need a ukernel"}
+// OFF-SAME: mxcomp.scaled_matmul = {index = {{.}} : i64, reason = "left to IREE: --data-tiling=off and {{.*}}", warning = "6-bit operands are dequantised to f32 first, which is slow: stock IREE cannot load them"}
 // NAMED-LABEL: util.func public @fp6(
 // NAMED: linalg.generic
-// NAMED-SAME: mxcomp.scaled_matmul = {index = 2 : i64, reason = "left to IREE: mx_f8E4M3FN_f8E5M2_f32_m64_n128_k256_mfma32: it takes f8E4M3FN {{.*}} f8E5M2, not f6E2M3FN {{.*}} f6E3M2FN", warning = "stock IREE cannot compile 6-bit operands: they need a ukernel"}
+// NAMED-SAME: mxcomp.scaled_matmul = {index = 2 : i64, reason = "left to IREE: mx_f8E4M3FN_f8E5M2_f32_m64_n128_k256_mfma32: it takes f8E4M3FN {{.*}} f8E5M2, not f6E2M3FN {{.*}} f6E3M2FN", warning = "6-bit operands are dequantised to f32 first, which is slow: stock IREE cannot load them"}
 util.func @fp6(%a: tensor<64x8x24xi8>, %b: tensor<128x192xi8>, %as: tensor<64x8xf8E8M0FNU>,
     %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
   %l = iree_tensor_ext.bitcast %a : tensor<64x8x24xi8> -> tensor<64x8x32xf6E2M3FN>
@@ -120,10 +120,10 @@ util.func @fp6(%a: tensor<64x8x24xi8>, %b: tensor<128x192xi8>, %as: tensor<64x8x
 // CHECK-SAME: ukernel = "mx_f8E4M3FN_f6E3M2FN_f32_m64_n128_k256"
 // NONE-LABEL: util.func public @fp8_fp6(
 // NONE: linalg.generic
-// NONE-SAME: mxcomp.scaled_matmul = {index = 3 : i64, reason = "left to IREE: --ukernels=none", warning = "stock IREE cannot compile 6-bit operands: they need a ukernel; 8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"}
+// NONE-SAME: mxcomp.scaled_matmul = {index = 3 : i64, reason = "left to IREE: --ukernels=none", warning = "6-bit operands are dequantised to f32 first, which is slow: stock IREE cannot load them; 8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"}
 // OFF-LABEL: util.func public @fp8_fp6(
 // OFF: linalg.generic
-// OFF-SAME: mxcomp.scaled_matmul = {index = {{.}} : i64, reason = "left to IREE: --data-tiling=off and {{.*}}", warning = "stock IREE cannot compile 6-bit operands: they need a ukernel; 8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"}
+// OFF-SAME: mxcomp.scaled_matmul = {index = {{.}} : i64, reason = "left to IREE: --data-tiling=off and {{.*}}", warning = "6-bit operands are dequantised to f32 first, which is slow: stock IREE cannot load them; 8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"}
 // NAMED-LABEL: util.func public @fp8_fp6(
 // NAMED: linalg.generic
 // NAMED-SAME: mxcomp.scaled_matmul = {index = 3 : i64, reason = "left to IREE: mx_f8E4M3FN_f8E5M2_f32_m64_n128_k256_mfma32: it takes f8E4M3FN {{.*}} f8E5M2, not 

@@ -52,79 +52,6 @@ util.func @one_scale_per_row(%a: tensor<64x1x256xf4E2M1FN>, %b: tensor<128x1x256
   util.return %r : tensor<64x128xf32>
 }
 
-// C += A B^T: the ukernels ignore the accumulator.
-// CHECK-LABEL: util.func public @accumulates(
-// CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "accumulator is not zero: expected a linalg.fill with 0.0"}
-util.func @accumulates(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
-    %bs: tensor<128x8xf8E8M0FNU>, %init: tensor<64x128xf32>) -> tensor<64x128xf32> {
-  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
-                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
-                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
-      outs(%init : tensor<64x128xf32>) {
-  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
-    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
-    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
-    %2 = arith.mulf %0, %1 : f32
-    %3 = arith.addf %acc, %2 : f32
-    linalg.yield %3 : f32
-  } -> tensor<64x128xf32>
-  util.return %r : tensor<64x128xf32>
-}
-
-// A constant accumulator that is not zero.
-// CHECK-LABEL: util.func public @starts_at_one(
-// CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "accumulator is not zero: expected a linalg.fill with 0.0"}
-util.func @starts_at_one(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
-    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
-  %one = arith.constant 1.0 : f32
-  %empty = tensor.empty() : tensor<64x128xf32>
-  %init = linalg.fill ins(%one : f32) outs(%empty : tensor<64x128xf32>) -> tensor<64x128xf32>
-  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
-                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
-                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
-      outs(%init : tensor<64x128xf32>) {
-  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
-    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
-    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
-    %2 = arith.mulf %0, %1 : f32
-    %3 = arith.addf %acc, %2 : f32
-    linalg.yield %3 : f32
-  } -> tensor<64x128xf32>
-  util.return %r : tensor<64x128xf32>
-}
-
-// Filled with a value that is not known.
-// CHECK-LABEL: util.func public @starts_at_argument(
-// CHECK: linalg.yield %arg4
-// CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "accumulator is not zero: expected a linalg.fill with 0.0"}
-util.func @starts_at_argument(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
-    %bs: tensor<128x8xf8E8M0FNU>, %start: f32) -> tensor<64x128xf32> {
-  %empty = tensor.empty() : tensor<64x128xf32>
-  %init = linalg.generic {indexing_maps = [affine_map<(m, n) -> (m, n)>], iterator_types = ["parallel", "parallel"]}
-      outs(%empty : tensor<64x128xf32>) {
-  ^bb0(%o: f32):
-    linalg.yield %start : f32
-  } -> tensor<64x128xf32>
-  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
-                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
-                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
-      outs(%init : tensor<64x128xf32>) {
-  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
-    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
-    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
-    %2 = arith.mulf %0, %1 : f32
-    %3 = arith.addf %acc, %2 : f32
-    linalg.yield %3 : f32
-  } -> tensor<64x128xf32>
-  util.return %r : tensor<64x128xf32>
-}
-
 // Scales are powers of two in E8M0.
 // CHECK-LABEL: util.func public @f16_scales(
 // CHECK: linalg.generic
@@ -144,27 +71,6 @@ util.func @f16_scales(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN
     %y32 = arith.extf %y : f4E2M1FN to f32
     %ys32 = arith.extf %ys : f16 to f32
     %1 = arith.mulf %y32, %ys32 : f32
-    %2 = arith.mulf %0, %1 : f32
-    %3 = arith.addf %acc, %2 : f32
-    linalg.yield %3 : f32
-  } -> tensor<64x128xf32>
-  util.return %r : tensor<64x128xf32>
-}
-
-// 8-bit operands that are left, with what the user ought to know.
-// CHECK-LABEL: util.func public @fp8_accumulates(
-// CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "accumulator is not zero: expected a linalg.fill with 0.0", warning = "stock IREE lays 8-bit operands out wrongly on gfx950: results are wrong for non-uniform scales"}
-util.func @fp8_accumulates(%a: tensor<64x8x32xf8E4M3FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
-    %bs: tensor<128x8xf8E8M0FNU>, %init: tensor<64x128xf32>) -> tensor<64x128xf32> {
-  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
-                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-      ins(%a, %b, %as, %bs : tensor<64x8x32xf8E4M3FN>, tensor<128x8x32xf4E2M1FN>,
-                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
-      outs(%init : tensor<64x128xf32>) {
-  ^bb0(%x: f8E4M3FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
-    %0 = arith.scaling_extf %x, %xs : f8E4M3FN, f8E8M0FNU to f32
-    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
     %2 = arith.mulf %0, %1 : f32
     %3 = arith.addf %acc, %2 : f32
     linalg.yield %3 : f32
@@ -290,52 +196,6 @@ util.func @f64_result(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN
   util.return %r : tensor<64x128xf64>
 }
 
-// Only M may be dynamic.
-// CHECK-LABEL: util.func public @dynamic_n(
-// CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "dynamic N or K: only M may be dynamic"}
-util.func @dynamic_n(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<?x8x32xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
-    %bs: tensor<?x8xf8E8M0FNU>, %n: index) -> tensor<64x?xf32> {
-  %zero = arith.constant 0.0 : f32
-  %empty = tensor.empty(%n) : tensor<64x?xf32>
-  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<64x?xf32>) -> tensor<64x?xf32>
-  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
-                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<?x8x32xf4E2M1FN>,
-                             tensor<64x8xf8E8M0FNU>, tensor<?x8xf8E8M0FNU>)
-      outs(%init : tensor<64x?xf32>) {
-  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
-    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
-    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
-    %2 = arith.mulf %0, %1 : f32
-    %3 = arith.addf %acc, %2 : f32
-    linalg.yield %3 : f32
-  } -> tensor<64x?xf32>
-  util.return %r : tensor<64x?xf32>
-}
-
-// Dynamic K.
-// CHECK-LABEL: util.func public @dynamic_k(
-// CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "dynamic N or K: only M may be dynamic"}
-util.func @dynamic_k(%a: tensor<64x?x32xf4E2M1FN>, %b: tensor<128x?x32xf4E2M1FN>, %as: tensor<64x?xf8E8M0FNU>,
-    %bs: tensor<128x?xf8E8M0FNU>) -> tensor<64x128xf32> {
-  %init = arith.constant dense<0.0> : tensor<64x128xf32>
-  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
-                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-      ins(%a, %b, %as, %bs : tensor<64x?x32xf4E2M1FN>, tensor<128x?x32xf4E2M1FN>,
-                             tensor<64x?xf8E8M0FNU>, tensor<128x?xf8E8M0FNU>)
-      outs(%init : tensor<64x128xf32>) {
-  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
-    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
-    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
-    %2 = arith.mulf %0, %1 : f32
-    %3 = arith.addf %acc, %2 : f32
-    linalg.yield %3 : f32
-  } -> tensor<64x128xf32>
-  util.return %r : tensor<64x128xf32>
-}
-
 // Nothing to multiply.
 // CHECK-LABEL: util.func public @no_rows(
 // CHECK: linalg.generic
@@ -356,102 +216,6 @@ util.func @no_rows(%a: tensor<0x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %
     linalg.yield %3 : f32
   } -> tensor<0x128xf32>
   util.return %r : tensor<0x128xf32>
-}
-
-// The RHS is K x N in memory.
-// CHECK-LABEL: util.func public @rhs_stored_k_by_n(
-// CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "an operand is not stored row-major along K{{.*}}"}
-util.func @rhs_stored_k_by_n(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<8x32x128xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
-    %bs: tensor<8x128xf8E8M0FNU>) -> tensor<64x128xf32> {
-  %init = arith.constant dense<0.0> : tensor<64x128xf32>
-  %r = linalg.generic {indexing_maps = [#lhs, affine_map<(m, n, ko, kb) -> (ko, kb, n)>, #lhs_scale,
-                                        affine_map<(m, n, ko, kb) -> (ko, n)>, #out],
-                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<8x32x128xf4E2M1FN>,
-                             tensor<64x8xf8E8M0FNU>, tensor<8x128xf8E8M0FNU>)
-      outs(%init : tensor<64x128xf32>) {
-  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
-    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
-    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
-    %2 = arith.mulf %0, %1 : f32
-    %3 = arith.addf %acc, %2 : f32
-    linalg.yield %3 : f32
-  } -> tensor<64x128xf32>
-  util.return %r : tensor<64x128xf32>
-}
-
-// Elements that are 8 apart share a scale.
-// CHECK-LABEL: util.func public @blocks_across_k(
-// CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "an operand is not stored row-major along K{{.*}}"}
-util.func @blocks_across_k(%a: tensor<64x32x8xf4E2M1FN>, %b: tensor<128x32x8xf4E2M1FN>, %as: tensor<64x8xf8E8M0FNU>,
-    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
-  %init = arith.constant dense<0.0> : tensor<64x128xf32>
-  %r = linalg.generic {indexing_maps = [affine_map<(m, n, ko, kb) -> (m, kb, ko)>,
-                                        affine_map<(m, n, ko, kb) -> (n, kb, ko)>,
-                                        #lhs_scale, #rhs_scale, #out],
-                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-      ins(%a, %b, %as, %bs : tensor<64x32x8xf4E2M1FN>, tensor<128x32x8xf4E2M1FN>,
-                             tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
-      outs(%init : tensor<64x128xf32>) {
-  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
-    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
-    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
-    %2 = arith.mulf %0, %1 : f32
-    %3 = arith.addf %acc, %2 : f32
-    linalg.yield %3 : f32
-  } -> tensor<64x128xf32>
-  util.return %r : tensor<64x128xf32>
-}
-
-// Each row of the LHS is used twice.
-// CHECK-LABEL: util.func public @repeated_rows(
-// CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "an operand is not stored row-major along K{{.*}}"}
-util.func @repeated_rows(%a: tensor<32x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<32x8xf8E8M0FNU>,
-    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
-  %init = arith.constant dense<0.0> : tensor<64x128xf32>
-  %r = linalg.generic {indexing_maps = [affine_map<(m, n, ko, kb) -> (m floordiv 2, ko, kb)>, #rhs,
-                                        affine_map<(m, n, ko, kb) -> (m floordiv 2, ko)>, #rhs_scale, #out],
-                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-      ins(%a, %b, %as, %bs : tensor<32x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
-                             tensor<32x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
-      outs(%init : tensor<64x128xf32>) {
-  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
-    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
-    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
-    %2 = arith.mulf %0, %1 : f32
-    %3 = arith.addf %acc, %2 : f32
-    linalg.yield %3 : f32
-  } -> tensor<64x128xf32>
-  util.return %r : tensor<64x128xf32>
-}
-
-// A batch of both operands.
-// CHECK-LABEL: util.func public @batch(
-// CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "a batch of both operands: expected one operand with a batch, taken for rows"}
-util.func @batch(%a: tensor<4x64x8x32xf4E2M1FN>, %b: tensor<4x128x8x32xf4E2M1FN>, %as: tensor<4x64x8xf8E8M0FNU>,
-    %bs: tensor<4x128x8xf8E8M0FNU>) -> tensor<4x64x128xf32> {
-  %init = arith.constant dense<0.0> : tensor<4x64x128xf32>
-  %r = linalg.generic {indexing_maps = [affine_map<(b, m, n, ko, kb) -> (b, m, ko, kb)>,
-                                        affine_map<(b, m, n, ko, kb) -> (b, n, ko, kb)>,
-                                        affine_map<(b, m, n, ko, kb) -> (b, m, ko)>,
-                                        affine_map<(b, m, n, ko, kb) -> (b, n, ko)>,
-                                        affine_map<(b, m, n, ko, kb) -> (b, m, n)>],
-                       iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction"]}
-      ins(%a, %b, %as, %bs : tensor<4x64x8x32xf4E2M1FN>, tensor<4x128x8x32xf4E2M1FN>,
-                             tensor<4x64x8xf8E8M0FNU>, tensor<4x128x8xf8E8M0FNU>)
-      outs(%init : tensor<4x64x128xf32>) {
-  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
-    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
-    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
-    %2 = arith.mulf %0, %1 : f32
-    %3 = arith.addf %acc, %2 : f32
-    linalg.yield %3 : f32
-  } -> tensor<4x64x128xf32>
-  util.return %r : tensor<4x64x128xf32>
 }
 
 // The model says itself how it is to be compiled.
@@ -595,4 +359,52 @@ util.func @plain_matmuls(%a: tensor<64x256xf32>, %b: tensor<256x128xf32>, %c: te
   %q = linalg.matmul ins(%c, %d : tensor<64x256xf8E4M3FN>, tensor<256x128xf8E4M3FN>) outs(%init : tensor<64x128xf32>)
       -> tensor<64x128xf32>
   util.return %r, %q : tensor<64x128xf32>, tensor<64x128xf32>
+}
+
+// A batch of unknown size, of 8-bit operands, with what the user ought to know.
+// CHECK-LABEL: util.func public @fp8_dynamic_batch(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "a dynamic batch of both operands: expected a static one", warning = "8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"}
+util.func @fp8_dynamic_batch(%a: tensor<?x64x8x32xf8E4M3FN>, %b: tensor<?x128x8x32xf8E4M3FN>, %as: tensor<?x64x8xf8E8M0FNU>,
+    %bs: tensor<?x128x8xf8E8M0FNU>, %init: tensor<?x64x128xf32>) -> tensor<?x64x128xf32> {
+  %r = linalg.generic {indexing_maps = [affine_map<(b, m, n, ko, kb) -> (b, m, ko, kb)>,
+                                        affine_map<(b, m, n, ko, kb) -> (b, n, ko, kb)>,
+                                        affine_map<(b, m, n, ko, kb) -> (b, m, ko)>,
+                                        affine_map<(b, m, n, ko, kb) -> (b, n, ko)>,
+                                        affine_map<(b, m, n, ko, kb) -> (b, m, n)>],
+                       iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<?x64x8x32xf8E4M3FN>, tensor<?x128x8x32xf8E4M3FN>,
+                             tensor<?x64x8xf8E8M0FNU>, tensor<?x128x8xf8E8M0FNU>)
+      outs(%init : tensor<?x64x128xf32>) {
+  ^bb0(%x: f8E4M3FN, %y: f8E4M3FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f8E4M3FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f8E4M3FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<?x64x128xf32>
+  util.return %r : tensor<?x64x128xf32>
+}
+
+// Every second row of the LHS, by an indexing map.
+// CHECK-LABEL: util.func public @every_second_row(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "an operand is stored in no known order: expected K and rows to index elements and scales"}
+util.func @every_second_row(%a: tensor<127x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<127x8xf8E8M0FNU>,
+    %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(m, n, ko, kb) -> (m * 2, ko, kb)>, #rhs,
+                                        affine_map<(m, n, ko, kb) -> (m * 2, ko)>, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<127x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<127x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
 }

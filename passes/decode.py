@@ -1,0 +1,101 @@
+"""Element values from their codes, for where IREE cannot load or convert an element type, or not from these places."""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, linalg
+
+from mxcomp import build
+from mxcomp.build import static_sizes
+from mxcomp.formats import ElementFormat, element_format
+from mxcomp.layout import BLOCK_SIZE
+from mxcomp.passes.operands import SCALE_TYPE
+from mxcomp.passes.stored import codes
+
+
+def value_of(code: ir.Value, element: str) -> ir.Value:
+    """The f32 value of a code in i32, of an MX element or of an E8M0 scale."""
+    f32, bits = ir.F32Type.get(), ir.FloatType(ir.Type.parse(element)).width
+    if bits == 8:
+        byte = arith.TruncIOp(ir.IntegerType.get_signless(8), code).result
+        return arith.ExtFOp(f32, arith.BitcastOp(ir.Type.parse(element), byte).result).result
+    return _small(code, element_format(element))
+
+
+def _small(code: ir.Value, element: ElementFormat) -> ir.Value:
+    """Of at most 6 bits, which have neither infinity nor NaN.
+
+    The magnitude is a count of `step`, computed in integers because f32 denormals may be flushed.
+    """
+    i32, f32 = ir.IntegerType.get_signless(32), ir.F32Type.get()
+    mantissa, step = element.mantissa_bits, 2.0 ** (1 - element.bias - element.mantissa_bits)
+    sign_bit = element.bits - 1
+
+    def constant(number: int) -> ir.Value:
+        return arith.ConstantOp(i32, number).result
+
+    mask = constant((1 << (sign_bit - mantissa)) - 1)
+    exponent = arith.AndIOp(arith.ShRUIOp(code, constant(mantissa)).result, mask).result
+    fraction = arith.AndIOp(code, constant((1 << mantissa) - 1)).result
+    leading = arith.ShLIOp(arith.MinUIOp(exponent, constant(1)).result, constant(mantissa)).result
+    steps = arith.SubIOp(arith.MaxUIOp(exponent, constant(1)).result, constant(1)).result
+    magnitude = arith.ShLIOp(arith.OrIOp(fraction, leading).result, steps).result
+    value = arith.MulFOp(arith.SIToFPOp(f32, magnitude).result, arith.ConstantOp(f32, step).result).result
+    sign = arith.ShLIOp(arith.AndIOp(code, constant(1 << sign_bit)).result, constant(31 - sign_bit)).result
+    return arith.BitcastOp(f32, arith.OrIOp(arith.BitcastOp(i32, value).result, sign).result).result
+
+
+def scaled(element: ir.Value, scale: ir.Value) -> ir.Value:
+    """What arith.scaling_extf makes of an element that is extended already."""
+    e8m0 = ir.Type.parse(SCALE_TYPE)
+    scale = scale if scale.type == e8m0 else arith.TruncFOp(e8m0, scale).result
+    return arith.MulFOp(element, arith.ExtFOp(element.type, scale).result).result
+
+
+def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
+    """f32 values [(batch,) rows, K/32, 32] of an operand in canonical form, from wherever its bytes are stored."""
+    result = build.tensor_type(static_sizes(elements), "f32")
+    kinds = [str(ir.RankedTensorType(value.type).element_type) for value in (elements, scales)]
+    sources = codes(elements), codes(scales)
+    k = ir.AffineExpr.get_dim(0) * BLOCK_SIZE + ir.AffineExpr.get_dim(1)
+
+    def body(_: ir.Value) -> ir.Value:
+        *row, block, inner = (linalg.IndexOp(i).result for i in range(result.rank))
+        places = [*row, build.apply(k, [block, inner])], [*row, block]
+        values = [value_of(source.at(place), kind) for source, place, kind in zip(sources, places, kinds, strict=True)]
+        return arith.MulFOp(*values).result
+
+    init = build.empty(result, build.dynamic_sizes(elements))
+    identity = ir.AffineMap.get_identity(result.rank)
+    return build.generic(result, [], init, [identity], ["parallel"] * result.rank, body).results[0]
+
+
+def decoded(elements: ir.Value) -> ir.Value:
+    """The f32 values of a tensor of any shape."""
+    kind = ir.RankedTensorType(elements.type)
+    result = build.tensor_type(static_sizes(elements), "f32")
+    identity = ir.AffineMap.get_identity(kind.rank)
+    source = codes(elements, identity)
+
+    def body(_: ir.Value) -> ir.Value:
+        return value_of(source.at([linalg.IndexOp(i).result for i in range(kind.rank)]), str(kind.element_type))
+
+    init = build.empty(result, build.dynamic_sizes(elements))
+    return build.generic(result, [], init, [identity], ["parallel"] * kind.rank, body).results[0]
+
+
+def unpacked(operand: ir.Value, sizes: list[ir.Value]) -> ir.Value:
+    """The codes of an operand in canonical form, one a byte, [(batch,) rows, K] or [(batch,) rows, K/32]."""
+    source = codes(operand)
+    outer = static_sizes(operand)[: source.places.n_dims]
+    if ir.RankedTensorType(operand.type).rank > len(outer):
+        outer[-1] = None if outer[-1] is None else outer[-1] * BLOCK_SIZE
+    i8 = ir.IntegerType.get_signless(8)
+    result = build.tensor_type(outer, i8)
+
+    def body(_: ir.Value) -> ir.Value:
+        return arith.TruncIOp(i8, source.at([linalg.IndexOp(i).result for i in range(result.rank)])).result
+
+    identity = ir.AffineMap.get_identity(result.rank)
+    init = build.empty(result, sizes)
+    return build.generic(result, [], init, [identity], ["parallel"] * result.rank, body).results[0]
