@@ -24,6 +24,9 @@ from mxcomp.layout import ACC, OPERAND_NAMES
 from mxcomp.passes.canonical import canonical_maps, is_canonical
 from mxcomp.passes.trace import indexing_maps
 
+_RANK = 3
+"""Of elements without a batch."""
+
 Number: TypeAlias = int | list[int]
 """A number, or the ordinals of the push constants that hold it, the low 32 bits first."""
 
@@ -82,8 +85,12 @@ def _operands(op: ir.Operation) -> list[ir.Value]:
     values = list(op.operands)
     if not values or not isinstance(values[0].type, ir.RankedTensorType):
         return []
-    if op.name == "iree_codegen.inner_tiled" or (op.name == "linalg.generic" and is_canonical(op)):
-        return values[:ACC]
+    if op.name == "iree_codegen.inner_tiled":
+        with op.context:
+            maps = [ir.AffineMapAttr(attr).value for attr in ir.ArrayAttr(op.attributes["indexing_maps"])]
+            return values[:ACC] if maps == canonical_maps() else []
+    if op.name == "linalg.generic" and is_canonical(op):
+        return values[:ACC] if ir.RankedTensorType(values[0].type).rank == _RANK else []
     if op.name == "linalg.generic" and len(values) == 3:
         return _taken_apart(op)
     return []

@@ -69,6 +69,24 @@ def erase_dead(op: ir.Operation) -> None:
             erase_dead(init)
 
 
+_PURE = ("linalg.", "tensor.", "iree_tensor_ext.bitcast", "arith.constant")
+
+
+def erase_unused(values: Iterable[ir.Value]) -> None:
+    """Erases what computes these values and nothing else, as far as that has no effect."""
+    found: set[ir.Operation] = set()
+    pending = [producer(value) for value in values]
+    while pending:
+        op = pending.pop()
+        if op is not None and op not in found and op.name.startswith(_PURE):
+            found.add(op)
+            pending += [producer(operand) for operand in op.operands]
+    for block in {op.block for op in found}:
+        for op in reversed([view.operation for view in block.operations]):
+            if op in found and not any(True for result in op.results for _ in result.uses):
+                op.erase()
+
+
 def i64_array(values: Iterable[int]) -> ir.ArrayAttr:
     i64 = ir.IntegerType.get_signless(64)
     return ir.ArrayAttr.get([ir.IntegerAttr.get(i64, value) for value in values])

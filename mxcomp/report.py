@@ -23,7 +23,8 @@ _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
 class ScaledMatmul:
     """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done.
 
-    `kernel` multiplies it, perhaps other matmuls too; `stored` says where that finds the operands.
+    `transposed`: RHS is multiplied in the place of LHS, in a layout of N × M. `kernel` multiplies it, perhaps other
+    matmuls too; `stored` says where that finds the operands.
     """
 
     location: str
@@ -34,6 +35,7 @@ class ScaledMatmul:
     types: list[str] = field(default_factory=list)
     operands: str = "plain"
     layout: dict | None = None
+    transposed: bool = False
     ukernel: str | None = None
     reason: str | None = None
     warning: str | None = None
@@ -61,7 +63,7 @@ class Report:
             if is_canonical(op):
                 sizes, matmul.types = problem(op)
                 matmul.m, matmul.n, matmul.k = sizes["m"], sizes["n"], sizes["k"]
-            for key in ("index", "operands", "layout", "ukernel", "reason", "warning"):
+            for key in ("index", "operands", "layout", "transposed", "ukernel", "reason", "warning"):
                 setattr(matmul, key, entries.get(key, getattr(matmul, key)))
             self.matmuls.append(matmul)
 
@@ -115,7 +117,7 @@ class Report:
                 matmul.location,
                 sizes if matmul.n else "",
                 " × ".join(matmul.types[:2]),
-                _tile_text(matmul.layout),
+                _tile_text(matmul),
                 matmul.ukernel or "-",
                 str(len(matmul.dispatches)) if matmul.dispatches else "-",
                 notes or "-",
@@ -129,8 +131,12 @@ def _entry_point(dispatch: ir.Operation) -> str:
     return str(ir.SymbolRefAttr(symbol).value[-1])
 
 
-def _tile_text(entries: dict | None) -> str:
-    return "×".join(map(str, layout_from(entries).tile)) if entries else "-"
+def _tile_text(matmul: ScaledMatmul) -> str:
+    """M × N × K of a workgroup's tile."""
+    if matmul.layout is None:
+        return "-"
+    m, n, k = layout_from(matmul.layout).tile
+    return "×".join(map(str, (n, m, k) if matmul.transposed else (m, n, k)))
 
 
 def location_text(location: ir.Location) -> str:

@@ -71,7 +71,7 @@ def operand(
 
     Args:
         data: All of its bytes.
-        name: One of `OPERAND_NAMES`: "lhs", "rhs", "lhs_scale" or "rhs_scale".
+        name: One of `OPERAND_NAMES`: "lhs", "rhs", "lhs_scale" or "rhs_scale", as it is multiplied.
         kind: MLIR type of an element.
         shape: As it lies in memory: (tiles of rows, tiles of K, …) with a layout, else (rows, K/32, …).
         layout: Entries of a `DataTiledLayout`, as in a report; None: row-major.
@@ -86,7 +86,7 @@ def operand(
     if layout is None:
         return np.ascontiguousarray(values[:rows, :columns])
     tiled = layout_from(dict(layout))
-    swizzle = tiled.swizzle(index, kind) if index < LHS_SCALE else tiled.swizzle(index)
+    swizzle = tiled.packing(index, kind) if index < LHS_SCALE else tiled.packing(index)
     tile = swizzle.tile_shape
     units = tile[2:]  # elements that stay together along K, nothing for scales
     outer = (*shape[:2], *(1 for _ in units))

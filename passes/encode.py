@@ -19,6 +19,7 @@ the matmul is left to IREE with the reason.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from iree.compiler import ir
@@ -27,8 +28,10 @@ from mxcomp import attributes, build
 from mxcomp.formats import element_format
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, RHS, DataTiledLayout
 from mxcomp.options import Options
+from mxcomp.passes import requantise
 from mxcomp.passes.canonical import ATTRIBUTE, batch_of, is_recognised, problem
 from mxcomp.passes.operands import warning_of
+from mxcomp.passes.packing import flipped
 from mxcomp.passes.stored import is_gathered
 from mxcomp.passes.trace import indexing_maps
 from mxcomp.ukernels import Registry, Sizes, Ukernel, layout_entries
@@ -63,8 +66,9 @@ def run(module: ir.Operation, options: Options) -> None:
         if options.ukernels not in ("auto", "none"):
             registry[options.ukernels]
         recognised = [op for op in build.walk(module) if is_recognised(op)]
+        together = _requantised(recognised, registry, options)
         for index, op in enumerate(recognised):
-            entries = {"index": index} | _choose(op, registry, options)
+            entries = {"index": index} | (together.get(op) or _choose(op, registry, options))
             op.attributes[ATTRIBUTE] = attributes.from_python(entries)
             if entries.get("operands") == "data_tiled":
                 _encode(op)
@@ -100,6 +104,31 @@ def _choose(op: ir.Operation, registry: Registry, options: Options) -> dict:
         launch = {"reason": reason, "workgroup_size": [layout.threads, 1, 1]}
     chosen = {"operands": "data_tiled", "layout": layout_entries(layout)} | launch
     return _bounded(chosen, layout.tile, batch, sizes, types, options.target.max_buffer_bytes)
+
+
+def _requantised(recognised: list[ir.Operation], registry: Registry, options: Options) -> dict[ir.Operation, dict]:
+    """The entries of matmuls that are computed transposed, so that results can be quantised where they are."""
+    if not options.data_tiling or options.ukernels != "auto":
+        return {}
+    chosen: dict[ir.Operation, dict] = {}
+    for chain in requantise.chains(recognised):
+        entries = {op: _transposed(op, registry, options) for op in chain}
+        if all("transposed" in each for each in entries.values()):
+            chosen |= entries
+    return chosen
+
+
+def _transposed(op: ir.Operation, registry: Registry, options: Options) -> dict:
+    """The entries with LHS in the place of RHS, on the tile for re-quantisation; others if it does not fit."""
+    sizes, types = problem(op)
+    sizes, types = sizes | {"m": sizes["n"], "n": sizes["m"]}, flipped(types)
+    name = requantise.ukernel_name(types)
+    ukernel, reason = registry.select("data_tiled", options.target.arch, types, sizes, name)
+    if ukernel is None or ukernel.layout is None:
+        return _left(reason, types)
+    entries = {"layout": layout_entries(replace(ukernel.layout, lane_rows=True))} | _launch(ukernel)
+    chosen = {"operands": "data_tiled", "transposed": True} | entries
+    return _bounded(chosen, ukernel.layout.tile, 1, sizes, types, options.target.max_buffer_bytes)
 
 
 def _left(reason: str, types: list[str]) -> dict:

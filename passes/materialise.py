@@ -27,55 +27,63 @@ one more dimension, the first, of all packed tensors.
 
 from __future__ import annotations
 
+from functools import partial
+
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, linalg, tensor
 
 from mxcomp import attributes, build
-from mxcomp.layout import ACC, COLUMNS, LHS, LHS_SCALE, ROWS, DataTiledLayout
+from mxcomp.layout import ACC, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, ROWS, DataTiledLayout
 from mxcomp.options import Options
-from mxcomp.passes import fuse_consumers, pack, reference
+from mxcomp.passes import fuse_consumers, pack, reference, requantise
 from mxcomp.passes.canonical import ATTRIBUTE, batch_of, canonical_iterators, canonical_maps, problem
 from mxcomp.passes.extents import Extents, Tiles, assume, guarded
 from mxcomp.passes.inline import inline
 from mxcomp.passes.link_ukernels import BATCHED
-from mxcomp.passes.packing import Packer, part_location
-from mxcomp.passes.stored import erase_gather
+from mxcomp.passes.packing import Packer, flipped, part_location
 from mxcomp.passes.trace import indexing_maps
 from mxcomp.ukernels import Sizes, layout_from
 
 
 def run(module: ir.Operation, options: Options) -> None:
     """Materialises every encoded or row-major scaled matmul below `module`."""
-    packer = Packer(options)
+    packer, sources = Packer(options), []
     for op in [op for op in build.walk(module) if ATTRIBUTE in op.attributes]:
         entries = attributes.to_python(op.attributes[ATTRIBUTE])
         del op.attributes[ATTRIBUTE]
         match entries.get("operands"):
             case "data_tiled":
-                _data_tiled(op, entries, packer, options)
+                sources += _data_tiled(op, entries, packer, options)
             case "row_major":
                 _row_major(op, entries, options)
+    build.erase_unused(sources)  # not before: the packer knows operands by them
 
 
-def _data_tiled(op: ir.Operation, entries: dict, packer: Packer, options: Options) -> None:
+def _data_tiled(op: ir.Operation, entries: dict, packer: Packer, options: Options) -> list[ir.Value]:
+    """Materialises one matmul; returns what its operands were packed from."""
     layout = layout_from(entries["layout"])
     sizes, types = problem(op)
     epilogue, unset = None, _user(op)
     if fuse_consumers.ATTRIBUTE in unset.attributes:
         epilogue, unset = unset, _user(unset)
     encoded = [operand.owner.operation for operand in op.operands]
+    sources = [encoding.operands[0] for encoding in encoded]
+    if "transposed" in entries:
+        sizes, types, sources = sizes | {"m": sizes["n"], "n": sizes["m"]}, flipped(types), flipped(sources)
     with op.context, op.location, ir.InsertionPoint(op):
-        sources = [encoding.operands[0] for encoding in encoded]
         extents = Extents(batch_of(op), sizes, guarded(sources, sizes, entries))
         packed = packer.operands(op, sources, layout, extents, entries)
     final = str(ir.RankedTensorType(unset.results[0].type).element_type)
     with op.context, part_location(entries, "matmul", op), ir.InsertionPoint(unset):
-        result = _matmul(packed, layout, extents, types, final, epilogue, entries, options)
-    unset.results[0].replace_all_uses_with(result)
+        plan = None if options.reference else requantise.plan(unset.results[0], layout)
+        results = _matmul(packed, layout, extents, types, final, epilogue, plan, entries, options)
+        if plan is not None:
+            packer.provide(plan.consumer, (RHS, RHS_SCALE), flipped(plan.sources), plan.layout, plan.packed(*results))
+            results = [build.empty(ir.RankedTensorType(unset.results[0].type))]  # for ops that are dead with the plan
+    unset.results[0].replace_all_uses_with(results[0])
     for dead in (unset, *([epilogue] if epilogue else []), op, *encoded):
         build.erase_dead(dead)
-    for source in sources:
-        erase_gather(source)
+    return sources
 
 
 def _user(op: ir.Operation) -> ir.Operation:
@@ -90,33 +98,42 @@ def _matmul(
     types: list[str],
     final: str,
     epilogue: ir.Operation | None,
+    plan: requantise.Plan | None,
     entries: dict,
     options: Options,
-) -> ir.Value:
-    """The dispatch of inner tiles, epilogue and unpacking; shape [(batch,) M, N], of type `final`."""
-    size = extents.m, extents.n
-    outer = [build.tiles(size, tile) for size, tile in zip(size, layout.tile, strict=False)]
-    limits = extents.limits if options.reference else _limits(extents, single=outer[1] == 1)
-    result = build.tensor_type(
-        [*extents.batch, *(size if limit is None else None for size, limit in zip(size, limits, strict=True))], final
+) -> list[ir.Value]:
+    """The dispatch of inner tiles, epilogue and unpacking: [(batch,) M, N], of type `final`; or what is planned."""
+    dims = (COLUMNS, ROWS) if "transposed" in entries else (ROWS, COLUMNS)
+    sizes, outer = (
+        (extents.m, extents.n),
+        [build.tiles(*pair) for pair in zip((extents.m, extents.n), layout.tile, strict=False)],
     )
+    limits = extents.limits if options.reference else _limits(extents, single=outer[1] == 1)
+    shape = [sizes[dim] if limits[dim] is None else None for dim in dims]
+    result = build.tensor_type([*extents.batch, *shape], final)
     with build.dispatch_region(
-        [result], [limit for limit in limits if limit is not None], enabled=not options.reference
+        [result] if plan is None else plan.types,
+        [limit for limit in limits if limit is not None],
+        enabled=not options.reference,
     ) as region:
         tiles = Tiles(extents, layout)
         if not options.reference:
             packed = [pack.elements(value, types[i], tiles.of(i)) for i, value in enumerate(packed)]
-        shape = (*extents.batch, *layout.packed_shape(ACC, outer))
-        acc = build.zero_filled(build.tensor_type(shape, types[ACC]), tiles.of(ACC))
+        accumulators = build.tensor_type((*extents.batch, *layout.packed_shape(ACC, outer)), types[ACC])
+        acc = build.zero_filled(accumulators, tiles.of(ACC))
         if options.reference:
             tiled = reference.inner_tiles(packed, acc, layout, types, tiles)
         else:
-            tiled = _inner_tiled(packed, acc, layout, types, entries, epilogue is not None).results[0]
+            attrs = (_UNROLL if epilogue is not None else {}) | (_ALONE if plan is not None else {})
+            tiled = _inner_tiled(packed, acc, layout, types, entries, attrs).results[0]
         if epilogue is not None:
-            tiled = _epilogue(tiled, epilogue, layout, extents, final, tiles.of(ACC))
-        region.returned = [_unpack(tiled, layout, result, outer, tiles.of(ACC), limits)]
-    plain = build.tensor_type((*extents.batch, *size), final)
-    return region.results[0] if result == plain else tensor.CastOp(plain, region.results[0]).result
+            tiled = _epilogue(tiled, epilogue, layout, extents, dims, final, tiles.of(ACC))
+        unpack = partial(_unpack, tiled, layout, result, outer, tiles.of(ACC), dims, limits)
+        region.returned = [unpack()] if plan is None else plan.compute(tiled)
+    plain = build.tensor_type((*extents.batch, *(sizes[dim] for dim in dims)), final)
+    if plan is not None or result == plain:
+        return region.results
+    return [tensor.CastOp(plain, region.results[0]).result]
 
 
 def _limits(extents: Extents, single: bool) -> list[ir.Value | None]:
@@ -142,8 +159,17 @@ _UNROLL = {"amdgpu-unroll-threshold": "20000"}
 """IREE runs an epilogue of more than 64 elements a lane in a loop; not unrolled, it keeps them in scratch memory."""
 
 
+_ALONE = _UNROLL | {"amdgpu-waves-per-eu": "1"}
+"""With amax and scales of all its elements, a lane needs more than the registers of half a SIMD."""
+
+
 def _inner_tiled(
-    packed: list[ir.Value], acc: ir.Value, layout: DataTiledLayout, types: list[str], entries: dict, has_epilogue: bool
+    packed: list[ir.Value],
+    acc: ir.Value,
+    layout: DataTiledLayout,
+    types: list[str],
+    entries: dict,
+    llvm_func_attrs: dict[str, str],
 ) -> ir.Operation:
     batch = ir.RankedTensorType(acc.type).rank - len(layout.packed_shape(ACC, (None, None)))
     maps, iterators = canonical_maps(bool(batch)), canonical_iterators(bool(batch))
@@ -155,7 +181,7 @@ def _inner_tiled(
         attributes.mma_layout(layout, types),
         attributes.mma_semantics(opaque=not layout.expressible_in_iree),
     ).operation
-    attrs = entries.get("llvm_func_attrs", {}) | (_UNROLL if has_epilogue else {})
+    attrs = entries.get("llvm_func_attrs", {}) | llvm_func_attrs
     reorder = not batch and 1 not in build.static_sizes(acc)[:2]
     name = {"ukernel": entries["ukernel"] + BATCHED * bool(batch)} if "ukernel" in entries else {}
     _annotate(op, [1] * (2 + batch) + [0, 0], reorder, entries | name | {"llvm_func_attrs": attrs})
@@ -180,6 +206,7 @@ def _epilogue(
     epilogue: ir.Operation,
     layout: DataTiledLayout,
     extents: Extents,
+    dims: tuple[int, int],
     final: str,
     tiles: list[ir.Value],
 ) -> ir.Value:
@@ -207,7 +234,7 @@ def _epilogue(
 
     def body(element: ir.Value, _: ir.Value) -> ir.Value:
         loops = [linalg.IndexOp(i).result for i in range(len(shape))]
-        places = [*loops[:batch], *(position(source_dim, loops[batch:]) for source_dim in (ROWS, COLUMNS))]
+        places = [*loops[:batch], *(position(source_dim, loops[batch:]) for source_dim in dims)]
         given = [_read(value, affine_map, places) for value, affine_map in zip(outer, maps, strict=True)]
         return inline(epilogue, [element, *given])
 
@@ -233,21 +260,23 @@ def _unpack(
     result: ir.RankedTensorType,
     outer: list[int | None],
     tiles: list[ir.Value],
+    dims: tuple[int, int],
     limits: list[ir.Value | None],
 ) -> ir.Value:
-    """Row-major [(batch,) M, N] from packed accumulator tiles: transpose, collapse, drop the padding."""
+    """Row-major [(batch,) M, N], the dimensions `dims` of accumulator tiles: transpose, collapse, drop the padding."""
     swizzle = layout.packing(ACC)
     batch = result.rank - 2
     # Positions in the packed tensor of [batch, outer M, M factors …, outer N, N factors …].
     factors = [batch + 2 + swizzle.permutation.index(i) for i in range(len(swizzle.dims))]
     split = len(swizzle.expand_shape[ROWS])
-    order = [*range(batch), batch + ROWS, *factors[:split], batch + COLUMNS, *factors[split:]]
+    positions = {ROWS: [batch + ROWS, *factors[:split]], COLUMNS: [batch + COLUMNS, *factors[split:]]}
+    order = [*range(batch), *positions[dims[0]], *positions[dims[1]]]
     shape = ir.RankedTensorType(tiled.type).shape
     sizes = [None if shape[i] == build.DYNAMIC else shape[i] for i in order]
     transposed = build.tensor_type(sizes, result.element_type)
     value = build.transpose(tiled, build.empty(transposed, tiles), order)
-    padded = [o and o * t for o, t in zip(outer, swizzle.tile_shape, strict=True)]
-    columns = batch + split + 1
+    padded = [count and count * swizzle.tile_shape[dim] for dim, count in ((dim, outer[dim]) for dim in dims)]
+    columns = batch + len(positions[dims[0]])
     groups = [*([i] for i in range(batch)), list(range(batch, columns)), list(range(columns, len(order)))]
     whole = build.tensor_type([*build.static_sizes(tiled)[:batch], *padded], result.element_type)
     collapsed = tensor.CollapseShapeOp(whole, value, groups).result

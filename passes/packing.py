@@ -5,12 +5,13 @@ Stored operands are packed by `pack`, those that are quantised on the way by `qu
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from typing import TypeVar
 
 from iree.compiler import ir
 
 from mxcomp import build
-from mxcomp.layout import ACC, LHS_SCALE, OPERAND_NAMES, DataTiledLayout, TileSwizzle
+from mxcomp.layout import ACC, LHS_SCALE, OPERAND_NAMES, DataTiledLayout
 from mxcomp.options import Options
 from mxcomp.passes import pack, parameters, producers, quantise
 from mxcomp.passes.extents import Extents
@@ -39,11 +40,22 @@ class Packer:
             if index in packed:
                 continue
             together = self._together(index, sources)
-            key = (op.parent, op.block, *(_identity(sources[i], _swizzle(layout, i, sources)) for i in together))
+            key = _key(op, together, sources, layout)
             if key not in self._packed:
                 self._packed[key] = self._pack(op, together, sources, layout, extents, entries)
             packed |= zip(together, self._packed[key], strict=True)
         return [packed[index] for index in range(ACC)]
+
+    def provide(
+        self,
+        op: ir.Operation,
+        together: tuple[int, ...],
+        sources: Sequence[ir.Value],
+        layout: DataTiledLayout,
+        packed: tuple[ir.Value, ...],
+    ) -> None:
+        """Gives operands of `op` that are packed already."""
+        self._packed[_key(op, together, sources, layout)] = packed
 
     def _together(self, index: int, sources: list[ir.Value]) -> tuple[int, ...]:
         """Elements and scales, if both are computed on the way; what is stored is packed by itself."""
@@ -61,8 +73,8 @@ class Packer:
         entries: dict,
     ) -> tuple[ir.Value, ...]:
         index, *scale = together
-        dynamic = extents.of(index)
-        with part_location(entries, f"{'quantise' if scale else 'pack'}_{OPERAND_NAMES[index]}", op):
+        dynamic, name = extents.of(index), (flipped(OPERAND_NAMES) if "transposed" in entries else OPERAND_NAMES)[index]
+        with part_location(entries, f"{'quantise' if scale else 'pack'}_{name}", op):
             if not scale:
                 ready = parameters.load_packed(sources[index], layout, index) if self._parameters else None
                 return (ready or pack.pack(sources[index], layout, index, dynamic, self._regions),)
@@ -71,13 +83,22 @@ class Packer:
             return quantise.pack(producer, layout, index, sources[index], dynamic.rows, self._regions)
 
 
-def _swizzle(layout: DataTiledLayout, index: int, sources: list[ir.Value]) -> TileSwizzle:
-    element = str(ir.RankedTensorType(sources[index].type).element_type)
-    return layout.packing(index, element if index < LHS_SCALE else None)
+T = TypeVar("T")
 
 
-def _identity(source: ir.Value, swizzle: TileSwizzle) -> Hashable:
+def flipped(operands: Sequence[T]) -> list[T]:
+    """What there is of each operand, for a matmul that is computed transposed: RHS in the place of LHS."""
+    lhs, rhs, lhs_scale, rhs_scale, *acc = operands
+    return [rhs, lhs, rhs_scale, lhs_scale, *acc]
+
+
+def _key(op: ir.Operation, together: tuple[int, ...], sources: Sequence[ir.Value], layout: DataTiledLayout) -> Hashable:
+    return op.parent, op.block, *(_identity(sources[index], index, layout) for index in together)
+
+
+def _identity(source: ir.Value, index: int, layout: DataTiledLayout) -> Hashable:
     """What a packed operand depends on: where its bytes are, how they are taken, and where they go."""
+    element = str(ir.RankedTensorType(source.type).element_type)
     gather = build.producer(source) if is_gathered(source) else None
     places = str(gather.attributes[GATHER]) if gather is not None else ""
-    return storage(source), str(source.type), places, swizzle
+    return storage(source), str(source.type), places, layout.packing(index, element if index < LHS_SCALE else None)

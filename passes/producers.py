@@ -63,10 +63,15 @@ def is_inside(node: Node) -> bool:
     return node.inside if isinstance(node, Compute) else any(_splits_block(i) for i in node.subscripts)
 
 
-def reads(nodes: Iterable[Node]) -> set[ir.Value]:
-    """The tensors that nodes are computed from."""
-    below = (reads(node.operands) if isinstance(node, Compute) else {node.value} for node in nodes)
-    return set[ir.Value]().union(*below)
+def reads(nodes: Iterable[Node], wide: bool = False) -> set[ir.Value]:
+    """The tensors that nodes are computed from; `wide`: those that differ from row to row and inside a block."""
+    found: set[ir.Value] = set()
+    for node in nodes:
+        if isinstance(node, Compute):
+            found |= reads(node.operands, wide)
+        elif not wide or (is_inside(node) and any(index.axis == "row" for index in node.subscripts)):
+            found.add(node.value)
+    return found
 
 
 def find(elements: ir.Value, scales: ir.Value) -> tuple[Compute, Compute] | None:

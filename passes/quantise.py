@@ -53,12 +53,13 @@ def pack(
     extent = Extent(height, blocks or 0, rows, tiles)
     space = Space.of(swizzle, k_unit(element), extent)
     if space.inner == (BLOCK_SIZE,):
-        order = [0, 1, *(2 + swizzle.permutation.index(p) for p in scale_swizzle.permutation)]
+        outer = space.outer
+        order = [*range(outer), *(outer + swizzle.permutation.index(p) for p in scale_swizzle.permutation)]
         elements, scales = _dispatch(producer, space, [None, order], regions)
     else:
         (elements,) = _dispatch(producer[:1], space, [None], regions)
         (scales,) = _dispatch(producer[1:], Space.of(scale_swizzle, BLOCK_SIZE, extent), [None], regions)
-    return as_packed(elements, scales, layout, operand, element, space.sizes[:2], tiles)
+    return as_packed(elements, scales, layout, operand, element, space.tiles, tiles)
 
 
 def as_packed(
@@ -182,13 +183,13 @@ class Builder:
         assert self._leading is not None
         space, reduces = self._space, _reduces(self._leading)
         workgroup, threads = [], 1
-        for size in reversed(space.sizes[2:]):
+        for size in reversed(space.sizes[space.outer :]):
             workgroup.append(math.gcd(size or 1, _THREADS // threads))
             threads *= workgroup[-1]
         inside = space.whole_blocks.inner if reduces else space.inner
         ones, none = [1] * space.rank, [0] * len(inside)
         self._leading.attributes["compilation_info"] = attributes.tiled(
-            workgroup=[1, 1, *reversed(workgroup), *(none if reduces else inside)],
+            workgroup=[*[1] * space.outer, *reversed(workgroup), *(none if reduces else inside)],
             thread=[*ones, *(none if reduces else inside)],
             reduction=[*(0 for _ in ones), *inside] if reduces else [],
             threads=threads,

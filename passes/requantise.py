@@ -20,7 +20,7 @@ Both matmuls are computed transposed, on tiles in which a lane's accumulators ar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -29,16 +29,40 @@ from mxcomp import attributes, build
 from mxcomp.formats import element_format
 from mxcomp.layout import ACC, BLOCK_SIZE, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, ROWS, DataTiledLayout, TileSwizzle
 from mxcomp.passes import producers
-from mxcomp.passes.canonical import ATTRIBUTE
+from mxcomp.passes.canonical import ATTRIBUTE, batch_of, problem
 from mxcomp.passes.producers import Compute
 from mxcomp.passes.quantise import Builder, as_packed
 from mxcomp.passes.spaces import Extent, Space
 from mxcomp.passes.stored import BITCASTS
 from mxcomp.passes.trace import RESHAPES, indexing_maps
-from mxcomp.ukernels import layout_from
+from mxcomp.ukernels import family, layout_from
 
 _BITS = 4
 """8-bit elements lie in halves that are other lanes'; 6-bit ones would have to be packed across registers."""
+
+
+_TILE = family.TILES[0]
+"""Its K is its M: a tile of accumulators, transposed, is a tile of the next operand."""
+_LEAST_ROWS = 65
+"""Its N, rows here, is 256: for fewer rows other tiles waste less."""
+
+
+def chains(recognised: list[ir.Operation]) -> Iterator[list[ir.Operation]]:
+    """Matmuls whose results are all that the LHS of another is quantised from, and that one."""
+    results = {op.results[0]: op for op in recognised}
+    for op in recognised:
+        sizes, types = problem(op)
+        if element_format(types[LHS]).bits != _BITS or batch_of(op) or (sizes["m"] or 0) < _LEAST_ROWS:
+            continue
+        producer = producers.find(op.operands[LHS], op.operands[LHS_SCALE])
+        found = producers.reads(producer, wide=True) if producer is not None else set()
+        if found and found <= set(results) and sizes["k"] and sizes["k"] % _TILE.layout.tile[ROWS] == 0:
+            yield [*(results[value] for value in found), op]
+
+
+def ukernel_name(types: Sequence[str]) -> str:
+    """The ukernel of a matmul with these types of LHS and RHS, as they are multiplied, for re-quantised results."""
+    return family.Instance(_TILE, (types[LHS], types[RHS])).name
 
 
 @dataclass(frozen=True)
@@ -51,7 +75,7 @@ class Plan:
 
     result: ir.Value
     consumer: ir.Operation
-    sources: tuple[ir.Value, ir.Value]
+    sources: tuple[ir.Value, ...]
     producer: tuple[Compute, Compute]
     layout: DataTiledLayout
     space: Space
@@ -72,8 +96,7 @@ class Plan:
     def packed(self, elements: ir.Value, scales: ir.Value) -> tuple[ir.Value, ir.Value]:
         """What `compute` gave, as the consumer's packed operands."""
         element = str(ir.RankedTensorType(elements.type).element_type)
-        k_tiles, row_tiles, *_ = self.space.sizes
-        return as_packed(elements, scales, self.layout, RHS, element, (row_tiles, k_tiles), [])
+        return as_packed(elements, scales, self.layout, RHS, element, self.space.tiles, [])
 
 
 def plan(result: ir.Value, layout: DataTiledLayout) -> Plan | None:
@@ -87,9 +110,9 @@ def plan(result: ir.Value, layout: DataTiledLayout) -> Plan | None:
     entries = attributes.to_python(consumer.attributes[ATTRIBUTE])
     if not entries.get("transposed"):
         return None
-    elements, scales = (consumer.operands[index].owner.operation.operands[0] for index in (LHS, LHS_SCALE))
-    producer = producers.find(elements, scales)
-    element = str(ir.RankedTensorType(elements.type).element_type)
+    sources = tuple(consumer.operands[index].owner.operation.operands[0] for index in range(ACC))
+    producer = producers.find(sources[LHS], sources[LHS_SCALE])
+    element = str(ir.RankedTensorType(sources[LHS].type).element_type)
     if producer is None or producers.reads(producer) != {result} or element_format(element).bits != _BITS:
         return None
     tile, following = _Tile(layout.packing(ACC)), layout_from(entries["layout"])
@@ -98,9 +121,7 @@ def plan(result: ir.Value, layout: DataTiledLayout) -> Plan | None:
     if space is None or order is None or scale_order is None:
         return None
     order += range(space.rank, space.rank + len(space.inner))
-    return Plan(
-        result, consumer, (elements, scales), producer, following, space, tuple(tile.loops), (order, scale_order)
-    )
+    return Plan(result, consumer, sources, producer, following, space, tuple(tile.loops), (order, scale_order))
 
 
 def _consumers(value: ir.Value) -> Iterator[ir.Operation | None]:
@@ -142,6 +163,7 @@ class _Tile:
             extent=Extent(height, width // BLOCK_SIZE, None, []),
             tile=(tile_rows, tile_k // BLOCK_SIZE),
             sizes=sizes,
+            outer=2,
             row=self._sum(self._outside, self._rows, 1) + ir.AffineExpr.get_dim(1) * tile_rows,
             block=self._sum(self._outside, self._k, BLOCK_SIZE) + ir.AffineExpr.get_dim(0) * (tile_k // BLOCK_SIZE),
             within=self._sum(self._inside, self._k, 1),

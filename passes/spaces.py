@@ -30,7 +30,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Space:
-    """Loops of sizes `sizes` over tiles and packed dimensions, and `inner` ones inside a block.
+    """Loops of sizes `sizes`, `outer` ones over tiles and the others over packed dimensions, and `inner` in a block.
 
     `row` and `block` are affine in the former, `within`, the position in the block, in all of them. `tile` is how many
     rows and blocks a packed tile has.
@@ -39,6 +39,7 @@ class Space:
     extent: Extent
     tile: tuple[int, int]
     sizes: tuple[int | None, ...]
+    outer: int
     row: ir.AffineExpr
     block: ir.AffineExpr
     within: ir.AffineExpr
@@ -46,16 +47,23 @@ class Space:
 
     @staticmethod
     def of(swizzle: TileSwizzle, unit: int, extent: Extent) -> Space:
-        """Of packed elements, `unit` of them together, or of packed scales (rank 2)."""
-        rank = 2 + len(swizzle.permutation) - (len(swizzle.tile_shape) - 2)
+        """Of packed elements, `unit` of them together, or of packed scales (rank 2).
+
+        There is no loop over a single tile: IREE would drop it, and with it what it was told of the loops.
+        """
         per_block = BLOCK_SIZE // unit
         tile = (swizzle.tile_shape[ROWS], swizzle.tile_shape[COLUMNS] // per_block)
-        outer = [build.tiles(size, step) for size, step in zip((extent.height, extent.blocks), tile, strict=True)]
-        row, column = (source(swizzle, dim, range(2, rank), outer=dim) for dim in (ROWS, COLUMNS))
+        counts = [build.tiles(size, step) for size, step in zip((extent.height, extent.blocks), tile, strict=True)]
+        packed = swizzle.packed_shape[: len(swizzle.permutation) - (len(swizzle.tile_shape) - 2)]
+        outer = [dim for dim, count in enumerate(counts) if count != 1]
+        loops, rank = range(len(outer), len(outer) + len(packed)), len(outer) + len(packed)
+        row, column = (
+            source(swizzle, dim, loops, outer=outer.index(dim) if dim in outer else None) for dim in (ROWS, COLUMNS)
+        )
         block = ir.AffineExpr.get_floor_div(column, per_block)
         within = ir.AffineExpr.get_mod(column, per_block) * unit + ir.AffineExpr.get_dim(rank)
-        sizes = (*outer, *swizzle.packed_shape[: rank - 2])
-        return Space(extent, tile, sizes, row, block, within, (unit,))
+        sizes = (*(counts[dim] for dim in outer), *packed)
+        return Space(extent, tile, sizes, len(outer), row, block, within, (unit,))
 
     @property
     def whole_blocks(self) -> Space:
@@ -63,6 +71,12 @@ class Space:
         if math.prod(self.inner) == BLOCK_SIZE:
             return self
         return replace(self, within=ir.AffineExpr.get_dim(self.rank), inner=(BLOCK_SIZE,))
+
+    @property
+    def tiles(self) -> tuple[int | None, int | None]:
+        """Counts of tiles, of rows and of K."""
+        height, blocks = self.extent.height, self.extent.blocks
+        return build.tiles(height, self.tile[ROWS]), build.tiles(blocks, self.tile[COLUMNS])
 
     @property
     def rank(self) -> int:
@@ -109,9 +123,10 @@ class Space:
         return _part(block * BLOCK_SIZE + within, index.stride, index.extent, self.extent.blocks * BLOCK_SIZE)
 
 
-def source(swizzle: TileSwizzle, dim: int, loops: Sequence[int], outer: int) -> ir.AffineExpr:
+def source(swizzle: TileSwizzle, dim: int, loops: Sequence[int], outer: int | None) -> ir.AffineExpr:
     """Where packed dimensions lie along `dim` of the source: they are these loops, and `outer` counts tiles."""
-    expression = ir.AffineExpr.get_dim(outer) * swizzle.tile_shape[dim]
+    zero = ir.AffineExpr.get_constant(0)
+    expression = zero if outer is None else ir.AffineExpr.get_dim(outer) * swizzle.tile_shape[dim]
     for loop, stride in zip(loops, swizzle.strides(dim), strict=False):
         if stride:
             expression = expression + ir.AffineExpr.get_dim(loop) * stride

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ class OperandDump:
 
     Elements are float32 [rows, K], scales float32 [rows, K/32], without padding. Where M is dynamic and not known
     when the kernel is launched, rows are those of whole tiles; where matmuls that differ in size share a kernel, sizes
-    are those of the largest. What is not in a matmul is 0 then.
+    are those of the largest. What is not in a matmul is 0 then. Matmuls with a batch, a dynamic N or K are left out.
     """
 
     def __init__(self, report: str, directory: str) -> None:
@@ -62,6 +61,9 @@ class OperandDump:
 
     def _write(self, device: Device, kernel: Kernel, kernarg: bytes, matmuls: list[dict[str, Any]]) -> None:
         stored, layout = matmuls[0]["stored"], matmuls[0]["layout"]
+        if any(each["n"] is None or each["k"] is None for each in matmuls):
+            return
+        names = _TRANSPOSED if matmuls[0].get("transposed") else {}
         pointers, constants = _arguments(kernel, kernarg)
         rows = stored["rows"] if stored["rows"] is None else _number(stored["rows"], constants)
         sizes = {
@@ -70,28 +72,33 @@ class OperandDump:
         }
         k = max(each["k"] for each in matmuls)
         for each in stored["operands"]:
-            name, shape = each["operand"], [_number(size, constants) for size in each["shape"]]
+            name, shape = names.get(each["operand"], each["operand"]), [_number(n, constants) for n in each["shape"]]
             address = pointers[each["binding"]] + _number(each["offset"], constants)
             data = device.read(address, np.uint8, (stored_bytes(shape, each["type"]),))
-            values = operand(data, name, each["type"], shape, layout, sizes[name.removesuffix("_scale")], k)
+            rows_of = sizes[name.removesuffix("_scale")]
+            values = operand(data, each["operand"], each["type"], shape, layout, rows_of, k)
             file = f"{self._launches:03}.{name}.npy"
             np.save(self._directory / file, values)
-            self._note(file, kernel, matmuls, each, values)
+            self._note(file, kernel, matmuls, name, each["type"], values)
 
     def _note(
-        self, file: str, kernel: Kernel, matmuls: list[dict[str, Any]], stored: Mapping[str, Any], values: np.ndarray
+        self, file: str, kernel: Kernel, matmuls: list[dict[str, Any]], name: str, kind: str, values: np.ndarray
     ) -> None:
         line = {
             "file": file,
             "launch": self._launches,
-            "operand": stored["operand"],
-            "type": stored["type"],
+            "operand": name,
+            "type": kind,
             "shape": values.shape,
             "kernel": kernel.name,
             "locations": list(dict.fromkeys(matmul["location"] for matmul in matmuls)),
         }
         with open(self._directory / INDEX, "a") as index:
             index.write(json.dumps(line) + "\n")
+
+
+_TRANSPOSED = {"lhs": "rhs", "rhs": "lhs", "lhs_scale": "rhs_scale", "rhs_scale": "lhs_scale"}
+"""What operands of a matmul that is computed transposed are, by what they are multiplied as."""
 
 
 def read_report(path: str) -> list[dict[str, Any]]:

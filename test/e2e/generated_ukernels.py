@@ -42,7 +42,7 @@ def write(directory: Path, name: str, layout: DataTiledLayout) -> Path:
         layout=", ".join(
             f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}"
             for key, value in fields.items()
-            if value not in (None, [])
+            if value not in (None, [], False)
         ),
         threads=layout.threads,
     )

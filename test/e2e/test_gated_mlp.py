@@ -1,0 +1,133 @@
+"""A gated MLP: gate, up, silu · multiply, quantised again, down. Few dispatches, and right numbers."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from iree.compiler import ir
+from kernels import compiled
+from ml_dtypes import bfloat16
+
+import mxcomp
+from mxcomp import runtime
+from mxcomp.compiler import Program
+
+EXAMPLE = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[2] / "examples" / "02_gated_mlp.py")))
+HIDDEN, INTERMEDIATE = 128, 384
+
+
+def weights(hidden: int = HIDDEN, intermediate: int = INTERMEDIATE) -> list:
+    rng = np.random.default_rng(7)
+    return [
+        EXAMPLE.Weights(rng, n, k) for n, k in ((intermediate, hidden), (intermediate, hidden), (hidden, intermediate))
+    ]
+
+
+def dispatches(module: ir.Module) -> int:
+    """Dispatches of the whole program, whatever they are for."""
+    return mxcomp.compile(module, compile_to="flow").vmfb.decode().count("flow.dispatch @")
+
+
+def check(program: Program, mats: list, tokens: int) -> None:
+    """Within what bf16 rounds, and a rare step of an element where a sum rounds to the other side."""
+    x = np.random.default_rng(tokens).standard_normal((tokens, mats[0].values.shape[1]), np.float32).astype(bfloat16)
+    (y,) = program.run(x)
+    expected = EXAMPLE.reference(x, *mats)
+    assert np.linalg.norm(y.astype(np.float64) - expected) <= 4e-3 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("tokens", [256, pytest.param(70, marks=pytest.mark.slow)])
+def test_in_four_dispatches(tokens: int) -> None:
+    """Quantisation of x, gate, up with all that follows up to the packed operand of down, and down."""
+    mats = weights()
+    module = EXAMPLE.gated_mlp(*mats, tokens)
+    assert dispatches(module) == 4
+    program, kernels = compiled(str(module))
+    assert [matmul.dispatches for matmul in program.report.matmuls] == [
+        ["quantise_lhs", "matmul"],
+        ["matmul"],
+        ["matmul"],
+    ]
+    for kernel in kernels:
+        assert kernel.assembly.spills == 0
+        assert kernel.assembly.count("scratch_") == 0
+    (requantised,) = [kernel for kernel in kernels if kernel.assembly.count("v_cvt_scalef32_pk_fp4_f32") == 64]
+    assert requantised.assembly.count("v_mfma_scale_f32_16x16x128") == 32
+    check(program, mats, tokens)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tokens", [None, 64], ids=["dynamic", "few rows"])
+def test_in_five_dispatches(tokens: int | None) -> None:
+    """Where the result is not quantised in its tile, it is on the way to down."""
+    mats = weights()
+    module = EXAMPLE.gated_mlp(*mats, tokens)
+    assert dispatches(module) == 5
+    program = mxcomp.compile(module)
+    assert program.report.matmuls[2].dispatches == ["quantise_lhs", "matmul"]
+    for rows in (64,) if tokens else (1, 70):
+        check(program, mats, rows)
+
+
+@pytest.mark.slow
+def test_a_last_tile_with_padding() -> None:
+    """N of the products is no multiple of 128: scales of what is not there would be made of anything."""
+    mats = weights(intermediate=320)
+    module = EXAMPLE.gated_mlp(*mats, 96)
+    assert dispatches(module) == 5
+    check(mxcomp.compile(module), mats, 96)
+
+
+@pytest.mark.slow
+def test_nan() -> None:
+    """A NaN stays in its row, through both quantisations."""
+    mats = weights()
+    program = mxcomp.compile(EXAMPLE.gated_mlp(*mats, 96))
+    x = np.random.default_rng(3).standard_normal((96, HIDDEN), np.float32).astype(bfloat16)
+    x[5, 40], x[17] = np.nan, np.float32(0)
+    (y,) = program.run(x)
+    rows = np.isnan(y.astype(np.float32))
+    assert rows[5].all() and not np.delete(rows, 5, axis=0).any()
+    assert not y[17].astype(np.float32).any()
+    expected = np.delete(EXAMPLE.reference(x, *mats), 5, axis=0)
+    assert np.linalg.norm(np.delete(y.astype(np.float64), 5, axis=0) - expected) <= 4e-3 * np.linalg.norm(expected)
+
+
+def test_operands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each matmul multiplies: the first two the quantised x, bit for bit, the last one their quantised product."""
+    mats, tokens = weights(), 256
+    program = mxcomp.compile(EXAMPLE.gated_mlp(*mats, tokens))
+    x = np.random.default_rng(11).standard_normal((tokens, HIDDEN), np.float32).astype(bfloat16)
+    (tmp_path / "report.json").write_text(program.report.to_json())
+    monkeypatch.setenv("MXCOMP_SIM_REPORT", str(tmp_path / "report.json"))
+    monkeypatch.setenv("MXCOMP_SIM_DUMP_OPERANDS", str(tmp_path))
+    program.run(x)
+    monkeypatch.undo()
+    runtime._of_thread.simulated = None  # the device, which is this thread's, is to dump nothing from now on
+
+    dumped = [json.loads(line) for line in (tmp_path / "operands.jsonl").read_text().splitlines()]
+    assert len(dumped) == 4 * 3
+    products = [
+        {line["operand"]: np.load(tmp_path / line["file"]) for line in dumped[i : i + 4]}
+        for i in range(0, len(dumped), 4)
+    ]
+    values = [
+        {side: product[side] * product[f"{side}_scale"].repeat(32, 1) for side in ("lhs", "rhs")}
+        for product in products
+    ]
+    gate, up, down = mats
+    order = [up, gate, down] if np.array_equal(values[0]["rhs"], up.values) else [gate, up, down]
+    for found, weight in zip(values, order, strict=True):
+        np.testing.assert_array_equal(found["rhs"], weight.values)
+    a = EXAMPLE._quantised(x)
+    for found in values[:2]:
+        np.testing.assert_array_equal(found["lhs"], a)
+    g, u = a @ gate.values.T, a @ up.values.T
+    between = EXAMPLE._quantised((g / (1 + np.exp(-g)) * u).astype(np.float32).astype(bfloat16))
+    # exp and division of f32 are not rounded as NumPy does, so that a bf16 may be one step off.
+    assert np.mean(values[2]["lhs"] != between) < 1e-3
