@@ -13,24 +13,24 @@
 #id = affine_map<(m, k) -> (m, k)>
 #column = affine_map<(m, k) -> (k)>
 
-// A lane takes a block of 32, a workgroup 256 of them.
+// A lane takes a block of 32, a workgroup 256 of them; there are no loops over a single tile.
 // CHECK: #translation = {{.*}}workgroup_size = [256, 1, 1]
-// CHECK: #compilation = #iree_codegen.compilation_info<lowering_config = #iree_gpu.lowering_config<{reduction = [0, 0, 0, 0, 0, 0, 32], thread = [1, 1, 1, 1, 1, 1, 0], workgroup = [1, 1, 1, 4, 4, 16, 0]}>
+// CHECK: #compilation = #iree_codegen.compilation_info<lowering_config = #iree_gpu.lowering_config<{reduction = [0, 0, 0, 0, 32], thread = [1, 1, 1, 1, 0], workgroup = [1, 4, 4, 16, 0]}>
 
 // Two matmuls share what is packed once. The factor in front belongs to the quantiser; both are read where they lie.
 // CHECK-LABEL: util.func public @shared(
 // CHECK-SAME: %[[X:.+]]: tensor<64x512xbf16>, %[[F:.+]]: tensor<512xbf16>,
-// CHECK: %[[Q:.+]]:2 = flow.dispatch.region -> (tensor<1x1x4x4x4x16x32xf4E2M1FN>, tensor<1x1x4x4x16x4xf8E8M0FNU>)
+// CHECK: %[[Q:.+]]:2 = flow.dispatch.region -> (tensor<4x4x4x16x32xf4E2M1FN>, tensor<4x4x16x4xf8E8M0FNU>)
 // CHECK-DAG: tensor.extract %[[X]][%{{.+}}, %{{.+}}] : tensor<64x512xbf16>
 // CHECK-DAG: tensor.extract %[[F]][%{{.+}}] : tensor<512xbf16>
-// CHECK: %[[MUL:.+]] = linalg.generic {{.*}}ins(%{{.+}}, %{{.+}} : tensor<1x1x4x4x4x16x32xbf16>, tensor<1x1x4x4x4x16x32xbf16>)
+// CHECK: %[[MUL:.+]] = linalg.generic {{.*}}ins(%{{.+}}, %{{.+}} : tensor<4x4x4x16x32xbf16>, tensor<4x4x4x16x32xbf16>)
 // CHECK: arith.mulf
-// CHECK: %[[AMAX:.+]] = linalg.generic {{.*}}iterator_types = ["parallel", "parallel", "parallel", "parallel", "parallel", "parallel", "reduction"]}
-// CHECK-SAME: ins(%[[MUL]] : tensor<1x1x4x4x4x16x32xbf16>)
+// CHECK: %[[AMAX:.+]] = linalg.generic {{.*}}iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction"]}
+// CHECK-SAME: ins(%[[MUL]] : tensor<4x4x4x16x32xbf16>)
 // CHECK-SAME: compilation_info = #compilation
 // CHECK: arith.scaling_truncf
 // CHECK: flow.return
-// CHECK: %[[QB:.+]] = iree_tensor_ext.bitcast %[[Q]]#0 : tensor<1x1x4x4x4x16x32xf4E2M1FN> -> tensor<1x1x1x4x4x4x16x16xi8>
+// CHECK: %[[QB:.+]] = iree_tensor_ext.bitcast %[[Q]]#0 : tensor<4x4x4x16x32xf4E2M1FN> -> tensor<1x1x1x4x4x4x16x16xi8>
 // CHECK-COUNT-2: arith.extui
 // CHECK: iree_tensor_ext.bitcast %[[QB]]
 // CHECK: iree_codegen.inner_tiled
