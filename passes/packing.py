@@ -58,9 +58,12 @@ class Packer:
         self._packed[_key(op, together, sources, layout)] = packed
 
     def _together(self, index: int, sources: list[ir.Value]) -> tuple[int, ...]:
-        """Elements and scales, if both are computed on the way; what is stored is packed by itself."""
+        """Elements and scales, if both are computed on the way; what is stored is packed by itself.
+
+        Without regions, which is to check packing, operands are packed as they are computed elsewhere.
+        """
         scale = index + LHS_SCALE
-        computed = scale < ACC and producers.find(sources[index], sources[scale]) is not None
+        computed = self._regions and scale < ACC and producers.find(sources[index], sources[scale]) is not None
         return (index, scale) if computed else (index,)
 
     def _pack(

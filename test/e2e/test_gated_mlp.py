@@ -131,3 +131,17 @@ def test_operands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     between = EXAMPLE._quantised((g / (1 + np.exp(-g)) * u).astype(np.float32).astype(bfloat16))
     # exp and division of f32 are not rounded as NumPy does, so that a bf16 may be one step off.
     assert np.mean(values[2]["lhs"] != between) < 1e-3
+
+
+def test_verify() -> None:
+    """Layouts of the transposed matmuls, on the CPU."""
+    mats = weights()
+    x = np.random.default_rng(5).standard_normal((96, HIDDEN), np.float32).astype(bfloat16)
+    verified = mxcomp.verify(str(EXAMPLE.gated_mlp(*mats, 96)), [x])
+    assert verified.ok, verified.checks
+    assert [(each.m, each.n, each.k) for each in verified.checks] == [
+        (96, INTERMEDIATE, HIDDEN),
+        (96, INTERMEDIATE, HIDDEN),
+        (96, HIDDEN, INTERMEDIATE),
+    ]
+    assert all(matmul.transposed for matmul in verified.report.matmuls)

@@ -15,7 +15,7 @@ from modules import BITS, KINDS, Matmul, dequantise
 
 import mxcomp
 from mxcomp import build, quantization
-from mxcomp.errors import InputError
+from mxcomp.errors import InputError, VerifyError
 from mxcomp.formats import FORMATS, SCALE_MODES, pack_bits, quantize, unpack_bits
 from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout, k_unit
 from mxcomp.passes import producers, quantise
@@ -202,3 +202,15 @@ def test_every_format_and_mode_is_in_the_spread() -> None:
     assert {element for element, *_ in SPREAD} == set(KINDS) == {fmt.mlir_type for fmt in FORMATS.values()}
     assert {mode for _, mode, _ in SPREAD} == set(SCALE_MODES)
     assert {source for *_, source in SPREAD} == set(SOURCES)
+
+
+def test_verify() -> None:
+    matmul = LINEARS[0]
+    x = np.random.default_rng(1).standard_normal((matmul.m, matmul.k)).astype(np.float32)
+    inputs = [x, matmul.operands[1].view(np.int8), matmul.operands[3].view(np.int8)]
+    assert mxcomp.verify(linear(matmul, "even", "f32"), inputs).ok
+
+
+def test_six_bits_cannot_be_verified() -> None:
+    with pytest.raises(VerifyError, match="lhs is quantised to f6E3M2FN in the program"):
+        mxcomp.verify(linear(LINEARS[2], "even", "f32"), [])
