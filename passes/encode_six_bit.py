@@ -7,8 +7,11 @@ carries into the exponent where it rounds up to the next power of two, and denor
 
 from __future__ import annotations
 
+import math
+
 from iree.compiler import ir
-from iree.compiler.dialects import arith, linalg, math
+from iree.compiler.dialects import arith, linalg
+from iree.compiler.dialects import math as mlir_math
 
 from mxcomp import build
 from mxcomp.formats import E8M0_BIAS, FORMATS, ElementFormat
@@ -18,10 +21,9 @@ _WORDS, _WORD_BITS = 3, 64
 _F32_BITS, _MANTISSA_BITS = 32, 23
 
 
-def stored_type(elements: ir.RankedTensorType) -> ir.RankedTensorType:
-    """Three i64 for every block of 32."""
-    *outer, _ = elements.shape
-    return ir.RankedTensorType.get([*outer, _WORDS], ir.IntegerType.get_signless(_WORD_BITS))
+def stored_type(elements: ir.RankedTensorType, inside: int) -> ir.RankedTensorType:
+    """Three i64 for every block of 32, which so many of the last dimensions make up."""
+    return ir.RankedTensorType.get([*elements.shape[:-inside], _WORDS], ir.IntegerType.get_signless(_WORD_BITS))
 
 
 def code_type(element: ir.Type) -> ir.Type:
@@ -40,25 +42,26 @@ def rewrite(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
     return _code(_divided(x, scale[0]) if scale else x, fmt)
 
 
-def packed(codes: ir.Value, sizes: list[ir.Value]) -> ir.Value:
-    """[…, 3] i64 from codes […, 32], the first in the lowest bits."""
+def packed(codes: ir.Value, inside: int, sizes: list[ir.Value]) -> ir.Value:
+    """[…, 3] i64 from codes […, 32], the first in the lowest bits; `inside` dimensions make up the 32."""
     i64 = ir.IntegerType.get_signless(_WORD_BITS)
-    result = stored_type(ir.RankedTensorType(codes.type))
-    rank = result.rank
-    dims = [ir.AffineExpr.get_dim(i) for i in range(rank + 1)]
-    source, target = (ir.AffineMap.get(rank + 1, 0, d) for d in ([*dims[:-2], dims[-1]], dims[:-1]))
-    first_bit = ir.AffineExpr.get_dim(1) * 6 - ir.AffineExpr.get_dim(0) * _WORD_BITS
+    source = ir.RankedTensorType(codes.type)
+    result = stored_type(source, inside)
+    rank, inner = result.rank, source.shape[-inside:]
+    dims = [ir.AffineExpr.get_dim(i) for i in range(rank + inside)]
+    maps = [ir.AffineMap.get(len(dims), 0, d) for d in ([*dims[: rank - 1], *dims[rank:]], dims[:rank])]
+    first_bit = ir.AffineExpr.get_dim(0) * -_WORD_BITS
+    for i in range(inside):
+        first_bit = first_bit + ir.AffineExpr.get_dim(1 + i) * (6 * math.prod(inner[i + 1 :]))
 
     def body(code: ir.Value, word: ir.Value) -> ir.Value:
-        loops = [linalg.IndexOp(i).result for i in (rank - 1, rank)]
+        loops = [linalg.IndexOp(i).result for i in range(rank - 1, len(dims))]
         bits = arith.ExtUIOp(i64, code).result
         return arith.OrIOp(word, _shifted(bits, arith.IndexCastOp(i64, build.apply(first_bit, loops)).result)).result
 
-    zero = arith.ConstantOp(i64, 0).result
-    iterators = ["parallel"] * rank + ["reduction"]
-    return build.generic(result, [codes], build.filled(zero, result, sizes), [source, target], iterators, body).results[
-        0
-    ]
+    zeros = build.filled(arith.ConstantOp(i64, 0).result, result, sizes)
+    iterators = ["parallel"] * rank + ["reduction"] * inside
+    return build.generic(result, [codes], zeros, maps, iterators, body).results[0]
 
 
 def _shifted(bits: ir.Value, left: ir.Value) -> ir.Value:
@@ -86,12 +89,12 @@ def _divided(x: ir.Value, scale: ir.Value) -> ir.Value:
 def _code(x: ir.Value, fmt: ElementFormat) -> ir.Value:
     i8, i32, f32 = ir.IntegerType.get_signless(8), ir.IntegerType.get_signless(32), ir.F32Type.get()
     largest = arith.ConstantOp(f32, fmt.max_finite).result
-    magnitude = arith.MinNumFOp(math.AbsFOp(x).result, largest).result  # a NaN becomes the largest, too
+    magnitude = arith.MinNumFOp(mlir_math.AbsFOp(x).result, largest).result  # a NaN becomes the largest, too
     smallest = 1 - fmt.bias
     field = arith.ShRUIOp(arith.BitcastOp(i32, magnitude).result, _int(_MANTISSA_BITS)).result
     exponent = arith.MaxSIOp(arith.SubIOp(field, _int(E8M0_BIAS)).result, _int(smallest)).result
     steps = _power_of_two(arith.SubIOp(_int(fmt.mantissa_bits), exponent).result)
-    count = arith.FPToSIOp(i32, math.RoundEvenOp(arith.MulFOp(magnitude, steps).result).result).result
+    count = arith.FPToSIOp(i32, mlir_math.RoundEvenOp(arith.MulFOp(magnitude, steps).result).result).result
     above = arith.ShLIOp(arith.SubIOp(exponent, _int(smallest)).result, _int(fmt.mantissa_bits)).result
     code = arith.MinSIOp(arith.AddIOp(count, above).result, _int(fmt.max_code)).result
     sign = arith.ShRUIOp(arith.BitcastOp(i32, x).result, _int(_F32_BITS - fmt.bits)).result

@@ -111,13 +111,14 @@ class Builder:
         """The type of `root`."""
         element = ir.RankedTensorType(node.op.results[0].type).element_type
         plain = self._space.tensor(element, node.inside, order)
-        return encode_six_bit.stored_type(plain) if str(element) in encode_six_bit.TYPES else plain
+        inside = len(self._space.inner)
+        return encode_six_bit.stored_type(plain, inside) if str(element) in encode_six_bit.TYPES else plain
 
     def root(self, node: Compute, order: Sequence[int] | None) -> ir.Value:
         """A node as it is stored: with these loops as dimensions, zeros in the padding of K, 6-bit elements as bits."""
         value = self._compute(node, self._space, masked=node.inside, order=order).value
         if str(ir.RankedTensorType(node.op.results[0].type).element_type) in encode_six_bit.TYPES:
-            return encode_six_bit.packed(value, self._space.extent.tiles)
+            return encode_six_bit.packed(value, len(self._space.inner), self._space.extent.tiles)
         return value
 
     def _value(self, node: Node, space: Space) -> _Value:

@@ -37,8 +37,8 @@ from mxcomp.passes.stored import BITCASTS
 from mxcomp.passes.trace import RESHAPES, indexing_maps
 from mxcomp.ukernels import family, layout_from
 
-_BITS = 4
-"""8-bit elements lie in halves that are other lanes'; 6-bit ones would have to be packed across registers."""
+_BITS = (4, 6)
+"""8-bit elements lie in halves that are other lanes'."""
 
 
 _TILE = family.TILES[0]
@@ -52,7 +52,7 @@ def chains(recognised: list[ir.Operation]) -> Iterator[list[ir.Operation]]:
     results = {op.results[0]: op for op in recognised}
     for op in recognised:
         sizes, types = problem(op)
-        if element_format(types[LHS]).bits != _BITS or batch_of(op) or (sizes["m"] or 0) < _LEAST_ROWS:
+        if element_format(types[LHS]).bits not in _BITS or batch_of(op) or (sizes["m"] or 0) < _LEAST_ROWS:
             continue
         producer = producers.find(op.operands[LHS], op.operands[LHS_SCALE])
         found = producers.reads(producer, wide=True) if producer is not None else set()
@@ -95,7 +95,7 @@ class Plan:
 
     def packed(self, elements: ir.Value, scales: ir.Value) -> tuple[ir.Value, ir.Value]:
         """What `compute` gave, as the consumer's packed operands."""
-        element = str(ir.RankedTensorType(elements.type).element_type)
+        element = str(ir.RankedTensorType(self.producer[0].op.results[0].type).element_type)
         return as_packed(elements, scales, self.layout, RHS, element, self.space.tiles, [])
 
 
@@ -113,7 +113,7 @@ def plan(result: ir.Value, layout: DataTiledLayout) -> Plan | None:
     sources = tuple(consumer.operands[index].owner.operation.operands[0] for index in range(ACC))
     producer = producers.find(sources[LHS], sources[LHS_SCALE])
     element = str(ir.RankedTensorType(sources[LHS].type).element_type)
-    if producer is None or producers.reads(producer) != {result} or element_format(element).bits != _BITS:
+    if producer is None or producers.reads(producer) != {result} or element_format(element).bits not in _BITS:
         return None
     tile, following = _Tile(layout.packing(ACC)), layout_from(entries["layout"])
     space = tile.space(build.static_sizes(result))

@@ -14,7 +14,7 @@ from kernels import compiled
 from ml_dtypes import bfloat16
 
 import mxcomp
-from mxcomp import runtime
+from mxcomp import formats, runtime
 from mxcomp.compiler import Program
 
 EXAMPLE = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[2] / "examples" / "02_gated_mlp.py")))
@@ -145,3 +145,16 @@ def test_verify() -> None:
         (96, HIDDEN, INTERMEDIATE),
     ]
     assert all(matmul.transposed for matmul in verified.report.matmuls)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("element", "count"), [("E2M3", 4), ("E3M2", 4), ("E4M3", 7), ("E5M2", 7)])
+def test_other_formats(element: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """6-bit results are quantised in their tile, too; 8-bit ones when they are packed, their scales apart."""
+    monkeypatch.setitem(EXAMPLE.gated_mlp.__globals__, "ELEMENT", formats.element_format(element))
+    mats = weights()
+    module = EXAMPLE.gated_mlp(*mats, 256)
+    assert dispatches(module) == count
+    program, kernels = compiled(str(module))
+    assert all(kernel.assembly.spills == 0 and kernel.assembly.count("scratch_") == 0 for kernel in kernels)
+    check(program, mats, 256)
