@@ -53,19 +53,23 @@ def scaled(element: ir.Value, scale: ir.Value) -> ir.Value:
 
 
 def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
-    """f32 values [(batch,) rows, K/32, 32] of an operand in canonical form, from wherever its bytes are stored."""
-    result = build.tensor_type(static_sizes(elements), "f32")
+    """f32 values [(batch,) rows, K] of an operand in canonical form, from wherever its bytes are stored."""
+    *lead, blocks, _ = static_sizes(elements)
+    result = build.tensor_type((*lead, None if blocks is None else blocks * BLOCK_SIZE), "f32")
     kinds = [str(ir.RankedTensorType(value.type).element_type) for value in (elements, scales)]
     sources = codes(elements), codes(scales)
-    k = ir.AffineExpr.get_dim(0) * BLOCK_SIZE + ir.AffineExpr.get_dim(1)
+    block = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(0), BLOCK_SIZE)
 
     def body(_: ir.Value) -> ir.Value:
-        *row, block, inner = (linalg.IndexOp(i).result for i in range(result.rank))
-        places = [*row, build.apply(k, [block, inner])], [*row, block]
+        *row, k = (linalg.IndexOp(i).result for i in range(result.rank))
+        places = [*row, k], [*row, build.apply(block, [k])]
         values = [value_of(source.at(place), kind) for source, place, kind in zip(sources, places, kinds, strict=True)]
         return arith.MulFOp(*values).result
 
-    init = build.empty(result, build.dynamic_sizes(elements))
+    sizes = build.dynamic_sizes(elements)
+    if blocks is None:
+        sizes[-1] = build.apply(ir.AffineExpr.get_dim(0) * BLOCK_SIZE, [sizes[-1]])
+    init = build.empty(result, sizes)
     identity = ir.AffineMap.get_identity(result.rank)
     return build.generic(result, [], init, [identity], ["parallel"] * result.rank, body).results[0]
 

@@ -10,11 +10,16 @@ Before:
 
 After:
 
-    %d = linalg.generic … ins(%a, %as) { arith.scaling_extf } -> tensor<64x8x32xf32>
-    %e = linalg.generic … ins(%b, %bs) { arith.scaling_extf } -> tensor<128x8x32xf32>
-    %r = linalg.generic {…, mxcomp.scaled_matmul = {index = 0, reason = "…"}} ins(%d, %e) outs(%zero) {
+    %c = tensor.collapse_shape %a [[0], [1, 2]] : tensor<64x8x32xf8E4M3FN> into tensor<64x256xf8E4M3FN>
+    %d = linalg.generic … ins(%c) { … tensor.extract %as[%m, %k / 32] … arith.scaling_extf } -> tensor<64x256xf32>
+    …                                                                          (%e from %b and %bs in the same way)
+    %r = linalg.generic {indexing_maps = [(m, n, k) -> (m, k), (n, k), (m, n)], …,
+                         mxcomp.scaled_matmul = {index = 0, reason = "…"}} ins(%d, %e) outs(%zero) {
       arith.mulf … arith.addf
     }
+
+K is one dimension, as IREE 3.13 miscompiles some f32 contractions over blocks and what is in them, 2×256×13×32 and
+1×1024×13×32 for example.
 
 Operands with 6 bits, or in another order in memory, are read from their bytes (`decode`). IREE makes one or a few
 dispatches of all this, with f32 matrix instructions: slower than scaled MFMA by far, and right.
@@ -26,17 +31,15 @@ takes it for a scaled matmul of the hardware.
 from __future__ import annotations
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith
+from iree.compiler.dialects import arith, linalg, tensor
 
 from mxcomp import build
-from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
+from mxcomp.layout import ACC, BLOCK_SIZE, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.options import Options
 from mxcomp.passes import six_bit
 from mxcomp.passes.canonical import (
     ATTRIBUTE,
     batch_of,
-    canonical_iterators,
-    canonical_maps,
     decided,
     problem,
 )
@@ -97,12 +100,12 @@ _FP4 = "f4E2M1FN"
 def _take_apart(op: ir.Operation) -> None:
     operands = list(op.operands)[:ACC]
     with op.context, op.location, ir.InsertionPoint(op):
-        batch = bool(batch_of(op))
-        lhs_map, rhs_map, _, _, acc_map = canonical_maps(batch)
         values = [_dequantised(op.operands[e], op.operands[s]) for e, s in ((LHS, LHS_SCALE), (RHS, RHS_SCALE))]
         result = ir.RankedTensorType(op.results[0].type)
-        maps = [lhs_map, rhs_map, acc_map]
-        new = build.generic(result, values, op.operands[ACC], maps, canonical_iterators(batch), _product)
+        *outer, m, n, k = (ir.AffineExpr.get_dim(i) for i in range(result.rank + 1))
+        maps = [ir.AffineMap.get(result.rank + 1, 0, [*outer, *dims]) for dims in ([m, k], [n, k], [m, n])]
+        iterators = ["parallel"] * result.rank + ["reduction"]
+        new = build.generic(result, values, op.operands[ACC], maps, iterators, _product)
         new.attributes[ATTRIBUTE] = op.attributes[ATTRIBUTE]
     op.results[0].replace_all_uses_with(new.results[0])
     op.erase()
@@ -111,20 +114,25 @@ def _take_apart(op: ir.Operation) -> None:
 
 
 def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
-    """f32 values [(batch,) rows, K/32, 32]."""
+    """f32 values [(batch,) rows, K]."""
     kind = ir.RankedTensorType(elements.type)
     if ir.FloatType(kind.element_type).width == 6 or is_gathered(elements) or is_gathered(scales):
         return dequantised(elements, scales)
-    result = build.tensor_type(build.static_sizes(elements), "f32")
-    dims = [ir.AffineExpr.get_dim(i) for i in range(kind.rank)]
-    whole, per_block = (ir.AffineMap.get(kind.rank, 0, used) for used in (dims, dims[:-1]))
+    *lead, blocks, _ = build.static_sizes(elements)
+    shape = (*lead, None if blocks is None else blocks * BLOCK_SIZE)
+    groups = [*([i] for i in range(len(lead))), [len(lead), len(lead) + 1]]
+    flat = tensor.CollapseShapeOp(build.tensor_type(shape, kind.element_type), elements, groups).result
 
-    def body(element: ir.Value, scale: ir.Value, _: ir.Value) -> ir.Value:
+    def body(element: ir.Value, _: ir.Value) -> ir.Value:
+        *row, k = (linalg.IndexOp(i).result for i in range(len(shape)))
+        block = arith.DivUIOp(k, build.constant_index(BLOCK_SIZE)).result
+        scale = tensor.ExtractOp(scales, [*row, block]).result
         return arith.ScalingExtFOp(ir.F32Type.get(), element, scale).result
 
-    init = build.empty(result, build.dynamic_sizes(elements))
-    maps = [whole, per_block, whole]
-    return build.generic(result, [elements, scales], init, maps, ["parallel"] * kind.rank, body).results[0]
+    result = build.tensor_type(shape, "f32")
+    identity = ir.AffineMap.get_identity(len(shape))
+    init = build.empty(result, build.dynamic_sizes(flat))
+    return build.generic(result, [flat], init, [identity, identity], ["parallel"] * len(shape), body).results[0]
 
 
 def _product(a: ir.Value, b: ir.Value, acc: ir.Value) -> ir.Value:

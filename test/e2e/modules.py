@@ -121,6 +121,18 @@ def product(
     return np.abs(a) @ np.abs(b).T if absolute else a @ b.T
 
 
+def outside(result: np.ndarray, expected: NDArray[np.float64], error: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Elements that no value within `error` of `expected` gives when rounded once to the type of `result`.
+
+    NaN is expected where `expected` is NaN, and nowhere else.
+    """
+    with np.errstate(over="ignore"):
+        low, high = ((expected + sign * error).astype(result.dtype).astype(np.float64) for sign in (-1, 1))
+    found = result.astype(np.float64)
+    within = (low <= found) & (found <= high)
+    return np.where(np.isnan(expected), ~np.isnan(found), ~within)
+
+
 def source(*matmuls: Matmul, name: str = "main", dialect: str = "func", extra: str = "") -> str:
     """A module with one function that computes `matmuls` and returns their results, and the text `extra`."""
     values = {"func": "func.func", "return": "return"}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
 import pytest
+from builders import module, scaled_matmul, stored
 from iree.compiler import ir
-from iree.compiler.dialects import func
 from kernels import compiled
 from modules import BITS, KINDS, Matmul, dequantise
 
@@ -19,7 +18,6 @@ from mxcomp.errors import InputError, VerifyError
 from mxcomp.formats import FORMATS, SCALE_MODES, pack_bits, quantize, unpack_bits
 from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout, k_unit
 from mxcomp.passes import producers, quantise
-from mxcomp.passes.canonical import scaled_matmul as canonical_matmul
 
 SOURCES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 CASES = list(itertools.product(KINDS, SCALE_MODES, SOURCES))
@@ -50,20 +48,6 @@ def activations(m: int, k: int, source: str, seed: int = 0) -> np.ndarray:
         x[row * 2 % m, 32:64] = kind(value)
         x[(row * 2 + 1) % m, 5] = kind(value)
     return x
-
-
-def module(build_body: Callable[..., list[ir.Value]], arguments: list[tuple[tuple[int | None, ...], str]]) -> str:
-    """A module with one function, its body built on arguments of these shapes and types."""
-    with ir.Context(), ir.Location.unknown():
-        made = ir.Module.create()
-        types = [build.tensor_type(shape, element) for shape, element in arguments]
-        with ir.InsertionPoint(made.body):
-
-            @func.FuncOp.from_py_func(*types, name="main")
-            def main(*values: ir.Value) -> list[ir.Value]:
-                return build_body(*values)
-
-        return str(made)
 
 
 def packed_program(m: int, k: int, source: str, element: str, mode: str, layout: DataTiledLayout) -> str:
@@ -107,20 +91,12 @@ def test_all_bits(element: str, mode: str, source: str, layout: str) -> None:
     check_bits(element, mode, source, LAYOUTS[layout], m=128, k=512)
 
 
-def scaled_matmul(elements: ir.Value, scales: ir.Value, weights: tuple[ir.Value, ir.Value], kind: str) -> ir.Value:
-    """x · wᵀ; `weights` are bytes [N, K·bits/8] and [N, K/32]."""
-    w, ws = weights
-    n, blocks = build.static_sizes(ws)
-    w = build.bitcast(w, build.tensor_type((n, blocks, 32), kind))
-    ws = build.bitcast(ws, build.tensor_type((n, blocks), "f8E8M0FNU"))
-    return canonical_matmul(elements, w, scales, ws)
-
-
 def linear(matmul: Matmul, mode: str, source: str) -> str:
     """Activations [m, k], weights as bytes: quantised and multiplied."""
 
     def body(x: ir.Value, w: ir.Value, ws: ir.Value) -> list[ir.Value]:
-        return [scaled_matmul(*quantization.quantize(x, matmul.types[0], mode), (w, ws), matmul.types[1])]
+        activations = quantization.quantize(x, matmul.types[0], mode)
+        return [scaled_matmul(activations, stored(w, ws, matmul.types[1]))]
 
     m = None if matmul.dynamic_m else matmul.m
     w_bytes = matmul.k * BITS[matmul.types[1]] // 8

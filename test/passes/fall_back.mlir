@@ -8,26 +8,34 @@
 #rhs_scale = affine_map<(m, n, ko, kb) -> (n, ko)>
 #out = affine_map<(m, n, ko, kb) -> (m, n)>
 
-// CHECK-DAG: #[[WHOLE:.+]] = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
-// CHECK-DAG: #[[BLOCK:.+]] = affine_map<(d0, d1, d2) -> (d0, d1)>
-// CHECK-DAG: #[[LHS:.+]] = affine_map<(d0, d1, d2, d3) -> (d0, d2, d3)>
-// CHECK-DAG: #[[RHS:.+]] = affine_map<(d0, d1, d2, d3) -> (d1, d2, d3)>
-// CHECK-DAG: #[[OUT:.+]] = affine_map<(d0, d1, d2, d3) -> (d0, d1)>
+// CHECK-DAG: #[[SAME:.+]] = affine_map<(d0, d1) -> (d0, d1)>
+// CHECK-DAG: #[[LHS:.+]] = affine_map<(d0, d1, d2) -> (d0, d2)>
+// CHECK-DAG: #[[RHS:.+]] = affine_map<(d0, d1, d2) -> (d1, d2)>
+// CHECK-DAG: #[[OUT:.+]] = affine_map<(d0, d1, d2) -> (d0, d1)>
 
 // CHECK-LABEL: util.func public @left(
 // CHECK-SAME: %[[A:[a-z0-9_]+]]: tensor<?x8x32xf8E4M3FN>, %[[B:[a-z0-9_]+]]: tensor<128x8x32xf4E2M1FN>,
 // CHECK-SAME: %[[AS:[a-z0-9_]+]]: tensor<?x8xf8E8M0FNU>, %[[BS:[a-z0-9_]+]]: tensor<128x8xf8E8M0FNU>,
 // CHECK-SAME: %[[ZERO:[a-z0-9_]+]]: tensor<?x128xf32>)
-// CHECK: %[[M:.+]] = tensor.dim %[[A]]
-// CHECK: tensor.empty(%[[M]]) : tensor<?x8x32xf32>
-// CHECK: %[[D:.+]] = linalg.generic {indexing_maps = [#[[WHOLE]], #[[BLOCK]], #[[WHOLE]]], iterator_types = ["parallel", "parallel", "parallel"]}
-// CHECK-SAME: ins(%[[A]], %[[AS]] :
-// CHECK: arith.scaling_extf %{{.+}}, %{{.+}} : f8E4M3FN, f8E8M0FNU to f32
+// CHECK: %[[C:.+]] = tensor.collapse_shape %[[A]] {{.+}} into tensor<?x256xf8E4M3FN>
+// CHECK: %[[M:.+]] = tensor.dim %[[C]]
+// CHECK: tensor.empty(%[[M]]) : tensor<?x256xf32>
+// CHECK: %[[D:.+]] = linalg.generic {indexing_maps = [#[[SAME]], #[[SAME]]], iterator_types = ["parallel", "parallel"]}
+// CHECK-SAME: ins(%[[C]] :
+// CHECK: ^bb0(%[[X:.+]]: f8E4M3FN, %{{.+}}: f32):
+// CHECK: %[[ROW:.+]] = linalg.index 0
+// CHECK: %[[K:.+]] = linalg.index 1
+// CHECK: %[[SIZE:.+]] = arith.constant 32 : index
+// CHECK: %[[BLOCK:.+]] = arith.divui %[[K]], %[[SIZE]]
+// CHECK: %[[S:.+]] = tensor.extract %[[AS]][%[[ROW]], %[[BLOCK]]]
+// CHECK: arith.scaling_extf %[[X]], %[[S]] : f8E4M3FN, f8E8M0FNU to f32
+// CHECK: %[[F:.+]] = tensor.collapse_shape %[[B]] {{.+}} into tensor<128x256xf4E2M1FN>
 // CHECK: %[[E:.+]] = linalg.generic
-// CHECK-SAME: ins(%[[B]], %[[BS]] :
+// CHECK-SAME: ins(%[[F]] :
+// CHECK: tensor.extract %[[BS]]
 // CHECK: arith.scaling_extf %{{.+}}, %{{.+}} : f4E2M1FN, f8E8M0FNU to f32
-// CHECK: linalg.generic {indexing_maps = [#[[LHS]], #[[RHS]], #[[OUT]]], iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-// CHECK-SAME: ins(%[[D]], %[[E]] : tensor<?x8x32xf32>, tensor<128x8x32xf32>) outs(%[[ZERO]] :
+// CHECK: linalg.generic {indexing_maps = [#[[LHS]], #[[RHS]], #[[OUT]]], iterator_types = ["parallel", "parallel", "reduction"]}
+// CHECK-SAME: ins(%[[D]], %[[E]] : tensor<?x256xf32>, tensor<128x256xf32>) outs(%[[ZERO]] :
 // CHECK-SAME: mxcomp.scaled_matmul = {index = 0 : i64, reason = "left to IREE: why"}
 // CHECK-NOT: scaling_extf
 // CHECK: arith.mulf

@@ -10,9 +10,9 @@
 
 // CHECK-LABEL: util.func public @turned(
 // CHECK-NOT: mxcomp.gather
-// CHECK: %[[D:.+]] = linalg.generic {{.*}} outs(%{{.+}} : tensor<128x8x32xf32>)
+// CHECK: %[[D:.+]] = linalg.generic {{.*}} outs(%{{.+}} : tensor<128x256xf32>)
 // CHECK: tensor.extract {{.*}} : tensor<16384xi8>
-// CHECK: linalg.generic {{.*}} ins(%{{.+}}, %[[D]] : tensor<32x8x32xf32>, tensor<128x8x32xf32>)
+// CHECK: linalg.generic {{.*}} ins(%{{.+}}, %[[D]] : tensor<32x256xf32>, tensor<128x256xf32>)
 // CHECK-NOT: mxcomp.gather
 // CHECK: util.return
 util.func @turned(%a: tensor<32x8x32xf4E2M1FN>, %b: tensor<8x32x128xf4E2M1FN>, %as: tensor<32x8xf8E8M0FNU>,

@@ -165,6 +165,16 @@ def test_buffer_range_is_checked_per_dword(memory: tuple[Memory, int, np.ndarray
         np.testing.assert_array_equal(wave.v[4 + k], np.where(word * 4 + 4 <= 256 - 16, words[word + 4], 0))
 
 
+def test_buffer_offsets_wrap(memory: tuple[Memory, int, np.ndarray]) -> None:
+    """A negative VGPR and a positive immediate: LLVM makes such of `base - 8 + 8`."""
+    device, address, words = memory
+    text = "buffer_load_dwordx4 v[4:7], v0, s[8:11], s4 offen offset:8\ns_waitcnt vmcnt(0)"
+    wave = run(text, {0: LANES * 8 - 8}, {**descriptor(address, 256), 4: 16}, memory=device)
+    for k in range(4):
+        word = L * 2 + k
+        np.testing.assert_array_equal(wave.v[4 + k], np.where(word * 4 + 4 <= 256 - 16, words[word + 4], 0))
+
+
 def test_direct_load_to_lds(memory: tuple[Memory, int, np.ndarray]) -> None:
     device, address, words = memory
     text = (

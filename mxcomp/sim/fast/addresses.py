@@ -152,6 +152,7 @@ def _addresses(place: Place, op: MemoryOp, bound: dict[str, ir.Value]) -> tuple[
     w0, w1, w2 = (builder.zext(bound[name], ir.i64) for name in _RESOURCE[:3])
     upper = builder.shl(builder.and_(w1, ir.index(0xFFFF)), ir.index(32))
     base, scalar = shared(builder.or_(w0, upper)), shared(bound["scalar"])
+    offset = offset.astype(u32).astype(i64)
     return base + scalar + offset - BASE, shared(w2) - scalar - offset
 
 

@@ -137,8 +137,10 @@ def buffer_address(
     """Address of each lane (int64), and the bytes from there to the end of the buffer (≤ 0: out of range).
 
     Raw buffers compare offset with num_records − soffset; structured ones (index and stride) compare the index with
-    num_records and the offset with the stride. Sums are not wrapped at 32 bits. `offset` is int64.
+    num_records and the offset with the stride. `offset` is int64, VGPR + immediate, of which 32 bits count: compilers
+    add immediates to negative VGPRs (Mesa's ACO states that this works). Other sums are not wrapped.
     """
+    offset = offset & 0xFFFFFFFF
     address = resource.base + scalar_offset + offset
     if index is None or not resource.stride:
         return address, resource.records - scalar_offset - offset
