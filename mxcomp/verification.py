@@ -16,9 +16,8 @@ from iree.compiler import ir
 from mxcomp import build, formats, pipeline
 from mxcomp.errors import VerifyError
 from mxcomp.invocation import Invocation, read_source
-from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, RHS, RHS_SCALE
+from mxcomp.layout import ACC
 from mxcomp.options import Options
-from mxcomp.passes import producers
 from mxcomp.passes.canonical import is_recognised, problem
 from mxcomp.passes.decode import unpacked
 from mxcomp.passes.operands import SCALE_TYPE
@@ -137,7 +136,6 @@ def _watch(entry: ir.Operation) -> list[tuple[str, list[str]]]:
     for op in matmuls:
         if op.parent != entry:
             raise VerifyError(f"{op.location}: only matmuls at the top level of a function can be verified")
-        _check_computed(op)
         with op.context, op.location, ir.InsertionPoint.after(op):
             values += [_bytes(operand) for operand in list(op.operands)[:ACC]] + [op.results[0]]
     if not matmuls:
@@ -151,18 +149,6 @@ def _watch(entry: ir.Operation) -> list[tuple[str, list[str]]]:
                 del entry.attributes[attribute]
     returned.erase()
     return [(location_text(op.location), problem(op)[1]) for op in matmuls]
-
-
-def _check_computed(op: ir.Operation) -> None:
-    """Raises VerifyError for 6-bit operands that are no bytes anywhere: IREE has no such tensors on the CPU."""
-    for element, scale in ((LHS, LHS_SCALE), (RHS, RHS_SCALE)):
-        kind = str(ir.RankedTensorType(op.operands[element].type).element_type)
-        computed = producers.find(op.operands[element], op.operands[scale]) is not None
-        if computed and formats.element_format(kind).bits == 6:
-            raise VerifyError(
-                f"{op.location}: {OPERAND_NAMES[element]} is quantised to {kind} in the program, which the CPU "
-                "cannot do: run the program on the simulated device"
-            )
 
 
 def _bytes(value: ir.Value) -> ir.Value:

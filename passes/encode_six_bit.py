@@ -17,6 +17,7 @@ from mxcomp import build
 from mxcomp.formats import E8M0_BIAS, FORMATS, ElementFormat
 
 TYPES = {fmt.mlir_type: fmt for fmt in FORMATS.values() if fmt.bits == 6}
+TRUNCATIONS = ("arith.truncf", "arith.scaling_truncf")
 _WORDS, _WORD_BITS = 3, 64
 _F32_BITS, _MANTISSA_BITS = 32, 23
 
@@ -34,7 +35,7 @@ def code_type(element: ir.Type) -> ir.Type:
 def rewrite(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
     """The code that a truncation to 6 bits gives; None for other operations. See `inline`."""
     fmt = TYPES.get(str(op.results[0].type))
-    if fmt is None or op.name not in ("arith.truncf", "arith.scaling_truncf"):
+    if fmt is None or op.name not in TRUNCATIONS:
         return None
     x, *scale = operands
     f32 = ir.F32Type.get()

@@ -36,7 +36,7 @@ from iree.compiler.dialects import arith, linalg, tensor
 from mxcomp import build
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.options import Options
-from mxcomp.passes import six_bit
+from mxcomp.passes import six_bit, store_six_bit
 from mxcomp.passes.canonical import (
     ATTRIBUTE,
     batch_of,
@@ -49,6 +49,7 @@ from mxcomp.passes.stored import erase_gather, is_gathered
 
 def run(module: ir.Operation, options: Options) -> None:
     """Takes apart every recognised matmul below `module` that was left to IREE, but those that it compiles well."""
+    store_six_bit.replace(module)
     for op in [op for op in build.walk(module) if ATTRIBUTE in op.attributes]:
         entries = ir.DictAttr(op.attributes[ATTRIBUTE])
         if "operands" in entries or "reason" not in entries:

@@ -35,7 +35,7 @@ from iree.compiler.dialects import iree_codegen, linalg, tensor
 from mxcomp import attributes, build
 from mxcomp.layout import ACC, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, ROWS, DataTiledLayout
 from mxcomp.options import Options
-from mxcomp.passes import fuse_consumers, pack, reference, requantise
+from mxcomp.passes import fuse_consumers, pack, reference, requantise, store_six_bit
 from mxcomp.passes.canonical import ATTRIBUTE, batch_of, canonical_iterators, canonical_maps, problem
 from mxcomp.passes.extents import Extents, Tiles, assume, guarded
 from mxcomp.passes.inline import inline
@@ -57,6 +57,7 @@ def run(module: ir.Operation, options: Options) -> None:
             case "row_major":
                 _row_major(op, entries, options)
     build.erase_unused(sources)  # not before: the packer knows operands by them
+    store_six_bit.replace(module)
 
 
 def _data_tiled(op: ir.Operation, entries: dict, packer: Packer, options: Options) -> list[ir.Value]:

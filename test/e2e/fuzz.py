@@ -14,15 +14,13 @@ import numpy as np
 from builders import constant, module, reshaped, scaled_matmul, stored, unfused_matmul
 from fuzz_ops import CONSUMERS, FRONTS, Estimate
 from iree.compiler import ir
-from modules import BITS, FP4, Bytes, Matmul, dequantise, outside
+from modules import FP4, Bytes, Matmul, dequantise, outside
 
 import mxcomp
 from mxcomp import quantization, runtime
-from mxcomp.errors import CompileError
 from mxcomp.formats import pack_bits, quantize
 
 SOURCES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
-CANNOT_STORE = "not compiled: IREE 3.13 cannot store 6-bit elements"
 
 
 @dataclass(frozen=True)
@@ -168,12 +166,7 @@ def check(case: Case) -> str:
     expected = estimate(case, named)
     mean = np.abs(expected.value[np.isfinite(expected.value)]).mean() if np.isfinite(expected.value).any() else 0.0
     factor = 2.0 ** -round(np.log2(mean)) if mean else 1.0
-    try:
-        program = mxcomp.compile(text(case, named, factor), ukernels=case.ukernels, data_tiling=case.data_tiling)
-    except CompileError as error:
-        if _stores_six_bits(case) and any("vector.store" in line and "xf6E" in line for line in error.diagnostics):
-            return CANNOT_STORE
-        raise
+    program = mxcomp.compile(text(case, named, factor), ukernels=case.ukernels, data_tiling=case.data_tiling)
     (matmul,) = program.report.matmuls
     long = matmul.operands == "plain" and case.rows * case.n * case.k > 300_000
     engine = "fast" if long else "numpy"  # compiling a kernel pays off if it runs for long
@@ -187,11 +180,6 @@ def check(case: Case) -> str:
     wrong = np.argwhere(outside(result, expected.value, expected.error))
     assert len(wrong) == 0, _describe(result, expected, wrong)
     return matmul.ukernel or matmul.reason or ""
-
-
-def _stores_six_bits(case: Case) -> bool:
-    """Whether a quantised LHS goes through memory in 6-bit elements, as no ukernel takes it packed."""
-    return bool(case.mode) and BITS[case.types[0]] == 6 and (case.ukernels == "none" or not case.data_tiling)
 
 
 def _describe(result: np.ndarray, expected: Estimate, wrong: np.ndarray) -> str:
