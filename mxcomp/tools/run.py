@@ -143,8 +143,8 @@ def _print_dump(index: Path, report: str, code: int) -> None:
     if not index.exists():
         if code == 0:
             raise InputError(
-                f"no matmul dispatch of {report} was launched: is it the report of this module? Matmuls with a batch or "
-                "a dynamic N or K are not dumped"
+                f"no matmul dispatch of {report} was launched: is it the report of this module? Matmuls with a "
+                "batch, a dynamic N or K are not dumped"
             )
         return
     table = Table("file", "operand", "type", "shape", "kernel", "location")
