@@ -91,7 +91,7 @@ def _operand(
 ) -> ir.Value:
     """An operand in canonical form; its dynamic sizes are its own if its tensor tells them."""
     wanted = build.tensor_type(shape, kind)
-    if where.row_major and where.value.type == wanted and not stored.is_packed_slice(where.value):
+    if where.row_major and where.value.type == wanted and not stored.is_slice(where.value):
         return where.value
     axis, size = rows
     own = size and (size_of(where, axis) or size)

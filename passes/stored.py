@@ -103,21 +103,55 @@ def operand(where: Place, element: str, shape: Sequence[int | None], sizes: Sequ
     value = _with_static_sizes(where)
     wanted = build.tensor_type(shape, element)
     if where.row_major and not is_packed_slice(value):
+        value = _sliced_in_bytes(value)
         return build.bitcast(value, wanted, build.dynamic_sizes(value), sizes)
     source, places = _unsliced(value, _map(where))
+    source = _sliced_in_bytes(source)
     own = build.tensor_type(static_sizes(source), element)
     return _gather(build.bitcast(source, own), places, wanted, sizes)
+
+
+def is_slice(value: ir.Value) -> bool:
+    op = build.producer(value)
+    return op is not None and op.name == "tensor.extract_slice"
 
 
 def is_packed_slice(value: ir.Value) -> bool:
     """Whether a tensor is a static slice of elements of less than a byte, which IREE cannot copy byte by byte."""
     op, element = build.producer(value), ir.RankedTensorType(value.type).element_type
-    if op is None or op.name != "tensor.extract_slice":
+    if op is None or not is_slice(value):
         return False
     if not isinstance(element, ir.FloatType) or element.width >= 8:
         return False
     attributes = [ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"]) for name in ("offsets", "strides")]
     return build.DYNAMIC not in [number for attribute in attributes for number in attribute]
+
+
+def _sliced_in_bytes(value: ir.Value) -> ir.Value:
+    """`value`, if it is a slice of whole rows of elements of less than a byte, as one of bytes: IREE can copy those."""
+    op = build.producer(value)
+    if op is None or not is_slice(value):
+        return value
+    view, source, result = op.opview, ir.RankedTensorType(op.operands[0].type), ir.RankedTensorType(value.type)
+    width = ir.FloatType(source.element_type).width if isinstance(source.element_type, ir.FloatType) else 8
+    *sizes, last = list(view.static_sizes)
+    starts, steps = list(view.static_offsets), list(view.static_strides)
+    whole_rows = (starts[-1], last, steps[-1]) == (0, source.shape[-1], 1) and result.shape[-1] == last
+    if width >= 8 or not whole_rows or last * width % 8:
+        return value
+    size = last * width // 8
+    store = build.bitcast(view.source, build.tensor_type([*static_sizes(view.source)[:-1], size], "i8"))
+    sliced = tensor.ExtractSliceOp(
+        build.tensor_type([*static_sizes(value)[:-1], size], "i8"),
+        store,
+        list(view.offsets),
+        list(view.sizes),
+        list(view.strides),
+        starts,
+        [*sizes, size],
+        steps,
+    ).result
+    return build.bitcast(sliced, result)
 
 
 def whole(value: ir.Value) -> ir.Value:

@@ -1,0 +1,49 @@
+"""What models seldom have: a slice from where the program finds out, a vector and a matrix for each batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from string import Template
+
+import numpy as np
+import pytest
+from modules import BITS, Matmul
+
+import mxcomp
+
+HERE = Path(__file__).parent
+TYPES = ["f4E2M1FN", "f6E2M3FN", pytest.param("f8E4M3FN", marks=pytest.mark.slow)]
+
+
+def program(name: str, kind: str) -> mxcomp.compiler.Program:
+    text = Template((HERE / f"{name}.mlir.in").read_text())
+    return mxcomp.compile(text.substitute(t=kind, bytes=32 * BITS[kind] // 8))
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_slice_at_a_dynamic_offset(kind: str) -> None:
+    """IREE cannot copy elements of less than a byte from there, but bytes."""
+    matmul = Matmul(16, 40, 96, types=(kind, kind))
+    lhs, rhs, lhs_scale, rhs_scale = matmul.operands
+    around = np.random.default_rng(1).integers(0, 256, (24, lhs.shape[1]), dtype=np.uint8)
+    around[5:21] = lhs
+    inputs = [around.reshape(24, 3, -1), rhs.reshape(40, 3, -1), lhs_scale, rhs_scale]
+    compiled = program("dynamic_slice", kind)
+    assert compiled.report.matmuls[0].ukernel is not None
+    (y,) = compiled.run(*(x.view(np.int8) for x in inputs), np.array([5], np.int32))
+    assert matmul.error(y) <= matmul.bound
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_vector_and_matrix_of_each_batch(kind: str) -> None:
+    """There is no M: left to IREE, dequantised."""
+    matmuls = [Matmul(1, 40, 96, types=(kind, kind), seed=seed) for seed in range(3)]
+    elements = [
+        np.stack([matmul.operands[i].reshape(-1, 3, 32 * BITS[kind] // 8) for matmul in matmuls]) for i in (0, 1)
+    ]
+    scales = [np.stack([matmul.operands[i] for matmul in matmuls]) for i in (2, 3)]
+    compiled = program("vectors", kind)
+    assert compiled.report.matmuls[0].reason == "each operand must hold K and one of M and N"
+    (y,) = compiled.run(*(x.view(np.int8) for x in (elements[0][:, 0], elements[1], scales[0][:, 0], scales[1])))
+    for matmul, row in zip(matmuls, y, strict=True):
+        assert matmul.error(row[None]) <= matmul.bound
