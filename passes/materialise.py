@@ -79,7 +79,11 @@ def _data_tiled(op: ir.Operation, entries: dict, packer: Packer, options: Option
         plan = None if options.reference else requantise.plan(unset.results[0], layout)
         results = _matmul(packed, layout, extents, types, final, epilogue, plan, entries, options)
         if plan is not None:
-            packer.provide(plan.consumer, (RHS, RHS_SCALE), flipped(plan.sources), plan.layout, plan.packed(*results))
+            if plan.layout is None:
+                plan.replace_sources(*results)
+            else:
+                operands, ready = (RHS, RHS_SCALE), plan.packed(*results)
+                packer.provide(plan.consumer, operands, flipped(plan.sources), plan.layout, ready)
             results = [build.empty(ir.RankedTensorType(unset.results[0].type))]  # for ops that are dead with the plan
     unset.results[0].replace_all_uses_with(results[0])
     for dead in (unset, *([epilogue] if epilogue else []), op, *encoded):

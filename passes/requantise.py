@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
+from iree.compiler.dialects import tensor
 
 from mxcomp import attributes, build
 from mxcomp.formats import element_format
@@ -37,8 +38,8 @@ from mxcomp.passes.stored import BITCASTS
 from mxcomp.passes.trace import RESHAPES, indexing_maps
 from mxcomp.ukernels import family, layout_from
 
-_BITS = (4, 6)
-"""8-bit elements lie in halves that are other lanes'."""
+_TOGETHER = (4, 6)
+"""Widths that are packed in the tile. Blocks of 8-bit elements lie in two lanes each: they are stored row by row."""
 
 
 _TILE = family.TILES[0]
@@ -52,12 +53,13 @@ def chains(recognised: list[ir.Operation]) -> Iterator[list[ir.Operation]]:
     results = {op.results[0]: op for op in recognised}
     for op in recognised:
         sizes, types = problem(op)
-        if element_format(types[LHS]).bits not in _BITS or batch_of(op) or (sizes["m"] or 0) < _LEAST_ROWS:
+        if batch_of(op) or (sizes["m"] or 0) < _LEAST_ROWS:
             continue
         producer = producers.find(op.operands[LHS], op.operands[LHS_SCALE])
         found = producers.reads(producer, wide=True) if producer is not None else set()
         if found and found <= set(results) and sizes["k"] and sizes["k"] % _TILE.layout.tile[ROWS] == 0:
-            yield [*(results[value] for value in found), op]
+            packed = element_format(types[LHS]).bits in _TOGETHER
+            yield [*(results[value] for value in found), *([op] if packed else [])]
 
 
 def ukernel_name(types: Sequence[str]) -> str:
@@ -70,14 +72,14 @@ class Plan:
     """`result`, used for nothing else, is quantised by `producer`, and read by `consumer` in `layout`.
 
     `space` goes over accumulator tiles, whose dimensions are its loops `accumulators`; `orders` are the loops that are
-    dimensions of the packed elements and scales.
+    dimensions of elements and scales, packed, or row by row if there is no `layout`.
     """
 
     result: ir.Value
     consumer: ir.Operation
     sources: tuple[ir.Value, ...]
     producer: tuple[Compute, Compute]
-    layout: DataTiledLayout
+    layout: DataTiledLayout | None
     space: Space
     accumulators: tuple[int, ...]
     orders: tuple[list[int], list[int]]
@@ -95,8 +97,25 @@ class Plan:
 
     def packed(self, elements: ir.Value, scales: ir.Value) -> tuple[ir.Value, ir.Value]:
         """What `compute` gave, as the consumer's packed operands."""
-        element = str(ir.RankedTensorType(self.producer[0].op.results[0].type).element_type)
-        return as_packed(elements, scales, self.layout, RHS, element, self.space.tiles, [])
+        assert self.layout is not None
+        return as_packed(elements, scales, self.layout, RHS, self._element, self.space.tiles, [])
+
+    def replace_sources(self, elements: ir.Value, scales: ir.Value) -> None:
+        """Gives the consumer what `compute` gave row by row, without the padding of its last tile."""
+        height, blocks = self.space.extent.height or 0, self.space.extent.blocks
+        padded = (self.space.tiles[ROWS] or 0) * self.space.tile[ROWS]
+        for old, new, inner in ((self.sources[LHS], elements, [BLOCK_SIZE]), (self.sources[LHS_SCALE], scales, [])):
+            kind = ir.RankedTensorType(old.type).element_type
+            value = build.bitcast(new, build.tensor_type([padded, blocks, *inner], kind))
+            if padded != height:
+                sizes = [height, blocks, *inner]
+                zeros, ones = [0] * len(sizes), [1] * len(sizes)
+                value = tensor.ExtractSliceOp(old.type, value, [], [], [], zeros, sizes, ones).result
+            old.replace_all_uses_with(value)
+
+    @property
+    def _element(self) -> str:
+        return str(ir.RankedTensorType(self.producer[0].op.results[0].type).element_type)
 
 
 def plan(result: ir.Value, layout: DataTiledLayout) -> Plan | None:
@@ -108,16 +127,19 @@ def plan(result: ir.Value, layout: DataTiledLayout) -> Plan | None:
     if consumer is None or ATTRIBUTE not in consumer.attributes:
         return None
     entries = attributes.to_python(consumer.attributes[ATTRIBUTE])
-    if not entries.get("transposed"):
-        return None
     sources = tuple(consumer.operands[index].owner.operation.operands[0] for index in range(ACC))
     producer = producers.find(sources[LHS], sources[LHS_SCALE])
     element = str(ir.RankedTensorType(sources[LHS].type).element_type)
-    if producer is None or producers.reads(producer) != {result} or element_format(element).bits not in _BITS:
+    if producer is None or producers.reads(producer) != {result}:
         return None
-    tile, following = _Tile(layout.packing(ACC)), layout_from(entries["layout"])
-    space = tile.space(build.static_sizes(result))
-    order, scale_order = (tile.order(following.packing(*operand)) for operand in ((RHS, element), (RHS_SCALE,)))
+    tile = _Tile(layout.packing(ACC))
+    space, following = tile.space(build.static_sizes(result)), None
+    order, scale_order = tile.row_major(), tile.row_major()
+    if element_format(element).bits in _TOGETHER:
+        if "transposed" not in entries:
+            return None
+        following = layout_from(entries["layout"])
+        order, scale_order = (tile.order(following.packing(*operand)) for operand in ((RHS, element), (RHS_SCALE,)))
     if space is None or order is None or scale_order is None:
         return None
     order += range(space.rank, space.rank + len(space.inner))
@@ -184,3 +206,9 @@ class _Tile:
         found = [here.get(dim) for dim in there if dim[:2] != (0, 0)]  # the unit moves along neither
         known = [loop for loop in found if loop is not None]
         return [1, 0, *known] if len(known) == len(found) else None
+
+    def row_major(self) -> list[int] | None:
+        """The loops in the order of rows, and of blocks in them."""
+        rows = sorted((i for i in self._outside if self._rows[i]), key=lambda i: -self._rows[i])
+        blocks = sorted((i for i in self._outside if self._k[i]), key=lambda i: -self._k[i])
+        return [1, *(self.loops[2 + i] for i in rows), 0, *(self.loops[2 + i] for i in blocks)]
