@@ -217,6 +217,7 @@ def test_report_as_json_and_table():
                 "types": report.matmuls[0].types,
                 "operands": "data_tiled",
                 "layout": report.matmuls[0].layout,
+                "transposed": False,
                 "ukernel": None,
                 "reason": "--ukernels=none",
                 "warning": None,
