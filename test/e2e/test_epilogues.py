@@ -99,9 +99,17 @@ def check(program: mxcomp.Program, matmul: Matmul, epilogue: Epilogue, factor: f
     assert (error <= allowed).all(), f"{(error > allowed).sum()} of {error.size} are wrong"
 
 
-@pytest.mark.parametrize("ukernels", ["auto", "none"])
-@pytest.mark.parametrize("matmul", MATMULS, ids=str)
-@pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+CASES = [(e, m, u) for e in EPILOGUES for m in MATMULS for u in ("auto", "none")]
+"""Every other one in a run that is not slow: all epilogues, all matmuls, with and without a ukernel."""
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "matmul", "ukernels"),
+    [
+        pytest.param(*case, id="-".join(map(str, case)), marks=[pytest.mark.slow] if i // 2 % 2 != i % 2 else [])
+        for i, case in enumerate(CASES)
+    ],
+)
 def test_epilogue(epilogue: Epilogue, matmul: Matmul, ukernels: str, tmp_path: Path) -> None:
     factor = factor_of(matmul)
     program = mxcomp.compile(text_of(matmul, epilogue, factor), ukernels=ukernels, iree_flags=(f"{FLAG}={tmp_path}",))

@@ -239,7 +239,7 @@ def test_phases_can_be_run_one_by_one():
 
 def test_conversion_to_six_bits():
     """The hardware could (v_cvt_scalef32_2xpk16_fp6_f32), IREE cannot: why `passes.encode_six_bit` calculates."""
-    text = (HERE / "six_bit_conversion.mlir").read_text()
+    text = (HERE / "six_bit_conversion.mlir.in").read_text()
     with pytest.raises(CompileError) as error:
         stock(text)
     assert "amdgpu.packed_scaled_trunc" in "".join(error.value.diagnostics)

@@ -49,9 +49,7 @@ def test_dynamic_m() -> None:
     check(Matmul(33, 16384, 128, dynamic_m=True), program)
 
 
-@pytest.mark.parametrize(
-    "types", [("f8E4M3FN", "f4E2M1FN"), ("f6E3M2FN", "f8E5M2"), ("f4E2M1FN", "f6E2M3FN")], ids="-".join
-)
+@pytest.mark.parametrize("types", [("f8E4M3FN", "f4E2M1FN"), ("f4E2M1FN", "f6E2M3FN")], ids="-".join)
 def test_mixed_types(types: tuple[str, str]) -> None:
     """A dynamic M, and constant weights."""
     program = built(Matmul(64, 320, 256, dynamic_m=True, types=types))
