@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -24,6 +25,19 @@ def walk(root: ir.Operation) -> Iterator[ir.Operation]:
 def symbol_name(op: ir.Operation) -> str:
     """The symbol an operation defines, "" if it defines none."""
     return ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
+
+
+def location_text(location: ir.Location) -> str:
+    """file:line:column of a location, the innermost where it is nested."""
+    found = re.search(r'"([^"]+)":(\d+):(\d+)', str(location))
+    return ":".join(found.groups()) if found else str(location)
+
+
+def root(op: ir.Operation) -> ir.Operation:
+    """The outermost operation around `op`: its module."""
+    while op.parent is not None:
+        op = op.parent.operation
+    return op
 
 
 def module_block(root: ir.Operation) -> ir.Block:

@@ -100,9 +100,10 @@ def _import(module: ir.Operation, options: Options, report: Report) -> None:
 
 
 def _materialise(module: ir.Operation, options: Options, report: Report) -> None:
-    pipeline.run(module, pipeline.CHOOSING_PASSES, options)
+    pipeline.run(module, (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
     report.collect(module)
     pipeline.run(module, pipeline.BUILDING_PASSES, options)
+    report.add_unfused(module)
 
 
 def _note_dispatches(module: ir.Operation, options: Options, report: Report) -> None:

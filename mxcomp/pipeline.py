@@ -1,7 +1,11 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
-    source ─ import torch ─ IREE: input ─ recognise, encode, materialise, outline ─ IREE: flow … executable-sources
-           ─ link ukernels ─ IREE: vmfb
+    source ─ import torch ─ IREE: input ─ legalise conversions, recognise, hold constants, encode, fall back, widen
+           codes, fuse consumers, materialise, widen codes, outline ─ IREE: flow … executable-sources ─ link ukernels
+           ─ IREE: vmfb
+
+Codes are widened twice: first in front of consumers, which the codes of a result are; then what is left of quantised
+operands that did not become part of packing.
 
 A ukernel put into the model's module would be removed as dead code before executables exist; so linking comes second.
 """
@@ -15,8 +19,17 @@ from mxcomp.options import Options
 from mxcomp.passes import get_pass
 
 IMPORTING_PASSES = ("mxcomp-import-torch",)
-CHOOSING_PASSES = ("mxcomp-recognise", "mxcomp-encode")
-BUILDING_PASSES = ("mxcomp-fuse-consumers", "mxcomp-fall-back", "mxcomp-materialise", "mxcomp-outline")
+PREPARING_PASSES = ("mxcomp-legalise-conversions", "mxcomp-recognise")
+CHOOSING_PASSES = ("mxcomp-hold-constants", "mxcomp-encode")
+BUILDING_PASSES = (
+    "mxcomp-fall-back",
+    "mxcomp-widen-codes",
+    "mxcomp-fuse-consumers",
+    "mxcomp-materialise",
+    "mxcomp-widen-codes",
+    "mxcomp-outline",
+)
+MODULE_PASSES = (*PREPARING_PASSES, *CHOOSING_PASSES, *BUILDING_PASSES)
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)
 
 

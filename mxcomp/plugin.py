@@ -205,7 +205,7 @@ def _library(name: str, dag: _Dag, options: Options) -> ir.Module:
     """A module with the matmul's function, compiled as far as dispatches, and their executables."""
     module = ir.Module.create()
     function = _function(name, dag, module)
-    pipeline.run(module.operation, (*pipeline.CHOOSING_PASSES, *pipeline.BUILDING_PASSES), options)
+    pipeline.run(module.operation, pipeline.MODULE_PASSES, options)
     function = _symbol(module, name)
     function.attributes["sym_visibility"] = ir.StringAttr.get("private")
     if "arg_attrs" in function.attributes:

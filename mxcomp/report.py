@@ -12,7 +12,9 @@ from iree.compiler import ir
 from mxcomp import bindings, build
 from mxcomp.attributes import to_python
 from mxcomp.bindings import KernelOperands
+from mxcomp.build import location_text
 from mxcomp.parameters import Manifest
+from mxcomp.passes import notes
 from mxcomp.passes.canonical import ATTRIBUTE, is_canonical, problem
 from mxcomp.ukernels import layout_from
 
@@ -23,8 +25,9 @@ _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
 class ScaledMatmul:
     """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done.
 
-    `transposed`: RHS is multiplied in the place of LHS, in a layout of N × M. `kernel` multiplies it, perhaps other
-    matmuls too; `stored` says where that finds the operands.
+    `transposed`: RHS is multiplied in the place of LHS, in a layout of N × M. `unfused` says why operations around it
+    have a dispatch of their own. `kernel` multiplies it, perhaps other matmuls too; `stored` says where that finds the
+    operands.
     """
 
     location: str
@@ -39,6 +42,7 @@ class ScaledMatmul:
     ukernel: str | None = None
     reason: str | None = None
     warning: str | None = None
+    unfused: list[str] = field(default_factory=list)
     dispatches: list[str] = field(default_factory=list)
     kernel: str | None = None
     stored: KernelOperands | None = None
@@ -66,6 +70,12 @@ class Report:
             for key in ("index", "operands", "layout", "transposed", "ukernel", "reason", "warning"):
                 setattr(matmul, key, entries.get(key, getattr(matmul, key)))
             self.matmuls.append(matmul)
+
+    def add_unfused(self, module: ir.Operation) -> None:
+        """Adds what passes noted on `module`, and takes it from there."""
+        reasons = notes.take(module)
+        for matmul in self.matmuls:
+            matmul.unfused = reasons.get(-1 if matmul.index is None else matmul.index, [])
 
     def add_dispatches(self, module: ir.Operation) -> None:
         """Adds the dispatches of each matmul, from their locations, in a module at IREE's flow phase."""
@@ -112,7 +122,7 @@ class Report:
             table.add_column(column, overflow="fold")
         for matmul in self.matmuls:
             sizes = " × ".join("?" if size is None else str(size) for size in (matmul.m, matmul.n, matmul.k))
-            notes = "; ".join(note for note in (matmul.reason, matmul.warning) if note)
+            remarks = "; ".join(remark for remark in (matmul.reason, matmul.warning, *matmul.unfused) if remark)
             table.add_row(
                 matmul.location,
                 sizes if matmul.n else "",
@@ -120,7 +130,7 @@ class Report:
                 _tile_text(matmul),
                 matmul.ukernel or "-",
                 str(len(matmul.dispatches)) if matmul.dispatches else "-",
-                notes or "-",
+                remarks or "-",
             )
         Console(file=stream, width=None if stream.isatty() else 140).print(table)
 
@@ -137,9 +147,3 @@ def _tile_text(matmul: ScaledMatmul) -> str:
         return "-"
     m, n, k = layout_from(matmul.layout).tile
     return "×".join(map(str, (n, m, k) if matmul.transposed else (m, n, k)))
-
-
-def location_text(location: ir.Location) -> str:
-    """file:line:column of a location, the innermost where it is nested."""
-    found = re.search(r'"([^"]+)":(\d+):(\d+)', str(location))
-    return ":".join(found.groups()) if found else str(location)

@@ -14,6 +14,7 @@ import numpy as np
 from iree.compiler import ir
 
 from mxcomp import build, formats, pipeline
+from mxcomp.build import location_text
 from mxcomp.errors import VerifyError
 from mxcomp.invocation import Invocation, read_source
 from mxcomp.layout import ACC
@@ -22,7 +23,7 @@ from mxcomp.passes.canonical import is_recognised, problem
 from mxcomp.passes.decode import unpacked
 from mxcomp.passes.operands import SCALE_TYPE
 from mxcomp.passes.stored import is_gathered
-from mxcomp.report import Report, location_text
+from mxcomp.report import Report
 from mxcomp.runtime import run
 
 CPU_FLAGS = (
@@ -89,14 +90,14 @@ def verify(
     invocation.load(data, name)
     invocation.run("start", "input")
     module, report = invocation.module, Report(target)
-    recognise, encode = pipeline.CHOOSING_PASSES
-    pipeline.run(module, (recognise,), options)
+    pipeline.run(module, pipeline.PREPARING_PASSES, options)
     entry = _entry(module, function)
     symbol = build.symbol_name(entry)
     watched = _watch(entry)
-    pipeline.run(module, (encode,), options)
+    pipeline.run(module, pipeline.CHOOSING_PASSES, options)
     report.collect(module)
     pipeline.run(module, pipeline.BUILDING_PASSES, options)
+    report.add_unfused(module)
     invocation.run("input", "end")
     outputs = run(invocation.vm_bytecode(), symbol, inputs)
     first = len(outputs) - 5 * len(watched)

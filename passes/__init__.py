@@ -13,8 +13,11 @@ Pass = Callable[[ir.Operation, Options], None]
 
 PASSES = {
     "mxcomp-import-torch": "import_torch",
+    "mxcomp-legalise-conversions": "legalise_conversions",
     "mxcomp-recognise": "recognise",
+    "mxcomp-hold-constants": "hold_constants",
     "mxcomp-encode": "encode",
+    "mxcomp-widen-codes": "widen_codes",
     "mxcomp-fuse-consumers": "fuse_consumers",
     "mxcomp-fall-back": "fall_back",
     "mxcomp-materialise": "materialise",

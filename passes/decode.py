@@ -16,10 +16,24 @@ from mxcomp.passes.stored import codes
 def value_of(code: ir.Value, element: str) -> ir.Value:
     """The f32 value of a code in i32, of an MX element or of an E8M0 scale."""
     f32, bits = ir.F32Type.get(), ir.FloatType(ir.Type.parse(element)).width
+    if element == SCALE_TYPE:
+        return _scale(code)
     if bits == 8:
         byte = arith.TruncIOp(ir.IntegerType.get_signless(8), code).result
         return arith.ExtFOp(f32, arith.BitcastOp(ir.Type.parse(element), byte).result).result
     return _small(code, element_format(element))
+
+
+def _scale(code: ir.Value) -> ir.Value:
+    """2^(code - 127) as f32: NaN for 255, a denormal for 0, of which arith.extf makes 0."""
+    i32 = ir.IntegerType.get_signless(32)
+
+    def constant(number: int) -> ir.Value:
+        return arith.ConstantOp(i32, number).result
+
+    bits = arith.MaxUIOp(arith.ShLIOp(code, constant(23)).result, constant(1 << 22)).result
+    is_nan = arith.CmpIOp(arith.CmpIPredicate.eq, code, constant(0xFF)).result
+    return arith.BitcastOp(ir.F32Type.get(), arith.SelectOp(is_nan, constant(0x7FC00000), bits).result).result
 
 
 def _small(code: ir.Value, element: ElementFormat) -> ir.Value:
@@ -46,10 +60,16 @@ def _small(code: ir.Value, element: ElementFormat) -> ir.Value:
 
 
 def scaled(element: ir.Value, scale: ir.Value) -> ir.Value:
-    """What arith.scaling_extf makes of an element that is extended already."""
+    """What arith.scaling_extf makes of an element that is extended to f32 already."""
     e8m0 = ir.Type.parse(SCALE_TYPE)
     scale = scale if scale.type == e8m0 else arith.TruncFOp(e8m0, scale).result
-    return arith.MulFOp(element, arith.ExtFOp(element.type, scale).result).result
+    return arith.MulFOp(element, scale_value(scale)).result
+
+
+def scale_value(scale: ir.Value) -> ir.Value:
+    """An E8M0 scale as f32."""
+    byte = arith.BitcastOp(ir.IntegerType.get_signless(8), scale).result
+    return _scale(arith.ExtUIOp(ir.IntegerType.get_signless(32), byte).result)
 
 
 def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
@@ -74,15 +94,16 @@ def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     return build.generic(result, [], init, [identity], ["parallel"] * result.rank, body).results[0]
 
 
-def decoded(elements: ir.Value) -> ir.Value:
-    """The f32 values of a tensor of any shape."""
+def stored_codes(elements: ir.Value) -> ir.Value:
+    """The codes of a tensor of any shape, one in an i8, read from its bytes."""
     kind = ir.RankedTensorType(elements.type)
-    result = build.tensor_type(static_sizes(elements), "f32")
+    result = build.tensor_type(static_sizes(elements), "i8")
     identity = ir.AffineMap.get_identity(kind.rank)
     source = codes(elements, identity)
 
     def body(_: ir.Value) -> ir.Value:
-        return value_of(source.at([linalg.IndexOp(i).result for i in range(kind.rank)]), str(kind.element_type))
+        code = source.at([linalg.IndexOp(i).result for i in range(kind.rank)])
+        return arith.TruncIOp(result.element_type, code).result
 
     init = build.empty(result, build.dynamic_sizes(elements))
     return build.generic(result, [], init, [identity], ["parallel"] * kind.rank, body).results[0]

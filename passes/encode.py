@@ -28,7 +28,7 @@ from mxcomp import attributes, build
 from mxcomp.formats import element_format
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, RHS, DataTiledLayout
 from mxcomp.options import Options
-from mxcomp.passes import requantise
+from mxcomp.passes import notes, requantise
 from mxcomp.passes.canonical import ATTRIBUTE, batch_of, is_recognised, problem
 from mxcomp.passes.operands import warning_of
 from mxcomp.passes.packing import flipped
@@ -112,7 +112,11 @@ def _requantised(recognised: list[ir.Operation], registry: Registry, options: Op
         return {}
     chosen: dict[ir.Operation, dict] = {}
     for chain in requantise.chains(recognised):
-        entries = {op: _transposed(op, registry, options) for op in chain}
+        if chain.objection:
+            for op in chain.results:
+                notes.note(op, recognised.index(op), f"not re-quantised in its tile: {chain.objection}")
+            continue
+        entries = {op: _transposed(op, registry, options) for op in chain.ops}
         if all("transposed" in each for each in entries.values()):
             chosen |= entries
     return chosen

@@ -24,8 +24,9 @@ K is one dimension, as IREE 3.13 miscompiles some f32 contractions over blocks a
 Operands with 6 bits, or in another order in memory, are read from their bytes (`decode`). IREE makes one or a few
 dispatches of all this, with f32 matrix instructions: slower than scaled MFMA by far, and right.
 
-A contraction that was not recognised keeps its form, but gets elements as f32 (6-bit ones: `six_bit`), so that nothing
-takes it for a scaled matmul of the hardware.
+A contraction that was not recognised keeps its form, but gets elements as f32 (6-bit ones: mxcomp-widen-codes), so that
+nothing takes it for a scaled matmul of the hardware. Scales that are extended on their own (`arith.extf`) are so bit by
+bit, as IREE takes code 0 for 0.
 """
 
 from __future__ import annotations
@@ -36,20 +37,23 @@ from iree.compiler.dialects import arith, linalg, tensor
 from mxcomp import build
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.options import Options
-from mxcomp.passes import six_bit, store_six_bit
+from mxcomp.passes import packed_codes, six_bit
 from mxcomp.passes.canonical import (
     ATTRIBUTE,
     batch_of,
     decided,
     problem,
 )
-from mxcomp.passes.decode import dequantised
-from mxcomp.passes.stored import erase_gather, is_gathered
+from mxcomp.passes.decode import dequantised, scale_value, scaled
+from mxcomp.passes.inline import inline
+from mxcomp.passes.operands import SCALE_TYPE
+from mxcomp.passes.six_bit import is_six_bit
+from mxcomp.passes.stored import element_at, erase_gather, is_gathered
+from mxcomp.passes.trace import indexing_maps
 
 
 def run(module: ir.Operation, options: Options) -> None:
     """Takes apart every recognised matmul below `module` that was left to IREE, but those that it compiles well."""
-    store_six_bit.replace(module)
     for op in [op for op in build.walk(module) if ATTRIBUTE in op.attributes]:
         entries = ir.DictAttr(op.attributes[ATTRIBUTE])
         if "operands" in entries or "reason" not in entries:
@@ -58,7 +62,15 @@ def run(module: ir.Operation, options: Options) -> None:
             _take_apart(op)
         elif "index" not in entries and not decided(op):
             _extend_elements(op)
-    six_bit.replace(module)
+    for op in [op for op in build.walk(module) if _extends_scale(op)]:
+        with op.context, op.location, ir.InsertionPoint(op):
+            op.results[0].replace_all_uses_with(six_bit.cast(scale_value(op.operands[0]), op.results[0].type))
+        op.erase()
+
+
+def _extends_scale(op: ir.Operation) -> bool:
+    """Whether it is an extension of a scale in a body of which code 0, 2^-127, would become 0."""
+    return op.name == "arith.extf" and str(op.operands[0].type) == SCALE_TYPE
 
 
 def _compiles_well(op: ir.Operation) -> bool:
@@ -74,13 +86,36 @@ def _compiles_well(op: ir.Operation) -> bool:
 
 def _extend_elements(op: ir.Operation) -> None:
     """Gives a contraction that was not recognised f32 for elements, so that nothing takes it for a scaled matmul."""
+    *inputs, init = op.operands
     block = op.regions[0].blocks[0]
-    for value, argument in zip(list(op.operands)[:-1], list(block.arguments), strict=False):
-        users = [use.owner.operation for use in argument.uses]
-        scaled = any(user.name == "arith.scaling_extf" and user.operands[0] == argument for user in users)
-        if scaled and not six_bit.is_six_bit(value.type):  # those follow
-            with op.context, op.location, ir.InsertionPoint(op):
-                six_bit.replace_inputs(op, value, _extended(value))
+    extended = [_is_extended(argument) for argument in list(block.arguments)[:-1]]
+    if not any(extended):
+        return
+    with op.context, op.location, ir.InsertionPoint(op):
+        values = [_extended(value) if wanted else value for value, wanted in zip(inputs, extended, strict=True)]
+
+        def body(*arguments: ir.Value) -> ir.Value:
+            return inline(op, arguments, _without_extension)
+
+        maps, kind = indexing_maps(op) or [], ir.RankedTensorType(op.results[0].type)
+        new = build.generic(kind, values, init, maps, packed_codes.iterators(op), body)
+        new.attributes[ATTRIBUTE] = op.attributes[ATTRIBUTE]
+    op.results[0].replace_all_uses_with(new.results[0])
+    op.erase()
+
+
+def _is_extended(argument: ir.Value) -> bool:
+    """Whether all that a body does with an element is to multiply it by its scale."""
+    users = [(use.owner.operation.name, use.operand_number) for use in argument.uses]
+    is_element = isinstance(argument.type, ir.FloatType) and not is_six_bit(argument.type)  # those follow
+    return is_element and bool(users) and all(user == ("arith.scaling_extf", 0) for user in users)
+
+
+def _without_extension(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
+    """What arith.scaling_extf gives for an element that is f32 already."""
+    if op.name != "arith.scaling_extf" or operands[0].type == op.operands[0].type:
+        return None
+    return six_bit.cast(scaled(*operands), op.results[0].type)
 
 
 def _extended(value: ir.Value) -> ir.Value:
@@ -127,7 +162,7 @@ def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     def body(element: ir.Value, _: ir.Value) -> ir.Value:
         *row, k = (linalg.IndexOp(i).result for i in range(len(shape)))
         block = arith.DivUIOp(k, build.constant_index(BLOCK_SIZE)).result
-        scale = tensor.ExtractOp(scales, [*row, block]).result
+        scale = element_at(scales, [*row, block])
         return arith.ScalingExtFOp(ir.F32Type.get(), element, scale).result
 
     result = build.tensor_type(shape, "f32")

@@ -28,10 +28,23 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
-from mxcomp import build
+from mxcomp import attributes, build
 from mxcomp.options import Options
+from mxcomp.passes import notes, replacing
+from mxcomp.passes.canonical import ATTRIBUTE as MATMUL
 from mxcomp.passes.inline import inline
-from mxcomp.passes.trace import indexing_maps, is_elementwise, is_narrow, reassociation
+from mxcomp.passes.replacing import Reading
+from mxcomp.passes.trace import (
+    Index,
+    UntraceableError,
+    apply_map,
+    indexing_maps,
+    is_elementwise,
+    is_narrow,
+    is_sub_byte,
+    loop_subscripts,
+    reassociation,
+)
 
 ATTRIBUTE = "mxcomp.epilogue"
 _CALCULATIONS = ("arith.", "math.")
@@ -41,65 +54,110 @@ _CALCULATIONS = ("arith.", "math.")
 def run(module: ir.Operation, options: Options) -> None:
     """Fuses the consumers of every encoded result below `module`."""
     for op in [op for op in build.walk(module) if op.name == "iree_encoding.unset_encoding"]:
-        if consumers := find(op):
+        consumers, reason = find(op)
+        matmul = build.producer(op.operands[0])
+        if reason and matmul is not None and MATMUL in matmul.attributes:
+            notes.note(op, attributes.to_python(matmul.attributes[MATMUL])["index"], reason)
+        if consumers:
             _fuse(op, consumers)
 
 
-def find(unset: ir.Operation) -> list[ir.Operation]:
-    """Consumers to fuse, in order; none of their results but the last one's is used by anything else.
+def find(unset: ir.Operation) -> tuple[list[ir.Operation], str]:
+    """Consumers to fuse, in order, and why the first elementwise one that is left is not among them.
 
-    A tensor.expand_shape may be among them, never the last: a batch of the LHS has been folded into rows.
+    None of their results but the last one's is used by anything else. A tensor.expand_shape may be among them, never
+    the last: a batch of the LHS has been folded into rows.
     """
     values: list[ir.Value] = [unset.results[0]]
     inside: list[ir.Operation] = []
     best: list[ir.Operation] = []
+    left: dict[ir.Operation, str] = {}
     operations = [view.operation for view in unset.block.operations]
     for op in operations[operations.index(unset) + 1 :]:
-        if not any(operand in values for operand in op.operands) or not _is_fusable(op, values, inside):
+        if not any(operand in values for operand in op.operands):
+            continue
+        if reason := _misfit(op, values, inside):
+            left[op] = reason
             continue
         inside.append(op)
-        if op.name != _EXPAND and all(_stays_behind(value, values, inside) for value in values):
+        reasons = (_stays_behind(value, values, inside) for value in values)
+        reason = "it ends in an expansion" if op.name == _EXPAND else next(filter(None, reasons), "")
+        if reason:
+            left[op] = reason
+        else:
             best = list(inside)
         values.append(op.results[0])
-    return best
+    unfused = (op for op in operations if op in left and op not in best and left[op] != _QUANTISES)
+    remaining = filter(is_elementwise, unfused)
+    if (first := next(remaining, None)) is None:
+        return best, ""
+    return best, f"{first.name} at {build.location_text(first.location)} is not fused: {left[first]}"
 
 
 _EXPAND = "tensor.expand_shape"
+_QUANTISES = "it quantises by blocks, which is for the packing of the next matmul to do"
 
 
-def _stays_behind(value: ir.Value, values: list[ir.Value], inside: list[ir.Operation]) -> bool:
-    """Whether nothing else uses `value` than what goes along, or asks for a size that is known without it."""
-    same = build.static_sizes(value) == build.static_sizes(values[0])
-    users = (use.owner.operation for use in value.uses)
-    return all(user in inside or (user.name == "tensor.dim" and same) for user in users)
+def _stays_behind(value: ir.Value, values: list[ir.Value], inside: list[ir.Operation]) -> str:
+    """Why `value` is needed without the consumers `inside`; "" if it is not.
+
+    It must be read as it is by all of them, and by nothing else; what asks for its sizes can know them without it.
+    """
+    place = tuple(Index(str(i), 1, size) for i, size in enumerate(build.static_sizes(value)))
+    readings = [
+        Reading(op, i, _read_at(op, i, place))
+        for op in inside
+        for i, operand in enumerate(op.operands)
+        if operand == value
+    ]
+    known = build.static_sizes(value) == build.static_sizes(values[0])
+    return replacing.objection(value, readings, place=place, sizes_known=known)
 
 
-def _is_fusable(op: ir.Operation, values: list[ir.Value], inside: list[ir.Operation]) -> bool:
-    """Whether it maps [(batch,) M, N] to the same elementwise, and reads the matmul's result at the same place."""
+def _read_at(op: ir.Operation, operand: int, place: tuple[Index, ...]) -> tuple[Index, ...] | None:
+    """Where an operand is read for the place of the result with the same subscripts; an expansion reads it whole."""
+    if op.name == _EXPAND:
+        return place
+    try:
+        return apply_map((indexing_maps(op) or [])[operand], loop_subscripts(op, place))
+    except UntraceableError:
+        return None
+
+
+def _misfit(op: ir.Operation, values: list[ir.Value], inside: list[ir.Operation]) -> str:
+    """Why it does not map [(batch,) M, N] to the same elementwise from results of `values`; "" if it does."""
     expansion = _expansion(inside)
     if op.name == _EXPAND:
-        return expansion is None
+        return "it is expanded twice" if expansion is not None else ""
     shape = values[0] if expansion is None else expansion.results[0]
-    if not is_elementwise(op) or len(op.results) != 1 or ATTRIBUTE in op.attributes:  # or another matmul's already
-        return False
+    if not is_elementwise(op) or len(op.results) != 1:
+        return "it is not elementwise"
+    if ATTRIBUTE in op.attributes:
+        return "it is another matmul's already"
     if build.static_sizes(op.results[0]) != build.static_sizes(shape):
-        return False
+        return "its result has another shape"
     kind = ir.RankedTensorType(op.results[0].type).element_type
     if expansion is not None and is_narrow(kind):
-        return False  # quantised by blocks, which is for the packing of the next matmul to do
+        return _QUANTISES
+    if is_sub_byte(kind):
+        return f"IREE cannot store {kind} from several lanes"
     with op.context:
         identity = ir.AffineMap.get_identity(ir.RankedTensorType(op.results[0].type).rank)
         *maps, output = indexing_maps(op) or []
         inputs = list(op.operands)[:-1]
         body = op.regions[0].blocks[0]
-        if output != identity or any(True for _ in body.arguments[len(inputs)].uses):
-            return False
+        if output != identity:
+            return "its result is in another order"
+        if any(True for _ in body.arguments[len(inputs)].uses):
+            return "it reads what is in its result before"
         if any(not view.operation.name.startswith(_CALCULATIONS) for view in list(body.operations)[:-1]):
-            return False
-        return all(
-            m == identity if value in values else _folded(m, expansion) is not None
-            for value, m in zip(inputs, maps, strict=True)
-        )
+            return "it does more than to calculate"
+        for value, m in zip(inputs, maps, strict=True):
+            if value in values and m != identity:
+                return "it reads the result in another order or only in part"
+            if value not in values and _folded(m, expansion) is None:
+                return "it reads another tensor at subscripts that are no plain dimensions"
+    return ""
 
 
 def _expansion(consumers: list[ir.Operation]) -> ir.Operation | None:

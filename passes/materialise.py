@@ -33,9 +33,10 @@ from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, linalg, tensor
 
 from mxcomp import attributes, build
+from mxcomp.errors import CompileError
 from mxcomp.layout import ACC, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, ROWS, DataTiledLayout
 from mxcomp.options import Options
-from mxcomp.passes import fuse_consumers, pack, reference, requantise, store_six_bit
+from mxcomp.passes import fuse_consumers, notes, pack, reference, requantise
 from mxcomp.passes.canonical import ATTRIBUTE, batch_of, canonical_iterators, canonical_maps, problem
 from mxcomp.passes.extents import Extents, Tiles, assume, guarded
 from mxcomp.passes.inline import inline
@@ -57,7 +58,7 @@ def run(module: ir.Operation, options: Options) -> None:
             case "row_major":
                 _row_major(op, entries, options)
     build.erase_unused(sources)  # not before: the packer knows operands by them
-    store_six_bit.replace(module)
+    _check_gone(module)
 
 
 def _data_tiled(op: ir.Operation, entries: dict, packer: Packer, options: Options) -> list[ir.Value]:
@@ -76,7 +77,7 @@ def _data_tiled(op: ir.Operation, entries: dict, packer: Packer, options: Option
         packed = packer.operands(op, sources, layout, extents, entries)
     final = str(ir.RankedTensorType(unset.results[0].type).element_type)
     with op.context, part_location(entries, "matmul", op), ir.InsertionPoint(unset):
-        plan = None if options.reference else requantise.plan(unset.results[0], layout)
+        plan = _plan(unset, layout, entries["index"], options)
         results = _matmul(packed, layout, extents, types, final, epilogue, plan, entries, options)
         if plan is not None:
             if plan.layout is None:
@@ -85,10 +86,36 @@ def _data_tiled(op: ir.Operation, entries: dict, packer: Packer, options: Option
                 operands, ready = (RHS, RHS_SCALE), plan.packed(*results)
                 packer.provide(plan.consumer, operands, flipped(plan.sources), plan.layout, ready)
             results = [build.empty(ir.RankedTensorType(unset.results[0].type))]  # for ops that are dead with the plan
+            results[0].owner.attributes[_GONE] = ir.UnitAttr.get()
     unset.results[0].replace_all_uses_with(results[0])
     for dead in (unset, *([epilogue] if epilogue else []), op, *encoded):
         build.erase_dead(dead)
     return sources
+
+
+_GONE = "mxcomp.gone"
+"""On what stands for a re-quantised result until all that was computed from it is gone."""
+
+
+def _check_gone(module: ir.Operation) -> None:
+    """Raises CompileError if anything is still computed from a result that is re-quantised in its tile."""
+    for op in [op for op in build.walk(module) if _GONE in op.attributes]:
+        if users := [use.owner.operation for use in op.results[0].uses]:
+            where = f"{users[0].name} at {build.location_text(users[0].location)}"
+            raise CompileError(f"{where} reads a result that is re-quantised in its tile: this is a bug in mxcomp")
+        op.erase()
+
+
+def _plan(unset: ir.Operation, layout: DataTiledLayout, index: int, options: Options) -> requantise.Plan | None:
+    """How to re-quantise a result in its tile, if that can be done; if it was hoped for, why not is noted."""
+    if options.reference:
+        return None
+    plan = requantise.plan(unset.results[0], layout)
+    if isinstance(plan, requantise.Plan):
+        return plan
+    if plan:
+        notes.note(unset, index, f"not re-quantised in its tile: {plan}")
+    return None
 
 
 def _user(op: ir.Operation) -> ir.Operation:

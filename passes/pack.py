@@ -131,7 +131,8 @@ def _row_major(source: ir.Value, target: _Target, inner: tuple[int, ...], elemen
     store = storage(source)
     *batch, _, _ = static_sizes(source)[: 2 + target.batch]
     sizes = [limit for limit in target.limits if limit is not None]
-    own = sizes if len(sizes) == 1 and target.size[0] is None else None
+    same = static_sizes(store).count(None) == len(sizes) == 1 and target.size[0] is None
+    own = sizes if same else None  # else, as the storage tells them
     view = build.bitcast(store, build.tensor_type((*batch, *target.size, *inner), element), own, sizes)
     return lambda position: tensor.ExtractOp(view, position).result
 

@@ -15,7 +15,7 @@ from mxcomp.layout import ACC, LHS_SCALE, OPERAND_NAMES, DataTiledLayout
 from mxcomp.options import Options
 from mxcomp.passes import pack, parameters, producers, quantise
 from mxcomp.passes.extents import Extents
-from mxcomp.passes.stored import GATHER, is_gathered, storage
+from mxcomp.passes.stored import storage, viewed
 
 
 def part_location(entries: dict, name: str, op: ir.Operation) -> ir.Location:
@@ -30,6 +30,8 @@ class Packer:
         self._regions = not options.reference
         self._parameters = options.packed_parameters
         self._packed: dict[Hashable, tuple[ir.Value, ...]] = {}
+        self.notes: list[tuple[int, str]] = []
+        """Parameters that are packed by the program, and why, by matmul."""
 
     def operands(
         self, op: ir.Operation, sources: list[ir.Value], layout: DataTiledLayout, extents: Extents, entries: dict
@@ -80,6 +82,9 @@ class Packer:
         with part_location(entries, f"{'quantise' if scale else 'pack'}_{name}", op):
             if not scale:
                 ready = parameters.load_packed(sources[index], layout, index) if self._parameters else None
+                if isinstance(ready, str):
+                    self.notes.append((entries["index"], f"{name} is not read packed: {ready}"))
+                    ready = None
                 return (ready or pack.pack(sources[index], layout, index, dynamic, self._regions),)
             producer = producers.find(sources[index], sources[scale[0]])
             assert producer is not None
@@ -100,8 +105,12 @@ def _key(op: ir.Operation, together: tuple[int, ...], sources: Sequence[ir.Value
 
 
 def _identity(source: ir.Value, index: int, layout: DataTiledLayout) -> Hashable:
-    """What a packed operand depends on: where its bytes are, how they are taken, and where they go."""
+    """What a packed operand depends on: where its bytes are, how they are taken, and where they go.
+
+    Bytes and the type that they are viewed as say where elements lie, unless several sizes are dynamic.
+    """
     element = str(ir.RankedTensorType(source.type).element_type)
-    gather = build.producer(source) if is_gathered(source) else None
-    places = str(gather.attributes[GATHER]) if gather is not None else ""
-    return storage(source), str(source.type), places, layout.packing(index, element if index < LHS_SCALE else None)
+    view, places = viewed(source)
+    one_view = build.static_sizes(view).count(None) <= 1
+    where = (storage(source), str(view.type)) if one_view else view
+    return where, str(source.type), str(places), layout.packing(index, element if index < LHS_SCALE else None)

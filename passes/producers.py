@@ -20,6 +20,8 @@ from iree.compiler import ir
 
 from mxcomp import build
 from mxcomp.layout import BLOCK_SIZE
+from mxcomp.passes import encode_small
+from mxcomp.passes.replacing import Reading
 from mxcomp.passes.stored import BITCASTS
 from mxcomp.passes.trace import (
     RESHAPES,
@@ -47,7 +49,10 @@ class Read:
 
 @dataclass(frozen=True, eq=False)
 class Compute:
-    """The result of a linalg op at one place. A reduction goes over the 32 elements of a block, from `start`."""
+    """The result of a linalg op at one place. A reduction goes over the 32 elements of a block, from `start`.
+
+    The last of the operands is what the op's result is made from in place, if its body reads that.
+    """
 
     op: ir.Operation
     operands: tuple[Node, ...]
@@ -56,6 +61,23 @@ class Compute:
 
 
 Node = Read | Compute
+
+
+@dataclass(frozen=True)
+class Producer:
+    """What computes elements and their scales; `readings` are all operands that were followed back."""
+
+    elements: Compute
+    scales: Compute
+    readings: tuple[Reading, ...]
+
+    @property
+    def nodes(self) -> tuple[Compute, Compute]:
+        return self.elements, self.scales
+
+    def reads(self, wide: bool = False) -> set[ir.Value]:
+        """The tensors that it reads; `wide`: those that differ from row to row and inside a block."""
+        return reads(self.nodes, wide)
 
 
 def is_inside(node: Node) -> bool:
@@ -74,7 +96,7 @@ def reads(nodes: Iterable[Node], wide: bool = False) -> set[ir.Value]:
     return found
 
 
-def find(elements: ir.Value, scales: ir.Value) -> tuple[Compute, Compute] | None:
+def find(elements: ir.Value, scales: ir.Value) -> Producer | None:
     """What computes [rows, K/32, 32] elements and their [rows, K/32] scales, or None if they are stored somewhere."""
     if ir.RankedTensorType(elements.type).rank != _RANK or (blocks := build.static_sizes(elements)[1]) is None:
         return None
@@ -91,7 +113,9 @@ def find(elements: ir.Value, scales: ir.Value) -> tuple[Compute, Compute] | None
         return None
     if not (isinstance(first, Compute) and isinstance(second, Compute)) or second.inside:
         return None
-    return first, second
+    if any(str(ir.RankedTensorType(value.type).element_type) in encode_small.TYPES for value in reads((first, second))):
+        return None  # IREE cannot load them
+    return Producer(first, second, tuple(finder.readings))
 
 
 def _foreign(ops: dict[ir.Operation, bool]) -> set[ir.Operation]:
@@ -118,6 +142,7 @@ class _Finder:
 
     def __init__(self, stops: Iterable[ir.Operation] = ()) -> None:
         self.ops: dict[ir.Operation, bool] = {}
+        self.readings: list[Reading] = []
         self._stops = frozenset(stops)
         self._known: dict[tuple[ir.Value, tuple[Index, ...]], Node] = {}
 
@@ -133,26 +158,36 @@ class _Finder:
         if op is None or op in self._stops:
             return Read(value, subscripts)
         if op.name in RESHAPES:
-            return self.node(op.operands[0], RESHAPES[op.name](op, subscripts))
+            return self._operand(op, 0, RESHAPES[op.name](op, subscripts))
         if op.name in BITCASTS and (source := _regrouped(op, subscripts)) is not None:
-            return self.node(op.operands[0], source)
+            return self._operand(op, 0, source)
         if not _only_calculates(op):
             return Read(value, subscripts)
         inside = any(map(_splits_block, subscripts))
         if is_elementwise(op):
             loops = loop_subscripts(op, subscripts)
             self.ops[op] = inside and not is_narrow(ir.RankedTensorType(value.type).element_type)
-            return Compute(op, self._operands(op, loops), inside)
+            return Compute(op, self._operands(op, loops, with_init=_reads_init(op)), inside)
         start, block = _filled_with(op), _reduction_loops(op, subscripts)
         if inside or start is None or block is None:
             return Read(value, subscripts)
         self.ops[op] = False
         return Compute(op, self._operands(op, block), inside, start)
 
-    def _operands(self, op: ir.Operation, loops: list[Index]) -> tuple[Node, ...]:
-        *maps, _ = indexing_maps(op) or []
-        inputs = list(op.operands)[: len(maps)]
-        return tuple(self.node(value, apply_map(m, loops)) for value, m in zip(inputs, maps, strict=True))
+    def _operands(self, op: ir.Operation, loops: list[Index], with_init: bool = False) -> tuple[Node, ...]:
+        maps = indexing_maps(op) or []
+        followed = maps if with_init else maps[:-1]
+        return tuple(self._operand(op, i, apply_map(m, loops)) for i, m in enumerate(followed))
+
+    def _operand(self, op: ir.Operation, position: int, subscripts: tuple[Index, ...]) -> Node:
+        self.readings.append(Reading(op, position, subscripts))
+        return self.node(op.operands[position], subscripts)
+
+
+def _reads_init(op: ir.Operation) -> bool:
+    """Whether the body of a linalg op reads what is in its result before."""
+    *_, out = op.regions[0].blocks[0].arguments
+    return any(True for _ in out.uses)
 
 
 def _only_calculates(op: ir.Operation) -> bool:
@@ -163,7 +198,7 @@ def _only_calculates(op: ir.Operation) -> bool:
     if not all(isinstance(operand.type, ir.RankedTensorType) for operand in op.operands):
         return False
     *body, _ = op.regions[0].blocks[0].operations
-    return all(view.operation.name.startswith(_CALCULATIONS) for view in body)
+    return all(view.operation.name.startswith(_CALCULATIONS) for view in body) and encode_small.can_rewrite(op)
 
 
 def _filled_with(op: ir.Operation) -> ir.Operation | None:

@@ -26,16 +26,16 @@ from iree.compiler.dialects import arith, linalg, tensor
 from mxcomp import attributes, build
 from mxcomp.formats import element_format
 from mxcomp.layout import BLOCK_SIZE, LHS_SCALE, ROWS, DataTiledLayout, k_unit
-from mxcomp.passes import encode_six_bit
+from mxcomp.passes import encode_small, packed_codes
 from mxcomp.passes.inline import constant, inline
-from mxcomp.passes.producers import Compute, Node, Read, is_inside
+from mxcomp.passes.producers import Compute, Node, Producer, Read, is_inside
 from mxcomp.passes.spaces import Extent, Space
 
 _THREADS = 256
 
 
 def pack(
-    producer: tuple[Compute, Compute],
+    producer: Producer,
     layout: DataTiledLayout,
     operand: int,
     source: ir.Value,
@@ -55,10 +55,10 @@ def pack(
     if space.inner == (BLOCK_SIZE,):
         outer = space.outer
         order = [*range(outer), *(outer + swizzle.permutation.index(p) for p in scale_swizzle.permutation)]
-        elements, scales = _dispatch(producer, space, [None, order], regions)
+        elements, scales = _dispatch(producer.nodes, space, [None, order], regions)
     else:
-        (elements,) = _dispatch(producer[:1], space, [None], regions)
-        (scales,) = _dispatch(producer[1:], Space.of(scale_swizzle, BLOCK_SIZE, extent), [None], regions)
+        (elements,) = _dispatch((producer.elements,), space, [None], regions)
+        (scales,) = _dispatch((producer.scales,), Space.of(scale_swizzle, BLOCK_SIZE, extent), [None], regions)
     return as_packed(elements, scales, layout, operand, element, space.tiles, tiles)
 
 
@@ -111,15 +111,16 @@ class Builder:
         """The type of `root`."""
         element = ir.RankedTensorType(node.op.results[0].type).element_type
         plain = self._space.tensor(element, node.inside, order)
-        inside = len(self._space.inner)
-        return encode_six_bit.stored_type(plain, inside) if str(element) in encode_six_bit.TYPES else plain
+        fmt = encode_small.TYPES.get(str(element))
+        return packed_codes.word_tensor(plain, fmt.bits, len(self._space.inner)) if fmt else plain
 
     def root(self, node: Compute, order: Sequence[int] | None) -> ir.Value:
         """A node as it is stored: with these loops as dimensions, zeros in the padding of K, 6-bit elements as bits."""
         value = self._compute(node, self._space, masked=node.inside, order=order).value
-        if str(ir.RankedTensorType(node.op.results[0].type).element_type) in encode_six_bit.TYPES:
-            return encode_six_bit.packed(value, len(self._space.inner), self._space.extent.tiles)
-        return value
+        fmt = encode_small.TYPES.get(str(ir.RankedTensorType(node.op.results[0].type).element_type))
+        if fmt is None:
+            return value
+        return packed_codes.words(value, fmt.bits, len(self._space.inner), self._space.extent.tiles)
 
     def _value(self, node: Node, space: Space) -> _Value:
         key = (node, space.inner)
@@ -152,9 +153,9 @@ class Builder:
             if masked and (padding := space.is_padding(loops)) is not None:
                 pairs = zip(given, inputs, strict=True)
                 given = [_zero_if(padding, value) if source.inside else value for value, source in pairs]
-            return inline(node.op, [*given, out], encode_six_bit.rewrite)
+            return inline(node.op, [*given, out], encode_small.rewrite)
 
-        element = encode_six_bit.code_type(ir.RankedTensorType(node.op.results[0].type).element_type)
+        element = encode_small.code_type(ir.RankedTensorType(node.op.results[0].type).element_type)
         return self._generic(space, node.inside, element, inputs, body, start, order)
 
     def _generic(

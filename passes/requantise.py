@@ -20,7 +20,7 @@ Both matmuls are computed transposed, on tiles in which a lane's accumulators ar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -29,14 +29,15 @@ from iree.compiler.dialects import tensor
 from mxcomp import attributes, build
 from mxcomp.formats import element_format
 from mxcomp.layout import ACC, BLOCK_SIZE, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, ROWS, DataTiledLayout, TileSwizzle
-from mxcomp.passes import producers
+from mxcomp.passes import producers, replacing
 from mxcomp.passes.canonical import ATTRIBUTE, batch_of, problem
-from mxcomp.passes.producers import Compute
+from mxcomp.passes.producers import Producer
 from mxcomp.passes.quantise import Builder, as_packed
+from mxcomp.passes.replacing import Reading
 from mxcomp.passes.spaces import Extent, Space
 from mxcomp.passes.stored import BITCASTS
-from mxcomp.passes.trace import RESHAPES, indexing_maps
-from mxcomp.ukernels import family, layout_from
+from mxcomp.passes.trace import RESHAPES, Index, indexing_maps
+from mxcomp.ukernels import Sizes, family, layout_from
 
 _TOGETHER = (4, 6)
 """Widths that are packed in the tile. Blocks of 8-bit elements lie in two lanes each: they are stored row by row."""
@@ -48,18 +49,59 @@ _LEAST_ROWS = 65
 """Its N, rows here, is 256: for fewer rows other tiles waste less."""
 
 
-def chains(recognised: list[ir.Operation]) -> Iterator[list[ir.Operation]]:
-    """Matmuls whose results are all that the LHS of another is quantised from, and that one."""
-    results = {op.results[0]: op for op in recognised}
+@dataclass(frozen=True)
+class Chain:
+    """Matmuls whose results are all that the LHS of another is quantised from, and, if it is packed there, that one.
+
+    `objection` says why its LHS cannot be quantised where the results are computed; "" if it can.
+    """
+
+    results: list[ir.Operation]
+    consumer: ir.Operation
+    packed: bool
+    objection: str
+
+    @property
+    def ops(self) -> list[ir.Operation]:
+        """What is to be computed transposed."""
+        return [*self.results, *([self.consumer] if self.packed else [])]
+
+
+def chains(recognised: list[ir.Operation]) -> Iterator[Chain]:
+    """The chains among matmuls in canonical form that nothing has been decided on yet."""
+    ours = {op.results[0]: op for op in recognised}
     for op in recognised:
         sizes, types = problem(op)
         if batch_of(op) or (sizes["m"] or 0) < _LEAST_ROWS:
             continue
         producer = producers.find(op.operands[LHS], op.operands[LHS_SCALE])
-        found = producers.reads(producer, wide=True) if producer is not None else set()
-        if found and found <= set(results) and sizes["k"] and sizes["k"] % _TILE.layout.tile[ROWS] == 0:
-            packed = element_format(types[LHS]).bits in _TOGETHER
-            yield [*(results[value] for value in found), *([op] if packed else [])]
+        found = producer.reads(wide=True) if producer is not None else set()
+        if producer is None or not found or not found <= set(ours):
+            continue
+        packed = element_format(types[LHS]).bits in _TOGETHER
+        reason = _objection(producer, found, sizes, [Reading(op, index, None) for index in (LHS, LHS_SCALE)], packed)
+        if not reason and (not sizes["k"] or sizes["k"] % _TILE.layout.tile[ROWS]):
+            reason = f"the next matmul has K = {sizes['k']}: expected a multiple of {_TILE.layout.tile[ROWS]}"
+        yield Chain([ours[value] for value in found], op, packed, reason)
+
+
+def _objection(
+    producer: Producer, results: Iterable[ir.Value], sizes: Sizes, ends: Sequence[Reading], packed: bool
+) -> str:
+    """Why `producer` cannot run where `results` are computed, elements of [M, K] for which it makes those of an LHS.
+
+    `ends` read elements and scales. What is `packed` there has no other readers; else they read what it is replaced by.
+    """
+    readings = [*producer.readings, *ends]
+    place = (Index("row", 1, sizes["m"]), Index("k", 1, sizes["k"]))
+    for result in results:
+        kind = build.tensor_type((sizes["m"], sizes["k"]), ir.RankedTensorType(result.type).element_type)
+        if reason := replacing.objection(result, readings, kind, place):
+            return reason
+    replaced = set() if packed else {end.user.operands[end.operand] for end in ends}
+    between = [reading.user.results[0] for reading in producer.readings]
+    reasons = (replacing.objection(value, readings) for value in between if value not in replaced)
+    return next(filter(None, reasons), "")
 
 
 def ukernel_name(types: Sequence[str]) -> str:
@@ -78,7 +120,7 @@ class Plan:
     result: ir.Value
     consumer: ir.Operation
     sources: tuple[ir.Value, ...]
-    producer: tuple[Compute, Compute]
+    producer: Producer
     layout: DataTiledLayout | None
     space: Space
     accumulators: tuple[int, ...]
@@ -88,12 +130,12 @@ class Plan:
     def types(self) -> list[ir.RankedTensorType]:
         """Types of what `compute` gives."""
         builder = Builder(self.space)
-        return [builder.stored_type(node, order) for node, order in zip(self.producer, self.orders, strict=True)]
+        return [builder.stored_type(node, order) for node, order in zip(self.producer.nodes, self.orders, strict=True)]
 
     def compute(self, tiled: ir.Value) -> list[ir.Value]:
         """Elements and scales from accumulator tiles, at the insertion point."""
         builder = Builder(self.space, {self.result: (tiled, self.accumulators)})
-        return [builder.root(node, order) for node, order in zip(self.producer, self.orders, strict=True)]
+        return [builder.root(node, order) for node, order in zip(self.producer.nodes, self.orders, strict=True)]
 
     def packed(self, elements: ir.Value, scales: ir.Value) -> tuple[ir.Value, ir.Value]:
         """What `compute` gave, as the consumer's packed operands."""
@@ -115,47 +157,50 @@ class Plan:
 
     @property
     def _element(self) -> str:
-        return str(ir.RankedTensorType(self.producer[0].op.results[0].type).element_type)
+        return str(ir.RankedTensorType(self.producer.elements.op.results[0].type).element_type)
 
 
-def plan(result: ir.Value, layout: DataTiledLayout) -> Plan | None:
-    """How to re-quantise an [M, N] result that is computed transposed in `layout`; None if it cannot be done."""
-    if not layout.lane_rows or None in build.static_sizes(result):
-        return None
-    consumers = set(_consumers(result))
-    consumer = consumers.pop() if len(consumers) == 1 else None
-    if consumer is None or ATTRIBUTE not in consumer.attributes:
-        return None
+def plan(result: ir.Value, layout: DataTiledLayout) -> Plan | str:
+    """How to re-quantise an [M, N] result that is computed transposed in `layout`; why not, if it cannot be done."""
+    if not layout.lane_rows:
+        return ""
+    consumers = list(dict.fromkeys(_consumers(result)))
+    if len(consumers) != 1 or ATTRIBUTE not in consumers[0].attributes:
+        return f"{len(consumers)} matmuls are computed from the result: expected one" if consumers else ""
+    (consumer,) = consumers
     entries = attributes.to_python(consumer.attributes[ATTRIBUTE])
-    sources = tuple(consumer.operands[index].owner.operation.operands[0] for index in range(ACC))
+    encodings = [consumer.operands[index].owner.operation for index in range(ACC)]
+    sources = tuple(encoding.operands[0] for encoding in encodings)
     producer = producers.find(sources[LHS], sources[LHS_SCALE])
+    if producer is None or producer.reads() != {result}:
+        return "the LHS of the next matmul is not quantised from the result alone"
     element = str(ir.RankedTensorType(sources[LHS].type).element_type)
-    if producer is None or producers.reads(producer) != {result}:
-        return None
+    packed = element_format(element).bits in _TOGETHER
+    ends = [Reading(encodings[index], 0, None) for index in (LHS, LHS_SCALE)]
+    if reason := _objection(producer, [result], problem(consumer)[0], ends, packed):
+        return reason
     tile = _Tile(layout.packing(ACC))
     space, following = tile.space(build.static_sizes(result)), None
     order, scale_order = tile.row_major(), tile.row_major()
-    if element_format(element).bits in _TOGETHER:
+    if packed:
         if "transposed" not in entries:
-            return None
+            return "the next matmul is not computed transposed"
         following = layout_from(entries["layout"])
         order, scale_order = (tile.order(following.packing(*operand)) for operand in ((RHS, element), (RHS_SCALE,)))
     if space is None or order is None or scale_order is None:
-        return None
+        return "its tiles are not whole tiles of the next matmul"
     order += range(space.rank, space.rank + len(space.inner))
     return Plan(result, consumer, sources, producer, following, space, tuple(tile.loops), (order, scale_order))
 
 
-def _consumers(value: ir.Value) -> Iterator[ir.Operation | None]:
-    """The matmuls that read, encoded, what is computed from `value`; None for every other end that it comes to."""
+def _consumers(value: ir.Value) -> Iterator[ir.Operation]:
+    """The matmuls that read, encoded, what is computed from `value`."""
     for use in value.uses:
         op = use.owner.operation
         if op.name == "iree_encoding.set_encoding":
             yield from (inner.owner.operation for inner in op.results[0].uses)
         elif op.name in RESHAPES or op.name in BITCASTS or (indexing_maps(op) is not None and len(op.results) == 1):
             yield from _consumers(op.results[0])
-        elif op.name != "tensor.dim":
-            yield None
 
 
 class _Tile:

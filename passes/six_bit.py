@@ -1,128 +1,125 @@
-"""f32 in place of 6-bit tensors, which IREE cannot load: decoded from their bytes, and reshaped, sliced and cast so.
+"""What bodies of linalg ops do with 6-bit scalars, in integers and f32: IREE's code generation has no such types.
 
-Before:
+A scalar is its code in an i8 while it is moved, and an f32 while it is calculated with:
 
-    %e = iree_tensor_ext.bitcast %bytes : tensor<64x192xi8> -> tensor<64x8x32xf6E2M3FN>
-    %c = tensor.collapse_shape %e [[0], [1, 2]] : tensor<64x8x32xf6E2M3FN> into tensor<64x256xf6E2M3FN>
-    %d = linalg.generic … ins(%c, %s) { arith.extf %x : f6E2M3FN to f32 … }
-
-After:
-
-    %e = linalg.generic … { … tensor.extract %bytes[…] … } -> tensor<64x8x32xf32>
-    %c = tensor.collapse_shape %e [[0], [1, 2]] : tensor<64x8x32xf32> into tensor<64x256xf32>
-    %d = linalg.generic … ins(%c, %s) { … }
+    %c = arith.cmpi ne, %i, %zero : i8
+    %s = arith.select %c, %x, %y : f6E2M3FN        →   arith.select %c, %x, %y : i8
+    %e = arith.extf %s : f6E2M3FN to f32           →   shifts, arith.sitofp, arith.mulf of the code %s
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
-from mxcomp import build
-from mxcomp.passes.decode import decoded, scaled
-from mxcomp.passes.stored import GATHER
-from mxcomp.passes.trace import is_elementwise, yielded
-
-_RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.extract_slice", "tensor.cast")
-
-
-def replace(module: ir.Operation) -> None:
-    """Replaces 6-bit tensors made of bytes below `module`, where something other than our matmuls uses them."""
-    for op in [op for op in build.walk(module) if op.name == "iree_tensor_ext.bitcast"]:
-        if is_six_bit(op.results[0].type) and any(_is_replaceable(user) for user in _users(op)):
-            with op.context, op.location, ir.InsertionPoint.after(op):
-                value = decoded(op.results[0])
-            _replace_uses(op, value)
+from mxcomp.errors import InputError
+from mxcomp.passes import encode_small
+from mxcomp.passes.decode import scaled, value_of
+from mxcomp.passes.encode_small import TYPES
 
 
 def is_six_bit(kind: ir.Type) -> bool:
-    element = ir.RankedTensorType(kind).element_type if isinstance(kind, ir.RankedTensorType) else kind
-    return isinstance(element, ir.FloatType) and element.width == 6
+    """Whether it is a 6-bit float, or a tensor of them."""
+    return str(ir.RankedTensorType(kind).element_type if isinstance(kind, ir.RankedTensorType) else kind) in TYPES
 
 
-def _users(op: ir.Operation) -> list[ir.Operation]:
-    return list(dict.fromkeys(use.owner.operation for use in op.results[0].uses))
+def rewrite(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
+    """For `inline`: what stands for an operation on 6-bit scalars, where codes or f32 values stand for these.
+
+    None for other operations. Raises InputError for operations that have no meaning here.
+    """
+    kinds = [str(operand.type) for operand in op.operands]
+    result = op.results[0].type if len(op.results) == 1 else None
+    if not any(kind in TYPES for kind in (*kinds, str(result))):
+        return None
+    if op.name not in _MEANINGS:
+        known = ", ".join(_MEANINGS)
+        raise InputError(f"{op.location}: {op.name} on 6-bit elements: expected {known}; extend them to f32 before")
+    return _MEANINGS[op.name](op, operands)
 
 
-def _is_replaceable(user: ir.Operation) -> bool:
-    if user.name in _RESHAPES or user.name == "arith.extf":
-        return True
-    return user.name.startswith("linalg.") and len(user.results) == 1 and GATHER not in user.attributes
+def _extended(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
+    return cast(_value(op, operands, 0), op.results[0].type)
 
 
-def _replace_uses(op: ir.Operation, value: ir.Value) -> None:
-    for user in [user for user in _users(op) if _is_replaceable(user)]:
-        with user.context, user.location, ir.InsertionPoint(user):
-            if user.name in _RESHAPES:
-                copy = user.clone()
-                copy.operands[0] = value
-                copy.results[0].set_type(_f32(copy.results[0].type))
-                _replace_uses(user, copy.results[0])
-                build.erase_dead(user)
-            elif user.name == "arith.extf":
-                kind = ir.RankedTensorType(user.results[0].type)
-                user.results[0].replace_all_uses_with(_cast(value, kind, kind.element_type))
-                user.erase()
-            else:
-                replace_inputs(user, op.results[0], value)
+def _scaled(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
+    if str(op.operands[0].type) not in TYPES:
+        return op.clone().results[0]
+    return cast(scaled(_value(op, operands, 0), operands[1]), op.results[0].type)
 
 
-def _f32(kind: ir.Type) -> ir.Type:
-    return ir.RankedTensorType.get(ir.RankedTensorType(kind).shape, ir.F32Type.get())
+def _truncated(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
+    value = encode_small.rewrite(op, operands)
+    assert value is not None
+    return value
 
 
-def replace_inputs(user: ir.Operation, old: ir.Value, new: ir.Value) -> None:
-    """Gives a linalg op an f32 input, and an f32 result if it only moves elements."""
-    block = user.regions[0].blocks[0]
-    for index, operand in enumerate(list(user.operands)[:-1]):
-        if operand == old:
-            user.operands[index] = new
-            block.arguments[index].set_type(ir.F32Type.get())
-            for inner in [use.owner.operation for use in block.arguments[index].uses]:
-                _replace_scalar(inner, block.arguments[index])
-    if is_elementwise(user) and is_six_bit(user.results[0].type) and yielded(user).type == ir.F32Type.get():
-        last = len(user.operands) - 1
-        kind = ir.RankedTensorType(_f32(user.results[0].type))
-        user.operands[last] = build.empty(kind, build.dynamic_sizes(user.operands[last]))
-        block.arguments[last].set_type(kind.element_type)
-        old_result = user.results[0]
-        users = _users(user)
-        old_result.set_type(kind)
-        for inner in users:
-            _retype(inner, old_result)
+def _selected(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
+    condition, *codes = operands
+    first, second = (_code(op, value) for value in codes)
+    return arith.SelectOp(condition, first, second).result
 
 
-def _retype(user: ir.Operation, value: ir.Value) -> None:
-    """Follows a value whose elements have become f32 to one of its users."""
-    with user.context, user.location, ir.InsertionPoint(user):
-        if user.name in _RESHAPES:
-            user.results[0].set_type(_f32(user.results[0].type))
-            for inner in _users(user):
-                _retype(inner, user.results[0])
-        elif user.name == "arith.extf":
-            kind = ir.RankedTensorType(user.results[0].type)
-            user.results[0].replace_all_uses_with(_cast(value, kind, kind.element_type))
-            user.erase()
-        elif user.name.startswith("linalg."):
-            replace_inputs(user, value, value)
+def _compared(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
+    first, second = (_value(op, operands, i) for i in range(2))
+    predicate = arith.CmpFPredicate(ir.IntegerAttr(op.attributes["predicate"]).value)
+    return arith.CmpFOp(predicate, first, second).result
 
 
-def _replace_scalar(op: ir.Operation, value: ir.Value) -> None:
-    """Takes away the extension of what is f32 already."""
-    with op.location, ir.InsertionPoint(op):
-        if op.name == "arith.scaling_extf":
-            result = _cast(scaled(value, op.operands[1]), op.results[0].type, op.results[0].type)
-        elif op.name == "arith.extf":
-            result = _cast(value, op.results[0].type, op.results[0].type)
-        else:
-            return
-    op.results[0].replace_all_uses_with(result)
-    op.erase()
+def _negated(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
+    sign = arith.ConstantOp(ir.IntegerType.get_signless(8), 1 << 5).result
+    return arith.XOrIOp(_code(op, operands[0]), sign).result
 
 
-def _cast(value: ir.Value, kind: ir.Type, element: ir.Type) -> ir.Value:
+def _bitcast(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
+    """Between elements and i6, of which codes are the bits."""
+    if str(op.operands[0].type) not in TYPES:
+        return arith.ExtUIOp(ir.IntegerType.get_signless(8), operands[0]).result
+    code = _code(op, operands[0])
+    return code if str(op.results[0].type) in TYPES else arith.TruncIOp(op.results[0].type, code).result
+
+
+def _constant(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
+    kind = op.results[0].type
+    number = ir.FloatAttr(op.attributes["value"]).value
+    values = TYPES[str(kind)].values()
+    (code, *_) = (code for code, value in enumerate(values) if value == number)
+    return arith.ConstantOp(ir.IntegerType.get_signless(8), code).result
+
+
+_MEANINGS: Mapping[str, Callable[[ir.Operation, list[ir.Value]], ir.Value]] = {
+    "arith.extf": _extended,
+    "arith.scaling_extf": _scaled,
+    "arith.truncf": _truncated,
+    "arith.scaling_truncf": _truncated,
+    "arith.select": _selected,
+    "arith.cmpf": _compared,
+    "arith.negf": _negated,
+    "arith.bitcast": _bitcast,
+    "arith.constant": _constant,
+}
+
+
+def _value(op: ir.Operation, operands: list[ir.Value], index: int) -> ir.Value:
+    """An operand of `op` as f32."""
+    value = operands[index]
+    if value.type == ir.F32Type.get():
+        return value
+    code = arith.ExtUIOp(ir.IntegerType.get_signless(32), value).result
+    return value_of(code, str(op.operands[index].type))
+
+
+def _code(op: ir.Operation, value: ir.Value) -> ir.Value:
+    if value.type == ir.F32Type.get():
+        raise InputError(f"{op.location}: {op.name} moves 6-bit elements in a reduction: extend them to f32 before")
+    return value
+
+
+def cast(value: ir.Value, kind: ir.Type) -> ir.Value:
     """An f32 value as another float."""
     if value.type == kind:
         return value
-    wider = ir.FloatType(element).width > 32
+    wider = ir.FloatType(kind).width > 32
     return (arith.ExtFOp if wider else arith.TruncFOp)(kind, value).result

@@ -179,6 +179,24 @@ def _unsliced(value: ir.Value, places: ir.AffineMap) -> tuple[ir.Value, ir.Affin
     return value, places
 
 
+def element_at(value: ir.Value, position: Sequence[ir.Value]) -> ir.Value:
+    """An element of a tensor, read behind slices: IREE 3.13 miscompiles an extract from a slice in one dispatch."""
+    places = list(position)
+    while (op := build.producer(value)) is not None and is_slice(value):
+        view = op.opview
+        kept = _kept(list(view.static_sizes), [size or build.DYNAMIC for size in static_sizes(value)])
+        inside = dict(zip(kept, places, strict=True))
+        offsets, strides = iter(view.offsets), iter(view.strides)
+        places = []
+        for i, (offset, stride) in enumerate(zip(view.static_offsets, view.static_strides, strict=True)):
+            start = next(offsets) if offset == build.DYNAMIC else build.constant_index(offset)
+            step = next(strides) if stride == build.DYNAMIC else build.constant_index(stride)
+            moved = arith.MulIOp(inside[i], step).result if i in inside else build.constant_index(0)
+            places.append(arith.AddIOp(start, moved).result)
+        value = op.operands[0]
+    return tensor.ExtractOp(value, places).result
+
+
 def _kept(sizes: Sequence[int], result: Sequence[int]) -> list[int]:
     """The dimensions of a slice that its result has; of the others the size is 1."""
     kept: list[int] = []
@@ -283,12 +301,7 @@ class Codes:
 
 def codes(operand_: ir.Value, places: ir.AffineMap | None = None) -> Codes:
     """The codes of an operand in canonical form, elements or scales, gathered or not; or of a tensor by `places`."""
-    source, places = operand_, places or _identity(operand_)
-    if is_gathered(operand_):
-        op = build.producer(operand_)
-        assert op is not None
-        source = _source(op)
-        places = ir.AffineMapAttr(op.attributes[GATHER]).value
+    source, places = viewed(operand_) if places is None else (operand_, places)
     shape, store = static_sizes(source), storage(source)
     bits = ir.FloatType(ir.RankedTensorType(source.type).element_type).width
     sizes = tuple(build.dim(source, i) if size is None else build.constant_index(size) for i, size in enumerate(shape))
@@ -304,6 +317,14 @@ def codes(operand_: ir.Value, places: ir.AffineMap | None = None) -> Codes:
     total = None if dynamic else math.prod(size or 1 for size in shape) * bits // 8
     view = build.bitcast(store, build.tensor_type([total], "i8"), build.dynamic_sizes(store), count)
     return Codes(view, bits, tuple(shape), sizes, places)
+
+
+def viewed(operand_: ir.Value) -> tuple[ir.Value, ir.AffineMap]:
+    """The tensor that an operand in canonical form is read from, and the place of an element or scale in it."""
+    op = build.producer(operand_)
+    if op is None or not is_gathered(operand_):
+        return operand_, _identity(operand_)
+    return _source(op), ir.AffineMapAttr(op.attributes[GATHER]).value
 
 
 def _source(gather: ir.Operation) -> ir.Value:

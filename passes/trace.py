@@ -195,6 +195,11 @@ def is_narrow(kind: ir.Type) -> bool:
     return isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width <= 8
 
 
+def is_sub_byte(kind: ir.Type) -> bool:
+    """Whether a type takes less than a byte in memory. Booleans take a whole one."""
+    return isinstance(kind, ir.FloatType | ir.IntegerType) and 1 < kind.width < 8
+
+
 def _is_same_bits(expr: Expr) -> bool:
     if isinstance(expr, Apply) and expr.name == "arith.bitcast":
         expr = expr.operands[0]

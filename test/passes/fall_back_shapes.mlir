@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{data-tiling=off ukernels=none},mxcomp-fall-back)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{data-tiling=off ukernels=none},mxcomp-fall-back,mxcomp-widen-codes)' | filecheck %s
 
 // What IREE cannot read is decoded from its bytes: operands in another order, and 6-bit elements anywhere.
 
@@ -36,10 +36,11 @@ util.func @turned(%a: tensor<32x8x32xf4E2M1FN>, %b: tensor<8x32x128xf4E2M1FN>, %
 
 // Blocks of 16 are not ours. 8-bit elements are extended, so that nothing takes this for a scaled matmul of the hardware.
 // CHECK-LABEL: util.func public @six_and_eight_bits(
-// CHECK: %[[A:.+]] = linalg.generic {{.*}} outs(%{{.+}} : tensor<64x16x16xf32>)
-// CHECK: tensor.extract {{.*}} : tensor<12288xi8>
 // CHECK: %[[B:.+]] = linalg.generic {{.*}} ins(%{{.+}} : tensor<128x16x16xf8E5M2>) outs(%{{.+}} : tensor<128x16x16xf32>)
 // CHECK: arith.extf {{.*}} : f8E5M2 to f32
+// CHECK: %[[CODES:.+]] = linalg.generic {{.*}} outs(%{{.+}} : tensor<64x16x16xi8>)
+// CHECK: tensor.extract {{.*}} : tensor<12288xi8>
+// CHECK: %[[A:.+]] = linalg.generic {{.*}} ins(%[[CODES]] : tensor<64x16x16xi8>) outs(%{{.+}} : tensor<64x16x16xf32>)
 // CHECK: linalg.generic {{.*}} ins(%[[A]], %[[B]], %
 // CHECK-SAME: reason = "block size 16: expected 32"
 // CHECK-NOT: arith.scaling_extf %{{.+}} : f6E2M3FN

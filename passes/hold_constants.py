@@ -1,0 +1,106 @@
+"""mxcomp-hold-constants: keeps matmuls of constants, and quantisers of constants, for run time.
+
+IREE evaluates what depends on nothing but constants when it compiles, on the CPU: which has none of our kernels, and
+rounds to 4 bits wrongly. What it may evaluate is the packing of stored operands.
+
+Before:
+
+    %x = arith.constant dense<…> : tensor<64x256xf32>
+    …                                                        (quantised to %a and %as)
+    %r = linalg.generic {…, mxcomp.scaled_matmul = {}} ins(%a, %b, %as, %bs) outs(%zero) …
+
+After:
+
+    %c = arith.constant dense<…> : tensor<64x256xf32>
+    %x = util.optimization_barrier %c : tensor<64x256xf32>
+    …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from iree.compiler import ir
+
+from mxcomp import build
+from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
+from mxcomp.options import Options
+from mxcomp.passes.canonical import is_recognised
+from mxcomp.passes.encode_small import TRUNCATIONS
+from mxcomp.passes.trace import indexing_maps, is_sub_byte
+
+_MOVES = ("tensor.", "iree_tensor_ext.bitcast", "flow.tensor.")
+_CALCULATIONS = ("arith.", "math.", "linalg.")
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Puts barriers behind constants below `module` that quantisers or both sides of a matmul are computed from."""
+    with module.context:
+        for op in [op for op in build.walk(module) if _truncates(op)]:
+            _hold([op])
+        for op in [op for op in build.walk(module) if is_recognised(op)]:
+            operands = [build.producer(value) for value in list(op.operands)[:ACC]]
+            sides = ((operands[LHS], operands[LHS_SCALE]), (operands[RHS], operands[RHS_SCALE]))
+            if all(_are_constant(side) for side in sides):
+                _hold(sides[0])
+
+
+def _truncates(op: ir.Operation) -> bool:
+    """Whether a linalg op converts to elements of less than a byte."""
+    if indexing_maps(op) is None or not op.results:
+        return False
+    return any(inner.name in TRUNCATIONS and is_sub_byte(inner.results[0].type) for inner in build.walk(op))
+
+
+def _constants(ops: Iterable[ir.Operation | None]) -> dict[ir.Operation, list[tuple[ir.Operation, int]]] | None:
+    """The constant tensors that operations depend on, and the uses on the way; None if they depend on anything else."""
+    found: dict[ir.Operation, list[tuple[ir.Operation, int]]] = {}
+    pending, seen = list(ops), set()
+    while pending:
+        op = pending.pop()
+        if op is None:
+            return None
+        if op in seen or op.name == "tensor.empty":
+            continue
+        seen.add(op)
+        if _is_constant(op):
+            found.setdefault(op, [])
+            continue
+        if not op.name.startswith((*_MOVES, *_CALCULATIONS)):
+            return None
+        for i, value in enumerate(op.operands):
+            source = build.producer(value)
+            pending.append(source)
+            if source is not None and _is_constant(source) and isinstance(value.type, ir.RankedTensorType):
+                found.setdefault(source, []).append((op, i))
+    return found
+
+
+def _is_constant(op: ir.Operation) -> bool:
+    if op.name == "util.global.load":
+        return "is_mutable" not in op.attributes and _is_initialised(op)
+    return op.name == "arith.constant"
+
+
+def _is_initialised(load: ir.Operation) -> bool:
+    """Whether the global that is loaded never changes."""
+    symbol = ir.FlatSymbolRefAttr(load.attributes["global"]).value
+    symbols = (view.operation for view in build.module_block(build.root(load)).operations)
+    return any(build.symbol_name(op) == symbol and "is_mutable" not in op.attributes for op in symbols)
+
+
+def _are_constant(ops: Iterable[ir.Operation | None]) -> bool:
+    return _constants(ops) is not None
+
+
+def _hold(ops: Iterable[ir.Operation | None]) -> None:
+    """Hides the constants that operations depend on from IREE, if they depend on nothing else."""
+    for constant, uses in (_constants(ops) or {}).items():
+        if not uses:
+            continue
+        with constant.location, ir.InsertionPoint.after(constant):
+            held = ir.Operation.create(
+                "util.optimization_barrier", results=[constant.results[0].type], operands=[constant.results[0]]
+            ).result
+        for user, index in uses:
+            user.operands[index] = held

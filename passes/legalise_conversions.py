@@ -1,0 +1,89 @@
+"""mxcomp-legalise-conversions: conversions that IREE 3.13 gets wrong, in a form that it gets right.
+
+`arith.truncf` to f4E2M1FN takes −0.3 to +0.5 and ties away from zero. A conversion with scale 1 is the same, and one
+hardware instruction.
+
+Before:
+
+    %q = arith.truncf %x : bf16 to f4E2M1FN
+
+After:
+
+    %one = arith.constant 1.0 : f8E8M0FNU
+    %w = arith.extf %x : bf16 to f32
+    %q = arith.scaling_truncf %w, %one : f32, f8E8M0FNU to f4E2M1FN
+
+CPUs have no such instruction, and IREE's expansion takes 0.75 to 0: there (the reference for `mxcomp.verify`) codes are
+calculated in integers.
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp import build
+from mxcomp.errors import InputError
+from mxcomp.options import Options
+from mxcomp.passes import encode_small
+from mxcomp.passes.operands import SCALE_TYPE
+
+_FP4 = "f4E2M1FN"
+_SCALED = {"arith.scaling_extf": 1, "arith.scaling_truncf": 1}
+"""Operations with a scale, and which operand it is."""
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Rewrites conversions below `module`, on scalars and on tensors. Raises InputError for meaningless scales."""
+    with module.context:
+        for op in list(build.walk(module)):
+            if op.name in _SCALED:
+                _check_scale(op)
+            if op.name in encode_small.TRUNCATIONS and str(_element(op.results[0].type)) == _FP4:
+                if options.reference and not _is_tensor(op.results[0]):
+                    _replace(op, encode_small.as_element)
+                elif op.name == "arith.truncf":
+                    _replace(op, _with_scale_one)
+
+
+def _check_scale(op: ir.Operation) -> None:
+    kind = _element(op.operands[_SCALED[op.name]].type)
+    if str(kind) != SCALE_TYPE and kind.width <= 8:
+        raise InputError(
+            f"{op.location}: {op.name} with a scale of type {kind}: expected {SCALE_TYPE}, or f16, "
+            "bf16 or f32, of which the exponent is taken; extend other scales, and multiply (arith.extf, arith.mulf)"
+        )
+
+
+def _replace(op: ir.Operation, new: object) -> None:
+    with op.location, ir.InsertionPoint(op):
+        value = new(op)
+    op.results[0].replace_all_uses_with(value)
+    op.erase()
+
+
+def _with_scale_one(op: ir.Operation) -> ir.Value:
+    """`arith.truncf` as `arith.scaling_truncf`, by way of f32, which holds every f16 and bf16."""
+    x, f32, e8m0 = op.operands[0], ir.F32Type.get(), ir.Float8E8M0FNUType.get()
+    if _element(x.type).width < 32:
+        x = arith.ExtFOp(_like(x.type, f32), x).result
+    elif _element(x.type).width > 32:
+        raise InputError(f"{op.location}: arith.truncf from {_element(x.type)} to {_FP4}: truncate it to f32 first")
+    if isinstance(x.type, ir.RankedTensorType):
+        one = build.filled(arith.ConstantOp(e8m0, 1.0).result, _like(x.type, e8m0), build.dynamic_sizes(x))
+    else:
+        one = arith.ConstantOp(e8m0, 1.0).result
+    return arith.ScalingTruncFOp(op.results[0].type, x, one).result
+
+
+def _is_tensor(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType)
+
+
+def _element(kind: ir.Type) -> ir.Type:
+    return ir.RankedTensorType(kind).element_type if isinstance(kind, ir.RankedTensorType) else kind
+
+
+def _like(kind: ir.Type, element: ir.Type) -> ir.Type:
+    """A type of the same shape, if it has one."""
+    return ir.RankedTensorType.get(kind.shape, element) if isinstance(kind, ir.RankedTensorType) else element
