@@ -142,6 +142,11 @@ def product(values: Sequence[ir.Value]) -> ir.Value:
     return result
 
 
+def barrier(value: ir.Value) -> ir.Value:
+    """The same value, of which IREE does not know what computed it."""
+    return ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value]).result
+
+
 def tie_shape(value: ir.Value, sizes: Sequence[ir.Value]) -> ir.Value:
     """The same tensor, known to have these dynamic sizes."""
     return flow.TensorTieShapeOp(value, sizes).result

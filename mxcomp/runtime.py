@@ -80,7 +80,7 @@ def run(
         raise failure(f"the program cannot be loaded on device '{device}': {hint}{error}") from None
     name = function if function is not None else _only_function(module.vm_module)
     try:
-        results = module[name](*(np.ascontiguousarray(array) for array in inputs))
+        results = module[name](*(np.asarray(array, order="C") for array in inputs))
         results = results if isinstance(results, tuple | list) else (results,)
         return [np.asarray(result) for result in results]
     except KeyError:

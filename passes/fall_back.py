@@ -49,7 +49,7 @@ from mxcomp.passes.inline import inline
 from mxcomp.passes.operands import SCALE_TYPE
 from mxcomp.passes.six_bit import is_six_bit
 from mxcomp.passes.stored import element_at, erase_gather, is_gathered
-from mxcomp.passes.trace import indexing_maps
+from mxcomp.passes.trace import RESHAPES, indexing_maps, is_elementwise
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -62,10 +62,24 @@ def run(module: ir.Operation, options: Options) -> None:
             _take_apart(op)
         elif "index" not in entries and not decided(op):
             _extend_elements(op)
+    for op in [op for op in build.walk(module) if ATTRIBUTE in op.attributes]:
+        if "operands" not in ir.DictAttr(op.attributes[ATTRIBUTE]):
+            _keep_slices_behind(op)
     for op in [op for op in build.walk(module) if _extends_scale(op)]:
         with op.context, op.location, ir.InsertionPoint(op):
             op.results[0].replace_all_uses_with(six_bit.cast(scale_value(op.operands[0]), op.results[0].type))
         op.erase()
+
+
+def _keep_slices_behind(op: ir.Operation) -> None:
+    """Hides slices of what is computed from a result: IREE moves them in front of dequantisation, and fails."""
+    for user in list(dict.fromkeys(use.owner.operation for use in op.results[0].uses)):
+        if user.name == "tensor.extract_slice":
+            if user.operands[0] == op.results[0]:
+                with user.context, user.location, ir.InsertionPoint(user):
+                    user.operands[0] = build.barrier(op.results[0])
+        elif user.name in RESHAPES or (is_elementwise(user) and ATTRIBUTE not in user.attributes):
+            _keep_slices_behind(user)
 
 
 def _extends_scale(op: ir.Operation) -> bool:

@@ -99,8 +99,6 @@ def _hold(ops: Iterable[ir.Operation | None]) -> None:
         if not uses:
             continue
         with constant.location, ir.InsertionPoint.after(constant):
-            held = ir.Operation.create(
-                "util.optimization_barrier", results=[constant.results[0].type], operands=[constant.results[0]]
-            ).result
+            held = build.barrier(constant.results[0])
         for user, index in uses:
             user.operands[index] = held

@@ -176,9 +176,7 @@ def _limits(extents: Extents, single: bool) -> list[ir.Value | None]:
     """
 
     def hidden() -> ir.Value:
-        one = build.constant_index(1)
-        opaque = ir.Operation.create("util.optimization_barrier", results=[one.type], operands=[one]).result
-        return assume(opaque, 2)  # 1 would be folded
+        return assume(build.barrier(build.constant_index(1)), 2)  # 1 would be folded
 
     m, n = extents.limits
     return [

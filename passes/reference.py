@@ -44,7 +44,7 @@ def inner_tiles(
 
 def _barrier(value: ir.Value, sizes: list[ir.Value]) -> ir.Value:
     """Keeps IREE from cancelling the transposes here against the packing and unpacking that are to be checked."""
-    opaque = ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value]).result
+    opaque = build.barrier(value)
     return build.tie_shape(opaque, sizes) if sizes else opaque
 
 
