@@ -17,7 +17,7 @@ from pathlib import Path
 
 from iree.compiler import ir
 
-from mxcomp import build, files, pipeline
+from mxcomp import build, files, pipeline, stock
 from mxcomp.attributes import ukernel_descriptor
 from mxcomp.compiler import Source, compile_with
 from mxcomp.errors import InputError
@@ -38,7 +38,8 @@ def emit_plugin(
     """Writes the plugin for `source` to `directory` and returns the report of compiling it.
 
     `flags` go into the response file; they are expected to be in force here too, globally or by `session_flags`.
-    Raises InputError if no scaled matmul is ours, and the errors of `mxcomp.compile`.
+    Raises InputError if no scaled matmul is ours, if a stock iree-compile would not serve the rest of the model (it is
+    wrong or fails for some of what mxcomp rewrites), and the errors of `mxcomp.compile`.
     """
     program = compile_with(source, options, session_flags, "executable-sources")
     data, name = read_source(source)
@@ -49,7 +50,9 @@ def emit_plugin(
         candidates = find(invocation.module)
         if not candidates:
             raise InputError(f"{name}: no scaled matmul to emit a plugin for: --report says why")
-        spec = _match_spec(candidates, options)
+        dags = [_Dag(candidate) for candidate in candidates]
+        stock.check(invocation.module, candidates, {op for dag in dags for op in dag.ops})
+        spec = _match_spec(dags, options)
         names = sorted({descriptor_name(op) for op in build.walk(spec.operation) if DESCRIPTOR in op.attributes})
         texts = {"match.mlir": str(spec)}
         if names:
@@ -86,15 +89,14 @@ def _below(op: ir.Operation, name: str) -> ir.Operation:
     return next(inner for inner in build.walk(op) if inner.name == name)
 
 
-def _match_spec(candidates: list[Candidate], options: Options) -> ir.Module:
+def _match_spec(dags: list[_Dag], options: Options) -> ir.Module:
     """A copy of the match template with a matcher, an action and a function for each distinct matmul."""
     module = _template("match.mlir")
     match, call = _symbol(module, "match"), _symbol(module, "call")
     _symbol(module, "matmul").erase()
     matchers: list[str] = []
     seen: set[str] = set()
-    for candidate in candidates:
-        dag = _Dag(candidate)
+    for dag in dags:
         if (key := dag.key()) in seen:
             continue
         seen.add(key)

@@ -41,7 +41,7 @@ def run(module: ir.Operation, options: Options) -> None:
         for op in [op for op in build.walk(module) if is_recognised(op)]:
             operands = [build.producer(value) for value in list(op.operands)[:ACC]]
             sides = ((operands[LHS], operands[LHS_SCALE]), (operands[RHS], operands[RHS_SCALE]))
-            if all(_are_constant(side) for side in sides):
+            if all(are_constant(side) for side in sides):
                 _hold(sides[0])
 
 
@@ -89,7 +89,8 @@ def _is_initialised(load: ir.Operation) -> bool:
     return any(build.symbol_name(op) == symbol and "is_mutable" not in op.attributes for op in symbols)
 
 
-def _are_constant(ops: Iterable[ir.Operation | None]) -> bool:
+def are_constant(ops: Iterable[ir.Operation | None]) -> bool:
+    """Whether operations, None for none, depend on nothing but constants."""
     return _constants(ops) is not None
 
 
