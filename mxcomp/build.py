@@ -83,7 +83,7 @@ def erase_dead(op: ir.Operation) -> None:
             erase_dead(init)
 
 
-_PURE = ("linalg.", "tensor.", "iree_tensor_ext.bitcast", "arith.constant")
+_PURE = ("linalg.", "tensor.", "iree_tensor_ext.bitcast", "arith.constant", "util.optimization_barrier")
 
 
 def erase_unused(values: Iterable[ir.Value]) -> None:

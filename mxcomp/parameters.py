@@ -2,8 +2,8 @@
 
 Compiled with packed parameters, a program asks for keys such as `fc.weight.packed.rhs.128x512.1f0c2a9b` in place of
 `fc.weight`. The manifest of the compilation lists every parameter that the program reads, and for packed ones the
-source and the layout; `mxcomp.checkpoint.pack` makes them of a checkpoint's tensors, byte for byte as the compiler does
-with constants.
+source, where the operand lies in it, and the layout; `mxcomp.checkpoint.pack` makes them of a checkpoint's tensors,
+byte for byte as the compiler does with constants.
 """
 
 from __future__ import annotations
@@ -13,24 +13,22 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import LHS, OPERAND_NAMES, RHS, DataTiledLayout, TileSwizzle, k_unit, layout_from
-
-Bytes = NDArray[np.uint8]
+from mxcomp.views import Bytes, View, view_from
 
 SCALE_TYPE = "f8E8M0FNU"
 FLAG = "--packed-parameters"
 """Of mxcomp-compile: writes the manifest."""
 
-_FORMAT, _VERSION = "mxcomp parameters", 1
+_FORMAT, _VERSION = "mxcomp parameters", 2
 _BITS = {"i1": 8, "complex<f32>": 64, "complex<f64>": 128}
 _WIDTH = re.compile(r"(?:b?f|[su]?i)(?P<width>\d+)(?:E\d+M\d+\w*)?")
 
@@ -62,7 +60,10 @@ def element_bits(element: str) -> int:
 
 @dataclass(frozen=True)
 class Packing:
-    """How a source parameter becomes one operand of a scaled matmul, [rows, k], in a layout."""
+    """How a source parameter becomes one operand of a scaled matmul, [(batch,) rows, k], in a layout.
+
+    `batch` is empty where the operand has none. `view` says where in the source it lies.
+    """
 
     source: str
     type: TensorType
@@ -70,6 +71,8 @@ class Packing:
     element: str
     rows: int
     k: int
+    batch: tuple[int, ...]
+    view: View
     layout: dict[str, Any]
 
     @property
@@ -86,8 +89,23 @@ class Packing:
         return self.tiles.packing(OPERAND_NAMES.index(self.operand), self.element if self.holds_elements else None)
 
     @property
-    def source_shape(self) -> tuple[int, ...]:
-        """Shape of the source as `TileSwizzle.pack` takes it: bytes [rows, units of K, bytes], or [rows, scales]."""
+    def plain_view(self) -> View:
+        """The view of a source that is stored as the operand is needed."""
+        return View.row_major(math.prod(self.batch), self.rows, 8 * math.prod(self.matrix_shape[1:]))
+
+    @property
+    def misfit(self) -> str:
+        """Why the view cannot be one of the operand in the source; "" if it can."""
+        size = math.prod(self.type.byte_shape)
+        problem = self.view.misfit(self.plain_view, element_bits(self.element), size)
+        return problem and f"view of {self.rows} × {self.k} {self.operand} in {self.type}: {problem}"
+
+    @property
+    def matrix_shape(self) -> tuple[int, ...]:
+        """Shape of the operand, without its batch, as `TileSwizzle.pack` takes it.
+
+        It counts bytes: [rows, units of K, bytes], or [rows, scales].
+        """
         if not self.holds_elements:
             return self.rows, self.k // BLOCK_SIZE
         unit = k_unit(self.element)
@@ -96,10 +114,10 @@ class Packing:
     @property
     def packed(self) -> TensorType:
         """The packed tensor as `mxcomp-materialise` has it: elements as bytes, scales as they are."""
-        columns = self.source_shape[1]
+        columns = self.matrix_shape[1]
         outer = [-(-size // tile) for size, tile in zip((self.rows, columns), self.swizzle.tile_shape, strict=False)]
         shape = self.tiles.packed_shape(OPERAND_NAMES.index(self.operand), outer)
-        static = tuple(size for size in shape if size is not None)
+        static = (*self.batch, *(size for size in shape if size is not None))
         if not self.holds_elements:
             return TensorType(static, SCALE_TYPE)
         return TensorType((*static[:-1], BLOCK_SIZE * element_format(self.element).bits // 8), "i8")
@@ -108,18 +126,26 @@ class Packing:
     def key(self) -> str:
         """The packed parameter's key, with its tile of rows and K: the same for the same bytes of a source.
 
-        The digest is of what decides on them: type, size and swizzle, whatever else differs between layouts.
+        The digest is of what decides on them: type, size, view and swizzle, whatever else differs between layouts.
         """
         rows, columns = self.swizzle.tile_shape[:2]
-        tile = f"{rows}x{columns * self.k // self.source_shape[1]}"
+        tile = f"{rows}x{columns * self.k // self.matrix_shape[1]}"
         meaning = [self.element, self.rows, self.k, self.swizzle.expand_shape, self.swizzle.permutation]
-        digest = hashlib.sha256(json.dumps(meaning).encode()).hexdigest()[:8]
+        digits = 8
+        if self.batch or self.view != self.plain_view:
+            meaning += [self.batch, astuple(self.view)]
+            digits = 16  # there may be many views of one source, of which no two must meet
+        digest = hashlib.sha256(json.dumps(meaning).encode()).hexdigest()[:digits]
         return f"{self.source}.packed.{self.operand}.{tile}.{digest}"
 
     def pack(self, source: Bytes) -> Bytes:
-        """The packed parameter's bytes, uint8 of `packed.byte_shape`, from the source's, of any shape."""
-        packed = self.swizzle.pack(source.reshape(self.source_shape))
-        return packed.reshape(self.packed.byte_shape)
+        """The packed parameter's bytes, uint8 of `packed.byte_shape`, from the source's, of any shape.
+
+        Raises ValueError where the source is too short.
+        """
+        rows = self.view.take(source, self.element if self.holds_elements else None)
+        packed = [self.swizzle.pack(matrix) for matrix in rows.reshape(-1, *self.matrix_shape)]
+        return (np.stack(packed) if self.batch else packed[0]).reshape(self.packed.byte_shape)
 
 
 @dataclass(frozen=True)
@@ -205,17 +231,18 @@ def _parameter(entry: dict[str, Any]) -> Parameter:
 
 def packing_from(entry: Mapping[str, Any]) -> Packing:
     """A packing from its entries, as in the manifest. Raises KeyError, TypeError or ValueError."""
-    source, operand, element, rows, k, layout = _checked(
-        entry, source=str, operand=str, element=str, rows=int, k=int, layout=dict
+    source, operand, element, rows, k, batch, view, layout = _checked(
+        entry, source=str, operand=str, element=str, rows=int, k=int, batch=list, view=dict, layout=dict
     )
-    result = Packing(source, _type(entry["type"]), operand, element, rows, k, layout)
     if operand not in OPERAND_NAMES[:-1]:
         raise ValueError(f"unknown operand '{operand}': expected one of {', '.join(OPERAND_NAMES[:-1])}")
     if rows < 1 or k < 1 or k % BLOCK_SIZE:
         raise ValueError(f"{rows} × {k}: expected rows, and K a multiple of {BLOCK_SIZE}")
-    size, expected = math.prod(result.type.byte_shape), math.prod(result.source_shape)
-    if size != expected:
-        raise ValueError(f"{result.type} has {size} bytes, {rows} × {k} {operand} have {expected}")
+    if len(batch) > 1 or not all(type(size) is int and size > 0 for size in batch):
+        raise ValueError(f"batch {batch}: expected none or one size")
+    result = Packing(source, _type(entry["type"]), operand, element, rows, k, tuple(batch), view_from(view), layout)
+    if problem := result.misfit:
+        raise ValueError(problem)
     return result
 
 

@@ -58,6 +58,20 @@ def extent(loops: Sequence[int], sizes: Sizes) -> int | None:
     return None if None in known else math.prod(size for size in known if size is not None)
 
 
+def _columns(rest: Sequence[tuple[int, int]], last: int) -> tuple[int, int]:
+    """Where N begins among the result's dimensions, and the operand that M indexes.
+
+    `rest` are the dimensions behind the batch that are not of size 1, and the operand that each indexes.
+    """
+    if not rest:
+        return last, 0
+    lhs = rest[0][1]
+    others = [i for i, owner in rest if owner != lhs]
+    if others:
+        return others[0], lhs
+    return (rest[0][0], 1 - lhs) if rest[-1][0] == last else (last, lhs)
+
+
 def roles(parallel: Sequence[int], reductions: Sequence[int], sizes: Sizes, used: Sequence[set[int]]) -> Roles:
     """The roles of loops; `parallel` is in the order of the result, `used` are the loops that index each operand.
 
@@ -72,14 +86,8 @@ def roles(parallel: Sequence[int], reductions: Sequence[int], sizes: Sizes, used
     if any(owner not in (None, {0, 1}) for owner in owners[:first]):
         raise NotOursError("a batch of both operands: expected it in front of M and N")
     rest = [(i, min(owner)) for i, owner in enumerate(owners) if i >= first and owner]
-    columns = len(parallel) - 1
-    if rest and rest[-1][0] == columns:
-        of_m = [i for i, owner in rest if owner != rest[-1][1]]
-        columns = next((i for i, _ in rest if i > max(of_m, default=-1)), columns)
-        lhs = 1 - rest[-1][1]
-    else:
-        lhs = rest[0][1] if rest else 0
-    if columns == first or any(owner != lhs for i, owner in rest if i < columns):
+    columns, lhs = _columns(rest, len(parallel) - 1)
+    if columns == first or any((owner == lhs) != (i < columns) for i, owner in rest):
         raise NotOursError("each operand must hold K and one of M and N")
     return Roles(
         tuple(parallel[:first]), tuple(parallel[first:columns]), tuple(parallel[columns:]), tuple(reductions), lhs

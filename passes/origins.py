@@ -175,7 +175,14 @@ def _linalg(op: ir.Operation, bits: Bits) -> tuple[ir.Value, Bits]:
     return source, bits.through([*_static(op.results[0]), _width(source)], [*order, 1], 0)
 
 
-_RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "flow.tensor.reshape", "arith.bitcast")
+_RESHAPES = (
+    "tensor.collapse_shape",
+    "tensor.expand_shape",
+    "tensor.cast",
+    "flow.tensor.reshape",
+    "arith.bitcast",
+    "util.optimization_barrier",
+)
 _MOVES: dict[str, Callable[[ir.Operation, Bits], tuple[ir.Value, Bits]]] = {
     **dict.fromkeys((*BITCASTS, *_RESHAPES), _same),
     "tensor.extract_slice": _slice,

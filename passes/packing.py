@@ -13,7 +13,7 @@ from iree.compiler import ir
 from mxcomp import build
 from mxcomp.layout import ACC, LHS_SCALE, OPERAND_NAMES, DataTiledLayout
 from mxcomp.options import Options
-from mxcomp.passes import pack, parameters, producers, quantise
+from mxcomp.passes import notes, pack, parameters, producers, quantise
 from mxcomp.passes.extents import Extents
 from mxcomp.passes.stored import storage, viewed
 
@@ -30,8 +30,6 @@ class Packer:
         self._regions = not options.reference
         self._parameters = options.packed_parameters
         self._packed: dict[Hashable, tuple[ir.Value, ...]] = {}
-        self.notes: list[tuple[int, str]] = []
-        """Parameters that are packed by the program, and why, by matmul."""
 
     def operands(
         self, op: ir.Operation, sources: list[ir.Value], layout: DataTiledLayout, extents: Extents, entries: dict
@@ -83,7 +81,7 @@ class Packer:
             if not scale:
                 ready = parameters.load_packed(sources[index], layout, index) if self._parameters else None
                 if isinstance(ready, str):
-                    self.notes.append((entries["index"], f"{name} is not read packed: {ready}"))
+                    notes.note(op, entries["index"], f"{name} is not read packed: {ready}")
                     ready = None
                 return (ready or pack.pack(sources[index], layout, index, dynamic, self._regions),)
             producer = producers.find(sources[index], sources[scale[0]])

@@ -14,7 +14,8 @@ After:
     …
     %p = util.global.load immutable @w_packed_rhs_… : tensor<1x1x1x2x4x2x4x16x16xi8>
 
-`mxcomp-pack` makes the new parameter of the old one.
+`mxcomp-pack` makes the new parameter of the old one. The operand may lie in it in any order, or be a static part of it
+(`origins`); where that cannot be said before the program runs, it is packed by the program.
 """
 
 from __future__ import annotations
@@ -22,25 +23,30 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp import attributes, build
-from mxcomp.layout import BLOCK_SIZE, OPERAND_NAMES, DataTiledLayout, layout_entries
+from mxcomp.layout import BLOCK_SIZE, LHS_SCALE, OPERAND_NAMES, DataTiledLayout, layout_entries
 from mxcomp.parameters import Manifest, Packing, Parameter, TensorType, packing_entries, packing_from
-from mxcomp.passes.stored import storage
+from mxcomp.passes import origins
+from mxcomp.passes.origins import NotStoredError
 
 ATTRIBUTE = "mxcomp.packing"
 """On globals that this file makes: the entries of their `Packing`."""
 
 
-def load_packed(source: ir.Value, layout: DataTiledLayout, operand: int) -> ir.Value | None:
-    """`source` in a layout, as `pack.pack` gives it, if it is a parameter as it was loaded; otherwise None.
+def load_packed(source: ir.Value, layout: DataTiledLayout, operand: int) -> ir.Value | str | None:
+    """`source` in a layout, as `pack.pack` gives it, if it is a parameter or a static part of one.
 
-    `source` is [rows, K/32, 32] elements or [rows, K/32] scales.
+    If it is made of a parameter in any other way: the reason why it is not read packed; of anything else: None.
+    `source` is [(batch,) rows, K/32, 32] elements or [(batch,) rows, K/32] scales.
     """
-    stored = storage(source)
-    parameter = _parameter_of(stored)
-    if parameter is None:
-        return None
-    found, scope, key = parameter
-    packing = _packing(key, stored, source, layout, operand)
+    load = origins.root(source)
+    try:
+        parameter = None if load is None else _parameter_of(load)
+        if load is None or parameter is None:
+            return None
+        found, scope, key = parameter
+        packing = _packing(key, load.results[0], source, layout, operand)
+    except NotStoredError as reason:
+        return str(reason)
     packed = build.tensor_type(packing.packed.shape, packing.packed.element)
     symbol = f"{build.symbol_name(found)}{packing.key.removeprefix(key).replace('.', '_')}"
     table = ir.SymbolTable(_root(found))
@@ -56,34 +62,43 @@ def load_packed(source: ir.Value, layout: DataTiledLayout, operand: int) -> ir.V
 
 
 def _packing(key: str, stored: ir.Value, source: ir.Value, layout: DataTiledLayout, operand: int) -> Packing:
+    """Raises NotStoredError."""
+    view = origins.view(source)
     plain = ir.RankedTensorType(source.type)
-    rows, blocks = plain.shape[:2]
-    return Packing(
+    *batch, rows, blocks = list(plain.shape)[: -1 if operand < LHS_SCALE else None]
+    packing = Packing(
         source=key,
         type=_tensor_type(ir.RankedTensorType(stored.type)),
         operand=OPERAND_NAMES[operand],
         element=str(plain.element_type),
         rows=rows,
         k=blocks * BLOCK_SIZE,
+        batch=tuple(batch),
+        view=view,
         layout=layout_entries(layout),
     )
+    if packing.misfit:
+        raise NotStoredError("its elements begin inside of others")
+    return packing
 
 
-def _parameter_of(value: ir.Value) -> tuple[ir.Operation, str, str] | None:
-    """The immutable global that a value is loaded from, and the scope and key of the parameter that it is."""
-    load = value.owner.operation if isinstance(value.owner, ir.OpView | ir.Operation) else None
-    if load is None or load.name != "util.global.load":
-        return None
+def _parameter_of(load: ir.Operation) -> tuple[ir.Operation, str, str] | None:
+    """The global that is loaded, and the scope and key of the parameter that it is, if it is one.
+
+    Raises NotStoredError where it may be another at run time.
+    """
     table, symbol = ir.SymbolTable(_root(load)), ir.FlatSymbolRefAttr(load.attributes["global"]).value
     if symbol not in table:
         return None
     found = table[symbol].operation
-    if "is_mutable" in found.attributes or "initial_value" not in found.attributes:
+    if "initial_value" not in found.attributes:
         return None
     value_attribute = found.attributes["initial_value"]
     name = attributes.parameter_name(value_attribute)
+    if name is not None and "is_mutable" in found.attributes:
+        raise NotStoredError("the program may change it")
     # IREE prints names without escapes: what was read from the text is right if it gives the same attribute.
-    if name is None or attributes.named_parameter(*name, ir.RankedTensorType(value.type)) != value_attribute:
+    if name is None or attributes.named_parameter(*name, ir.RankedTensorType(load.results[0].type)) != value_attribute:
         return None
     return found, *name
 

@@ -238,7 +238,7 @@ def test_phases_can_be_run_one_by_one():
 
 
 def test_conversion_to_six_bits():
-    """The hardware could (v_cvt_scalef32_2xpk16_fp6_f32), IREE cannot: why `passes.encode_six_bit` calculates."""
+    """The hardware could (v_cvt_scalef32_2xpk16_fp6_f32), IREE cannot: why `passes.encode_small` calculates."""
     text = (HERE / "six_bit_conversion.mlir.in").read_text()
     with pytest.raises(CompileError) as error:
         stock(text)

@@ -41,9 +41,9 @@ def test_manifest():
         ('{"format":', "m is not a manifest of parameters: Expecting value"),
         ("[]", "m is not a manifest of parameters: mxcomp-compile --packed-parameters=m writes one"),
         ('{"matmuls": []}', "m is not a manifest of parameters: mxcomp-compile"),
-        ('{"format": "mxcomp parameters", "version": 2}', "m has version 2, expected 1: compile the program again"),
-        ('{"format": "mxcomp parameters", "version": 1}', "no list of parameters"),
-        ('{"format": "mxcomp parameters", "version": 1, "parameters": [3]}', "parameter 0 is damaged"),
+        ('{"format": "mxcomp parameters", "version": 1}', "m has version 1, expected 2: compile the program again"),
+        ('{"format": "mxcomp parameters", "version": 2}', "no list of parameters"),
+        ('{"format": "mxcomp parameters", "version": 2, "parameters": [3]}', "parameter 0 is damaged"),
     ],
 )
 def test_no_manifest(text: str, message: str):
@@ -94,6 +94,45 @@ def test_a_layout_of_another_version():
         entries["parameters"][0]["packing"]["layout"] |= change
         with pytest.raises(InputError, match=r"parameter 0 is damaged: .*(to this version of mxcomp|subgroups_q)"):
             Manifest.from_json(json.dumps(entries))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"offset": 4}, " is 'fc.weight.packed.rhs.128x512"),
+        ({"offset": 1}, "expected whole elements of 4 bits"),
+        ({"offset": -4}, "view: offset -4: expected an integer from 0 on"),
+        ({"offset": True}, "view: offset True: expected an integer from 0 on"),
+        ({"offset": 8}, "tensor<100x272xi8>: it has 27200 bytes, the view 27201"),
+        ({"rows": [[50, 2176]]}, "rows of 50, expected 100"),
+        ({"rows": [[100, 2177]]}, "expected whole elements of 4 bits"),
+        ({"rows": [[100, 4352]]}, "tensor<100x272xi8>: it has 27200 bytes, the view 54128"),
+        ({"rows": [[100, -8]]}, "view: rows [[100, -8]]: expected pairs of a count above 1 and a step from 0 on"),
+        ({"rows": [[100, 2176], [1, 4]]}, "view: rows [[100, 2176], [1, 4]]: expected pairs"),
+        ({"rows": [100, 2176]}, "view: rows [100, 2176]: expected pairs"),
+        ({"rows": [[100, 1088]]}, " is 'fc.weight.packed.rhs.128x512"),
+        ({"rows": [[2, 2176], [50, 0]]}, " is 'fc.weight.packed.rhs.128x512"),
+        ({"k": [[2176, 0]]}, "expected whole elements of 4 bits"),
+        ({"k": [[1088, 2], [2, 1]]}, "expected whole elements of 4 bits"),
+        ({"k": [[272, 8], [8, 1]]}, " is 'fc.weight.packed.rhs.128x512"),
+        ({"batch": [[2, 0]]}, "batch of 2, expected 1"),
+    ],
+    ids=str,
+)
+def test_a_damaged_view(change: dict, message: str):
+    entries = json.loads(built(SMALL).report.manifest.to_json())
+    entries["parameters"][0]["packing"]["view"] |= change
+    if "offset" in change and change["offset"] == 4:  # which is inside of a larger source
+        entries["parameters"][0]["packing"]["type"]["shape"] = [101, 272]
+    with pytest.raises(InputError, match="parameter 0 is damaged: ") as caught:
+        Manifest.from_json(json.dumps(entries))
+    assert message in str(caught.value)
+
+
+def test_a_source_that_is_too_short():
+    packing = built(SMALL).report.manifest.parameters[0].packing
+    with pytest.raises(ValueError, match="27199 bytes, the view has 27200"):
+        packing.pack(ELEMENTS.reshape(-1)[:-1])
 
 
 def test_no_parameters(tmp_path: Path):

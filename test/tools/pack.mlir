@@ -23,7 +23,12 @@
 // MANIFEST-NEXT: "element": "f4E2M1FN",
 // MANIFEST-NEXT: "rows": 128,
 // MANIFEST-NEXT: "k": 256,
-// MANIFEST-NEXT: "layout": {
+// MANIFEST-NEXT: "batch": [],
+// MANIFEST-NEXT: "view": {
+// MANIFEST-NEXT: "offset": 0,
+// MANIFEST-NEXT: "batch": [],
+// MANIFEST-NEXT: "rows": [
+// MANIFEST: "layout": {
 // MANIFEST-NOT: "source"
 
 // REPORT: "dispatches": [
