@@ -1,11 +1,11 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
-    source ─ import torch ─ IREE: input ─ legalise conversions, recognise, hold constants, encode, fall back, widen
-           codes, fuse consumers, materialise, widen codes, outline ─ IREE: flow … executable-sources ─ link ukernels
-           ─ IREE: vmfb
+    source ─ import torch ─ IREE: input ─ legalise conversions, recognise, hold constants, encode, fall back,
+           hold constants, widen codes, fuse consumers, materialise, widen codes, outline
+           ─ IREE: flow … executable-sources ─ link ukernels ─ IREE: vmfb
 
-Codes are widened twice: first in front of consumers, which the codes of a result are; then what is left of quantised
-operands that did not become part of packing.
+Constants are held once more for what falls back. Codes are widened twice: first in front of consumers, which the codes
+of a result are; then what is left of quantised operands that did not become part of packing.
 
 A ukernel put into the model's module would be removed as dead code before executables exist; so linking comes second.
 """
@@ -23,6 +23,7 @@ PREPARING_PASSES = ("mxcomp-legalise-conversions", "mxcomp-recognise")
 CHOOSING_PASSES = ("mxcomp-hold-constants", "mxcomp-encode")
 BUILDING_PASSES = (
     "mxcomp-fall-back",
+    "mxcomp-hold-constants",
     "mxcomp-widen-codes",
     "mxcomp-fuse-consumers",
     "mxcomp-materialise",

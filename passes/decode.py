@@ -77,7 +77,7 @@ def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     *lead, blocks, _ = static_sizes(elements)
     result = build.tensor_type((*lead, None if blocks is None else blocks * BLOCK_SIZE), "f32")
     kinds = [str(ir.RankedTensorType(value.type).element_type) for value in (elements, scales)]
-    sources = codes(elements), codes(scales)
+    sources = codes(elements).settled, codes(scales).settled
     block = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(0), BLOCK_SIZE)
 
     def body(_: ir.Value) -> ir.Value:
@@ -99,7 +99,7 @@ def stored_codes(elements: ir.Value) -> ir.Value:
     kind = ir.RankedTensorType(elements.type)
     result = build.tensor_type(static_sizes(elements), "i8")
     identity = ir.AffineMap.get_identity(kind.rank)
-    source = codes(elements, identity)
+    source = codes(elements, identity).settled
 
     def body(_: ir.Value) -> ir.Value:
         code = source.at([linalg.IndexOp(i).result for i in range(kind.rank)])

@@ -48,7 +48,7 @@ from mxcomp.passes.decode import dequantised, scale_value, scaled
 from mxcomp.passes.inline import inline
 from mxcomp.passes.operands import SCALE_TYPE
 from mxcomp.passes.six_bit import is_six_bit
-from mxcomp.passes.stored import element_at, erase_gather, is_gathered
+from mxcomp.passes.stored import erase_gather, is_gathered, settled
 from mxcomp.passes.trace import RESHAPES, indexing_maps, is_elementwise
 
 
@@ -168,6 +168,7 @@ def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     kind = ir.RankedTensorType(elements.type)
     if ir.FloatType(kind.element_type).width == 6 or is_gathered(elements) or is_gathered(scales):
         return dequantised(elements, scales)
+    scales = settled(scales)
     *lead, blocks, _ = build.static_sizes(elements)
     shape = (*lead, None if blocks is None else blocks * BLOCK_SIZE)
     groups = [*([i] for i in range(len(lead))), [len(lead), len(lead) + 1]]
@@ -176,7 +177,7 @@ def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     def body(element: ir.Value, _: ir.Value) -> ir.Value:
         *row, k = (linalg.IndexOp(i).result for i in range(len(shape)))
         block = arith.DivUIOp(k, build.constant_index(BLOCK_SIZE)).result
-        scale = element_at(scales, [*row, block])
+        scale = tensor.ExtractOp(scales, [*row, block]).result
         return arith.ScalingExtFOp(ir.F32Type.get(), element, scale).result
 
     result = build.tensor_type(shape, "f32")

@@ -76,18 +76,21 @@ def _data_tiled(op: ir.Operation, entries: dict, packer: Packer, options: Option
         extents = Extents(batch_of(op), sizes, guarded(sources, sizes, entries))
         packed = packer.operands(op, sources, layout, extents, entries)
     final = str(ir.RankedTensorType(unset.results[0].type).element_type)
+    quantised: tuple[ir.Value, ...] = ()
     with op.context, part_location(entries, "matmul", op), ir.InsertionPoint(unset):
         plan = _plan(unset, layout, entries["index"], options)
         results = _matmul(packed, layout, extents, types, final, epilogue, plan, entries, options)
         if plan is not None:
             if plan.layout is None:
                 plan.replace_sources(*results)
+                quantised = plan.sources
             else:
                 operands, ready = (RHS, RHS_SCALE), plan.packed(*results)
                 packer.provide(plan.consumer, operands, flipped(plan.sources), plan.layout, ready)
             results = [build.empty(ir.RankedTensorType(unset.results[0].type))]  # for ops that are dead with the plan
             results[0].owner.attributes[_GONE] = ir.UnitAttr.get()
     unset.results[0].replace_all_uses_with(results[0])
+    build.erase_unused(quantised)
     for dead in (unset, *([epilogue] if epilogue else []), op, *encoded):
         build.erase_dead(dead)
     return sources

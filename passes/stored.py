@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, linalg, tensor
@@ -103,10 +103,10 @@ def operand(where: Place, element: str, shape: Sequence[int | None], sizes: Sequ
     value = _with_static_sizes(where)
     wanted = build.tensor_type(shape, element)
     if where.row_major and not is_packed_slice(value):
-        value = _sliced_in_bytes(value)
+        value = sliced_in_bytes(value)
         return build.bitcast(value, wanted, build.dynamic_sizes(value), sizes)
     source, places = _unsliced(value, _map(where))
-    source = _sliced_in_bytes(source)
+    source = sliced_in_bytes(source)
     own = build.tensor_type(static_sizes(source), element)
     return _gather(build.bitcast(source, own), places, wanted, sizes)
 
@@ -127,7 +127,7 @@ def is_packed_slice(value: ir.Value) -> bool:
     return build.DYNAMIC not in [number for attribute in attributes for number in attribute]
 
 
-def _sliced_in_bytes(value: ir.Value) -> ir.Value:
+def sliced_in_bytes(value: ir.Value) -> ir.Value:
     """`value`, if it is a slice of whole rows of elements of less than a byte, as one of bytes: IREE can copy those."""
     op = build.producer(value)
     if op is None or not is_slice(value):
@@ -179,22 +179,9 @@ def _unsliced(value: ir.Value, places: ir.AffineMap) -> tuple[ir.Value, ir.Affin
     return value, places
 
 
-def element_at(value: ir.Value, position: Sequence[ir.Value]) -> ir.Value:
-    """An element of a tensor, read behind slices: IREE 3.13 miscompiles an extract from a slice in one dispatch."""
-    places = list(position)
-    while (op := build.producer(value)) is not None and is_slice(value):
-        view = op.opview
-        kept = _kept(list(view.static_sizes), [size or build.DYNAMIC for size in static_sizes(value)])
-        inside = dict(zip(kept, places, strict=True))
-        offsets, strides = iter(view.offsets), iter(view.strides)
-        places = []
-        for i, (offset, stride) in enumerate(zip(view.static_offsets, view.static_strides, strict=True)):
-            start = next(offsets) if offset == build.DYNAMIC else build.constant_index(offset)
-            step = next(strides) if stride == build.DYNAMIC else build.constant_index(stride)
-            moved = arith.MulIOp(inside[i], step).result if i in inside else build.constant_index(0)
-            places.append(arith.AddIOp(start, moved).result)
-        value = op.operands[0]
-    return tensor.ExtractOp(value, places).result
+def settled(value: ir.Value) -> ir.Value:
+    """A tensor to extract elements from: IREE 3.13 miscompiles that where a slice is taken in the same dispatch."""
+    return build.barrier(value) if is_slice(storage(value)) else value
 
 
 def _kept(sizes: Sequence[int], result: Sequence[int]) -> list[int]:
@@ -276,6 +263,11 @@ class Codes:
     shape: tuple[int | None, ...]
     sizes: tuple[ir.Value, ...]
     places: ir.AffineMap
+
+    @property
+    def settled(self) -> Codes:
+        """The same, for reading in a dispatch that others may fuse with (`settled`)."""
+        return replace(self, view=settled(self.view))
 
     def at(self, position: Sequence[ir.Value]) -> ir.Value:
         """The code of an element at (batch,) row and K, as i32; of a scale at (batch,) row and block."""

@@ -17,6 +17,8 @@ After; only what is not linalg reads codes without gaps:
     %q = iree_tensor_ext.bitcast %w : tensor<64x8x2xi64> -> tensor<64x8x32xf4E2M1FN>
     %b = iree_tensor_ext.bitcast %q : tensor<64x8x32xf4E2M1FN> -> tensor<64x8x16xi8>
 
+Slices of stored elements become slices of their bytes: IREE takes a slice of fewer dimensions for its source.
+
 6-bit elements are read and written in integers (`six_bit`); reductions read them as f32, decoded once. What is only
 encoded stays as it is: it becomes part of packing, or this pass finds it after materialisation.
 """
@@ -35,7 +37,7 @@ from mxcomp.passes.canonical import ATTRIBUTE
 from mxcomp.passes.decode import stored_codes
 from mxcomp.passes.inline import inline
 from mxcomp.passes.six_bit import is_six_bit
-from mxcomp.passes.stored import BITCASTS, GATHER
+from mxcomp.passes.stored import BITCASTS, GATHER, sliced_in_bytes
 from mxcomp.passes.trace import indexing_maps, is_sub_byte
 
 _MOVES = (
@@ -47,6 +49,7 @@ _MOVES = (
     "tensor.cast",
 )
 """Operations that only move elements, whatever these are."""
+_SLICE = "tensor.extract_slice"
 
 _COMPILED = ("flow.dispatch.region", "flow.dispatch.workgroups", "flow.executable", "hal.executable")
 """What is left alone: dispatches that someone has formed already."""
@@ -110,6 +113,8 @@ class _Widening:
         if op.name in _MOVES:
             if is_narrow_tensor(op.results[0]) and self._concerns(op):
                 self._replace(op, self._moved(op))
+            elif op.name == _SLICE and is_narrow_tensor(op.results[0]) and not _only_encoded(op.results[0]):
+                self._slice_bytes(op)
         elif op.name.startswith(("arith.", "math.")):
             if any(is_narrow_tensor(v) for v in (*op.operands, *op.results)) and op.name != "arith.constant":
                 with op.location, ir.InsertionPoint(op):
@@ -119,6 +124,16 @@ class _Widening:
                 self.visit(generic)
         elif _is_calculation(op) and self._concerns(op):
             self._replace(op, self._calculated(op))
+
+    def _slice_bytes(self, op: ir.Operation) -> None:
+        """Slices bytes of stored elements; where these are no whole bytes, their codes."""
+        with op.location, ir.InsertionPoint(op):
+            value = sliced_in_bytes(op.results[0])
+            if value == op.results[0]:
+                self._replace(op, self._moved(op))
+                return
+        op.results[0].replace_all_uses_with(value)
+        op.erase()
 
     def _concerns(self, op: ir.Operation) -> bool:
         """Whether an operation reads what IREE cannot load, or what is codes already, or stores narrow elements."""
