@@ -1,0 +1,135 @@
+"""Compiles a program, runs it on the simulated GPU and compares: right, wrong, crash or refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from drawing import SCOPE
+from nodes import BITS, FLOATS, VALUES, Node, outside, unpacked
+from program import Program
+
+import mxcomp
+from mxcomp import checkpoint, runtime
+from mxcomp.checkpoint import Checkpoint, Tensor
+from mxcomp.errors import MxcompError
+from mxcomp.options import Options
+from mxcomp.plugin import emit_plugin
+from mxcomp.runtime import RunError
+from mxcomp.target import get_target
+
+LONG = 100_000
+"""Products from which on compiling a kernel that IREE made pays off in the simulator."""
+
+
+NO_PLUGIN = ("no scaled matmul to emit a plugin for", "a plugin holds matmuls only")
+"""What --emit-plugin says of a model that has to be compiled by mxcomp-compile."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`kind` is right, wrong, crash or refused; `message` says of what."""
+
+    kind: str
+    message: str = ""
+    seconds: float = 0.0
+
+
+def check(program: Program) -> Outcome:
+    """Whatever happens is an outcome, in CPU seconds; only what ends the process is not."""
+    start = sum(os.times()[:4])
+    try:
+        found = _run(program)
+    except MxcompError as error:
+        broken = isinstance(error, RunError) or "this is a bug in mxcomp" in str(error)
+        kind = "crash" if broken else "refused"
+        found = Outcome(kind, f"{type(error).__name__}: {error}")
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        found = Outcome("crash", f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})")
+    return Outcome(found.kind, found.message, sum(os.times()[:4]) - start)
+
+
+def _run(program: Program) -> Outcome:
+    with tempfile.TemporaryDirectory() as directory:
+        vmfb, parameters, engine = _compiled(program, Path(directory))
+        wrong = []
+        for function in program.functions:
+            found = runtime.run(vmfb, function.name, function.inputs, "sim", engine=engine, parameters=parameters)
+            for i, (result, node) in enumerate(zip(found, function.results, strict=True)):
+                if problem := compared(result, node):
+                    wrong.append(f"@{function.name} result {i}: {problem}")
+    return Outcome("wrong", "\n".join(wrong)) if wrong else Outcome("right")
+
+
+def _compiled(program: Program, directory: Path) -> tuple[bytes, dict[str, Path] | None, str]:
+    """The program, files of its parameters if it has any, and the engine that runs it sooner."""
+    if program.way == "plugin":
+        return _with_plugin(program, directory), None, "numpy"
+    compiled = mxcomp.compile(
+        program.text,
+        data_tiling=program.data_tiling,
+        ukernels=program.ukernels,
+        packed_parameters=program.way == "packed" and bool(program.parameters),
+    )
+    parameters = None
+    if program.parameters:
+        tensors = {key: array.view(np.uint8) for key, array in program.parameters.items()}
+        if compiled.report.manifest is not None:
+            source = Checkpoint({key: Tensor(array) for key, array in tensors.items()})
+            tensors = checkpoint.pack(compiled.report.manifest, source)
+        checkpoint.save(directory / "w.irpa", tensors)
+        parameters = {SCOPE: directory / "w.irpa"}
+    by_iree = any(matmul.operands == "plain" for matmul in compiled.report.matmuls)
+    return compiled.vmfb, parameters, "fast" if by_iree and program.products > LONG else "numpy"
+
+
+def _with_plugin(program: Program, directory: Path) -> bytes:
+    """What a stock iree-compile makes with the files of --emit-plugin, or we, if they cannot serve the model."""
+    options = Options.make(data_tiling=program.data_tiling, ukernels=program.ukernels)
+    flags = get_target("gfx950").iree_flags
+    try:
+        emit_plugin(program.text, options, directory / "plugin", flags, flags)
+    except mxcomp.errors.InputError as error:
+        if not any(reason in str(error) for reason in NO_PLUGIN):
+            raise
+        return mxcomp.compile(program.text, data_tiling=program.data_tiling, ukernels=program.ukernels).vmfb
+    (directory / "model.mlir").write_text(program.text)
+    compiler = Path(sys.executable).parent / "iree-compile"
+    command = [compiler, f"@{directory}/plugin/mxcomp.rsp", directory / "model.mlir", "-o", directory / "model.vmfb"]
+    made = subprocess.run(command, capture_output=True, text=True)
+    if made.returncode:
+        raise RuntimeError(f"iree-compile with the plugin: {made.stderr[:2000]}")
+    return (directory / "model.vmfb").read_bytes()
+
+
+def compared(found: np.ndarray, node: Node) -> str:
+    """What is wrong with a result, or nothing."""
+    if node.kind not in FLOATS:
+        codes = unpacked(np.ascontiguousarray(found).view(np.uint8), BITS[node.kind])
+        if codes.size != node.data.size:
+            return f"shape {found.shape}"
+        codes = codes.reshape(node.shape)
+        wrong = codes != node.data
+        if node.kind in VALUES:  # zeros have two codes
+            a, b = VALUES[node.kind][codes], VALUES[node.kind][node.data]
+            wrong = ~((a == b) | (np.isnan(a) & np.isnan(b)))
+        found = codes
+    elif found.shape != node.shape:
+        return f"shape {found.shape}, expected {node.shape}"
+    elif found.dtype != np.dtype(FLOATS[node.kind]):
+        return f"type {found.dtype}, expected {node.kind}"
+    else:
+        wrong = outside(found, node)
+    places = np.argwhere(wrong)
+    if not len(places):
+        return ""
+    at = tuple(int(i) for i in places[0])
+    error = 0.0 if node.error is None else np.broadcast_to(node.error, node.shape)[at]
+    return f"{len(places)} of {found.size} are wrong; {list(at)} is {found[at]}, expected {node.data[at]} ± {error:.1e}"

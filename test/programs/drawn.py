@@ -1,0 +1,28 @@
+"""Tests of programs drawn differently each time. MXCOMP_PROGRAMS_SEED gives them the same once more."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import program
+from checking import check
+
+COUNT, FILES = 60, 3
+BASE = int(os.environ.get("MXCOMP_PROGRAMS_SEED") or random.SystemRandom().randrange(2**31))
+"""Programs have this seed and those that follow; a failure says which."""
+CHEAP = ("plain", "plain", "plain", "plain", "parameters", "packed")
+"""Ways to compile that are quick, by turns."""
+
+
+def numbers(file: int) -> range:
+    """Of the programs in one file of tests; their seeds differ from run to run, and their names must not."""
+    return range(file, COUNT, FILES)
+
+
+def check_one(number: int) -> None:
+    """Draws, compiles and runs one; the failure is the command that does so again."""
+    seed, way = BASE + number, CHEAP[number // FILES % len(CHEAP)]
+    found = check(program.draw(seed, way=way))
+    command = f"python test/programs/run.py --seed {seed} --way {way}"
+    assert found.kind == "right", f"{command}  # MXCOMP_PROGRAMS_SEED={BASE}\n{found.kind}: {found.message}"

@@ -1,0 +1,50 @@
+"""A program from a seed: a module, how it is compiled, its inputs and what it returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch_models
+from drawing import Dice
+from themes import Function, draw_module
+
+WAYS = {"plain": 30, "parameters": 2, "packed": 2.5, "plugin": 0.7, "torch": 1}
+"""How weights come in, who compiles, and what programs are written in."""
+UKERNELS = {"auto": 8, "none": 1}
+DATA_TILING = {True: 6, False: 1.3}
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """`way` is one of WAYS; `parameters` are by key; `products` is how many products all of its matmuls have."""
+
+    seed: int
+    text: str
+    functions: list[Function]
+    features: frozenset[str]
+    way: str
+    ukernels: str
+    data_tiling: bool
+    parameters: dict[str, np.ndarray]
+    products: int
+
+
+def draw(seed: int, theme: str = "", way: str = "") -> Program:
+    """The program of a seed; `theme` and `way` may be given."""
+    dice = Dice(seed)
+    way = way or dice.pick(WAYS)
+    way = "plain" if way == "torch" and not torch_models.AVAILABLE else way
+    dice.features.add(f"way:{way}")
+    ukernels, data_tiling = dice.pick(UKERNELS), dice.pick(DATA_TILING)
+    if ukernels != "auto":
+        dice.features.add(f"ukernels:{ukernels}")
+    if not data_tiling:
+        dice.features.add("data tiling:off")
+    if way == "torch":
+        text, x, result = torch_models.draw(dice)
+        functions, parameters, products = [Function("main", [x], [result])], {}, 0
+    else:
+        text, module, functions = draw_module(dice, way in ("parameters", "packed"), theme)
+        parameters, products = module.parameters, module.products
+    return Program(seed, text, functions, frozenset(dice.features), way, ukernels, data_tiling, parameters, products)

@@ -1,0 +1,100 @@
+"""Steps with control flow: a branch, a loop, a call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import mx_operands
+import numpy as np
+import products
+from drawing import Drawing
+from iree.compiler import ir
+from iree.compiler.dialects import arith, func, scf, tensor
+from mx_operands import Operand
+from nodes import Node
+from steps_elementwise import binary, unary
+from steps_matmul import Scale, stored_product
+
+from mxcomp import build
+
+
+def branch(drawing: Drawing, node: Node, scale: Scale) -> Node:
+    """One of two matmuls or operations, as an argument says."""
+    taken = drawing.dice.chance(0.5)
+    flag = drawing.argument(np.array([taken], np.int32), "i32")
+    zero = build.constant_index(0)
+    value = tensor.ExtractOp(flag, [zero]).result
+    none = arith.ConstantOp(value.type, 0).result
+    condition = arith.CmpIOp(arith.CmpIPredicate.ne, value, none).result
+    op = scf.IfOp(condition, [node.ir.type], has_else=True)
+    made = []
+    for block in (op.then_block, op.else_block):
+        with drawing.scope(), ir.InsertionPoint(block):
+            found = node
+            if drawing.dice.chance(0.7):
+                found = _multiplied_alike(drawing, node, scale)
+            found = unary(drawing, found)
+            scf.YieldOp([found.ir])
+        made.append(found)
+    return made[0 if taken else 1].at(op.results[0])
+
+
+def _multiplied_alike(drawing: Drawing, node: Node, scale: Scale) -> Node:
+    """A product of the same type, if sizes are such that there is one; else the value itself."""
+    if len(node.shape) != 2 or not node.static or node.kind != "f32":
+        return node
+    own = replace(scale, rows={node.shape[0]: 1}, columns={node.shape[1]: 1}, blocks={1: 1, 2: 1}, dynamic={"": 1})
+    found = stored_product(drawing, own)
+    return found if found.ir.type == node.ir.type else node
+
+
+def loop(drawing: Drawing, node: Node, scale: Scale) -> Node:
+    """A matmul added up over a few experts, whose elements and scales are slices at the loop's index."""
+    if len(node.shape) != 2 or not node.static or node.kind != "f32":
+        return node
+    dice = drawing.dice
+    count = dice.pick([1, 2, 3])
+    sizes = {"m": node.shape[0], "n": node.shape[1], "k": dice.pick([1, 2, 4]), "e": count}
+    lhs = mx_operands.draw(drawing, "mki", sizes, tame=True)
+    experts = mx_operands.draw(drawing, "enki", sizes, tame=True)
+    bounds = [build.constant_index(number) for number in (0, count, 1)]
+    op = scf.ForOp(*bounds, iter_args=[node.ir])
+    with drawing.scope(), ir.InsertionPoint(op.body):
+        inside = _expert(experts, op.induction_variable, 0)
+        scf.YieldOp([products.draw(drawing, lhs, inside, "mn", node.at(op.inner_iter_args[0])).ir])
+    total = node
+    for i in range(count):
+        total = products.numbers(op.results[0], lhs, _expert(experts, None, i), "mn", "f32", total)
+    return total
+
+
+def _expert(stack: Operand, at: ir.Value | None, number: int) -> Operand:
+    """One expert of a stack: the numbers of one, and IR for the one at an index."""
+    parts = []
+    for node, axes in ((stack.elements, stack.axes), (stack.scales, stack.scale_axes)):
+        axis = axes.find("e")
+        if axis < 0:
+            parts.append(node)
+            continue
+        sizes = [1 if i == axis else size for i, size in enumerate(node.shape)]
+        offsets = [ir.ShapedType.get_dynamic_size() if i == axis else 0 for i in range(len(sizes))]
+        kind = build.tensor_type([size for i, size in enumerate(node.shape) if i != axis], node.kind)
+        value = node.ir
+        if at is not None:
+            value = tensor.ExtractSliceOp(kind, value, [at], [], [], offsets, sizes, [1] * len(sizes)).result
+        parts.append(node.at(value, lambda array, axis=axis: array.take(number, axis)))
+    return Operand(*parts, stack.axes.replace("e", ""), stack.scale_axes.replace("e", ""))
+
+
+def call(drawing: Drawing, node: Node, scale: Scale) -> Node:
+    """An operation in a private function of its own."""
+    name = f"{drawing.name}_{len(drawing.module.ir.body.operations)}"
+    inner = Drawing(drawing.module, name, {"constant": 1}, private=True)
+    with ir.InsertionPoint(inner.block):
+        (given,) = inner.take_over([node])
+        result = unary(inner, given)
+        if drawing.dice.chance(0.5) and node.static:
+            result = binary(inner, result)
+    inner.finish([result.ir])
+    made = func.CallOp([result.ir.type], ir.FlatSymbolRefAttr.get(name), [node.ir])
+    return result.at(made.results[0])

@@ -1,0 +1,181 @@
+"""Values that a fusion must not replace, or must replace by the same: each of these programs was wrong once, or failed.
+
+Exact to the last bit; the reason for what is left unfused is in the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import quantisers
+from checking import check
+from drawing import Drawing
+from elementwise import BINARY, UNARY, apply, sliced, times, transposed
+from iree.compiler import ir
+from iree.compiler.dialects import arith, tensor
+from made import FP4, again, floats, made_of_bits, multiplied, program, quantised, result, stored
+from mx_operands import Operand
+from nodes import SCALE, Node
+
+import mxcomp
+from mxcomp import build
+
+Make = Callable[[Drawing], Sequence[Node]]
+CHAIN = (128, 128)
+"""M and N of a result that is quantised in its tile where it can be."""
+
+
+def _transposed(drawing: Drawing) -> list[Node]:
+    return [again(drawing, transposed(result(drawing, *CHAIN), (1, 0), named=False))]
+
+
+def _symmetric(drawing: Drawing) -> list[Node]:
+    h = result(drawing, *CHAIN)
+    return [again(drawing, apply(BINARY["add"], h, transposed(h, (1, 0), named=True)))]
+
+
+def _row(drawing: Drawing) -> list[Node]:
+    h = result(drawing, 65, 128)
+    return [again(drawing, apply(BINARY["subtract"], h, h, axes=[[None, 1]]))]
+
+
+def _column(drawing: Drawing) -> list[Node]:
+    h = result(drawing, *CHAIN)
+    return [again(drawing, apply(BINARY["subtract"], h, h, axes=[[0, None]]))]
+
+
+def _both_sides(drawing: Drawing) -> list[Node]:
+    lhs = quantised(drawing, result(drawing, 65, 128))
+    return [multiplied(drawing, lhs, lhs.renamed({"m": "n"}))]
+
+
+def _returned_as_well(drawing: Drawing) -> list[Node]:
+    h = result(drawing, *CHAIN)
+    return [again(drawing, h), h]
+
+
+def _elements_returned(drawing: Drawing) -> list[Node]:
+    lhs = quantised(drawing, result(drawing, *CHAIN))
+    return [multiplied(drawing, lhs, stored(drawing, "n", 64, 4)), lhs.elements]
+
+
+def _scales_returned(drawing: Drawing) -> list[Node]:
+    lhs = quantised(drawing, result(drawing, *CHAIN))
+    return [multiplied(drawing, lhs, stored(drawing, "n", 64, 4)), lhs.scales]
+
+
+def _two_consumers(drawing: Drawing) -> list[Node]:
+    lhs = quantised(drawing, result(drawing, *CHAIN))
+    return [multiplied(drawing, lhs, stored(drawing, "n", n, 4)) for n in (64, 33)]
+
+
+def _plain_chain(drawing: Drawing) -> list[Node]:
+    return [again(drawing, apply(UNARY["relu"], result(drawing, *CHAIN)))]
+
+
+CHAINS: dict[str, tuple[Make, str]] = {
+    "transposed": (_transposed, "in another order or only in part"),
+    "symmetric": (_symmetric, "in another order or only in part"),
+    "row": (_row, "in another order or only in part"),
+    "column": (_column, "in another order or only in part"),
+    "both sides": (_both_sides, "is also used by"),
+    "returned as well": (_returned_as_well, "is also used by"),
+    "elements returned": (_elements_returned, "is also used by"),
+    "scales returned": (_scales_returned, "is also used by"),
+    "two consumers": (_two_consumers, "is also used by"),
+    "plain": (_plain_chain, ""),
+}
+"""What reads a result that is quantised again, and the reason why it is not quantised in its tile."""
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_chain(name: str) -> None:
+    make, reason = CHAINS[name]
+    made = program(make)
+    assert check(made).kind == "right", check(made).message
+    unfused = " ".join(mxcomp.compile(made.text).report.matmuls[0].unfused)
+    assert reason in unfused if reason else not unfused
+
+
+def _writes_over(drawing: Drawing) -> list[Node]:
+    """An activation whose op reads what is in its result before."""
+    return [again(drawing, apply(BINARY["add"], floats(drawing, 3, 64), floats(drawing, 3, 64), reads_init=True))]
+
+
+def _static(kind: str) -> Make:
+    def make(drawing: Drawing) -> list[Node]:
+        h = apply(times(1 / 32), result(drawing, 2, 32))
+        lhs = quantisers.static(drawing, h, "m", kind)
+        return [multiplied(drawing, lhs, stored(drawing, "n", 4, 1)), lhs.elements]
+
+    return make
+
+
+def _constant_activation(drawing: Drawing) -> list[Node]:
+    return [again(drawing, floats(drawing, 3, 64, place="constant"))]
+
+
+def _sliced_scales(drawing: Drawing) -> list[Node]:
+    """Eight bits whose scales are the first of more along K."""
+    lhs = stored(drawing, "m", 3, 2, "f8E4M3FN")
+    codes = drawing.dice.numbers.integers(125, 130, (4, 5)).astype(np.uint8)
+    elements = stored(drawing, "n", 4, 2, "f8E4M3FN").elements
+    whole = build.bitcast(drawing.value(codes, "i8"), build.tensor_type((4, 5), SCALE))
+    scales = sliced(Node(whole, codes, SCALE), [0, 1], [4, 2], [1, 1])
+    return [multiplied(drawing, lhs, Operand(elements, scales, "nki", "nk"))]
+
+
+def _two_views(drawing: Drawing) -> list[Node]:
+    """Rows 0 and 1 of [2, 2 blocks], of which only the first block is taken, and of [4, 1 block]."""
+    data = drawing.dice.numbers.integers(0, 256, 64).astype(np.uint8)
+    value, lhs = drawing.value(data, "i8"), stored(drawing, "m", 3, 1)
+    scales = stored(drawing, "n", 2, 1).scales
+    results = []
+    for shape in ((2, 2), (4, 1)):
+        node = Node(
+            build.bitcast(value, build.tensor_type((*shape, 32), FP4)), made_of_bits(data, 4, (*shape, 32)), FP4
+        )
+        part = sliced(node, [0, 0, 0], [2, 1, 32], [1, 1, 1])
+        results.append(multiplied(drawing, lhs, Operand(part, scales, "nki", "nk")))
+    return results
+
+
+def _slice_behind(drawing: Drawing) -> list[Node]:
+    h = result(drawing, 17, 65, 3, ("f6E2M3FN", FP4))
+    return [sliced(apply(UNARY["relu"], h), [4, 5], [6, 28], [1, 1])]
+
+
+def _scalar(drawing: Drawing) -> list[Node]:
+    factor = Node(drawing.value(np.array(0.5, np.float32), "f32"), np.array(0.5), "f32")
+    value = tensor.ExtractOp(factor.ir, []).result
+    h = result(drawing, 2, 4)
+    scaled = build.generic(
+        ir.RankedTensorType(h.ir.type),
+        [h.ir],
+        build.empty(ir.RankedTensorType(h.ir.type)),
+        [ir.AffineMap.get_identity(2)] * 2,
+        ["parallel"] * 2,
+        lambda x, _: arith.MulFOp(x, value).result,
+    )
+    return [Node(scaled.results[0], h.data / 2, "f32")]
+
+
+ALONE: dict[str, tuple[Make, dict[str, object]]] = {
+    "producer writes over": (_writes_over, {}),
+    "static fp4": (_static(FP4), {}),
+    "static fp6": (_static("f6E2M3FN"), {}),
+    "constant activation": (_constant_activation, {}),
+    "sliced scales": (_sliced_scales, {"data_tiling": False}),
+    "two views": (_two_views, {}),
+    "slice behind": (_slice_behind, {"ukernels": "none"}),
+    "scalar": (_scalar, {}),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_alone(name: str) -> None:
+    make, options = ALONE[name]
+    found = check(program(make, **options))  # type: ignore[arg-type]
+    assert found.kind == "right", found.message

@@ -1,0 +1,149 @@
+"""What checks programs notices what is wrong with them, and a campaign survives what they do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import campaign
+import drawn
+import numpy as np
+import products
+import program
+import pytest
+from checking import check, compared
+from nodes import FLOATS, Node, outside, packed, summed, unpacked
+
+import mxcomp
+from mxcomp import runtime
+
+SEED = 1
+"""A program whose results are floats."""
+
+
+@pytest.fixture(scope="module")
+def some() -> program.Program:
+    return next(
+        drawn_
+        for drawn_ in (program.draw(seed, "matmul", "plain") for seed in range(SEED, 100))
+        if all(node.kind == "f32" and node.exact and node.data.any() for f in drawn_.functions for node in f.results)
+    )
+
+
+def _returning(change: Callable[[np.ndarray], np.ndarray], drawn_: program.Program) -> Callable[..., list[np.ndarray]]:
+    """A device that computes as NumPy does, and then changes the results."""
+    results = {f.name: [node.data.astype(FLOATS[node.kind]) for node in f.results] for f in drawn_.functions}
+    return lambda _, name, *args, **options: [change(array) for array in results[name]]
+
+
+WRONG = {
+    "right": (lambda array: array, "right"),
+    "last bit": (lambda array: np.nextafter(array, np.float32(1e9)), "wrong"),
+    "transposed": (lambda array: array[::-1].copy() + np.eye(*array.shape[-2:], dtype=array.dtype), "wrong"),
+    "type": (lambda array: array.astype(np.float16), "wrong"),
+    "NaN": (lambda array: array * np.float32(np.nan), "wrong"),
+    "shape": (lambda array: array[None], "wrong"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_numbers(name: str, some: program.Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    change, kind = WRONG[name]
+    monkeypatch.setattr(runtime, "run", _returning(change, some))
+    found = check(some)
+    assert found.kind == kind, found.message
+
+
+def test_a_lost_nan() -> None:
+    node = Node(None, np.array([1.0, np.nan]), "f32")
+    assert not outside(np.array([1, np.nan], np.float32), node).any()
+    assert outside(np.array([1, 0], np.float32), node).tolist() == [False, True]
+    assert outside(np.array([np.nan, np.nan], np.float32), node).tolist() == [True, False]
+
+
+def test_bounds() -> None:
+    node = Node(None, np.array([1.0]), "f32", np.array([2.0**-20]))
+    assert not outside(np.array([1 + 2.0**-21], np.float32), node).any()
+    assert outside(np.array([1 + 2.0**-19], np.float32), node).all()
+
+
+def test_what_is_exact() -> None:
+    """A sum is if all terms are multiples of one step, and not more than 2^24 of them together."""
+    whole, step = np.array([3.0]), np.array([1.0])
+    assert summed(None, whole, np.array([2.0**24]), step, 9, "f32").exact
+    assert not summed(None, whole, np.array([2.0**25]), step, 9, "f32").exact
+    assert not summed(None, whole, np.array([2.0**12]), step, 9, "f16").exact
+
+
+@pytest.mark.parametrize("kind", ["f4E2M1FN", "f6E3M2FN", "f8E4M3FN", "i4"])
+def test_bytes(kind: str) -> None:
+    """Elements are compared as bits, but for the sign of zero."""
+    bits = {"i4": 4}.get(kind, int(kind[1]) if kind[0] == "f" else 0)
+    codes = np.arange(16, dtype=np.uint8).reshape(2, 8)
+    node = Node(None, codes, kind)
+    right = packed(codes, bits)
+    assert (unpacked(right, bits) == codes.reshape(-1)).all()
+    assert compared(right.reshape(2, -1).view(np.int8), node) == ""
+    wrong = packed(codes ^ 1, bits)
+    assert "16 of 16 are wrong" in compared(wrong.reshape(2, -1).view(np.int8), node)
+
+
+def test_an_unexpected_exception(some: program.Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr(mxcomp, "compile", fail)
+    found = check(some)
+    assert (found.kind, found.message.split(" (")[0]) == ("crash", "KeyError: 'lost'")
+
+
+def test_an_error_of_ours(some: program.Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise mxcomp.errors.InputError("why")
+
+    monkeypatch.setattr(mxcomp, "compile", refuse)
+    assert check(some).kind == "refused"
+
+
+def test_a_failure_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "run", lambda *args, **options: [])
+    with pytest.raises(AssertionError, match=rf"run.py --seed {drawn.BASE + 3} --way "):
+        drawn.check_one(3)
+
+
+def test_a_seed_gives_the_same_program() -> None:
+    first, second = program.draw(7), program.draw(7)
+    assert first.text == second.text and first.features == second.features
+    assert program.draw(8).text != first.text
+
+
+class Deadly:
+    """A seed that ends the process it is sent to."""
+
+    def __reduce__(self) -> tuple[Callable[[int], None], tuple[int]]:
+        return os._exit, (3,)
+
+
+def test_a_campaign_goes_on(tmp_path: Path) -> None:
+    """A process that dies is a crash; what is in the log is not run again."""
+    worker = campaign._Worker()
+    record = worker.run(Deadly())
+    assert (record.kind, record.message) == ("crash", "the process ended with 3")
+    log = tmp_path / "log.jsonl"
+    (record,) = campaign.run([SEED], 1, log)
+    assert record.kind in campaign.KINDS and record.features
+    assert campaign.read(log) == [record]
+    assert list(campaign.run([SEED], 1, log)) == []
+    assert "theme" in campaign.summary([record])
+
+
+def test_sums() -> None:
+    """Products of blocks, their magnitudes and steps, against a loop."""
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-4, 5, (3, 2, 32)) * 0.5, rng.integers(-4, 5, (5, 2, 32)) * 0.25
+    found = products.sums_of((a, "mki"), (b, "nki"), "mn")
+    expected = a.reshape(3, -1) @ b.reshape(5, -1).T
+    assert (found.data == expected).all() and found.terms == 64
+    assert (found.magnitude == np.abs(a.reshape(3, -1)) @ np.abs(b.reshape(5, -1)).T).all()
+    assert (found.step == 0.125).all()

@@ -1,0 +1,166 @@
+"""What programs are made of: themes with the steps that each prefers, and how one is drawn from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import steps_elementwise as other
+from drawing import Dice, Drawing, Module
+from iree.compiler import ir
+from narrow import changed_product, widened
+from nodes import BITS, FLOATS, Node
+from steps_control import branch, call, loop
+from steps_matmul import SLOW, Scale, activation, batched_product, quantised_product, static_product, stored_product
+
+from mxcomp import build
+
+Source = Callable[[Drawing, Scale], Node]
+Step = Callable[[Drawing, Node], Node]
+SMALL = Scale()
+LONG = Scale(
+    rows={65: 3, 66: 1, 97: 1, 127: 1, 128: 2, 129: 1, 140: 1, 64: 0.5, 17: 0.5},
+    columns={128: 4, 256: 1, 64: 0.5, 32: 0.5},
+    blocks={1: 3, 2: 2, 4: 1},
+    dynamic={"": 20, "m": 1},
+    tame=0.8,
+    products=2_500_000,
+)
+"""Of chains: from 65 rows and 128 columns on, results are quantised in their tile."""
+
+SOURCES: dict[str, Source] = {
+    "stored": stored_product,
+    "batched": batched_product,
+    "quantised": quantised_product,
+    "static": static_product,
+    "changed": changed_product,
+    "widened": widened,
+}
+PRODUCTS = {"stored", "batched", "quantised", "static", "changed"}
+STEPS: dict[str, Step] = {
+    "unary": other.unary, "binary": other.binary, "pair": other.pair, "cast": other.casted,
+    "transpose": other.transpose, "row": other.row, "symmetric": other.symmetric, "part": other.part,
+    "sums": other.sums, "flat": other.flat, "captured": other.captured,
+}  # fmt: skip
+CONTROL: dict[str, Callable[[Drawing, Node, Scale], Node]] = {"branch": branch, "loop": loop, "call": call}
+LAST: dict[str, Step] = {"": lambda _, node: node, "final": other.final, "integers": other.integers,
+                         "elements": other.elements}  # fmt: skip
+EPILOGUE = {"unary": 4, "binary": 4, "cast": 2, "captured": 0.5}
+BITS_LAST = {"": 3, "elements": 2, "integers": 1.5}
+READS = {"pair": 2, "transpose": 2, "row": 2, "symmetric": 2, "part": 2, "sums": 0.7, "flat": 0.7}
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Tables of weights: what it starts with, what follows a number of times, and what comes last."""
+
+    sources: Mapping[str, float]
+    steps: Mapping[str, float]
+    count: Mapping[int, float]
+    scale: Scale = SMALL
+    last: Mapping[str, float] = field(default_factory=lambda: {"": 6, "final": 1, "integers": 0.5, "elements": 0.5})
+    functions: Mapping[int, float] = field(default_factory=lambda: {1: 1})
+
+
+MULTIPLIED = EPILOGUE | {"quantised": 1}
+CHAINED = EPILOGUE | READS | {"quantised": 8, "static": 1}
+THEMES = {
+    "matmul": Theme(
+        {"stored": 5, "batched": 1}, EPILOGUE | {"stored": 0.5}, {0: 2, 1: 2, 2: 1}, functions={1: 3, 2: 1}
+    ),
+    "einsum": Theme({"batched": 1}, MULTIPLIED | {"flat": 1, "transpose": 1}, {0: 3, 1: 2, 2: 1}),
+    "activation": Theme({"activation": 1}, EPILOGUE | {"quantised": 6, "part": 0.5}, {1: 1, 2: 2, 3: 1}),
+    "chain": Theme({"stored": 3, "quantised": 1}, CHAINED, {1: 2, 2: 3, 3: 2}, LONG),
+    "small chain": Theme({"stored": 3, "quantised": 1}, CHAINED, {1: 1, 2: 2, 3: 1}),
+    "static": Theme({"stored": 3, "activation": 1}, EPILOGUE | {"static": 5}, {1: 2, 2: 1}, last=BITS_LAST),
+    "bits": Theme(
+        {"changed": 3, "widened": 1, "stored": 1}, MULTIPLIED | {"changed": 1}, {0: 2, 1: 1, 2: 1}, last=BITS_LAST
+    ),
+    "control": Theme(
+        {"stored": 3, "activation": 1},
+        {"branch": 3, "loop": 2, "call": 3, "quantised": 2, "unary": 1},
+        {1: 2, 2: 2, 3: 1},
+    ),
+}
+WEIGHTS = {
+    "matmul": 5,
+    "einsum": 2.5,
+    "activation": 3,
+    "chain": 4,
+    "small chain": 3,
+    "static": 2,
+    "bits": 1.5,
+    "control": 1.5,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function of a program, its arguments, and what it returns."""
+
+    name: str
+    inputs: list[np.ndarray]
+    results: list[Node]
+
+
+def draw_function(module: Module, name: str, theme: Theme, places: Mapping[str, float]) -> Function:
+    """A function of a theme in a module."""
+    drawing, dice = Drawing(module, name, places), module.dice
+    scale = SMALL if dice.features & SLOW else theme.scale
+    with ir.InsertionPoint(drawing.block):
+        started = dice.pick(theme.sources)
+        drawing.pool.append(_source(drawing, started, scale))
+        steps = [dice.pick(theme.steps) for _ in range(dice.pick(theme.count))]
+        if not {started, *steps} & PRODUCTS:
+            steps.append("quantised")
+        for step in steps:
+            dice.features.add(step)
+            if step in SOURCES:
+                found = _source(drawing, step, scale)
+            else:
+                node = dice.pick(drawing.pool[-2:]) if dice.chance(0.2) else drawing.pool[-1]
+                found = CONTROL[step](drawing, node, scale) if step in CONTROL else STEPS[step](drawing, node)
+            if all(found is not node for node in drawing.pool):
+                drawing.pool.append(found)
+        last = LAST[dice.noted("last", theme.last)](drawing, drawing.pool[-1])
+        results = [last]
+        for node in drawing.pool[:-1]:
+            if node.kind in FLOATS and dice.chance(0.12, "several results"):
+                results.append(node)
+        drawing.finish([returned(node) for node in results])
+    return Function(name, drawing.inputs, results)
+
+
+def _source(drawing: Drawing, name: str, scale: Scale) -> Node:
+    drawing.dice.features.add(name)
+    if name == "activation":
+        dice, sizes = drawing.dice, scale.matmul(drawing.dice)
+        return activation(drawing, sizes["m"], sizes["k"] * 32, "m" in dice.pick(scale.dynamic))
+    return SOURCES[name](drawing, scale)
+
+
+def returned(node: Node) -> ir.Value:
+    """A value as functions can return it: narrow ones as bytes."""
+    if node.kind in FLOATS:
+        return node.ir
+    *outer, last = build.static_sizes(node.ir)
+    assert last is not None
+    return build.bitcast(node.ir, build.tensor_type((*outer, last * BITS[node.kind] // 8), "i8"))
+
+
+def draw_module(dice: Dice, parameters: bool, theme: str = "") -> tuple[str, Module, list[Function]]:
+    """The text of a module, and its functions."""
+    name = theme or dice.pick(WEIGHTS)
+    dice.features.add(f"theme:{name}")
+    chosen = THEMES[name]
+    constants = dice.pick({0.0: 3, 0.3: 1, 0.9: 0.5})
+    places = {"argument": 1 - constants, "constant": constants, **({"parameter": 1.0} if parameters else {})}
+    with ir.Context(), ir.Location.unknown():
+        module = Module(ir.Module.create(), dice, has_parameters=parameters)
+        count = dice.pick(chosen.functions)
+        make = partial(draw_function, module, theme=chosen, places=places)
+        functions = [make(name="main" if i == 0 else f"main_{i}") for i in range(count)]
+        module.ir.operation.verify()
+        return str(module.ir), module, functions
