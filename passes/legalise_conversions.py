@@ -19,6 +19,8 @@ calculated in integers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
@@ -55,7 +57,7 @@ def _check_scale(op: ir.Operation) -> None:
         )
 
 
-def _replace(op: ir.Operation, new: object) -> None:
+def _replace(op: ir.Operation, new: Callable[[ir.Operation], ir.Value]) -> None:
     with op.location, ir.InsertionPoint(op):
         value = new(op)
     op.results[0].replace_all_uses_with(value)

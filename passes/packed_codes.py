@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, linalg, tensor
@@ -64,7 +64,7 @@ def as_generic(op: ir.Operation) -> ir.Operation:
     return build.generic(result, inputs, init, [identity] * (len(inputs) + 1), ["parallel"] * result.rank, body)
 
 
-def _elementwise(value: ir.Value, element: ir.Type, body: object) -> ir.Value:
+def _elementwise(value: ir.Value, element: ir.Type, body: Callable[..., ir.Value]) -> ir.Value:
     result = build.tensor_type(build.static_sizes(value), element)
     identity = ir.AffineMap.get_identity(result.rank)
     init = build.empty(result, build.dynamic_sizes(value))

@@ -193,7 +193,8 @@ class _Widening:
         """The codes of a narrow tensor; made at the insertion point of what reads it, if it is stored without gaps."""
         if value in self.codes:
             return self.codes[value]
-        if build.producer(value) is not None and build.producer(value).name == "tensor.empty":
+        source = build.producer(value)
+        if source is not None and source.name == "tensor.empty":
             return build.empty(packed_codes.code_tensor(value.type), build.dynamic_sizes(value))
         return packed_codes.loaded(value) if not is_six_bit(value.type) else stored_codes(value)
 

@@ -17,7 +17,8 @@ counters. Two engines that follow these rules leave identical bytes in memory:
 - **Order.** Workgroups run one after another. Between barriers waves take turns as `dispatch.schedule` says: within a
   round, each wave that can run gets one turn of at most that many instructions; a turn ends at a barrier or s_endpgm.
   When all waves wait or have ended, the barrier opens; waves that have ended while others wait are a "barrier" error.
-- **Checks.** Only those in `dispatch.checks`; findings go to `dispatch.findings` and never change results.
+- **Checks.** Only those in `dispatch.checks`; findings go to `dispatch.findings` and never change results. Workgroups
+  are run by way of `checks.unwritten.Inquiry`, maybe several times; stores are journaled for that.
 - **Limits.** More than `dispatch.max_instructions` wave instructions in a workgroup raise SimulationError.
 """
 
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 from mxcomp.sim.counters import Counters
 from mxcomp.sim.findings import Findings
 from mxcomp.sim.instruction import RegisterSet
-from mxcomp.sim.memory import Memory
+from mxcomp.sim.memory import BASE, Memory
 from mxcomp.sim.program import Program
 from mxcomp.sim.schedule import Schedule
 
@@ -79,6 +80,7 @@ class Dispatch:
         wave_start: State of each wave.
         lds_bytes, scratch_bytes: LDS per workgroup, private memory per lane.
         max_instructions: Limit per workgroup, against endless loops.
+        arguments: Those that may be addresses, in order.
     """
 
     program: Program
@@ -94,6 +96,16 @@ class Dispatch:
     schedule: Schedule
     findings: Findings
     max_instructions: int
+    arguments: tuple[int, ...] = ()
+
+    def place_of(self, address: int) -> str:
+        """Names a byte by the last argument before it in its allocation, or by the allocation."""
+        start = BASE + self.memory.allocation(address)[0]
+        before = [(given, number) for number, given in enumerate(self.arguments) if start <= given <= address]
+        if not before:
+            return f"byte {address - start} of the allocation at {start:#x}"
+        given, number = max(before)
+        return f"byte {address - given} of argument {number}"
 
 
 class Engine(Protocol):

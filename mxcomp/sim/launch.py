@@ -120,6 +120,12 @@ def _describe(arguments: tuple[Argument, ...]) -> str:
     return ", ".join(f"{a.name or a.kind} at {a.offset} ({a.size} bytes)" for a in arguments if not a.is_hidden)
 
 
+def _numbers(kernel: Kernel, data: bytes) -> tuple[int, ...]:
+    """Explicit arguments as numbers; longer ones by their first 8 bytes."""
+    explicit = [a for a in kernel.arguments if not a.is_hidden]
+    return tuple(int.from_bytes(data[a.offset : a.offset + min(a.size, 8)], "little") for a in explicit)
+
+
 def place_arguments(memory: Memory, kernel: Kernel, kernarg: bytes, grid: Dims, block: Dims, lds: int) -> Arguments:
     """Writes the argument segment and the dispatch packet."""
     kernarg_buffer, packet_buffer = memory.alloc(max(64, len(kernarg))), memory.alloc(64)
@@ -180,6 +186,7 @@ def launch(
         schedule=schedule,
         findings=findings,
         max_instructions=max_instructions,
+        arguments=_numbers(kernel, data),
     )
     counters = engine.run(dispatch)
     found = findings.all()

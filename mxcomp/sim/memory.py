@@ -166,6 +166,11 @@ class Memory:
             raise SimulationError(f"{nbytes} bytes at {address:#x} lie outside of every allocation")
         return start
 
+    def allocation(self, address: int) -> tuple[int, int]:
+        """Indices into `data` of the first and the one past the last byte of the allocation that holds an address."""
+        k = bisect.bisect_right(self._starts, address - BASE) - 1
+        return self._starts[k], self._ends[k]
+
     def contains(self, start: int, nbytes: int) -> bool:
         k = bisect.bisect_right(self._starts, start) - 1
         return k >= 0 and start + nbytes <= self._ends[k]

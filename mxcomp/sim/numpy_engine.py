@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from mxcomp.sim.checks.lds import NO_SHADOW, LdsShadow
 from mxcomp.sim.checks.registers import Facts, check_registers
+from mxcomp.sim.checks.unwritten import Inquiry, Trial
 from mxcomp.sim.counters import Counters, events
 from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.errors import SimulationError
@@ -78,14 +80,15 @@ class NumpyEngine:
         if program not in self._compiled:
             self._compiled[program] = {address: Line.of(i) for address, i in program.instructions.items()}
         lines = self._compiled[program]
+        inquiry = Inquiry(dispatch, partial(_run_workgroup, lines))
         with np.errstate(all="ignore"):
-            return {number: _run_workgroup(dispatch, number, lines) for number in dispatch.workgroups}
+            return {number: inquiry.run(number) for number in dispatch.workgroups}
 
 
-def _run_workgroup(dispatch: Dispatch, number: Workgroup, lines: dict[int, Line]) -> Counters:
+def _run_workgroup(lines: dict[int, Line], dispatch: Dispatch, number: Workgroup, trial: Trial | None) -> Counters:
     for line in lines.values():
         line.hits = 0
-    group = Group(dispatch, number)
+    group = Group(dispatch, number, trial)
     waves = [Wave(group, k, dispatch.wave_start(number, k)) for k in range(dispatch.waves)]
     group.shadow = LdsShadow(len(group.lds), group.report, waves)
     turns = dispatch.schedule.turns(number)

@@ -15,6 +15,7 @@ import pytest
 from corpus.mutation import sites
 from modules import Matmul, source
 from processes import workers
+from stock import compiled
 
 import mxcomp
 from mxcomp import runtime
@@ -23,6 +24,21 @@ from mxcomp.runtime import RunError
 from mxcomp.sim.code_object import load
 
 MATMUL = Matmul(64, 256, 512)
+READS_EMPTY = """
+#rows = affine_map<(m, n) -> (m, n)>
+func.func @main(%x: tensor<37x129xf32>) -> tensor<37x129xf32> {
+  %never = tensor.empty() : tensor<37x129xf32>
+  %kept = util.optimization_barrier %never : tensor<37x129xf32>
+  %empty = tensor.empty() : tensor<37x129xf32>
+  %y = linalg.generic {indexing_maps = [#rows, #rows, #rows], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %kept : tensor<37x129xf32>, tensor<37x129xf32>) outs(%empty : tensor<37x129xf32>) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %s = arith.addf %a, %b : f32
+    linalg.yield %s : f32
+  } -> tensor<37x129xf32>
+  return %y : tensor<37x129xf32>
+}
+"""
 LARGE = Matmul(1024, 1024, 2048)
 S_SENDMSGHALT = struct.pack("<I", 0xBF910000)
 
@@ -60,6 +76,22 @@ def test_finding_names_kernel_instruction_and_cause() -> None:
     failing(broken, pattern, checks="late", engine="numpy")
     check_run(engine="numpy", checks="none", schedule="random", seed="5")
     check_run()
+
+
+def test_tensor_that_nobody_wrote() -> None:
+    """A bug of this kind once gave wrong numbers and a warning."""
+    program = compiled(READS_EMPTY)
+    x = np.ones((37, 129), np.float32)
+    pattern = (
+        r"(?s)hipErrorLaunchFailure.*kernel main_dispatch_0_elementwise_\w+\s+error\[uninit\] reads memory never "
+        r"written: byte 0 of argument 1 \(19092 bytes are allocated there, 0 of them written\); what it stores in byte "
+        r"\d of argument 2 depends on it at 0x\w+: buffer_load_dword"
+    )
+    for engine in ("fast", "numpy"):
+        with pytest.raises(RunError, match=pattern):
+            runtime.run(program, "main", [x], device="sim", engine=engine)
+    runtime.run(program, "main", [x], device="sim", checks="bounds,race,late,hazard")
+    check_run(checks="all")
 
 
 def test_unimplemented_instruction() -> None:

@@ -152,10 +152,10 @@ except mxcomp.errors.InputError as error:
     assert finish(python("import mxcomp.errors" + PLAIN_IREE + script)) == "fine\n"
 
 
-def test_uninitialised_memory_is_a_warning() -> None:
+def test_memory_never_written() -> None:
     script = """
 import numpy as np
-from hip_api import DEVICE_TO_DEVICE, Hip
+from hip_api import DEVICE_TO_DEVICE, Hip, HipError
 hip, numbers = Hip(), np.arange(128, dtype=np.uint32)
 kernel = hip.new("hipModuleGetFunction", hip.load(), b"fine_copy")
 target = hip.new("hipMalloc", 512)
@@ -165,16 +165,21 @@ hip.hipMemset(filled, 1, 512)
 hip.hipMemcpy(copied, written, 512, DEVICE_TO_DEVICE)
 for source in (written, filled, copied, hip.new("hipHostMalloc", 512, 0)):
     hip.launch(kernel, source, target)
-print("so far", file=sys.stderr, flush=True)
-for _ in range(2):
-    hip.launch(kernel, never, target)
+partly = hip.new("hipMalloc", 512)
+hip.hipMemcpy(partly, written, 500, DEVICE_TO_DEVICE)
+for source in (never, partly):
+    try:
+        hip.launch(kernel, source, target)
+    except HipError as error:
+        print(error)
 """
     process = python(script)
-    _, err = process.communicate(timeout=60)
-    before, _, after = err.partition("so far\n")
-    assert before == ""
-    assert after.startswith("mxcomp simulator: kernel fine_copy: warning[uninit]")
-    assert after.count("warning") == 1
+    out, err = process.communicate(timeout=60)
+    assert err == ""
+    first, second = (error for error in out.splitlines() if "error[uninit]" in error)
+    assert "reads memory never written: byte 0 of the allocation at" in first
+    assert "reads memory never written: byte 500 of the allocation at" in second
+    assert "(512 bytes are allocated there, 500 of them written)" in second
 
 
 def test_two_processes_do_not_disturb_each_other() -> None:

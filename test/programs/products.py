@@ -40,21 +40,16 @@ def draw(drawing: Drawing, lhs: Operand, rhs: Operand, out: str, start: Node | N
     kind = "f32" if start is not None else dice.noted("result", results)
     before = dice.pick(BEFORE)
     split = [form in ("unfused", "collapsed", "named"), form in ("unfused", "collapsed", "named", "mixed")]
+    collapse = form in ("collapsed", "named") and "ki" in lhs.axes and "ki" in rhs.axes
     factors = [
-        _dequantised(drawing, side, before, collapse=form in ("collapsed", "named"))
+        _dequantised(drawing, side, before, collapse)
         if apart
         else Factor((side.elements.ir, side.scales.ir), (side.axes, side.scale_axes))
         for side, apart in zip((lhs, rhs), split, strict=True)
     ]
-    joined = [factor.axes[0] for factor in factors if "K" in factor.axes[0]]
-    if len(joined) == 1:  # the other cannot be collapsed
-        factors = [
-            _dequantised(drawing, side, before, collapse=False) if apart else factor
-            for side, factor, apart in zip((lhs, rhs), factors, split, strict=True)
-        ]
     sizes = _sizes(factors)
     init = _start(sizes, out, kind, start)
-    named = form == "named" and kind == "f32" and len(joined) == 2
+    named = form == "named" and kind == "f32" and collapse
     value = _named(factors, out, init) if named else None
     if value is None:
         value = _generic(drawing, factors, out, init, kind)
@@ -63,7 +58,7 @@ def draw(drawing: Drawing, lhs: Operand, rhs: Operand, out: str, start: Node | N
 
 
 def _dequantised(drawing: Drawing, side: Operand, kind: str, collapse: bool) -> Factor:
-    """Elements times scales as a tensor of floats, K in one dimension if it is next to its blocks."""
+    """Elements times scales as a tensor of floats, K in one dimension if it is to be collapsed."""
     element = ir.Type.parse(kind)
     sizes = build.static_sizes(side.elements.ir)
     result = build.tensor_type(sizes, element)
@@ -78,9 +73,9 @@ def _dequantised(drawing: Drawing, side: Operand, kind: str, collapse: bool) -> 
     init = build.empty(result, build.dynamic_sizes(side.elements.ir))
     inputs = [side.elements.ir, side.scales.ir]
     value = build.generic(result, inputs, init, maps, ["parallel"] * rank, body).results[0]
-    at = side.axes.find("ki")
-    if not collapse or at < 0:
+    if not collapse:
         return Factor((value,), (side.axes,))
+    at = side.axes.index("ki")
     groups = [[i] for i in range(at)] + [[at, at + 1]] + [[i] for i in range(at + 2, rank)]
     return Factor((build.collapse(value, groups),), (side.axes.replace("ki", "K"),))
 

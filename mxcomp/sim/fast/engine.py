@@ -7,14 +7,17 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mxcomp.sim.checks.journal import ROW_BYTES
 from mxcomp.sim.checks.lds import NO_SHADOW
 from mxcomp.sim.checks.registers import Facts
 from mxcomp.sim.checks.report import Reporter
+from mxcomp.sim.checks.unwritten import Inquiry, Trial
 from mxcomp.sim.checks.waits import Outstanding
 from mxcomp.sim.counters import Counters, events, memory_event
 from mxcomp.sim.engine import Dispatch, Workgroup
@@ -45,6 +48,9 @@ class Lines(dict[int, Line]):
             self[address] = Line.of(self._instructions[address])
         return super().get(address, default)
 
+
+_MOST_DWORDS = 64 * 4
+"""What an instruction stores."""
 
 _GRANT = 1 << 13
 """Instructions that compiled code may execute before it comes back to have its traces read."""
@@ -107,6 +113,8 @@ class Watched:
         self.granted = _GRANT + max(map(len, facts), default=0)
         self.trace = np.zeros(self.granted + 1, np.int32)
         self.log = np.zeros((self.granted + 1, Log.SIZE), np.int64)
+        self.journal = np.empty((self.granted * _MOST_DWORDS, ROW_BYTES), np.uint8)
+        self.addresses = tuple(array.ctypes.data for array in (self.trace, self.log, self.journal))
 
 
 class FastEngine:
@@ -123,23 +131,27 @@ class FastEngine:
         if kernel is None:
             watch = Reporter(dispatch, (0, 0, 0))
             kernel = self._kernels[key] = CompiledKernel.of(dispatch.program, watch)
-        counters = {}
+        inquiry = Inquiry(dispatch, partial(_run_workgroup, kernel))
         with np.errstate(all="ignore"):
-            for number in dispatch.workgroups:
-                group = FastGroup(dispatch, number, kernel)
-                try:
-                    counters[number] = group.run()
-                finally:
-                    group.dissolve()
-        return counters
+            return {number: inquiry.run(number) for number in dispatch.workgroups}
+
+
+def _run_workgroup(kernel: CompiledKernel, dispatch: Dispatch, number: Workgroup, trial: Trial | None) -> Counters:
+    group = FastGroup(dispatch, number, kernel, trial)
+    try:
+        return group.run()
+    finally:
+        group.dissolve()
 
 
 class FastGroup:
     """A workgroup in the state of the oracle, which compiled code works on."""
 
-    def __init__(self, dispatch: Dispatch, number: Workgroup, kernel: CompiledKernel) -> None:
-        self.dispatch, self.number, self.kernel = dispatch, number, kernel
-        self.group = Group(dispatch, number)
+    def __init__(
+        self, dispatch: Dispatch, number: Workgroup, kernel: CompiledKernel, trial: Trial | None = None
+    ) -> None:
+        self.dispatch, self.number, self.kernel, self.trial = dispatch, number, kernel, trial
+        self.group = Group(dispatch, number, trial)
         self.counts = np.zeros((len(kernel.parts), 2), np.int64)
         self.extra: Counters = Counter()
         self._starts, self._ends = dispatch.memory.ranges()
@@ -178,6 +190,8 @@ class FastGroup:
             total.update(wave.state.counters)
             if cycles := int(wave.env[Env.CONFLICTS]):
                 total["lds.conflict.cycles"] += cycles
+            if self.trial is not None and wave.env[Env.MISSING]:
+                self.trial.suspect = True
         return total
 
     def dissolve(self) -> None:
@@ -202,7 +216,9 @@ class FastGroup:
         env[Env.LOAD_BIAS], env[Env.COUNTS] = dispatch.load_bias, self.counts.ctypes.data
         env[Env.LOW] = 1  # an empty range
         if (watched := self.kernel.watched) is not None:
-            env[Env.TRACE], env[Env.LOG] = watched.trace.ctypes.data, watched.log.ctypes.data
+            env[Env.TRACE], env[Env.LOG], journal = watched.addresses
+            if self.trial is not None:
+                env[Env.JOURNAL], env[Env.STRICT] = journal, not self.trial.is_first
         return env
 
 
@@ -246,6 +262,7 @@ class FastWave:
             status = Status.STEP
             if self.state.index_mode is None:  # a turn may have ended while the oracle was at work
                 status = Status(self.group.kernel.call(*self._pointers))
+                self._read_journal()
                 if status is Status.STEP:
                     self._to_oracle()
                     self._step()
@@ -267,6 +284,13 @@ class FastWave:
                 return Status.END if self.state.state == END else Status.BARRIER
             if status is Status.TURN:
                 return status
+
+    def _read_journal(self) -> None:
+        """Takes over what compiled code has noted, before the oracle stores anything."""
+        if count := int(self.env[Env.JOURNALED]):
+            assert self._watched is not None and self.group.trial is not None
+            self.group.trial.journal.note_rows(self._watched.journal[:count])
+            self.env[Env.JOURNALED] = 0
 
     def _read_traces(self) -> None:
         """Follows what compiled code did, and the oracle in its last instruction."""

@@ -28,8 +28,10 @@ class Status(IntEnum):
 class Env(IntEnum):
     """int64 slots of the environment: program counter, budget, and addresses in the simulator's own memory.
 
-    Watched code writes the number of every segment it enters to TRACE (int32[TRACED]), and its accesses to LDS to LOG
-    (int64[LOGGED, Log.SIZE]).
+    Watched code writes the number of every segment it enters to TRACE (int32[TRACED]), its accesses to LDS to LOG
+    (int64[LOGGED, Log.SIZE]), and, unless JOURNAL is 0, dwords of device memory before it overwrites them to JOURNAL
+    (JOURNALED rows, see `mxcomp.sim.checks.journal`). It sets MISSING when it reads device memory never written; with
+    STRICT it leaves that to the oracle.
     """
 
     PC = 0
@@ -53,6 +55,10 @@ class Env(IntEnum):
     TRACED = 18
     LOG = 19
     LOGGED = 20
+    JOURNAL = 21
+    JOURNALED = 22
+    MISSING = 23
+    STRICT = 24
 
 
 class Log(IntEnum):

@@ -14,8 +14,8 @@ from mxcomp.sim.fast.addresses import Arguments, Found, address_arguments, lane_
 from mxcomp.sim.fast.atomics import update
 from mxcomp.sim.fast.conflicts import count_conflicts
 from mxcomp.sim.fast.frame import Env, Frame, Log
-from mxcomp.sim.fast.moving import load_lanes, store_lanes, stores_the_same, transpose_lanes
-from mxcomp.sim.fast.spaces import Space, checked, is_written, require_written, space_of, within_allocation
+from mxcomp.sim.fast.moving import journal_lanes, load_lanes, store_lanes, stores_the_same, transpose_lanes
+from mxcomp.sim.fast.spaces import Space, checked, may_read, require_written, space_of, within_allocation
 from mxcomp.sim.fast.tracing import Untraceable
 from mxcomp.sim.instruction import M0, Instruction
 from mxcomp.sim.memory import BASE
@@ -69,6 +69,8 @@ def _define(
         checked(frame, space, found, offset, op.size)
         if frame.watched and op.kind != "store" and space is not Space.LDS:
             require_written(frame, space, found, offset, op.size)
+    if frame.watched and op.kind != "load" and space is Space.DEVICE:
+        journal_lanes(frame, found, offsets[0], op.size)
     if frame.watched and is_logged(i):
         _log(frame, found, active)
     if direct:
@@ -180,7 +182,7 @@ def _scalar_load(frame: Frame, i: Instruction, op: MemoryOp) -> ir.Value:
     start = builder.sub(builder.and_(builder.add(base, offset), ir.index(-4)), ir.index(BASE))
     ok = builder.and_(ok, within_allocation(frame, start, builder.add(start, ir.index(op.size))))
     if frame.watched:
-        ok = builder.and_(ok, is_written(frame, start, op.size, ok))
+        ok = may_read(frame, start, op.size, ok)
     with builder.if_then(ok):
         address = ir.offset(builder, frame.pointer(Env.DATA), start)
         target = ir.offset(builder, frame.scalars, operands.result.code, ir.i32)

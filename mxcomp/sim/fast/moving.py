@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 from llvmlite import ir as llvm
 
+from mxcomp.sim.checks.journal import ROW_BYTES
 from mxcomp.sim.fast import ir
 from mxcomp.sim.fast.addresses import Found
-from mxcomp.sim.fast.frame import Frame
+from mxcomp.sim.fast.frame import Env, Frame
 from mxcomp.sim.fast.spaces import WRITTEN, Space, base_pointer, lane_pointer
 from mxcomp.sim.fast.tracing import Untraceable
 from mxcomp.sim.semantics.memory import MemoryOp
@@ -79,6 +80,28 @@ def store_lanes(frame: Frame, op: MemoryOp, space: Space, row: ir.Value, found: 
                 if ones:
                     value = ir.constant(value.type, 0x01010101 & (1 << value.type.width) - 1)
                 ir.store(builder, value, ir.offset(builder, address, 4 * k), 1)
+
+
+def journal_lanes(frame: Frame, found: Found, offset: int, size: int) -> None:
+    """Leaves dwords of device memory, and their marks, in the journal if there is one."""
+    builder, rows = frame.builder, frame.pointer(Env.JOURNAL)
+    data, marks = frame.pointer(Env.DATA), frame.pointer(Env.WRITTEN)
+    on = builder.icmp_unsigned("!=", frame.get(Env.JOURNAL), ir.index(0))
+    count, position = max(1, size // 4), ir.entry_alloca(builder, ir.i64)
+    with builder.if_then(on):
+        ir.store(builder, frame.get(Env.JOURNALED), position, 8)
+        with each_lane(builder, found.inside) as lane:
+            first = ir.load(builder, ir.offset(builder, found.addresses, lane, ir.i64), ir.i64, 8)
+            number = ir.load(builder, position, ir.i64, 8)
+            for k in range(count):
+                address = builder.add(first, ir.index(offset + 4 * k))
+                row = ir.offset(builder, rows, builder.mul(builder.add(number, ir.index(k)), ir.index(ROW_BYTES)))
+                ir.store(builder, address, row, 8)
+                for at_byte, space in ((8, data), (12, marks)):
+                    word = ir.load(builder, ir.offset(builder, space, address), ir.i32, 1)
+                    ir.store(builder, word, ir.offset(builder, row, at_byte))
+            ir.store(builder, builder.add(number, ir.index(count)), position, 8)
+        frame.set(Env.JOURNALED, ir.load(builder, position, ir.i64, 8))
 
 
 def _stored(builder: llvm.IRBuilder, op: MemoryOp, word: ir.Value) -> ir.Value:

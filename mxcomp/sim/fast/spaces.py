@@ -54,7 +54,7 @@ def checked(frame: Frame, space: Space, found: Found, offset: int, size: int) ->
 
 
 def require_written(frame: Frame, space: Space, found: Found, offset: int, size: int) -> None:
-    """Returns −1 from the function unless all bytes that lanes read have been written."""
+    """Returns −1 from the function unless all bytes that lanes read have been written, or need not be."""
     builder = frame.builder
     marks = frame.pointer(WRITTEN[space])
     missing = ir.entry_alloca(builder, ir.i1)
@@ -66,15 +66,26 @@ def require_written(frame: Frame, space: Space, found: Found, offset: int, size:
         known = ir.load(builder, missing, ir.i1, 1)
         ir.store(builder, builder.or_(known, builder.not_(_all_ones(builder, place, kind))), missing, 1)
     with builder.if_then(ir.load(builder, missing, ir.i1, 1), likely=False):
-        builder.ret(ir.index(-1))
+        if space is not Space.DEVICE:
+            builder.ret(ir.index(-1))
+            return
+        frame.set(Env.MISSING, ir.index(1))
+        with builder.if_then(is_strict(frame), likely=False):
+            builder.ret(ir.index(-1))
 
 
-def is_written(frame: Frame, start: ir.Value, size: int, allowed: ir.Value) -> ir.Value:
-    """Whether bytes of device memory have been written; only looks if `allowed`."""
+def is_strict(frame: Frame) -> ir.Value:
+    return frame.builder.icmp_unsigned("!=", frame.get(Env.STRICT), ir.index(0))
+
+
+def may_read(frame: Frame, start: ir.Value, size: int, allowed: ir.Value) -> ir.Value:
+    """Whether bytes of device memory are `allowed` and have been written, or need not be."""
     builder = frame.builder
     safe = builder.select(allowed, start, ir.index(0))
     place = ir.offset(builder, frame.pointer(Env.WRITTEN), safe)
-    return _all_ones(builder, place, llvm.IntType(8 * size))
+    missing = builder.and_(allowed, builder.not_(_all_ones(builder, place, llvm.IntType(8 * size))))
+    frame.set(Env.MISSING, builder.or_(frame.get(Env.MISSING), builder.zext(missing, ir.i64)))
+    return builder.and_(allowed, builder.not_(builder.and_(missing, is_strict(frame))))
 
 
 def _all_ones(builder: llvm.IRBuilder, place: ir.Value, kind: llvm.IntType) -> ir.Value:

@@ -1,7 +1,6 @@
 """Access to device memory and scratch, with the checks "bounds" and "uninit".
 
-Reading device memory never written is a warning: compiled kernels read padding that they drop, and bytes of which they
-replace four bits. Scratch never written is an error.
+Scratch never written is an error as soon as it is read; of device memory see `mxcomp.sim.checks.unwritten`.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.sim.findings import Severity
 from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.memory import BASE, UNWRITTEN, gather, scatter
 from mxcomp.sim.oracle.wave import Wave
@@ -27,9 +25,8 @@ def load(w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: int)
     if len(lanes) < np.count_nonzero(active):
         result[active] = UNWRITTEN
     if len(lanes):
-        if w.group.report.uninit:
-            _check_written(w, i, lanes, offsets, size)
-        result[lanes] = gather(memory.data, memory.words, offsets, size)
+        values, trial = gather(memory.data, memory.words, offsets, size), w.group.trial
+        result[lanes] = values if trial is None else trial.load(w, i, lanes, offsets, values)
     return result
 
 
@@ -39,6 +36,8 @@ def store(w: Wave, i: Instruction, addresses: Addresses, active: Mask, values: B
     lanes, offsets = _allowed(w, i, addresses, active, size, "writes")
     if len(lanes):
         memory = w.group.dispatch.memory
+        if w.group.trial is not None:
+            w.group.trial.journal.note(offsets, size)
         scatter(memory.data, memory.words, offsets, values[lanes])
         scatter(memory.written, memory.written_words, offsets, np.ones((len(lanes), size), np.uint8))
 
@@ -52,13 +51,12 @@ def load_scalar(w: Wave, i: Instruction, address: int, count: int) -> list[int]:
             message = f"reads {4 * count} bytes outside of every allocation"
             w.group.report("bounds", message, w, i, address=address)
         return [UNWRITTEN * 0x01010101] * count
-    if w.group.report.uninit and not memory.written[start : start + 4 * count].all():
-        missing = start + int(np.argmin(memory.written[start : start + 4 * count]))
-        message = "reads memory never written"
-        w.group.report("uninit", message, w, i, address=missing + BASE, severity=Severity.WARNING)
-        memory.written[start : start + 4 * count] = 1
-    words: list[int] = memory.words[start >> 2 : (start >> 2) + count].tolist()
-    return words
+    words = memory.words[start >> 2 : (start >> 2) + count]
+    if w.group.trial is not None:
+        raw = words.view(np.uint8)[None]
+        words = w.group.trial.load(w, i, None, np.array([start], np.int64), raw)[0].view(np.uint32)
+    dwords: list[int] = words.tolist()
+    return dwords
 
 
 def _allowed(
@@ -77,17 +75,6 @@ def _allowed(
         message = f"{verb} {size} bytes outside of every allocation"
         w.group.report("bounds", message, w, i, int(lanes[first]), int(offsets[first]) + BASE)
     return lanes[~bad], offsets[~bad]
-
-
-def _check_written(w: Wave, i: Instruction, lanes: NDArray[np.int64], offsets: NDArray[np.int64], size: int) -> None:
-    memory = w.group.dispatch.memory
-    written = gather(memory.written, memory.written_words, offsets, size)
-    if written.all():
-        return
-    row, byte = (int(k) for k in np.argwhere(written == 0)[0])
-    message = "reads memory never written"
-    w.group.report("uninit", message, w, i, int(lanes[row]), int(offsets[row]) + byte + BASE, Severity.WARNING)
-    scatter(memory.written, memory.written_words, offsets, np.ones_like(written))  # one report per place
 
 
 # -- scratch: private to a lane, addresses from 0

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mxcomp.sim.checks.hazards import HazardTracker
 from mxcomp.sim.checks.lds import NO_SHADOW, Shadow
 from mxcomp.sim.checks.report import Reporter
+from mxcomp.sim.checks.unwritten import Trial
 from mxcomp.sim.checks.waits import Outstanding
 from mxcomp.sim.counters import Counters
 from mxcomp.sim.engine import UNDEFINED_VGPR, Dispatch, WaveStart
@@ -117,8 +118,8 @@ class Wave:
 class Group:
     """A workgroup: its LDS, and who reports what its waves do. The engine says what its `shadow` is."""
 
-    def __init__(self, dispatch: Dispatch, number: tuple[int, int, int]) -> None:
-        self.dispatch, self.number, self.clock = dispatch, number, 0
+    def __init__(self, dispatch: Dispatch, number: tuple[int, int, int], trial: Trial | None = None) -> None:
+        self.dispatch, self.number, self.trial, self.clock = dispatch, number, trial, 0
         self.lds: NDArray[np.uint8] = np.full(-(-dispatch.lds_bytes // 8) * 8 + 8, UNWRITTEN, np.uint8)
         self.lds_words = self.lds.view(np.uint32)
         self.report = Reporter(dispatch, number)

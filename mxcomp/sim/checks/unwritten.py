@@ -1,0 +1,190 @@
+"""Device memory never written ("uninit"): reading it is an error if anything comes of it.
+
+Right kernels read such memory as well: padding whose products nobody stores, whole words of which some bytes count,
+bytes of which they replace four bits. So a workgroup that has read some is run once more from the same state, with
+other bytes in place of those never written. Where all that it stores is the same again, nothing depends on them. What
+keeps the bits that a place had all along depends on nothing, either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mxcomp.sim.checks.journal import Contents, Journal
+from mxcomp.sim.counters import Counters
+from mxcomp.sim.engine import Dispatch, Workgroup
+from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.findings import Finding, Findings, Severity
+from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.memory import BASE, Memory, gather
+
+Offsets = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+LIMIT = 1 << 28
+"""Bytes of the journal: workgroups that store much more are not run again."""
+
+
+def other_bytes(offsets: Offsets) -> Bytes:
+    """What is read in place of bytes never written: eight at a time, noise three times out of four, else zeros."""
+    words = (offsets >> 3).astype(np.uint64)
+    words = words * np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ words >> np.uint64(29)) * np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(32)
+    noise = words >> ((offsets & 7).astype(np.uint64) << np.uint64(3))
+    return np.where(words >> np.uint64(62) == 0, 0, noise).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Read:
+    """The first time that the first of the waves reads never-written memory here; `offset` is that of a byte."""
+
+    instruction: Instruction
+    wave: int
+    lane: int | None
+    offset: int
+
+
+class Issuer(Protocol):
+    number: int
+
+
+class Trial:
+    """One execution of a workgroup.
+
+    Attributes:
+        others: Instructions, by offset, that read other bytes in place of those never written; None: all of them do.
+        reads: By offset of the instruction; compiled code leaves them out of the first execution.
+        suspect: Something never written was read; compiled code may leave it at that.
+    """
+
+    def __init__(self, memory: Memory, others: frozenset[int] | None = frozenset()) -> None:
+        self._memory, self.others = memory, others
+        self.journal = Journal(memory, LIMIT if self.is_first else 1 << 62)
+        self.reads: dict[int, Read] = {}
+        self.suspect = False
+
+    @property
+    def is_first(self) -> bool:
+        """The one that counts: nothing is replaced."""
+        return self.others is not None and not self.others
+
+    def load(
+        self, wave: Issuer, i: Instruction, lanes: NDArray[np.intp] | None, offsets: Offsets, values: Bytes
+    ) -> Bytes:
+        """What a load of uint8[n, size] from the offsets gets."""
+        memory = self._memory
+        written = gather(memory.written, memory.written_words, offsets, values.shape[1])
+        if written.all():
+            return values
+        self.suspect = True
+        known = self.reads.get(i.offset)
+        if known is None or wave.number < known.wave:  # the same ones whatever the order of waves
+            row, byte = (int(k) for k in np.argwhere(written == 0)[0])
+            lane = None if lanes is None else int(lanes[row])
+            self.reads[i.offset] = Read(i, wave.number, lane, int(offsets[row]) + byte)
+        if self.others is not None and i.offset not in self.others:
+            return values
+        return np.where(written == 0, other_bytes(offsets[:, None] + np.arange(values.shape[1])), values)
+
+
+Execute = Callable[[Dispatch, Workgroup, Trial | None], Counters]
+
+
+class Inquiry:
+    """Runs the workgroups of one launch, those that read never-written memory several times.
+
+    Nothing is looked into after the first error.
+    """
+
+    def __init__(self, dispatch: Dispatch, execute: Execute) -> None:
+        self._dispatch, self._execute = dispatch, execute
+        self._on = "uninit" in dispatch.checks
+
+    def run(self, number: Workgroup) -> Counters:
+        if not self._on:
+            return self._execute(self._dispatch, number, None)
+        trial = Trial(self._dispatch.memory)
+        counters = self._execute(self._dispatch, number, trial)
+        if trial.suspect:
+            self._on = not _Case(self._dispatch, number, self._execute, trial, counters).has_error()
+        return counters
+
+
+class _Case:
+    """A workgroup under suspicion. Leaves memory as its first execution did."""
+
+    def __init__(
+        self, dispatch: Dispatch, number: Workgroup, execute: Execute, first: Trial, counters: Counters
+    ) -> None:
+        self._dispatch, self._number, self._execute, self._memory = dispatch, number, execute, dispatch.memory
+        self._first, self._limit = first, 2 * counters["instructions"] + 10_000
+
+    def has_error(self) -> bool:
+        """Reports what matters."""
+        if self._first.journal.is_full:
+            message = "reads memory never written, and stores too much to find out whether anything depends on it"
+            i = self._dispatch.program.instructions[self._dispatch.entry]
+            place = (i.offset, str(i), self._number, 0)
+            self._dispatch.findings.add(Finding("uninit", Severity.WARNING, message, *place))
+            return False
+        before = self._first.journal.before()
+        self._found = Contents.of(self._memory, before.places)
+        before.restore(self._memory)
+        trial = Trial(self._memory, None)
+        depending = self._depends(trial)
+        if depending is not None:
+            self._report(trial.reads[self._culprit(sorted(trial.reads))], depending)
+        self._found.restore(self._memory)
+        return depending is not None
+
+    def _culprit(self, suspects: list[int]) -> int:
+        """One of these instructions whose read alone matters, by halves."""
+        while len(suspects) > 1:
+            half = suspects[: len(suspects) // 2]
+            alone = self._depends(Trial(self._memory, frozenset(half))) is not None
+            suspects = half if alone else suspects[len(half) :]
+        return suspects[0]
+
+    def _depends(self, trial: Trial) -> str | None:
+        """What differs in a trial; takes back what it has stored."""
+        findings = Findings()
+        dispatch = replace(self._dispatch, findings=findings, max_instructions=self._limit)
+        try:
+            self._execute(dispatch, self._number, trial)
+        except SimulationError:
+            failed = True
+        else:
+            known = {(f.check, f.offset) for f in self._dispatch.findings.all()}
+            failed = any((f.check, f.offset) not in known for f in findings.all() if f.severity is Severity.ERROR)
+        before = trial.journal.before()
+        stored = Contents.of(self._memory, before.places)
+        before.restore(self._memory)
+        if failed:
+            return "what it executes or accesses depends on it"
+        place = self._first_difference(stored)
+        return None if place is None else f"what it stores in {self._dispatch.place_of(BASE + place)} depends on it"
+
+    def _first_difference(self, stored: Contents) -> int | None:
+        before = Contents.of(self._memory, np.union1d(self._found.places, stored.places))
+        one, other = self._found.over(before), stored.over(before)
+        kept = ~(one.data ^ before.data) & ~(other.data ^ other_bytes(before.places))
+        kept[before.marks != 0] = 0
+        differs = ((one.data ^ other.data) & ~kept != 0) | (one.marks != other.marks)
+        return int(before.places[np.argmax(differs)]) if differs.any() else None
+
+    def _report(self, read: Read, depending: str) -> None:
+        start, end = self._memory.allocation(BASE + read.offset)
+        written = np.count_nonzero(self._memory.written[start:end])
+        message = (
+            f"reads memory never written: {self._dispatch.place_of(BASE + read.offset)} "
+            f"({end - start} bytes are allocated there, {written} of them written); {depending}"
+        )
+        i = read.instruction
+        place = (self._number, read.wave, read.lane, BASE + read.offset)
+        self._dispatch.findings.add(Finding("uninit", Severity.ERROR, message, i.offset, str(i), *place))
