@@ -13,7 +13,7 @@ Pass = Callable[[ir.Operation, Options], None]
 
 PASSES = {
     "mxcomp-import-torch": "import_torch",
-    "mxcomp-legalise-conversions": "legalise_conversions",
+    "mxcomp-legalise": "legalise",
     "mxcomp-recognise": "recognise",
     "mxcomp-hold-constants": "hold_constants",
     "mxcomp-encode": "encode",

@@ -295,7 +295,7 @@ def codes(operand_: ir.Value, places: ir.AffineMap | None = None) -> Codes:
     """The codes of an operand in canonical form, elements or scales, gathered or not; or of a tensor by `places`."""
     source, places = viewed(operand_) if places is None else (operand_, places)
     shape, store = static_sizes(source), storage(source)
-    bits = ir.FloatType(ir.RankedTensorType(source.type).element_type).width
+    bits = ir.RankedTensorType(source.type).element_type.width
     sizes = tuple(build.dim(source, i) if size is None else build.constant_index(size) for i, size in enumerate(shape))
     dynamic = [value for value, size in zip(sizes, shape, strict=True) if size is None]
     if bits == 8:

@@ -1,7 +1,8 @@
 """mxcomp-widen-codes: a byte for each element of less than a byte, where IREE cannot store or load such elements.
 
-IREE 3.13 stores elements of 2 and 4 bits from several lanes so that they overwrite each other, and can neither store
-nor load 6-bit ones. So tensors of them that linalg ops compute, and stored 6-bit ones that they read, are codes in i8.
+IREE 3.13 stores elements of 2 and 4 bits from several lanes so that they overwrite each other, cannot load them from
+rows that are no whole bytes, and can neither store nor load 6-bit ones. So tensors of them that linalg ops compute, and
+stored ones that they cannot read otherwise, are codes in i8.
 
 Before:
 
@@ -85,6 +86,13 @@ def is_narrow_tensor(value: ir.Value) -> bool:
     return isinstance(value.type, ir.RankedTensorType) and is_sub_byte(ir.RankedTensorType(value.type).element_type)
 
 
+def _is_loadable(value: ir.Value) -> bool:
+    """Whether IREE can load a narrow tensor: elements of 2 or 4 bits in rows of whole bytes."""
+    *_, last = build.static_sizes(value) or [1]
+    bits = ir.RankedTensorType(value.type).element_type.width
+    return not is_six_bit(value.type) and last is not None and last * bits % 8 == 0
+
+
 def _is_calculation(op: ir.Operation) -> bool:
     """Whether it is a linalg op, but a gather, which is only read, or an encoded matmul."""
     if indexing_maps(op) is None or len(op.results) != 1 or GATHER in op.attributes:
@@ -142,7 +150,7 @@ class _Widening:
             return False
         loads = [value for value in op.operands if is_narrow_tensor(value)]
         computes = stores and op.name not in _MOVES
-        return computes or any(value in self.codes or is_six_bit(value.type) for value in loads)
+        return computes or any(value in self.codes or not _is_loadable(value) for value in loads)
 
     def _replace(self, op: ir.Operation, value: ir.Value) -> None:
         self.replaced.append(op)
@@ -184,7 +192,7 @@ class _Widening:
 
     def _input(self, value: ir.Value, reduces: bool) -> ir.Value:
         """What an operation reads in the place of a value: codes, f32 where it would decode them many times."""
-        if not is_narrow_tensor(value) or (value not in self.codes and not is_six_bit(value.type)):
+        if not is_narrow_tensor(value) or (value not in self.codes and _is_loadable(value)):
             return value
         code = self._code(value)
         return packed_codes.decoded(code, value.type) if reduces and is_six_bit(value.type) else code
@@ -196,7 +204,7 @@ class _Widening:
         source = build.producer(value)
         if source is not None and source.name == "tensor.empty":
             return build.empty(packed_codes.code_tensor(value.type), build.dynamic_sizes(value))
-        return packed_codes.loaded(value) if not is_six_bit(value.type) else stored_codes(value)
+        return packed_codes.loaded(value) if _is_loadable(value) else stored_codes(value)
 
     def finish(self) -> None:
         """Gives what still reads a replaced tensor its codes without gaps, and erases what nothing reads."""

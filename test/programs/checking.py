@@ -18,16 +18,14 @@ from program import Program
 import mxcomp
 from mxcomp import checkpoint, runtime
 from mxcomp.checkpoint import Checkpoint, Tensor
-from mxcomp.errors import MxcompError
+from mxcomp.errors import InputError, MxcompError
 from mxcomp.options import Options
 from mxcomp.plugin import emit_plugin
 from mxcomp.runtime import RunError
 from mxcomp.target import get_target
 
-LONG = 100_000
-"""Products from which on compiling a kernel that IREE made pays off in the simulator."""
-
-
+LONG = {False: 30_000, True: 2_000}
+"""Products from which on compiling a kernel that IREE made pays off in the simulator; whether sizes are dynamic."""
 NO_PLUGIN = ("no scaled matmul to emit a plugin for", "a plugin holds matmuls only")
 """What --emit-plugin says of a model that has to be compiled by mxcomp-compile."""
 
@@ -81,13 +79,14 @@ def _compiled(program: Program, directory: Path) -> tuple[bytes, dict[str, Path]
     parameters = None
     if program.parameters:
         tensors = {key: array.view(np.uint8) for key, array in program.parameters.items()}
-        if compiled.report.manifest is not None:
+        if compiled.report.manifest is not None and compiled.report.manifest.parameters:
             source = Checkpoint({key: Tensor(array) for key, array in tensors.items()})
             tensors = checkpoint.pack(compiled.report.manifest, source)
         checkpoint.save(directory / "w.irpa", tensors)
         parameters = {SCOPE: directory / "w.irpa"}
     by_iree = any(matmul.operands == "plain" for matmul in compiled.report.matmuls)
-    return compiled.vmfb, parameters, "fast" if by_iree and program.products > LONG else "numpy"
+    dynamic = any(feature.startswith("dynamic:") for feature in program.features)
+    return compiled.vmfb, parameters, "fast" if by_iree and program.products > LONG[dynamic] else "numpy"
 
 
 def _with_plugin(program: Program, directory: Path) -> bytes:
@@ -96,7 +95,7 @@ def _with_plugin(program: Program, directory: Path) -> bytes:
     flags = get_target("gfx950").iree_flags
     try:
         emit_plugin(program.text, options, directory / "plugin", flags, flags)
-    except mxcomp.errors.InputError as error:
+    except InputError as error:
         if not any(reason in str(error) for reason in NO_PLUGIN):
             raise
         return mxcomp.compile(program.text, data_tiling=program.data_tiling, ukernels=program.ukernels).vmfb

@@ -16,6 +16,7 @@ from program import Program
 from themes import Function, returned
 
 FP4 = "f4E2M1FN"
+Make = Callable[[Drawing], Sequence[Node]]
 
 
 class Plain(Dice):

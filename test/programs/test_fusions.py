@@ -5,8 +5,6 @@ Exact to the last bit; the reason for what is left unfused is in the report.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 import pytest
 import quantisers
@@ -15,14 +13,13 @@ from drawing import Drawing
 from elementwise import BINARY, UNARY, apply, sliced, times, transposed
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
-from made import FP4, again, floats, made_of_bits, multiplied, program, quantised, result, stored
+from made import FP4, Make, again, floats, made_of_bits, multiplied, program, quantised, result, stored
 from mx_operands import Operand
 from nodes import SCALE, Node
 
 import mxcomp
 from mxcomp import build
 
-Make = Callable[[Drawing], Sequence[Node]]
 CHAIN = (128, 128)
 """M and N of a result that is quantised in its tile where it can be."""
 

@@ -1,6 +1,6 @@
-"""mxcomp-legalise-conversions: conversions that IREE 3.13 gets wrong, in a form that it gets right.
+"""mxcomp-legalise: what IREE 3.13 gets wrong or fails to compile, in a form that it gets right.
 
-`arith.truncf` to f4E2M1FN takes −0.3 to +0.5 and ties away from zero. A conversion with scale 1 is the same, and one
+Conversions: `arith.truncf` to f4E2M1FN takes −0.3 to +0.5 and ties away from zero. A conversion with scale 1 is the same, and one
 hardware instruction.
 
 Before:
@@ -15,6 +15,10 @@ After:
 
 CPUs have no such instruction, and IREE's expansion takes 0.75 to 0: there (the reference for `mxcomp.verify`) codes are
 calculated in integers.
+
+Slices: a step along a dimension of which one element is taken says nothing, but IREE fails over it.
+
+    tensor.extract_slice %x[0, 1] [4, 1] [1, 2]   →   tensor.extract_slice %x[0, 1] [4, 1] [1, 1]
 """
 
 from __future__ import annotations
@@ -36,9 +40,11 @@ _SCALED = {"arith.scaling_extf": 1, "arith.scaling_truncf": 1}
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Rewrites conversions below `module`, on scalars and on tensors. Raises InputError for meaningless scales."""
+    """Rewrites conversions and slices below `module`. Raises InputError for scales without a meaning."""
     with module.context:
         for op in list(build.walk(module)):
+            if op.name == "tensor.extract_slice":
+                _drop_steps(op)
             if op.name in _SCALED:
                 _check_scale(op)
             if op.name in encode_small.TRUNCATIONS and str(_element(op.results[0].type)) == _FP4:
@@ -46,6 +52,13 @@ def run(module: ir.Operation, options: Options) -> None:
                     _replace(op, encode_small.as_element)
                 elif op.name == "arith.truncf":
                     _replace(op, _with_scale_one)
+
+
+def _drop_steps(op: ir.Operation) -> None:
+    """Takes steps of 1 along dimensions of which one element is taken."""
+    sizes, steps = list(op.opview.static_sizes), list(op.opview.static_strides)
+    wanted = [1 if size == 1 and step != build.DYNAMIC else step for size, step in zip(sizes, steps, strict=True)]
+    op.attributes["static_strides"] = ir.DenseI64ArrayAttr.get(wanted)
 
 
 def _check_scale(op: ir.Operation) -> None:

@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-legalise-conversions)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-legalise)' | filecheck %s
 
 // Conversions to fp4 get a scale of 1, as IREE gets others wrong; they start from f32.
 
@@ -35,4 +35,11 @@ util.func @tensors(%x: tensor<64x32xf32>) -> tensor<64x32xf4E2M1FN> {
 util.func @others(%x: tensor<64x32xf32>) -> tensor<64x32xf8E4M3FN> {
   %q = arith.truncf %x : tensor<64x32xf32> to tensor<64x32xf8E4M3FN>
   util.return %q : tensor<64x32xf8E4M3FN>
+}
+
+// CHECK-LABEL: util.func public @slices(
+// CHECK: tensor.extract_slice %{{.+}}[0, 1, 0] [2, 1, 8] [2, 1, 4] : tensor<4x4x32xf8E5M2> to tensor<2x1x8xf8E5M2>
+util.func @slices(%x: tensor<4x4x32xf8E5M2>) -> tensor<2x1x8xf8E5M2> {
+  %s = tensor.extract_slice %x[0, 1, 0] [2, 1, 8] [2, 3, 4] : tensor<4x4x32xf8E5M2> to tensor<2x1x8xf8E5M2>
+  util.return %s : tensor<2x1x8xf8E5M2>
 }
