@@ -27,6 +27,7 @@ What looks like a scaled matmul but is not one of ours keeps its form and gets a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import permutations
 
 from iree.compiler import ir
 
@@ -104,6 +105,28 @@ def _match(op: ir.Operation) -> Candidate | None:
         return None
 
     contraction = Contraction(op, maps, factors, _loop_sizes(op, maps))
+    first: NotOursError | InputError | None = None
+    for order in _orders(reductions):
+        try:
+            return _match_in_order(contraction, parallel, order)
+        except (NotOursError, InputError) as other:
+            first = first or other
+    assert first is not None
+    raise first
+
+
+def _orders(reductions: list[int]) -> list[list[int]]:
+    """What may be the order of parts of K, the likeliest first: scales that are multiplied before do not tell it."""
+    if len(reductions) > _MOST_REORDERED:
+        return [reductions]
+    return [list(order) for order in permutations(reductions)]
+
+
+_MOST_REORDERED = 3
+
+
+def _match_in_order(contraction: Contraction, parallel: list[int], reductions: list[int]) -> Candidate | None:
+    op = contraction.op
     try:
         roles, wrong = axes.roles(parallel, reductions, contraction.sizes, contraction.used), None
     except NotOursError as other:
@@ -294,4 +317,4 @@ def _foreign_use(op: ir.Operation, own: set[ir.Operation]) -> ir.Operation | Non
     if is_narrow(ir.RankedTensorType(op.results[0].type).element_type):
         return None  # a stored operand, shared at no cost
     users = (use.owner.operation for use in op.results[0].uses)
-    return next((user for user in users if user not in own), None)
+    return next((user for user in users if user not in own and user.name != "tensor.dim"), None)

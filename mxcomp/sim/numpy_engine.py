@@ -90,7 +90,7 @@ def _run_workgroup(lines: dict[int, Line], dispatch: Dispatch, number: Workgroup
         line.hits = 0
     group = Group(dispatch, number, trial)
     waves = [Wave(group, k, dispatch.wave_start(number, k)) for k in range(dispatch.waves)]
-    group.shadow = LdsShadow(len(group.lds), group.report, waves)
+    group.shadow = LdsShadow(len(group.lds), group.report, waves, trial)
     turns = dispatch.schedule.turns(number)
     executed = 0
     while True:

@@ -63,7 +63,7 @@ def quantised(drawing: Drawing, node: Node, rows: str = "m", kind: str = FP4) ->
     return quantisers.draw(drawing, node, rows, kind)
 
 
-def again(drawing: Drawing, node: Node, n: int = 64, kind: str = FP4) -> Node:
+def again(drawing: Drawing, node: Node, n: int = 128, kind: str = FP4) -> Node:
     """[M, K] quantised and multiplied with stored elements."""
     return multiplied(drawing, quantised(drawing, node, "m", kind), stored(drawing, "n", n, node.shape[1] // 32))
 

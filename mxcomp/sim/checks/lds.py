@@ -13,6 +13,7 @@ is taken for granted, so what is found does not depend on the schedule.
 - A write to bytes that another wave reads and has not waited for, though a barrier lies between: a warning, as LDS
   serves instructions in order of issue.
 - Atomics of several waves may meet in a byte; an atomic and another wave's read or write race.
+- What becomes of reads of bytes never written: see `mxcomp.sim.checks.unwritten`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.sim.checks.report import Reporter
+from mxcomp.sim.checks.unwritten import Space, Trial
 from mxcomp.sim.checks.waits import Issuer, Transfer
 from mxcomp.sim.findings import Severity
 from mxcomp.sim.instruction import Instruction
@@ -51,6 +53,11 @@ class Cells:
         """Lane and byte address of an element of `at`."""
         row = flat // self.at.shape[1]
         return int(self.lanes[row]), int(self.at.flat[flat]) * (4 if self.whole else 1)
+
+    def bytes(self, flat: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Lanes and addresses of bytes, by their number among all those that are touched."""
+        unit = 4 if self.whole else 1
+        return self.lanes[flat // (unit * self.at.shape[1])], self.at.reshape(-1)[flat // unit] * unit + flat % unit
 
 
 class Marks:
@@ -116,10 +123,10 @@ NO_SHADOW = Shadow()
 
 
 class LdsShadow(Shadow):
-    """Who touched which byte of a workgroup's LDS."""
+    """Who touched which byte of a workgroup's LDS; a trial is told what of it was never written."""
 
-    def __init__(self, size: int, report: Reporter, waves: Sequence[Issuer]) -> None:
-        self._report, self._waves = report, waves
+    def __init__(self, size: int, report: Reporter, waves: Sequence[Issuer], trial: Trial | None = None) -> None:
+        self._report, self._waves, self._trial = report, waves, trial
         self.written = Marks(size)  # 1: ever
         self.writer = Marks(size)  # wave + 1, this interval
         self.reader = Marks(size)  # wave + 1 or many, this interval
@@ -130,8 +137,7 @@ class LdsShadow(Shadow):
     # -- reads
 
     def read(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
-        if self._report.uninit:
-            self._check_written(wave, i, cells)
+        self._check_written(wave, i, cells)
         mark = wave.number + 1
         if self._report.late and (flight := self._marked(self.arriving, cells, mark)) is not None:
             lane, address = cells.byte(flight)
@@ -144,11 +150,13 @@ class LdsShadow(Shadow):
             self.reader.join(cells, mark)
 
     def _check_written(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
-        missing = self.written.get(cells) != (SPREAD if cells.whole else 1)
-        if missing.any():
-            lane, address = cells.byte(int(np.flatnonzero(missing)[0]))
-            self._report("uninit", "reads LDS never written", wave, i, lane, address)
-            self.written.set(cells, 1)
+        if self._trial is None or not self._trial.is_asking:
+            return
+        written = self.written.get(cells)
+        if (written != (SPREAD if cells.whole else 1)).any():
+            missing = np.flatnonzero(np.ascontiguousarray(written).view(np.uint8) == 0)
+            lanes, addresses = cells.bytes(missing)
+            self._trial.read(Space.LDS, wave, i, lanes, addresses)
 
     @staticmethod
     def _marked(marks: Marks, cells: Cells, mark: int) -> int | None:
@@ -220,8 +228,7 @@ class LdsShadow(Shadow):
 
     def update(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
         """An atomic is issued."""
-        if self._report.uninit:
-            self._check_written(wave, i, cells)
+        self._check_written(wave, i, cells)
         if self._report.race or self._report.late:
             for marks, verb in ((self.writer, "writes"), (self.reader, "reads")):
                 if place := self._other(marks, wave, cells):

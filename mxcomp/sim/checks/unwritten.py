@@ -1,15 +1,19 @@
-"""Device memory never written ("uninit"): reading it is an error if anything comes of it.
+"""Memory never written ("uninit"), be it device memory, LDS or scratch: reading it is an error if anything comes of it.
 
 Right kernels read such memory as well: padding whose products nobody stores, whole words of which some bytes count,
 bytes of which they replace four bits. So a workgroup that has read some is run once more from the same state, with
 other bytes in place of those never written. Where all that it stores is the same again, nothing depends on them. What
 keeps the bits that a place had all along depends on nothing, either.
+
+Device memory is replaced where it is read, LDS and scratch where a workgroup or a wave starts. So what is blamed is an
+instruction that reads device memory, or a dword of LDS or of a lane's scratch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Protocol
 
 import numpy as np
@@ -21,7 +25,7 @@ from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.findings import Finding, Findings, Severity
 from mxcomp.sim.instruction import Instruction
-from mxcomp.sim.memory import BASE, Memory, gather
+from mxcomp.sim.memory import BASE, UNWRITTEN, Memory, gather
 
 Offsets = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -40,9 +44,28 @@ def other_bytes(offsets: Offsets) -> Bytes:
     return np.where(words >> np.uint64(62) == 0, 0, noise).astype(np.uint8)
 
 
+class Space(IntEnum):
+    DEVICE = 0
+    LDS = 1
+    SCRATCH = 2
+
+
+_NAMES = {Space.DEVICE: "memory", Space.LDS: "LDS", Space.SCRATCH: "scratch"}
+
+Suspect = tuple[Space, int]
+"""The offset of an instruction that reads device memory; or a place: the number of the first byte of a dword.
+
+Bytes of scratch are numbered lane by lane, wave by wave.
+"""
+
+
 @dataclass(frozen=True)
 class Read:
-    """The first time that the first of the waves reads never-written memory here; `offset` is that of a byte."""
+    """The first time that the first of the waves reads never-written memory here.
+
+    Attributes:
+        offset: Of a byte: in device memory, in LDS, or in the lane's scratch.
+    """
 
     instruction: Instruction
     wave: int
@@ -58,21 +81,55 @@ class Trial:
     """One execution of a workgroup.
 
     Attributes:
-        others: Instructions, by offset, that read other bytes in place of those never written; None: all of them do.
-        reads: By offset of the instruction; compiled code leaves them out of the first execution.
+        others: Suspects where other bytes are read in place of those never written; None: everywhere.
+        reads: Those of device memory (compiled code leaves them out of the first execution); if recording, all of them.
         suspect: Something never written was read; compiled code may leave it at that.
     """
 
-    def __init__(self, memory: Memory, others: frozenset[int] | None = frozenset()) -> None:
-        self._memory, self.others = memory, others
+    def __init__(
+        self, memory: Memory, others: frozenset[Suspect] | None = frozenset(), is_recording: bool = False
+    ) -> None:
+        self._memory, self.others, self._is_recording = memory, others, is_recording
         self.journal = Journal(memory, LIMIT if self.is_first else 1 << 62)
-        self.reads: dict[int, Read] = {}
+        self.reads: dict[Suspect, Read] = {}
         self.suspect = False
 
     @property
     def is_first(self) -> bool:
         """The one that counts: nothing is replaced."""
         return self.others is not None and not self.others
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether reads of LDS and scratch still matter: not if they can tell no more than is known."""
+        return self._is_recording or (self.is_first and not self.suspect)
+
+    def content(self, space: Space, first: int, count: int) -> Bytes:
+        """What `count` bytes of LDS or scratch, from number `first` on, hold before anything is written there."""
+        fresh = np.full(count, UNWRITTEN, np.uint8)
+        if self.is_first:
+            return fresh
+        places = np.arange(first, first + count)
+        noise = other_bytes(places + (space << 48))
+        if self.others is None:
+            return noise
+        return np.where(np.isin(places & ~3, [place for where, place in self.others if where == space]), noise, fresh)
+
+    def read(
+        self, space: Space, wave: Issuer, i: Instruction, lanes: Offsets, offsets: Offsets, stride: int = 0
+    ) -> None:
+        """Lanes read bytes at these offsets of LDS or scratch, never written; `stride` is the size of a scratch."""
+        self.suspect = True
+        if not self._is_recording:
+            return
+        for lane, offset in zip(lanes.tolist(), offsets.tolist(), strict=True):
+            place = (wave.number * 64 + lane) * stride + offset
+            self._note((space, place & ~3), Read(i, wave.number, lane, offset))
+
+    def _note(self, suspect: Suspect, read: Read) -> None:
+        known = self.reads.get(suspect)
+        if known is None or read.wave < known.wave:  # the same ones whatever the order of waves
+            self.reads[suspect] = read
 
     def load(
         self, wave: Issuer, i: Instruction, lanes: NDArray[np.intp] | None, offsets: Offsets, values: Bytes
@@ -83,12 +140,11 @@ class Trial:
         if written.all():
             return values
         self.suspect = True
-        known = self.reads.get(i.offset)
-        if known is None or wave.number < known.wave:  # the same ones whatever the order of waves
-            row, byte = (int(k) for k in np.argwhere(written == 0)[0])
-            lane = None if lanes is None else int(lanes[row])
-            self.reads[i.offset] = Read(i, wave.number, lane, int(offsets[row]) + byte)
-        if self.others is not None and i.offset not in self.others:
+        row, byte = (int(k) for k in np.argwhere(written == 0)[0])
+        lane = None if lanes is None else int(lanes[row])
+        suspect = Space.DEVICE, i.offset
+        self._note(suspect, Read(i, wave.number, lane, int(offsets[row]) + byte))
+        if self.others is not None and suspect not in self.others:
             return values
         return np.where(written == 0, other_bytes(offsets[:, None] + np.arange(values.shape[1])), values)
 
@@ -136,15 +192,17 @@ class _Case:
         before = self._first.journal.before()
         self._found = Contents.of(self._memory, before.places)
         before.restore(self._memory)
-        trial = Trial(self._memory, None)
-        depending = self._depends(trial)
+        depending = self._depends(Trial(self._memory, None))
         if depending is not None:
-            self._report(trial.reads[self._culprit(sorted(trial.reads))], depending)
+            trial = Trial(self._memory, None, is_recording=True)
+            self._depends(trial)
+            culprit = self._culprit(sorted(trial.reads))
+            self._report(culprit[0], trial.reads[culprit], depending)
         self._found.restore(self._memory)
         return depending is not None
 
-    def _culprit(self, suspects: list[int]) -> int:
-        """One of these instructions whose read alone matters, by halves."""
+    def _culprit(self, suspects: list[Suspect]) -> Suspect:
+        """One of these that matters alone, by halves."""
         while len(suspects) > 1:
             half = suspects[: len(suspects) // 2]
             alone = self._depends(Trial(self._memory, frozenset(half))) is not None
@@ -167,24 +225,29 @@ class _Case:
         before.restore(self._memory)
         if failed:
             return "what it executes or accesses depends on it"
-        place = self._first_difference(stored)
+        place = self._first_difference(stored, any(space is Space.DEVICE for space, _ in trial.reads))
         return None if place is None else f"what it stores in {self._dispatch.place_of(BASE + place)} depends on it"
 
-    def _first_difference(self, stored: Contents) -> int | None:
+    def _first_difference(self, stored: Contents, may_keep: bool) -> int | None:
         before = Contents.of(self._memory, np.union1d(self._found.places, stored.places))
         one, other = self._found.over(before), stored.over(before)
         kept = ~(one.data ^ before.data) & ~(other.data ^ other_bytes(before.places))
-        kept[before.marks != 0] = 0
+        kept[(before.marks != 0) | (not may_keep)] = 0
         differs = ((one.data ^ other.data) & ~kept != 0) | (one.marks != other.marks)
         return int(before.places[np.argmax(differs)]) if differs.any() else None
 
-    def _report(self, read: Read, depending: str) -> None:
-        start, end = self._memory.allocation(BASE + read.offset)
-        written = np.count_nonzero(self._memory.written[start:end])
-        message = (
-            f"reads memory never written: {self._dispatch.place_of(BASE + read.offset)} "
-            f"({end - start} bytes are allocated there, {written} of them written); {depending}"
-        )
+    def _report(self, space: Space, read: Read, depending: str) -> None:
+        address = read.offset + (BASE if space is Space.DEVICE else 0)
+        message = f"reads {_NAMES[space]} never written"
+        if space is Space.DEVICE:
+            message += f": {self._allocation(address)}"
         i = read.instruction
-        place = (self._number, read.wave, read.lane, BASE + read.offset)
-        self._dispatch.findings.add(Finding("uninit", Severity.ERROR, message, i.offset, str(i), *place))
+        place = (i.offset, str(i), self._number, read.wave, read.lane, address)
+        self._dispatch.findings.add(Finding("uninit", Severity.ERROR, f"{message}; {depending}", *place))
+
+    def _allocation(self, address: int) -> str:
+        start, end = self._memory.allocation(address)
+        written = np.count_nonzero(self._memory.written[start:end])
+        return (
+            f"{self._dispatch.place_of(address)} ({end - start} bytes are allocated there, {written} of them written)"
+        )

@@ -159,7 +159,7 @@ class FastGroup:
         if kernel.watched is not None and dispatch.lds_bytes:
             self.local = LocalMemory(
                 len(self.group.lds), self.group.report, dispatch.waves, kernel.watched.code,
-                lambda k: self.waves[k].node.track.outstanding,
+                lambda k: self.waves[k].node.track.outstanding, trial,
             )  # fmt: skip
         self.recorder = self.group.shadow = Recorder(lambda: None if self.local is None else self.local.barrier())
         starts = [dispatch.wave_start(number, k) for k in range(dispatch.waves)]

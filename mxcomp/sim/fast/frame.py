@@ -30,8 +30,8 @@ class Env(IntEnum):
 
     Watched code writes the number of every segment it enters to TRACE (int32[TRACED]), its accesses to LDS to LOG
     (int64[LOGGED, Log.SIZE]), and, unless JOURNAL is 0, dwords of device memory before it overwrites them to JOURNAL
-    (JOURNALED rows, see `mxcomp.sim.checks.journal`). It sets MISSING when it reads device memory never written; with
-    STRICT it leaves that to the oracle.
+    (JOURNALED rows, see `mxcomp.sim.checks.journal`). It sets MISSING when it reads device memory or scratch never
+    written; with STRICT it leaves that to the oracle.
     """
 
     PC = 0

@@ -1,8 +1,8 @@
 """LDS checks for compiled code: accesses are logged and looked at when a barrier interval ends.
 
 Most intervals are plainly in order: no two waves touch a dword that one of them writes, nothing is read that was never
-written, nothing lands late. `_is_plain` sees that for all accesses at once. Any other interval is played back, access
-by access in the order it happened, to the oracle's own `LdsShadow`, which reports.
+written (or it does not matter any more), nothing lands late. `_is_plain` sees that for all accesses at once. Any other
+interval is played back, access by access in the order it happened, to the oracle's own `LdsShadow`, which reports.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mxcomp.sim.checks.lds import SPREAD, Cells, LdsShadow, Shadow
 from mxcomp.sim.checks.registers import Facts
 from mxcomp.sim.checks.report import Reporter
+from mxcomp.sim.checks.unwritten import Trial
 from mxcomp.sim.checks.waits import Issuer, Outstanding, Transfer
 from mxcomp.sim.fast.frame import Log
 from mxcomp.sim.instruction import Instruction, RegisterSet
@@ -179,15 +180,22 @@ class LocalMemory:
         size: Bytes.
         code: What there is to know of the program.
         flying: Gives what a wave has in flight now.
+        trial: Is told what of LDS was never written.
     """
 
     def __init__(
-        self, size: int, report: Reporter, waves: int, code: Code, flying: Callable[[int], Outstanding]
+        self,
+        size: int,
+        report: Reporter,
+        waves: int,
+        code: Code,
+        flying: Callable[[int], Outstanding],
+        trial: Trial | None,
     ) -> None:
         self._followers: list[Follower] = []
-        self._shadow = LdsShadow(size, report, self._followers)
+        self._shadow = LdsShadow(size, report, self._followers, trial)
         self._followers += [Follower(k, self._shadow) for k in range(waves)]
-        self._uninit, self._code, self._flying = report.uninit, code, flying
+        self._trial, self._code, self._flying = trial, code, flying
         self._chunks: list[Chunk] = []
 
     def record(self, chunk: Chunk) -> None:
@@ -221,7 +229,7 @@ class LocalMemory:
         """Whether no report is possible; marks what is written if so."""
         if any(chunk.events for chunk in self._chunks):
             return False
-        shadow = self._shadow
+        shadow, uninit = self._shadow, self._trial is not None and self._trial.is_asking
         count = len(shadow.written.words)
         touching, writing = np.zeros(count, np.uint8), np.zeros(count, np.uint8)
         bytewise: list[Rows] = []
@@ -239,7 +247,7 @@ class LocalMemory:
                     writes[words] = True
                     if transfer.direct:
                         direct[words] = True
-            if (reads & direct).any() or (self._uninit and (reads & (shadow.written.words != SPREAD)).any()):
+            if (reads & direct).any() or (uninit and (reads & (shadow.written.words != SPREAD)).any()):
                 return False
             touching += reads | writes
             writing += writes

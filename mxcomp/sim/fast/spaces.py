@@ -66,9 +66,6 @@ def require_written(frame: Frame, space: Space, found: Found, offset: int, size:
         known = ir.load(builder, missing, ir.i1, 1)
         ir.store(builder, builder.or_(known, builder.not_(_all_ones(builder, place, kind))), missing, 1)
     with builder.if_then(ir.load(builder, missing, ir.i1, 1), likely=False):
-        if space is not Space.DEVICE:
-            builder.ret(ir.index(-1))
-            return
         frame.set(Env.MISSING, ir.index(1))
         with builder.if_then(is_strict(frame), likely=False):
             builder.ret(ir.index(-1))

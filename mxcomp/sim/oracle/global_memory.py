@@ -1,13 +1,11 @@
-"""Access to device memory and scratch, with the checks "bounds" and "uninit".
-
-Scratch never written is an error as soon as it is read; of device memory see `mxcomp.sim.checks.unwritten`.
-"""
+"""Access to device memory and scratch, with the checks "bounds" and "uninit" (see `mxcomp.sim.checks.unwritten`)."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mxcomp.sim.checks.unwritten import Space
 from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.memory import BASE, UNWRITTEN, gather, scatter
 from mxcomp.sim.oracle.wave import Wave
@@ -85,12 +83,10 @@ def load_scratch(w: Wave, i: Instruction, addresses: Addresses, active: Mask, si
     lanes = _allowed_scratch(w, i, addresses, active, size, "reads")
     result = np.zeros((64, size), np.uint8)
     at = (lanes[:, None], addresses[lanes, None] + np.arange(size))
-    written = w.scratch_written
-    if w.group.report.uninit and written is not None and not written[at].all():
-        row, byte = (int(k) for k in np.argwhere(~written[at])[0])
-        lane = int(lanes[row])
-        w.group.report("uninit", "reads scratch never written", w, i, lane, int(addresses[lane]) + byte)
-        written[at] = True
+    written, trial = w.scratch_written, w.group.trial
+    if trial is not None and trial.is_asking and written is not None and not written[at].all():
+        row, byte = np.nonzero(~written[at])
+        trial.read(Space.SCRATCH, w, i, lanes[row], at[1][row, byte], data.shape[1])
     result[lanes] = data[at]
     return result
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mxcomp.sim.checks.hazards import HazardTracker
 from mxcomp.sim.checks.lds import NO_SHADOW, Shadow
 from mxcomp.sim.checks.report import Reporter
-from mxcomp.sim.checks.unwritten import Trial
+from mxcomp.sim.checks.unwritten import Space, Trial
 from mxcomp.sim.checks.waits import Outstanding
 from mxcomp.sim.counters import Counters
 from mxcomp.sim.engine import UNDEFINED_VGPR, Dispatch, WaveStart
@@ -110,7 +110,7 @@ class Wave:
         """Scratch, uint8[64, bytes]."""
         if self.scratch is None:
             size = max(4, self.group.dispatch.scratch_bytes)
-            self.scratch = np.full((64, size), UNWRITTEN, np.uint8)
+            self.scratch = self.group.content(Space.SCRATCH, self.number * 64 * size, 64 * size).reshape(64, size)
             self.scratch_written = np.zeros((64, size), np.bool_)
         return self.scratch
 
@@ -120,7 +120,11 @@ class Group:
 
     def __init__(self, dispatch: Dispatch, number: tuple[int, int, int], trial: Trial | None = None) -> None:
         self.dispatch, self.number, self.trial, self.clock = dispatch, number, trial, 0
-        self.lds: NDArray[np.uint8] = np.full(-(-dispatch.lds_bytes // 8) * 8 + 8, UNWRITTEN, np.uint8)
+        self.lds = self.content(Space.LDS, 0, -(-dispatch.lds_bytes // 8) * 8 + 8)
         self.lds_words = self.lds.view(np.uint32)
         self.report = Reporter(dispatch, number)
         self.shadow: Shadow = NO_SHADOW
+
+    def content(self, space: Space, first: int, count: int) -> NDArray[np.uint8]:
+        """Bytes of LDS or scratch before anything is written there."""
+        return np.full(count, UNWRITTEN, np.uint8) if self.trial is None else self.trial.content(space, first, count)
