@@ -10,7 +10,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import mx_operands
 import numpy as np
+import products
 import pytest
 import quantisers
 from checking import check
@@ -23,6 +25,7 @@ from made import stored as drawn_operand
 from mx_operands import Operand
 from narrow import changed
 from nodes import SCALE, Node
+from steps_elementwise import integers
 from test_fusions import ALONE, CHAINS
 
 from mxcomp import build
@@ -40,6 +43,10 @@ def _without_uses(value: Any, readings: Any, *args: Any, **options: Any) -> str:
     """Whatever else reads a value is taken for something that the fusion knows."""
     reason = whole(value, readings, *args, **options)
     return "" if "is also used by" in reason else reason
+
+
+def _never(op: Any) -> bool:
+    return False
 
 
 def _nothing(*args: Any, **options: Any) -> None:
@@ -71,11 +78,16 @@ def _selected_fp6(drawing: Drawing) -> list[Node]:
 
 
 def _narrow_steps(drawing: Drawing) -> list[Node]:
-    """One block of two, with a step that says nothing."""
-    whole = drawn_operand(drawing, "m", 2, 3, "f8E5M2")
-    part = sliced(whole.elements, [0, 1, 0], [2, 1, 32], [1, 2, 1])
-    scales = sliced(whole.scales, [0, 1], [2, 1], [1, 2])
-    return [multiplied(drawing, Operand(part, scales, "mki", "mk"), drawn_operand(drawing, "n", 17, 1))]
+    """One block of one, with a step that says nothing."""
+    left = mx_operands.draw(drawing, "bmki", {"b": 2, "m": 2, "k": 1}, "f8E5M2", tame=True)
+    part = sliced(left.elements, [0, 1, 0, 0], [2, 1, 1, 32], [1, 1, 2, 1])
+    scales = sliced(left.scales, [0, 1, 0], [2, 1, 1], [1, 1, 2])
+    return [products.draw(drawing, Operand(part, scales, "bmki", "bmk"), drawn_operand(drawing, "n", 17, 1), "bmn")]
+
+
+def _integers(drawing: Drawing) -> list[Node]:
+    """Four bits of which a lane stores one."""
+    return [integers(drawing, floats(drawing, 16, 34))]
 
 
 def _truncated(drawing: Drawing) -> list[Node]:
@@ -110,7 +122,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "views of one storage": ("packing", "_identity", _without_view, ALONE["two views"][0], {}),
     "constants": ("hold_constants", "run", _nothing, ALONE["constant activation"][0], {}),
-    "codes": ("widen_codes", "run", _nothing, ALONE["static fp4"][0], {}),
+    "codes": ("widen_codes", "run", _nothing, _integers, {}),
     "six-bit codes": ("widen_codes", "run", _nothing, _selected_fp6, {}),
     "conversions": ("legalise", "_with_scale_one", lambda op: op.clone().results[0], _truncated, {}),
     "steps of slices": ("legalise", "_drop_steps", _nothing, _narrow_steps, {}),
