@@ -1,7 +1,7 @@
 """mxcomp-legalise: what IREE 3.13 gets wrong or fails to compile, in a form that it gets right.
 
-Conversions: `arith.truncf` to f4E2M1FN takes −0.3 to +0.5 and ties away from zero. A conversion with scale 1 is the same
-thing, and one hardware instruction.
+Conversions: `arith.truncf` to f4E2M1FN takes −0.3 to +0.5 and ties away from zero. One with scale 1 means the same, and
+is a single instruction of the hardware.
 
 Before:
 

@@ -28,7 +28,8 @@ def unary(drawing: Drawing, node: Node) -> Node:
 
 
 def final(drawing: Drawing, node: Node) -> Node:
-    """What leaves a value inexact."""
+    """What leaves a value inexact, in f32: its bound counts on that for what lies between."""
+    node = node if node.kind == "f32" else cast(node, "f32")
     return apply(FINAL[drawing.dice.noted("final", dict.fromkeys(FINAL, 1))], node)
 
 
@@ -134,12 +135,11 @@ def flat(drawing: Drawing, node: Node) -> Node:
 
 
 def captured(drawing: Drawing, node: Node) -> Node:
-    """Times a scalar that is extracted from a tensor outside of the operation."""
+    """Times a scalar that is extracted from a tensor outside of the operation: an f32, which hosts calculate with."""
+    node = node if node.kind == "f32" else cast(node, "f32")
     factor = drawing.dice.pick([0.5, 1.5, -1.0])
     given = drawing.argument(np.array([factor], np.float32), "f32")
     value = tensor.ExtractOp(given, [build.constant_index(0)]).result
-    if node.kind != "f32":
-        value = arith.TruncFOp(ir.Type.parse(node.kind), value).result
     return apply(replace(times(factor), body=lambda x: arith.MulFOp(x, value).result), node)
 
 
