@@ -10,7 +10,8 @@ import numpy as np
 
 from mxcomp.sim.checks.lds import NO_SHADOW, LdsShadow
 from mxcomp.sim.checks.registers import Facts, check_registers
-from mxcomp.sim.checks.unwritten import Inquiry, Trial
+from mxcomp.sim.checks.trial import Trial
+from mxcomp.sim.checks.unwritten import Inquiry
 from mxcomp.sim.counters import Counters, events
 from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.errors import SimulationError

@@ -10,8 +10,8 @@ import pytest
 from kernels_from_ir import code_object
 
 from mxcomp.sim import Device, Finding, Severity, SimulationError
-from mxcomp.sim.checks import unwritten
-from mxcomp.sim.checks.unwritten import other_bytes
+from mxcomp.sim.checks import trial
+from mxcomp.sim.checks.trial import other_bytes
 
 CODE = code_object(Path(__file__).parent / "kernels" / "unwritten.ll")
 LANES = np.arange(64, dtype=np.uint32)
@@ -146,7 +146,7 @@ def test_what_a_kernel_wrote_is_written() -> None:
 
 
 def test_too_much_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unwritten, "LIMIT", 512)
+    monkeypatch.setattr(trial, "LIMIT", 512)
     bench = Bench()
     (finding,) = bench.launch("copy")
     assert finding.severity is Severity.WARNING
@@ -161,3 +161,12 @@ def test_other_bytes() -> None:
     assert 0.2 < np.mean(found.reshape(-1, 8).max(1) == 0) < 0.3
     assert np.mean(found == 0xFF) < 0.01
     assert len(np.unique(found)) == 256
+
+
+def test_tame_bytes() -> None:
+    """Finite in any format, also where many are multiplied and summed up."""
+    found = other_bytes(np.arange(1 << 16), is_tame=True)
+    assert len(np.unique(found)) == 32
+    for kind in (np.float16, np.float32):
+        assert np.isfinite(np.square(found.view(kind)).sum(dtype=np.float32))
+    assert np.ldexp(1.0, 2 * (int(found.max()) - 127)) > np.finfo(np.float32).tiny  # two scales E8M0

@@ -43,6 +43,7 @@ def test_nothing_depends_on_it(kernel: str, result: np.ndarray, engine: str) -> 
 FAULTS = {
     "lds_all_lanes": ("reads LDS never written", "ds_read_b32", 32, 128),
     "lds_times_zero": ("reads LDS never written", "ds_read_b32", 0, 0),
+    "lds_sum": ("reads LDS never written", "ds_read_u16", 0, 0),
     "lds_upper_half": ("reads LDS never written", "ds_read_b32", 0, 2),
     "lds_atomic": ("reads LDS never written", "ds_add_rtn_u32", 0, 0),
     "lds_and_memory": ("reads LDS never written", "ds_read_b32", 0, 0),

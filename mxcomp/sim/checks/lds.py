@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.sim.checks.report import Reporter
-from mxcomp.sim.checks.unwritten import Space, Trial
+from mxcomp.sim.checks.trial import Space, Trial
 from mxcomp.sim.checks.waits import Issuer, Transfer
 from mxcomp.sim.findings import Severity
 from mxcomp.sim.instruction import Instruction

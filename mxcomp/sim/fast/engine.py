@@ -17,7 +17,8 @@ from mxcomp.sim.checks.journal import ROW_BYTES
 from mxcomp.sim.checks.lds import NO_SHADOW
 from mxcomp.sim.checks.registers import Facts
 from mxcomp.sim.checks.report import Reporter
-from mxcomp.sim.checks.unwritten import Inquiry, Trial
+from mxcomp.sim.checks.trial import Trial
+from mxcomp.sim.checks.unwritten import Inquiry
 from mxcomp.sim.checks.waits import Outstanding
 from mxcomp.sim.counters import Counters, events, memory_event
 from mxcomp.sim.engine import Dispatch, Workgroup
@@ -166,6 +167,18 @@ class FastGroup:
         self.waves = [FastWave(self, Wave(self.group, k, start)) for k, start in enumerate(starts)]
 
     def run(self) -> Counters:
+        try:
+            self._take_turns()
+        except SimulationError:  # checks still want to know what has happened
+            for wave in self.waves:
+                wave.read_traces()
+            raise
+        finally:
+            if self.local is not None:
+                self.local.finish()
+        return self._counters()
+
+    def _take_turns(self) -> None:
         turns, executed = self.dispatch.schedule.turns(self.number), 0
         limit = self.dispatch.max_instructions
         while True:
@@ -183,8 +196,8 @@ class FastGroup:
                         f"workgroup {self.number}: more than {limit} instructions, an endless loop? "
                         f"wave {k} at {states[k].pc:#x}"
                     )
-        if self.local is not None:
-            self.local.finish()
+
+    def _counters(self) -> Counters:
         total = self.kernel.counters(self.counts) + self.extra
         for wave in self.waves:
             total.update(wave.state.counters)
@@ -266,7 +279,7 @@ class FastWave:
                 if status is Status.STEP:
                     self._to_oracle()
                     self._step()
-                self._read_traces()
+                self.read_traces()
             if status is not Status.STEP:
                 return status
             while self.state.state == 0 and not self._compiled_goes_on():
@@ -292,7 +305,7 @@ class FastWave:
             self.group.trial.journal.note_rows(self._watched.journal[:count])
             self.env[Env.JOURNALED] = 0
 
-    def _read_traces(self) -> None:
+    def read_traces(self) -> None:
         """Follows what compiled code did, and the oracle in its last instruction."""
         if self._watched is None:
             return

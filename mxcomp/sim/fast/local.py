@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mxcomp.sim.checks.lds import SPREAD, Cells, LdsShadow, Shadow
 from mxcomp.sim.checks.registers import Facts
 from mxcomp.sim.checks.report import Reporter
-from mxcomp.sim.checks.unwritten import Trial
+from mxcomp.sim.checks.trial import Trial
 from mxcomp.sim.checks.waits import Issuer, Outstanding, Transfer
 from mxcomp.sim.fast.frame import Log
 from mxcomp.sim.instruction import Instruction, RegisterSet

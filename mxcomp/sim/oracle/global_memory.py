@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.sim.checks.unwritten import Space
+from mxcomp.sim.checks.trial import Space
 from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.memory import BASE, UNWRITTEN, gather, scatter
 from mxcomp.sim.oracle.wave import Wave

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mxcomp.sim.checks.hazards import HazardTracker
 from mxcomp.sim.checks.lds import NO_SHADOW, Shadow
 from mxcomp.sim.checks.report import Reporter
-from mxcomp.sim.checks.unwritten import Space, Trial
+from mxcomp.sim.checks.trial import Space, Trial
 from mxcomp.sim.checks.waits import Outstanding
 from mxcomp.sim.counters import Counters
 from mxcomp.sim.engine import UNDEFINED_VGPR, Dispatch, WaveStart

@@ -4,6 +4,7 @@
 target triple = "amdgcn-amd-amdhsa"
 
 @lds = internal addrspace(3) global [64 x i32] poison, align 16
+@many = internal addrspace(3) global [1024 x half] poison, align 16
 
 declare noundef range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
 
@@ -150,6 +151,26 @@ write:
 read:
   %x = load volatile i32, ptr addrspace(5) %at
   store i32 %x, ptr addrspace(1) %to
+  ret void
+}
+
+; A sum of so many that there are NaNs among noise as well as among fresh bytes.
+define amdgpu_kernel void @lds_sum(ptr addrspace(1) %source, ptr addrspace(1) %target) #0 {
+entry:
+  %i = call i32 @llvm.amdgcn.workitem.id.x()
+  br label %next
+next:
+  %k = phi i32 [ 0, %entry ], [ %k1, %next ]
+  %sum = phi half [ 0.0, %entry ], [ %sum1, %next ]
+  %at = getelementptr half, ptr addrspace(3) @many, i32 %k
+  %x = load volatile half, ptr addrspace(3) %at
+  %sum1 = fadd half %sum, %x
+  %k1 = add i32 %k, 1
+  %done = icmp eq i32 %k1, 1024
+  br i1 %done, label %end, label %next
+end:
+  %to = getelementptr half, ptr addrspace(1) %target, i32 %i
+  store half %sum1, ptr addrspace(1) %to
   ret void
 }
 

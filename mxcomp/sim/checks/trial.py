@@ -1,0 +1,144 @@
+"""One execution of a workgroup, and what it reads in place of memory never written; see `unwritten`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mxcomp.sim.checks.journal import Journal
+from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.memory import UNWRITTEN, Memory, gather
+
+Offsets = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+LIMIT = 1 << 28
+"""Bytes of the journal: workgroups that store much more are not run again."""
+
+
+def other_bytes(offsets: Offsets, is_tame: bool = False) -> Bytes:
+    """What is read in place of bytes never written, which are NaN in most formats.
+
+    Tame bytes are finite in any format, and sums and products of many are; others are noise, where NaN comes up: eight
+    at a time, three times out of four, else zeros.
+    """
+    words = (offsets >> 3).astype(np.uint64)
+    words = words * np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ words >> np.uint64(29)) * np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(32)
+    noise = words >> ((offsets & 7).astype(np.uint64) << np.uint64(3))
+    if is_tame:
+        return (noise & np.uint64(0x1F)).astype(np.uint8) + np.uint8(0x30)
+    return np.where(words >> np.uint64(62) == 0, 0, noise).astype(np.uint8)
+
+
+class Space(IntEnum):
+    DEVICE = 0
+    LDS = 1
+    SCRATCH = 2
+
+
+Suspect = tuple[Space, int]
+"""The offset of an instruction that reads device memory; or a place: the number of the first byte of a dword.
+
+Bytes of scratch are numbered lane by lane, wave by wave.
+"""
+
+
+@dataclass(frozen=True)
+class Read:
+    """The first time that the first of the waves reads never-written memory here.
+
+    Attributes:
+        offset: Of a byte: in device memory, in LDS, or in the lane's scratch.
+    """
+
+    instruction: Instruction
+    wave: int
+    lane: int | None
+    offset: int
+
+
+class Issuer(Protocol):
+    number: int
+
+
+class Trial:
+    """One execution of a workgroup.
+
+    Attributes:
+        others: Suspects where other bytes are read in place of those never written; None: everywhere.
+        is_tame: What the other bytes are like.
+        reads: Those of device memory (compiled code leaves them out of the first execution); if recording, all of them.
+        suspect: Something never written was read; compiled code may leave it at that.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        others: frozenset[Suspect] | None = frozenset(),
+        is_tame: bool = False,
+        is_recording: bool = False,
+    ) -> None:
+        self._memory, self.others, self.is_tame, self._is_recording = memory, others, is_tame, is_recording
+        self.journal = Journal(memory, LIMIT if self.is_first else 1 << 62)
+        self.reads: dict[Suspect, Read] = {}
+        self.suspect = False
+
+    @property
+    def is_first(self) -> bool:
+        """The one that counts: nothing is replaced."""
+        return self.others is not None and not self.others
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether reads of LDS and scratch still matter: not if they can tell no more than is known."""
+        return self._is_recording or (self.is_first and not self.suspect)
+
+    def content(self, space: Space, first: int, count: int) -> Bytes:
+        """What `count` bytes of LDS or scratch, from number `first` on, hold before anything is written there."""
+        fresh = np.full(count, UNWRITTEN, np.uint8)
+        if self.is_first:
+            return fresh
+        places = np.arange(first, first + count)
+        noise = other_bytes(places + (space << 48), self.is_tame)
+        if self.others is None:
+            return noise
+        return np.where(np.isin(places & ~3, [place for where, place in self.others if where == space]), noise, fresh)
+
+    def read(
+        self, space: Space, wave: Issuer, i: Instruction, lanes: Offsets, offsets: Offsets, stride: int = 0
+    ) -> None:
+        """Lanes read bytes at these offsets of LDS or scratch, never written; `stride` is the size of a scratch."""
+        self.suspect = True
+        if not self._is_recording:
+            return
+        for lane, offset in zip(lanes.tolist(), offsets.tolist(), strict=True):
+            place = (wave.number * 64 + lane) * stride + offset
+            self._note((space, place & ~3), Read(i, wave.number, lane, offset))
+
+    def _note(self, suspect: Suspect, read: Read) -> None:
+        known = self.reads.get(suspect)
+        if known is None or read.wave < known.wave:  # the same ones whatever the order of waves
+            self.reads[suspect] = read
+
+    def load(
+        self, wave: Issuer, i: Instruction, lanes: NDArray[np.intp] | None, offsets: Offsets, values: Bytes
+    ) -> Bytes:
+        """What a load of uint8[n, size] from the offsets gets."""
+        memory = self._memory
+        written = gather(memory.written, memory.written_words, offsets, values.shape[1])
+        if written.all():
+            return values
+        self.suspect = True
+        row, byte = (int(k) for k in np.argwhere(written == 0)[0])
+        lane = None if lanes is None else int(lanes[row])
+        suspect = Space.DEVICE, i.offset
+        self._note(suspect, Read(i, wave.number, lane, int(offsets[row]) + byte))
+        if self.others is not None and suspect not in self.others:
+            return values
+        return np.where(written == 0, other_bytes(offsets[:, None] + np.arange(values.shape[1]), self.is_tame), values)
