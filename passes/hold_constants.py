@@ -51,7 +51,7 @@ def _skips(op: ir.Operation) -> bool:
 
 def _is_narrow(op: ir.Operation) -> bool:
     """Whether a linalg op reads, computes or makes elements of less than a byte."""
-    if indexing_maps(op) is None or not op.results:
+    if indexing_maps(op) is None or not op.results or is_recognised(op):
         return False
     kinds = [argument.type for argument in op.regions[0].blocks[0].arguments]
     kinds += [value.type for inner in build.walk(op) for value in inner.results]

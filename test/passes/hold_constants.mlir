@@ -1,0 +1,100 @@
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-hold-constants)' | filecheck %s
+
+// What depends on constants only is kept for run time where IREE's CPU compiler would compute it wrongly or not at all.
+
+#id = affine_map<(m, k) -> (m, k)>
+
+// CHECK-LABEL: util.func public @quantised_constant(
+// CHECK: %[[CONSTANT:.+]] = arith.constant dense<{{.+}}> : tensor<2x32xf32>
+// CHECK-NEXT: %[[HELD:.+]] = util.optimization_barrier %[[CONSTANT]] : tensor<2x32xf32>
+// CHECK: linalg.generic {{.*}} ins(%[[HELD]] : tensor<2x32xf32>)
+util.func @quantised_constant() -> tensor<2x32xf4E2M1FN> {
+  %one = arith.constant 1.0 : f8E8M0FNU
+  %x = arith.constant dense<3.0> : tensor<2x32xf32>
+  %e = tensor.empty() : tensor<2x32xf4E2M1FN>
+  %q = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<2x32xf32>) outs(%e : tensor<2x32xf4E2M1FN>) {
+  ^bb0(%i: f32, %o: f4E2M1FN):
+    %t = arith.scaling_truncf %i, %one : f32, f8E8M0FNU to f4E2M1FN
+    linalg.yield %t : f4E2M1FN
+  } -> tensor<2x32xf4E2M1FN>
+  util.return %q : tensor<2x32xf4E2M1FN>
+}
+
+// An activation is known at run time only anyway.
+// CHECK-LABEL: util.func public @activation(
+// CHECK-NOT: util.optimization_barrier
+// CHECK: util.return
+util.func @activation(%x: tensor<2x32xf32>) -> tensor<2x32xf4E2M1FN> {
+  %one = arith.constant 1.0 : f8E8M0FNU
+  %e = tensor.empty() : tensor<2x32xf4E2M1FN>
+  %q = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<2x32xf32>) outs(%e : tensor<2x32xf4E2M1FN>) {
+  ^bb0(%i: f32, %o: f4E2M1FN):
+    %t = arith.scaling_truncf %i, %one : f32, f8E8M0FNU to f4E2M1FN
+    linalg.yield %t : f4E2M1FN
+  } -> tensor<2x32xf4E2M1FN>
+  util.return %q : tensor<2x32xf4E2M1FN>
+}
+
+#lhs = affine_map<(m, n, ko, kb) -> (m, ko, kb)>
+#rhs = affine_map<(m, n, ko, kb) -> (n, ko, kb)>
+#lhs_scale = affine_map<(m, n, ko, kb) -> (m, ko)>
+#rhs_scale = affine_map<(m, n, ko, kb) -> (n, ko)>
+#out = affine_map<(m, n, ko, kb) -> (m, n)>
+
+// Of a matmul of constants the LHS is held; the RHS may be packed at compile time. A constant RHS alone is left.
+// CHECK-LABEL: util.func public @both_sides(
+// CHECK: %[[A:.+]] = arith.constant dense<17>
+// CHECK-NEXT: util.optimization_barrier %[[A]]
+// CHECK: %[[AS:.+]] = arith.constant dense<127>
+// CHECK-NEXT: util.optimization_barrier %[[AS]]
+// CHECK-NOT: util.optimization_barrier
+// CHECK-LABEL: util.func public @weights(
+// CHECK-NOT: util.optimization_barrier
+// CHECK: util.return
+util.func @both_sides() -> tensor<2x4xf32> {
+  %a_bytes = arith.constant dense<17> : tensor<2x16xi8>
+  %as_bytes = arith.constant dense<127> : tensor<2x1xi8>
+  %b_bytes = arith.constant dense<34> : tensor<4x16xi8>
+  %bs_bytes = arith.constant dense<126> : tensor<4x1xi8>
+  %a = iree_tensor_ext.bitcast %a_bytes : tensor<2x16xi8> -> tensor<2x1x32xf4E2M1FN>
+  %as = iree_tensor_ext.bitcast %as_bytes : tensor<2x1xi8> -> tensor<2x1xf8E8M0FNU>
+  %b = iree_tensor_ext.bitcast %b_bytes : tensor<4x16xi8> -> tensor<4x1x32xf4E2M1FN>
+  %bs = iree_tensor_ext.bitcast %bs_bytes : tensor<4x1xi8> -> tensor<4x1xf8E8M0FNU>
+  %init = arith.constant dense<0.0> : tensor<2x4xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"], mxcomp.scaled_matmul = {}}
+      ins(%a, %b, %as, %bs : tensor<2x1x32xf4E2M1FN>, tensor<4x1x32xf4E2M1FN>, tensor<2x1xf8E8M0FNU>,
+                             tensor<4x1xf8E8M0FNU>)
+      outs(%init : tensor<2x4xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<2x4xf32>
+  util.return %r : tensor<2x4xf32>
+}
+util.func @weights(%a: tensor<2x1x32xf8E5M2>, %as: tensor<2x1xf8E8M0FNU>) -> tensor<2x4xf32> {
+  %b_bytes = arith.constant dense<34> : tensor<4x16xi8>
+  %bs_bytes = arith.constant dense<126> : tensor<4x1xi8>
+  %b = iree_tensor_ext.bitcast %b_bytes : tensor<4x16xi8> -> tensor<4x1x32xf4E2M1FN>
+  %bs = iree_tensor_ext.bitcast %bs_bytes : tensor<4x1xi8> -> tensor<4x1xf8E8M0FNU>
+  %init = arith.constant dense<0.0> : tensor<2x4xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"],
+                       mxcomp.scaled_matmul = {index = 0, operands = "data_tiled"}}
+      ins(%a, %b, %as, %bs : tensor<2x1x32xf8E5M2>, tensor<4x1x32xf4E2M1FN>, tensor<2x1xf8E8M0FNU>,
+                             tensor<4x1xf8E8M0FNU>)
+      outs(%init : tensor<2x4xf32>) {
+  ^bb0(%x: f8E5M2, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f8E5M2, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<2x4xf32>
+  util.return %r : tensor<2x4xf32>
+}
