@@ -196,8 +196,10 @@ def is_narrow(kind: ir.Type) -> bool:
 
 
 def is_sub_byte(kind: ir.Type) -> bool:
-    """Whether a type takes less than a byte in memory. Booleans take a whole one."""
-    return isinstance(kind, ir.FloatType | ir.IntegerType) and 1 < kind.width < 8
+    """Whether a type takes less than a byte in memory. Booleans and integers of odd widths take whole ones."""
+    if isinstance(kind, ir.IntegerType):
+        return kind.width in (2, 4)
+    return isinstance(kind, ir.FloatType) and kind.width < 8
 
 
 def _is_same_bits(expr: Expr) -> bool:

@@ -12,7 +12,8 @@ counters. Two engines that follow these rules leave identical bytes in memory:
   conflict). Every byte stored is marked in `memory.written`. Accesses that leave an allocation read UNWRITTEN bytes
   and store nothing; they are reported by the check "bounds", which cannot be left out of an engine (turned off, it
   only keeps silent).
-- **LDS** is `dispatch.lds_bytes` of UNWRITTEN bytes per workgroup, **scratch** `dispatch.scratch_bytes` per lane.
+- **LDS** is `dispatch.lds_bytes` of UNWRITTEN bytes per workgroup, **scratch** `dispatch.scratch_bytes` per lane;
+  a trial that is not the first fills both otherwise (`checks.trial.Trial.content`).
 - **Waves** start as `dispatch.wave_start(workgroup, wave)` says; VGPRs other than v0 hold `UNDEFINED_VGPR`.
 - **Order.** Workgroups run one after another. Between barriers waves take turns as `dispatch.schedule` says: within a
   round, each wave that can run gets one turn of at most that many instructions; a turn ends at a barrier or s_endpgm.
