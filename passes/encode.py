@@ -111,7 +111,7 @@ def _requantised(recognised: list[ir.Operation], registry: Registry, options: Op
     if not options.data_tiling or options.ukernels != "auto":
         return {}
     chosen: dict[ir.Operation, dict] = {}
-    for chain in requantise.chains(recognised):
+    for chain in requantise.chains(recognised, watched=options.reference):
         if chain.objection:
             for op in chain.results:
                 notes.note(op, recognised.index(op), f"not re-quantised in its tile: {chain.objection}")

@@ -26,6 +26,7 @@ from mxcomp import build
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.options import Options
 from mxcomp.passes.canonical import is_recognised
+from mxcomp.passes.pack import is_constant_global
 from mxcomp.passes.trace import indexing_maps, is_sub_byte
 
 _MOVES = ("tensor.", "iree_tensor_ext.bitcast", "flow.tensor.")
@@ -84,15 +85,8 @@ def _constants(ops: Iterable[ir.Operation | None]) -> dict[ir.Operation, list[tu
 
 def _is_constant(op: ir.Operation) -> bool:
     if op.name == "util.global.load":
-        return "is_mutable" not in op.attributes and _is_initialised(op)
+        return is_constant_global(op)
     return op.name == "arith.constant"
-
-
-def _is_initialised(load: ir.Operation) -> bool:
-    """Whether the global that is loaded never changes."""
-    symbol = ir.FlatSymbolRefAttr(load.attributes["global"]).value
-    symbols = (view.operation for view in build.module_block(build.root(load)).operations)
-    return any(build.symbol_name(op) == symbol and "is_mutable" not in op.attributes for op in symbols)
 
 
 def are_constant(ops: Iterable[ir.Operation | None]) -> bool:

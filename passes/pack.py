@@ -249,13 +249,13 @@ def is_constant(value: ir.Value) -> bool:
         return _is_marked(ir.BlockArgument(value))
     if op.name == "arith.constant":
         return True
-    if op.name != "util.global.load":
-        return False
-    symbol = ir.FlatSymbolRefAttr(op.attributes["global"]).value
-    root = op
-    while root.parent is not None:
-        root = root.parent
-    for view in build.module_block(root).operations:
+    return op.name == "util.global.load" and is_constant_global(op)
+
+
+def is_constant_global(load: ir.Operation) -> bool:
+    """Whether a global never changes, and its value is in the module: a parameter's is not."""
+    symbol = ir.FlatSymbolRefAttr(load.attributes["global"]).value
+    for view in build.module_block(build.root(load)).operations:
         found = view.operation
         if found.name == "util.global" and build.symbol_name(found) == symbol:
             if "is_mutable" in found.attributes or "initial_value" not in found.attributes:

@@ -67,8 +67,11 @@ class Chain:
         return [*self.results, *([self.consumer] if self.packed else [])]
 
 
-def chains(recognised: list[ir.Operation]) -> Iterator[Chain]:
-    """The chains among matmuls in canonical form that nothing has been decided on yet."""
+def chains(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
+    """The chains among matmuls in canonical form that nothing has been decided on yet.
+
+    Where operands are `watched`, by `mxcomp.verify`, all of them are used elsewhere, and nothing is replaced.
+    """
     ours = {op.results[0]: op for op in recognised}
     for op in recognised:
         sizes, types = problem(op)
@@ -79,7 +82,8 @@ def chains(recognised: list[ir.Operation]) -> Iterator[Chain]:
         if producer is None or not found or not found <= set(ours):
             continue
         packed = element_format(types[LHS]).bits in _TOGETHER
-        reason = _objection(producer, found, sizes, [Reading(op, index, None) for index in (LHS, LHS_SCALE)], packed)
+        ends = [Reading(op, index, None) for index in (LHS, LHS_SCALE)]
+        reason = "" if watched else _objection(producer, found, sizes, ends, packed)
         if not reason and (not sizes["k"] or sizes["k"] % _TILE.layout.tile[ROWS]):
             reason = f"the next matmul has K = {sizes['k']}: expected a multiple of {_TILE.layout.tile[ROWS]}"
         yield Chain([ours[value] for value in found], op, packed, reason)

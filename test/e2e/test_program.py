@@ -221,6 +221,7 @@ def test_report_as_json_and_table():
                 "ukernel": None,
                 "reason": "--ukernels=none",
                 "warning": None,
+                "unfused": [],
                 "dispatches": PARTS,
                 "kernel": kernel,
                 "stored": stored,

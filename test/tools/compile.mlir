@@ -25,7 +25,7 @@
 
 // REPORT: "target": "gfx950",
 // REPORT-NEXT: "matmuls": [
-// REPORT: "location": "{{.+}}:[[# @LINE + 61]]:8"
+// REPORT: "location": "{{.+}}:[[# @LINE + 62]]:8"
 // REPORT: "m": 64,
 // REPORT-NEXT: "n": 128,
 // REPORT-NEXT: "k": 256,
@@ -35,6 +35,7 @@
 // REPORT: "ukernel": null,
 // REPORT-NEXT: "reason": "--ukernels=none",
 // REPORT-NEXT: "warning": null,
+// REPORT-NEXT: "unfused": [],
 // REPORT-NEXT: "dispatches": [
 // REPORT-NEXT: "pack_lhs",
 // REPORT-NEXT: "pack_rhs",
