@@ -77,6 +77,8 @@ def roles(parallel: Sequence[int], reductions: Sequence[int], sizes: Sizes, used
 
     Loops of size 1 say nothing; they are taken for parts of their neighbours. Raises NotOursError.
     """
+    if len(parallel) == 1 and len(owner := {i for i in (0, 1) if parallel[0] in used[i]}) == 1:
+        return Roles((), tuple(parallel), (), tuple(reductions), min(owner))  # a vector: N is 1
     if len(parallel) < 2:
         raise NotOursError(f"{len(parallel)} parallel dimensions: expected M and N")
     owners = [{i for i in (0, 1) if d in used[i]} if sizes.get(d) != 1 else None for d in parallel]

@@ -133,7 +133,9 @@ def _expanded(value: ir.Value, sizes: Sequence[int], candidate: Candidate) -> ir
     loops = [*roles.batch, *roles.m, *roles.n]
     shape = [candidate.loop_sizes.get(d) for d in loops]
     known = build.tensor_type(shape, element)
-    if known.rank != ir.RankedTensorType(value.type).rank:
+    if known.rank < ir.RankedTensorType(value.type).rank:
+        value = build.collapse(value, [[0, 1]])
+    elif known.rank != ir.RankedTensorType(value.type).rank:
         init = root.operands[len(root.operands) - 1]
         dynamic = [build.dim(init, i) for i, size in enumerate(shape) if size is None]
         value = tensor.ExpandShapeOp(known, value, roles.groups(), dynamic, list(known.shape)).result
