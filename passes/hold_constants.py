@@ -26,7 +26,7 @@ from mxcomp import build
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.options import Options
 from mxcomp.passes.canonical import is_recognised
-from mxcomp.passes.pack import is_constant_global
+from mxcomp.passes.pack import is_constant, is_constant_global
 from mxcomp.passes.trace import indexing_maps, is_sub_byte
 
 _MOVES = ("tensor.", "iree_tensor_ext.bitcast", "flow.tensor.")
@@ -43,6 +43,9 @@ def run(module: ir.Operation, options: Options) -> None:
             sides = ((operands[LHS], operands[LHS_SCALE]), (operands[RHS], operands[RHS_SCALE]))
             if all(are_constant(side) for side in sides):
                 _hold(sides[0])
+            for value in list(op.operands)[:ACC]:
+                if not is_constant(value):  # computed from constants, perhaps: packing would not be evaluated in order
+                    _hold([build.producer(value)])
 
 
 def _skips(op: ir.Operation) -> bool:
