@@ -43,12 +43,12 @@ from mxcomp.passes.trace import (
     is_narrow,
     is_sub_byte,
     loop_subscripts,
+    only_calculates,
+    reads_init,
     reassociation,
 )
 
 ATTRIBUTE = "mxcomp.epilogue"
-_CALCULATIONS = ("arith.", "math.")
-"""Dialects whose operations do nothing but calculate."""
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -145,12 +145,11 @@ def _misfit(op: ir.Operation, values: list[ir.Value], inside: list[ir.Operation]
         identity = ir.AffineMap.get_identity(ir.RankedTensorType(op.results[0].type).rank)
         *maps, output = indexing_maps(op) or []
         inputs = list(op.operands)[:-1]
-        body = op.regions[0].blocks[0]
         if output != identity:
             return "its result is in another order"
-        if any(True for _ in body.arguments[len(inputs)].uses):
+        if reads_init(op):
             return "it reads what is in its result before"
-        if any(not view.operation.name.startswith(_CALCULATIONS) for view in list(body.operations)[:-1]):
+        if not only_calculates(op):
             return "it does more than to calculate"
         for value, m in zip(inputs, maps, strict=True):
             if value in values and m != identity:

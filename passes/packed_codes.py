@@ -164,7 +164,7 @@ def _bytes(codes: ir.Value, bits: int, sizes: Sequence[ir.Value]) -> ir.Value:
     first_bit = ir.AffineExpr.get_dim(0) * 8
 
     def body(_: ir.Value) -> ir.Value:
-        (loop,) = [linalg.IndexOp(0).result]
+        loop = linalg.IndexOp(0).result
         value = None
         for i in range(-(-8 // bits)):
             at = build.apply(ir.AffineExpr.get_floor_div(first_bit, bits) + i, [loop])

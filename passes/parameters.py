@@ -49,7 +49,7 @@ def load_packed(source: ir.Value, layout: DataTiledLayout, operand: int) -> ir.V
         return str(reason)
     packed = build.tensor_type(packing.packed.shape, packing.packed.element)
     symbol = f"{build.symbol_name(found)}{packing.key.removeprefix(key).replace('.', '_')}"
-    table = ir.SymbolTable(_root(found))
+    table = ir.SymbolTable(build.root(found))
     if symbol not in table:
         new = found.clone(ip=ir.InsertionPoint(found)).operation
         new.attributes["sym_name"] = ir.StringAttr.get(symbol)
@@ -87,7 +87,7 @@ def _parameter_of(load: ir.Operation) -> tuple[ir.Operation, str, str] | None:
 
     Raises NotStoredError where it may be another at run time.
     """
-    table, symbol = ir.SymbolTable(_root(load)), ir.FlatSymbolRefAttr(load.attributes["global"]).value
+    table, symbol = ir.SymbolTable(build.root(load)), ir.FlatSymbolRefAttr(load.attributes["global"]).value
     if symbol not in table:
         return None
     found = table[symbol].operation
@@ -121,9 +121,3 @@ def collect(module: ir.Operation) -> Manifest:
 
 def _tensor_type(plain: ir.RankedTensorType) -> TensorType:
     return TensorType(tuple(plain.shape), str(plain.element_type))
-
-
-def _root(op: ir.Operation) -> ir.Operation:
-    while op.parent is not None:
-        op = op.parent
-    return op

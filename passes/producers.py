@@ -32,9 +32,10 @@ from mxcomp.passes.trace import (
     is_elementwise,
     is_narrow,
     loop_subscripts,
+    only_calculates,
+    reads_init,
 )
 
-_CALCULATIONS = ("arith.", "math.")
 _RANK = 3
 """Of elements; with a batch they are quantised apart."""
 
@@ -161,13 +162,13 @@ class _Finder:
             return self._operand(op, 0, RESHAPES[op.name](op, subscripts))
         if op.name in BITCASTS and (source := _regrouped(op, subscripts)) is not None:
             return self._operand(op, 0, source)
-        if not _only_calculates(op):
+        if not _is_calculation(op):
             return Read(value, subscripts)
         inside = any(map(_splits_block, subscripts))
         if is_elementwise(op):
             loops = loop_subscripts(op, subscripts)
             self.ops[op] = inside and not is_narrow(ir.RankedTensorType(value.type).element_type)
-            return Compute(op, self._operands(op, loops, with_init=_reads_init(op)), inside)
+            return Compute(op, self._operands(op, loops, with_init=reads_init(op)), inside)
         start, block = _filled_with(op), _reduction_loops(op, subscripts)
         if inside or start is None or block is None:
             return Read(value, subscripts)
@@ -184,21 +185,14 @@ class _Finder:
         return self.node(op.operands[position], subscripts)
 
 
-def _reads_init(op: ir.Operation) -> bool:
-    """Whether the body of a linalg op reads what is in its result before."""
-    *_, out = op.regions[0].blocks[0].arguments
-    return any(True for _ in out.uses)
-
-
-def _only_calculates(op: ir.Operation) -> bool:
+def _is_calculation(op: ir.Operation) -> bool:
     """Whether it is a linalg op on tensors whose body knows nothing but its arguments."""
     maps = indexing_maps(op)
     if maps is None or len(op.results) != 1 or len(maps) != len(op.operands):
         return False
     if not all(isinstance(operand.type, ir.RankedTensorType) for operand in op.operands):
         return False
-    *body, _ = op.regions[0].blocks[0].operations
-    return all(view.operation.name.startswith(_CALCULATIONS) for view in body) and encode_small.can_rewrite(op)
+    return only_calculates(op) and encode_small.can_rewrite(op)
 
 
 def _filled_with(op: ir.Operation) -> ir.Operation | None:

@@ -184,6 +184,18 @@ def is_elementwise(op: ir.Operation) -> bool:
     return maps is not None and len(op.results) == 1 and len(maps) == len(op.operands) and maps[-1].is_permutation
 
 
+def reads_init(op: ir.Operation) -> bool:
+    """Whether the body of a linalg op reads what is in its result before."""
+    *_, out = op.regions[0].blocks[0].arguments
+    return any(True for _ in out.uses)
+
+
+def only_calculates(op: ir.Operation) -> bool:
+    """Whether all that the body of a linalg op does is to calculate what it yields."""
+    *body, _ = op.regions[0].blocks[0].operations
+    return all(view.operation.name.startswith(("arith.", "math.")) for view in body)
+
+
 def loop_subscripts(op: ir.Operation, indices: Sequence[Index]) -> list[Index]:
     """The loops of an elementwise op at a place of its result."""
     order = [ir.AffineDimExpr(expr).position for expr in (indexing_maps(op) or [])[-1].results]

@@ -39,7 +39,7 @@ from mxcomp.passes.decode import stored_codes
 from mxcomp.passes.inline import inline
 from mxcomp.passes.six_bit import is_six_bit
 from mxcomp.passes.stored import BITCASTS, GATHER, sliced_in_bytes
-from mxcomp.passes.trace import indexing_maps, is_sub_byte
+from mxcomp.passes.trace import indexing_maps, is_sub_byte, reads_init
 
 _MOVES = (
     "tensor.collapse_shape",
@@ -177,7 +177,7 @@ class _Widening:
             result = ir.RankedTensorType(op.results[0].type)
             if is_narrow_tensor(op.results[0]):
                 result = packed_codes.code_tensor(result)
-                init = self._code(init) if _reads_init(op) else build.empty(result, build.dynamic_sizes(init))
+                init = self._code(init) if reads_init(op) else build.empty(result, build.dynamic_sizes(init))
 
             def body(*arguments: ir.Value) -> ir.Value:
                 block = op.regions[0].blocks[0]
@@ -223,8 +223,3 @@ class _Widening:
             user = use.owner.operation
             if user not in self.replaced and user.name != "iree_encoding.set_encoding":
                 user.operands[use.operand_number] = dense
-
-
-def _reads_init(op: ir.Operation) -> bool:
-    *_, out = op.regions[0].blocks[0].arguments
-    return any(True for _ in out.uses)

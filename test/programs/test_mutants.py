@@ -115,7 +115,7 @@ MUTANTS: dict[str, Mutant] = {
     "uses of what is computed from it": ("replacing", "objection", _without_uses, CHAINS["both sides"][0], {}),
     "results that are written over": (
         "producers",
-        "_reads_init",
+        "reads_init",
         lambda op: False,
         ALONE["producer writes over"][0],
         {},
