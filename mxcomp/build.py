@@ -65,6 +65,17 @@ def producer(value: ir.Value) -> ir.Operation | None:
     return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
 
 
+def inputs(op: ir.Operation) -> list[tuple[ir.Operation, int]]:
+    """Where an operation takes values from outside itself: its own operands, and those of operations in its regions."""
+    inner = list(walk(op))
+    made = {value for below in inner for value in below.results}
+    made |= {
+        value for at in (op, *inner) for region in at.regions for block in region.blocks for value in block.arguments
+    }
+    own = [(op, i) for i in range(len(op.operands))]
+    return own + [(user, i) for user in inner for i, value in enumerate(user.operands) if value not in made]
+
+
 def without_cast(value: ir.Value) -> ir.Value:
     """The tensor behind `tensor.cast`, which may know more or fewer of its sizes."""
     while isinstance(value.owner, ir.OpView) and value.owner.operation.name == "tensor.cast":

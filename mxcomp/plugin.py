@@ -165,11 +165,7 @@ class _Dag:
 
 
 def _operands(op: ir.Operation) -> list[ir.Value]:
-    """Values an operation takes from outside itself, those used in its regions included."""
-    own = {op, *build.walk(op)}
-    inside = [value for inner in build.walk(op) for value in inner.operands]
-    captured = [v for v in inside if isinstance(v.owner, ir.OpView) and v.owner.operation not in own]
-    return [*op.operands, *captured]
+    return [user.operands[i] for user, i in build.inputs(op)]
 
 
 def _add_matcher(sequence: ir.Operation, name: str, dag: _Dag) -> None:

@@ -78,11 +78,12 @@ def _constants(ops: Iterable[ir.Operation | None]) -> dict[ir.Operation, list[tu
             continue
         if not op.name.startswith((*_MOVES, *_CALCULATIONS)):
             return None
-        for i, value in enumerate(op.operands):
+        for user, i in build.inputs(op):
+            value = user.operands[i]
             source = build.producer(value)
             pending.append(source)
             if source is not None and _is_constant(source) and isinstance(value.type, ir.RankedTensorType):
-                found.setdefault(source, []).append((op, i))
+                found.setdefault(source, []).append((user, i))
     return found
 
 

@@ -3,6 +3,7 @@
 // What depends on constants only is kept for run time where IREE's CPU compiler would compute it wrongly or not at all.
 
 #id = affine_map<(m, k) -> (m, k)>
+#self = affine_map<(m, ko, kb) -> (m, ko, kb)>
 
 // CHECK-LABEL: util.func public @quantised_constant(
 // CHECK: %[[CONSTANT:.+]] = arith.constant dense<{{.+}}> : tensor<2x32xf32>
@@ -50,8 +51,6 @@ util.func @activation(%x: tensor<2x32xf32>) -> tensor<2x32xf4E2M1FN> {
 // CHECK: %[[AS:.+]] = arith.constant dense<127>
 // CHECK-NEXT: util.optimization_barrier %[[AS]]
 // CHECK-NOT: util.optimization_barrier
-// CHECK-LABEL: util.func public @weights(
-// CHECK-NOT: util.optimization_barrier
 // CHECK: util.return
 util.func @both_sides() -> tensor<2x4xf32> {
   %a_bytes = arith.constant dense<17> : tensor<2x16xi8>
@@ -77,6 +76,51 @@ util.func @both_sides() -> tensor<2x4xf32> {
   } -> tensor<2x4xf32>
   util.return %r : tensor<2x4xf32>
 }
+
+// So is one that a loop body reads by index, the way operands stored in another order are read.
+// CHECK-LABEL: util.func public @gathered(
+// CHECK: %[[ELEMENTS:.+]] = arith.constant dense<17>
+// CHECK: %[[HELD_ELEMENTS:.+]] = util.optimization_barrier %[[ELEMENTS]]
+// CHECK: %[[GATHERED:.+]] = linalg.generic
+// CHECK: tensor.extract %[[HELD_ELEMENTS]]
+// CHECK: linalg.generic {{.*}} ins(%[[GATHERED]],
+util.func @gathered() -> tensor<2x4xf32> {
+  %elements = arith.constant dense<17> : tensor<32x2xi8>
+  %e = tensor.empty() : tensor<2x1x32xf8E5M2>
+  %a = linalg.generic {indexing_maps = [#self], iterator_types = ["parallel", "parallel", "parallel"]}
+      outs(%e : tensor<2x1x32xf8E5M2>) {
+  ^bb0(%o: f8E5M2):
+    %row = linalg.index 0 : index
+    %k = linalg.index 2 : index
+    %element = tensor.extract %elements[%k, %row] : tensor<32x2xi8>
+    %float = arith.bitcast %element : i8 to f8E5M2
+    linalg.yield %float : f8E5M2
+  } -> tensor<2x1x32xf8E5M2>
+  %as_bytes = arith.constant dense<127> : tensor<2x1xi8>
+  %as = iree_tensor_ext.bitcast %as_bytes : tensor<2x1xi8> -> tensor<2x1xf8E8M0FNU>
+  %b_bytes = arith.constant dense<34> : tensor<4x16xi8>
+  %bs_bytes = arith.constant dense<126> : tensor<4x1xi8>
+  %b = iree_tensor_ext.bitcast %b_bytes : tensor<4x16xi8> -> tensor<4x1x32xf4E2M1FN>
+  %bs = iree_tensor_ext.bitcast %bs_bytes : tensor<4x1xi8> -> tensor<4x1xf8E8M0FNU>
+  %init = arith.constant dense<0.0> : tensor<2x4xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"], mxcomp.scaled_matmul = {}}
+      ins(%a, %b, %as, %bs : tensor<2x1x32xf8E5M2>, tensor<4x1x32xf4E2M1FN>, tensor<2x1xf8E8M0FNU>,
+                             tensor<4x1xf8E8M0FNU>)
+      outs(%init : tensor<2x4xf32>) {
+  ^bb0(%x: f8E5M2, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f8E5M2, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<2x4xf32>
+  util.return %r : tensor<2x4xf32>
+}
+
+// CHECK-LABEL: util.func public @weights(
+// CHECK-NOT: util.optimization_barrier
+// CHECK: util.return
 util.func @weights(%a: tensor<2x1x32xf8E5M2>, %as: tensor<2x1xf8E8M0FNU>) -> tensor<2x4xf32> {
   %b_bytes = arith.constant dense<34> : tensor<4x16xi8>
   %bs_bytes = arith.constant dense<126> : tensor<4x1xi8>
