@@ -33,8 +33,8 @@ from rich.console import Console
 from rich.table import Table
 
 import mxcomp
-from mxcomp import build
-from mxcomp.passes.canonical import scaled_matmul
+from mxcomp.matching.canonical import scaled_matmul
+from mxcomp.mlir import build
 from mxcomp.target import get_target
 
 LIMIT = 1.25

@@ -16,15 +16,16 @@ import numpy as np
 from iree.compiler import ir
 
 import mxcomp
-from mxcomp import assembly, build, formats
-from mxcomp.passes.canonical import scaled_matmul
+from mxcomp import assembly, formats
+from mxcomp.matching.canonical import scaled_matmul
+from mxcomp.mlir import build
 
 M, N, K = 64, 14336, 4096
 
 
-def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def quantise(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """[rows, K/2] bytes of fp4 and [rows, K/32] scales of a float32 array."""
-    codes, scales = formats.quantize(x, formats.E2M1)
+    codes, scales = formats.quantise(x, formats.E2M1)
     return formats.pack_bits(codes, formats.E2M1), scales
 
 
@@ -60,16 +61,16 @@ def linear_layer(weights: np.ndarray, scales: np.ndarray) -> ir.Module:
 
 
 def dequantized(packed: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """float64 values of what `quantize` returned."""
+    """float64 values of what `quantise` returned."""
     codes = formats.unpack_bits(packed, formats.E2M1)
-    return formats.dequantize(codes, scales, formats.E2M1, dtype=np.float64)
+    return formats.dequantise(codes, scales, formats.E2M1, dtype=np.float64)
 
 
 def main() -> int:
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((N, K), np.float32) / np.sqrt(K, dtype=np.float32)
     x = rng.standard_normal((M, K), np.float32)
-    (w, w_scales), (xq, x_scales) = quantize(weights), quantize(x)
+    (w, w_scales), (xq, x_scales) = quantise(weights), quantise(x)
 
     module = linear_layer(w, w_scales)
     with tempfile.TemporaryDirectory() as directory:

@@ -18,8 +18,9 @@ from iree.compiler.dialects import arith, func, math
 from ml_dtypes import bfloat16
 
 import mxcomp
-from mxcomp import build, formats, quantization
-from mxcomp.passes.canonical import scaled_matmul
+from mxcomp import formats, quantisation
+from mxcomp.matching.canonical import scaled_matmul
+from mxcomp.mlir import build
 
 HIDDEN, INTERMEDIATE = 4096, 14336
 ELEMENT, MODE = formats.E2M1, "even"
@@ -29,9 +30,9 @@ class Weights:
     """A random [n, k] matrix in MX: `elements` and `scales` as bytes, and the float64 `values` that they mean."""
 
     def __init__(self, rng: np.random.Generator, n: int, k: int) -> None:
-        codes, self.scales = formats.quantize(rng.standard_normal((n, k), np.float32) / np.float32(k**0.5), ELEMENT)
+        codes, self.scales = formats.quantise(rng.standard_normal((n, k), np.float32) / np.float32(k**0.5), ELEMENT)
         self.elements = formats.pack_bits(codes, ELEMENT).reshape(n, k // 32, -1)
-        self.values = formats.dequantize(codes, self.scales, ELEMENT, dtype=np.float64)
+        self.values = formats.dequantise(codes, self.scales, ELEMENT, dtype=np.float64)
 
     def constants(self) -> tuple[ir.Value, ir.Value]:
         """Elements [n, k/32, 32] and scales [n, k/32], where the insertion point is."""
@@ -58,10 +59,10 @@ def gated_mlp(gate: Weights, up: Weights, down: Weights, tokens: int | None) -> 
 
             @func.FuncOp.from_py_func(x_type)
             def mlp(x: ir.Value) -> ir.Value:
-                activations = quantization.quantize(x, ELEMENT.mlir_type, MODE)
+                activations = quantisation.quantise(x, ELEMENT.mlir_type, MODE)
                 factors = [_product(activations, weights) for weights in (gate, up)]
                 between = _elementwise(build.tensor_type((tokens, intermediate), "bf16"), factors, _silu_product)
-                y = _product(quantization.quantize(between, ELEMENT.mlir_type, MODE), down)
+                y = _product(quantisation.quantise(between, ELEMENT.mlir_type, MODE), down)
                 return _elementwise(x_type, [y], _bf16)
 
         module.operation.verify()
@@ -99,7 +100,7 @@ def reference(x: np.ndarray, gate: Weights, up: Weights, down: Weights) -> np.nd
 
 
 def _quantised(x: np.ndarray) -> np.ndarray:
-    return formats.dequantize(*formats.quantize(x, ELEMENT, MODE), ELEMENT, dtype=np.float64)
+    return formats.dequantise(*formats.quantise(x, ELEMENT, MODE), ELEMENT, dtype=np.float64)
 
 
 def main(argv: list[str]) -> int:

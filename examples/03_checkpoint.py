@@ -16,28 +16,28 @@ from safetensors.numpy import save_file
 
 import mxcomp
 from mxcomp import formats
-from mxcomp.checkpoint import Checkpoint
 from mxcomp.tools import pack
+from mxcomp.weights.checkpoint import Checkpoint
 
 MODEL = Path(__file__).with_suffix(".mlir")
 M, N, K = 64, 512, 512
 
 
-def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def quantise(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """[rows, K/2] bytes of fp4 and [rows, K/32] scales of a float32 array."""
-    codes, scales = formats.quantize(x, formats.E2M1)
+    codes, scales = formats.quantise(x, formats.E2M1)
     return formats.pack_bits(codes, formats.E2M1), scales
 
 
 def dequantized(packed: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """float64 values of what `quantize` returned."""
+    """float64 values of what `quantise` returned."""
     codes = formats.unpack_bits(packed, formats.E2M1)
-    return formats.dequantize(codes, scales, formats.E2M1, dtype=np.float64)
+    return formats.dequantise(codes, scales, formats.E2M1, dtype=np.float64)
 
 
 def write_checkpoint(path: Path, rng: np.random.Generator) -> None:
     """A layer as AMD Quark publishes it: `weight` has two codes a byte, the even K in the low nibble."""
-    weight, scales = quantize(rng.standard_normal((N, K), np.float32) / np.sqrt(K, dtype=np.float32))
+    weight, scales = quantise(rng.standard_normal((N, K), np.float32) / np.sqrt(K, dtype=np.float32))
     bias = rng.standard_normal(N, np.float32)
     save_file({"fc.weight": weight, "fc.weight_scale": scales, "fc.bias": bias}, path)
 
@@ -46,7 +46,7 @@ def main(directory: Path) -> int:
     rng = np.random.default_rng(0)
     published, manifest, archive = (directory / name for name in ("fc.safetensors", "manifest.json", "packed.irpa"))
     write_checkpoint(published, rng)
-    x, x_scales = quantize(rng.standard_normal((M, K), np.float32))
+    x, x_scales = quantise(rng.standard_normal((M, K), np.float32))
 
     unpacked = mxcomp.compile(MODEL)
     packed = mxcomp.compile(MODEL, packed_parameters=True)

@@ -12,10 +12,10 @@ from iree.compiler import ir
 
 from mxcomp import files, pipeline
 from mxcomp.errors import CompileError, InputError
-from mxcomp.invocation import PHASES, Invocation, read_source
+from mxcomp.mlir.session import PHASES, Invocation, read_source
 from mxcomp.options import Options
-from mxcomp.passes import parameters
-from mxcomp.report import Report
+from mxcomp.packing import parameter_operand
+from mxcomp.report.report import Report
 
 Source: TypeAlias = str | bytes | Path | ir.Module
 
@@ -63,7 +63,7 @@ def compile(
     `source` is a path, MLIR text, bytes (text or bytecode) or an `ir.Module`. `ukernels` is "auto", "none" or a
     ukernel's name. `iree_flags` are iree-compile session flags, after those of the target. `compile_to` stops at the
     end of an IREE phase and gives MLIR text. With `packed_parameters` the program reads parameters that are operands in
-    their packed layout: `report.manifest` says which, `mxcomp-pack` and `mxcomp.parameters` make them. May be called
+    their packed layout: `report.manifest` says which, `mxcomp-pack` and `mxcomp.weights` make them. May be called
     from several threads. Raises a subclass of MxcompError.
     """
     options = Options.make(target, data_tiling, ukernels, tuple(ukernel_dirs), packed_parameters=packed_parameters)
@@ -109,7 +109,7 @@ def _materialise(module: ir.Operation, options: Options, report: Report) -> None
 def _note_dispatches(module: ir.Operation, options: Options, report: Report) -> None:
     report.add_dispatches(module)
     if options.packed_parameters:
-        report.manifest = parameters.collect(module)
+        report.manifest = parameter_operand.collect(module)
 
 
 def _link(module: ir.Operation, options: Options, report: Report) -> None:

@@ -14,7 +14,7 @@ class Options:
     """`ukernels` is "auto" (the best match), "none", or the name of one ukernel.
 
     `reference` replaces the inner tile by its mathematical meaning, for targets without scaled MFMA.
-    With `packed_parameters`, operands that are parameters are read in their packed layout (see `mxcomp.parameters`).
+    With `packed_parameters`, operands that are parameters are read in their packed layout (see `mxcomp.weights`).
     """
 
     target: Target

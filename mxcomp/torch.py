@@ -23,7 +23,7 @@ try:
 except ImportError as error:
     raise ImportError(f"mxcomp.torch needs PyTorch: pip install mxcomp[torch] ({error})") from error
 
-from mxcomp.formats import BLOCK_SIZE, dequantize, element_format, pack_bits, quantize, unpack_bits
+from mxcomp.formats import BLOCK_SIZE, dequantise, element_format, pack_bits, quantise, unpack_bits
 from mxcomp.options import Options
 from mxcomp.passes import import_torch
 
@@ -47,15 +47,15 @@ def scaled_linear(
         weight: uint8 [N, K * bits / 8], codes without gaps (`mxcomp.formats.pack_bits`).
         weight_scale: uint8 [N, K / 32], E8M0 codes.
         weight_format, input_format: Element formats, see `mxcomp.formats.FORMATS`.
-        mode: Scale mode of the activations, see `mxcomp.formats.quantize`.
+        mode: Scale mode of the activations, see `mxcomp.formats.quantise`.
 
     Returns:
         [M, N], of x's type. Raises ValueError for a format, mode or shape that does not fit.
     """
     rows = x.detach().float().cpu().numpy()
-    lhs = dequantize(*quantize(rows, input_format, mode), input_format)
+    lhs = dequantise(*quantise(rows, input_format, mode), input_format)
     codes = unpack_bits(weight.detach().cpu().numpy(), weight_format)
-    rhs = dequantize(codes, weight_scale.detach().cpu().numpy(), weight_format)
+    rhs = dequantise(codes, weight_scale.detach().cpu().numpy(), weight_format)
     return (torch.from_numpy(lhs) @ torch.from_numpy(rhs).T).to(dtype=x.dtype, device=x.device)
 
 
@@ -94,7 +94,7 @@ class ScaledLinear(torch.nn.Module):
         cls, linear: torch.nn.Linear, weight_format: str = "E2M1", input_format: str = "E2M1", mode: str = "even"
     ) -> ScaledLinear:
         """Quantises the weights of a layer. Raises ValueError unless its inputs are a multiple of 32."""
-        codes, scales = quantize(linear.weight.detach().float().cpu().numpy(), weight_format, mode)
+        codes, scales = quantise(linear.weight.detach().float().cpu().numpy(), weight_format, mode)
         packed = torch.from_numpy(pack_bits(codes, weight_format))
         bias = None if linear.bias is None else linear.bias.detach()
         return cls(packed, torch.from_numpy(np.ascontiguousarray(scales)), bias, weight_format, input_format, mode)

@@ -13,17 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 from iree.compiler import ir
 
-from mxcomp import build, formats, pipeline
-from mxcomp.build import location_text
+from mxcomp import formats, pipeline
+from mxcomp.codes.decode import unpacked
 from mxcomp.errors import VerifyError
-from mxcomp.invocation import Invocation, read_source
 from mxcomp.layout import ACC
+from mxcomp.matching.canonical import is_recognised, problem
+from mxcomp.matching.operands import SCALE_TYPE
+from mxcomp.matching.storage import is_gathered
+from mxcomp.mlir import build
+from mxcomp.mlir.build import location_text
+from mxcomp.mlir.session import Invocation, read_source
 from mxcomp.options import Options
-from mxcomp.passes.canonical import is_recognised, problem
-from mxcomp.passes.decode import unpacked
-from mxcomp.passes.operands import SCALE_TYPE
-from mxcomp.passes.stored import is_gathered
-from mxcomp.report import Report
+from mxcomp.report.report import Report
 from mxcomp.runtime import run
 
 CPU_FLAGS = (

@@ -24,16 +24,16 @@ from typing import Any
 
 from iree.compiler import ir
 
-from mxcomp import attributes, build
 from mxcomp.formats import element_format
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, RHS, DataTiledLayout
+from mxcomp.matching.canonical import ATTRIBUTE, batch_of, is_recognised, problem
+from mxcomp.matching.elements import indexing_maps
+from mxcomp.matching.operands import warning_of
+from mxcomp.matching.storage import is_gathered
+from mxcomp.mlir import attributes, build, notes
 from mxcomp.options import Options
-from mxcomp.passes import notes, requantise
-from mxcomp.passes.canonical import ATTRIBUTE, batch_of, is_recognised, problem
-from mxcomp.passes.operands import warning_of
-from mxcomp.passes.packing import flipped
-from mxcomp.passes.stored import is_gathered
-from mxcomp.passes.trace import indexing_maps
+from mxcomp.packing import requantised_result
+from mxcomp.packing.packer import flipped
 from mxcomp.ukernels import Registry, Sizes, Ukernel, layout_entries
 
 _SCALES_INTERLEAVED: dict[str, Any] = {
@@ -111,7 +111,7 @@ def _requantised(recognised: list[ir.Operation], registry: Registry, options: Op
     if not options.data_tiling or options.ukernels != "auto":
         return {}
     chosen: dict[ir.Operation, dict] = {}
-    for chain in requantise.chains(recognised, watched=options.reference):
+    for chain in requantised_result.chains(recognised, watched=options.reference):
         if chain.objection:
             for op in chain.results:
                 notes.note(op, recognised.index(op), f"not re-quantised in its tile: {chain.objection}")
@@ -126,7 +126,7 @@ def _transposed(op: ir.Operation, registry: Registry, options: Options) -> dict:
     """The entries with LHS in the place of RHS, on the tile for re-quantisation; others if it does not fit."""
     sizes, types = problem(op)
     sizes, types = sizes | {"m": sizes["n"], "n": sizes["m"]}, flipped(types)
-    name = requantise.ukernel_name(types)
+    name = requantised_result.ukernel_name(types)
     ukernel, reason = registry.select("data_tiled", options.target.arch, types, sizes, name)
     if ukernel is None or ukernel.layout is None:
         return _left(reason, types)
@@ -145,7 +145,7 @@ def _bounded(chosen: dict, tile: Tile, batch: int, sizes: Sizes, types: list[str
     """`chosen`, if padded operands and the result fit into `max_bytes`; dynamic sizes get limits.
 
     IREE must be able to prove that operands fit. Where a dynamic K meets a dynamic M or N, K is at most `_MAX_K`. The
-    result of a dynamic M and N is checked at run time (`mxcomp.passes.extents`).
+    result of a dynamic M and N is checked at run time (`mxcomp.packing.runtime_sizes`).
     """
     steps = dict(zip("mnk", tile, strict=True))
     bits = dict(zip("mn", (element_format(kind).bits for kind in types[:2]), strict=True))

@@ -21,8 +21,8 @@ After:
 K is one dimension, as IREE 3.13 miscompiles some f32 contractions over blocks and what is in them, 2×256×13×32 and
 1×1024×13×32 for example.
 
-Operands with 6 bits, or in another order in memory, are read from their bytes (`decode`). IREE makes one or a few
-dispatches of all this, with f32 matrix instructions: slower than scaled MFMA by far, and right.
+Operands with 6 bits, or in another order in memory, are read from their bytes (`mxcomp.codes.decode`). IREE makes one
+or a few dispatches of all this, with f32 matrix instructions: slower than scaled MFMA by far, and right.
 
 A contraction that was not recognised keeps its form, but gets elements as f32 (6-bit ones: mxcomp-widen-codes), so that
 nothing takes it for a scaled matmul of the hardware. Scales that are extended on their own (`arith.extf`) are so bit by
@@ -34,22 +34,17 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import arith, linalg, tensor
 
-from mxcomp import build
+from mxcomp.codes import packed, six_bit
+from mxcomp.codes.decode import dequantised, scale_value, scaled
+from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, LHS_SCALE, RHS, RHS_SCALE
+from mxcomp.matching.canonical import ATTRIBUTE, batch_of, decided, problem
+from mxcomp.matching.elements import RESHAPES, indexing_maps, is_elementwise
+from mxcomp.matching.operands import SCALE_TYPE
+from mxcomp.matching.storage import erase_gather, is_gathered, settled
+from mxcomp.mlir import build
+from mxcomp.mlir.inline import inline
 from mxcomp.options import Options
-from mxcomp.passes import packed_codes, six_bit
-from mxcomp.passes.canonical import (
-    ATTRIBUTE,
-    batch_of,
-    decided,
-    problem,
-)
-from mxcomp.passes.decode import dequantised, scale_value, scaled
-from mxcomp.passes.inline import inline
-from mxcomp.passes.operands import SCALE_TYPE
-from mxcomp.passes.six_bit import is_six_bit
-from mxcomp.passes.stored import erase_gather, is_gathered, settled
-from mxcomp.passes.trace import RESHAPES, indexing_maps, is_elementwise
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -112,7 +107,7 @@ def _extend_elements(op: ir.Operation) -> None:
             return inline(op, arguments, _without_extension)
 
         maps, kind = indexing_maps(op) or [], ir.RankedTensorType(op.results[0].type)
-        new = build.generic(kind, values, init, maps, packed_codes.iterators(op), body)
+        new = build.generic(kind, values, init, maps, packed.iterators(op), body)
         new.attributes[ATTRIBUTE] = op.attributes[ATTRIBUTE]
     op.results[0].replace_all_uses_with(new.results[0])
     op.erase()

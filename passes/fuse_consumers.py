@@ -28,13 +28,9 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
-from mxcomp import attributes, build
-from mxcomp.options import Options
-from mxcomp.passes import notes, replacing
-from mxcomp.passes.canonical import ATTRIBUTE as MATMUL
-from mxcomp.passes.inline import inline
-from mxcomp.passes.replacing import Reading
-from mxcomp.passes.trace import (
+from mxcomp.matching import replacing
+from mxcomp.matching.canonical import ATTRIBUTE as MATMUL
+from mxcomp.matching.elements import (
     Index,
     UntraceableError,
     apply_map,
@@ -47,6 +43,10 @@ from mxcomp.passes.trace import (
     reads_init,
     reassociation,
 )
+from mxcomp.matching.replacing import Reading
+from mxcomp.mlir import attributes, build, notes
+from mxcomp.mlir.inline import inline
+from mxcomp.options import Options
 
 ATTRIBUTE = "mxcomp.epilogue"
 

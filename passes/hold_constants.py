@@ -22,12 +22,12 @@ from collections.abc import Iterable
 
 from iree.compiler import ir
 
-from mxcomp import build
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
+from mxcomp.matching.canonical import is_recognised
+from mxcomp.matching.elements import indexing_maps, is_sub_byte
+from mxcomp.mlir import build
 from mxcomp.options import Options
-from mxcomp.passes.canonical import is_recognised
-from mxcomp.passes.pack import is_constant, is_constant_global
-from mxcomp.passes.trace import indexing_maps, is_sub_byte
+from mxcomp.packing.stored_operand import is_constant, is_constant_global
 
 _MOVES = ("tensor.", "iree_tensor_ext.bitcast", "flow.tensor.")
 _CALCULATIONS = ("arith.", "math.", "linalg.")

@@ -22,14 +22,14 @@ import re
 
 from iree.compiler import ir
 
-from mxcomp import build
 from mxcomp.errors import InputError
 from mxcomp.formats import FORMATS, element_format
 from mxcomp.layout import BLOCK_SIZE
+from mxcomp.matching.canonical import scaled_matmul
+from mxcomp.matching.canonicalise import rounded
+from mxcomp.mlir import build
 from mxcomp.options import Options
-from mxcomp.passes.canonical import scaled_matmul
-from mxcomp.passes.rewrite import rounded
-from mxcomp.quantization import SCALE_CARRIES, quantize
+from mxcomp.quantisation import SCALE_CARRIES, quantise
 
 OPERATOR = "torch.mxcomp.scaled_linear"
 
@@ -112,7 +112,7 @@ def _linear(x: ir.Value, weight: ir.Value, scale: ir.Value, element: str, input_
     """The product in the canonical form, [M, N] of x's element type."""
     k, n = build.static_sizes(x)[1], build.static_sizes(weight)[0]
     blocks = (k or 0) // BLOCK_SIZE
-    a, a_scale = quantize(x, element_format(input_format).mlir_type, mode)
+    a, a_scale = quantise(x, element_format(input_format).mlir_type, mode)
     b = build.bitcast(weight, build.tensor_type((n, blocks, BLOCK_SIZE), element))
     b_scale = build.bitcast(scale, build.tensor_type((n, blocks), "f8E8M0FNU"))
     result, kind = scaled_matmul(a, b, a_scale, b_scale), ir.RankedTensorType(x.type).element_type

@@ -28,11 +28,11 @@ from collections.abc import Callable
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
-from mxcomp import build
+from mxcomp.codes import truncate
 from mxcomp.errors import InputError
+from mxcomp.matching.operands import SCALE_TYPE
+from mxcomp.mlir import build
 from mxcomp.options import Options
-from mxcomp.passes import encode_small
-from mxcomp.passes.operands import SCALE_TYPE
 
 _FP4 = "f4E2M1FN"
 _SCALED = {"arith.scaling_extf": 1, "arith.scaling_truncf": 1}
@@ -47,9 +47,9 @@ def run(module: ir.Operation, options: Options) -> None:
                 _drop_steps(op)
             if op.name in _SCALED:
                 _check_scale(op)
-            if op.name in encode_small.TRUNCATIONS and str(_element(op.results[0].type)) == _FP4:
+            if op.name in truncate.TRUNCATIONS and str(_element(op.results[0].type)) == _FP4:
                 if options.reference and not _is_tensor(op.results[0]):
-                    _replace(op, encode_small.as_element)
+                    _replace(op, truncate.as_element)
                 elif op.name == "arith.truncf":
                     _replace(op, _with_scale_one)
 

@@ -24,9 +24,9 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import tensor, vector
 
-from mxcomp import build
 from mxcomp.errors import UkernelError
 from mxcomp.layout import ACC
+from mxcomp.mlir import build
 from mxcomp.options import Options
 from mxcomp.ukernels import Registry, Ukernel, accepts
 

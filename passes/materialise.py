@@ -20,7 +20,7 @@ After, one dispatch per operand and one for matmul and unpacking:
 Fused consumers (mxcomp-fuse-consumers) work on the packed tiles, between inner_tiled and the transpose.
 
 A constant operand is packed outside a region, where IREE evaluates it at compile time. With packed parameters an
-operand that is a parameter is read in its layout (`passes/parameters.py`). A row-major ukernel keeps its
+operand that is a parameter is read in its layout (`mxcomp.packing.parameter_operand`). A row-major ukernel keeps its
 `linalg.generic`, in a region and with the ukernel's descriptor. Dynamic sizes are guarded by `cf.assert`. A batch is
 one more dimension, the first, of all packed tensors.
 """
@@ -32,17 +32,18 @@ from functools import partial
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, linalg, tensor
 
-from mxcomp import attributes, build
 from mxcomp.errors import CompileError
 from mxcomp.layout import ACC, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, ROWS, DataTiledLayout
+from mxcomp.matching.canonical import ATTRIBUTE, batch_of, canonical_iterators, canonical_maps, problem
+from mxcomp.matching.elements import indexing_maps
+from mxcomp.mlir import attributes, build, notes
+from mxcomp.mlir.inline import inline
 from mxcomp.options import Options
-from mxcomp.passes import fuse_consumers, notes, pack, reference, requantise
-from mxcomp.passes.canonical import ATTRIBUTE, batch_of, canonical_iterators, canonical_maps, problem
-from mxcomp.passes.extents import Extents, Tiles, assume, guarded
-from mxcomp.passes.inline import inline
+from mxcomp.packing import reference_tiles, requantised_result, stored_operand
+from mxcomp.packing.packer import Packer, flipped, part_location
+from mxcomp.packing.runtime_sizes import Extents, Tiles, assume, guarded
+from mxcomp.passes import fuse_consumers
 from mxcomp.passes.link_ukernels import BATCHED
-from mxcomp.passes.packing import Packer, flipped, part_location
-from mxcomp.passes.trace import indexing_maps
 from mxcomp.ukernels import Sizes, layout_from
 
 
@@ -109,12 +110,12 @@ def _check_gone(module: ir.Operation) -> None:
         op.erase()
 
 
-def _plan(unset: ir.Operation, layout: DataTiledLayout, index: int, options: Options) -> requantise.Plan | None:
+def _plan(unset: ir.Operation, layout: DataTiledLayout, index: int, options: Options) -> requantised_result.Plan | None:
     """How to re-quantise a result in its tile, if that can be done; if it was hoped for, why not is noted."""
     if options.reference:
         return None
-    plan = requantise.plan(unset.results[0], layout)
-    if isinstance(plan, requantise.Plan):
+    plan = requantised_result.plan(unset.results[0], layout)
+    if isinstance(plan, requantised_result.Plan):
         return plan
     if plan:
         notes.note(unset, index, f"not re-quantised in its tile: {plan}")
@@ -133,7 +134,7 @@ def _matmul(
     types: list[str],
     final: str,
     epilogue: ir.Operation | None,
-    plan: requantise.Plan | None,
+    plan: requantised_result.Plan | None,
     entries: dict,
     options: Options,
 ) -> list[ir.Value]:
@@ -153,11 +154,11 @@ def _matmul(
     ) as region:
         tiles = Tiles(extents, layout)
         if not options.reference:
-            packed = [pack.elements(value, types[i], tiles.of(i)) for i, value in enumerate(packed)]
+            packed = [stored_operand.elements(value, types[i], tiles.of(i)) for i, value in enumerate(packed)]
         accumulators = build.tensor_type((*extents.batch, *layout.packed_shape(ACC, outer)), types[ACC])
         acc = build.zero_filled(accumulators, tiles.of(ACC))
         if options.reference:
-            tiled = reference.inner_tiles(packed, acc, layout, types, tiles)
+            tiled = reference_tiles.inner_tiles(packed, acc, layout, types, tiles)
         else:
             attrs = (_UNROLL if epilogue is not None else {}) | (_ALONE if plan is not None else {})
             tiled = _inner_tiled(packed, acc, layout, types, entries, attrs).results[0]

@@ -18,7 +18,7 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
-from mxcomp import build
+from mxcomp.mlir import build
 from mxcomp.options import Options
 
 PIPELINE = (

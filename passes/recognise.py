@@ -18,7 +18,8 @@ After:
     } -> tensor<64x128xf32>
 
 A batch of both operands is one more dimension; one of the LHS alone counts as rows, and the result is expanded again.
-Operands in another order in memory become gathers (`stored`). An accumulator that is not zero is added behind.
+Operands in another order in memory become gathers (`mxcomp.matching.storage`). An accumulator that is not zero is added
+behind.
 
 What looks like a scaled matmul but is not one of ours keeps its form and gets a reason:
 `mxcomp.scaled_matmul = {reason = "block size 16: expected 32"}`.
@@ -31,19 +32,13 @@ from itertools import permutations
 
 from iree.compiler import ir
 
-from mxcomp import build
-from mxcomp.build import static_sizes
 from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.layout import BLOCK_SIZE
-from mxcomp.options import Options
-from mxcomp.passes import axes
-from mxcomp.passes.axes import Roles, Sizes
-from mxcomp.passes.canonical import ATTRIBUTE, decided
-from mxcomp.passes.operands import NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
-from mxcomp.passes.rewrite import Candidate, Problem, rewrite
-from mxcomp.passes.stored import place
-from mxcomp.passes.trace import (
+from mxcomp.matching import loop_roles
+from mxcomp.matching.canonical import ATTRIBUTE, decided
+from mxcomp.matching.canonicalise import Candidate, Problem, rewrite
+from mxcomp.matching.elements import (
     Expr,
     Index,
     Tracer,
@@ -54,6 +49,12 @@ from mxcomp.passes.trace import (
     scalar,
     yielded,
 )
+from mxcomp.matching.loop_roles import Roles, Sizes
+from mxcomp.matching.operands import NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
+from mxcomp.matching.storage import place
+from mxcomp.mlir import build
+from mxcomp.mlir.build import static_sizes
+from mxcomp.options import Options
 
 RESULT_TYPES = ("f32", "f16", "bf16")
 """Sums are made in f32, and rounded once to the others."""
@@ -128,7 +129,7 @@ _MOST_REORDERED = 3
 def _match_in_order(contraction: Contraction, parallel: list[int], reductions: list[int]) -> Candidate | None:
     op = contraction.op
     try:
-        roles, wrong = axes.roles(parallel, reductions, contraction.sizes, contraction.used), None
+        roles, wrong = loop_roles.roles(parallel, reductions, contraction.sizes, contraction.used), None
     except NotOursError as other:
         roles, wrong = Roles((), tuple(parallel[:-1]), tuple(parallel[-1:]), tuple(reductions), 0), other
     exprs, ops = contraction.trace(roles)
@@ -143,10 +144,12 @@ def _match_in_order(contraction: Contraction, parallel: list[int], reductions: l
     try:
         if wrong is not None:
             raise wrong
-        if roles.batch and (alone := [i for i, operand in enumerate(operands) if not follows(operand, axes.BATCH)]):
+        if roles.batch and (
+            alone := [i for i, operand in enumerate(operands) if not follows(operand, loop_roles.BATCH)]
+        ):
             # The same for the whole batch: the other operand's batch counts as rows.
             used = [loops - set(roles.batch) if i in alone else loops for i, loops in enumerate(contraction.used)]
-            roles = axes.roles(parallel, reductions, contraction.sizes, used)
+            roles = loop_roles.roles(parallel, reductions, contraction.sizes, used)
             exprs, ops = contraction.trace(roles)
             operands = [operand_of(expr) for expr in exprs]
         return _check(contraction, operands, roles, ops)
@@ -257,7 +260,7 @@ def _subscript(expr: ir.AffineExpr, subscripts: dict[int, Index]) -> Index:
 def _check(contraction: Contraction, operands: list[Operand], roles: Roles, ops: list[ir.Operation]) -> Candidate:
     """A candidate from a contraction of two MX operands, or NotOursError saying what does not fit."""
     op = contraction.op
-    batch, m, n, k = (axes.extent(loops, contraction.sizes) for loops in (roles.batch, roles.m, roles.n, roles.k))
+    batch, m, n, k = (loop_roles.extent(loops, contraction.sizes) for loops in (roles.batch, roles.m, roles.n, roles.k))
     if batch is None:
         raise NotOursError("a dynamic batch of both operands: expected a static one")
     result = str(ir.RankedTensorType(op.results[0].type).element_type)
@@ -284,7 +287,7 @@ def _check(contraction: Contraction, operands: list[Operand], roles: Roles, ops:
 
 
 def _check_blocks(op: ir.Operation, operand: Operand, k: int | None) -> None:
-    strides = {index.stride for index in operand.scale.places[-1][1] if index.axis == axes.K}
+    strides = {index.stride for index in operand.scale.places[-1][1] if index.axis == loop_roles.K}
     if not strides and k is None:
         raise NotOursError(f"one scale for a dynamic K: expected blocks of {BLOCK_SIZE}")
     block = min(strides, default=k or 0)

@@ -20,9 +20,8 @@ After; only what is not linalg reads codes without gaps:
 
 Slices of stored elements become slices of their bytes: IREE takes a slice of fewer dimensions for its source.
 
-6-bit elements are read and written in integers (`six_bit`); reductions read them as f32, decoded once. What is only
-encoded stays as it is: it becomes part of packing, or this pass finds it after materialisation.
-"""
+6-bit elements are read and written in integers (`mxcomp.codes.six_bit`); reductions read them as f32, decoded once.
+What is only encoded stays as it is: it becomes part of packing, or this pass finds it after materialisation."""
 
 from __future__ import annotations
 
@@ -31,15 +30,15 @@ from dataclasses import dataclass, field
 
 from iree.compiler import ir
 
-from mxcomp import build
+from mxcomp.codes import packed, six_bit
+from mxcomp.codes.decode import stored_codes
+from mxcomp.codes.six_bit import is_six_bit
+from mxcomp.matching.canonical import ATTRIBUTE
+from mxcomp.matching.elements import indexing_maps, is_sub_byte, reads_init
+from mxcomp.matching.storage import BITCASTS, GATHER, sliced_in_bytes
+from mxcomp.mlir import build
+from mxcomp.mlir.inline import inline
 from mxcomp.options import Options
-from mxcomp.passes import packed_codes, six_bit
-from mxcomp.passes.canonical import ATTRIBUTE
-from mxcomp.passes.decode import stored_codes
-from mxcomp.passes.inline import inline
-from mxcomp.passes.six_bit import is_six_bit
-from mxcomp.passes.stored import BITCASTS, GATHER, sliced_in_bytes
-from mxcomp.passes.trace import indexing_maps, is_sub_byte, reads_init
 
 _MOVES = (
     "tensor.collapse_shape",
@@ -126,7 +125,7 @@ class _Widening:
         elif op.name.startswith(("arith.", "math.")):
             if any(is_narrow_tensor(v) for v in (*op.operands, *op.results)) and op.name != "arith.constant":
                 with op.location, ir.InsertionPoint(op):
-                    generic = packed_codes.as_generic(op)
+                    generic = packed.as_generic(op)
                 op.results[0].replace_all_uses_with(generic.results[0])
                 op.erase()
                 self.visit(generic)
@@ -165,7 +164,7 @@ class _Widening:
             copy = op.clone()
             for i, operand in enumerate(operands):
                 copy.operation.operands[i] = operand
-            copy.results[0].set_type(packed_codes.code_tensor(op.results[0].type))
+            copy.results[0].set_type(packed.code_tensor(op.results[0].type))
             return copy.results[0]
 
     def _calculated(self, op: ir.Operation) -> ir.Value:
@@ -176,16 +175,16 @@ class _Widening:
             given = [self._input(value, reduces) for value in inputs]
             result = ir.RankedTensorType(op.results[0].type)
             if is_narrow_tensor(op.results[0]):
-                result = packed_codes.code_tensor(result)
+                result = packed.code_tensor(result)
                 init = self._code(init) if reads_init(op) else build.empty(result, build.dynamic_sizes(init))
 
             def body(*arguments: ir.Value) -> ir.Value:
                 block = op.regions[0].blocks[0]
-                values = [packed_codes.narrow(v, a.type) for v, a in zip(arguments, block.arguments, strict=True)]
-                return packed_codes.widen(inline(op, values, six_bit.rewrite))
+                values = [packed.narrow(v, a.type) for v, a in zip(arguments, block.arguments, strict=True)]
+                return packed.widen(inline(op, values, six_bit.rewrite))
 
             maps = indexing_maps(op) or []
-            new = build.generic(result, given, init, maps, packed_codes.iterators(op), body)
+            new = build.generic(result, given, init, maps, packed.iterators(op), body)
             for name in set(op.attributes) - set(new.attributes) - _OF_NAMED_OPS:
                 new.attributes[name] = op.attributes[name]
             return new.results[0]
@@ -195,7 +194,7 @@ class _Widening:
         if not is_narrow_tensor(value) or (value not in self.codes and _is_loadable(value)):
             return value
         code = self._code(value)
-        return packed_codes.decoded(code, value.type) if reduces and is_six_bit(value.type) else code
+        return packed.decoded(code, value.type) if reduces and is_six_bit(value.type) else code
 
     def _code(self, value: ir.Value) -> ir.Value:
         """The codes of a narrow tensor; made at the insertion point of what reads it, if it is stored without gaps."""
@@ -203,8 +202,8 @@ class _Widening:
             return self.codes[value]
         source = build.producer(value)
         if source is not None and source.name == "tensor.empty":
-            return build.empty(packed_codes.code_tensor(value.type), build.dynamic_sizes(value))
-        return packed_codes.loaded(value) if _is_loadable(value) else stored_codes(value)
+            return build.empty(packed.code_tensor(value.type), build.dynamic_sizes(value))
+        return packed.loaded(value) if _is_loadable(value) else stored_codes(value)
 
     def finish(self) -> None:
         """Gives what still reads a replaced tensor its codes without gaps, and erases what nothing reads."""
@@ -218,7 +217,7 @@ class _Widening:
 
     def _pack(self, op: ir.Operation, value: ir.Value) -> None:
         with op.location, ir.InsertionPoint.after(self.codes[value].owner):
-            dense = packed_codes.dense(self.codes[value], value.type, op.location)
+            dense = packed.dense(self.codes[value], value.type, op.location)
         for use in list(value.uses):
             user = use.owner.operation
             if user not in self.replaced and user.name != "iree_encoding.set_encoding":

@@ -15,10 +15,10 @@ from typing import Any
 
 from iree.compiler import ir
 
-from mxcomp import build
-from mxcomp.attributes import to_python
 from mxcomp.errors import UkernelError
 from mxcomp.layout import ACC, BLOCK_SIZE, OPERAND_NAMES, DataTiledLayout, layout_entries, layout_from
+from mxcomp.mlir import build
+from mxcomp.mlir.attributes import to_python
 from mxcomp.ukernels import family
 
 __all__ = ["Constraint", "Registry", "Sizes", "Ukernel", "accepts", "layout_entries", "layout_from", "read"]

@@ -1,14 +1,14 @@
 """Microscaling formats in NumPy: the one place that says what the numbers mean.
 
 >>> import numpy as np
->>> from mxcomp.formats import E2M1, dequantize, pack_bits, quantize
+>>> from mxcomp.formats import E2M1, dequantise, pack_bits, quantise
 >>> x = np.linspace(-6, 6, 64, dtype=np.float32).reshape(1, 64)
->>> codes, scales = quantize(x, E2M1, "even")
+>>> codes, scales = quantise(x, E2M1, "even")
 >>> scales
 array([[127, 127]], dtype=uint8)
 >>> pack_bits(codes, E2M1).shape
 (1, 32)
->>> dequantize(codes, scales, E2M1)[0, :4]
+>>> dequantise(codes, scales, E2M1)[0, :4]
 array([-6., -6., -6., -6.], dtype=float32)
 
 Element codes are uint8, one per byte, until packed; scales are uint8 E8M0 codes, one per 32 elements along K.
@@ -30,7 +30,7 @@ from mxcomp.formats.elements import (
 )
 from mxcomp.formats.packing import pack_bits, unpack_bits
 from mxcomp.formats.profiles import PROFILES
-from mxcomp.formats.quantize import dequantize, matmul, quantize
+from mxcomp.formats.quantise import dequantise, matmul, quantise
 from mxcomp.formats.scales import E8M0_BIAS, E8M0_NAN, SCALE_MODES, decode_e8m0, encode_e8m0
 from mxcomp.formats.shuffle import shuffle_scale, shuffle_weight, unshuffle_scale, unshuffle_weight
 
@@ -50,13 +50,13 @@ __all__ = [
     "ElementFormat",
     "decode",
     "decode_e8m0",
-    "dequantize",
+    "dequantise",
     "element_format",
     "encode",
     "encode_e8m0",
     "matmul",
     "pack_bits",
-    "quantize",
+    "quantise",
     "shuffle_scale",
     "shuffle_weight",
     "unpack_bits",

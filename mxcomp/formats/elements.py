@@ -160,7 +160,7 @@ def as_float32(x: NDArray[np.generic]) -> F32:
 def check_codes(codes: U8, fmt: ElementFormat) -> None:
     """Raises TypeError unless ``codes`` is uint8, ValueError if a code has bits outside the format."""
     if codes.dtype != np.uint8:
-        raise TypeError(f"expected uint8 codes, got {codes.dtype}; use encode or quantize to make them")
+        raise TypeError(f"expected uint8 codes, got {codes.dtype}; use encode or quantise to make them")
     if fmt.bits < 8 and codes.size and codes.max() >> fmt.bits:
         raise ValueError(f"code {codes.max():#x} does not fit {fmt}'s {fmt.bits} bits; use unpack_bits on packed bytes")
 

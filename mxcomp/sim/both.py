@@ -12,7 +12,7 @@ from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.fast import FastEngine
 from mxcomp.sim.findings import Findings
 from mxcomp.sim.memory import BASE
-from mxcomp.sim.numpy_engine import NumpyEngine
+from mxcomp.sim.numpy.engine import NumpyEngine
 
 
 class BothEngines:

@@ -25,7 +25,7 @@ _SEGMENT_PADDING = 256
 
 ENGINES = {
     "fast": ("mxcomp.sim.fast", "FastEngine"),
-    "numpy": ("mxcomp.sim.numpy_engine", "NumpyEngine"),
+    "numpy": ("mxcomp.sim.numpy.engine", "NumpyEngine"),
     "both": ("mxcomp.sim.both", "BothEngines"),
 }
 """Where each engine is."""
@@ -36,7 +36,7 @@ class Device:
 
     Args:
         target: "gfx950".
-        engine: "fast", compiled per kernel; "numpy", the readable oracle; "both": compares the two.
+        engine: "fast", compiled per kernel; "numpy", the readable one; "both": compares the two.
         checks: Which of "late", "race", "hazard", "bounds", "uninit" to make; None: all.
         schedule: Order in which waves run between barriers, see `mxcomp.sim.schedule`.
         seed: Of the random schedule.

@@ -14,10 +14,10 @@ from pathlib import Path
 from mxcomp import files
 from mxcomp.compiler import compile_with
 from mxcomp.errors import InputError
-from mxcomp.invocation import PHASES, set_global_flags
-from mxcomp.parameters import FLAG
-from mxcomp.plugin import emit_plugin
+from mxcomp.mlir.session import PHASES, set_global_flags
+from mxcomp.plugin.emit import emit_plugin
 from mxcomp.tools import common
+from mxcomp.weights.manifest import FLAG
 
 NAME = "mxcomp-compile"
 

@@ -15,7 +15,7 @@ from iree.compiler import ir
 
 from mxcomp import files, pipeline
 from mxcomp.errors import InputError, MxcompError
-from mxcomp.invocation import Invocation
+from mxcomp.mlir.session import Invocation
 from mxcomp.options import Options
 from mxcomp.passes import PASSES
 from mxcomp.tools import common

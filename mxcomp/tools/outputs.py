@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.errors import InputError
-from mxcomp.unpacking import SCALE_TYPES, TYPES, numbers
+from mxcomp.report.numbers import SCALE_TYPES, TYPES, numbers
 
 _FLAG = re.compile(r"--?output=(?P<value>.*)", re.DOTALL)
 _SPEC = re.compile(rf"(?P<kind>{'|'.join(TYPES)})(\*(?P<scales>\d+))?(@(?P<file>.+))?")

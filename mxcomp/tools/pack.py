@@ -15,11 +15,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from mxcomp import __version__, checkpoint
-from mxcomp.checkpoint import Checkpoint
+from mxcomp import __version__
 from mxcomp.errors import InputError
-from mxcomp.parameters import FLAG, Manifest
 from mxcomp.tools import common
+from mxcomp.weights import checkpoint
+from mxcomp.weights.checkpoint import Checkpoint
+from mxcomp.weights.manifest import FLAG, Manifest
 
 NAME = "mxcomp-pack"
 

@@ -8,7 +8,7 @@ import numpy as np
 from iree.compiler import ir
 from iree.compiler.dialects import arith, func, tensor
 
-from mxcomp import build
+from mxcomp.mlir import build
 
 Body = Callable[..., list[ir.Value]]
 Arguments = Sequence[tuple[tuple[int | None, ...], str]]

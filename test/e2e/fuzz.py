@@ -17,8 +17,8 @@ from iree.compiler import ir
 from modules import FP4, Bytes, Matmul, dequantise, outside
 
 import mxcomp
-from mxcomp import quantization, runtime
-from mxcomp.formats import pack_bits, quantize
+from mxcomp import quantisation, runtime
+from mxcomp.formats import pack_bits, quantise
 
 SOURCES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
@@ -128,8 +128,8 @@ def _lhs(case: Case, values: dict[str, ir.Value]) -> tuple[ir.Value, ir.Value]:
     if case.front:
         x = FRONTS[case.front].build(x, values.get("front"))
     if not case.batch:
-        return quantization.quantize(x, case.types[0], case.mode)
-    elements, scales = quantization.quantize(reshaped(x, [case.rows], 1), case.types[0], case.mode)
+        return quantisation.quantise(x, case.types[0], case.mode)
+    elements, scales = quantisation.quantise(reshaped(x, [case.rows], 1), case.types[0], case.mode)
     lead = [case.batch, case.m]
     return reshaped(elements, lead, 2), reshaped(scales, lead, 1)
 
@@ -149,7 +149,7 @@ def estimate(case: Case, named: Named) -> Estimate:
         if case.front:
             other = named.get("front")
             x = FRONTS[case.front].compute(x, None if other is None else other.reshape(x.shape))
-        a = _dequantised(*quantize(x, case.types[0], case.mode), case.types[0])
+        a = _dequantised(*quantise(x, case.types[0], case.mode), case.types[0])
     else:
         a = dequantise(named["lhs"].reshape(case.rows, -1), named["lhs_scale"].reshape(case.rows, -1), case.types[0])
     b = dequantise(rhs, rhs_scale, case.types[1])

@@ -14,7 +14,7 @@ from iree.compiler import ir
 import mxcomp
 from mxcomp.assembly import FLAG, KernelAssembly, read_dump
 from mxcomp.compiler import Program
-from mxcomp.invocation import Invocation
+from mxcomp.mlir.session import Invocation
 
 STOCK_FLAGS = ("--iree-hal-target-device=hip", "--iree-rocm-target=gfx950")
 ANY_WORK = """

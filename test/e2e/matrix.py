@@ -18,7 +18,7 @@ from modules import BITS, Bytes, Matmul, outside, product
 import mxcomp
 from mxcomp import runtime
 from mxcomp.errors import CompileError
-from mxcomp.report import ScaledMatmul
+from mxcomp.report.report import ScaledMatmul
 from mxcomp.ukernels import family, layout_from
 
 RESULTS = ("f32", "bf16")

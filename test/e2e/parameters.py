@@ -12,8 +12,8 @@ import numpy as np
 from modules import Bytes, Matmul, source
 
 import mxcomp
-from mxcomp.checkpoint import Checkpoint, Tensor
 from mxcomp.compiler import Program
+from mxcomp.weights.checkpoint import Checkpoint, Tensor
 
 SCOPE = "model"
 KEYS = ["fc.weight", "fc.weight_scale"]

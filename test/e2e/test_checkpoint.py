@@ -12,10 +12,11 @@ from iree import runtime as rt
 from modules import dequantise
 from parameters import gpt_oss, quark, safetensors
 
-from mxcomp import checkpoint, formats
-from mxcomp.checkpoint import Checkpoint, Tensor
+from mxcomp import formats
 from mxcomp.errors import InputError
-from mxcomp.parameters import TensorType
+from mxcomp.weights import checkpoint
+from mxcomp.weights.checkpoint import Checkpoint, Tensor
+from mxcomp.weights.manifest import TensorType
 
 RNG = np.random.default_rng(0)
 ELEMENTS = RNG.integers(0, 256, (3, 8, 64), np.uint8)
@@ -45,7 +46,7 @@ def test_gpt_oss(tmp_path: Path):
     for expert in range(3):
         weights = file.mx_weights(f"{EXPERTS}[{expert}]")
         codes = formats.unpack_bits(weights.elements, "f4E2M1FN")
-        values = formats.dequantize(codes, weights.scales, "f4E2M1FN", dtype=np.float64)
+        values = formats.dequantise(codes, weights.scales, "f4E2M1FN", dtype=np.float64)
         np.testing.assert_array_equal(values, code_values(ELEMENTS[expert], SCALES[expert]))
         np.testing.assert_array_equal(values, dequantise(ELEMENTS[expert], SCALES[expert]))
         for name, data in ((f"{EXPERTS}_blocks[{expert}]", ELEMENTS), (f"{EXPERTS}.weight_scale[{expert}]", SCALES)):

@@ -16,11 +16,12 @@ from kernels import STOCK_FLAGS, calls, executable_target, stock
 from modules import HERE, Matmul, source
 
 import mxcomp
-from mxcomp import build, pipeline
-from mxcomp.attributes import mma_layout
+from mxcomp import pipeline
 from mxcomp.errors import CompileError
-from mxcomp.invocation import PHASES, Invocation
 from mxcomp.layout import RHS, DataTiledLayout
+from mxcomp.mlir import build
+from mxcomp.mlir.attributes import mma_layout
+from mxcomp.mlir.session import PHASES, Invocation
 from mxcomp.passes import link_ukernels
 from mxcomp.ukernels import layout_from
 
@@ -238,7 +239,7 @@ def test_phases_can_be_run_one_by_one():
 
 
 def test_conversion_to_six_bits():
-    """The hardware could (v_cvt_scalef32_2xpk16_fp6_f32), IREE cannot: why `passes.encode_small` calculates."""
+    """The hardware could (v_cvt_scalef32_2xpk16_fp6_f32), IREE cannot: why `mxcomp.codes.truncate` calculates."""
     text = (HERE / "six_bit_conversion.mlir.in").read_text()
     with pytest.raises(CompileError) as error:
         stock(text)

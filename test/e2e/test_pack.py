@@ -12,11 +12,11 @@ from modules import source
 from parameters import KEYS, SMALL, built, tensors, with_parameters
 
 import mxcomp
-from mxcomp import checkpoint
-from mxcomp.checkpoint import Checkpoint
 from mxcomp.errors import InputError
-from mxcomp.parameters import Manifest
 from mxcomp.tools import pack
+from mxcomp.weights import checkpoint
+from mxcomp.weights.checkpoint import Checkpoint
+from mxcomp.weights.manifest import Manifest
 
 # The manifest.
 

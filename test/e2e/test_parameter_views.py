@@ -29,13 +29,14 @@ from parts import (
 )
 
 import mxcomp
-from mxcomp import checkpoint, runtime
-from mxcomp.checkpoint import Checkpoint, Tensor
+from mxcomp import runtime
 from mxcomp.compiler import Program
 from mxcomp.layout import OPERAND_NAMES, k_unit
-from mxcomp.parameters import Packing
-from mxcomp.passes import parameters
-from mxcomp.passes.origins import Bits, NotStoredError
+from mxcomp.packing import parameter_operand
+from mxcomp.packing.origins import Bits, NotStoredError
+from mxcomp.weights import checkpoint
+from mxcomp.weights.checkpoint import Checkpoint, Tensor
+from mxcomp.weights.manifest import Packing
 
 FP4, FP6, FP8 = "f4E2M1FN", "f6E3M2FN", "f8E4M3FN"
 
@@ -227,13 +228,13 @@ OPEN = [
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What becomes of each operand: None, a reason or a value."""
-    results, load = [], parameters.load_packed
+    results, load = [], parameter_operand.load_packed
 
     def noted(*args: Any) -> Any:
         results.append(load(*args))
         return results[-1]
 
-    monkeypatch.setattr(parameters, "load_packed", noted)
+    monkeypatch.setattr(parameter_operand, "load_packed", noted)
     return results
 
 

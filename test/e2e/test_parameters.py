@@ -16,13 +16,13 @@ from modules import BITS, Matmul, source
 from parameters import KEYS, SCOPE, SMALL, built, gpt_oss, quark, safetensors, stored, tensors, with_parameters
 
 import mxcomp
-from mxcomp import checkpoint
-from mxcomp.checkpoint import Checkpoint
 from mxcomp.errors import InputError
 from mxcomp.layout import RHS, RHS_SCALE, layout_from
-from mxcomp.parameters import Manifest
 from mxcomp.runtime import RunError
 from mxcomp.tools import pack
+from mxcomp.weights import checkpoint
+from mxcomp.weights.checkpoint import Checkpoint
+from mxcomp.weights.manifest import Manifest
 
 FP8 = Matmul(40, 100, 544, constant_rhs=True, types=("f4E2M1FN", "f8E4M3FN"))
 FP6 = Matmul(40, 100, 544, constant_rhs=True, types=("f8E5M2", "f6E3M2FN"))

@@ -13,8 +13,8 @@ from shapes import Shaped
 
 from mxcomp.errors import InputError
 from mxcomp.options import Options
-from mxcomp.plugin import emit_plugin
-from mxcomp.report import Report
+from mxcomp.plugin.emit import emit_plugin
+from mxcomp.report.report import Report
 from mxcomp.runtime import run
 from mxcomp.target import get_target
 

@@ -13,11 +13,13 @@ from kernels import compiled
 from modules import BITS, KINDS, Matmul, dequantise
 
 import mxcomp
-from mxcomp import build, quantization
+from mxcomp import quantisation
 from mxcomp.errors import InputError
-from mxcomp.formats import FORMATS, SCALE_MODES, pack_bits, quantize, unpack_bits
+from mxcomp.formats import FORMATS, SCALE_MODES, pack_bits, quantise, unpack_bits
 from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout, k_unit
-from mxcomp.passes import producers, quantise
+from mxcomp.matching import quantiser
+from mxcomp.mlir import build
+from mxcomp.packing import quantised_operand
 
 SOURCES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 CASES = list(itertools.product(KINDS, SCALE_MODES, SOURCES))
@@ -54,10 +56,10 @@ def packed_program(m: int, k: int, source: str, element: str, mode: str, layout:
     """A function from activations to packed LHS elements and scales, as bytes."""
 
     def body(x: ir.Value) -> list[ir.Value]:
-        elements, scales = quantization.quantize(x, element, mode)
-        producer = producers.find(elements, scales)
+        elements, scales = quantisation.quantise(x, element, mode)
+        producer = quantiser.find(elements, scales)
         assert producer is not None
-        packed, packed_scales = quantise.pack(producer, layout, LHS, elements, None, regions=True)
+        packed, packed_scales = quantised_operand.pack(producer, layout, LHS, elements, None, regions=True)
         return [packed, build.bitcast(packed_scales, build.tensor_type(build.static_sizes(packed_scales), "i8"))]
 
     return module(body, [((m, k), source)])
@@ -67,7 +69,7 @@ def check_bits(element: str, mode: str, source: str, layout: DataTiledLayout, m:
     x = activations(m, k, source)
     program = mxcomp.compile(packed_program(m, k, source, element, mode, layout))
     packed, packed_scales = (result.view(np.uint8) for result in program.run(x))
-    codes, scales = quantize(x, element, mode)
+    codes, scales = quantise(x, element, mode)
 
     swizzle, unit = layout.swizzle(LHS, element), k_unit(element)
     size = unit * BITS[element] // 8
@@ -95,7 +97,7 @@ def linear(matmul: Matmul, mode: str, source: str) -> str:
     """Activations [m, k], weights as bytes: quantised and multiplied."""
 
     def body(x: ir.Value, w: ir.Value, ws: ir.Value) -> list[ir.Value]:
-        activations = quantization.quantize(x, matmul.types[0], mode)
+        activations = quantisation.quantise(x, matmul.types[0], mode)
         return [scaled_matmul(activations, stored(w, ws, matmul.types[1]))]
 
     m = None if matmul.dynamic_m else matmul.m
@@ -104,7 +106,7 @@ def linear(matmul: Matmul, mode: str, source: str) -> str:
 
 
 def quantised(x: np.ndarray, element: str, mode: str) -> np.ndarray:
-    codes, scales = quantize(x, element, mode)
+    codes, scales = quantise(x, element, mode)
     return dequantise(pack_bits(codes, element), scales, element)
 
 
@@ -165,13 +167,13 @@ def test_a_nan_is_its_own_rows_only() -> None:
 )
 def test_errors(shape: tuple[int, ...], element: str, mode: str, message: str) -> None:
     with pytest.raises(InputError) as error:
-        module(lambda x: list(quantization.quantize(x, element, mode)), [(shape, "f32")])
+        module(lambda x: list(quantisation.quantise(x, element, mode)), [(shape, "f32")])
     assert message in str(error.value)
 
 
 def test_source_type() -> None:
     with pytest.raises(InputError, match="expected elements of f32, f16, bf16"):
-        module(lambda x: list(quantization.quantize(x, "f4E2M1FN", "even")), [((4, 64), "f64")])
+        module(lambda x: list(quantisation.quantise(x, "f4E2M1FN", "even")), [((4, 64), "f64")])
 
 
 def test_every_format_and_mode_is_in_the_spread() -> None:

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import mxcomp  # noqa: E402
 from mxcomp.errors import InputError  # noqa: E402
-from mxcomp.formats import dequantize, quantize, unpack_bits  # noqa: E402
+from mxcomp.formats import dequantise, quantise, unpack_bits  # noqa: E402
 from mxcomp.torch import ScaledLinear, export, replace_linears, scaled_linear  # noqa: E402
 
 EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "04_pytorch.py"))
@@ -73,8 +73,8 @@ def test_reference() -> None:
     torch.manual_seed(2)
     model = ScaledLinear.from_linear(torch.nn.Linear(64, 32), "E3M2", "E5M2", "ceil")
     x = torch.randn(2, 3, 64)
-    weight = dequantize(unpack_bits(model.weight.numpy(), "E3M2"), model.weight_scale.numpy(), "E3M2", dtype=np.float64)
-    rows = dequantize(*quantize(x.numpy(), "E5M2", "ceil"), "E5M2", dtype=np.float64)
+    weight = dequantise(unpack_bits(model.weight.numpy(), "E3M2"), model.weight_scale.numpy(), "E3M2", dtype=np.float64)
+    rows = dequantise(*quantise(x.numpy(), "E5M2", "ceil"), "E5M2", dtype=np.float64)
     np.testing.assert_allclose(model(x).numpy(), rows @ weight.T + model.bias.double().numpy(), atol=1e-5)
     assert "64 → 32" in str(model)
 

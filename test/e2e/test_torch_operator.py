@@ -10,7 +10,7 @@ import pytest
 from modules import BITS, FP4, HERE, Matmul, product
 
 import mxcomp
-from mxcomp.formats import pack_bits, quantize
+from mxcomp.formats import pack_bits, quantise
 
 TYPES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
 
@@ -35,7 +35,7 @@ def test_operator(weight: str, activations: str, mode: str, kind: str) -> None:
     )
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((matmul.m, matmul.k)) * np.exp2(rng.integers(-9, 9, (matmul.m, 1)))).astype(TYPES[kind])
-    codes, scales = quantize(x, activations, mode)
+    codes, scales = quantise(x, activations, mode)
     operands = pack_bits(codes, activations), w, scales, s
     program = mxcomp.compile(text)
     (result,) = program.run(x, w, s)

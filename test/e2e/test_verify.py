@@ -17,7 +17,8 @@ import mxcomp
 from mxcomp import target
 from mxcomp.errors import VerifyError
 from mxcomp.layout import ACC, DataTiledLayout, TileSwizzle
-from mxcomp.passes import materialise, pack
+from mxcomp.packing import stored_operand
+from mxcomp.passes import materialise
 from mxcomp.verification import Verification, verify
 
 TILES = {M128: (128, 256, 256), M64: (64, 128, 512)}
@@ -240,7 +241,7 @@ def swapped(layout: DataTiledLayout) -> DataTiledLayout:
 
 @pytest.mark.parametrize("operand", range(5))
 def test_a_wrong_order_is_detected(monkeypatch: pytest.MonkeyPatch, operand: int):
-    good_pack, good_unpack, done = pack.pack, materialise._unpack, []
+    good_pack, good_unpack, done = stored_operand.pack, materialise._unpack, []
 
     def packing(value, layout, index, *rest, **options):
         if index != operand:
@@ -255,7 +256,7 @@ def test_a_wrong_order_is_detected(monkeypatch: pytest.MonkeyPatch, operand: int
         done.append(ACC)
         return good_unpack(value, swapped(layout), *rest)
 
-    monkeypatch.setattr(pack, "pack", packing)
+    monkeypatch.setattr(stored_operand, "pack", packing)
     monkeypatch.setattr(materialise, "_unpack", unpacking)
     matmul = Matmul(64, 128, 512)
     verification = verify(source(matmul), matmul.inputs, ukernels=M64)
@@ -267,8 +268,8 @@ def test_a_wrong_order_is_detected(monkeypatch: pytest.MonkeyPatch, operand: int
 
 def test_padding_with_anything_but_zero_is_detected(monkeypatch: pytest.MonkeyPatch):
     """Without the check of bounds, what stands past the last row of K is read instead."""
-    good = pack.arith.SelectOp
-    monkeypatch.setattr(pack.arith, "SelectOp", lambda inside, value, zero: good(inside, value, value))
+    good = stored_operand.arith.SelectOp
+    monkeypatch.setattr(stored_operand.arith, "SelectOp", lambda inside, value, zero: good(inside, value, value))
     matmul = Matmul(70, 40, 96)
     assert not verify(source(matmul), matmul.inputs).ok
 

@@ -7,7 +7,7 @@ import mx_vectors
 import numpy as np
 import pytest
 
-from mxcomp.formats import SCALE_MODES, decode_e8m0, encode_e8m0, quantize
+from mxcomp.formats import SCALE_MODES, decode_e8m0, encode_e8m0, quantise
 
 # emax, largest finite value and mantissa width (OCP Microscaling v1.0, tables 2 to 5).
 CONSTANTS = {"E2M1": (2, 6, 1), "E2M3": (2, 7.5, 3), "E3M2": (4, 28, 2), "E4M3": (8, 448, 3), "E5M2": (15, 57344, 2)}
@@ -64,7 +64,7 @@ def expected_scales(amax: np.ndarray, fmt: str, mode: str) -> np.ndarray:
 def test_modes_follow_their_definitions(fmt, mode):
     blocks = np.zeros((len(mx_vectors.block_maxima()), 32), np.float32)
     blocks[:, 7] = mx_vectors.block_maxima().view(np.float32)
-    _, scales = quantize(blocks, fmt, mode)
+    _, scales = quantise(blocks, fmt, mode)
     finite = np.isfinite(blocks[:, 7])
     assert np.array_equal(scales[finite, 0], expected_scales(blocks[finite, 7], fmt, mode))
     assert (scales[~finite] == 0xFF).all()

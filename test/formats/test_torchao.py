@@ -7,12 +7,12 @@ import mx_vectors
 import numpy as np
 import pytest
 
-from mxcomp.formats import quantize
-
 pytest.importorskip("torchao", reason="torchao is not installed; the golden vectors stand in for it")
 torch = pytest.importorskip("torch")
 
 from make_golden import torchao_quantize  # noqa: E402
+
+from mxcomp.formats import quantise  # noqa: E402
 
 each_mode = pytest.mark.parametrize("mode", mx_vectors.MODES)
 each_format = pytest.mark.parametrize("fmt", mx_vectors.FORMAT_NAMES)
@@ -20,7 +20,7 @@ each_format = pytest.mark.parametrize("fmt", mx_vectors.FORMAT_NAMES)
 
 def compare(bits: np.ndarray, fmt: str, mode: str) -> None:
     x = bits.view(np.float32 if bits.dtype == np.uint32 else ml_dtypes.bfloat16)
-    codes, scales = quantize(x, fmt, mode, profile="torchao")
+    codes, scales = quantise(x, fmt, mode, profile="torchao")
     expected_codes, expected_scales = torchao_quantize(bits, fmt, mode)
     assert np.array_equal(scales, expected_scales)
     if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):

@@ -11,10 +11,10 @@ from typing import Any
 
 from iree.compiler import ir
 
-from mxcomp import build
-from mxcomp.attributes import to_python
-from mxcomp.invocation import Invocation
 from mxcomp.layout import DataTiledLayout, Dim, TileSwizzle
+from mxcomp.mlir import build
+from mxcomp.mlir.attributes import to_python
+from mxcomp.mlir.session import Invocation
 
 FLAGS = (
     "--iree-hal-target-device=hip",

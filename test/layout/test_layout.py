@@ -13,8 +13,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen
 from iree_encodings import choose
 
-from mxcomp import attributes, build
 from mxcomp.layout import ACC, INTRINSICS, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout, Dim, TileSwizzle
+from mxcomp.mlir import attributes, build
 from mxcomp.passes.encode import CODEGEN_LAYOUTS
 from mxcomp.ukernels import Registry
 

@@ -16,13 +16,14 @@ from nodes import BITS, FLOATS, VALUES, Node, outside, unpacked
 from program import Program
 
 import mxcomp
-from mxcomp import checkpoint, runtime
-from mxcomp.checkpoint import Checkpoint, Tensor
+from mxcomp import runtime
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.options import Options
-from mxcomp.plugin import emit_plugin
+from mxcomp.plugin.emit import emit_plugin
 from mxcomp.runtime import RunError
 from mxcomp.target import get_target
+from mxcomp.weights import checkpoint
+from mxcomp.weights.checkpoint import Checkpoint, Tensor
 
 LONG = {False: 30_000, True: 2_000}
 """Products from which on compiling a kernel that IREE made pays off in the simulator; whether sizes are dynamic."""

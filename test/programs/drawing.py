@@ -13,7 +13,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, func, util
 from nodes import FLOATS, Node
 
-from mxcomp import build
+from mxcomp.mlir import build
 
 T = TypeVar("T")
 SCOPE = "model"

@@ -10,7 +10,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, linalg, math, tensor
 from nodes import FLOATS, Floats, Node, clean, float_node, steps, summed
 
-from mxcomp import build
+from mxcomp.mlir import build
 
 Errors = Sequence[Floats]
 Operands = Sequence[Floats]

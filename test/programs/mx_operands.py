@@ -16,7 +16,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import tensor
 from nodes import BITS, BLOCK, SCALE, VALUES, Bytes, Floats, Node, packed, unpacked
 
-from mxcomp import build
+from mxcomp.mlir import build
 
 Sizes = Mapping[str, int]
 

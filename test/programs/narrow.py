@@ -12,7 +12,7 @@ from mx_operands import Operand
 from nodes import BITS, VALUES, Node
 from steps_matmul import Scale
 
-from mxcomp import build
+from mxcomp.mlir import build
 
 CHANGES = {"select": 2, "negate": 1, "absolute": 1}
 

@@ -13,7 +13,7 @@ from iree.compiler.dialects import arith, linalg
 from mx_operands import Operand
 from nodes import Floats, Node, clean, steps, summed
 
-from mxcomp import build
+from mxcomp.mlir import build
 
 FORMS = {"fused": 5, "unfused": 2, "collapsed": 2, "named": 1.5, "mixed": 0.3}
 RESULTS = {"f32": 8, "f16": 1, "bf16": 1}

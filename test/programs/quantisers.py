@@ -1,4 +1,4 @@
-"""Quantisation in the program: as `mxcomp.quantization` writes it, spelled by hand, and to static scales."""
+"""Quantisation in the program: as `mxcomp.quantisation` writes it, spelled by hand, and to static scales."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from iree.compiler.dialects import arith, linalg, math, tensor
 from mx_operands import Operand
 from nodes import BLOCK, ELEMENTS, EMAX, FLOATS, LARGEST, SCALE, Bytes, Node
 
-from mxcomp import build, formats, quantization
+from mxcomp import formats, quantisation
+from mxcomp.mlir import build
 
 MODES = {"even": 4, "floor": 2, "ceil": 1.5, "rceil": 1.5}
 SPELLINGS = {"mxcomp": 6, "maximumf": 2, "maxui": 2, "divide": 1.5}
@@ -31,7 +32,7 @@ def _ours(drawing: Drawing, node: Node, axes: str, kind: str) -> Operand:
     flat = node.ir
     if len(rows) != 1:
         flat = build.collapse(flat, [list(range(len(rows))), [len(rows)]])
-    elements, scales = quantization.quantize(flat, kind, mode)
+    elements, scales = quantisation.quantise(flat, kind, mode)
     if len(rows) != 1:
         outer, blocks = list(range(len(rows))), node.shape[-1] // BLOCK
         sizes = _sizes(node.ir)[:-1]
@@ -40,7 +41,7 @@ def _ours(drawing: Drawing, node: Node, axes: str, kind: str) -> Operand:
             for value, tail in ((elements, [blocks, BLOCK]), (scales, [blocks]))
         )
     data = node.data.astype(FLOATS[node.kind])
-    codes, scale_codes = formats.quantize(data, kind, mode)
+    codes, scale_codes = formats.quantise(data, kind, mode)
     return _operand(elements, scales, codes, scale_codes, axes, kind)
 
 
@@ -76,7 +77,7 @@ def _spelled(drawing: Drawing, node: Node, axes: str, kind: str, spelling: str) 
     What is larger than an 8-bit format's largest is not clamped, so that scales are rounded up there.
     """
     modes = {"ceil": 1, "rceil": 1} if kind.startswith("f8") else MODES
-    carry = quantization.SCALE_CARRIES[drawing.dice.pick(modes)](formats.element_format(kind))
+    carry = quantisation.SCALE_CARRIES[drawing.dice.pick(modes)](formats.element_format(kind))
     blocks = blocked(node)
     least = 1 if spelling == "divide" else 0
     amax = _amax(blocks, bits=spelling == "maxui")

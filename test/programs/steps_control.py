@@ -15,7 +15,7 @@ from nodes import Node
 from steps_elementwise import binary, unary
 from steps_matmul import Scale, stored_product
 
-from mxcomp import build
+from mxcomp.mlir import build
 
 
 def branch(drawing: Drawing, node: Node, scale: Scale) -> Node:

@@ -13,7 +13,7 @@ from nodes import BITS, BLOCK, DIGITS, Node, clean
 from quantisers import narrowed
 from steps_matmul import floats
 
-from mxcomp import build
+from mxcomp.mlir import build
 
 LARGEST_CAST = {"f16": 60000.0, "bf16": 1e37, "f32": 1e37}
 

@@ -14,7 +14,7 @@ from elementwise import apply, loops_of, sliced, times, transposed
 from mx_operands import KINDS, Operand
 from nodes import BLOCK, FLOATS, Node
 
-from mxcomp import build
+from mxcomp.mlir import build
 
 SLOW = {"data tiling:off", "ukernels:none"}
 """What leaves many matmuls to kernels that take long to simulate."""

@@ -18,7 +18,7 @@ from mx_operands import Operand
 from nodes import SCALE, Node
 
 import mxcomp
-from mxcomp import build
+from mxcomp.mlir import build
 
 CHAIN = (128, 128)
 """M and N of a result that is quantised in its tile where it can be."""

@@ -28,9 +28,9 @@ from nodes import SCALE, Node
 from steps_elementwise import integers
 from test_fusions import ALONE, CHAINS
 
-from mxcomp import build
 from mxcomp.layout import LHS_SCALE
-from mxcomp.passes import replacing, stored
+from mxcomp.matching import replacing, storage
+from mxcomp.mlir import build
 
 whole = replacing.objection
 
@@ -57,7 +57,7 @@ def _without_view(source: Any, index: int, layout: Any) -> Any:
     """What a packed operand depends on, but for the type that its bytes are viewed as."""
     element = str(ir.RankedTensorType(source.type).element_type)
     kind = layout.packing(index, element if index < LHS_SCALE else None)
-    return stored.storage(source), str(source.type), str(stored.viewed(source)[1]), kind
+    return storage.storage(source), str(source.type), str(storage.viewed(source)[1]), kind
 
 
 def _shifted(code: Any) -> Any:

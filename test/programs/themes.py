@@ -15,7 +15,7 @@ from nodes import BITS, FLOATS, Node
 from steps_control import branch, call, loop
 from steps_matmul import SLOW, Scale, activation, batched_product, quantised_product, static_product, stored_product
 
-from mxcomp import build
+from mxcomp.mlir import build
 
 Source = Callable[[Drawing, Scale], Node]
 Step = Callable[[Drawing, Node], Node]

@@ -68,7 +68,7 @@ def _linear(dice: Dice, inputs: int, kind: str):
 
 def _product(layer, node: Node) -> Node:
     weight_format, input_format, mode = layer.formats
-    codes, scales = formats.quantize(node.data.astype(FLOATS[node.kind]), input_format, mode)
+    codes, scales = formats.quantise(node.data.astype(FLOATS[node.kind]), input_format, mode)
     weight = formats.unpack_bits(layer.weight.numpy(), weight_format)
     lhs = _operand(codes, scales, input_format, "m")
     rhs = _operand(weight, layer.weight_scale.numpy(), weight_format, "n")

@@ -20,8 +20,8 @@ from mxcomp.sim.engine import Dispatch, WaveStart
 from mxcomp.sim.findings import Findings
 from mxcomp.sim.instruction import EXEC, M0, VCC
 from mxcomp.sim.memory import Memory
-from mxcomp.sim.numpy_engine import Line, run_wave
-from mxcomp.sim.oracle.wave import END, Group, Wave
+from mxcomp.sim.numpy.engine import Line, run_wave
+from mxcomp.sim.numpy.wave import END, Group, Wave
 from mxcomp.sim.schedule import Schedule
 from mxcomp.sim.semantics import unsupported
 

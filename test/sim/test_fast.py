@@ -1,4 +1,5 @@
-"""The fast engine gives the oracle's bits: every table row on random and special inputs, operand modifiers included."""
+"""The fast engine gives the NumPy engine's bits: every table row on random and special inputs, operand modifiers
+included."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Found:
 
 
 def lane_addresses(builder: llvm.IRBuilder, op: MemoryOp, bound: dict[str, ir.Value], active: ir.Value) -> Found:
-    """Returns −1 from the function for resources and ranges that are the oracle's."""
+    """Returns −1 from the function for resources and ranges that are the NumPy engine's."""
     wide = ir.vector(ir.i64)
     if op.space == "buffer":
         _refuse_swizzled(builder, bound)

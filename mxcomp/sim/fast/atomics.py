@@ -64,7 +64,7 @@ _COMBINE: dict[str, Combine] = {
     "add_f32": _add_f32,
     "pk_add_bf16": _add_bfloat_pair,
 }
-"""32-bit operations; the others are the oracle's."""
+"""32-bit operations; the others are the NumPy engine's."""
 
 
 def update(

@@ -1,4 +1,4 @@
-"""The fast engine: runs waves of compiled kernels, and steps the oracle where compiled code stops."""
+"""The fast engine: runs waves of compiled kernels, and steps the NumPy engine where compiled code stops."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from mxcomp.sim.fast.kernel import NAME, Segment, kernel_text, segments
 from mxcomp.sim.fast.local import Chunk, Code, LocalMemory, Recorder
 from mxcomp.sim.fast.paths import Note, Paths
 from mxcomp.sim.instruction import Instruction
-from mxcomp.sim.numpy_engine import Line, open_barrier, run_wave
-from mxcomp.sim.oracle.wave import BARRIER, END, Group, Wave
+from mxcomp.sim.numpy.engine import Line, open_barrier, run_wave
+from mxcomp.sim.numpy.wave import BARRIER, END, Group, Wave
 from mxcomp.sim.program import Program
 from mxcomp.sim.semantics.memory import parse
 
@@ -39,7 +39,7 @@ _SGPRS = 128
 
 
 class Lines(dict[int, Line]):
-    """The oracle's closures, made when they are needed."""
+    """The NumPy engine's closures, made when they are needed."""
 
     def __init__(self, instructions: Mapping[int, Instruction]) -> None:
         self._instructions = instructions
@@ -146,7 +146,7 @@ def _run_workgroup(kernel: CompiledKernel, dispatch: Dispatch, number: Workgroup
 
 
 class FastGroup:
-    """A workgroup in the state of the oracle, which compiled code works on."""
+    """A workgroup in the state of the NumPy engine, which compiled code works on."""
 
     def __init__(
         self, dispatch: Dispatch, number: Workgroup, kernel: CompiledKernel, trial: Trial | None = None
@@ -236,14 +236,14 @@ class FastGroup:
 
 
 class FastWave:
-    """A wave: the oracle's state, and its scalar registers as compiled code has them."""
+    """A wave: the NumPy engine's state, and its scalar registers as compiled code has them."""
 
     def __init__(self, group: FastGroup, state: Wave) -> None:
         self.group, self.state = group, state
         self.scalars = np.zeros(SGPR_SLOTS, np.uint32)
         self.env = group.environment(state)
         self._pointers = (state.v.ctypes.data, self.scalars.ctypes.data, self.env.ctypes.data)
-        self._from_oracle()
+        self._from_numpy()
         self._watched = group.kernel.watched
         if self._watched is not None:
             self.node = self._watched.paths.start(state.defined)
@@ -251,9 +251,8 @@ class FastWave:
     def run(self, most: int) -> int:
         """Goes on for `most` instructions, more or less: a segment waits until the turns so far pay for all of it.
 
-        Only the last instruction of a segment concerns other waves, so the order of what they see is the oracle's.
-        Returns how many instructions were paid for.
-        """
+        Only the last instruction of a segment concerns other waves, so the order of what they see is the NumPy
+        engine's. Returns how many instructions were paid for."""
         before, left = int(self.env[Env.BUDGET]), most
         while True:
             room = left if self._watched is None else self._watched.granted - int(self.env[Env.BUDGET])
@@ -273,11 +272,11 @@ class FastWave:
     def _until_attention(self) -> Status:
         while True:
             status = Status.STEP
-            if self.state.index_mode is None:  # a turn may have ended while the oracle was at work
+            if self.state.index_mode is None:  # a turn may have ended while the NumPy engine was at work
                 status = Status(self.group.kernel.call(*self._pointers))
                 self._read_journal()
                 if status is Status.STEP:
-                    self._to_oracle()
+                    self._to_numpy()
                     self._step()
                 self.read_traces()
             if status is not Status.STEP:
@@ -292,21 +291,21 @@ class FastWave:
                 self._step()
                 self.group.extra.update(events(line.instruction))
                 self._read_step(line if mode is None else line.under(mode), mode)
-            self._from_oracle()
+            self._from_numpy()
             if self.state.state:
                 return Status.END if self.state.state == END else Status.BARRIER
             if status is Status.TURN:
                 return status
 
     def _read_journal(self) -> None:
-        """Takes over what compiled code has noted, before the oracle stores anything."""
+        """Takes over what compiled code has noted, before the NumPy engine stores anything."""
         if count := int(self.env[Env.JOURNALED]):
             assert self._watched is not None and self.group.trial is not None
             self.group.trial.journal.note_rows(self._watched.journal[:count])
             self.env[Env.JOURNALED] = 0
 
     def read_traces(self) -> None:
-        """Follows what compiled code did, and the oracle in its last instruction."""
+        """Follows what compiled code did, and the NumPy engine in its last instruction."""
         if self._watched is None:
             return
         watched, env, events = self._watched, self.env, self.group.recorder.events
@@ -319,7 +318,7 @@ class FastWave:
         env[Env.TRACED] = env[Env.LOGGED] = 0
 
     def _read_step(self, line: Line, mode: tuple[int, int] | None) -> None:
-        """Follows an instruction that the oracle did, not the last one of a segment."""
+        """Follows an instruction that the NumPy engine did, not the last one of a segment."""
         if self._watched is None:
             return
         events, facts = self.group.recorder.events, line.facts
@@ -337,18 +336,18 @@ class FastWave:
         return self.state.index_mode is None and self.state.pc in self.group.kernel.starts
 
     def _step(self) -> None:
-        """One instruction, by the oracle."""
+        """One instruction, by the NumPy engine."""
         run_wave(self.state, self.group.kernel.lines, 1, checked=False)
         self.state.outstanding = Outstanding()
 
-    def _to_oracle(self) -> None:
+    def _to_numpy(self) -> None:
         state = self.state
         state.s = self.scalars[:_SGPRS].tolist()
         state.scc, state.mode = int(self.scalars[SCC_SLOT]), int(self.scalars[MODE_SLOT])
         state.pc = int(self.env[Env.PC])
         state.update_exec()
 
-    def _from_oracle(self) -> None:
+    def _from_numpy(self) -> None:
         state = self.state
         self.scalars[:_SGPRS] = state.s
         self.scalars[SCC_SLOT], self.scalars[MODE_SLOT] = state.scc, state.mode

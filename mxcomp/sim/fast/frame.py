@@ -21,7 +21,7 @@ class Status(IntEnum):
 
     END = 0
     BARRIER = 1
-    STEP = 2  # the oracle has to execute the instruction at PC
+    STEP = 2  # the NumPy engine has to execute the instruction at PC
     TURN = 3  # the budget does not reach to the end of the segment at PC
 
 
@@ -31,7 +31,7 @@ class Env(IntEnum):
     Watched code writes the number of every segment it enters to TRACE (int32[TRACED]), its accesses to LDS to LOG
     (int64[LOGGED, Log.SIZE]), and, unless JOURNAL is 0, dwords of device memory before it overwrites them to JOURNAL
     (JOURNALED rows, see `mxcomp.sim.checks.journal`). It sets MISSING when it reads device memory or scratch never
-    written; with STRICT it leaves that to the oracle.
+    written; with STRICT it leaves that to the NumPy engine.
     """
 
     PC = 0

@@ -100,7 +100,7 @@ class KernelBuilder:
         frame.builder.ret(ir.constant(ir.i32, int(status)))
 
     def go(self, frame: Frame, address: int) -> None:
-        """Continues at an address; what was not compiled is left to the oracle, which reports it."""
+        """Continues at an address; what was not compiled is left to the NumPy engine, which reports it."""
         block = self.blocks.get(address)
         if block is None:
             self.stop(frame, Status.STEP, address)

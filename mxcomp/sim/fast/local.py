@@ -2,8 +2,8 @@
 
 Most intervals are plainly in order: no two waves touch a dword that one of them writes, nothing is read that was never
 written (or it does not matter any more), nothing lands late. `_is_plain` sees that for all accesses at once. Any other
-interval is played back, access by access in the order it happened, to the oracle's own `LdsShadow`, which reports.
-"""
+interval is played back, access by access in the order it happened, to the NumPy engine's own `LdsShadow`, which
+reports."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _active(rows: Rows) -> Marks:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An LDS access that the oracle made."""
+    """An LDS access that the NumPy engine made."""
 
     writes: bool
     cells: Cells
@@ -95,7 +95,7 @@ class Event:
 
 
 class Recorder(Shadow):
-    """Stands in for the shadow while the oracle steps: keeps what it would be told."""
+    """Stands in for the shadow while the NumPy engine steps: keeps what it would be told."""
 
     def __init__(self, barrier: Callable[[], None]) -> None:
         self.events: list[Event] = []
@@ -111,7 +111,7 @@ class Recorder(Shadow):
         self.events.append(Event(False, cells, updates=True))
 
     def land(self, wave: Issuer, transfer: Transfer) -> None:
-        """Transfers of the oracle's steps are played back with all others."""
+        """Transfers of the NumPy engine's steps are played back with all others."""
 
     def barrier(self) -> None:
         self._barrier()
@@ -159,11 +159,11 @@ class Follower:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """A piece of what happened: segments of one wave, or one instruction the oracle did.
+    """A piece of what happened: segments of one wave, or one instruction the NumPy engine did.
 
     Attributes:
         rows: Logged accesses of the segments, in order.
-        events: Those the oracle made in the last instruction.
+        events: Those the NumPy engine made in the last instruction.
     """
 
     wave: int

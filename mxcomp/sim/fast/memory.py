@@ -1,8 +1,8 @@
 """Memory instructions: one function per form, which does everything or, when anything is out of the ordinary, nothing.
 
 A form's function gets EXEC, the environment, rows and shared values; it returns the number of lanes that accessed
-memory, or −1: accesses that leave an allocation, buffers that end within a lane's data and the like are the oracle's.
-"""
+memory, or −1: accesses that leave an allocation, buffers that end within a lane's data and the like are the NumPy
+engine's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_logged(i: Instruction) -> bool:
 
 
 def emit_memory(frame: Frame, i: Instruction) -> ir.Value:
-    """Executes the instruction, or not: returns the lanes as i64, `FAILED` if the oracle has to do it."""
+    """Executes the instruction, or not: returns the lanes as i64, `FAILED` if the NumPy engine has to do it."""
     op = parse(i.mnemonic)
     assert op is not None and i.memory is not None
     if op.kind == "permute":

@@ -1,7 +1,7 @@
 """Checks of registers for compiled code: they depend on a wave's way through the code alone, so ways are remembered.
 
 A `Node` stands for all that the past can mean to these checks; an edge, for one more segment, holds what was found on
-it. The checks themselves are those of the oracle, made once per edge; after that a wave only follows edges.
+it. The checks themselves are those of the NumPy engine, made once per edge; after that a wave only follows edges.
 """
 
 from __future__ import annotations

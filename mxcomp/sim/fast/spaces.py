@@ -19,7 +19,7 @@ class Space(Enum):
 
 
 def space_of(op: MemoryOp) -> Space:
-    """Flat accesses to LDS or scratch lie outside of every allocation, which is the oracle's case."""
+    """Flat accesses to LDS or scratch lie outside of every allocation, which is the NumPy engine's case."""
     return {"lds": Space.LDS, "scratch": Space.SCRATCH}.get(op.space, Space.DEVICE)
 
 

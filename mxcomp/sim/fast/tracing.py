@@ -20,7 +20,7 @@ from mxcomp.sim.fast.ufuncs import UFUNCS
 
 
 class Untraceable(Exception):  # noqa: N818 (a signal, not an error)
-    """A function does something that has no vector code here; the oracle executes its instruction."""
+    """A function does something that has no vector code here; the NumPy engine executes its instruction."""
 
 
 @dataclass(frozen=True)

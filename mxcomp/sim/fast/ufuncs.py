@@ -145,4 +145,4 @@ UFUNCS: dict[np.ufunc, Emit] = {
     np.trunc: _intrinsic("trunc"),
     np.rint: _intrinsic("rint"),
 }
-"""Every ufunc the semantics use but exp2, log2, sin and cos: the oracle computes those, so that they agree."""
+"""Every ufunc the semantics use but exp2, log2, sin and cos: the NumPy engine computes those, so that they agree."""

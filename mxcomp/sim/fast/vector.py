@@ -31,7 +31,7 @@ _BY_ORACLE = re.compile(r"v_(exp|log|sin|cos)_")
 
 
 def is_compiled(i: Instruction) -> bool:
-    """Whether `emit_vector` does it; the oracle executes the rest."""
+    """Whether `emit_vector` does it; the NumPy engine executes the rest."""
     if VECTOR[i.mnemonic].cross_lane:
         return lanes.is_compiled(i)
     wide = i.dpp is not None and VECTOR[i.mnemonic].src[0] in "UIdQ"

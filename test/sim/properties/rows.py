@@ -11,8 +11,8 @@ import numpy as np
 from mxcomp.sim.engine import WaveStart
 from mxcomp.sim.fast.frame import MODE_SLOT, SCC_SLOT
 from mxcomp.sim.instruction import EXEC, SCC, VGPR0, Instruction, Operand
-from mxcomp.sim.numpy_engine import step_of
-from mxcomp.sim.oracle.wave import Wave
+from mxcomp.sim.numpy.engine import step_of
+from mxcomp.sim.numpy.wave import Wave
 from mxcomp.sim.semantics.table import ScalarOp, VectorOp, width
 
 MASK_SOURCE, SCALAR_SOURCE, SCALAR_RESULT, MASK_RESULT = 20, 30, 40, 50

@@ -12,7 +12,7 @@ import mxcomp
 from corpus.iree.host import read_program
 from corpus.iree.program import Program
 from corpus.operands import BITS
-from mxcomp.invocation import Invocation
+from mxcomp.mlir.session import Invocation
 
 HERE = Path(__file__).parent
 TARGET_FLAGS = ("--iree-hal-target-device=hip", "--iree-rocm-target=gfx950")

@@ -1,0 +1,126 @@
+"""Element values from their codes, for where IREE cannot load or convert an element type, or not from these places."""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, linalg
+
+from mxcomp.formats import ElementFormat, element_format
+from mxcomp.layout import BLOCK_SIZE
+from mxcomp.matching.operands import SCALE_TYPE
+from mxcomp.matching.storage import codes
+from mxcomp.mlir import build
+from mxcomp.mlir.build import static_sizes
+
+
+def value_of(code: ir.Value, element: str) -> ir.Value:
+    """The f32 value of a code in i32, of an MX element or of an E8M0 scale."""
+    f32, bits = ir.F32Type.get(), ir.FloatType(ir.Type.parse(element)).width
+    if element == SCALE_TYPE:
+        return _scale(code)
+    if bits == 8:
+        byte = arith.TruncIOp(ir.IntegerType.get_signless(8), code).result
+        return arith.ExtFOp(f32, arith.BitcastOp(ir.Type.parse(element), byte).result).result
+    return _small(code, element_format(element))
+
+
+def _scale(code: ir.Value) -> ir.Value:
+    """2^(code - 127) as f32: NaN for 255, a denormal for 0, of which arith.extf makes 0."""
+    i32 = ir.IntegerType.get_signless(32)
+
+    def constant(number: int) -> ir.Value:
+        return arith.ConstantOp(i32, number).result
+
+    bits = arith.MaxUIOp(arith.ShLIOp(code, constant(23)).result, constant(1 << 22)).result
+    is_nan = arith.CmpIOp(arith.CmpIPredicate.eq, code, constant(0xFF)).result
+    return arith.BitcastOp(ir.F32Type.get(), arith.SelectOp(is_nan, constant(0x7FC00000), bits).result).result
+
+
+def _small(code: ir.Value, element: ElementFormat) -> ir.Value:
+    """Of at most 6 bits, which have neither infinity nor NaN.
+
+    The magnitude is a count of `step`, computed in integers because f32 denormals may be flushed.
+    """
+    i32, f32 = ir.IntegerType.get_signless(32), ir.F32Type.get()
+    mantissa, step = element.mantissa_bits, 2.0 ** (1 - element.bias - element.mantissa_bits)
+    sign_bit = element.bits - 1
+
+    def constant(number: int) -> ir.Value:
+        return arith.ConstantOp(i32, number).result
+
+    mask = constant((1 << (sign_bit - mantissa)) - 1)
+    exponent = arith.AndIOp(arith.ShRUIOp(code, constant(mantissa)).result, mask).result
+    fraction = arith.AndIOp(code, constant((1 << mantissa) - 1)).result
+    leading = arith.ShLIOp(arith.MinUIOp(exponent, constant(1)).result, constant(mantissa)).result
+    steps = arith.SubIOp(arith.MaxUIOp(exponent, constant(1)).result, constant(1)).result
+    magnitude = arith.ShLIOp(arith.OrIOp(fraction, leading).result, steps).result
+    value = arith.MulFOp(arith.SIToFPOp(f32, magnitude).result, arith.ConstantOp(f32, step).result).result
+    sign = arith.ShLIOp(arith.AndIOp(code, constant(1 << sign_bit)).result, constant(31 - sign_bit)).result
+    return arith.BitcastOp(f32, arith.OrIOp(arith.BitcastOp(i32, value).result, sign).result).result
+
+
+def scaled(element: ir.Value, scale: ir.Value) -> ir.Value:
+    """What arith.scaling_extf makes of an element that is extended to f32 already."""
+    e8m0 = ir.Type.parse(SCALE_TYPE)
+    scale = scale if scale.type == e8m0 else arith.TruncFOp(e8m0, scale).result
+    return arith.MulFOp(element, scale_value(scale)).result
+
+
+def scale_value(scale: ir.Value) -> ir.Value:
+    """An E8M0 scale as f32."""
+    byte = arith.BitcastOp(ir.IntegerType.get_signless(8), scale).result
+    return _scale(arith.ExtUIOp(ir.IntegerType.get_signless(32), byte).result)
+
+
+def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
+    """f32 values [(batch,) rows, K] of an operand in canonical form, from wherever its bytes are stored."""
+    *lead, blocks, _ = static_sizes(elements)
+    result = build.tensor_type((*lead, None if blocks is None else blocks * BLOCK_SIZE), "f32")
+    kinds = [str(ir.RankedTensorType(value.type).element_type) for value in (elements, scales)]
+    sources = codes(elements).settled, codes(scales).settled
+    block = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(0), BLOCK_SIZE)
+
+    def body(_: ir.Value) -> ir.Value:
+        *row, k = (linalg.IndexOp(i).result for i in range(result.rank))
+        places = [*row, k], [*row, build.apply(block, [k])]
+        values = [value_of(source.at(place), kind) for source, place, kind in zip(sources, places, kinds, strict=True)]
+        return arith.MulFOp(*values).result
+
+    sizes = build.dynamic_sizes(elements)
+    if blocks is None:
+        sizes[-1] = build.apply(ir.AffineExpr.get_dim(0) * BLOCK_SIZE, [sizes[-1]])
+    init = build.empty(result, sizes)
+    identity = ir.AffineMap.get_identity(result.rank)
+    return build.generic(result, [], init, [identity], ["parallel"] * result.rank, body).results[0]
+
+
+def stored_codes(elements: ir.Value) -> ir.Value:
+    """The codes of a tensor of any shape, one in an i8, read from its bytes."""
+    kind = ir.RankedTensorType(elements.type)
+    result = build.tensor_type(static_sizes(elements), "i8")
+    identity = ir.AffineMap.get_identity(kind.rank)
+    source = codes(elements, identity).settled
+
+    def body(_: ir.Value) -> ir.Value:
+        code = source.at([linalg.IndexOp(i).result for i in range(kind.rank)])
+        return arith.TruncIOp(result.element_type, code).result
+
+    init = build.empty(result, build.dynamic_sizes(elements))
+    return build.generic(result, [], init, [identity], ["parallel"] * kind.rank, body).results[0]
+
+
+def unpacked(operand: ir.Value, sizes: list[ir.Value]) -> ir.Value:
+    """The codes of an operand in canonical form, one a byte, [(batch,) rows, K] or [(batch,) rows, K/32]."""
+    source = codes(operand)
+    outer = static_sizes(operand)[: source.places.n_dims]
+    if ir.RankedTensorType(operand.type).rank > len(outer):
+        outer[-1] = None if outer[-1] is None else outer[-1] * BLOCK_SIZE
+    i8 = ir.IntegerType.get_signless(8)
+    result = build.tensor_type(outer, i8)
+
+    def body(_: ir.Value) -> ir.Value:
+        return arith.TruncIOp(i8, source.at([linalg.IndexOp(i).result for i in range(result.rank)])).result
+
+    identity = ir.AffineMap.get_identity(result.rank)
+    init = build.empty(result, sizes)
+    return build.generic(result, [], init, [identity], ["parallel"] * result.rank, body).results[0]

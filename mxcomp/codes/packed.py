@@ -1,0 +1,189 @@
+"""Elements of less than a byte as codes in i8, one a byte, and without gaps: the conversions between them, as IR."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, linalg, tensor
+
+from mxcomp.codes.decode import value_of
+from mxcomp.codes.six_bit import is_six_bit
+from mxcomp.errors import InputError
+from mxcomp.layout import BLOCK_SIZE
+from mxcomp.matching.elements import indexing_maps, is_sub_byte
+from mxcomp.mlir import build
+
+_WORD_BITS = 64
+
+
+def code_tensor(kind: ir.Type) -> ir.RankedTensorType:
+    """The type of the codes of a tensor."""
+    return ir.RankedTensorType.get(ir.RankedTensorType(kind).shape, ir.IntegerType.get_signless(8))
+
+
+def narrow(value: ir.Value, kind: ir.Type) -> ir.Value:
+    """A scalar of type `kind` from its code; what is no code, and 6-bit ones (`six_bit`), as they are."""
+    if value.type == kind or is_six_bit(kind) or not is_sub_byte(kind):
+        return value
+    bits = ir.IntegerType.get_signless(kind.width)
+    code = arith.TruncIOp(bits, value).result
+    return code if kind == bits else arith.BitcastOp(kind, code).result
+
+
+def widen(value: ir.Value) -> ir.Value:
+    """The code of a scalar of less than a byte, others as they are."""
+    if not is_sub_byte(value.type):
+        return value
+    bits = ir.IntegerType.get_signless(value.type.width)
+    code = value if value.type == bits else arith.BitcastOp(bits, value).result
+    return arith.ExtUIOp(ir.IntegerType.get_signless(8), code).result
+
+
+def iterators(op: ir.Operation) -> list[str]:
+    """The iterator types of any linalg op: its result's loops are parallel."""
+    *_, output = indexing_maps(op) or []
+    parallel = {ir.AffineDimExpr(e).position for e in output.results if isinstance(e, ir.AffineDimExpr)}
+    return ["parallel" if loop in parallel else "reduction" for loop in range(output.n_dims)]
+
+
+def as_generic(op: ir.Operation) -> ir.Operation:
+    """An elementwise operation on tensors as one on scalars in a linalg.generic, at the insertion point."""
+    result = ir.RankedTensorType(op.results[0].type)
+    identity = ir.AffineMap.get_identity(result.rank)
+    inputs = [value for value in op.operands if isinstance(value.type, ir.RankedTensorType)]
+
+    def body(*arguments: ir.Value) -> ir.Value:
+        scalars = dict(zip(inputs, arguments, strict=False))
+        attributes = {named: op.attributes[named] for named in op.attributes}
+        operands = [scalars.get(value, value) for value in op.operands]
+        return ir.Operation.create(op.name, [result.element_type], operands, attributes).results[0]
+
+    init = build.empty(result, build.dynamic_sizes(inputs[0]))
+    return build.generic(result, inputs, init, [identity] * (len(inputs) + 1), ["parallel"] * result.rank, body)
+
+
+def _elementwise(value: ir.Value, element: ir.Type, body: Callable[..., ir.Value]) -> ir.Value:
+    result = build.tensor_type(build.static_sizes(value), element)
+    identity = ir.AffineMap.get_identity(result.rank)
+    init = build.empty(result, build.dynamic_sizes(value))
+    return build.generic(result, [value], init, [identity] * 2, ["parallel"] * result.rank, body).results[0]
+
+
+def loaded(value: ir.Value) -> ir.Value:
+    """The codes of a tensor that IREE can load."""
+    return _elementwise(value, ir.IntegerType.get_signless(8), lambda element, _: widen(element))
+
+
+def decoded(codes: ir.Value, kind: ir.Type) -> ir.Value:
+    """The f32 values of 6-bit elements of a tensor type, from their codes."""
+    element = str(ir.RankedTensorType(kind).element_type)
+
+    def body(code: ir.Value, _: ir.Value) -> ir.Value:
+        return value_of(arith.ExtUIOp(ir.IntegerType.get_signless(32), code).result, element)
+
+    return _elementwise(codes, ir.F32Type.get(), body)
+
+
+def dense(codes: ir.Value, kind: ir.Type, location: ir.Location) -> ir.Value:
+    """Codes without gaps, the first in the lowest bits, as a tensor of type `kind`. Raises InputError."""
+    bits = ir.RankedTensorType(kind).element_type.width
+    *_, last = build.static_sizes(codes) or [None]
+    sizes = build.dynamic_sizes(codes)
+    if last is not None and last % BLOCK_SIZE == 0:
+        return build.bitcast(_words_of_rows(codes, bits, sizes), kind, sizes)
+    count = math.prod(size or 1 for size in build.static_sizes(codes))
+    if (sizes and ((last or 1) * bits) % 8) or count * bits % 8:
+        raise InputError(
+            f"{location}: {kind}: its elements do not fill whole bytes, and IREE cannot store parts of them: "
+            "expected a last dimension of whole bytes, or elements of 8 bits"
+        )
+    return build.bitcast(_bytes(codes, bits, sizes), kind, None, sizes)
+
+
+def _words_of_rows(codes: ir.Value, bits: int, sizes: list[ir.Value]) -> ir.Value:
+    """[…, K/32, words] i64 from codes […, K]."""
+    *rows, last = build.static_sizes(codes)
+    element = ir.RankedTensorType(codes.type).element_type
+    if last != BLOCK_SIZE:
+        blocked = build.tensor_type((*rows, (last or 0) // BLOCK_SIZE, BLOCK_SIZE), element)
+        groups = [*([i] for i in range(len(rows))), [len(rows), len(rows) + 1]]
+        codes = tensor.ExpandShapeOp(blocked, codes, groups, sizes, list(blocked.shape)).result
+    return words(codes, bits, 1, sizes)
+
+
+def words(codes: ir.Value, bits: int, inside: int, sizes: list[ir.Value]) -> ir.Value:
+    """[…, words] i64 from codes […, 32], the first in the lowest bits; `inside` dimensions make up the 32."""
+    i64 = ir.IntegerType.get_signless(_WORD_BITS)
+    source = ir.RankedTensorType(codes.type)
+    result = word_tensor(source, bits, inside)
+    rank, inner = result.rank, source.shape[-inside:]
+    dims = [ir.AffineExpr.get_dim(i) for i in range(rank + inside)]
+    maps = [ir.AffineMap.get(len(dims), 0, d) for d in ([*dims[: rank - 1], *dims[rank:]], dims[:rank])]
+    first_bit = ir.AffineExpr.get_dim(0) * -_WORD_BITS
+    for i in range(inside):
+        first_bit = first_bit + ir.AffineExpr.get_dim(1 + i) * (bits * math.prod(inner[i + 1 :]))
+
+    def body(code: ir.Value, word: ir.Value) -> ir.Value:
+        loops = [linalg.IndexOp(i).result for i in range(rank - 1, len(dims))]
+        shift = arith.IndexCastOp(i64, build.apply(first_bit, loops)).result
+        return arith.OrIOp(word, _shifted(arith.ExtUIOp(i64, code).result, shift)).result
+
+    zeros = build.filled(arith.ConstantOp(i64, 0).result, result, sizes)
+    kinds = ["parallel"] * rank + ["reduction"] * inside
+    return build.generic(result, [codes], zeros, maps, kinds, body).results[0]
+
+
+def word_tensor(elements: ir.RankedTensorType, bits: int, inside: int) -> ir.RankedTensorType:
+    """i64 for every block of 32 elements, which so many of the last dimensions make up."""
+    count = BLOCK_SIZE * bits // _WORD_BITS
+    return ir.RankedTensorType.get([*elements.shape[:-inside], count], ir.IntegerType.get_signless(_WORD_BITS))
+
+
+def _shifted(bits: ir.Value, left: ir.Value) -> ir.Value:
+    """`bits` shifted to the left, or to the right if negative; what leaves the word is gone."""
+    i64 = left.type
+    zero, last = (arith.ConstantOp(i64, value).result for value in (0, _WORD_BITS - 1))
+    right = arith.MinSIOp(arith.SubIOp(zero, left).result, last).result
+    up = arith.ShLIOp(bits, arith.MinSIOp(arith.MaxSIOp(left, zero).result, last).result).result
+    down = arith.ShRUIOp(bits, arith.MaxSIOp(right, zero).result).result
+    within = arith.SelectOp(arith.CmpIOp(arith.CmpIPredicate.sgt, left, last).result, zero, up).result
+    return arith.SelectOp(arith.CmpIOp(arith.CmpIPredicate.slt, left, zero).result, down, within).result
+
+
+def _bytes(codes: ir.Value, bits: int, sizes: Sequence[ir.Value]) -> ir.Value:
+    """The bytes of codes of any shape, each put together from the codes that are in it."""
+    i8, shape = ir.IntegerType.get_signless(8), build.static_sizes(codes)
+    total = None if sizes else math.prod(size or 1 for size in shape)
+    flat = build.collapse(codes, [list(range(len(shape)))]) if len(shape) > 1 else codes
+    count = build.dynamic_sizes(flat)
+    eighths = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(0) * bits, 8)
+    result = build.tensor_type([None if total is None else total * bits // 8], i8)
+    init = build.empty(result, [build.apply(eighths, count)] if count else [])
+    first_bit = ir.AffineExpr.get_dim(0) * 8
+
+    def body(_: ir.Value) -> ir.Value:
+        loop = linalg.IndexOp(0).result
+        value = None
+        for i in range(-(-8 // bits)):
+            at = build.apply(ir.AffineExpr.get_floor_div(first_bit, bits) + i, [loop])
+            code = arith.ExtUIOp(ir.IntegerType.get_signless(32), tensor.ExtractOp(flat, [at]).result).result
+            left = build.apply(ir.AffineExpr.get_mod(first_bit, bits) * -1 + i * bits, [loop])
+            part = _moved(code, left, negative=i == 0 and bits == 6)
+            value = part if value is None else arith.OrIOp(value, part).result
+        assert value is not None
+        return arith.TruncIOp(i8, value).result
+
+    identity = ir.AffineMap.get_identity(1)
+    return build.generic(result, [], init, [identity], ["parallel"], body).results[0]
+
+
+def _moved(code: ir.Value, left: ir.Value, negative: bool) -> ir.Value:
+    """An i32 code shifted to the left by so many bits, or, where these are `negative`, to the right."""
+    i32 = code.type
+    distance = arith.IndexCastOp(i32, left).result
+    if not negative:
+        return arith.ShLIOp(code, distance).result
+    zero = arith.ConstantOp(i32, 0).result
+    return arith.ShRUIOp(code, arith.SubIOp(zero, distance).result).result

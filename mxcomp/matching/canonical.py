@@ -1,0 +1,93 @@
+"""The one form that recognition gives every scaled matmul, and that the passes after it start from.
+
+    linalg.generic {indexing_maps = [(m, n, ko, kb) -> (m, ko, kb), (n, ko, kb), (m, ko), (n, ko), (m, n)],
+                    iterator_types = ["parallel", "parallel", "reduction", "reduction"], mxcomp.scaled_matmul = {…}}
+        ins(%lhs, %rhs, %lhs_scale, %rhs_scale) outs(%zero)
+
+with shapes [M, K/32, 32], [N, K/32, 32], [M, K/32], [N, K/32] and [M, N]. A batch is one more dimension of all of them
+and one more loop, the first.
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp.matching.elements import indexing_maps
+from mxcomp.mlir import build
+from mxcomp.ukernels import Sizes
+
+ATTRIBUTE = "mxcomp.scaled_matmul"
+"""Marks every scaled matmul; a dictionary that later passes add to and the report is read from."""
+
+
+def canonical_iterators(batch: bool = False) -> tuple[str, ...]:
+    """Of (batch,) m, n, ko and kb."""
+    return (*["parallel"] * (2 + batch), "reduction", "reduction")
+
+
+def canonical_maps(batch: bool = False) -> list[ir.AffineMap]:
+    """Indexing maps of LHS, RHS, LHS scales, RHS scales and result over (batch,) m, n, ko, kb."""
+    *first, m, n, ko, kb = (ir.AffineExpr.get_dim(i) for i in range(4 + batch))
+    operands = ((m, ko, kb), (n, ko, kb), (m, ko), (n, ko), (m, n))
+    return [ir.AffineMap.get(4 + batch, 0, [*first, *dims]) for dims in operands]
+
+
+def scaled_product(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Value, acc: ir.Value) -> ir.Value:
+    """Body of the canonical form: acc + (a * a_scale) * (b * b_scale), in f32."""
+    f32 = ir.F32Type.get()
+    lhs = arith.ScalingExtFOp(f32, a, a_scale).result
+    rhs = arith.ScalingExtFOp(f32, b, b_scale).result
+    return product(lhs, rhs, acc)
+
+
+def product(lhs: ir.Value, rhs: ir.Value, acc: ir.Value) -> ir.Value:
+    """acc + lhs * rhs, of dequantised values."""
+    return arith.AddFOp(acc, arith.MulFOp(lhs, rhs).result).result
+
+
+def scaled_matmul(lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value) -> ir.Value:
+    """A scaled matmul in this form, f32 [M, N] from zero, at the insertion point; M may be dynamic."""
+    m, n = build.static_sizes(lhs)[0], build.static_sizes(rhs)[0]
+    result = build.tensor_type((m, n), "f32")
+    zero = build.zero_filled(result, build.dynamic_sizes(lhs)[: m is None])
+    inputs = [lhs, rhs, lhs_scale, rhs_scale]
+    return build.generic(result, inputs, zero, canonical_maps(), canonical_iterators(), scaled_product).results[0]
+
+
+def is_canonical(op: ir.Operation) -> bool:
+    """Whether an operation indexes its operands as the canonical form does; types and sizes may be others."""
+    with op.context:
+        return indexing_maps(op) in (canonical_maps(), canonical_maps(batch=True))
+
+
+def is_recognised(op: ir.Operation) -> bool:
+    """Whether an operation is marked and has no entries yet: recognition gave it the canonical form."""
+    return ATTRIBUTE in op.attributes and len(ir.DictAttr(op.attributes[ATTRIBUTE])) == 0
+
+
+def decided(op: ir.Operation) -> str:
+    """How a model has decided on the compilation of a matmul itself, or ""."""
+    for attribute in ("lowering_config", "compilation_info"):
+        if attribute in op.attributes:
+            return f"it has a {attribute} of its own"
+    parent = op.parent
+    while parent is not None:
+        if parent.name.startswith(("flow.dispatch.", "hal.executable")):
+            return f"it is in a {parent.name} already"
+        parent = parent.parent
+    return ""
+
+
+def batch_of(op: ir.Operation) -> list[int]:
+    """The batch of a scaled matmul with canonical indexing, if it has one."""
+    *batch, _, _ = build.static_sizes(op.results[0])
+    return [size for size in batch if size is not None]
+
+
+def problem(op: ir.Operation) -> tuple[Sizes, list[str]]:
+    """M, N, K in elements and the five element types of a scaled matmul with canonical indexing."""
+    *_, m, blocks, block = build.static_sizes(op.operands[0])
+    *_, n, _, _ = build.static_sizes(op.operands[1])
+    types = [str(ir.RankedTensorType(operand.type).element_type) for operand in op.operands]
+    return {"m": m, "n": n, "k": None if blocks is None or block is None else blocks * block}, types

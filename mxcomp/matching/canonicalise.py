@@ -1,0 +1,171 @@
+"""The canonical form in place of a recognised scaled matmul, whatever its shape and the order of its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, tensor
+
+from mxcomp.layout import BLOCK_SIZE
+from mxcomp.matching import loop_roles, storage
+from mxcomp.matching.canonical import ATTRIBUTE, canonical_iterators, canonical_maps, scaled_product
+from mxcomp.matching.elements import is_elementwise, yielded
+from mxcomp.matching.loop_roles import Roles, Sizes
+from mxcomp.matching.operands import Operand
+from mxcomp.matching.storage import Place, size_of
+from mxcomp.mlir import build
+from mxcomp.mlir.build import tiles
+
+
+@dataclass
+class Candidate:
+    """A contraction with at least one MX operand; `ops` compute its dequantised operands."""
+
+    root: ir.Operation
+    lhs: Operand
+    rhs: Operand
+    problem: Problem
+    places: list[Place]
+    roles: Roles
+    loop_sizes: Sizes
+    ops: list[ir.Operation] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sizes in elements, None where dynamic; `batch` is None where there is none."""
+
+    batch: int | None
+    m: int | None
+    n: int | None
+    k: int | None
+
+
+def rewrite(candidate: Candidate) -> None:
+    """Replaces the contraction by the canonical `linalg.generic`."""
+    root, problem = candidate.root, candidate.problem
+    init = root.operands[len(root.operands) - 1]
+    plain = ir.RankedTensorType(root.results[0].type)
+    batch = [] if problem.batch is None else [problem.batch]
+    with root.context, root.location, ir.InsertionPoint(root):
+        m, n, blocks = _dynamic_sizes(candidate, init)
+        inputs = []
+        for operand, (elements, scales), rows, size in (
+            (candidate.lhs, candidate.places[:2], problem.m, m),
+            (candidate.rhs, candidate.places[2:], problem.n, n),
+        ):
+            axis = loop_roles.M if operand is candidate.lhs else loop_roles.N
+            shape = [*batch, rows, tiles(problem.k, BLOCK_SIZE)]
+            for where, kind, inner in (
+                (elements, operand.element_type, [BLOCK_SIZE]),
+                (scales, operand.scale_type, []),
+            ):
+                inputs.append(_operand(where, kind, [*shape, *inner], (axis, size), blocks))
+        inputs = [inputs[0], inputs[2], inputs[1], inputs[3]]
+        sizes = [value for value in (m, n) if value is not None]
+        result = build.tensor_type([*batch, problem.m, problem.n], "f32")
+        accumulator = None if _is_zero(init) else init
+        zero = build.zero_filled(result, sizes) if plain != result or accumulator else init
+        maps, iterators = canonical_maps(bool(batch)), canonical_iterators(bool(batch))
+        new = build.generic(result, inputs, zero, maps, iterators, scaled_product)
+        new.attributes[ATTRIBUTE] = ir.DictAttr.get({})
+        value = new.results[0]
+        if plain.element_type != result.element_type and accumulator is None:
+            value = rounded(value, plain.element_type, sizes)
+        if plain.shape != ir.RankedTensorType(value.type).shape:
+            value = _expanded(value, plain.shape, candidate)
+        if accumulator is not None:
+            value = _added(value, accumulator)
+    root.results[0].replace_all_uses_with(value)
+    root.erase()
+
+
+def _operand(
+    where: Place,
+    kind: str,
+    shape: Sequence[int | None],
+    rows: tuple[str, ir.Value | None],
+    blocks: ir.Value | None,
+) -> ir.Value:
+    """An operand in canonical form; its dynamic sizes are its own if its tensor tells them."""
+    wanted = build.tensor_type(shape, kind)
+    if where.row_major and where.value.type == wanted and not storage.is_slice(where.value):
+        return where.value
+    axis, size = rows
+    own = size and (size_of(where, axis) or size)
+    own_blocks = blocks and (size_of(where, loop_roles.K, BLOCK_SIZE) or blocks)
+    return storage.operand(where, kind, shape, [value for value in (own, own_blocks) if value is not None])
+
+
+def _dynamic_sizes(candidate: Candidate, init: ir.Value) -> list[ir.Value | None]:
+    """M, N and blocks along K, each where dynamic."""
+    problem, roles = candidate.problem, candidate.roles
+    first = len(roles.batch)
+    dims = (range(first, first + len(roles.m)), range(first + len(roles.m), first + len(roles.m) + len(roles.n)))
+    m, n = (
+        build.product([build.dim(init, i) for i in group]) if size is None else None
+        for size, group in zip((problem.m, problem.n), dims, strict=True)
+    )
+    return [m, n, size_of(candidate.places[0], loop_roles.K, BLOCK_SIZE) if problem.k is None else None]
+
+
+def _added(value: ir.Value, accumulator: ir.Value) -> ir.Value:
+    """f32 sums and what the contraction starts from, of its type."""
+    result = ir.RankedTensorType(accumulator.type)
+    identity, f32 = ir.AffineMap.get_identity(result.rank), ir.F32Type.get()
+
+    def body(element: ir.Value, start: ir.Value, _: ir.Value) -> ir.Value:
+        start = start if start.type == f32 else arith.ExtFOp(f32, start).result
+        total = arith.AddFOp(element, start).result
+        return total if result.element_type == f32 else arith.TruncFOp(result.element_type, total).result
+
+    init, iterators = build.empty(result, build.dynamic_sizes(accumulator)), ["parallel"] * result.rank
+    return build.generic(result, [value, accumulator], init, [identity] * 3, iterators, body).results[0]
+
+
+def _expanded(value: ir.Value, sizes: Sequence[int], candidate: Candidate) -> ir.Value:
+    """A canonical result with the dimensions of the contraction's."""
+    element = ir.RankedTensorType(value.type).element_type
+    plain = ir.RankedTensorType.get(sizes, element)
+    root, roles = candidate.root, candidate.roles
+    loops = [*roles.batch, *roles.m, *roles.n]
+    shape = [candidate.loop_sizes.get(d) for d in loops]
+    known = build.tensor_type(shape, element)
+    if known.rank < ir.RankedTensorType(value.type).rank:
+        value = build.collapse(value, [[0, 1]])
+    elif known.rank != ir.RankedTensorType(value.type).rank:
+        init = root.operands[len(root.operands) - 1]
+        dynamic = [build.dim(init, i) for i, size in enumerate(shape) if size is None]
+        value = tensor.ExpandShapeOp(known, value, roles.groups(), dynamic, list(known.shape)).result
+    return value if value.type == plain else tensor.CastOp(plain, value).result
+
+
+def rounded(value: ir.Value, kind: ir.Type, sizes: list[ir.Value]) -> ir.Value:
+    """f32 sums as f16 or bf16."""
+    result = build.tensor_type(build.static_sizes(value), kind)
+    identity = ir.AffineMap.get_identity(result.rank)
+
+    def body(element: ir.Value, _: ir.Value) -> ir.Value:
+        return arith.TruncFOp(kind, element).result
+
+    init, iterators = build.empty(result, sizes), ["parallel"] * result.rank
+    return build.generic(result, [value], init, [identity, identity], iterators, body).results[0]
+
+
+def _is_zero(value: ir.Value) -> bool:
+    op = value.owner
+    if not isinstance(op, ir.OpView):
+        return False
+    op = op.operation
+    if is_elementwise(op):  # linalg.fill, and the generic that says the same
+        element, arguments = yielded(op), list(op.regions[0].blocks[0].arguments)
+        return _is_zero(op.operands[arguments.index(element)] if element in arguments else element)
+    if op.name != "arith.constant":
+        return False
+    attribute = op.attributes["value"]
+    if isinstance(attribute, ir.DenseFPElementsAttr):
+        dense = ir.DenseFPElementsAttr(attribute)
+        attribute = dense.get_splat_value() if dense.is_splat else attribute
+    return isinstance(attribute, ir.FloatAttr) and ir.FloatAttr(attribute).value == 0.0

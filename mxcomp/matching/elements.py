@@ -1,0 +1,267 @@
+"""What one element of a tensor is, as an expression over the tensors it comes from.
+
+Exported models spell a dequantised operand in many ways: scales broadcast by `linalg.broadcast` or by an indexing map,
+blocks as a third dimension or behind a `collapse_shape`, casts apart or together. Following a single element back
+through pure data movement and elementwise arithmetic makes them all look alike:
+
+    mulf(extf(%elements[m, k // 32, k % 32]), extf(%scales[m, k // 32]))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from iree.compiler import ir
+from iree.compiler.dialects import linalg
+
+from mxcomp.mlir.build import static_sizes
+
+
+@dataclass(frozen=True)
+class Index:
+    """The subscript `(axis // stride) % extent`; extent None is a dynamic size, axis "" the constant 0."""
+
+    axis: str
+    stride: int
+    extent: int | None
+
+    def split(self, sizes: Sequence[int | None]) -> list[Index]:
+        """Row-major parts of this subscript, one per size; at most the first size may be dynamic."""
+        parts, stride = [], self.stride
+        for size in reversed(sizes[1:]):
+            if size is None:
+                raise UntraceableError
+            parts.append(Index(self.axis if size > 1 else "", stride, size))
+            stride *= size
+        parts.append(Index(self.axis if sizes[0] != 1 else "", stride, sizes[0]))
+        return parts[::-1]
+
+    @staticmethod
+    def join(parts: Sequence[Index]) -> Index:
+        """Inverse of `split`; UntraceableError where the parts are not of one axis."""
+        parts = [part for part in parts if part.axis]
+        if not parts:
+            return ZERO
+        first, last = parts[0], parts[-1]
+        for outer, inner in pairwise(parts):
+            if inner.extent is None or (outer.axis, outer.stride) != (inner.axis, inner.stride * inner.extent):
+                raise UntraceableError
+        extents = [part.extent for part in parts]
+        return Index(first.axis, last.stride, None if None in extents else math.prod(e for e in extents if e))
+
+    @staticmethod
+    def join_runs(parts: Sequence[Index]) -> list[Index]:
+        """`parts` without those of size 1, and neighbours joined where they are parts of one subscript."""
+        runs: list[Index] = []
+        for part in parts:
+            if part.extent == 1 or not part.axis:
+                continue
+            try:
+                joined = Index.join([*runs[-1:], part])
+            except UntraceableError:
+                runs.append(part)
+            else:
+                runs[-1:] = [joined]
+        return runs
+
+
+ZERO = Index("", 1, 1)
+
+
+class UntraceableError(Exception):
+    """A subscript that is not of the form `Index`."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A tensor element. `places` are equal elements of other tensors on the way, the nearest to the user first."""
+
+    places: tuple[tuple[ir.Value, tuple[Index, ...]], ...]
+
+    @property
+    def value(self) -> ir.Value:
+        """The tensor furthest back."""
+        return self.places[-1][0]
+
+    @property
+    def type(self) -> ir.Type:
+        return ir.RankedTensorType(self.value.type).element_type
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operation of the arith dialect on scalars, by name, with its result type."""
+
+    name: str
+    operands: tuple[Expr, ...]
+    type: ir.Type
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """Anything else: a scalar that this analysis does not look into."""
+
+    type: ir.Type
+
+
+Expr = Leaf | Apply | Opaque
+
+
+@dataclass
+class Tracer:
+    """Traces elements; `ops` are the operations passed on the way."""
+
+    ops: list[ir.Operation] = field(default_factory=list)
+
+    def element(self, value: ir.Value, indices: tuple[Index, ...]) -> Expr:
+        """The expression of `value[indices]`."""
+        if not isinstance(value.type, ir.RankedTensorType):
+            return Opaque(value.type)
+        here, op, passed = Leaf(((value, indices),)), value.owner, len(self.ops)
+        if not isinstance(op, ir.Operation | ir.OpView):
+            return here
+        op = op.operation
+        try:
+            expr = self._through(op, indices)
+        except UntraceableError:
+            return here
+        if expr is None:
+            return here
+        if is_narrow(here.type) and not _is_same_bits(expr):
+            del self.ops[passed:]
+            return here  # quantised here: what is computed is an element or scale in its own right
+        self.ops.append(op)
+        # Pure movement: the same element of an earlier tensor.
+        return Leaf((*here.places, *expr.places)) if isinstance(expr, Leaf) else expr
+
+    def _through(self, op: ir.Operation, indices: tuple[Index, ...]) -> Expr | None:
+        if op.name in RESHAPES:
+            return self.element(op.operands[0], RESHAPES[op.name](op, indices))
+        if is_elementwise(op):
+            maps = (indexing_maps(op) or [])[:-1]
+            body, loops = op.regions[0].blocks[0], loop_subscripts(op, indices)
+            operands = [
+                self.element(operand, apply_map(affine_map, loops))
+                for operand, affine_map in zip(list(op.operands)[:-1], maps, strict=True)
+            ]
+            return scalar(yielded(op), body, operands)
+        if op.name.startswith("arith.") and len(op.results) == 1 and op.operands:
+            result = ir.RankedTensorType(op.results[0].type)
+            return Apply(op.name, tuple(self.element(o, indices) for o in op.operands), result.element_type)
+        return None
+
+
+def scalar(value: ir.Value, body: ir.Block, arguments: Sequence[Expr]) -> Expr:
+    """The expression of a scalar in a linalg body, given those of the first block arguments."""
+    if isinstance(value, ir.BlockArgument):
+        argument = ir.BlockArgument(value)
+        if argument.owner == body and argument.arg_number < len(arguments):
+            return arguments[argument.arg_number]
+        return Opaque(value.type)
+    op = value.owner.operation
+    if op.name.startswith("arith.") and op.operands:
+        return Apply(op.name, tuple(scalar(o, body, arguments) for o in op.operands), value.type)
+    return Opaque(value.type)
+
+
+def yielded(op: ir.Operation) -> ir.Value:
+    """The value a single-result linalg op yields."""
+    return list(op.regions[0].blocks[0].operations)[-1].operands[0]
+
+
+def indexing_maps(op: ir.Operation) -> list[ir.AffineMap] | None:
+    """Indexing maps of a linalg op, named ones included; None for others."""
+    maps = linalg.get_indexing_maps(op) if op.name.startswith("linalg.") else None
+    return [ir.AffineMapAttr(attr).value for attr in maps] if maps is not None else None
+
+
+def is_elementwise(op: ir.Operation) -> bool:
+    """Whether each result element of a linalg op comes from one element of each input."""
+    maps = indexing_maps(op)
+    return maps is not None and len(op.results) == 1 and len(maps) == len(op.operands) and maps[-1].is_permutation
+
+
+def reads_init(op: ir.Operation) -> bool:
+    """Whether the body of a linalg op reads what is in its result before."""
+    *_, out = op.regions[0].blocks[0].arguments
+    return any(True for _ in out.uses)
+
+
+def only_calculates(op: ir.Operation) -> bool:
+    """Whether all that the body of a linalg op does is to calculate what it yields."""
+    *body, _ = op.regions[0].blocks[0].operations
+    return all(view.operation.name.startswith(("arith.", "math.")) for view in body)
+
+
+def loop_subscripts(op: ir.Operation, indices: Sequence[Index]) -> list[Index]:
+    """The loops of an elementwise op at a place of its result."""
+    order = [ir.AffineDimExpr(expr).position for expr in (indexing_maps(op) or [])[-1].results]
+    return [indices[order.index(loop)] for loop in range(len(order))]
+
+
+def is_narrow(kind: ir.Type) -> bool:
+    """Whether a type is one that elements or scales are stored in: 8 bits or less."""
+    return isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width <= 8
+
+
+def is_sub_byte(kind: ir.Type) -> bool:
+    """Whether a type takes less than a byte in memory. Booleans and integers of odd widths take whole ones."""
+    if isinstance(kind, ir.IntegerType):
+        return kind.width in (2, 4)
+    return isinstance(kind, ir.FloatType) and kind.width < 8
+
+
+def _is_same_bits(expr: Expr) -> bool:
+    if isinstance(expr, Apply) and expr.name == "arith.bitcast":
+        expr = expr.operands[0]
+    return isinstance(expr, Leaf)
+
+
+def reassociation(op: ir.Operation) -> list[list[int]]:
+    """The groups of a tensor.expand_shape or collapse_shape."""
+    return [[ir.IntegerAttr(i).value for i in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])]
+
+
+def _collapse(op: ir.Operation, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+    sizes = static_sizes(op.operands[0])
+    groups = zip(indices, reassociation(op), strict=True)
+    return tuple(part for index, group in groups for part in index.split([sizes[i] for i in group]))
+
+
+def _expand(op: ir.Operation, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+    return tuple(Index.join([indices[i] for i in group]) for group in reassociation(op))
+
+
+def _cast(op: ir.Operation, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The same subscripts; a size is known if either side knows it."""
+    pairs = zip(indices, static_sizes(op.operands[0]), strict=True)
+    return tuple(replace(index, extent=size) if index.extent is None else index for index, size in pairs)
+
+
+RESHAPES = {"tensor.collapse_shape": _collapse, "tensor.expand_shape": _expand, "tensor.cast": _cast}
+
+
+def apply_map(affine_map: ir.AffineMap, indices: Sequence[Index]) -> tuple[Index, ...]:
+    return tuple(apply_expr(expr, indices) for expr in affine_map.results)
+
+
+def apply_expr(expr: ir.AffineExpr, indices: Sequence[Index]) -> Index:
+    if isinstance(expr, ir.AffineDimExpr):
+        return indices[ir.AffineDimExpr(expr).position]
+    if isinstance(expr, ir.AffineConstantExpr) and ir.AffineConstantExpr(expr).value == 0:
+        return ZERO
+    for kind, floor in ((ir.AffineFloorDivExpr, True), (ir.AffineModExpr, False)):
+        if isinstance(expr, kind):
+            binary = ir.AffineBinaryExpr(expr)
+            inner = apply_expr(binary.lhs, indices)
+            if not isinstance(binary.rhs, ir.AffineConstantExpr):
+                break
+            step = ir.AffineConstantExpr(binary.rhs).value
+            if floor:
+                extent = None if inner.extent is None else -(-inner.extent // step)
+                return Index(inner.axis, inner.stride * step, extent)
+            return Index(inner.axis, inner.stride, step)
+    raise UntraceableError

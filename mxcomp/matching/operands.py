@@ -1,0 +1,89 @@
+"""The operands of a scaled matmul: the stored elements and scales that a dequantised factor is made of, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mxcomp.formats import FORMATS
+from mxcomp.matching.elements import Apply, Expr, Leaf
+
+SCALE_TYPE = "f8E8M0FNU"
+_EXACT_CASTS = {"f32", "bf16", "f64"}  # of a dequantised value; f16 would overflow
+
+_WARNINGS = {
+    6: "6-bit operands are dequantised to f32 first, which is slow: stock IREE cannot load them",
+    8: "8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950",
+}
+"""What mxcomp-fall-back does with operands that are left to IREE 3.13, by their width in bits."""
+
+
+def warning_of(types: Sequence[str]) -> str:
+    """What users ought to know of a matmul of these element types that is left to IREE."""
+    widths = {FORMATS[kind].bits for kind in types if kind in FORMATS}
+    return "; ".join(warning for width, warning in _WARNINGS.items() if width in widths)
+
+
+class NotOursError(Exception):
+    """A scaled matmul that is left to IREE; the message is the reason, `warning` what the user should know."""
+
+    def __init__(self, reason: str, warning: str = "") -> None:
+        super().__init__(reason)
+        self.warning = warning
+
+
+@dataclass
+class Operand:
+    """One dequantised factor: `element * scale`, both before any cast."""
+
+    element: Leaf
+    element_type: str
+    scale: Leaf
+    scale_type: str
+
+
+def mentions_mx(expr: Expr) -> bool:
+    """Whether a factor has anything of an MX operand, so that a user may expect it to be one."""
+    if isinstance(expr, Apply):
+        return expr.name == "arith.scaling_extf" or any(mentions_mx(operand) for operand in expr.operands)
+    return isinstance(expr, Leaf) and str(expr.type) in {SCALE_TYPE, "f4E2M1FN", "f6E2M3FN", "f6E3M2FN"}
+
+
+def _strip_casts(expr: Expr) -> Expr:
+    """Without casts that keep every dequantised value exact."""
+    while isinstance(expr, Apply) and expr.name in ("arith.extf", "arith.truncf") and str(expr.type) in _EXACT_CASTS:
+        expr = expr.operands[0]
+    return expr
+
+
+def _raw(expr: Expr) -> tuple[Leaf, str] | None:
+    """A stored element and its type; stored bytes may be bitcast to it."""
+    expr = _strip_casts(expr)
+    kind = str(expr.type)
+    if isinstance(expr, Apply) and expr.name == "arith.bitcast":
+        expr = expr.operands[0]
+    return (expr, kind) if isinstance(expr, Leaf) else None
+
+
+def operand_of(expr: Expr) -> Operand:
+    """Splits a factor into element and scale. Raises NotOursError."""
+    expr = _strip_casts(expr)
+    if isinstance(expr, Apply) and expr.name in ("arith.scaling_extf", "arith.mulf"):
+        parts = [_raw(part) for part in expr.operands]
+        if expr.name == "arith.mulf":
+            parts.sort(key=lambda part: part is not None and part[1] == SCALE_TYPE)
+        if parts[0] is not None and parts[1] is not None:
+            (element, element_type), (scale, scale_type) = parts[0], parts[1]
+            if str(expr.type) not in _EXACT_CASTS:
+                raise NotOursError(f"dequantised to {expr.type}: expected one of {', '.join(sorted(_EXACT_CASTS))}")
+            if scale_type != SCALE_TYPE:
+                raise NotOursError(f"scale type {scale_type}: expected {SCALE_TYPE}")
+            return Operand(element, element_type, scale, scale_type)
+    what = f"arithmetic ending in {expr.name}" if isinstance(expr, Apply) else f"a plain {expr.type} operand"
+    raise NotOursError(f"expected element × {SCALE_TYPE} scale on both sides, got {what}")
+
+
+def follows(operand: Operand, axis: str) -> bool:
+    """Whether an element or scale of the operand depends on an axis, its parts included."""
+    places = (*operand.element.places[-1:], *operand.scale.places[-1:])
+    return any(index.axis.startswith(axis) for _, indices in places for index in indices)

@@ -1,0 +1,235 @@
+"""Operands that are computed from activations in front of a matmul: what computes them, block by block.
+
+A dynamic quantiser is a few linalg ops: the largest magnitude of each block of 32, a scale from it, elements divided
+by the scale. `find` follows elements and scales back through them to the tensors they are read from, as `elements` does
+for stored operands, but through reductions over a block as well:
+
+    Compute(truncf, (Read(%x[m, k]), Compute(scale, (Compute(maximumf, (Read(%x[m, k]),)),))))
+
+Any arithmetic will do: it is carried over as it is. Activations before the quantiser (casts, a product, a
+normalisation's last step) belong to it where nothing else uses them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from mxcomp.codes import truncate
+from mxcomp.layout import BLOCK_SIZE
+from mxcomp.matching.elements import (
+    RESHAPES,
+    Index,
+    UntraceableError,
+    apply_map,
+    indexing_maps,
+    is_elementwise,
+    is_narrow,
+    loop_subscripts,
+    only_calculates,
+    reads_init,
+)
+from mxcomp.matching.replacing import Reading
+from mxcomp.matching.storage import BITCASTS
+from mxcomp.mlir import build
+
+_RANK = 3
+"""Of elements; with a batch they are quantised apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """An element of a tensor; the subscripts are parts of the axes `row` and `k`."""
+
+    value: ir.Value
+    subscripts: tuple[Index, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Compute:
+    """The result of a linalg op at one place. A reduction goes over the 32 elements of a block, from `start`.
+
+    The last of the operands is what the op's result is made from in place, if its body reads that.
+    """
+
+    op: ir.Operation
+    operands: tuple[Node, ...]
+    inside: bool
+    start: ir.Operation | None = None
+
+
+Node = Read | Compute
+
+
+@dataclass(frozen=True)
+class Producer:
+    """What computes elements and their scales; `readings` are all operands that were followed back."""
+
+    elements: Compute
+    scales: Compute
+    readings: tuple[Reading, ...]
+
+    @property
+    def nodes(self) -> tuple[Compute, Compute]:
+        return self.elements, self.scales
+
+    def reads(self, wide: bool = False) -> set[ir.Value]:
+        """The tensors that it reads; `wide`: those that differ from row to row and inside a block."""
+        return reads(self.nodes, wide)
+
+
+def is_inside(node: Node) -> bool:
+    """Whether a value differs inside a block."""
+    return node.inside if isinstance(node, Compute) else any(_splits_block(i) for i in node.subscripts)
+
+
+def reads(nodes: Iterable[Node], wide: bool = False) -> set[ir.Value]:
+    """The tensors that nodes are computed from; `wide`: those that differ from row to row and inside a block."""
+    found: set[ir.Value] = set()
+    for node in nodes:
+        if isinstance(node, Compute):
+            found |= reads(node.operands, wide)
+        elif not wide or (is_inside(node) and any(index.axis == "row" for index in node.subscripts)):
+            found.add(node.value)
+    return found
+
+
+def find(elements: ir.Value, scales: ir.Value) -> Producer | None:
+    """What computes [rows, K/32, 32] elements and their [rows, K/32] scales, or None if they are stored somewhere."""
+    if ir.RankedTensorType(elements.type).rank != _RANK or (blocks := build.static_sizes(elements)[1]) is None:
+        return None
+    height = build.static_sizes(elements)[0]
+    row, block = Index("row", 1, height), Index("k", BLOCK_SIZE, blocks)
+    places = ((elements, (row, block, Index("k", 1, BLOCK_SIZE))), (scales, (row, block)))
+    finder = _Finder()
+    try:
+        for value, subscripts in places:
+            finder.node(value, subscripts)
+        finder = _Finder(_foreign(finder.ops))
+        first, second = (finder.node(value, subscripts) for value, subscripts in places)
+    except UntraceableError:
+        return None
+    if not (isinstance(first, Compute) and isinstance(second, Compute)) or second.inside:
+        return None
+    if any(str(ir.RankedTensorType(value.type).element_type) in truncate.TYPES for value in reads((first, second))):
+        return None  # IREE cannot load them
+    return Producer(first, second, tuple(finder.readings))
+
+
+def _foreign(ops: dict[ir.Operation, bool]) -> set[ir.Operation]:
+    """Of `ops` (and whether they are activations), activations that others use as well: they are computed anyway."""
+    own = set(ops)
+    while foreign := {op for op in own if ops[op] and not _users(op) <= own}:
+        own -= foreign
+    return set(ops) - own
+
+
+def _users(op: ir.Operation) -> set[ir.Operation]:
+    """Who uses an op's result, behind reshapes."""
+    users = {use.owner.operation for use in op.results[0].uses}
+    behind = (_users(user) for user in users if user.name in RESHAPES)
+    return {user for user in users if user.name not in RESHAPES and user.name != "tensor.dim"}.union(*behind)
+
+
+def _splits_block(index: Index) -> bool:
+    return index.axis == "k" and index.stride < BLOCK_SIZE
+
+
+class _Finder:
+    """Follows values back; `ops` are those passed, and whether their results are activations."""
+
+    def __init__(self, stops: Iterable[ir.Operation] = ()) -> None:
+        self.ops: dict[ir.Operation, bool] = {}
+        self.readings: list[Reading] = []
+        self._stops = frozenset(stops)
+        self._known: dict[tuple[ir.Value, tuple[Index, ...]], Node] = {}
+
+    def node(self, value: ir.Value, subscripts: tuple[Index, ...]) -> Node:
+        """The value at a place. Raises UntraceableError for subscripts that `Index` cannot say."""
+        key = (value, subscripts)
+        if key not in self._known:
+            self._known[key] = self._follow(value, subscripts)
+        return self._known[key]
+
+    def _follow(self, value: ir.Value, subscripts: tuple[Index, ...]) -> Node:
+        op = value.owner.operation if isinstance(value.owner, ir.Operation | ir.OpView) else None
+        if op is None or op in self._stops:
+            return Read(value, subscripts)
+        if op.name in RESHAPES:
+            return self._operand(op, 0, RESHAPES[op.name](op, subscripts))
+        if op.name in BITCASTS and (source := _regrouped(op, subscripts)) is not None:
+            return self._operand(op, 0, source)
+        if not _is_calculation(op):
+            return Read(value, subscripts)
+        inside = any(map(_splits_block, subscripts))
+        if is_elementwise(op):
+            loops = loop_subscripts(op, subscripts)
+            self.ops[op] = inside and not is_narrow(ir.RankedTensorType(value.type).element_type)
+            return Compute(op, self._operands(op, loops, with_init=reads_init(op)), inside)
+        start, block = _filled_with(op), _reduction_loops(op, subscripts)
+        if inside or start is None or block is None:
+            return Read(value, subscripts)
+        self.ops[op] = False
+        return Compute(op, self._operands(op, block), inside, start)
+
+    def _operands(self, op: ir.Operation, loops: list[Index], with_init: bool = False) -> tuple[Node, ...]:
+        maps = indexing_maps(op) or []
+        followed = maps if with_init else maps[:-1]
+        return tuple(self._operand(op, i, apply_map(m, loops)) for i, m in enumerate(followed))
+
+    def _operand(self, op: ir.Operation, position: int, subscripts: tuple[Index, ...]) -> Node:
+        self.readings.append(Reading(op, position, subscripts))
+        return self.node(op.operands[position], subscripts)
+
+
+def _is_calculation(op: ir.Operation) -> bool:
+    """Whether it is a linalg op on tensors whose body knows nothing but its arguments."""
+    maps = indexing_maps(op)
+    if maps is None or len(op.results) != 1 or len(maps) != len(op.operands):
+        return False
+    if not all(isinstance(operand.type, ir.RankedTensorType) for operand in op.operands):
+        return False
+    return only_calculates(op) and truncate.can_rewrite(op)
+
+
+def _filled_with(op: ir.Operation) -> ir.Operation | None:
+    """The linalg.fill that a reduction starts from."""
+    owner = op.operands[len(op.operands) - 1].owner
+    fill = owner.operation if isinstance(owner, ir.Operation | ir.OpView) else None
+    return fill if fill is not None and fill.name == "linalg.fill" else None
+
+
+def _reduction_loops(op: ir.Operation, subscripts: tuple[Index, ...]) -> list[Index] | None:
+    """A subscript for each loop of a reduction over one block; None if it is over something else."""
+    *inputs, output = indexing_maps(op) or []
+    if not all(isinstance(expr, ir.AffineDimExpr) for m in (*inputs, output) for expr in m.results):
+        return None
+    loops = {ir.AffineDimExpr(expr).position: index for expr, index in zip(output.results, subscripts, strict=True)}
+    sizes = {
+        ir.AffineDimExpr(expr).position: size
+        for value, m in zip(op.operands, inputs, strict=False)
+        for expr, size in zip(m.results, build.static_sizes(value), strict=True)
+    }
+    reduced = [d for d in range(output.n_dims) if d not in loops]
+    lengths = [sizes.get(d) for d in reduced]
+    if math.prod(length or 0 for length in lengths) != BLOCK_SIZE:
+        return None
+    loops |= dict(zip(reduced, Index("k", 1, BLOCK_SIZE).split(lengths), strict=True))
+    return [loops[d] for d in range(output.n_dims)]
+
+
+def _regrouped(op: ir.Operation, subscripts: tuple[Index, ...]) -> tuple[Index, ...] | None:
+    """Subscripts of the source of a bitcast that does nothing but to join [K/32, 32] or split K."""
+    source, result = (ir.RankedTensorType(value.type) for value in (op.operands[0], op.results[0]))
+    if source.element_type != result.element_type:
+        return None
+    if source == result:
+        return subscripts
+    if (source.rank, result.rank) == (2, 3):
+        return (subscripts[0], Index.join(subscripts[1:]))
+    if (source.rank, result.rank) == (3, 2):
+        return (subscripts[0], *subscripts[1].split(build.static_sizes(op.operands[0])[1:]))
+    return None

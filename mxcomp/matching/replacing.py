@@ -1,0 +1,65 @@
+"""The one rule for fusions: when something computed elsewhere may take the place of a tensor.
+
+A fusion may replace a value only if its type, its shape, the subscripts at which it is read and every use of it were
+looked at. What a fusion knows it writes down as readings; `objection` compares that with the IR. A case that is not
+covered stays unfused, and the report gives the objection as the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from mxcomp.matching.elements import Index
+from mxcomp.mlir import build
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An operand of an operation that a fusion takes along, and the element that is read for one place of its result.
+
+    `subscripts` are None where the fusion found none that it can express.
+    """
+
+    user: ir.Operation
+    operand: int
+    subscripts: tuple[Index, ...] | None
+
+
+def objection(
+    value: ir.Value,
+    readings: Collection[Reading],
+    becomes: ir.Type | None = None,
+    place: Sequence[Index] | None = None,
+    sizes_known: bool = False,
+) -> str:
+    """Why `value` may not be replaced; "" if it may.
+
+    Args:
+        value: A ranked tensor that will not be computed any more.
+        readings: The uses that the fusion takes care of.
+        becomes: The type of what is computed in its place.
+        place: The subscripts at which that is known; None where readings are computed anew at any.
+        sizes_known: Whether the fusion answers questions for dynamic sizes.
+    """
+    if becomes is not None and value.type != becomes:
+        return f"it is a {value.type}, not a {becomes}"
+    sizes = build.static_sizes(value)
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name == "tensor.dim" and (sizes_known or None not in sizes):
+            continue
+        known = [r.subscripts for r in readings if r.user == user and r.operand == use.operand_number]
+        if not known:
+            return f"{_text(value)} is also used by {_text(user)}"
+        if place is not None and any(subscripts != tuple(place) for subscripts in known):
+            return f"{_text(user)} reads {_text(value)} in another order or only in part"
+    return ""
+
+
+def _text(what: ir.Value | ir.Operation) -> str:
+    """A value or operation as messages call it: by its operation, and where that is."""
+    op = what if isinstance(what, ir.Operation) else build.producer(what)
+    return "an argument" if op is None else f"the {op.name} at {build.location_text(op.location)}"

@@ -1,0 +1,348 @@
+"""Where an operand's elements and scales are stored, and operands that read them from there.
+
+Most are stored as they are needed: [rows, K] in row-major order, whatever the ranks. Others lie elsewhere, an RHS given
+as [K, N] for example. For those recognition makes a gather, which gives every element its place:
+
+    %b = linalg.generic {mxcomp.gather = affine_map<(n, k) -> (k, n)>, …} outs(%empty) {
+      … tensor.extract %rhs[%k, %n] : tensor<256x128xf4E2M1FN>
+    } -> tensor<128x8x32xf4E2M1FN>
+
+No gather is ever computed as such: packing reads bytes at these places (`mxcomp.packing.stored_operand`), and so does
+mxcomp-fall-back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, linalg, tensor
+
+from mxcomp.layout import BLOCK_SIZE
+from mxcomp.matching.elements import Index, Leaf
+from mxcomp.matching.operands import SCALE_TYPE, NotOursError
+from mxcomp.mlir import build
+from mxcomp.mlir.build import static_sizes
+
+GATHER = "mxcomp.gather"
+"""On a gather: the place of an element as an affine map of (batch,) row and K, of a scale of (batch,) row and block."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tensor and the subscripts of one element in it; `runs` are the subscripts of (batch,) rows and K to expect."""
+
+    value: ir.Value
+    indices: tuple[Index, ...]
+    runs: tuple[Index, ...]
+    row_major: bool
+
+
+def place(leaf: Leaf, batch: Sequence[Index], rows: Sequence[Index], k: Sequence[Index], block: bool) -> Place:
+    """The tensor furthest back that holds an operand, in row-major order if there is one. Raises NotOursError.
+
+    `batch`, `rows` and `k` are the subscripts of (batch,) rows and K, in elements; of scales K counts in blocks.
+    """
+    if block:
+        k = [Index(run.axis, BLOCK_SIZE, run.extent and run.extent // BLOCK_SIZE) for run in k]
+    runs = (*batch, *rows, *(run for run in k if run.extent != 1))
+    places = [
+        (value, indices)
+        for value, indices in reversed(leaf.places)
+        if all(_agree(index.extent, size) for index, size in zip(indices, static_sizes(value), strict=True))
+    ]
+    for value, indices in places:
+        found = Index.join_runs(indices)
+        if len(found) == len(runs) and all(map(_same, found, runs)):
+            return Place(value, indices, runs, row_major=True)
+    names = [run.axis for run in runs]
+    for value, indices in places:
+        used = {index.axis for index in indices if index.extent != 1}
+        dynamic = {run.axis for run in runs if run.extent is None}
+        whole = all(index.axis != "k" or index.stride % (BLOCK_SIZE if block else 1) == 0 for index in indices)
+        if used <= set(names) and dynamic <= used and len(set(names)) == len(names) and whole:
+            primes = [name for name in names if name.endswith("'")]
+            if not primes:
+                return Place(value, indices, runs, row_major=False)
+    raise NotOursError("an operand is stored in no known order: expected K and rows to index elements and scales")
+
+
+def _agree(one: int | None, other: int | None) -> bool:
+    return one == other or None in (one, other)
+
+
+def _same(one: Index, other: Index) -> bool:
+    return (one.axis, one.stride) == (other.axis, other.stride) and _agree(one.extent, other.extent)
+
+
+def size_of(where: Place, axis: str, unit: int = 1) -> ir.Value | None:
+    """The size of an axis and its outer parts at run time, in units, as the tensor tells it; None if it does not."""
+    runs = [run for run in where.runs if run.axis.rstrip("'") == axis]
+    sizes = [_size_of(where, run, unit) for run in runs]
+    known = [size for size in sizes if size is not None]
+    return build.product(known) if known and len(known) == len(sizes) else None
+
+
+def _size_of(where: Place, run: Index, unit: int) -> ir.Value | None:
+    parts = [(index, i) for i, index in enumerate(where.indices) if index.axis == run.axis and index.extent != 1]
+    covered = run.stride
+    for index, i in sorted(parts, key=lambda part: part[0].stride):
+        if index.stride != covered:
+            return None
+        if index.extent is None:
+            size = build.dim(where.value, i)
+            expr = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(0) * index.stride, unit)
+            return size if index.stride == unit else build.apply(expr, [size])
+        covered = index.stride * index.extent
+    return build.constant_index(covered // unit) if parts else None
+
+
+def operand(where: Place, element: str, shape: Sequence[int | None], sizes: Sequence[ir.Value]) -> ir.Value:
+    """The operand of the canonical form, of this shape; `sizes` are its dynamic sizes."""
+    value = _with_static_sizes(where)
+    wanted = build.tensor_type(shape, element)
+    if where.row_major and not is_packed_slice(value):
+        value = sliced_in_bytes(value)
+        return build.bitcast(value, wanted, build.dynamic_sizes(value), sizes)
+    source, places = _unsliced(value, _map(where))
+    source = sliced_in_bytes(source)
+    own = build.tensor_type(static_sizes(source), element)
+    return _gather(build.bitcast(source, own), places, wanted, sizes)
+
+
+def is_slice(value: ir.Value) -> bool:
+    op = build.producer(value)
+    return op is not None and op.name == "tensor.extract_slice"
+
+
+def is_packed_slice(value: ir.Value) -> bool:
+    """Whether a tensor is a static slice of elements of less than a byte, which IREE cannot copy byte by byte."""
+    op, element = build.producer(value), ir.RankedTensorType(value.type).element_type
+    if op is None or not is_slice(value):
+        return False
+    if not isinstance(element, ir.FloatType) or element.width >= 8:
+        return False
+    attributes = [ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"]) for name in ("offsets", "strides")]
+    return build.DYNAMIC not in [number for attribute in attributes for number in attribute]
+
+
+def sliced_in_bytes(value: ir.Value) -> ir.Value:
+    """`value`, if it is a slice of whole rows of elements of less than a byte, as one of bytes: IREE can copy those."""
+    op = build.producer(value)
+    if op is None or not is_slice(value):
+        return value
+    view, source, result = op.opview, ir.RankedTensorType(op.operands[0].type), ir.RankedTensorType(value.type)
+    width = ir.FloatType(source.element_type).width if isinstance(source.element_type, ir.FloatType) else 8
+    *sizes, last = list(view.static_sizes)
+    starts, steps = list(view.static_offsets), list(view.static_strides)
+    whole_rows = (starts[-1], last, steps[-1]) == (0, source.shape[-1], 1) and result.shape[-1] == last
+    if width >= 8 or not whole_rows or last * width % 8:
+        return value
+    size = last * width // 8
+    store = build.bitcast(view.source, build.tensor_type([*static_sizes(view.source)[:-1], size], "i8"))
+    sliced = tensor.ExtractSliceOp(
+        build.tensor_type([*static_sizes(value)[:-1], size], "i8"),
+        store,
+        list(view.offsets),
+        list(view.sizes),
+        list(view.strides),
+        starts,
+        [*sizes, size],
+        steps,
+    ).result
+    return build.bitcast(sliced, result)
+
+
+def whole(value: ir.Value) -> ir.Value:
+    """The tensor that is read where `value` is a slice of elements of less than a byte; else `value` itself."""
+    while is_packed_slice(value):
+        op = build.producer(value)
+        assert op is not None
+        value = op.operands[0]
+    return value
+
+
+def _unsliced(value: ir.Value, places: ir.AffineMap) -> tuple[ir.Value, ir.AffineMap]:
+    """The tensor that `value` is a slice of, and the places in it."""
+    while is_packed_slice(value):
+        op = build.producer(value)
+        assert op is not None
+        offsets, sizes, strides = (
+            list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "sizes", "strides")
+        )
+        kept = _kept(sizes, [size or build.DYNAMIC for size in static_sizes(value)])
+        exprs = dict(zip(kept, places.results, strict=True))
+        zero = ir.AffineExpr.get_constant(0)
+        results = [exprs.get(i, zero) * strides[i] + offsets[i] for i in range(len(sizes))]
+        places, value = ir.AffineMap.get(places.n_dims, 0, results), op.operands[0]
+    return value, places
+
+
+def settled(value: ir.Value) -> ir.Value:
+    """A tensor to extract elements from: IREE 3.13 miscompiles that where a slice is taken in the same dispatch."""
+    return build.barrier(value) if is_slice(storage(value)) else value
+
+
+def _kept(sizes: Sequence[int], result: Sequence[int]) -> list[int]:
+    """The dimensions of a slice that its result has; of the others the size is 1."""
+    kept: list[int] = []
+    for i, size in enumerate(sizes):
+        if len(kept) < len(result) and size == result[len(kept)]:
+            kept.append(i)
+    return kept
+
+
+def _with_static_sizes(where: Place) -> ir.Value:
+    """The tensor, with sizes that only its users know."""
+    have = ir.RankedTensorType(where.value.type)
+    shape = [size or index.extent for size, index in zip(static_sizes(where.value), where.indices, strict=True)]
+    known = build.tensor_type(shape, have.element_type)
+    return where.value if known == have else tensor.CastOp(known, where.value).result
+
+
+def _map(where: Place) -> ir.AffineMap:
+    """The place of an element by (batch,) row and K."""
+    axes = [run.axis for run in where.runs]
+    has_batch = "b" in axes
+    domain = {"b": 0, "m": int(has_batch), "n": int(has_batch), "k": has_batch + 1}
+    unit = next((run.stride for run in where.runs if run.axis == "k"), 1)
+    results = []
+    for index in where.indices:
+        if index.extent == 1 or not index.axis:
+            results.append(ir.AffineExpr.get_constant(0))
+            continue
+        whole = next(run.extent for run in where.runs if run.axis == index.axis)
+        stride = index.stride // (unit if index.axis == "k" else 1)
+        expr = ir.AffineExpr.get_dim(domain[index.axis])
+        expr = ir.AffineExpr.get_floor_div(expr, stride) if stride > 1 else expr
+        if index.extent is not None and (whole is None or stride * index.extent < whole):
+            expr = ir.AffineExpr.get_mod(expr, index.extent)
+        results.append(expr)
+    return ir.AffineMap.get(2 + has_batch, 0, results)
+
+
+def _gather(source: ir.Value, places: ir.AffineMap, result: ir.RankedTensorType, sizes: Sequence[ir.Value]) -> ir.Value:
+    rank = result.rank
+
+    def body(_: ir.Value) -> ir.Value:
+        loops = [linalg.IndexOp(i).result for i in range(rank)]
+        if rank - places.n_dims == 1:
+            block, inner = (ir.AffineExpr.get_dim(i) for i in range(2))
+            loops[-2:] = [build.apply(block * BLOCK_SIZE + inner, loops[-2:])]
+        return tensor.ExtractOp(source, [build.apply(expr, loops) for expr in places.results]).result
+
+    identity = ir.AffineMap.get_identity(rank)
+    op = build.generic(result, [], build.empty(result, sizes), [identity], ["parallel"] * rank, body)
+    op.attributes[GATHER] = ir.AffineMapAttr.get(places)
+    return op.results[0]
+
+
+def is_gathered(value: ir.Value) -> bool:
+    op = build.producer(value)
+    return op is not None and GATHER in op.attributes
+
+
+def erase_gather(value: ir.Value) -> None:
+    """Erases a gather that nothing reads any more, as it can be read by no one else."""
+    if is_gathered(value):
+        op = build.producer(value)
+        assert op is not None
+        build.erase_dead(op)
+
+
+@dataclass(frozen=True)
+class Codes:
+    """The codes of a gathered operand. `view` holds bytes: 8-bit ones in `shape`, others without dimensions.
+
+    `sizes` are `shape` as values.
+    """
+
+    view: ir.Value
+    bits: int
+    shape: tuple[int | None, ...]
+    sizes: tuple[ir.Value, ...]
+    places: ir.AffineMap
+
+    @property
+    def settled(self) -> Codes:
+        """The same, for reading in a dispatch that others may fuse with (`settled`)."""
+        return replace(self, view=settled(self.view))
+
+    def at(self, position: Sequence[ir.Value]) -> ir.Value:
+        """The code of an element at (batch,) row and K, as i32; of a scale at (batch,) row and block."""
+        i32 = ir.IntegerType.get_signless(32)
+        place = [build.apply(expr, position) for expr in self.places.results]
+        if self.bits == 8:
+            return arith.ExtUIOp(i32, tensor.ExtractOp(self.view, place).result).result
+        index = place[0]
+        for size, inner in zip(self.sizes[1:], place[1:], strict=True):
+            index = arith.AddIOp(arith.MulIOp(index, size).result, inner).result
+        bit = ir.AffineExpr.get_dim(0) * self.bits
+        first = build.apply(ir.AffineExpr.get_floor_div(bit, 8), [index])
+        pair = arith.ExtUIOp(i32, tensor.ExtractOp(self.view, [first]).result).result
+        if self.bits == 6:
+            following = build.apply(ir.AffineExpr.get_dim(0) + 1, [first])
+            second = build.clamp(following, static_sizes(self.view)[0] or build.dim(self.view, 0))
+            high = arith.ExtUIOp(i32, tensor.ExtractOp(self.view, [second]).result).result
+            pair = arith.OrIOp(pair, arith.ShLIOp(high, arith.ConstantOp(i32, 8).result).result).result
+        shift = arith.IndexCastOp(i32, build.apply(ir.AffineExpr.get_mod(bit, 8), [index])).result
+        mask = arith.ConstantOp(i32, (1 << self.bits) - 1).result
+        return arith.AndIOp(arith.ShRUIOp(pair, shift).result, mask).result
+
+
+def codes(operand_: ir.Value, places: ir.AffineMap | None = None) -> Codes:
+    """The codes of an operand in canonical form, elements or scales, gathered or not; or of a tensor by `places`."""
+    source, places = viewed(operand_) if places is None else (operand_, places)
+    shape, store = static_sizes(source), storage(source)
+    bits = ir.RankedTensorType(source.type).element_type.width
+    sizes = tuple(build.dim(source, i) if size is None else build.constant_index(size) for i, size in enumerate(shape))
+    dynamic = [value for value, size in zip(sizes, shape, strict=True) if size is None]
+    if bits == 8:
+        view = build.bitcast(store, build.tensor_type(shape, "i8"), build.dynamic_sizes(store), dynamic)
+        return Codes(view, bits, tuple(shape), sizes, places)
+    count = (
+        []
+        if not dynamic
+        else [build.apply(ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(0) * bits, 8), [build.product(sizes)])]
+    )
+    total = None if dynamic else math.prod(size or 1 for size in shape) * bits // 8
+    view = build.bitcast(store, build.tensor_type([total], "i8"), build.dynamic_sizes(store), count)
+    return Codes(view, bits, tuple(shape), sizes, places)
+
+
+def viewed(operand_: ir.Value) -> tuple[ir.Value, ir.AffineMap]:
+    """The tensor that an operand in canonical form is read from, and the place of an element or scale in it."""
+    op = build.producer(operand_)
+    if op is None or not is_gathered(operand_):
+        return operand_, _identity(operand_)
+    return _source(op), ir.AffineMapAttr(op.attributes[GATHER]).value
+
+
+def _source(gather: ir.Operation) -> ir.Value:
+    return next(inner for inner in build.walk(gather) if inner.name == "tensor.extract").operands[0]
+
+
+def _identity(operand_: ir.Value) -> ir.AffineMap:
+    """The place of an element by (batch,) row and K, or of a scale by (batch,) row and block, in canonical order."""
+    rank = ir.RankedTensorType(operand_.type).rank
+    if str(ir.RankedTensorType(operand_.type).element_type) == SCALE_TYPE:
+        return ir.AffineMap.get_identity(rank)
+    *rows, k = (ir.AffineExpr.get_dim(i) for i in range(rank - 1))
+    inner = [ir.AffineExpr.get_floor_div(k, BLOCK_SIZE), ir.AffineExpr.get_mod(k, BLOCK_SIZE)]
+    return ir.AffineMap.get(rank - 1, 0, [*rows, *inner])
+
+
+BITCASTS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast")
+
+
+def storage(value: ir.Value) -> ir.Value:
+    """The tensor whose bytes `value` shows, before any bitcast: one rank-changing bitcast is all IREE folds well."""
+    while (op := build.producer(value)) is not None:
+        if op.name in BITCASTS:
+            value = op.operands[0]
+        elif GATHER in op.attributes:
+            value = _source(op)
+        else:
+            break
+    return value

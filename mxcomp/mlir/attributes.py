@@ -1,0 +1,134 @@
+"""Attributes of IREE's dialects that have no builder in the bindings, and dictionaries to and from Python."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from iree.compiler import ir
+
+from mxcomp.layout import DataTiledLayout
+from mxcomp.mlir import build
+
+
+def to_python(attribute: ir.Attribute) -> Any:
+    """Dictionaries, arrays, strings, integers, booleans and types as plain Python; types become their text."""
+    match attribute:
+        case ir.DictAttr():
+            return {named.name: to_python(named.attr) for named in attribute}
+        case ir.ArrayAttr():
+            return [to_python(item) for item in attribute]
+        case ir.StringAttr() | ir.IntegerAttr() | ir.BoolAttr():
+            return attribute.value
+        case ir.UnitAttr():
+            return True
+        case ir.TypeAttr():
+            return str(attribute.value)
+    raise TypeError(f"unexpected attribute {attribute}")
+
+
+def from_python(value: Any) -> ir.Attribute:
+    """Inverse of `to_python` for everything but types."""
+    match value:
+        case dict():
+            return ir.DictAttr.get({key: from_python(item) for key, item in value.items()})
+        case list() | tuple():
+            return ir.ArrayAttr.get([from_python(item) for item in value])
+        case bool():
+            return ir.BoolAttr.get(value)
+        case int():
+            return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+        case str():
+            return ir.StringAttr.get(value)
+    raise TypeError(f"cannot make an attribute of {value!r}")
+
+
+def encoding(operand: int, types: list[str], maps: list[ir.AffineMap], sizes: list[int | None]) -> ir.Attribute:
+    """`#iree_encoding.encoding` of one operand of a scaled matmul."""
+    return ir.Attribute.parse(
+        f"#iree_encoding.encoding<operand_index = {operand} : index, op_type = scaled_matmul, "
+        f"element_types = [{', '.join(types)}], "
+        f"user_indexing_maps = [{', '.join(str(ir.AffineMapAttr.get(m)) for m in maps)}], "
+        f"iteration_sizes = [{', '.join('?' if size is None else str(size) for size in sizes)}]>"
+    )
+
+
+_NAMED_PARAMETER = re.compile(r'#flow\.parameter\.named<(?:"(?P<scope>.*)"::)?"(?P<key>.*?)"(?:, \{.*\})?> : .*', re.S)
+
+
+def named_parameter(scope: str, key: str, type_: ir.Type) -> ir.Attribute:
+    """`#flow.parameter.named`; an empty scope is none."""
+    name = "::".join(str(ir.StringAttr.get(part)) for part in ([scope, key] if scope else [key]))
+    return ir.Attribute.parse(f"#flow.parameter.named<{name}> : {type_}")
+
+
+def parameter_name(attribute: ir.Attribute) -> tuple[str, str] | None:
+    """Scope ("" for none) and key of a `#flow.parameter.named`; None for any other attribute."""
+    if type(attribute) is not ir.Attribute:  # the bindings know it, as constants, whose text may be long
+        return None
+    found = _NAMED_PARAMETER.fullmatch(str(attribute))
+    return None if found is None else (found["scope"] or "", found["key"])
+
+
+def mma_layout(layout: DataTiledLayout, types: list[str]) -> ir.Attribute:
+    """`#iree_gpu.data_tiled_scaled_mma_layout` with the fields of `layout`."""
+    fields = {
+        "intrinsic": layout.intrinsic,
+        "lhs_elem_type": types[0],
+        "rhs_elem_type": types[1],
+        "acc_elem_type": types[4],
+        "intrinsics_m": layout.intrinsics_m,
+        "subgroups_m": layout.subgroups_m,
+        "intrinsics_n": layout.intrinsics_n,
+        "subgroups_n": layout.subgroups_n,
+        "intrinsics_k": layout.intrinsics_k,
+        "operands_interleaving_intrinsics_m": list(layout.operands_interleaving_intrinsics_m),
+        "operands_interleaving_intrinsics_n": list(layout.operands_interleaving_intrinsics_n),
+        "operands_interleaving_intrinsics_k": list(layout.operands_interleaving_intrinsics_k),
+    }
+    text = ", ".join(f"{key} = {value}" for key, value in fields.items() if value not in (1, []))
+    return ir.Attribute.parse(f"#iree_gpu.data_tiled_scaled_mma_layout<{text}>")
+
+
+def mma_semantics(opaque: bool) -> ir.Attribute:
+    return ir.Attribute.parse(f"#iree_gpu.mma_semantics<distributed = false, opaque = {str(opaque).lower()}>")
+
+
+def ukernel_descriptor(name: str) -> ir.Attribute:
+    return ir.Attribute.parse(f'#iree_codegen.ukernel_descriptor<"{name}", tensor>')
+
+
+def compilation_info(
+    workgroup: list[int], workgroup_size: list[int], llvm_func_attrs: dict[str, str], reorder: bool, ukernel: bool
+) -> ir.Attribute:
+    """`#iree_codegen.compilation_info` for the TileAndFuse pipeline with these workgroup tile sizes.
+
+    `reorder` walks tiles in an order that keeps one operand in cache (IREE's choice for its data-tiled ukernel); it
+    needs more than one tile in both dimensions. Without a ukernel, which would do both itself, K is walked one tile at
+    a time and elements go through shared memory, as IREE chooses for its own data-tiled matmuls.
+    """
+    config = {"workgroup": build.i64_array(workgroup)}
+    if not ukernel:
+        config["reduction"] = build.i64_array([0, 0, 1, 1])
+        config["promote_operands"] = build.i64_array([0, 1])
+    if reorder:
+        config["workgroup_reordering_strategy"] = ir.Attribute.parse("#iree_gpu.conditional_transpose<8, 32>")
+    lowering = f"#iree_gpu.lowering_config<{ir.DictAttr.get(config)}>"
+    # The ukernels place data in shared memory themselves.
+    options = "gpu_pipeline_options = #iree_gpu.pipeline_options<no_reduce_shared_memory_bank_conflicts = true>"
+    functions = f", llvm_func_attrs = {from_python(llvm_func_attrs)}" if llvm_func_attrs else ""
+    return ir.Attribute.parse(
+        f"#iree_codegen.compilation_info<lowering_config = {lowering}, translation_info = "
+        f"<pipeline = #iree_gpu.pipeline<TileAndFuse> workgroup_size = {workgroup_size} subgroup_size = 64, "
+        f"{{{options}{functions}}}>>"
+    )
+
+
+def tiled(workgroup: list[int], thread: list[int], reduction: list[int], threads: int) -> ir.Attribute:
+    """`#iree_codegen.compilation_info` for the TileAndFuse pipeline with these tile sizes of each loop."""
+    tiles = {"workgroup": workgroup, "thread": thread, "reduction": reduction}
+    config = ir.DictAttr.get({level: build.i64_array(sizes) for level, sizes in tiles.items() if any(sizes)})
+    return ir.Attribute.parse(
+        f"#iree_codegen.compilation_info<lowering_config = #iree_gpu.lowering_config<{config}>, translation_info = "
+        f"<pipeline = #iree_gpu.pipeline<TileAndFuse> workgroup_size = [{threads}, 1, 1] subgroup_size = 64>>"
+    )

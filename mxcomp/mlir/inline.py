@@ -1,0 +1,43 @@
+"""Bodies of linalg ops, copied to where a pass computes the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from iree.compiler import ir
+
+from mxcomp.matching.elements import yielded
+
+Rewrite: TypeAlias = Callable[[ir.Operation, list[ir.Value]], ir.Value | None]
+"""From an operation of a body and its new operands to what stands for its result; None where it is to be copied."""
+
+
+def inline(op: ir.Operation, arguments: Sequence[ir.Value], rewrite: Rewrite = lambda op, operands: None) -> ir.Value:
+    """The body of a linalg op at the insertion point; the value it yields. Constants from outside are copied along."""
+    block = op.regions[0].blocks[0]
+    known = dict(zip(block.arguments, arguments, strict=False))
+
+    def new(value: ir.Value) -> ir.Value:
+        if value not in known:
+            known[value] = constant(value)
+        return known[value]
+
+    *body, _ = block.operations
+    for view in body:
+        inner = view.operation
+        operands = [new(operand) for operand in inner.operands]
+        if (value := rewrite(inner, operands)) is not None:
+            known[inner.results[0]] = value
+            continue
+        copy = inner.clone()
+        for position, operand in enumerate(operands):
+            copy.operands[position] = operand
+        known |= dict(zip(inner.results, copy.results, strict=True))
+    return new(yielded(op))
+
+
+def constant(value: ir.Value) -> ir.Value:
+    """A copy of a constant at the insertion point, so that no region has to be handed it; other values as they are."""
+    op = value.owner.operation if isinstance(value.owner, ir.Operation | ir.OpView) else None
+    return op.clone().results[0] if op is not None and op.name == "arith.constant" else value

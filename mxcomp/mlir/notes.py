@@ -1,0 +1,37 @@
+"""Why something was left unfused: noted by passes on the module, taken from there by the report."""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from mxcomp.mlir import build
+
+ATTRIBUTE = "mxcomp.unfused"
+"""On the module while passes run: reasons, by the index of the matmul."""
+
+
+def note(op: ir.Operation, index: int, reason: str) -> None:
+    """Adds a reason for a matmul to the module around `op`, once."""
+    root = build.root(op)
+    with op.context:
+        noted = _noted(root)
+        reasons = noted.setdefault(str(index), [])
+        if reason not in reasons:
+            reasons.append(reason)
+        entries = {key: ir.ArrayAttr.get([ir.StringAttr.get(r) for r in value]) for key, value in noted.items()}
+        root.attributes[ATTRIBUTE] = ir.DictAttr.get(entries)
+
+
+def take(module: ir.Operation) -> dict[int, list[str]]:
+    """The reasons by matmul, which are then gone from the module."""
+    noted = _noted(module)
+    if ATTRIBUTE in module.attributes:
+        del module.attributes[ATTRIBUTE]
+    return {int(key): value for key, value in noted.items()}
+
+
+def _noted(root: ir.Operation) -> dict[str, list[str]]:
+    if ATTRIBUTE not in root.attributes:
+        return {}
+    entries = ir.DictAttr(root.attributes[ATTRIBUTE])
+    return {named.name: [ir.StringAttr(r).value for r in ir.ArrayAttr(named.attr)] for named in entries}

@@ -1,0 +1,131 @@
+"""One IREE compilation in this process, phase by phase, with diagnostics as data.
+
+The embedding API of iree-base-compiler wraps sessions and invocations, but neither phases nor callback diagnostics;
+both are called through ctypes here (compiler/bindings/c/iree/compiler/embedding_api.h in IREE).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+
+from iree.compiler import api, ir
+from iree.compiler.api import ctypes_dl
+
+from mxcomp.errors import CompileError, InputError
+from mxcomp.mlir import build
+
+PHASES = (
+    "start", "input", "abi", "preprocessing", "global-optimization", "dispatch-creation", "flow", "stream",
+    "executable-sources", "executable-configurations", "executable-targets", "hal", "vm", "end",
+)  # fmt: skip
+"""IREEVMPipelinePhase names. A wrong name is ignored silently by IREE, so they are checked here."""
+
+_BYTECODE_MAGIC = b"ML\xefR"
+_LONGEST_DIAGNOSTIC = 1000
+_SEVERITIES = ("note", "warning", "error", "remark")
+_DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+_lib = ctypes_dl._dylib
+
+
+def set_global_flags(program: str, flags: Sequence[str]) -> None:
+    """Sets any iree-compile flags, global ones too, for all later invocations of this process; call it once.
+
+    LLVM's parser prints a message and exits with code 1 on a flag it does not know.
+    """
+    api._initializeGlobalCL(program, *flags)
+
+
+class Invocation:
+    """A module on its way through IREE's pipeline.
+
+    `flags` are iree-compile session flags; InputError where IREE refuses one. The module given to `load` belongs to
+    the invocation's context, and `module` stays the same operation from phase to phase: it is changed in place.
+    """
+
+    def __init__(self, flags: Sequence[str] = ()) -> None:
+        self._session = api.Session()
+        try:
+            self._session.set_flags(*flags)
+        except ValueError as error:
+            raise InputError(f"IREE refuses a flag: {str(error).strip()}") from None
+        self.context = self._session.context
+        self.context.load_all_available_dialects()  # operations made before their dialect is loaded are malformed
+        self._invocation = self._session.invocation()
+        self.diagnostics: list[str] = []
+        # IREE keeps only the pointer: the callback has to live as long as the invocation.
+        self._callback = _DIAGNOSTIC(self._on_diagnostic)
+        _lib.ireeCompilerInvocationEnableCallbackDiagnostics(
+            ctypes.c_void_p(self._invocation._inv_p), 0, self._callback, None
+        )
+        self.module: ir.Operation
+
+    def _on_diagnostic(self, severity: int, message: int, size: int, _user_data: int) -> None:
+        text = ctypes.string_at(message, size).decode(errors="replace").strip()
+        # After a blank line IREE prints the whole operation, which can fill pages.
+        summary = text.split("\n\n")[0][:_LONGEST_DIAGNOSTIC]
+        self.diagnostics.append(f"{_SEVERITIES[severity]}: {summary}")
+
+    def load(self, source: bytes, name: str) -> None:
+        """Parses MLIR text or bytecode. Raises InputError."""
+        text = not source.startswith(_BYTECODE_MAGIC)  # text has to end in a null byte
+        buffer = api.Source.wrap_buffer(self._session, source + b"\0" if text else source, buffer_name=name)
+        if not self._invocation.parse_source(buffer):
+            raise InputError(f"{name} is not valid MLIR", self._take_diagnostics())
+        self.module = self._invocation.export_module()
+        for op in build.walk(self.module):
+            # IREE's parser lets them pass, and its pipeline then crashes.
+            if not self.context.is_registered_operation(op.name):
+                raise InputError(f"{op.location}: unknown operation '{op.name}': no dialect of IREE has it")
+        self._invocation.import_module(self.module)
+
+    def run(self, from_phase: str, to_phase: str) -> None:
+        """Compiles from the end of one phase to the end of another. Raises CompileError with IREE's diagnostics."""
+        for phase in (from_phase, to_phase):
+            if phase not in PHASES:
+                raise InputError(f"unknown compilation phase '{phase}': expected one of {', '.join(PHASES)}")
+        handle = ctypes.c_void_p(self._invocation._inv_p)
+        _lib.ireeCompilerInvocationSetCompileFromPhase(handle, from_phase.encode())
+        _lib.ireeCompilerInvocationSetCompileToPhase(handle, to_phase.encode())
+        if not self._invocation.execute():
+            raise CompileError(f"IREE could not compile the module (phase {to_phase})", self._take_diagnostics())
+
+    def run_passes(self, pipeline: str) -> None:
+        """Runs a textual IREE pipeline, as it stands inside `builtin.module(…)`. Raises CompileError."""
+        if not self._invocation.execute_text_pass_pipeline(pipeline):
+            raise CompileError(f"the pass pipeline {pipeline} failed", self._take_diagnostics())
+
+    def vm_bytecode(self) -> bytes:
+        """The compiled module as vmfb bytes, after phase `end`."""
+        with api.Output.open_membuffer() as output:
+            try:
+                self._invocation.output_vm_bytecode(output)
+            except ValueError as error:
+                raise CompileError(f"IREE: {error}", self._take_diagnostics()) from None
+            return bytes(output.map_memory())
+
+    def _take_diagnostics(self) -> tuple[str, ...]:
+        taken, self.diagnostics = tuple(self.diagnostics), []
+        return taken
+
+
+def read_source(source: str | bytes | Path | ir.Module) -> tuple[bytes, str]:
+    """Source bytes and a name for diagnostics.
+
+    `source` is a path, MLIR text, bytes (text or bytecode) or an `ir.Module`; text is told from a path by its line
+    break or brace. Raises InputError for a missing or unreadable file.
+    """
+    if isinstance(source, ir.Module):
+        buffer = BytesIO()
+        source.operation.write_bytecode(buffer)
+        return buffer.getvalue(), "module"
+    if isinstance(source, bytes):
+        return source, "source"
+    if isinstance(source, str) and any(mark in source for mark in "\n{"):
+        return source.encode(), "source"
+    try:
+        return Path(source).read_bytes(), str(source)
+    except OSError as error:
+        raise InputError(f"cannot read {source}: {error.strerror or error}") from None

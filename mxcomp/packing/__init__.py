@@ -1,0 +1,1 @@
+"""The packed operands and tiles of scaled matmuls as IR."""

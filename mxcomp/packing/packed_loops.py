@@ -1,0 +1,140 @@
+"""Where the positions of a packed operand, or of accumulator tiles, lie in the tensor that is packed: as loop nests.
+
+A `Space` is a nest over packed order whose innermost loops stay inside one block of 32 elements; all else there is one
+of per block. Ops on elements run over all of its loops, ops on scales over the outer ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp.layout import BLOCK_SIZE, COLUMNS, ROWS, TileSwizzle
+from mxcomp.matching.elements import Index
+from mxcomp.mlir import build
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The operand's size: rows (and their value, where dynamic), blocks, and the tiles of rows where dynamic."""
+
+    height: int | None
+    blocks: int
+    rows: ir.Value | None
+    tiles: list[ir.Value]
+
+
+@dataclass(frozen=True)
+class Space:
+    """Loops of sizes `sizes`, `outer` ones over tiles and the others over packed dimensions, and `inner` in a block.
+
+    `row` and `block` are affine in the former, `within`, the position in the block, in all of them. `tile` is how many
+    rows and blocks a packed tile has.
+    """
+
+    extent: Extent
+    tile: tuple[int, int]
+    sizes: tuple[int | None, ...]
+    outer: int
+    row: ir.AffineExpr
+    block: ir.AffineExpr
+    within: ir.AffineExpr
+    inner: tuple[int, ...]
+
+    @staticmethod
+    def of(swizzle: TileSwizzle, unit: int, extent: Extent) -> Space:
+        """Of packed elements, `unit` of them together, or of packed scales (rank 2).
+
+        There is no loop over a single tile: IREE would drop it, and with it what it was told of the loops.
+        """
+        per_block = BLOCK_SIZE // unit
+        tile = (swizzle.tile_shape[ROWS], swizzle.tile_shape[COLUMNS] // per_block)
+        counts = [build.tiles(size, step) for size, step in zip((extent.height, extent.blocks), tile, strict=True)]
+        packed = swizzle.packed_shape[: len(swizzle.permutation) - (len(swizzle.tile_shape) - 2)]
+        outer = [dim for dim, count in enumerate(counts) if count != 1]
+        loops, rank = range(len(outer), len(outer) + len(packed)), len(outer) + len(packed)
+        row, column = (
+            source(swizzle, dim, loops, outer=outer.index(dim) if dim in outer else None) for dim in (ROWS, COLUMNS)
+        )
+        block = ir.AffineExpr.get_floor_div(column, per_block)
+        within = ir.AffineExpr.get_mod(column, per_block) * unit + ir.AffineExpr.get_dim(rank)
+        sizes = (*(counts[dim] for dim in outer), *packed)
+        return Space(extent, tile, sizes, len(outer), row, block, within, (unit,))
+
+    @property
+    def whole_blocks(self) -> Space:
+        """The same with all elements of a block inside."""
+        if math.prod(self.inner) == BLOCK_SIZE:
+            return self
+        return replace(self, within=ir.AffineExpr.get_dim(self.rank), inner=(BLOCK_SIZE,))
+
+    @property
+    def tiles(self) -> tuple[int | None, int | None]:
+        """Counts of tiles, of rows and of K."""
+        height, blocks = self.extent.height, self.extent.blocks
+        return build.tiles(height, self.tile[ROWS]), build.tiles(blocks, self.tile[COLUMNS])
+
+    @property
+    def rank(self) -> int:
+        return len(self.sizes)
+
+    def loops(self, inside: bool) -> int:
+        """How many loops an op has, on elements or on what there is one of per block."""
+        return self.rank + len(self.inner) * inside
+
+    def tensor(self, element: ir.Type, inside: bool, order: Sequence[int] | None = None) -> ir.RankedTensorType:
+        """The type of a value with one dimension for each loop, or for those in `order`."""
+        sizes = (*self.sizes, *self.inner)
+        return build.tensor_type([sizes[i] for i in order or range(self.loops(inside))], element)
+
+    def places(self, loops: list[ir.Value]) -> list[ir.Value]:
+        """Row, block, and position in the block; in the padding, those of the last row and block."""
+        extent, packed = self.extent, loops[: self.rank]
+        row, block = build.apply(self.row, packed), build.apply(self.block, packed)
+        if extent.rows is not None or (extent.height or 0) % self.tile[ROWS]:
+            row = build.clamp(row, extent.rows or extent.height or 0)
+        if extent.blocks % self.tile[COLUMNS]:
+            block = build.clamp(block, extent.blocks)
+        inside = len(loops) > self.rank
+        return [row, block, build.apply(self.within, loops) if inside else build.constant_index(0)]
+
+    def is_padding(self, loops: list[ir.Value]) -> ir.Value | None:
+        """Whether a position is behind the last block; None if there is no such."""
+        if self.extent.blocks % self.tile[COLUMNS] == 0:
+            return None
+        block, count = build.apply(self.block, loops[: self.rank]), build.constant_index(self.extent.blocks)
+        return arith.CmpIOp(arith.CmpIPredicate.sge, block, count).result
+
+    def position(self, index: Index) -> ir.AffineExpr:
+        """A subscript, over row, block and position in the block."""
+        row, block, within = (ir.AffineExpr.get_dim(i) for i in range(3))
+        if not index.axis or index.extent == 1:
+            return ir.AffineExpr.get_constant(0)
+        if index.axis == "row":
+            return _part(row, index.stride, index.extent, self.extent.height)
+        if index.stride % BLOCK_SIZE == 0:
+            return _part(block, index.stride // BLOCK_SIZE, index.extent, self.extent.blocks)
+        if index.extent is not None and index.stride * index.extent <= BLOCK_SIZE:
+            return _part(within, index.stride, index.extent, BLOCK_SIZE)
+        return _part(block * BLOCK_SIZE + within, index.stride, index.extent, self.extent.blocks * BLOCK_SIZE)
+
+
+def source(swizzle: TileSwizzle, dim: int, loops: Sequence[int], outer: int | None) -> ir.AffineExpr:
+    """Where packed dimensions lie along `dim` of the source: they are these loops, and `outer` counts tiles."""
+    zero = ir.AffineExpr.get_constant(0)
+    expression = zero if outer is None else ir.AffineExpr.get_dim(outer) * swizzle.tile_shape[dim]
+    for loop, stride in zip(loops, swizzle.strides(dim), strict=False):
+        if stride:
+            expression = expression + ir.AffineExpr.get_dim(loop) * stride
+    return expression
+
+
+def _part(expression: ir.AffineExpr, stride: int, extent: int | None, size: int | None) -> ir.AffineExpr:
+    """(expression // stride) % extent, for an expression below `size`."""
+    part = ir.AffineExpr.get_floor_div(expression, stride)
+    covers = extent is None or (size is not None and stride * extent >= size)
+    return part if covers else ir.AffineExpr.get_mod(part, extent)

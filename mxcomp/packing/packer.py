@@ -1,0 +1,116 @@
+"""The packed operands of scaled matmuls, each packed once, however many matmuls take it.
+
+Stored operands are packed by `stored_operand`, those that are quantised on the way by `quantised_operand`; parameters
+may be packed already (`parameter_operand`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TypeVar
+
+from iree.compiler import ir
+
+from mxcomp.layout import ACC, LHS_SCALE, OPERAND_NAMES, DataTiledLayout
+from mxcomp.matching import quantiser
+from mxcomp.matching.storage import storage, viewed
+from mxcomp.mlir import build, notes
+from mxcomp.options import Options
+from mxcomp.packing import parameter_operand, quantised_operand, stored_operand
+from mxcomp.packing.runtime_sizes import Extents
+
+
+def part_location(entries: dict, name: str, op: ir.Operation) -> ir.Location:
+    """A location that names the part of a matmul; the report finds dispatches by it."""
+    return ir.Location.name(f"mxcomp.{entries['index']}.{name}", childLoc=op.location)
+
+
+class Packer:
+    """Packs operands; remembers what they were packed from, and how."""
+
+    def __init__(self, options: Options) -> None:
+        self._regions = not options.reference
+        self._parameters = options.packed_parameters
+        self._packed: dict[Hashable, tuple[ir.Value, ...]] = {}
+
+    def operands(
+        self, op: ir.Operation, sources: list[ir.Value], layout: DataTiledLayout, extents: Extents, entries: dict
+    ) -> list[ir.Value]:
+        """The four packed operands of `op`, at the insertion point."""
+        packed: dict[int, ir.Value] = {}
+        for index in range(ACC):
+            if index in packed:
+                continue
+            together = self._together(index, sources)
+            key = _key(op, together, sources, layout)
+            if key not in self._packed:
+                self._packed[key] = self._pack(op, together, sources, layout, extents, entries)
+            packed |= zip(together, self._packed[key], strict=True)
+        return [packed[index] for index in range(ACC)]
+
+    def provide(
+        self,
+        op: ir.Operation,
+        together: tuple[int, ...],
+        sources: Sequence[ir.Value],
+        layout: DataTiledLayout,
+        packed: tuple[ir.Value, ...],
+    ) -> None:
+        """Gives operands of `op` that are packed already."""
+        self._packed[_key(op, together, sources, layout)] = packed
+
+    def _together(self, index: int, sources: list[ir.Value]) -> tuple[int, ...]:
+        """Elements and scales, if both are computed on the way; what is stored is packed by itself.
+
+        Without regions, which is to check packing, operands are packed as they are computed elsewhere.
+        """
+        scale = index + LHS_SCALE
+        computed = self._regions and scale < ACC and quantiser.find(sources[index], sources[scale]) is not None
+        return (index, scale) if computed else (index,)
+
+    def _pack(
+        self,
+        op: ir.Operation,
+        together: tuple[int, ...],
+        sources: list[ir.Value],
+        layout: DataTiledLayout,
+        extents: Extents,
+        entries: dict,
+    ) -> tuple[ir.Value, ...]:
+        index, *scale = together
+        dynamic, name = extents.of(index), (flipped(OPERAND_NAMES) if "transposed" in entries else OPERAND_NAMES)[index]
+        with part_location(entries, f"{'quantise' if scale else 'pack'}_{name}", op):
+            if not scale:
+                ready = parameter_operand.load_packed(sources[index], layout, index) if self._parameters else None
+                if isinstance(ready, str):
+                    notes.note(op, entries["index"], f"{name} is not read packed: {ready}")
+                    ready = None
+                return (ready or stored_operand.pack(sources[index], layout, index, dynamic, self._regions),)
+            producer = quantiser.find(sources[index], sources[scale[0]])
+            assert producer is not None
+            return quantised_operand.pack(producer, layout, index, sources[index], dynamic.rows, self._regions)
+
+
+T = TypeVar("T")
+
+
+def flipped(operands: Sequence[T]) -> list[T]:
+    """What there is of each operand, for a matmul that is computed transposed: RHS in the place of LHS."""
+    lhs, rhs, lhs_scale, rhs_scale, *acc = operands
+    return [rhs, lhs, rhs_scale, lhs_scale, *acc]
+
+
+def _key(op: ir.Operation, together: tuple[int, ...], sources: Sequence[ir.Value], layout: DataTiledLayout) -> Hashable:
+    return op.parent, op.block, *(_identity(sources[index], index, layout) for index in together)
+
+
+def _identity(source: ir.Value, index: int, layout: DataTiledLayout) -> Hashable:
+    """What a packed operand depends on: where its bytes are, how they are taken, and where they go.
+
+    Bytes and the type that they are viewed as say where elements lie, unless several sizes are dynamic.
+    """
+    element = str(ir.RankedTensorType(source.type).element_type)
+    view, places = viewed(source)
+    one_view = build.static_sizes(view).count(None) <= 1
+    where = (storage(source), str(view.type)) if one_view else view
+    return where, str(source.type), str(places), layout.packing(index, element if index < LHS_SCALE else None)

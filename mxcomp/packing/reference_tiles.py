@@ -1,0 +1,151 @@
+"""The mathematical meaning of the inner tiles, for targets that have no scaled MFMA.
+
+Packed operands go back to row-major by plain transposes, a canonical scaled matmul multiplies them, and its result
+goes into packed accumulator tiles. Everything around the inner tiles (packing, padding, unpacking) stays as compiled
+for the GPU, so that running this on a CPU checks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, linalg, tensor
+
+from mxcomp.codes.decode import value_of
+from mxcomp.formats import element_format
+from mxcomp.layout import ACC, BLOCK_SIZE, LHS, RHS, DataTiledLayout, TileSwizzle
+from mxcomp.matching.canonical import canonical_iterators, canonical_maps
+from mxcomp.mlir import build
+from mxcomp.packing.runtime_sizes import Tiles
+
+
+def inner_tiles(
+    packed: list[ir.Value],
+    acc: ir.Value,
+    layout: DataTiledLayout,
+    types: list[str],
+    tiles: Tiles,
+) -> ir.Value:
+    """The packed accumulator tiles of a matmul on packed operands; `tiles` has counts of tiles where dynamic."""
+    inputs = [_row_major(packed[operand], layout, operand, types[operand], tiles.of(operand)) for operand in range(ACC)]
+    *batch, m, _, _ = build.static_sizes(inputs[LHS])
+    n = build.static_sizes(inputs[RHS])[-3]
+    sizes = _scaled(tiles.of(ACC), [m, n], layout.tile[:2])
+    result = build.tensor_type((*batch, m, n), types[ACC])
+    init = build.zero_filled(result, sizes)
+    maps, iterators = canonical_maps(bool(batch)), canonical_iterators(bool(batch))
+    product = build.generic(result, inputs, init, maps, iterators, _product_of).results[0]
+    tiled = _tiled(
+        _barrier(product, sizes), layout.packing(ACC), ir.RankedTensorType(acc.type), len(batch), tiles.of(ACC)
+    )
+    return _barrier(tiled, tiles.of(ACC))
+
+
+def _barrier(value: ir.Value, sizes: list[ir.Value]) -> ir.Value:
+    """Keeps IREE from cancelling the transposes here against the packing and unpacking that are to be checked."""
+    opaque = build.barrier(value)
+    return build.tie_shape(opaque, sizes) if sizes else opaque
+
+
+def _scaled(tiles: list[ir.Value], sizes: list[int | None], steps: Sequence[int]) -> list[ir.Value]:
+    """Dynamic sizes from their counts of tiles, padding included."""
+    dynamic = [step for size, step in zip(sizes, steps, strict=True) if size is None]
+    return [build.apply(ir.AffineExpr.get_dim(0) * step, [count]) for count, step in zip(tiles, dynamic, strict=True)]
+
+
+def _row_major(value: ir.Value, layout: DataTiledLayout, operand: int, element: str, tiles: list[ir.Value]) -> ir.Value:
+    """[(batch,) rows, K/32, 32] elements or [(batch,) rows, K/32] scales from packed tiles, padding included."""
+    value = _barrier(value, tiles)
+    batch = ir.RankedTensorType(value.type).rank - len(layout.packed_shape(operand, (None, None)))
+    outer = build.static_sizes(value)[: batch + 2]
+    if operand in (LHS, RHS):
+        swizzle = layout.packing(operand, element)
+        *inner, unit = swizzle.packed_shape
+        inner.append(unit * element_format(element).bits // 32)
+        value = build.bitcast(value, build.tensor_type((*outer, *inner), "i32"), tiles)
+    else:
+        swizzle = layout.packing(operand)
+        value = build.bitcast(value, build.tensor_type((*outer, *swizzle.packed_shape), "i8"), tiles)
+    order, groups = _order(swizzle, batch)
+    value = build.collapse(_transpose(value, order, tiles), groups)
+    *leading, rows = build.static_sizes(value)[: batch + 1]
+    columns = None if outer[-1] is None else outer[-1] * layout.tile[2] // BLOCK_SIZE
+    own = build.dynamic_sizes(value)
+    sizes = _scaled(tiles, outer[batch:], (swizzle.tile_shape[0], layout.tile[2] // BLOCK_SIZE))
+    if operand not in (LHS, RHS):
+        return build.bitcast(value, build.tensor_type((*leading, rows, columns), element), own, sizes)
+    if element_format(element).bits == 6:
+        size = BLOCK_SIZE * 6 // 8
+        value = build.bitcast(value, build.tensor_type((*leading, rows, columns, size), "i8"), own, sizes)
+        return _decoded(value, element, sizes)
+    return build.bitcast(value, build.tensor_type((*leading, rows, columns, BLOCK_SIZE), element), own, sizes)
+
+
+def _decoded(source: ir.Value, element: str, rows: list[ir.Value]) -> ir.Value:
+    """f32 values from bytes of 6-bit elements, a type that IREE's code generation for CPUs cannot load.
+
+    An element is in two bytes: first byte 6·kb / 8, from bit 6·kb % 8.
+    """
+    i32 = ir.IntegerType.get_signless(32)
+    *outer, size = build.static_sizes(source)
+    result = build.tensor_type((*outer, BLOCK_SIZE), "f32")
+    first_bit = ir.AffineExpr.get_dim(0) * 6
+
+    def body(_: ir.Value) -> ir.Value:
+        *place, kb = (linalg.IndexOp(i).result for i in range(result.rank))
+        first = build.apply(ir.AffineExpr.get_floor_div(first_bit, 8), [kb])
+        second = build.clamp(build.apply(ir.AffineExpr.get_dim(0) + 1, [first]), size or 0)
+        low, high = (arith.ExtUIOp(i32, tensor.ExtractOp(source, [*place, at]).result).result for at in (first, second))
+        shift = arith.IndexCastOp(i32, build.apply(ir.AffineExpr.get_mod(first_bit, 8), [kb])).result
+        pair = arith.OrIOp(low, arith.ShLIOp(high, arith.ConstantOp(i32, 8).result).result).result
+        code = arith.AndIOp(arith.ShRUIOp(pair, shift).result, arith.ConstantOp(i32, 63).result).result
+        return value_of(code, element)
+
+    identity, iterators = ir.AffineMap.get_identity(result.rank), ["parallel"] * result.rank
+    return build.generic(result, [], build.empty(result, rows), [identity], iterators, body).results[0]
+
+
+def _product_of(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Value, acc: ir.Value) -> ir.Value:
+    """`scaled_product`, also of elements that are f32 already."""
+    f32 = ir.F32Type.get()
+    lhs, rhs = (
+        arith.MulFOp(element, arith.ExtFOp(f32, scale).result).result
+        if element.type == f32
+        else arith.ScalingExtFOp(f32, element, scale).result
+        for element, scale in ((a, a_scale), (b, b_scale))
+    )
+    return arith.AddFOp(acc, arith.MulFOp(lhs, rhs).result).result
+
+
+def _order(swizzle: TileSwizzle, batch: int) -> tuple[list[int], list[list[int]]]:
+    """Packed positions in source order, and which of them form each source dimension; first comes the batch."""
+    order = list(range(batch))
+    groups = [[i] for i in range(batch)]
+    start = 0
+    for source_dim, dims in enumerate(swizzle.expand_shape):
+        first = len(order)
+        order += [batch + source_dim] if source_dim < 2 else []
+        order += [batch + 2 + swizzle.permutation.index(start + i) for i in range(len(dims))]
+        start += len(dims)
+        groups.append(list(range(first, len(order))))
+    return order, groups
+
+
+def _transpose(value: ir.Value, permutation: list[int], dynamic: list[ir.Value]) -> ir.Value:
+    source = ir.RankedTensorType(value.type)
+    shape = [build.static_sizes(value)[i] for i in permutation]
+    init = build.empty(build.tensor_type(shape, source.element_type), dynamic)
+    return build.transpose(value, init, permutation)
+
+
+def _tiled(
+    value: ir.Value, swizzle: TileSwizzle, result: ir.RankedTensorType, batch: int, tiles: list[ir.Value]
+) -> ir.Value:
+    """Packed accumulator tiles from a row-major [(batch,) M, N] of whole tiles."""
+    order, groups = _order(swizzle, batch)
+    packed_sizes = [None if size == build.DYNAMIC else size for size in result.shape]
+    expanded = build.tensor_type([packed_sizes[i] for i in order], result.element_type)
+    static = [build.DYNAMIC if packed_sizes[i] is None else packed_sizes[i] for i in order]
+    value = tensor.ExpandShapeOp(expanded, value, groups, tiles, static).result
+    return _transpose(value, [order.index(i) for i in range(len(order))], tiles)

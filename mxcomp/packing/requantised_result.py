@@ -1,0 +1,263 @@
+"""Re-quantisation of a result in the dispatch of its matmul, straight into the packed operand of the next one.
+
+Before (after fusing consumers, while the next matmul is still encoded):
+
+    %h  = iree_encoding.unset_encoding %he : tensor<256x512xf32, #acc> -> tensor<256x512xf32>
+    %am = linalg.generic … ins(%h) { math.absf … arith.maxui }      %s = linalg.generic … ins(%am)
+    %q  = linalg.generic … ins(%h, %am) { arith.scaling_truncf } -> tensor<256x16x32xf4E2M1FN>
+    %qe = iree_encoding.set_encoding %q … #lhs                      %se = iree_encoding.set_encoding %s … #lhs_scale
+
+After, in the region of the first matmul (two results, which are the packed LHS and LHS scales of the second):
+
+    %t = iree_codegen.inner_tiled …
+    %am = linalg.generic {… 2 reductions} ins(%t) -> tensor<4x1x4x4x4x16xi32>
+    %q  = linalg.generic … ins(%t, %am) -> tensor<1x4x4x4x4x16x8x4xf4E2M1FN>     %s = linalg.generic …
+
+Both matmuls are computed transposed, on tiles in which a lane's accumulators are the 32 elements of a block
+(`DataTiledLayout.lane_rows`): so amax needs no other lane, and a tile of results is a tile of the next operand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import tensor
+
+from mxcomp.formats import element_format
+from mxcomp.layout import ACC, BLOCK_SIZE, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, ROWS, DataTiledLayout, TileSwizzle
+from mxcomp.matching import quantiser, replacing
+from mxcomp.matching.canonical import ATTRIBUTE, batch_of, problem
+from mxcomp.matching.elements import RESHAPES, Index, indexing_maps
+from mxcomp.matching.quantiser import Producer
+from mxcomp.matching.replacing import Reading
+from mxcomp.matching.storage import BITCASTS
+from mxcomp.mlir import attributes, build
+from mxcomp.packing.packed_loops import Extent, Space
+from mxcomp.packing.quantised_operand import Builder, as_packed
+from mxcomp.ukernels import Sizes, family, layout_from
+
+_TOGETHER = (4, 6)
+"""Widths that are packed in the tile. Blocks of 8-bit elements lie in two lanes each: they are stored row by row."""
+
+
+_TILE = family.TILES[0]
+"""Its K is its M: a tile of accumulators, transposed, is a tile of the next operand."""
+_LEAST_ROWS = 65
+"""Its N, rows here, is 256: for fewer rows other tiles waste less."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Matmuls whose results are all that the LHS of another is quantised from, and, if it is packed there, that one.
+
+    `objection` says why its LHS cannot be quantised where the results are computed; "" if it can.
+    """
+
+    results: list[ir.Operation]
+    consumer: ir.Operation
+    packed: bool
+    objection: str
+
+    @property
+    def ops(self) -> list[ir.Operation]:
+        """What is to be computed transposed."""
+        return [*self.results, *([self.consumer] if self.packed else [])]
+
+
+def chains(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
+    """The chains among matmuls in canonical form that nothing has been decided on yet.
+
+    Where operands are `watched`, by `mxcomp.verify`, all of them are used elsewhere, and nothing is replaced.
+    """
+    ours = {op.results[0]: op for op in recognised}
+    for op in recognised:
+        sizes, types = problem(op)
+        if batch_of(op) or (sizes["m"] or 0) < _LEAST_ROWS:
+            continue
+        producer = quantiser.find(op.operands[LHS], op.operands[LHS_SCALE])
+        found = producer.reads(wide=True) if producer is not None else set()
+        if producer is None or not found or not found <= set(ours):
+            continue
+        packed = element_format(types[LHS]).bits in _TOGETHER
+        ends = [Reading(op, index, None) for index in (LHS, LHS_SCALE)]
+        reason = "" if watched else _objection(producer, found, sizes, ends, packed)
+        if not reason and (not sizes["k"] or sizes["k"] % _TILE.layout.tile[ROWS]):
+            reason = f"the next matmul has K = {sizes['k']}: expected a multiple of {_TILE.layout.tile[ROWS]}"
+        yield Chain([ours[value] for value in found], op, packed, reason)
+
+
+def _objection(
+    producer: Producer, results: Iterable[ir.Value], sizes: Sizes, ends: Sequence[Reading], packed: bool
+) -> str:
+    """Why `producer` cannot run where `results` are computed, elements of [M, K] for which it makes those of an LHS.
+
+    `ends` read elements and scales. What is `packed` there has no other readers; else they read what it is replaced by.
+    """
+    readings = [*producer.readings, *ends]
+    place = (Index("row", 1, sizes["m"]), Index("k", 1, sizes["k"]))
+    for result in results:
+        kind = build.tensor_type((sizes["m"], sizes["k"]), ir.RankedTensorType(result.type).element_type)
+        if reason := replacing.objection(result, readings, kind, place):
+            return reason
+    replaced = set() if packed else {end.user.operands[end.operand] for end in ends}
+    between = [reading.user.results[0] for reading in producer.readings]
+    reasons = (replacing.objection(value, readings) for value in between if value not in replaced)
+    return next(filter(None, reasons), "")
+
+
+def ukernel_name(types: Sequence[str]) -> str:
+    """The ukernel of a matmul with these types of LHS and RHS, as they are multiplied, for re-quantised results."""
+    return family.Instance(_TILE, (types[LHS], types[RHS])).name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`result`, used for nothing else, is quantised by `producer`, and read by `consumer` in `layout`.
+
+    `space` goes over accumulator tiles, whose dimensions are its loops `accumulators`; `orders` are the loops that are
+    dimensions of elements and scales, packed, or row by row if there is no `layout`.
+    """
+
+    result: ir.Value
+    consumer: ir.Operation
+    sources: tuple[ir.Value, ...]
+    producer: Producer
+    layout: DataTiledLayout | None
+    space: Space
+    accumulators: tuple[int, ...]
+    orders: tuple[list[int], list[int]]
+
+    @property
+    def types(self) -> list[ir.RankedTensorType]:
+        """Types of what `compute` gives."""
+        builder = Builder(self.space)
+        return [builder.stored_type(node, order) for node, order in zip(self.producer.nodes, self.orders, strict=True)]
+
+    def compute(self, tiled: ir.Value) -> list[ir.Value]:
+        """Elements and scales from accumulator tiles, at the insertion point."""
+        builder = Builder(self.space, {self.result: (tiled, self.accumulators)})
+        return [builder.root(node, order) for node, order in zip(self.producer.nodes, self.orders, strict=True)]
+
+    def packed(self, elements: ir.Value, scales: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """What `compute` gave, as the consumer's packed operands."""
+        assert self.layout is not None
+        return as_packed(elements, scales, self.layout, RHS, self._element, self.space.tiles, [])
+
+    def replace_sources(self, elements: ir.Value, scales: ir.Value) -> None:
+        """Gives the consumer what `compute` gave row by row, without the padding of its last tile."""
+        height, blocks = self.space.extent.height or 0, self.space.extent.blocks
+        padded = (self.space.tiles[ROWS] or 0) * self.space.tile[ROWS]
+        for old, new, inner in ((self.sources[LHS], elements, [BLOCK_SIZE]), (self.sources[LHS_SCALE], scales, [])):
+            kind = ir.RankedTensorType(old.type).element_type
+            value = build.bitcast(new, build.tensor_type([padded, blocks, *inner], kind))
+            if padded != height:
+                sizes = [height, blocks, *inner]
+                zeros, ones = [0] * len(sizes), [1] * len(sizes)
+                value = tensor.ExtractSliceOp(old.type, value, [], [], [], zeros, sizes, ones).result
+            old.replace_all_uses_with(value)
+
+    @property
+    def _element(self) -> str:
+        return str(ir.RankedTensorType(self.producer.elements.op.results[0].type).element_type)
+
+
+def plan(result: ir.Value, layout: DataTiledLayout) -> Plan | str:
+    """How to re-quantise an [M, N] result that is computed transposed in `layout`; why not, if it cannot be done."""
+    if not layout.lane_rows:
+        return ""
+    consumers = list(dict.fromkeys(_consumers(result)))
+    if len(consumers) != 1 or ATTRIBUTE not in consumers[0].attributes:
+        return f"{len(consumers)} matmuls are computed from the result: expected one" if consumers else ""
+    (consumer,) = consumers
+    entries = attributes.to_python(consumer.attributes[ATTRIBUTE])
+    encodings = [consumer.operands[index].owner.operation for index in range(ACC)]
+    sources = tuple(encoding.operands[0] for encoding in encodings)
+    producer = quantiser.find(sources[LHS], sources[LHS_SCALE])
+    if producer is None or producer.reads() != {result}:
+        return "the LHS of the next matmul is not quantised from the result alone"
+    element = str(ir.RankedTensorType(sources[LHS].type).element_type)
+    packed = element_format(element).bits in _TOGETHER
+    ends = [Reading(encodings[index], 0, None) for index in (LHS, LHS_SCALE)]
+    if reason := _objection(producer, [result], problem(consumer)[0], ends, packed):
+        return reason
+    tile = _Tile(layout.packing(ACC))
+    space, following = tile.space(build.static_sizes(result)), None
+    order, scale_order = tile.row_major(), tile.row_major()
+    if packed:
+        if "transposed" not in entries:
+            return "the next matmul is not computed transposed"
+        following = layout_from(entries["layout"])
+        order, scale_order = (tile.order(following.packing(*operand)) for operand in ((RHS, element), (RHS_SCALE,)))
+    if space is None or order is None or scale_order is None:
+        return "its tiles are not whole tiles of the next matmul"
+    order += range(space.rank, space.rank + len(space.inner))
+    return Plan(result, consumer, sources, producer, following, space, tuple(tile.loops), (order, scale_order))
+
+
+def _consumers(value: ir.Value) -> Iterator[ir.Operation]:
+    """The matmuls that read, encoded, what is computed from `value`."""
+    for use in value.uses:
+        op = use.owner.operation
+        if op.name == "iree_encoding.set_encoding":
+            yield from (inner.owner.operation for inner in op.results[0].uses)
+        elif op.name in RESHAPES or op.name in BITCASTS or (indexing_maps(op) is not None and len(op.results) == 1):
+            yield from _consumers(op.results[0])
+
+
+class _Tile:
+    """Accumulator tiles of a transposed matmul: along ROWS of them is K of the next matmul, along COLUMNS its rows.
+
+    `loops` are the packed tensor's dimensions as loops: counts of tiles, dimensions, those inside a block.
+    """
+
+    def __init__(self, swizzle: TileSwizzle) -> None:
+        self._shape, self._sizes = swizzle.tile_shape, swizzle.packed_shape
+        self._k, self._rows = swizzle.strides(ROWS), swizzle.strides(COLUMNS)
+        dims = range(len(self._sizes))
+        inside = [i for i in dims if 0 < self._k[i] * self._sizes[i] <= BLOCK_SIZE]
+        self._inside = sorted(inside, key=lambda i: -self._k[i])
+        self._outside = [i for i in dims if i not in inside]
+        places = {dim: 2 + loop for loop, dim in enumerate([*self._outside, *self._inside])}
+        self.loops = [0, 1, *(places[i] for i in dims)]
+
+    def space(self, size: list[int | None]) -> Space | None:
+        """The loops of an [M, N] result; None where lanes have no whole blocks, or the last tile of N has padding."""
+        (height, width), (tile_k, tile_rows) = size, self._shape
+        inner = tuple(self._sizes[i] for i in self._inside)
+        if height is None or width is None or width % tile_k or math.prod(inner) != BLOCK_SIZE:
+            return None
+        sizes = (width // tile_k, build.tiles(height, tile_rows), *(self._sizes[i] for i in self._outside))
+        return Space(
+            extent=Extent(height, width // BLOCK_SIZE, None, []),
+            tile=(tile_rows, tile_k // BLOCK_SIZE),
+            sizes=sizes,
+            outer=2,
+            row=self._sum(self._outside, self._rows, 1) + ir.AffineExpr.get_dim(1) * tile_rows,
+            block=self._sum(self._outside, self._k, BLOCK_SIZE) + ir.AffineExpr.get_dim(0) * (tile_k // BLOCK_SIZE),
+            within=self._sum(self._inside, self._k, 1),
+            inner=inner,
+        )
+
+    def _sum(self, dims: list[int], strides: tuple[int, ...], unit: int) -> ir.AffineExpr:
+        terms = (ir.AffineExpr.get_dim(self.loops[2 + i]) * (strides[i] // unit) for i in dims)
+        return sum(terms, ir.AffineExpr.get_constant(0))
+
+    def order(self, packed: TileSwizzle) -> list[int] | None:
+        """The loops that are the dimensions of a packed operand, units apart; None if its tile is another."""
+        tile_k, tile_rows = self._shape
+        if packed.tile_shape[:2] != (tile_rows, tile_k // BLOCK_SIZE):
+            return None
+        here = {(self._rows[i], self._k[i] // BLOCK_SIZE, self._sizes[i]): self.loops[2 + i] for i in self._outside}
+        there = zip(packed.strides(ROWS), packed.strides(COLUMNS), packed.packed_shape, strict=True)
+        found = [here.get(dim) for dim in there if dim[:2] != (0, 0)]  # the unit moves along neither
+        known = [loop for loop in found if loop is not None]
+        return [1, 0, *known] if len(known) == len(found) else None
+
+    def row_major(self) -> list[int] | None:
+        """The loops in the order of rows, and of blocks in them."""
+        rows = sorted((i for i in self._outside if self._rows[i]), key=lambda i: -self._rows[i])
+        blocks = sorted((i for i in self._outside if self._k[i]), key=lambda i: -self._k[i])
+        return [1, *(self.loops[2 + i] for i in rows), 0, *(self.loops[2 + i] for i in blocks)]

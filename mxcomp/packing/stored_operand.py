@@ -1,0 +1,271 @@
+"""Packing of one operand into its data-tiled layout, as IR that compiles to wide loads and stores.
+
+The packed tensor is computed output-major, in words: eight fp4 elements, or four scales, at a time; 64 bits of 6-bit
+elements. The generic has no inputs; it picks what a word holds from the source by `tensor.extract`, and IREE vectorises
+that to 128-bit accesses on elements (6 bits: 64-bit accesses).
+
+Gathered operands (`mxcomp.matching.storage`) are packed byte by byte, each put together from the elements in it.
+
+8-bit elements of a lane lie in two halves, as the hardware takes them (`DataTiledLayout.swizzle` of an element type).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, linalg, tensor
+
+from mxcomp.formats import element_format
+from mxcomp.layout import BLOCK_SIZE, COLUMNS, LHS, RHS, ROWS, DataTiledLayout, TileSwizzle, k_unit
+from mxcomp.matching.storage import Codes, codes, is_gathered, storage
+from mxcomp.mlir import build
+from mxcomp.mlir.build import static_sizes
+
+_WORD_BYTES = 4
+CONSTANT = "mxcomp.constant"
+"""Marks a function argument that will be a constant wherever the function is inlined."""
+
+
+class Dynamic(NamedTuple):
+    """Rows and blocks along K of an operand, as values where they are dynamic."""
+
+    rows: ir.Value | None = None
+    blocks: ir.Value | None = None
+
+
+def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynamic, regions: bool) -> ir.Value:
+    """Packs operand 0 … 3 of a scaled matmul, padding with zeros.
+
+    `source` has shape [(batch,) rows, K/32, 32] (elements) or [(batch,) rows, K/32] (scales), or is a gather of that
+    shape. The result has shape [(batch,) row tiles, K tiles, (1,) *packed tile]; elements are in bytes, which
+    dispatches can take, the innermost dimension as large as 32 of them; `elements` gives them their type. With
+    `regions`, packing is a dispatch of its own, unless the source is constant.
+    """
+    *batch, height, blocks = static_sizes(source)[: -1 if operand in (LHS, RHS) else None]
+    element = str(ir.RankedTensorType(source.type).element_type)
+    if operand in (LHS, RHS):
+        swizzle, unit = layout.packing(operand, element), k_unit(element)
+    else:
+        swizzle, unit = layout.packing(operand), BLOCK_SIZE
+    columns = None if blocks is None else blocks * (BLOCK_SIZE // unit)
+    outer = [build.tiles(size, tile) for size, tile in zip((height, columns), swizzle.tile_shape, strict=False)]
+    limits = (dynamic.rows, dynamic.blocks and _times(dynamic.blocks, BLOCK_SIZE // unit))
+    tiles = [
+        build.ceildiv(limit, tile) for limit, tile in zip(limits, swizzle.tile_shape, strict=False) if limit is not None
+    ]
+    target = _Target(swizzle, (height, columns), limits, unit, len(batch))
+    bits = element_format(element).bits if operand in (LHS, RHS) else 0
+    words = _words(source, target, bits)
+    packed = build.tensor_type((*batch, *outer, *words.shape), words.element)
+    with build.dispatch_region([packed], tiles, enabled=regions and not is_constant(source)) as region:
+        iterators = ["parallel"] * packed.rank
+        identity = ir.AffineMap.get_identity(packed.rank)
+
+        def body(_: ir.Value) -> ir.Value:
+            return words.compute([linalg.IndexOp(i).result for i in range(packed.rank)])
+
+        op = build.generic(packed, [], build.empty(packed, tiles), [identity], iterators, body)
+        region.returned = [op.results[0]]
+    shape = (*batch, *layout.packed_shape(operand, outer))
+    if bits:
+        return build.bitcast(region.results[0], build.tensor_type((*shape[:-1], BLOCK_SIZE * bits // 8), "i8"), tiles)
+    return build.bitcast(region.results[0], build.tensor_type(shape, element), tiles)
+
+
+def _times(value: ir.Value, factor: int) -> ir.Value:
+    return value if factor == 1 else build.apply(ir.AffineExpr.get_dim(0) * factor, [value])
+
+
+def elements(packed: ir.Value, element: str, tiles: list[ir.Value]) -> ir.Value:
+    """Packed elements from their bytes, scales as they are; `tiles` are the row tiles where dynamic."""
+    if str(ir.RankedTensorType(packed.type).element_type) != "i8":
+        return packed
+    *shape, _ = build.static_sizes(packed)
+    return build.bitcast(packed, build.tensor_type((*shape, BLOCK_SIZE), element), tiles)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What is packed: `size` are rows and columns, a column `unit` elements wide, `limits` the same where dynamic.
+
+    `batch` counts dimensions in front of the rows.
+    """
+
+    swizzle: TileSwizzle
+    size: tuple[int | None, int | None]
+    limits: tuple[ir.Value | None, ir.Value | None]
+    unit: int
+    batch: int
+
+
+@dataclass(frozen=True)
+class _Words:
+    """A packed tile in words: its shape, and how one word is computed from loop indices."""
+
+    shape: tuple[int, ...]
+    compute: Callable[[list[ir.Value]], ir.Value]
+    element: str = "i32"
+
+
+def _words(source: ir.Value, target: _Target, bits: int) -> _Words:
+    if not is_gathered(source):
+        return (
+            _element_words(source, target, bits) if bits else _scale_words(_row_major(source, target, (), "i8"), target)
+        )
+    gathered = codes(source)
+    if bits:
+        return _gathered_bytes(gathered, target, bits)
+    return _scale_words(lambda position: _narrow(gathered.at(position)), target)
+
+
+_Read = Callable[[list[ir.Value]], ir.Value]
+"""What the source has at (batch,) row and column."""
+
+
+def _row_major(source: ir.Value, target: _Target, inner: tuple[int, ...], element: str) -> Callable[..., ir.Value]:
+    """Reads a source that is stored row-major, from its bytes; `inner` dimensions make a column."""
+    store = storage(source)
+    *batch, _, _ = static_sizes(source)[: 2 + target.batch]
+    sizes = [limit for limit in target.limits if limit is not None]
+    same = static_sizes(store).count(None) == len(sizes) == 1 and target.size[0] is None
+    own = sizes if same else None  # else, as the storage tells them
+    view = build.bitcast(store, build.tensor_type((*batch, *target.size, *inner), element), own, sizes)
+    return lambda position: tensor.ExtractOp(view, position).result
+
+
+def _narrow(value: ir.Value) -> ir.Value:
+    return arith.TruncIOp(ir.IntegerType.get_signless(8), value).result
+
+
+def _element_words(source: ir.Value, target: _Target, bits: int) -> _Words:
+    """Words of elements: the innermost packed dimension holds so many of them that follow each other on both sides."""
+    *shape, unit = target.swizzle.packed_shape
+    size = unit * bits // 8
+    # IREE moves up to four words at a time, if so many are a divisor of `size`: not of the 24 bytes of 6-bit elements.
+    word = _WORD_BYTES if size % 16 == 0 else 2 * _WORD_BYTES
+    element, words = f"i{8 * word}", size // word
+    read = _row_major(source, target, (words,), element)
+    coordinates = [*_dims(len(shape)), ir.AffineExpr.get_constant(0)]
+
+    def compute(loops: list[ir.Value]) -> ir.Value:
+        return _extract(lambda position: read([*position, loops[-1]]), target, loops, coordinates)
+
+    return _Words((*shape, words), compute, element)
+
+
+def _gathered_bytes(source: Codes, target: _Target, bits: int) -> _Words:
+    """Bytes of elements that are stored anywhere: each is put together from the one or two elements that it holds."""
+    *shape, unit = target.swizzle.packed_shape
+    coordinates = [*_dims(len(shape)), ir.AffineExpr.get_constant(0)]
+    i32 = ir.IntegerType.get_signless(32)
+    first_bit = ir.AffineExpr.get_dim(1) * 8
+    first = ir.AffineExpr.get_floor_div(first_bit, bits)
+
+    def byte(position: list[ir.Value], at: ir.Value) -> ir.Value:
+        *rows, column = position
+
+        def code(expr: ir.AffineExpr) -> ir.Value:
+            k = build.apply(ir.AffineExpr.get_dim(0) * target.unit + expr, [column, at])
+            return source.at([*rows, k])
+
+        if bits == 8:
+            return _narrow(code(first))
+        shift = arith.IndexCastOp(i32, build.apply(ir.AffineExpr.get_mod(first_bit, bits), [column, at])).result
+        left = arith.SubIOp(arith.ConstantOp(i32, bits).result, shift).result
+        high = arith.ShLIOp(code(first + 1), left).result
+        return _narrow(arith.OrIOp(arith.ShRUIOp(code(first), shift).result, high).result)
+
+    def compute(loops: list[ir.Value]) -> ir.Value:
+        return _extract(lambda position: byte(position, loops[-1]), target, loops, coordinates)
+
+    return _Words((*shape, unit * bits // 8), compute, "i8")
+
+
+def _scale_words(read: _Read, target: _Target) -> _Words:
+    """Words of scales: the fewest innermost dimensions that fill whole words are taken together."""
+    shape = target.swizzle.packed_shape
+    split = next(i for i in reversed(range(len(shape))) if math.prod(shape[i:]) % _WORD_BYTES == 0)
+    word = ir.AffineExpr.get_dim(2 + split)
+
+    def compute(loops: list[ir.Value]) -> ir.Value:
+        i32 = ir.IntegerType.get_signless(32)
+        result = None
+        for byte in range(_WORD_BYTES):
+            coordinates = [*_dims(split), *_delinearise(word * _WORD_BYTES + byte, shape[split:])]
+            value = arith.ExtUIOp(i32, _extract(read, target, loops, coordinates)).result
+            if byte:
+                value = arith.ShLIOp(value, arith.ConstantOp(i32, 8 * byte).result).result
+            result = value if result is None else arith.OrIOp(result, value).result
+        assert result is not None
+        return result
+
+    return _Words((*shape[:split], math.prod(shape[split:]) // _WORD_BYTES), compute)
+
+
+def _dims(count: int) -> list[ir.AffineExpr]:
+    """The first loops over a packed tile; two loops over tiles come before them."""
+    return [ir.AffineExpr.get_dim(2 + i) for i in range(count)]
+
+
+def _delinearise(linear: ir.AffineExpr, shape: tuple[int, ...]) -> list[ir.AffineExpr]:
+    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    return [
+        ir.AffineExpr.get_mod(ir.AffineExpr.get_floor_div(linear, stride), size)
+        for stride, size in zip(strides, shape, strict=True)
+    ]
+
+
+def _extract(read: _Read, target: _Target, loops: list[ir.Value], coordinates: list[ir.AffineExpr]) -> ir.Value:
+    """What the source has at packed `coordinates` of a tile (affine in the loops after the batch), 0 in the padding."""
+    position, loops = loops[: target.batch], loops[target.batch :]
+    checks: list[ir.Value] = []
+    for source_dim in (ROWS, COLUMNS):
+        tile, extent = target.swizzle.tile_shape[source_dim], target.size[source_dim]
+        steps = zip(coordinates, target.swizzle.strides(source_dim), strict=True)
+        expr = sum((c * stride for c, stride in steps if stride), ir.AffineExpr.get_dim(source_dim) * tile)
+        index = build.apply(expr, loops)
+        if extent is None or extent % tile:
+            limit = target.limits[source_dim] if extent is None else build.constant_index(extent)
+            assert limit is not None
+            checks.append(arith.CmpIOp(arith.CmpIPredicate.slt, index, limit).result)
+            index = build.clamp(index, extent if extent is not None else limit)
+        position.append(index)
+    value = read(position)
+    if not checks:
+        return value
+    inside = checks[0] if len(checks) == 1 else arith.AndIOp(*checks).result
+    return arith.SelectOp(inside, value, arith.ConstantOp(value.type, 0).result).result
+
+
+def is_constant(value: ir.Value) -> bool:
+    """Whether a tensor's bytes are known at compile time: a constant, or an immutable global with a value inside."""
+    value = storage(value)
+    op = build.producer(value)
+    if op is None:
+        return _is_marked(ir.BlockArgument(value))
+    if op.name == "arith.constant":
+        return True
+    return op.name == "util.global.load" and is_constant_global(op)
+
+
+def is_constant_global(load: ir.Operation) -> bool:
+    """Whether a global never changes, and its value is in the module: a parameter's is not."""
+    symbol = ir.FlatSymbolRefAttr(load.attributes["global"]).value
+    for view in build.module_block(build.root(load)).operations:
+        found = view.operation
+        if found.name == "util.global" and build.symbol_name(found) == symbol:
+            if "is_mutable" in found.attributes or "initial_value" not in found.attributes:
+                return False
+            return isinstance(found.attributes["initial_value"], ir.DenseElementsAttr | ir.DenseResourceElementsAttr)
+    return False
+
+
+def _is_marked(argument: ir.BlockArgument) -> bool:
+    function = argument.owner.owner
+    if "arg_attrs" not in function.attributes:
+        return False
+    return CONSTANT in ir.DictAttr(ir.ArrayAttr(function.attributes["arg_attrs"])[argument.arg_number])

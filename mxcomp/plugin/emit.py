@@ -1,0 +1,247 @@
+"""Files that make a stock iree-compile compile one model's scaled matmuls as mxcomp does, without any Python.
+
+    match.mlir    a transform spec for preprocessing: finds each scaled matmul of the model by its operations and calls
+                  a function that holds its packing and matmul, as dispatches that are ready to compile
+    link.mlir     a transform spec for executables: puts in the ukernels
+    mxcomp.rsp    the flags: `iree-compile @DIR/mxcomp.rsp model.mlir -o model.vmfb`
+
+The functions come from the same passes as in-process compilation, and are inlined where they are called: a call left
+standing would make IREE copy every operand. Specs are per shape: a model with other shapes needs files of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from iree.compiler import ir
+
+from mxcomp import files, pipeline
+from mxcomp.compiler import Source, compile_with
+from mxcomp.errors import InputError
+from mxcomp.matching.canonicalise import Candidate
+from mxcomp.matching.storage import whole
+from mxcomp.mlir import build
+from mxcomp.mlir.attributes import ukernel_descriptor
+from mxcomp.mlir.session import Invocation, read_source
+from mxcomp.options import Options
+from mxcomp.packing.stored_operand import CONSTANT, is_constant
+from mxcomp.passes.link_ukernels import DESCRIPTOR, descriptor_name, function, target_with_provider
+from mxcomp.passes.recognise import find
+from mxcomp.plugin import stock
+from mxcomp.report.report import Report
+from mxcomp.ukernels import Registry
+
+
+def emit_plugin(
+    source: Source, options: Options, directory: Path, flags: Sequence[str], session_flags: Sequence[str] = ()
+) -> Report:
+    """Writes the plugin for `source` to `directory` and returns the report of compiling it.
+
+    `flags` go into the response file; they are expected to be in force here too, globally or by `session_flags`.
+    Raises InputError if no scaled matmul is ours, if a stock iree-compile would not serve the rest of the model (it is
+    wrong or fails for some of what mxcomp rewrites), and the errors of `mxcomp.compile`.
+    """
+    program = compile_with(source, options, session_flags, "executable-sources")
+    data, name = read_source(source)
+    invocation = Invocation(session_flags)
+    invocation.load(data, name)
+    invocation.run("start", "input")
+    with invocation.context, ir.Location.unknown():
+        candidates = find(invocation.module)
+        if not candidates:
+            raise InputError(f"{name}: no scaled matmul to emit a plugin for: --report says why")
+        dags = [_Dag(candidate) for candidate in candidates]
+        stock.check(invocation.module, candidates, {op for dag in dags for op in dag.ops})
+        spec = _match_spec(dags, options)
+        names = sorted({descriptor_name(op) for op in build.walk(spec.operation) if DESCRIPTOR in op.attributes})
+        texts = {"match.mlir": str(spec)}
+        if names:
+            compiled = ir.Module.parse(program.vmfb)
+            texts["link.mlir"] = str(_link_spec(names, compiled.operation, options))
+    texts["mxcomp.rsp"] = "\n".join(_flags(directory.absolute(), flags, bool(names))) + "\n"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {directory}: {error.strerror}") from None
+    files.write({directory / file: text.encode() for file, text in texts.items()})
+    return program.report
+
+
+def _flags(directory: Path, flags: Sequence[str], link: bool) -> list[str]:
+    own = [f"--iree-preprocessing-transform-spec-filename={directory / 'match.mlir'}"]
+    if link:
+        interpreter = f"iree-preprocessing-transform-interpreter{{transform-spec-path={directory / 'link.mlir'}}}"
+        variant = f"builtin.module(hal.executable.variant(builtin.module({interpreter})))"
+        own.append(f"--iree-hal-preprocess-executables-with={variant}")
+    return [f'"{flag}"' for flag in (*flags, *own)]
+
+
+def _template(name: str) -> ir.Module:
+    return ir.Module.parse((resources.files("mxcomp.plugin") / "templates" / name).read_text())
+
+
+def _symbol(module: ir.Module, name: str) -> ir.Operation:
+    symbols = (view.operation for view in module.body.operations)
+    return next(op for op in symbols if build.symbol_name(op) == name)
+
+
+def _below(op: ir.Operation, name: str) -> ir.Operation:
+    return next(inner for inner in build.walk(op) if inner.name == name)
+
+
+def _match_spec(dags: list[_Dag], options: Options) -> ir.Module:
+    """A copy of the match template with a matcher, an action and a function for each distinct matmul."""
+    module = _template("match.mlir")
+    match, call = _symbol(module, "match"), _symbol(module, "call")
+    _symbol(module, "matmul").erase()
+    matchers: list[str] = []
+    seen: set[str] = set()
+    for dag in dags:
+        if (key := dag.key()) in seen:
+            continue
+        seen.add(key)
+        name = f"mxcomp_matmul_{len(matchers)}"
+        _add_matcher(match.clone(ip=ir.InsertionPoint(module.body)), name, dag)
+        library = _library(name, dag, options)
+        symbols = [view.operation for view in library.body.operations]
+        _add_action(call.clone(ip=ir.InsertionPoint(module.body)), name, symbols)
+        for symbol in symbols:
+            ir.InsertionPoint.at_block_begin(module.body).insert(symbol.detach_from_parent())
+        matchers.append(name)
+    for template in (match, call):
+        template.erase()
+    each = _below(_symbol(module, "__transform_main"), "transform.foreach_match")
+    each.attributes["matchers"] = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(f"match_{name}") for name in matchers])
+    each.attributes["actions"] = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(f"call_{name}") for name in matchers])
+    module.operation.verify()
+    return module
+
+
+class _Dag:
+    """The operations of one matmul before recognition, and what they take from outside.
+
+    `inputs` are the operands' tensors as recognition found them, empty tensors, and dynamic sizes.
+    """
+
+    def __init__(self, candidate: Candidate) -> None:
+        self.root = candidate.root
+        self.inputs: list[ir.Value] = []
+        self.ops: list[ir.Operation] = []
+        stored = {whole(leaf.value) for side in (candidate.lhs, candidate.rhs) for leaf in (side.element, side.scale)}
+        self._visit(self.root, stored)
+
+    def _visit(self, op: ir.Operation, stored: set[ir.Value]) -> None:
+        if op in self.ops:
+            return
+        for value in _operands(op):
+            owner = value.owner
+            outside = value in stored or isinstance(value.type, ir.IndexType) or not isinstance(owner, ir.OpView)
+            if outside or owner.operation.name == "tensor.empty":
+                if value not in self.inputs:
+                    self.inputs.append(value)
+            else:
+                self._visit(owner.operation, stored)
+        self.ops.append(op)
+
+    def clone(self, arguments: Sequence[ir.Value], point: ir.InsertionPoint) -> ir.Value:
+        """Copies the operations, with `arguments` for `inputs`; returns the matmul's result."""
+        values = dict(zip(self.inputs, arguments, strict=True))
+        result = arguments[0]
+        for op in self.ops:
+            copy = op.clone(ip=point)
+            for user in (copy.operation, *build.walk(copy.operation)):
+                for index, operand in enumerate(list(user.operands)):
+                    if operand in values:
+                        user.operands[index] = values[operand]
+            values |= zip(op.results, copy.results, strict=True)
+            result = copy.results[0]
+        return result
+
+    def key(self) -> str:
+        """Equal for matmuls that one matcher and one function serve."""
+        module = ir.Module.create()
+        function = _function("key", self, module)
+        return function.get_asm(assume_verified=True)
+
+
+def _operands(op: ir.Operation) -> list[ir.Value]:
+    return [user.operands[i] for user, i in build.inputs(op)]
+
+
+def _add_matcher(sequence: ir.Operation, name: str, dag: _Dag) -> None:
+    sequence.attributes["sym_name"] = ir.StringAttr.get(f"match_{name}")
+    names = ir.ArrayAttr.get([ir.StringAttr.get(dag.root.name)])
+    _below(sequence, "transform.match.operation_name").attributes["op_names"] = names
+    body = _below(sequence, "transform.iree.match.cast_compatible_dag_from_root").regions[0].blocks[0]
+    body.operations[0].operation.erase()
+    for value in dag.inputs:
+        body.add_argument(value.type, value.location)
+    dag.clone(list(body.arguments), ir.InsertionPoint.at_block_terminator(body))
+
+
+def _function(name: str, dag: _Dag, module: ir.Module) -> ir.Operation:
+    """A public function over `dag.inputs` that does what the matmul's operations do."""
+    result = dag.root.results[0].type
+    inputs = [value.type for value in dag.inputs]
+    attributes = {
+        "sym_name": ir.StringAttr.get(name),
+        "function_type": ir.TypeAttr.get(ir.FunctionType.get(inputs, [result])),
+        "tied_operands": ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IndexType.get(), -1)]),
+    }
+    constants = [ir.UnitAttr.get() if is_constant(value) else None for value in dag.inputs]
+    if any(constants):
+        marks = [ir.DictAttr.get({CONSTANT: mark} if mark else {}) for mark in constants]
+        attributes["arg_attrs"] = ir.ArrayAttr.get(marks)
+    function = ir.Operation.create("util.func", attributes=attributes, regions=1, ip=ir.InsertionPoint(module.body))
+    body = function.regions[0].blocks.append(*inputs)
+    value = dag.clone(list(body.arguments), ir.InsertionPoint(body))
+    ir.Operation.create("util.return", operands=[value], ip=ir.InsertionPoint(body))
+    return function
+
+
+def _library(name: str, dag: _Dag, options: Options) -> ir.Module:
+    """A module with the matmul's function, compiled as far as dispatches, and their executables."""
+    module = ir.Module.create()
+    function = _function(name, dag, module)
+    pipeline.run(module.operation, pipeline.MODULE_PASSES, options)
+    function = _symbol(module, name)
+    function.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    if "arg_attrs" in function.attributes:
+        del function.attributes["arg_attrs"]
+    return module
+
+
+def _add_action(sequence: ir.Operation, name: str, symbols: list[ir.Operation]) -> None:
+    sequence.attributes["sym_name"] = ir.StringAttr.get(f"call_{name}")
+    load = _below(sequence, "transform.util.import_symbol")
+    for symbol in symbols:
+        imported = build.symbol_name(symbol)
+        if imported != name:
+            copy = load.clone(ip=ir.InsertionPoint(load))
+            copy.attributes["symbol"] = ir.FlatSymbolRefAttr.get(imported)
+    load.attributes["symbol"] = ir.FlatSymbolRefAttr.get(name)
+
+
+def _link_spec(names: list[str], compiled: ir.Operation, options: Options) -> ir.Module:
+    """A copy of the link template for the ukernels `names`; the target is read from a compiled module."""
+    module = _template("link.mlir")
+    registry = Registry(options.target.arch, options.ukernel_dirs)
+    _symbol(module, "ukernel").erase()
+    main = _symbol(module, "__transform_main")
+    variant = _below(compiled, "hal.executable.variant")
+    target = target_with_provider(variant)
+    _below(main, "transform.param.constant").attributes["value"] = target
+    match, each = _below(main, "transform.structured.match"), _below(main, "transform.foreach")
+    for name in names:
+        users = match.clone(ip=ir.InsertionPoint(match))
+        users.attributes["op_attrs"] = ir.DictAttr.get({DESCRIPTOR: ukernel_descriptor(name)})
+        loop = each.clone(ip=ir.InsertionPoint(match))
+        loop.operands[0] = users.results[0]
+        _below(loop.operation, "transform.util.import_symbol").attributes["symbol"] = ir.FlatSymbolRefAttr.get(name)
+        ir.InsertionPoint.at_block_begin(module.body).insert(function(registry, name))
+    for template in (each, match):
+        template.erase()
+    module.operation.verify()
+    return module

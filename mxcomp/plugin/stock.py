@@ -1,0 +1,66 @@
+"""What a stock iree-compile 3.13 gets wrong, or cannot compile, in the part of a model that a plugin leaves to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from iree.compiler import ir
+
+from mxcomp.codes.six_bit import is_six_bit
+from mxcomp.errors import InputError
+from mxcomp.matching import quantiser
+from mxcomp.matching.canonical import ATTRIBUTE
+from mxcomp.matching.canonicalise import Candidate
+from mxcomp.matching.elements import indexing_maps
+from mxcomp.mlir import build
+from mxcomp.mlir.build import location_text
+from mxcomp.passes.hold_constants import are_constant
+from mxcomp.passes.widen_codes import is_narrow_tensor
+
+
+def check(module: ir.Operation, candidates: Iterable[Candidate], taken: Collection[ir.Operation]) -> None:
+    """Raises InputError for an operation that neither a plugin takes nor a stock iree-compile serves.
+
+    `candidates` are the matmuls below `module` that the plugin is for, `taken` all operations that it replaces.
+    """
+    quantisers = {op for candidate in candidates for op in _quantiser(candidate)}
+    for candidate in candidates:
+        leaves = (candidate.lhs.element, candidate.lhs.scale, candidate.rhs.element, candidate.rhs.scale)
+        if are_constant(build.producer(leaf.value) for leaf in leaves):
+            _refuse(candidate.root, "evaluates a matmul of constants when it compiles, without our kernels")
+    for op in build.walk(module):
+        if op not in taken and (fault := _fault(op, quantisers)):
+            _refuse(op, fault)
+
+
+def _refuse(op: ir.Operation, fault: str) -> None:
+    raise InputError(
+        f"{location_text(op.location)}: {op.name}: a stock iree-compile {fault}, and a plugin holds matmuls only: "
+        "compile the model with mxcomp-compile"
+    )
+
+
+def _quantiser(candidate: Candidate) -> set[ir.Operation]:
+    """The operations that quantise operands in blocks of 32: lanes of IREE's kernels store these whole."""
+    found: set[ir.Operation] = set()
+    for side in (candidate.lhs, candidate.rhs):
+        producer = quantiser.find(side.element.value, side.scale.value)
+        found |= {reading.user for reading in producer.readings} if producer is not None else set()
+    return found
+
+
+def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
+    """What is wrong with an operation; "" if nothing is."""
+    if op.name == "arith.truncf" and "f4E2M1FN" in str(op.results[0].type):
+        return "rounds f4E2M1FN wrongly"
+    if ATTRIBUTE in op.attributes and "warning" in ir.DictAttr(op.attributes[ATTRIBUTE]):
+        return "computes this scaled matmul of 6 or 8 bits wrongly or not at all"
+    if op.name == "tensor.extract_slice" and is_narrow_tensor(op.results[0]) and len(op.operands) > 1:
+        return "cannot slice elements of less than a byte at dynamic offsets"
+    if indexing_maps(op) is None or len(op.results) != 1:
+        return ""
+    if any(is_six_bit(value.type) for value in (*op.operands, *op.results)):
+        return "cannot load or store 6-bit elements"
+    if is_narrow_tensor(op.results[0]) and op not in quantisers:
+        return "stores elements of less than a byte so that they may overwrite each other"
+    return ""

@@ -1,0 +1,154 @@
+"""Dynamic quantisation to MX as IR: what a model's author writes in front of a scaled matmul, in linalg.
+
+    %bits  = linalg.generic … ins(%x : tensor<64x8x32xf32>) { |x| as i32, arith.maxui } -> tensor<64x8xi32>
+    %scale = linalg.generic … ins(%bits) { exponent by mode; 0xFF if not finite } -> tensor<64x8xf8E8M0FNU>
+    %q     = linalg.generic … ins(%x, %bits) { arith.scaling_truncf } -> tensor<64x8x32xf4E2M1FN>
+
+Bit for bit what `mxcomp.formats.quantise` computes with profile "ocp": blocks with an infinity or a NaN get scale 0xFF
+and zero codes, others saturate. Recognised in front of a scaled matmul, it becomes part of the packing
+(`mxcomp.matching.quantiser`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from iree.compiler import ir
+from iree.compiler.dialects import arith, math, tensor
+
+from mxcomp.errors import InputError
+from mxcomp.formats import BLOCK_SIZE, E8M0_BIAS, E8M0_NAN, ElementFormat, element_format
+from mxcomp.mlir import build
+
+SOURCE_TYPES = ("f32", "f16", "bf16")
+_EXPONENT_BITS, _MANTISSA = 23, 0x7FFFFF
+_INFINITY, _MAGNITUDE = 0x7F800000, 0x7FFFFFFF
+
+
+def _mantissa_of_max(fmt: ElementFormat) -> int:
+    return int(np.float32(fmt.max_finite).view(np.int32)) & _MANTISSA
+
+
+SCALE_CARRIES = {
+    "floor": lambda fmt: 0,
+    "even": lambda fmt: 1 << 22 - fmt.mantissa_bits,
+    "ceil": lambda fmt: _MANTISSA,
+    "rceil": lambda fmt: _MANTISSA - _mantissa_of_max(fmt),
+}
+"""By scale mode, what is added to the bits of a block's largest magnitude, so that a carry raises the exponent."""
+
+
+def quantise(value: ir.Value, element: str, mode: str = "even") -> tuple[ir.Value, ir.Value]:
+    """Quantises [M, K] (f32, f16 or bf16; M may be dynamic) along K, at the insertion point.
+
+    Returns [M, K/32, 32] of MLIR type `element` and [M, K/32] of f8E8M0FNU. `mode` is floor, even, ceil or rceil, as
+    in `mxcomp.formats.scales`. Raises InputError for another type, mode, rank or K.
+    """
+    source = ir.RankedTensorType(value.type)
+    fmt = _checked(source, element, mode)
+    height, columns = build.static_sizes(value)
+    rows = build.dynamic_sizes(value)
+    blocked = build.tensor_type((height, (columns or 0) // BLOCK_SIZE, BLOCK_SIZE), source.element_type)
+    sizes = [build.DYNAMIC if height is None else height, *blocked.shape[1:]]
+    blocks = tensor.ExpandShapeOp(blocked, value, [[0], [1, 2]], rows, sizes).result
+    amax = _amax(blocks, rows)
+    return _elements(blocks, amax, fmt, mode, rows), _scales(amax, fmt, mode, rows)
+
+
+def _checked(source: ir.RankedTensorType, element: str, mode: str) -> ElementFormat:
+    if mode not in SCALE_CARRIES:
+        raise InputError(f"unknown scale mode '{mode}': expected one of {', '.join(SCALE_CARRIES)}")
+    try:
+        fmt = element_format(element)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if str(source.element_type) not in SOURCE_TYPES:
+        raise InputError(f"cannot quantise {source}: expected elements of {', '.join(SOURCE_TYPES)}")
+    if source.rank != 2 or source.is_dynamic_dim(1) or source.get_dim_size(1) % BLOCK_SIZE:
+        raise InputError(f"cannot quantise {source}: expected [M, K] with K a multiple of {BLOCK_SIZE}")
+    return fmt
+
+
+def _maps() -> tuple[ir.AffineMap, ir.AffineMap]:
+    """Over (m, ko, kb): elements, and what there is one of per block."""
+    m, ko, kb = (ir.AffineExpr.get_dim(i) for i in range(3))
+    return ir.AffineMap.get(3, 0, [m, ko, kb]), ir.AffineMap.get(3, 0, [m, ko])
+
+
+def _amax(blocks: ir.Value, rows: list[ir.Value]) -> ir.Value:
+    """Bits of the largest magnitude of each block, as f32. Compared as integers, infinities and NaN come out on top."""
+    i32 = ir.IntegerType.get_signless(32)
+    result = build.tensor_type(build.static_sizes(blocks)[:2], i32)
+    zero = arith.ConstantOp(i32, 0).result
+    init = build.filled(zero, result, rows)
+
+    def body(x: ir.Value, largest: ir.Value) -> ir.Value:
+        bits = arith.BitcastOp(i32, math.AbsFOp(_f32(x)).result).result
+        return arith.MaxUIOp(bits, largest).result
+
+    iterators = ["parallel", "parallel", "reduction"]
+    return build.generic(result, [blocks], init, _maps(), iterators, body).results[0]
+
+
+def _scales(amax: ir.Value, fmt: ElementFormat, mode: str, rows: list[ir.Value]) -> ir.Value:
+    result = build.tensor_type(build.static_sizes(amax), "f8E8M0FNU")
+
+    def body(bits: ir.Value, _: ir.Value) -> ir.Value:
+        code = arith.SelectOp(_is_finite(bits), _code(bits, fmt, mode), _constant(E8M0_NAN)).result
+        return _e8m0(code)
+
+    identity = ir.AffineMap.get_identity(2)
+    init = build.empty(result, rows)
+    return build.generic(result, [amax], init, [identity, identity], ["parallel"] * 2, body).results[0]
+
+
+def _elements(blocks: ir.Value, amax: ir.Value, fmt: ElementFormat, mode: str, rows: list[ir.Value]) -> ir.Value:
+    result = build.tensor_type(build.static_sizes(blocks), fmt.mlir_type)
+
+    def body(x: ir.Value, bits: ir.Value, _: ir.Value) -> ir.Value:
+        finite = _is_finite(bits)
+        x = arith.SelectOp(finite, _f32(x), arith.ConstantOp(ir.F32Type.get(), 0.0).result).result
+        scale = _e8m0(arith.SelectOp(finite, _code(bits, fmt, mode), _constant(E8M0_BIAS)).result)
+        if fmt.has_nan:  # the others saturate of themselves
+            x = _clamped(x, _largest(bits, fmt, mode))
+        return arith.ScalingTruncFOp(result.element_type, x, scale).result
+
+    whole, per_block = _maps()
+    init = build.empty(result, rows)
+    return build.generic(result, [blocks, amax], init, [whole, per_block, whole], ["parallel"] * 3, body).results[0]
+
+
+def _code(bits: ir.Value, fmt: ElementFormat, mode: str) -> ir.Value:
+    """The E8M0 code of a finite block as i32; 2^-127 is the smallest, and too large ones do not occur."""
+    rounded = arith.AddIOp(bits, _constant(SCALE_CARRIES[mode](fmt))).result
+    exponent = arith.ShRUIOp(rounded, _constant(_EXPONENT_BITS)).result
+    return arith.MaxSIOp(arith.SubIOp(exponent, _constant(fmt.emax)).result, _constant(0)).result
+
+
+def _largest(bits: ir.Value, fmt: ElementFormat, mode: str) -> ir.Value:
+    """The largest finite element times the scale, as f32; the largest f32 where that is more."""
+    exponent = arith.AddIOp(_code(bits, fmt, mode), _constant(fmt.emax)).result
+    product = arith.OrIOp(arith.ShLIOp(exponent, _constant(_EXPONENT_BITS)).result, _constant(_mantissa_of_max(fmt)))
+    bounded = arith.MinUIOp(product.result, _constant(_INFINITY - 1)).result
+    return arith.BitcastOp(ir.F32Type.get(), bounded).result
+
+
+def _clamped(x: ir.Value, bound: ir.Value) -> ir.Value:
+    return arith.MaximumFOp(arith.MinimumFOp(x, bound).result, arith.NegFOp(bound).result).result
+
+
+def _is_finite(bits: ir.Value) -> ir.Value:
+    return arith.CmpIOp(arith.CmpIPredicate.ult, bits, _constant(_INFINITY)).result
+
+
+def _constant(value: int) -> ir.Value:
+    return arith.ConstantOp(ir.IntegerType.get_signless(32), value).result
+
+
+def _e8m0(code: ir.Value) -> ir.Value:
+    byte = arith.TruncIOp(ir.IntegerType.get_signless(8), code).result
+    return arith.BitcastOp(ir.Float8E8M0FNUType.get(), byte).result
+
+
+def _f32(value: ir.Value) -> ir.Value:
+    f32 = ir.F32Type.get()
+    return value if value.type == f32 else arith.ExtFOp(f32, value).result

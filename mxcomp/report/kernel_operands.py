@@ -1,0 +1,182 @@
+"""Where the kernels of a compiled module find the operands of its scaled matmuls: binding, offset and shape.
+
+Read from executables at IREE's phase `executable-sources`, where a kernel's arguments have their final order:
+
+    %0 = hal.interface.constant.load ordinal(2)   %1 = arith.index_castui %0   %2 = util.assume.int %1<…>
+    %3 = hal.interface.binding.subspan binding(0) offset(%2) : !iree_tensor_ext.dispatch.tensor<readonly:tensor<…xi8>>
+    %4 = iree_tensor_ext.dispatch.tensor.load %3   %5 = iree_tensor_ext.bitcast %4 : … -> tensor<…xf4E2M1FN>
+    iree_codegen.inner_tiled ins(%5, …)
+
+A number that is only known when the kernel is launched is in its push constants.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from iree.compiler import ir
+
+from mxcomp.layout import ACC, OPERAND_NAMES
+from mxcomp.matching.canonical import canonical_maps, is_canonical
+from mxcomp.matching.elements import indexing_maps
+from mxcomp.mlir import build
+
+_RANK = 3
+"""Of elements without a batch."""
+
+Number: TypeAlias = int | list[int]
+"""A number, or the ordinals of the push constants that hold it, the low 32 bits first."""
+
+
+@dataclass
+class StoredOperand:
+    """An operand in memory: `shape` counts elements of the MLIR type `type`, packed as they are multiplied."""
+
+    operand: str
+    binding: int
+    offset: Number
+    shape: list[Number]
+    type: str
+
+
+@dataclass
+class KernelOperands:
+    """Operands of one kernel's matmul, those of which it is known; `rows` is M, None where not known."""
+
+    operands: list[StoredOperand] = field(default_factory=list)
+    rows: Number | None = None
+
+
+def find(module: ir.Operation, names: set[str]) -> dict[str, KernelOperands]:
+    """The operands of each kernel of `module` with one of these names that has one scaled matmul."""
+    functions = [function for function in _kernels(module) if build.symbol_name(function) in names]
+    count = Counter(map(build.symbol_name, functions))
+    found = {}
+    for function in functions:
+        name, matmuls = (
+            build.symbol_name(function),
+            [values for op in build.walk(function) if (values := _operands(op))],
+        )
+        if len(matmuls) == 1 and count[name] == 1:  # of equal names IREE changes one when it links executables
+            stored = [_stored(operand, value) for operand, value in zip(OPERAND_NAMES, matmuls[0], strict=False)]
+            found[name] = KernelOperands([each for each in stored if each is not None], _rows(function))
+    return found
+
+
+def _kernels(module: ir.Operation) -> Iterator[ir.Operation]:
+    """Exported functions of executables."""
+    for executable in _children(module, "hal.executable"):
+        for variant in _children(executable, "hal.executable.variant"):
+            exports = {build.symbol_name(op) for op in _children(variant, "hal.executable.export")}
+            for inner in _children(variant, "builtin.module"):
+                functions = (view.operation for view in build.module_block(inner).operations)
+                yield from (function for function in functions if build.symbol_name(function) in exports)
+
+
+def _children(op: ir.Operation, name: str) -> Iterator[ir.Operation]:
+    return (view.operation for view in build.module_block(op).operations if view.operation.name == name)
+
+
+def _operands(op: ir.Operation) -> list[ir.Value]:
+    """LHS, RHS, LHS scales and RHS scales of a scaled matmul on tensors; nothing for other operations."""
+    values = list(op.operands)
+    if not values or not isinstance(values[0].type, ir.RankedTensorType):
+        return []
+    if op.name == "iree_codegen.inner_tiled":
+        with op.context:
+            maps = [ir.AffineMapAttr(attr).value for attr in ir.ArrayAttr(op.attributes["indexing_maps"])]
+            return values[:ACC] if maps == canonical_maps() else []
+    if op.name == "linalg.generic" and is_canonical(op):
+        return values[:ACC] if ir.RankedTensorType(values[0].type).rank == _RANK else []
+    if op.name == "linalg.generic" and len(values) == 3:
+        return _taken_apart(op)
+    return []
+
+
+def _taken_apart(op: ir.Operation) -> list[ir.Value]:
+    """Those of a product of dequantised values (mxcomp-fall-back)."""
+    with op.context:
+        lhs, rhs, _, _, acc = canonical_maps()
+        if indexing_maps(op) != [lhs, rhs, acc]:
+            return []
+    factors = [value.owner for value in list(op.operands)[:2]]
+    if not all(isinstance(factor, ir.OpView) and _dequantises(factor.operation) for factor in factors):
+        return []
+    return [factor.operation.operands[i] for i in (0, 1) for factor in factors]
+
+
+def _dequantises(op: ir.Operation) -> bool:
+    return op.name == "linalg.generic" and any(inner.name == "arith.scaling_extf" for inner in build.walk(op))
+
+
+def _stored(operand: str, value: ir.Value) -> StoredOperand | None:
+    """Follows an operand back to its binding, through changes of type only."""
+    kind, shape = str(ir.RankedTensorType(value.type).element_type), build.static_sizes(value)
+    op = _owner(value)
+    while op is not None and op.name in ("iree_tensor_ext.bitcast", "iree_tensor_ext.dispatch.tensor.load"):
+        op = _owner(op.operands[0])
+    if op is None or op.name != "hal.interface.binding.subspan":
+        return None
+    offset, *sizes = _subspan(op)
+    dynamic = iter(sizes)
+    numbers = [next(dynamic, None) if size is None else size for size in shape]
+    if offset is None or None in numbers:
+        return None
+    binding = ir.IntegerAttr(op.attributes["binding"]).value
+    return StoredOperand(operand, binding, offset, [number for number in numbers if number is not None], kind)
+
+
+def _rows(function: ir.Operation) -> Number | None:
+    """The first size of a dynamic [M, N] result."""
+    for op in build.walk(function):
+        if op.name == "hal.interface.binding.subspan" and "<writeonly:" in str(op.results[0].type):
+            _, *sizes = _subspan(op)
+            return sizes[0] if len(sizes) == 1 else None
+    return None
+
+
+def _subspan(op: ir.Operation) -> list[Number | None]:
+    """Offset and dynamic sizes of a subspan."""
+    has_offset, _ = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])
+    numbers = [_number(value) for value in op.operands]
+    return numbers if has_offset else [0, *numbers]
+
+
+_SAME_NUMBER = (
+    "arith.index_cast",
+    "arith.index_castui",
+    "arith.extui",
+    "util.assume.int",
+    "iree_tensor_ext.dispatch.workload.ordinal",
+)
+
+
+def _number(value: ir.Value) -> Number | None:
+    """A constant or what push constants hold; None for anything else."""
+    op = _owner(value)
+    if op is None:
+        return None
+    if op.name in _SAME_NUMBER:
+        return _number(op.operands[ir.OpResult(value).result_number if op.name == "util.assume.int" else 0])
+    if op.name == "hal.interface.constant.load":
+        return [ir.IntegerAttr(op.attributes["ordinal"]).value]
+    if op.name == "arith.constant":
+        return int(ir.IntegerAttr(op.attributes["value"]).value)
+    if op.name == "arith.ori":  # of a low word and a high one
+        low, high = map(_number, sorted(op.operands, key=_is_shifted))
+        return [*low, *high] if isinstance(low, list) and isinstance(high, list) else None
+    if op.name == "arith.shli" and _number(op.operands[1]) == 32:
+        return _number(op.operands[0])
+    return None
+
+
+def _is_shifted(value: ir.Value) -> bool:
+    op = _owner(value)
+    return op is not None and op.name == "arith.shli"
+
+
+def _owner(value: ir.Value) -> ir.Operation | None:
+    return value.owner.operation if isinstance(value.owner, ir.OpView | ir.Operation) else None

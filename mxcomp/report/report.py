@@ -1,0 +1,149 @@
+"""What became of every scaled matmul: collected from the IR between phases, printed as JSON or as a table."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from typing import TextIO
+
+from iree.compiler import ir
+
+from mxcomp.matching.canonical import ATTRIBUTE, is_canonical, problem
+from mxcomp.mlir import build, notes
+from mxcomp.mlir.attributes import to_python
+from mxcomp.mlir.build import location_text
+from mxcomp.report import kernel_operands
+from mxcomp.report.kernel_operands import KernelOperands
+from mxcomp.ukernels import layout_from
+from mxcomp.weights.manifest import Manifest
+
+_DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
+
+
+@dataclass
+class ScaledMatmul:
+    """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done.
+
+    `transposed`: RHS is multiplied in the place of LHS, in a layout of N × M. `unfused` says why operations around it
+    have a dispatch of their own. `kernel` multiplies it, perhaps other matmuls too; `stored` says where that finds the
+    operands.
+    """
+
+    location: str
+    index: int | None = None
+    m: int | None = None
+    n: int | None = None
+    k: int | None = None
+    types: list[str] = field(default_factory=list)
+    operands: str = "plain"
+    layout: dict | None = None
+    transposed: bool = False
+    ukernel: str | None = None
+    reason: str | None = None
+    warning: str | None = None
+    unfused: list[str] = field(default_factory=list)
+    dispatches: list[str] = field(default_factory=list)
+    kernel: str | None = None
+    stored: KernelOperands | None = None
+
+
+@dataclass
+class Report:
+    """The scaled matmuls of a module in order, for one target."""
+
+    target: str
+    matmuls: list[ScaledMatmul] = field(default_factory=list)
+    manifest: Manifest | None = None
+    """With packed parameters, what the program reads."""
+
+    def collect(self, module: ir.Operation) -> None:
+        """Adds every marked matmul below `module`: what recognise and encode decided, before it is materialised."""
+        for op in build.walk(module):
+            if ATTRIBUTE not in op.attributes:
+                continue
+            entries = to_python(op.attributes[ATTRIBUTE])
+            matmul = ScaledMatmul(location_text(op.location))
+            if is_canonical(op):
+                sizes, matmul.types = problem(op)
+                matmul.m, matmul.n, matmul.k = sizes["m"], sizes["n"], sizes["k"]
+            for key in ("index", "operands", "layout", "transposed", "ukernel", "reason", "warning"):
+                setattr(matmul, key, entries.get(key, getattr(matmul, key)))
+            self.matmuls.append(matmul)
+
+    def add_unfused(self, module: ir.Operation) -> None:
+        """Adds what passes noted on `module`, and takes it from there."""
+        reasons = notes.take(module)
+        for matmul in self.matmuls:
+            matmul.unfused = reasons.get(-1 if matmul.index is None else matmul.index, [])
+
+    def add_dispatches(self, module: ir.Operation) -> None:
+        """Adds the dispatches of each matmul, from their locations, in a module at IREE's flow phase."""
+        ours = {matmul.index: matmul for matmul in self.matmuls if matmul.operands != "plain"}
+        plain = {matmul.location: matmul for matmul in self.matmuls if matmul.operands == "plain"}
+        for op in build.walk(module):
+            if op.name != "flow.dispatch":
+                continue
+            if found := _DISPATCH_NAME.search(str(op.location)):
+                matmul, part = ours[int(found["index"])], found["part"]
+            elif (location := location_text(op.location)) in plain:
+                matmul, part = plain[location], "matmul"
+            else:
+                continue
+            matmul.dispatches.append(part)
+            if part == "matmul":
+                matmul.kernel = _entry_point(op)
+
+    def add_operands(self, module: ir.Operation) -> None:
+        """Adds where kernels find their operands, from a module at IREE's phase `executable-sources`."""
+        kernels = {matmul.kernel for matmul in self.matmuls if matmul.kernel is not None}
+        found = kernel_operands.find(module, kernels)
+        for matmul in self.matmuls:
+            matmul.stored = found.get(matmul.kernel or "")
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What users ought to know, one line each."""
+        return tuple(f"{m.location}: warning: {m.warning}" for m in self.matmuls if m.warning)
+
+    def to_json(self) -> str:
+        entries = asdict(self)
+        if self.manifest is None:
+            del entries["manifest"]
+        return json.dumps(entries, indent=2)
+
+    def print(self, stream: TextIO) -> None:
+        """A table for people."""
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(title=f"scaled matmuls for {self.target}", title_justify="left")
+        for column in ("location", "M × N × K", "types", "tile", "ukernel", "dispatches", "why not"):
+            table.add_column(column, overflow="fold")
+        for matmul in self.matmuls:
+            sizes = " × ".join("?" if size is None else str(size) for size in (matmul.m, matmul.n, matmul.k))
+            remarks = "; ".join(remark for remark in (matmul.reason, matmul.warning, *matmul.unfused) if remark)
+            table.add_row(
+                matmul.location,
+                sizes if matmul.n else "",
+                " × ".join(matmul.types[:2]),
+                _tile_text(matmul),
+                matmul.ukernel or "-",
+                str(len(matmul.dispatches)) if matmul.dispatches else "-",
+                remarks or "-",
+            )
+        Console(file=stream, width=None if stream.isatty() else 140).print(table)
+
+
+def _entry_point(dispatch: ir.Operation) -> str:
+    """The function that a `flow.dispatch` calls, in whatever executable."""
+    (symbol,) = ir.ArrayAttr(dispatch.attributes["entry_points"])
+    return str(ir.SymbolRefAttr(symbol).value[-1])
+
+
+def _tile_text(matmul: ScaledMatmul) -> str:
+    """M × N × K of a workgroup's tile."""
+    if matmul.layout is None:
+        return "-"
+    m, n, k = layout_from(matmul.layout).tile
+    return "×".join(map(str, (n, m, k) if matmul.transposed else (m, n, k)))

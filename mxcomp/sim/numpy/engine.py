@@ -1,0 +1,182 @@
+"""The readable engine: one closure per instruction, NumPy over the 64 lanes of a wave, with all checks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from mxcomp.sim.checks.lds import NO_SHADOW, LdsShadow
+from mxcomp.sim.checks.registers import Facts, check_registers
+from mxcomp.sim.checks.trial import Trial
+from mxcomp.sim.checks.unwritten import Inquiry
+from mxcomp.sim.counters import Counters, events
+from mxcomp.sim.engine import Dispatch, Workgroup
+from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.numpy.lds import lds_step
+from mxcomp.sim.numpy.matrix import matrix_step
+from mxcomp.sim.numpy.scalar import branch_step, control_step, scalar_step
+from mxcomp.sim.numpy.vector import vector_step
+from mxcomp.sim.numpy.vector_memory import memory_step
+from mxcomp.sim.numpy.wave import BARRIER, END, Group, Step, Wave
+from mxcomp.sim.program import Program
+from mxcomp.sim.semantics import SCALAR, VECTOR, salu
+
+
+def step_of(i: Instruction) -> Step:
+    """The closure that executes an instruction."""
+    name = i.mnemonic
+    if i.encoding == "MFMA":
+        return matrix_step(i)
+    if name in VECTOR:
+        return vector_step(i)
+    if name in SCALAR:
+        return scalar_step(i)
+    if name in salu.NO_EFFECT:
+        return lambda w: None
+    if name in salu.BRANCHES:
+        return branch_step(i)
+    if name in salu.CONTROL:
+        return control_step(i)
+    return lds_step(i) if i.encoding == "DS" else memory_step(i)
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """One instruction, compiled."""
+
+    instruction: Instruction
+    step: Step
+    end: int
+    facts: Facts
+    hits: int = 0
+    indexed: dict[tuple[int, int], Line] = field(default_factory=dict)
+
+    def under(self, mode: tuple[int, int]) -> Line:
+        """The line in GPR-index mode, which moves operands of vector instructions."""
+        if self.instruction.mnemonic not in VECTOR:
+            return self
+        if mode not in self.indexed:
+            self.indexed[mode] = Line.of(self.instruction.indexed(*mode))
+        return self.indexed[mode]
+
+    @classmethod
+    def of(cls, i: Instruction) -> Line:
+        return cls(i, step_of(i), i.end, Facts.of(i))
+
+
+class NumpyEngine:
+    """See the module."""
+
+    name = "numpy"
+
+    def __init__(self) -> None:
+        self._compiled: dict[Program, dict[int, Line]] = {}
+
+    def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
+        program = dispatch.program
+        if program not in self._compiled:
+            self._compiled[program] = {address: Line.of(i) for address, i in program.instructions.items()}
+        lines = self._compiled[program]
+        inquiry = Inquiry(dispatch, partial(_run_workgroup, lines))
+        with np.errstate(all="ignore"):
+            return {number: inquiry.run(number) for number in dispatch.workgroups}
+
+
+def _run_workgroup(lines: dict[int, Line], dispatch: Dispatch, number: Workgroup, trial: Trial | None) -> Counters:
+    for line in lines.values():
+        line.hits = 0
+    group = Group(dispatch, number, trial)
+    waves = [Wave(group, k, dispatch.wave_start(number, k)) for k in range(dispatch.waves)]
+    group.shadow = LdsShadow(len(group.lds), group.report, waves, trial)
+    turns = dispatch.schedule.turns(number)
+    executed = 0
+    while True:
+        running = [wave.number for wave in waves if wave.state == 0]
+        if not running:
+            if all(wave.state == END for wave in waves):
+                break
+            open_barrier(group, waves)
+            continue
+        for k, most in turns.round(running):
+            executed += run_wave(waves[k], lines, min(most, dispatch.max_instructions - executed + 1))
+            if executed > dispatch.max_instructions:
+                raise SimulationError(
+                    f"workgroup {number}: more than {dispatch.max_instructions} instructions, an endless loop? "
+                    f"wave {k} at {waves[k].pc:#x}"
+                )
+    group.shadow = NO_SHADOW  # ends references in a circle
+    return _counters(lines, waves)
+
+
+def _counters(lines: dict[int, Line], waves: list[Wave]) -> Counters:
+    total: Counters = Counter()
+    for line in lines.values():
+        if line.hits:
+            for event in events(line.instruction):
+                total[event] += line.hits
+    for wave in waves:
+        total.update(wave.counters)
+    return total
+
+
+def open_barrier(group: Group, waves: list[Wave]) -> None:
+    """Nobody can run: all that have not ended wait at a barrier."""
+    waiting = [wave for wave in waves if wave.state == BARRIER]
+    ended = [wave for wave in waves if wave.state == END]
+    group.shadow.barrier()
+    for wave in waiting:
+        if ended:
+            instruction = group.dispatch.program.instructions[wave.pc - 4]
+            message = (
+                f"waits at barrier {wave.barriers + 1}, but wave {ended[0].number} has ended after {ended[0].barriers}"
+            )
+            group.report("barrier", message, wave, instruction)
+        wave.state = 0
+        wave.barriers += 1
+
+
+def run_wave(wave: Wave, lines: dict[int, Line], most: int, checked: bool = True) -> int:
+    """Executes until a barrier, the end, or `most` instructions; returns how many.
+
+    checked: Make the checks of registers.
+    """
+    watch = wave.report
+    checked = checked and (watch.late or watch.uninit or watch.hazard)
+    pc, count = wave.pc, 0
+    try:
+        while count < most:
+            line = lines.get(pc) or _lost(pc)
+            line.hits += 1
+            count += 1
+            if wave.index_mode is not None:
+                line = line.under(wave.index_mode)
+            if checked:
+                check_registers(wave, line.facts, watch)
+            result = line.step(wave)
+            if result is None:
+                pc = line.end
+            elif result >= 0:
+                pc = result
+            else:
+                pc = line.end
+                wave.state = result
+                break
+    except SimulationError as error:
+        raise SimulationError(f"{_place(wave, pc, lines)}: {error}") from error
+    except (IndexError, OverflowError, ValueError) as error:  # register or address arithmetic that no program means
+        raise SimulationError(f"{_place(wave, pc, lines)}: cannot be executed: {error}") from error
+    wave.pc = pc
+    return count
+
+
+def _lost(pc: int) -> Line:
+    raise SimulationError(f"jump to {pc:#x}, which is no reachable instruction")
+
+
+def _place(wave: Wave, pc: int, lines: dict[int, Line]) -> str:
+    text = f" ({lines[pc].instruction})" if pc in lines else ""
+    return f"workgroup {wave.group.number}, wave {wave.number}, {pc:#x}{text}"

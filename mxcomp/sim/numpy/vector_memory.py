@@ -1,0 +1,265 @@
+"""Scalar, buffer, global, flat and scratch instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mxcomp.sim.checks.waits import Transfer
+from mxcomp.sim.counters import memory_event
+from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.instruction import M0, Instruction, MemoryOperands
+from mxcomp.sim.numpy import global_memory as g
+from mxcomp.sim.numpy.lds import flight_of, lds_load, lds_store
+from mxcomp.sim.numpy.operands import scalar_read
+from mxcomp.sim.numpy.wave import MASK32, MASK64, Lanes, Step, Wave
+from mxcomp.sim.semantics import memory as m
+from mxcomp.sim.semantics.constants import PRIVATE_BASE, SHARED_BASE
+
+_Addresses = Callable[[Wave], tuple[Lanes, Lanes | None]]
+"""Address of each lane (int64), and bytes from there to the end of the buffer, if there is a buffer."""
+
+
+def memory_step(i: Instruction) -> Step:
+    op = m.parse(i.mnemonic)
+    operands = i.memory
+    assert op is not None and operands is not None
+    if op.space in ("scalar", "scalar_buffer"):
+        return _scalar_load(i, op, operands)
+    addresses = {"buffer": _buffer, "scratch": _scratch}.get(op.space, _global)(i, operands)
+    if op.kind == "atomic":
+        return _atomic(i, op, operands, addresses)
+    if op.to_lds or i.flag("lds"):
+        return _direct_load(i, op, operands, addresses)
+    return (_load if op.kind == "load" else _store)(i, op, operands, addresses)
+
+
+def _scalar_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
+    assert operands.base is not None and operands.result is not None
+    base, result, count = operands.base.code, operands.result.code, op.size // 4
+    register = scalar_read(operands.scalar_offset, "u") if operands.scalar_offset is not None else lambda w: 0
+    flight = flight_of(i)
+
+    def load(w: Wave) -> None:
+        offset = operands.offset + register(w)
+        if op.space == "scalar":
+            address = (w.s[base] | w.s[base + 1] << 32) + offset & MASK64
+            words = g.load_scalar(w, i, address, count)
+        else:
+            resource = m.BufferResource.unpack(*w.s[base : base + 4])
+            inside = max(0, min(count, (resource.records - (offset & ~3)) // 4))
+            words = g.load_scalar(w, i, resource.base + offset, inside) if inside else []
+            words += [0] * (count - inside)
+        for k, word in enumerate(words):
+            w.set32(result + k, word)
+        w.counters["scalar.load.bytes"] += op.size
+        w.outstanding.issue(w, Transfer(flight))
+
+    return load
+
+
+# -- addresses
+
+
+def _buffer(i: Instruction, operands: MemoryOperands) -> _Addresses:
+    assert operands.base is not None and operands.scalar_offset is not None
+    base, immediate = operands.base.code, operands.offset
+    scalar_offset = scalar_read(operands.scalar_offset, "u")
+    offset_row = operands.address.vgpr if operands.address is not None else None
+    index_row = operands.index.vgpr if operands.index is not None else None
+
+    def addresses(w: Wave) -> tuple[Lanes, Lanes | None]:
+        resource = m.BufferResource.unpack(*w.s[base : base + 4])
+        if resource.swizzled:
+            raise SimulationError("swizzled or thread-id buffer resources are not implemented")
+        offset = np.full(64, immediate, np.int64)
+        if offset_row is not None:
+            offset += w.v[offset_row]
+        index = w.v[index_row].astype(np.int64) if index_row is not None else None
+        return m.buffer_address(resource, index, offset, scalar_offset(w))
+
+    return addresses
+
+
+def _global(i: Instruction, operands: MemoryOperands) -> _Addresses:
+    assert operands.address is not None
+    row, immediate = operands.address.vgpr, operands.offset
+    if operands.base is not None:
+        base = operands.base.code
+        return lambda w: (_signed64(w.s[base], w.s[base + 1]) + immediate + w.v[row].astype(np.int64), None)
+    return lambda w: (m.lanes_64(w.v[row], w.v[row + 1]) + immediate, None)
+
+
+def _signed64(low: int, high: int) -> np.int64:
+    return np.array([low | high << 32], np.uint64).view(np.int64)[0]
+
+
+def _scratch(i: Instruction, operands: MemoryOperands) -> _Addresses:
+    row = operands.address.vgpr if operands.address is not None else None
+    base = operands.base.code if operands.base is not None else None
+    immediate = operands.offset
+
+    def addresses(w: Wave) -> tuple[Lanes, Lanes | None]:
+        start = immediate + (0 if base is None else w.s[base])
+        lanes = np.zeros(64, np.int64) if row is None else w.v[row].astype(np.int64)
+        return lanes + start, None
+
+    return addresses
+
+
+def _in_range(w: Wave, room: Lanes | None, size: int) -> tuple[Lanes, bool]:
+    """Lanes that access memory with their first dword, and whether some of them end within their data."""
+    if room is None:
+        return w.active, False
+    inside = w.active & (room >= min(4, size))
+    return inside, bool(size > 4 and (inside & (room < size)).any())
+
+
+# -- loads and stores
+
+
+def _read(w: Wave, op: m.MemoryOp, addresses: Lanes, room: Lanes | None, transfer: Transfer) -> Lanes:
+    """uint8[64, size]. Buffers are checked dword by dword: what is out of range reads 0."""
+    i = transfer.instruction
+    if op.space == "scratch":
+        return g.load_scratch(w, i, addresses, w.active, op.size)
+    if op.space == "flat":
+        return _read_flat(w, op, addresses, transfer)
+    inside, straddles = _in_range(w, room, op.size)
+    if room is None or not straddles:
+        return g.load(w, i, addresses, inside, op.size)
+    parts = [g.load(w, i, addresses + k, w.active & (room >= k + 4), 4) for k in range(0, op.size, 4)]
+    return np.concatenate(parts, axis=1)
+
+
+def _apertures(w: Wave, addresses: Lanes) -> tuple[Lanes, Lanes, Lanes]:
+    """Active lanes whose flat address means LDS, scratch and device memory."""
+    upper = addresses >> 32
+    shared, private = w.active & (upper == SHARED_BASE >> 32), w.active & (upper == PRIVATE_BASE >> 32)
+    return shared, private, w.active & ~shared & ~private
+
+
+def _read_flat(w: Wave, op: m.MemoryOp, addresses: Lanes, transfer: Transfer) -> Lanes:
+    i = transfer.instruction
+    shared, private, device = _apertures(w, addresses)
+    result = g.load(w, i, addresses, device, op.size)
+    if private.any():
+        result[private] = g.load_scratch(w, i, addresses & MASK32, private, op.size)[private]
+    if shared.any():
+        result[shared] = lds_load(w, i, addresses & MASK32, shared, op.size, transfer)[shared]
+    return result
+
+
+def _load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: _Addresses) -> Step:
+    assert operands.result is not None
+    row, flight, event = operands.result.vgpr, flight_of(i), f"{memory_event(i)}.bytes"
+
+    def load(w: Wave) -> None:
+        where, room = addresses(w)
+        transfer = Transfer(flight, w.barriers)
+        words = m.extend(_read(w, op, where, room, transfer), op.signed)
+        put_words(w, row, words, op.half)
+        w.counters[event] += op.size * int(np.count_nonzero(w.active))
+        w.outstanding.issue(w, transfer)
+
+    return load
+
+
+def put_words(w: Wave, row: int, words: Lanes, half: str = "") -> None:
+    """Writes loaded registers uint32[n, 64]."""
+    for k, word in enumerate(words):
+        w.put(row + k, m.merge_half(word, w.v[row + k], half) if half else word)
+
+
+def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: _Addresses) -> Step:
+    assert operands.data is not None
+    row, count, event = operands.data.vgpr, operands.data.dwords, f"{memory_event(i)}.bytes"
+    flight = flight_of(i)
+
+    def store(w: Wave) -> None:
+        where, room = addresses(w)
+        transfer = Transfer(flight, w.barriers)
+        values = m.to_bytes(w.v[row : row + count], op.size, op.half)
+        if op.space == "scratch":
+            g.store_scratch(w, i, where, w.active, values)
+        elif op.space == "flat":
+            _write_flat(w, where, values, transfer)
+        else:
+            inside, straddles = _in_range(w, room, op.size)
+            if room is None or not straddles:
+                g.store(w, i, where, inside, values)
+            else:
+                for k in range(0, op.size, 4):
+                    g.store(w, i, where + k, w.active & (room >= k + 4), values[:, k : k + 4])
+        w.counters[event] += op.size * int(np.count_nonzero(w.active))
+        w.outstanding.issue(w, transfer)
+
+    return store
+
+
+def _write_flat(w: Wave, addresses: Lanes, values: Lanes, transfer: Transfer) -> None:
+    i = transfer.instruction
+    shared, private, device = _apertures(w, addresses)
+    g.store(w, i, addresses, device, values)
+    if private.any():
+        g.store_scratch(w, i, addresses & MASK32, private, values)
+    if shared.any():
+        lds_store(w, i, addresses & MASK32, shared, values, transfer)
+
+
+def _direct_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: _Addresses) -> Step:
+    """Global memory to LDS. Lanes beyond the buffer write 0, lanes that are off write nothing."""
+    lanes, flight = np.arange(64, dtype=np.int64), flight_of(i)
+
+    def load(w: Wave) -> None:
+        where, room = addresses(w)
+        transfer = Transfer(flight, w.barriers)
+        values = _read(w, op, where, room, transfer)
+        if op.size < 4:
+            values = np.ascontiguousarray(m.extend(values, op.signed).T).view(np.uint8)
+        target = m.direct_lds_address(w.s[M0], operands.offset, lanes, op.size)
+        lds_store(w, i, target, w.active, values, transfer)
+        w.counters["lds.direct.bytes"] += op.size * int(np.count_nonzero(w.active))
+        w.outstanding.issue(w, transfer)
+
+    return load
+
+
+# -- atomics: lanes one after another, in ascending order
+
+
+def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: _Addresses) -> Step:
+    assert operands.data is not None
+    data, result, size, flight = operands.data, operands.result, op.size, flight_of(i)
+    event = f"{memory_event(i)}.bytes"
+
+    def atomic(w: Wave) -> None:
+        where, room = addresses(w)
+        inside, _ = _in_range(w, room, size)
+        old = np.zeros((64, size), np.uint8)
+        operand = m.to_bytes(w.v[data.vgpr : data.vgpr + data.dwords], 4 * data.dwords, "")
+        for lane in np.flatnonzero(inside):
+            alone = np.zeros(64, np.bool_)
+            alone[lane] = True
+            before = g.load(w, i, where, alone, size)
+            old[lane] = before[lane]
+            after = apply_atomic(op, before[lane], operand[lane])
+            before[lane] = after
+            g.store(w, i, where, alone, before)
+        if result is not None:
+            put_words(w, result.vgpr, m.extend(old, False))
+        w.counters[event] += size * int(np.count_nonzero(inside))
+        w.outstanding.issue(w, Transfer(flight))
+
+    return atomic
+
+
+def apply_atomic(op: m.MemoryOp, old: Lanes, operand: Lanes) -> Lanes:
+    """uint8[size] before and the operand's bytes (and the compare value's) to uint8[size] after."""
+    before = int.from_bytes(old.tobytes(), "little")
+    value = int.from_bytes(operand[: op.size].tobytes(), "little")
+    if op.atomic == "cmpswap" and int.from_bytes(operand[op.size :].tobytes(), "little") != before:
+        return old
+    after = m.ATOMICS[op.atomic](before, value, op.size) & (1 << 8 * op.size) - 1
+    return np.frombuffer(after.to_bytes(op.size, "little"), np.uint8)

@@ -1,0 +1,266 @@
+"""Parameters that a program reads in a layout of ours: which ones, made of what, and how they are packed offline.
+
+Compiled with packed parameters, a program asks for keys such as `fc.weight.packed.rhs.128x512.1f0c2a9b` in place of
+`fc.weight`. The manifest of the compilation lists every parameter that the program reads, and for packed ones the
+source, where the operand lies in it, and the layout; `mxcomp.weights.checkpoint.pack` makes them of a checkpoint's
+tensors, byte for byte as the compiler does with constants.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
+
+import numpy as np
+
+from mxcomp import __version__
+from mxcomp.errors import InputError
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.layout import LHS, OPERAND_NAMES, RHS, DataTiledLayout, TileSwizzle, k_unit, layout_from
+from mxcomp.weights.views import Bytes, View, view_from
+
+SCALE_TYPE = "f8E8M0FNU"
+FLAG = "--packed-parameters"
+"""Of mxcomp-compile: writes the manifest."""
+
+_FORMAT, _VERSION = "mxcomp parameters", 2
+_BITS = {"i1": 8, "complex<f32>": 64, "complex<f64>": 128}
+_WIDTH = re.compile(r"(?:b?f|[su]?i)(?P<width>\d+)(?:E\d+M\d+\w*)?")
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A static tensor type: shape and MLIR element type."""
+
+    shape: tuple[int, ...]
+    element: str
+
+    @property
+    def byte_shape(self) -> tuple[int, ...]:
+        """The shape with its last dimension in bytes."""
+        *outer, last = self.shape or (1,)
+        return (*outer, last * element_bits(self.element) // 8)
+
+    def __str__(self) -> str:
+        return f"tensor<{''.join(f'{size}x' for size in self.shape)}{self.element}>"
+
+
+def element_bits(element: str) -> int:
+    """Bits that an element of an MLIR type takes in memory. Raises ValueError."""
+    found = _WIDTH.fullmatch(element)
+    if element not in _BITS and found is None:
+        raise ValueError(f"unknown element type '{element}'")
+    return _BITS.get(element) or int(found["width"] if found else 0)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How a source parameter becomes one operand of a scaled matmul, [(batch,) rows, k], in a layout.
+
+    `batch` is empty where the operand has none. `view` says where in the source it lies.
+    """
+
+    source: str
+    type: TensorType
+    operand: str
+    element: str
+    rows: int
+    k: int
+    batch: tuple[int, ...]
+    view: View
+    layout: dict[str, Any]
+
+    @property
+    def tiles(self) -> DataTiledLayout:
+        return layout_from(self.layout)
+
+    @property
+    def holds_elements(self) -> bool:
+        """Whether the operand is elements, not scales."""
+        return OPERAND_NAMES.index(self.operand) in (LHS, RHS)
+
+    @property
+    def swizzle(self) -> TileSwizzle:
+        return self.tiles.packing(OPERAND_NAMES.index(self.operand), self.element if self.holds_elements else None)
+
+    @property
+    def plain_view(self) -> View:
+        """The view of a source that is stored as the operand is needed."""
+        return View.row_major(math.prod(self.batch), self.rows, 8 * math.prod(self.matrix_shape[1:]))
+
+    @property
+    def misfit(self) -> str:
+        """Why the view cannot be one of the operand in the source; "" if it can."""
+        size = math.prod(self.type.byte_shape)
+        problem = self.view.misfit(self.plain_view, element_bits(self.element), size)
+        return problem and f"view of {self.rows} × {self.k} {self.operand} in {self.type}: {problem}"
+
+    @property
+    def matrix_shape(self) -> tuple[int, ...]:
+        """Shape of the operand, without its batch, as `TileSwizzle.pack` takes it.
+
+        It counts bytes: [rows, units of K, bytes], or [rows, scales].
+        """
+        if not self.holds_elements:
+            return self.rows, self.k // BLOCK_SIZE
+        unit = k_unit(self.element)
+        return self.rows, self.k // unit, unit * element_format(self.element).bits // 8
+
+    @property
+    def packed(self) -> TensorType:
+        """The packed tensor as `mxcomp-materialise` has it: elements as bytes, scales as they are."""
+        columns = self.matrix_shape[1]
+        outer = [-(-size // tile) for size, tile in zip((self.rows, columns), self.swizzle.tile_shape, strict=False)]
+        shape = self.tiles.packed_shape(OPERAND_NAMES.index(self.operand), outer)
+        static = (*self.batch, *(size for size in shape if size is not None))
+        if not self.holds_elements:
+            return TensorType(static, SCALE_TYPE)
+        return TensorType((*static[:-1], BLOCK_SIZE * element_format(self.element).bits // 8), "i8")
+
+    @property
+    def key(self) -> str:
+        """The packed parameter's key, with its tile of rows and K: the same for the same bytes of a source.
+
+        The digest is of what decides on them: type, size, view and swizzle, whatever else differs between layouts.
+        """
+        rows, columns = self.swizzle.tile_shape[:2]
+        tile = f"{rows}x{columns * self.k // self.matrix_shape[1]}"
+        meaning = [self.element, self.rows, self.k, self.swizzle.expand_shape, self.swizzle.permutation]
+        digits = 8
+        if self.batch or self.view != self.plain_view:
+            meaning += [self.batch, astuple(self.view)]
+            digits = 16  # there may be many views of one source, of which no two must meet
+        digest = hashlib.sha256(json.dumps(meaning).encode()).hexdigest()[:digits]
+        return f"{self.source}.packed.{self.operand}.{tile}.{digest}"
+
+    def pack(self, source: Bytes) -> Bytes:
+        """The packed parameter's bytes, uint8 of `packed.byte_shape`, from the source's, of any shape.
+
+        Raises ValueError where the source is too short.
+        """
+        rows = self.view.take(source, self.element if self.holds_elements else None)
+        packed = [self.swizzle.pack(matrix) for matrix in rows.reshape(-1, *self.matrix_shape)]
+        return (np.stack(packed) if self.batch else packed[0]).reshape(self.packed.byte_shape)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter that a program reads; without `packing` as it is in the checkpoint."""
+
+    scope: str
+    key: str
+    type: TensorType
+    packing: Packing | None = None
+
+    @property
+    def source(self) -> tuple[str, TensorType]:
+        """Key and type in the checkpoint."""
+        return (self.packing.source, self.packing.type) if self.packing else (self.key, self.type)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All parameters that a program reads, sorted by scope and key."""
+
+    parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def scopes(self) -> list[str]:
+        return sorted({parameter.scope for parameter in self.parameters})
+
+    def of(self, scope: str | None) -> Iterable[Parameter]:
+        """The parameters of a scope; None: of the only one. Raises InputError."""
+        if not self.parameters:
+            raise InputError("the program reads no parameters")
+        if scope is None and len(self.scopes) > 1:
+            raise InputError(f"the program has parameters in the scopes {', '.join(self.scopes)}: choose one (--scope)")
+        if scope is not None and scope not in self.scopes:
+            raise InputError(f"the program has no parameters in scope '{scope}', but in {', '.join(self.scopes)}")
+        return [parameter for parameter in self.parameters if scope in (None, parameter.scope)]
+
+    def to_json(self) -> str:
+        entries = {"format": _FORMAT, "version": _VERSION} | asdict(self)
+        return json.dumps(entries, indent=2)
+
+    @staticmethod
+    def from_json(text: str | bytes, name: str = "manifest") -> Manifest:
+        """Inverse of `to_json`. Raises InputError where the text is damaged or of another version of mxcomp."""
+        again = f"compile the program again with {FLAG}"
+        try:
+            entries = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{name} is not a manifest of parameters: {error}") from None
+        if not isinstance(entries, dict) or entries.get("format") != _FORMAT:
+            raise InputError(f"{name} is not a manifest of parameters: mxcomp-compile {FLAG}={name} writes one")
+        if entries.get("version") != _VERSION:
+            raise InputError(f"{name} has version {entries.get('version')}, expected {_VERSION}: {again}")
+        parameters = []
+        for index, entry in enumerate(_list(entries.get("parameters"), name)):
+            try:
+                parameters.append(_parameter(entry))
+            except (KeyError, TypeError, ValueError) as error:
+                what = f"no entry {error}" if isinstance(error, KeyError) else error
+                raise InputError(f"{name}: parameter {index} is damaged: {what}: {again}") from None
+        return Manifest(tuple(parameters))
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"{name} is not a manifest of parameters: no list of parameters")
+    return value
+
+
+def _parameter(entry: dict[str, Any]) -> Parameter:
+    """Raises KeyError, TypeError or ValueError."""
+    scope, key = _checked(entry, scope=str, key=str)
+    if entry["packing"] is None:
+        return Parameter(scope, key, _type(entry["type"]))
+    packing = packing_from(entry["packing"])
+    result = Parameter(scope, key, _type(entry["type"]), packing)
+    if (packing.key, packing.packed) != (result.key, result.type):
+        raise ValueError(
+            f"'{key}' : {result.type} is '{packing.key}' : {packing.packed} to this version of mxcomp ({__version__})"
+        )
+    return result
+
+
+def packing_from(entry: Mapping[str, Any]) -> Packing:
+    """A packing from its entries, as in the manifest. Raises KeyError, TypeError or ValueError."""
+    source, operand, element, rows, k, batch, view, layout = _checked(
+        entry, source=str, operand=str, element=str, rows=int, k=int, batch=list, view=dict, layout=dict
+    )
+    if operand not in OPERAND_NAMES[:-1]:
+        raise ValueError(f"unknown operand '{operand}': expected one of {', '.join(OPERAND_NAMES[:-1])}")
+    if rows < 1 or k < 1 or k % BLOCK_SIZE:
+        raise ValueError(f"{rows} × {k}: expected rows, and K a multiple of {BLOCK_SIZE}")
+    if len(batch) > 1 or not all(type(size) is int and size > 0 for size in batch):
+        raise ValueError(f"batch {batch}: expected none or one size")
+    result = Packing(source, _type(entry["type"]), operand, element, rows, k, tuple(batch), view_from(view), layout)
+    if problem := result.misfit:
+        raise ValueError(problem)
+    return result
+
+
+def packing_entries(packing: Packing) -> dict[str, Any]:
+    """Inverse of `packing_from`."""
+    return asdict(packing)
+
+
+def _checked(entry: Mapping[str, Any], **kinds: type) -> tuple[Any, ...]:
+    for name, kind in kinds.items():
+        if not isinstance(entry[name], kind):
+            raise TypeError(f"{name} is {entry[name]!r}")
+    return tuple(entry[name] for name in kinds)
+
+
+def _type(entry: Mapping[str, Any]) -> TensorType:
+    shape, element = _checked(entry, shape=list, element=str)
+    if not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise ValueError(f"shape {shape}")
+    element_bits(element)
+    return TensorType(tuple(shape), element)
