@@ -20,8 +20,8 @@ from mxcomp.layout import ACC
 from mxcomp.matching.canonical import is_recognised, problem
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.storage import is_gathered
-from mxcomp.mlir import build
-from mxcomp.mlir.build import location_text
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.graph import location_text
 from mxcomp.mlir.session import Invocation, read_source
 from mxcomp.options import Options
 from mxcomp.report.report import Report
@@ -93,7 +93,7 @@ def verify(
     module, report = invocation.module, Report(target)
     pipeline.run(module, pipeline.PREPARING_PASSES, options)
     entry = _entry(module, function)
-    symbol = build.symbol_name(entry)
+    symbol = graph.symbol_name(entry)
     watched = _watch(entry)
     pipeline.run(module, pipeline.CHOOSING_PASSES, options)
     report.collect(module)
@@ -109,10 +109,10 @@ def verify(
 
 def _entry(module: ir.Operation, name: str | None) -> ir.Operation:
     functions = {}
-    for view in build.module_block(module).operations:
+    for view in graph.module_block(module).operations:
         op = view.operation
         if op.name == "util.func" and _is_public(op):
-            functions[build.symbol_name(op)] = op
+            functions[graph.symbol_name(op)] = op
     if name is None and len(functions) == 1:
         return next(iter(functions.values()))
     if name not in functions:
@@ -132,7 +132,7 @@ def _watch(entry: ir.Operation) -> list[tuple[str, list[str]]]:
     if len(entry.regions[0].blocks) != 1:
         raise VerifyError("only functions without branches can be verified")
     body = entry.regions[0].blocks[0]
-    matmuls = [op for op in build.walk(entry) if is_recognised(op)]
+    matmuls = [op for op in graph.walk(entry) if is_recognised(op)]
     returned = list(body.operations)[-1].operation
     values = list(returned.operands)
     for op in matmuls:

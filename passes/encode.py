@@ -27,10 +27,10 @@ from iree.compiler import ir
 from mxcomp.formats import element_format
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, RHS, DataTiledLayout
 from mxcomp.matching.canonical import ATTRIBUTE, batch_of, is_recognised, problem
-from mxcomp.matching.elements import indexing_maps
 from mxcomp.matching.operands import warning_of
 from mxcomp.matching.storage import is_gathered
-from mxcomp.mlir import attributes, build, notes
+from mxcomp.mlir import attributes, build, graph, notes
+from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import Options
 from mxcomp.packing import requantised_result
 from mxcomp.packing.packer import flipped
@@ -65,7 +65,7 @@ def run(module: ir.Operation, options: Options) -> None:
         registry = Registry(options.target.arch, options.ukernel_dirs)
         if options.ukernels not in ("auto", "none"):
             registry[options.ukernels]
-        recognised = [op for op in build.walk(module) if is_recognised(op)]
+        recognised = [op for op in graph.walk(module) if is_recognised(op)]
         together = _requantised(recognised, registry, options)
         for index, op in enumerate(recognised):
             entries = {"index": index} | (together.get(op) or _choose(op, registry, options))

@@ -34,22 +34,23 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import arith, linalg, tensor
 
-from mxcomp.codes import packed, six_bit
+from mxcomp.codes import six_bit
 from mxcomp.codes.decode import dequantised, scale_value, scaled
 from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.matching.canonical import ATTRIBUTE, batch_of, decided, problem
-from mxcomp.matching.elements import RESHAPES, indexing_maps, is_elementwise
+from mxcomp.matching.elements import RESHAPES
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.storage import erase_gather, is_gathered, settled
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.inline import inline
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
 from mxcomp.options import Options
 
 
 def run(module: ir.Operation, options: Options) -> None:
     """Takes apart every recognised matmul below `module` that was left to IREE, but those that it compiles well."""
-    for op in [op for op in build.walk(module) if ATTRIBUTE in op.attributes]:
+    for op in [op for op in graph.walk(module) if ATTRIBUTE in op.attributes]:
         entries = ir.DictAttr(op.attributes[ATTRIBUTE])
         if "operands" in entries or "reason" not in entries:
             continue
@@ -57,10 +58,10 @@ def run(module: ir.Operation, options: Options) -> None:
             _take_apart(op)
         elif "index" not in entries and not decided(op):
             _extend_elements(op)
-    for op in [op for op in build.walk(module) if ATTRIBUTE in op.attributes]:
+    for op in [op for op in graph.walk(module) if ATTRIBUTE in op.attributes]:
         if "operands" not in ir.DictAttr(op.attributes[ATTRIBUTE]):
             _keep_slices_behind(op)
-    for op in [op for op in build.walk(module) if _extends_scale(op)]:
+    for op in [op for op in graph.walk(module) if _extends_scale(op)]:
         with op.context, op.location, ir.InsertionPoint(op):
             op.results[0].replace_all_uses_with(six_bit.cast(scale_value(op.operands[0]), op.results[0].type))
         op.erase()
@@ -107,7 +108,7 @@ def _extend_elements(op: ir.Operation) -> None:
             return inline(op, arguments, _without_extension)
 
         maps, kind = indexing_maps(op) or [], ir.RankedTensorType(op.results[0].type)
-        new = build.generic(kind, values, init, maps, packed.iterators(op), body)
+        new = build.generic(kind, values, init, maps, linalg_ops.iterators(op), body)
         new.attributes[ATTRIBUTE] = op.attributes[ATTRIBUTE]
     op.results[0].replace_all_uses_with(new.results[0])
     op.erase()

@@ -30,22 +30,12 @@ from iree.compiler.dialects import tensor
 
 from mxcomp.matching import replacing
 from mxcomp.matching.canonical import ATTRIBUTE as MATMUL
-from mxcomp.matching.elements import (
-    Index,
-    UntraceableError,
-    apply_map,
-    indexing_maps,
-    is_elementwise,
-    is_narrow,
-    is_sub_byte,
-    loop_subscripts,
-    only_calculates,
-    reads_init,
-    reassociation,
-)
+from mxcomp.matching.elements import Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.matching.replacing import Reading
-from mxcomp.mlir import attributes, build, notes
+from mxcomp.mlir import attributes, build, graph, notes
+from mxcomp.mlir.build import is_narrow, is_sub_byte
 from mxcomp.mlir.inline import inline
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, only_calculates, reads_init, reassociation
 from mxcomp.options import Options
 
 ATTRIBUTE = "mxcomp.epilogue"
@@ -53,9 +43,9 @@ ATTRIBUTE = "mxcomp.epilogue"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Fuses the consumers of every encoded result below `module`."""
-    for op in [op for op in build.walk(module) if op.name == "iree_encoding.unset_encoding"]:
+    for op in [op for op in graph.walk(module) if op.name == "iree_encoding.unset_encoding"]:
         consumers, reason = find(op)
-        matmul = build.producer(op.operands[0])
+        matmul = graph.producer(op.operands[0])
         if reason and matmul is not None and MATMUL in matmul.attributes:
             notes.note(op, attributes.to_python(matmul.attributes[MATMUL])["index"], reason)
         if consumers:
@@ -91,7 +81,7 @@ def find(unset: ir.Operation) -> tuple[list[ir.Operation], str]:
     remaining = filter(is_elementwise, unfused)
     if (first := next(remaining, None)) is None:
         return best, ""
-    return best, f"{first.name} at {build.location_text(first.location)} is not fused: {left[first]}"
+    return best, f"{first.name} at {graph.location_text(first.location)} is not fused: {left[first]}"
 
 
 _EXPAND = "tensor.expand_shape"
@@ -248,7 +238,7 @@ def _fuse(unset: ir.Operation, consumers: list[ir.Operation]) -> None:
     for old in inner[:-1]:
         _take_dims(old, unset)
     for op in (*reversed(consumers), unset):
-        build.erase_dead(op)
+        graph.erase_dead(op)
 
 
 def _take_dims(value: ir.Value, unset: ir.Operation) -> None:

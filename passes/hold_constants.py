@@ -24,8 +24,9 @@ from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.matching.canonical import is_recognised
-from mxcomp.matching.elements import indexing_maps, is_sub_byte
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.build import is_sub_byte
+from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import Options
 from mxcomp.packing.stored_operand import is_constant, is_constant_global
 
@@ -36,16 +37,16 @@ _CALCULATIONS = ("arith.", "math.", "linalg.")
 def run(module: ir.Operation, options: Options) -> None:
     """Puts barriers behind constants below `module` that quantisers or both sides of a matmul are computed from."""
     with module.context:
-        for op in [op for op in build.walk(module) if _is_narrow(op) or _skips(op)]:
+        for op in [op for op in graph.walk(module) if _is_narrow(op) or _skips(op)]:
             _hold([op])
-        for op in [op for op in build.walk(module) if is_recognised(op)]:
-            operands = [build.producer(value) for value in list(op.operands)[:ACC]]
+        for op in [op for op in graph.walk(module) if is_recognised(op)]:
+            operands = [graph.producer(value) for value in list(op.operands)[:ACC]]
             sides = ((operands[LHS], operands[LHS_SCALE]), (operands[RHS], operands[RHS_SCALE]))
             if all(are_constant(side) for side in sides):
                 _hold(sides[0])
             for value in list(op.operands)[:ACC]:
                 if not is_constant(value):  # computed from constants, perhaps: packing would not be evaluated in order
-                    _hold([build.producer(value)])
+                    _hold([graph.producer(value)])
 
 
 def _skips(op: ir.Operation) -> bool:
@@ -58,7 +59,7 @@ def _is_narrow(op: ir.Operation) -> bool:
     if indexing_maps(op) is None or not op.results or is_recognised(op):
         return False
     kinds = [argument.type for argument in op.regions[0].blocks[0].arguments]
-    kinds += [value.type for inner in build.walk(op) for value in inner.results]
+    kinds += [value.type for inner in graph.walk(op) for value in inner.results]
     return any(map(is_sub_byte, kinds))
 
 
@@ -78,9 +79,9 @@ def _constants(ops: Iterable[ir.Operation | None]) -> dict[ir.Operation, list[tu
             continue
         if not op.name.startswith((*_MOVES, *_CALCULATIONS)):
             return None
-        for user, i in build.inputs(op):
+        for user, i in graph.inputs(op):
             value = user.operands[i]
-            source = build.producer(value)
+            source = graph.producer(value)
             pending.append(source)
             if source is not None and _is_constant(source) and isinstance(value.type, ir.RankedTensorType):
                 found.setdefault(source, []).append((user, i))

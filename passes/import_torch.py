@@ -27,7 +27,7 @@ from mxcomp.formats import FORMATS, element_format
 from mxcomp.layout import BLOCK_SIZE
 from mxcomp.matching.canonical import scaled_matmul
 from mxcomp.matching.canonicalise import rounded
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.quantisation import SCALE_CARRIES, quantise
 
@@ -41,7 +41,7 @@ _VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[0-9?,]*)\],(?P<kind>\w+)>")
 
 def run(module: ir.Operation, options: Options) -> None:
     """Replaces every `torch.mxcomp.scaled_linear` below `module`. Raises InputError where one cannot be meant."""
-    for op in [op for op in build.walk(module) if _is_linear(op)]:
+    for op in [op for op in graph.walk(module) if _is_linear(op)]:
         with op.context, op.location, ir.InsertionPoint(op):
             _replace(op)
 

@@ -31,7 +31,7 @@ from iree.compiler.dialects import arith
 from mxcomp.codes import truncate
 from mxcomp.errors import InputError
 from mxcomp.matching.operands import SCALE_TYPE
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 
 _FP4 = "f4E2M1FN"
@@ -42,7 +42,7 @@ _SCALED = {"arith.scaling_extf": 1, "arith.scaling_truncf": 1}
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites conversions and slices below `module`. Raises InputError for scales without a meaning."""
     with module.context:
-        for op in list(build.walk(module)):
+        for op in list(graph.walk(module)):
             if op.name == "tensor.extract_slice":
                 _drop_steps(op)
             if op.name in _SCALED:

@@ -26,7 +26,7 @@ from iree.compiler.dialects import tensor, vector
 
 from mxcomp.errors import UkernelError
 from mxcomp.layout import ACC
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.ukernels import Registry, Ukernel, accepts
 
@@ -39,7 +39,7 @@ _PROVIDER = "iree_codegen.ukernel_provider = #rocm.tensor_ukernel_provider"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Links every ukernel named by a descriptor below `module`. Raises UkernelError."""
-    users = [op for op in build.walk(module) if DESCRIPTOR in op.attributes]
+    users = [op for op in graph.walk(module) if DESCRIPTOR in op.attributes]
     if not users:
         return
     with module.context, module.location:
@@ -86,9 +86,9 @@ def function(registry: Registry, name: str) -> ir.Operation:
 
 
 def _insert(ukernel: Ukernel, linked: ir.Operation, table: ir.Operation) -> None:
-    body, name = build.module_block(table), build.symbol_name(linked)
+    body, name = graph.module_block(table), graph.symbol_name(linked)
     for view in body.operations:
-        if build.symbol_name(view.operation) == name:
+        if graph.symbol_name(view.operation) == name:
             where = view.operation.location
             raise UkernelError(f"cannot link @{name} from {ukernel.path}: {where} has that name")
     ir.InsertionPoint.at_block_begin(body).insert(linked)
@@ -120,8 +120,8 @@ def _add_batch(function: ir.Operation, name: str) -> None:
 
 def _batched_result(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
     """The result with one more dimension: written so where lanes write it, as consumers then still fuse with that."""
-    loop = build.producer(value)
-    inserts = [op for op in build.walk(loop) if op.name == "tensor.parallel_insert_slice"] if loop else []
+    loop = graph.producer(value)
+    inserts = [op for op in graph.walk(loop) if op.name == "tensor.parallel_insert_slice"] if loop else []
     if loop is None or loop.name != "scf.forall" or len(loop.results) != 1 or len(inserts) != 1:
         return tensor.ExpandShapeOp(kind, value, _groups(kind.rank), [], list(kind.shape)).result
     with ir.InsertionPoint(loop):
@@ -138,7 +138,7 @@ def _batched_result(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
 
 def _batched_tile(value: ir.Value) -> ir.Value:
     """What a lane inserts into the result, with one more dimension."""
-    write = build.producer(value)
+    write = graph.producer(value)
     assert write is not None
     kind = ir.RankedTensorType(value.type)
     batched = ir.RankedTensorType.get([1, *kind.shape], kind.element_type)

@@ -35,9 +35,9 @@ from iree.compiler.dialects import iree_codegen, linalg, tensor
 from mxcomp.errors import CompileError
 from mxcomp.layout import ACC, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, ROWS, DataTiledLayout
 from mxcomp.matching.canonical import ATTRIBUTE, batch_of, canonical_iterators, canonical_maps, problem
-from mxcomp.matching.elements import indexing_maps
-from mxcomp.mlir import attributes, build, notes
+from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.inline import inline
+from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import Options
 from mxcomp.packing import reference_tiles, requantised_result, stored_operand
 from mxcomp.packing.packer import Packer, flipped, part_location
@@ -50,7 +50,7 @@ from mxcomp.ukernels import Sizes, layout_from
 def run(module: ir.Operation, options: Options) -> None:
     """Materialises every encoded or row-major scaled matmul below `module`."""
     packer, sources = Packer(options), []
-    for op in [op for op in build.walk(module) if ATTRIBUTE in op.attributes]:
+    for op in [op for op in graph.walk(module) if ATTRIBUTE in op.attributes]:
         entries = attributes.to_python(op.attributes[ATTRIBUTE])
         del op.attributes[ATTRIBUTE]
         match entries.get("operands"):
@@ -58,7 +58,7 @@ def run(module: ir.Operation, options: Options) -> None:
                 sources += _data_tiled(op, entries, packer, options)
             case "row_major":
                 _row_major(op, entries, options)
-    build.erase_unused(sources)  # not before: the packer knows operands by them
+    graph.erase_unused(sources)  # not before: the packer knows operands by them
     _check_gone(module)
 
 
@@ -91,9 +91,9 @@ def _data_tiled(op: ir.Operation, entries: dict, packer: Packer, options: Option
             results = [build.empty(ir.RankedTensorType(unset.results[0].type))]  # for ops that are dead with the plan
             results[0].owner.attributes[_GONE] = ir.UnitAttr.get()
     unset.results[0].replace_all_uses_with(results[0])
-    build.erase_unused(quantised)
+    graph.erase_unused(quantised)
     for dead in (unset, *([epilogue] if epilogue else []), op, *encoded):
-        build.erase_dead(dead)
+        graph.erase_dead(dead)
     return sources
 
 
@@ -103,9 +103,9 @@ _GONE = "mxcomp.gone"
 
 def _check_gone(module: ir.Operation) -> None:
     """Raises CompileError if anything is still computed from a result that is re-quantised in its tile."""
-    for op in [op for op in build.walk(module) if _GONE in op.attributes]:
+    for op in [op for op in graph.walk(module) if _GONE in op.attributes]:
         if users := [use.owner.operation for use in op.results[0].uses]:
-            where = f"{users[0].name} at {build.location_text(users[0].location)}"
+            where = f"{users[0].name} at {graph.location_text(users[0].location)}"
             raise CompileError(f"{where} reads a result that is re-quantised in its tile: this is a bug in mxcomp")
         op.erase()
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
-from mxcomp.mlir import build
+from mxcomp.mlir import graph
 from mxcomp.options import Options
 
 PIPELINE = (
@@ -30,12 +30,12 @@ PIPELINE = (
 
 def run(module: ir.Operation, options: Options) -> None:
     """Outlines every dispatch region below `module`."""
-    if not any(op.name == "flow.dispatch.region" for op in build.walk(module)):
+    if not any(op.name == "flow.dispatch.region" for op in graph.walk(module)):
         return
-    before = [op for op in build.walk(module) if op.name == "flow.executable"]
+    before = [op for op in graph.walk(module) if op.name == "flow.executable"]
     with module.context:
         PassManager.parse(PIPELINE).run(module)
-        for op in build.walk(module):
+        for op in graph.walk(module):
             if op.name == "flow.executable" and op not in before:
                 _rename(op, module)
 

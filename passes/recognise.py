@@ -38,22 +38,13 @@ from mxcomp.layout import BLOCK_SIZE
 from mxcomp.matching import loop_roles
 from mxcomp.matching.canonical import ATTRIBUTE, decided
 from mxcomp.matching.canonicalise import Candidate, Problem, rewrite
-from mxcomp.matching.elements import (
-    Expr,
-    Index,
-    Tracer,
-    UntraceableError,
-    apply_expr,
-    indexing_maps,
-    is_narrow,
-    scalar,
-    yielded,
-)
+from mxcomp.matching.elements import Expr, Index, Tracer, UntraceableError, apply_expr, scalar
 from mxcomp.matching.loop_roles import Roles, Sizes
 from mxcomp.matching.operands import NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
 from mxcomp.matching.storage import place
-from mxcomp.mlir import build
-from mxcomp.mlir.build import static_sizes
+from mxcomp.mlir import graph
+from mxcomp.mlir.build import is_narrow, static_sizes
+from mxcomp.mlir.linalg_ops import indexing_maps, yielded
 from mxcomp.options import Options
 
 RESULT_TYPES = ("f32", "f16", "bf16")
@@ -67,13 +58,13 @@ def run(module: ir.Operation, options: Options) -> None:
         rewrite(candidate)
     # Producers come before users in each list, and so in all of them together.
     for op in reversed(dict.fromkeys(op for candidate in candidates for op in candidate.ops)):
-        build.erase_dead(op)
+        graph.erase_dead(op)
 
 
 def find(module: ir.Operation) -> list[Candidate]:
     """The scaled matmuls below `module` that are ours; the others get a reason. Raises InputError."""
     candidates: list[Candidate] = []
-    for op in list(build.walk(module)):
+    for op in list(graph.walk(module)):
         if ATTRIBUTE in op.attributes:
             continue
         try:
@@ -242,7 +233,7 @@ def _loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> Sizes:
     for value, m in zip(op.operands, maps, strict=True):
         if not m.results:
             continue  # a scalar
-        for expr, size in zip(m.results, static_sizes(build.without_cast(value)), strict=True):
+        for expr, size in zip(m.results, static_sizes(graph.without_cast(value)), strict=True):
             if isinstance(expr, ir.AffineDimExpr):
                 position = ir.AffineDimExpr(expr).position
                 known = sizes.get(position)

@@ -34,10 +34,11 @@ from mxcomp.codes import packed, six_bit
 from mxcomp.codes.decode import stored_codes
 from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.matching.canonical import ATTRIBUTE
-from mxcomp.matching.elements import indexing_maps, is_sub_byte, reads_init
 from mxcomp.matching.storage import BITCASTS, GATHER, sliced_in_bytes
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph, linalg_ops
+from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.inline import inline
+from mxcomp.mlir.linalg_ops import indexing_maps, reads_init
 from mxcomp.options import Options
 
 _MOVES = (
@@ -184,7 +185,7 @@ class _Widening:
                 return packed.widen(inline(op, values, six_bit.rewrite))
 
             maps = indexing_maps(op) or []
-            new = build.generic(result, given, init, maps, packed.iterators(op), body)
+            new = build.generic(result, given, init, maps, linalg_ops.iterators(op), body)
             for name in set(op.attributes) - set(new.attributes) - _OF_NAMED_OPS:
                 new.attributes[name] = op.attributes[name]
             return new.results[0]
@@ -200,7 +201,7 @@ class _Widening:
         """The codes of a narrow tensor; made at the insertion point of what reads it, if it is stored without gaps."""
         if value in self.codes:
             return self.codes[value]
-        source = build.producer(value)
+        source = graph.producer(value)
         if source is not None and source.name == "tensor.empty":
             return build.empty(packed.code_tensor(value.type), build.dynamic_sizes(value))
         return packed.loaded(value) if _is_loadable(value) else stored_codes(value)
@@ -213,7 +214,7 @@ class _Widening:
             if any(user not in self.replaced and user.name not in _ENCODED for user in others):
                 self._pack(op, value)
         for op in reversed(self.replaced):
-            build.erase_dead(op)
+            graph.erase_dead(op)
 
     def _pack(self, op: ir.Operation, value: ir.Value) -> None:
         with op.location, ir.InsertionPoint.after(self.codes[value].owner):

@@ -17,7 +17,7 @@ from iree.compiler import ir
 
 from mxcomp.errors import UkernelError
 from mxcomp.layout import ACC, BLOCK_SIZE, OPERAND_NAMES, DataTiledLayout, layout_entries, layout_from
-from mxcomp.mlir import build
+from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.ukernels import family
 
@@ -171,7 +171,7 @@ def read(path: Path) -> Ukernel:
     """Reads one ukernel file and checks its rule and signature. Needs a current context. Raises UkernelError."""
     module = _parse(path)  # owns the function
     function = _function(module, path)
-    name = build.symbol_name(function)
+    name = graph.symbol_name(function)
     try:
         rule = to_python(function.attributes[ATTRIBUTE])
         _check_kinds(rule)

@@ -12,8 +12,8 @@ from mxcomp.codes.decode import value_of
 from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.errors import InputError
 from mxcomp.layout import BLOCK_SIZE
-from mxcomp.matching.elements import indexing_maps, is_sub_byte
 from mxcomp.mlir import build
+from mxcomp.mlir.build import is_sub_byte
 
 _WORD_BITS = 64
 
@@ -39,13 +39,6 @@ def widen(value: ir.Value) -> ir.Value:
     bits = ir.IntegerType.get_signless(value.type.width)
     code = value if value.type == bits else arith.BitcastOp(bits, value).result
     return arith.ExtUIOp(ir.IntegerType.get_signless(8), code).result
-
-
-def iterators(op: ir.Operation) -> list[str]:
-    """The iterator types of any linalg op: its result's loops are parallel."""
-    *_, output = indexing_maps(op) or []
-    parallel = {ir.AffineDimExpr(e).position for e in output.results if isinstance(e, ir.AffineDimExpr)}
-    return ["parallel" if loop in parallel else "reduction" for loop in range(output.n_dims)]
 
 
 def as_generic(op: ir.Operation) -> ir.Operation:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
-from mxcomp.matching.elements import indexing_maps
 from mxcomp.mlir import build
+from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.ukernels import Sizes
 
 ATTRIBUTE = "mxcomp.scaled_matmul"

@@ -11,12 +11,12 @@ from iree.compiler.dialects import arith, tensor
 from mxcomp.layout import BLOCK_SIZE
 from mxcomp.matching import loop_roles, storage
 from mxcomp.matching.canonical import ATTRIBUTE, canonical_iterators, canonical_maps, scaled_product
-from mxcomp.matching.elements import is_elementwise, yielded
 from mxcomp.matching.loop_roles import Roles, Sizes
 from mxcomp.matching.operands import Operand
 from mxcomp.matching.storage import Place, size_of
 from mxcomp.mlir import build
 from mxcomp.mlir.build import tiles
+from mxcomp.mlir.linalg_ops import is_elementwise, yielded
 
 
 @dataclass

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from iree.compiler import ir
-from iree.compiler.dialects import linalg
 
-from mxcomp.mlir.build import static_sizes
+from mxcomp.mlir.build import is_narrow, static_sizes
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, reassociation, yielded
 
 
 @dataclass(frozen=True)
@@ -167,62 +167,16 @@ def scalar(value: ir.Value, body: ir.Block, arguments: Sequence[Expr]) -> Expr:
     return Opaque(value.type)
 
 
-def yielded(op: ir.Operation) -> ir.Value:
-    """The value a single-result linalg op yields."""
-    return list(op.regions[0].blocks[0].operations)[-1].operands[0]
-
-
-def indexing_maps(op: ir.Operation) -> list[ir.AffineMap] | None:
-    """Indexing maps of a linalg op, named ones included; None for others."""
-    maps = linalg.get_indexing_maps(op) if op.name.startswith("linalg.") else None
-    return [ir.AffineMapAttr(attr).value for attr in maps] if maps is not None else None
-
-
-def is_elementwise(op: ir.Operation) -> bool:
-    """Whether each result element of a linalg op comes from one element of each input."""
-    maps = indexing_maps(op)
-    return maps is not None and len(op.results) == 1 and len(maps) == len(op.operands) and maps[-1].is_permutation
-
-
-def reads_init(op: ir.Operation) -> bool:
-    """Whether the body of a linalg op reads what is in its result before."""
-    *_, out = op.regions[0].blocks[0].arguments
-    return any(True for _ in out.uses)
-
-
-def only_calculates(op: ir.Operation) -> bool:
-    """Whether all that the body of a linalg op does is to calculate what it yields."""
-    *body, _ = op.regions[0].blocks[0].operations
-    return all(view.operation.name.startswith(("arith.", "math.")) for view in body)
-
-
 def loop_subscripts(op: ir.Operation, indices: Sequence[Index]) -> list[Index]:
     """The loops of an elementwise op at a place of its result."""
     order = [ir.AffineDimExpr(expr).position for expr in (indexing_maps(op) or [])[-1].results]
     return [indices[order.index(loop)] for loop in range(len(order))]
 
 
-def is_narrow(kind: ir.Type) -> bool:
-    """Whether a type is one that elements or scales are stored in: 8 bits or less."""
-    return isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width <= 8
-
-
-def is_sub_byte(kind: ir.Type) -> bool:
-    """Whether a type takes less than a byte in memory. Booleans and integers of odd widths take whole ones."""
-    if isinstance(kind, ir.IntegerType):
-        return kind.width in (2, 4)
-    return isinstance(kind, ir.FloatType) and kind.width < 8
-
-
 def _is_same_bits(expr: Expr) -> bool:
     if isinstance(expr, Apply) and expr.name == "arith.bitcast":
         expr = expr.operands[0]
     return isinstance(expr, Leaf)
-
-
-def reassociation(op: ir.Operation) -> list[list[int]]:
-    """The groups of a tensor.expand_shape or collapse_shape."""
-    return [[ir.IntegerAttr(i).value for i in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])]
 
 
 def _collapse(op: ir.Operation, indices: tuple[Index, ...]) -> tuple[Index, ...]:

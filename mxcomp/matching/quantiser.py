@@ -20,21 +20,12 @@ from iree.compiler import ir
 
 from mxcomp.codes import truncate
 from mxcomp.layout import BLOCK_SIZE
-from mxcomp.matching.elements import (
-    RESHAPES,
-    Index,
-    UntraceableError,
-    apply_map,
-    indexing_maps,
-    is_elementwise,
-    is_narrow,
-    loop_subscripts,
-    only_calculates,
-    reads_init,
-)
+from mxcomp.matching.elements import RESHAPES, Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.matching.replacing import Reading
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build
+from mxcomp.mlir.build import is_narrow
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, only_calculates, reads_init
 
 _RANK = 3
 """Of elements; with a batch they are quantised apart."""

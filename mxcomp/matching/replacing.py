@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from mxcomp.matching.elements import Index
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
 
 
 @dataclass(frozen=True)
@@ -61,5 +61,5 @@ def objection(
 
 def _text(what: ir.Value | ir.Operation) -> str:
     """A value or operation as messages call it: by its operation, and where that is."""
-    op = what if isinstance(what, ir.Operation) else build.producer(what)
-    return "an argument" if op is None else f"the {op.name} at {build.location_text(op.location)}"
+    op = what if isinstance(what, ir.Operation) else graph.producer(what)
+    return "an argument" if op is None else f"the {op.name} at {graph.location_text(op.location)}"

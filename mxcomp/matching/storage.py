@@ -22,7 +22,7 @@ from iree.compiler.dialects import arith, linalg, tensor
 from mxcomp.layout import BLOCK_SIZE
 from mxcomp.matching.elements import Index, Leaf
 from mxcomp.matching.operands import SCALE_TYPE, NotOursError
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 
 GATHER = "mxcomp.gather"
@@ -112,13 +112,13 @@ def operand(where: Place, element: str, shape: Sequence[int | None], sizes: Sequ
 
 
 def is_slice(value: ir.Value) -> bool:
-    op = build.producer(value)
+    op = graph.producer(value)
     return op is not None and op.name == "tensor.extract_slice"
 
 
 def is_packed_slice(value: ir.Value) -> bool:
     """Whether a tensor is a static slice of elements of less than a byte, which IREE cannot copy byte by byte."""
-    op, element = build.producer(value), ir.RankedTensorType(value.type).element_type
+    op, element = graph.producer(value), ir.RankedTensorType(value.type).element_type
     if op is None or not is_slice(value):
         return False
     if not isinstance(element, ir.FloatType) or element.width >= 8:
@@ -129,7 +129,7 @@ def is_packed_slice(value: ir.Value) -> bool:
 
 def sliced_in_bytes(value: ir.Value) -> ir.Value:
     """`value`, if it is a slice of whole rows of elements of less than a byte, as one of bytes: IREE can copy those."""
-    op = build.producer(value)
+    op = graph.producer(value)
     if op is None or not is_slice(value):
         return value
     view, source, result = op.opview, ir.RankedTensorType(op.operands[0].type), ir.RankedTensorType(value.type)
@@ -157,7 +157,7 @@ def sliced_in_bytes(value: ir.Value) -> ir.Value:
 def whole(value: ir.Value) -> ir.Value:
     """The tensor that is read where `value` is a slice of elements of less than a byte; else `value` itself."""
     while is_packed_slice(value):
-        op = build.producer(value)
+        op = graph.producer(value)
         assert op is not None
         value = op.operands[0]
     return value
@@ -166,7 +166,7 @@ def whole(value: ir.Value) -> ir.Value:
 def _unsliced(value: ir.Value, places: ir.AffineMap) -> tuple[ir.Value, ir.AffineMap]:
     """The tensor that `value` is a slice of, and the places in it."""
     while is_packed_slice(value):
-        op = build.producer(value)
+        op = graph.producer(value)
         assert op is not None
         offsets, sizes, strides = (
             list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "sizes", "strides")
@@ -239,16 +239,16 @@ def _gather(source: ir.Value, places: ir.AffineMap, result: ir.RankedTensorType,
 
 
 def is_gathered(value: ir.Value) -> bool:
-    op = build.producer(value)
+    op = graph.producer(value)
     return op is not None and GATHER in op.attributes
 
 
 def erase_gather(value: ir.Value) -> None:
     """Erases a gather that nothing reads any more, as it can be read by no one else."""
     if is_gathered(value):
-        op = build.producer(value)
+        op = graph.producer(value)
         assert op is not None
-        build.erase_dead(op)
+        graph.erase_dead(op)
 
 
 @dataclass(frozen=True)
@@ -313,14 +313,14 @@ def codes(operand_: ir.Value, places: ir.AffineMap | None = None) -> Codes:
 
 def viewed(operand_: ir.Value) -> tuple[ir.Value, ir.AffineMap]:
     """The tensor that an operand in canonical form is read from, and the place of an element or scale in it."""
-    op = build.producer(operand_)
+    op = graph.producer(operand_)
     if op is None or not is_gathered(operand_):
         return operand_, _identity(operand_)
     return _source(op), ir.AffineMapAttr(op.attributes[GATHER]).value
 
 
 def _source(gather: ir.Operation) -> ir.Value:
-    return next(inner for inner in build.walk(gather) if inner.name == "tensor.extract").operands[0]
+    return next(inner for inner in graph.walk(gather) if inner.name == "tensor.extract").operands[0]
 
 
 def _identity(operand_: ir.Value) -> ir.AffineMap:
@@ -338,7 +338,7 @@ BITCASTS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast")
 
 def storage(value: ir.Value) -> ir.Value:
     """The tensor whose bytes `value` shows, before any bitcast: one rank-changing bitcast is all IREE folds well."""
-    while (op := build.producer(value)) is not None:
+    while (op := graph.producer(value)) is not None:
         if op.name in BITCASTS:
             value = op.operands[0]
         elif GATHER in op.attributes:

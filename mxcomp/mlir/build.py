@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -11,37 +10,6 @@ from iree.compiler import ir
 from iree.compiler.dialects import affine, arith, flow, iree_tensor_ext, linalg, tensor
 
 DYNAMIC = ir.ShapedType.get_dynamic_size()
-
-
-def walk(root: ir.Operation) -> Iterator[ir.Operation]:
-    """All operations below `root`, each before those in its regions; safe against changes to the current one."""
-    for region in root.regions:
-        for block in region.blocks:
-            for view in list(block.operations):
-                yield view.operation
-                yield from walk(view.operation)
-
-
-def symbol_name(op: ir.Operation) -> str:
-    """The symbol an operation defines, "" if it defines none."""
-    return ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
-
-
-def location_text(location: ir.Location) -> str:
-    """file:line:column of a location, the innermost where it is nested."""
-    found = re.search(r'"([^"]+)":(\d+):(\d+)', str(location))
-    return ":".join(found.groups()) if found else str(location)
-
-
-def root(op: ir.Operation) -> ir.Operation:
-    """The outermost operation around `op`: its module."""
-    while op.parent is not None:
-        op = op.parent.operation
-    return op
-
-
-def module_block(root: ir.Operation) -> ir.Block:
-    return root.regions[0].blocks[0]
 
 
 def tensor_type(
@@ -59,57 +27,16 @@ def static_sizes(value: ir.Value) -> list[int | None]:
     return [None if tensor_.is_dynamic_dim(i) else tensor_.get_dim_size(i) for i in range(tensor_.rank)]
 
 
-def producer(value: ir.Value) -> ir.Operation | None:
-    """The operation that a value is a result of; None for arguments."""
-    owner = value.owner
-    return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
+def is_narrow(kind: ir.Type) -> bool:
+    """Whether a type is one that elements or scales are stored in: 8 bits or less."""
+    return isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width <= 8
 
 
-def inputs(op: ir.Operation) -> list[tuple[ir.Operation, int]]:
-    """Where an operation takes values from outside itself: its own operands, and those of operations in its regions."""
-    inner = list(walk(op))
-    made = {value for below in inner for value in below.results}
-    made |= {
-        value for at in (op, *inner) for region in at.regions for block in region.blocks for value in block.arguments
-    }
-    own = [(op, i) for i in range(len(op.operands))]
-    return own + [(user, i) for user in inner for i, value in enumerate(user.operands) if value not in made]
-
-
-def without_cast(value: ir.Value) -> ir.Value:
-    """The tensor behind `tensor.cast`, which may know more or fewer of its sizes."""
-    while isinstance(value.owner, ir.OpView) and value.owner.operation.name == "tensor.cast":
-        value = value.owner.operation.operands[0]
-    return value
-
-
-def erase_dead(op: ir.Operation) -> None:
-    """Erases an unused operation, and the empty tensors that only it used."""
-    if any(True for result in op.results for _ in result.uses):
-        return
-    inits = [operand.owner for operand in op.operands if isinstance(operand.owner, ir.OpView)]
-    op.erase()
-    for init in dict.fromkeys(view.operation for view in inits):
-        if init.name == "tensor.empty":
-            erase_dead(init)
-
-
-_PURE = ("linalg.", "tensor.", "iree_tensor_ext.bitcast", "arith.constant", "util.optimization_barrier")
-
-
-def erase_unused(values: Iterable[ir.Value]) -> None:
-    """Erases what computes these values and nothing else, as far as that has no effect."""
-    found: set[ir.Operation] = set()
-    pending = [producer(value) for value in values]
-    while pending:
-        op = pending.pop()
-        if op is not None and op not in found and op.name.startswith(_PURE):
-            found.add(op)
-            pending += [producer(operand) for operand in op.operands]
-    for block in {op.block for op in found}:
-        for op in reversed([view.operation for view in block.operations]):
-            if op in found and not any(True for result in op.results for _ in result.uses):
-                op.erase()
+def is_sub_byte(kind: ir.Type) -> bool:
+    """Whether a type takes less than a byte in memory. Booleans and integers of odd widths take whole ones."""
+    if isinstance(kind, ir.IntegerType):
+        return kind.width in (2, 4)
+    return isinstance(kind, ir.FloatType) and kind.width < 8
 
 
 def i64_array(values: Iterable[int]) -> ir.ArrayAttr:

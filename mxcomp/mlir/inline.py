@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from iree.compiler import ir
 
-from mxcomp.matching.elements import yielded
+from mxcomp.mlir.linalg_ops import yielded
 
 Rewrite: TypeAlias = Callable[[ir.Operation, list[ir.Value]], ir.Value | None]
 """From an operation of a body and its new operands to what stands for its result; None where it is to be copied."""

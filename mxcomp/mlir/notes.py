@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from mxcomp.mlir import build
+from mxcomp.mlir import graph
 
 ATTRIBUTE = "mxcomp.unfused"
 """On the module while passes run: reasons, by the index of the matmul."""
@@ -12,7 +12,7 @@ ATTRIBUTE = "mxcomp.unfused"
 
 def note(op: ir.Operation, index: int, reason: str) -> None:
     """Adds a reason for a matmul to the module around `op`, once."""
-    root = build.root(op)
+    root = graph.root(op)
     with op.context:
         noted = _noted(root)
         reasons = noted.setdefault(str(index), [])

@@ -15,7 +15,7 @@ from iree.compiler import api, ir
 from iree.compiler.api import ctypes_dl
 
 from mxcomp.errors import CompileError, InputError
-from mxcomp.mlir import build
+from mxcomp.mlir import graph
 
 PHASES = (
     "start", "input", "abi", "preprocessing", "global-optimization", "dispatch-creation", "flow", "stream",
@@ -75,7 +75,7 @@ class Invocation:
         if not self._invocation.parse_source(buffer):
             raise InputError(f"{name} is not valid MLIR", self._take_diagnostics())
         self.module = self._invocation.export_module()
-        for op in build.walk(self.module):
+        for op in graph.walk(self.module):
             # IREE's parser lets them pass, and its pipeline then crashes.
             if not self.context.is_registered_operation(op.name):
                 raise InputError(f"{op.location}: unknown operation '{op.name}': no dialect of IREE has it")

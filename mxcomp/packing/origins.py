@@ -20,11 +20,11 @@ from iree.compiler import ir
 from numpy.typing import NDArray
 
 from mxcomp.layout import BLOCK_SIZE
-from mxcomp.matching.elements import indexing_maps, is_elementwise, yielded
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.storage import BITCASTS, viewed
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
 from mxcomp.weights.manifest import element_bits
 from mxcomp.weights.views import View, steps_of
 
@@ -71,10 +71,10 @@ class Bits:
 def root(operand: ir.Value) -> ir.Operation | None:
     """The load of a global that an operand is made of, alone and whatever is done to it; None if there is none."""
     value: ir.Value | None = operand
-    while value is not None and (op := build.producer(value)) is not None:
+    while value is not None and (op := graph.producer(value)) is not None:
         if op.name == LOAD:
             return op
-        inside = (each for inner in build.walk(op) for each in inner.operands)
+        inside = (each for inner in graph.walk(op) for each in inner.operands)
         read = [each for each in (*op.operands, *inside) if isinstance(each.type, ir.RankedTensorType)]
         sources = set(read) - {each for each in read if _holds_nothing(each)}
         value = sources.pop() if len(sources) == 1 else None
@@ -82,7 +82,7 @@ def root(operand: ir.Value) -> ir.Operation | None:
 
 
 def _holds_nothing(value: ir.Value) -> bool:
-    op = build.producer(value)
+    op = graph.producer(value)
     return op is not None and op.name in ("tensor.empty", "linalg.fill", "arith.constant")
 
 
@@ -92,7 +92,7 @@ def view(operand: ir.Value) -> View:
     Raises NotStoredError where it is not a static part of it.
     """
     value, bits = _start(operand)
-    while (op := build.producer(value)) is not None and op.name != LOAD:
+    while (op := graph.producer(value)) is not None and op.name != LOAD:
         move = _MOVES.get(op.name, _linalg)
         value, bits = move(op, bits)
     return bits.view(batch=len(bits.tables) == 3)

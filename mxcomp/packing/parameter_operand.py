@@ -23,7 +23,7 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.layout import BLOCK_SIZE, LHS_SCALE, OPERAND_NAMES, DataTiledLayout, layout_entries
-from mxcomp.mlir import attributes, build
+from mxcomp.mlir import attributes, build, graph
 from mxcomp.packing import origins
 from mxcomp.packing.origins import NotStoredError
 from mxcomp.weights.manifest import Manifest, Packing, Parameter, TensorType, packing_entries, packing_from
@@ -48,8 +48,8 @@ def load_packed(source: ir.Value, layout: DataTiledLayout, operand: int) -> ir.V
     except NotStoredError as reason:
         return str(reason)
     packed = build.tensor_type(packing.packed.shape, packing.packed.element)
-    symbol = f"{build.symbol_name(found)}{packing.key.removeprefix(key).replace('.', '_')}"
-    table = ir.SymbolTable(build.root(found))
+    symbol = f"{graph.symbol_name(found)}{packing.key.removeprefix(key).replace('.', '_')}"
+    table = ir.SymbolTable(graph.root(found))
     if symbol not in table:
         new = found.clone(ip=ir.InsertionPoint(found)).operation
         new.attributes["sym_name"] = ir.StringAttr.get(symbol)
@@ -87,7 +87,7 @@ def _parameter_of(load: ir.Operation) -> tuple[ir.Operation, str, str] | None:
 
     Raises NotStoredError where it may be another at run time.
     """
-    table, symbol = ir.SymbolTable(build.root(load)), ir.FlatSymbolRefAttr(load.attributes["global"]).value
+    table, symbol = ir.SymbolTable(graph.root(load)), ir.FlatSymbolRefAttr(load.attributes["global"]).value
     if symbol not in table:
         return None
     found = table[symbol].operation
@@ -106,7 +106,7 @@ def _parameter_of(load: ir.Operation) -> tuple[ir.Operation, str, str] | None:
 def collect(module: ir.Operation) -> Manifest:
     """Every parameter that is named below `module`. IREE may have dropped dimensions of size 1 from types."""
     found: dict[tuple[str, str], Parameter] = {}
-    for op in build.walk(module):
+    for op in graph.walk(module):
         for attribute in (op.attributes[entry] for entry in op.attributes):
             name = attributes.parameter_name(attribute)
             if name is None:

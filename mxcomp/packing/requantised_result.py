@@ -30,11 +30,12 @@ from mxcomp.formats import element_format
 from mxcomp.layout import ACC, BLOCK_SIZE, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, ROWS, DataTiledLayout, TileSwizzle
 from mxcomp.matching import quantiser, replacing
 from mxcomp.matching.canonical import ATTRIBUTE, batch_of, problem
-from mxcomp.matching.elements import RESHAPES, Index, indexing_maps
+from mxcomp.matching.elements import RESHAPES, Index
 from mxcomp.matching.quantiser import Producer
 from mxcomp.matching.replacing import Reading
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import attributes, build
+from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing.packed_loops import Extent, Space
 from mxcomp.packing.quantised_operand import Builder, as_packed
 from mxcomp.ukernels import Sizes, family, layout_from

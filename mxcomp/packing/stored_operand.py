@@ -22,7 +22,7 @@ from iree.compiler.dialects import arith, linalg, tensor
 from mxcomp.formats import element_format
 from mxcomp.layout import BLOCK_SIZE, COLUMNS, LHS, RHS, ROWS, DataTiledLayout, TileSwizzle, k_unit
 from mxcomp.matching.storage import Codes, codes, is_gathered, storage
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 
 _WORD_BYTES = 4
@@ -244,7 +244,7 @@ def _extract(read: _Read, target: _Target, loops: list[ir.Value], coordinates: l
 def is_constant(value: ir.Value) -> bool:
     """Whether a tensor's bytes are known at compile time: a constant, or an immutable global with a value inside."""
     value = storage(value)
-    op = build.producer(value)
+    op = graph.producer(value)
     if op is None:
         return _is_marked(ir.BlockArgument(value))
     if op.name == "arith.constant":
@@ -255,9 +255,9 @@ def is_constant(value: ir.Value) -> bool:
 def is_constant_global(load: ir.Operation) -> bool:
     """Whether a global never changes, and its value is in the module: a parameter's is not."""
     symbol = ir.FlatSymbolRefAttr(load.attributes["global"]).value
-    for view in build.module_block(build.root(load)).operations:
+    for view in graph.module_block(graph.root(load)).operations:
         found = view.operation
-        if found.name == "util.global" and build.symbol_name(found) == symbol:
+        if found.name == "util.global" and graph.symbol_name(found) == symbol:
             if "is_mutable" in found.attributes or "initial_value" not in found.attributes:
                 return False
             return isinstance(found.attributes["initial_value"], ir.DenseElementsAttr | ir.DenseResourceElementsAttr)

@@ -22,7 +22,7 @@ from mxcomp.compiler import Source, compile_with
 from mxcomp.errors import InputError
 from mxcomp.matching.canonicalise import Candidate
 from mxcomp.matching.storage import whole
-from mxcomp.mlir import build
+from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import ukernel_descriptor
 from mxcomp.mlir.session import Invocation, read_source
 from mxcomp.options import Options
@@ -55,7 +55,7 @@ def emit_plugin(
         dags = [_Dag(candidate) for candidate in candidates]
         stock.check(invocation.module, candidates, {op for dag in dags for op in dag.ops})
         spec = _match_spec(dags, options)
-        names = sorted({descriptor_name(op) for op in build.walk(spec.operation) if DESCRIPTOR in op.attributes})
+        names = sorted({descriptor_name(op) for op in graph.walk(spec.operation) if DESCRIPTOR in op.attributes})
         texts = {"match.mlir": str(spec)}
         if names:
             compiled = ir.Module.parse(program.vmfb)
@@ -84,11 +84,11 @@ def _template(name: str) -> ir.Module:
 
 def _symbol(module: ir.Module, name: str) -> ir.Operation:
     symbols = (view.operation for view in module.body.operations)
-    return next(op for op in symbols if build.symbol_name(op) == name)
+    return next(op for op in symbols if graph.symbol_name(op) == name)
 
 
 def _below(op: ir.Operation, name: str) -> ir.Operation:
-    return next(inner for inner in build.walk(op) if inner.name == name)
+    return next(inner for inner in graph.walk(op) if inner.name == name)
 
 
 def _match_spec(dags: list[_Dag], options: Options) -> ir.Module:
@@ -151,7 +151,7 @@ class _Dag:
         result = arguments[0]
         for op in self.ops:
             copy = op.clone(ip=point)
-            for user in (copy.operation, *build.walk(copy.operation)):
+            for user in (copy.operation, *graph.walk(copy.operation)):
                 for index, operand in enumerate(list(user.operands)):
                     if operand in values:
                         user.operands[index] = values[operand]
@@ -167,7 +167,7 @@ class _Dag:
 
 
 def _operands(op: ir.Operation) -> list[ir.Value]:
-    return [user.operands[i] for user, i in build.inputs(op)]
+    return [user.operands[i] for user, i in graph.inputs(op)]
 
 
 def _add_matcher(sequence: ir.Operation, name: str, dag: _Dag) -> None:
@@ -217,7 +217,7 @@ def _add_action(sequence: ir.Operation, name: str, symbols: list[ir.Operation]) 
     sequence.attributes["sym_name"] = ir.StringAttr.get(f"call_{name}")
     load = _below(sequence, "transform.util.import_symbol")
     for symbol in symbols:
-        imported = build.symbol_name(symbol)
+        imported = graph.symbol_name(symbol)
         if imported != name:
             copy = load.clone(ip=ir.InsertionPoint(load))
             copy.attributes["symbol"] = ir.FlatSymbolRefAttr.get(imported)

@@ -11,9 +11,9 @@ from mxcomp.errors import InputError
 from mxcomp.matching import quantiser
 from mxcomp.matching.canonical import ATTRIBUTE
 from mxcomp.matching.canonicalise import Candidate
-from mxcomp.matching.elements import indexing_maps
-from mxcomp.mlir import build
-from mxcomp.mlir.build import location_text
+from mxcomp.mlir import graph
+from mxcomp.mlir.graph import location_text
+from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.passes.hold_constants import are_constant
 from mxcomp.passes.widen_codes import is_narrow_tensor
 
@@ -26,9 +26,9 @@ def check(module: ir.Operation, candidates: Iterable[Candidate], taken: Collecti
     quantisers = {op for candidate in candidates for op in _quantiser(candidate)}
     for candidate in candidates:
         leaves = (candidate.lhs.element, candidate.lhs.scale, candidate.rhs.element, candidate.rhs.scale)
-        if are_constant(build.producer(leaf.value) for leaf in leaves):
+        if are_constant(graph.producer(leaf.value) for leaf in leaves):
             _refuse(candidate.root, "evaluates a matmul of constants when it compiles, without our kernels")
-    for op in build.walk(module):
+    for op in graph.walk(module):
         if op not in taken and (fault := _fault(op, quantisers)):
             _refuse(op, fault)
 

@@ -21,8 +21,8 @@ from iree.compiler import ir
 
 from mxcomp.layout import ACC, OPERAND_NAMES
 from mxcomp.matching.canonical import canonical_maps, is_canonical
-from mxcomp.matching.elements import indexing_maps
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.linalg_ops import indexing_maps
 
 _RANK = 3
 """Of elements without a batch."""
@@ -52,13 +52,13 @@ class KernelOperands:
 
 def find(module: ir.Operation, names: set[str]) -> dict[str, KernelOperands]:
     """The operands of each kernel of `module` with one of these names that has one scaled matmul."""
-    functions = [function for function in _kernels(module) if build.symbol_name(function) in names]
-    count = Counter(map(build.symbol_name, functions))
+    functions = [function for function in _kernels(module) if graph.symbol_name(function) in names]
+    count = Counter(map(graph.symbol_name, functions))
     found = {}
     for function in functions:
         name, matmuls = (
-            build.symbol_name(function),
-            [values for op in build.walk(function) if (values := _operands(op))],
+            graph.symbol_name(function),
+            [values for op in graph.walk(function) if (values := _operands(op))],
         )
         if len(matmuls) == 1 and count[name] == 1:  # of equal names IREE changes one when it links executables
             stored = [_stored(operand, value) for operand, value in zip(OPERAND_NAMES, matmuls[0], strict=False)]
@@ -70,14 +70,14 @@ def _kernels(module: ir.Operation) -> Iterator[ir.Operation]:
     """Exported functions of executables."""
     for executable in _children(module, "hal.executable"):
         for variant in _children(executable, "hal.executable.variant"):
-            exports = {build.symbol_name(op) for op in _children(variant, "hal.executable.export")}
+            exports = {graph.symbol_name(op) for op in _children(variant, "hal.executable.export")}
             for inner in _children(variant, "builtin.module"):
-                functions = (view.operation for view in build.module_block(inner).operations)
-                yield from (function for function in functions if build.symbol_name(function) in exports)
+                functions = (view.operation for view in graph.module_block(inner).operations)
+                yield from (function for function in functions if graph.symbol_name(function) in exports)
 
 
 def _children(op: ir.Operation, name: str) -> Iterator[ir.Operation]:
-    return (view.operation for view in build.module_block(op).operations if view.operation.name == name)
+    return (view.operation for view in graph.module_block(op).operations if view.operation.name == name)
 
 
 def _operands(op: ir.Operation) -> list[ir.Value]:
@@ -109,7 +109,7 @@ def _taken_apart(op: ir.Operation) -> list[ir.Value]:
 
 
 def _dequantises(op: ir.Operation) -> bool:
-    return op.name == "linalg.generic" and any(inner.name == "arith.scaling_extf" for inner in build.walk(op))
+    return op.name == "linalg.generic" and any(inner.name == "arith.scaling_extf" for inner in graph.walk(op))
 
 
 def _stored(operand: str, value: ir.Value) -> StoredOperand | None:
@@ -131,7 +131,7 @@ def _stored(operand: str, value: ir.Value) -> StoredOperand | None:
 
 def _rows(function: ir.Operation) -> Number | None:
     """The first size of a dynamic [M, N] result."""
-    for op in build.walk(function):
+    for op in graph.walk(function):
         if op.name == "hal.interface.binding.subspan" and "<writeonly:" in str(op.results[0].type):
             _, *sizes = _subspan(op)
             return sizes[0] if len(sizes) == 1 else None

@@ -10,9 +10,9 @@ from typing import TextIO
 from iree.compiler import ir
 
 from mxcomp.matching.canonical import ATTRIBUTE, is_canonical, problem
-from mxcomp.mlir import build, notes
+from mxcomp.mlir import graph, notes
 from mxcomp.mlir.attributes import to_python
-from mxcomp.mlir.build import location_text
+from mxcomp.mlir.graph import location_text
 from mxcomp.report import kernel_operands
 from mxcomp.report.kernel_operands import KernelOperands
 from mxcomp.ukernels import layout_from
@@ -59,7 +59,7 @@ class Report:
 
     def collect(self, module: ir.Operation) -> None:
         """Adds every marked matmul below `module`: what recognise and encode decided, before it is materialised."""
-        for op in build.walk(module):
+        for op in graph.walk(module):
             if ATTRIBUTE not in op.attributes:
                 continue
             entries = to_python(op.attributes[ATTRIBUTE])
@@ -81,7 +81,7 @@ class Report:
         """Adds the dispatches of each matmul, from their locations, in a module at IREE's flow phase."""
         ours = {matmul.index: matmul for matmul in self.matmuls if matmul.operands != "plain"}
         plain = {matmul.location: matmul for matmul in self.matmuls if matmul.operands == "plain"}
-        for op in build.walk(module):
+        for op in graph.walk(module):
             if op.name != "flow.dispatch":
                 continue
             if found := _DISPATCH_NAME.search(str(op.location)):

@@ -19,7 +19,7 @@ import mxcomp
 from mxcomp import pipeline
 from mxcomp.errors import CompileError
 from mxcomp.layout import RHS, DataTiledLayout
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import mma_layout
 from mxcomp.mlir.session import PHASES, Invocation
 from mxcomp.passes import link_ukernels
@@ -61,7 +61,7 @@ def at(phase: str) -> str:
 
 
 def ops_at(phase: str) -> set[str]:
-    return {op.name for op in build.walk(stock(source(Matmul(64, 64, 64)), to=phase).module)}
+    return {op.name for op in graph.walk(stock(source(Matmul(64, 64, 64)), to=phase).module)}
 
 
 def test_swizzle_is_what_encodings_become():
@@ -72,7 +72,7 @@ def test_swizzle_is_what_encodings_become():
     invocation.load(Template(text).substitute(executable=target).encode(), "set_encodings")
     invocation.run_passes("func.func(iree-codegen-materialize-device-encoding)")
     found: dict[str, list[ir.Operation]] = {"linalg.pack": [], "tensor.expand_shape": [], "linalg.transpose": []}
-    for op in build.walk(invocation.module):
+    for op in graph.walk(invocation.module):
         found.get(op.name, []).append(op)
     assert [len(ops) for ops in found.values()] == [5, 5, 5]
     for operand, (packing, expand, transpose) in enumerate(zip(*found.values(), strict=True)):
@@ -87,7 +87,7 @@ def test_swizzle_is_what_encodings_become():
 def test_the_builtin_ukernel_has_the_layout_we_think():
     flags = ("--iree-opt-data-tiling", DATA_TILING, BUILTIN_UKERNELS)
     invocation = stock(source(Matmul(1024, 1024, 1024)), *flags, to="executable-configurations")
-    (op,) = [op for op in build.walk(invocation.module) if "iree_codegen.ukernel" in op.attributes]
+    (op,) = [op for op in graph.walk(invocation.module) if "iree_codegen.ukernel" in op.attributes]
     assert 'ukernel_descriptor<"pingpong_dt_medium_f4E2M1FN"' in str(op.attributes["iree_codegen.ukernel"])
     with invocation.context:
         assert op.attributes["kind"] == mma_layout(BUILTIN, ["f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32"])
@@ -113,7 +113,7 @@ def test_the_provider_of_a_function_is_honoured(monkeypatch: pytest.MonkeyPatch)
     """`hal.executable.target` on the function is enough, and the only thing that provides ukernels."""
     with ir.Context():
         module = ir.Module.parse(at("executable-sources"))
-        ops = list(build.walk(module.operation))
+        ops = list(graph.walk(module.operation))
         targets = [str(op.attributes["target"]) for op in ops if op.name == "hal.executable.variant"]
         functions = [op.attributes["hal.executable.target"] for op in ops if "hal.executable.target" in op.attributes]
         assert len(targets) == 5

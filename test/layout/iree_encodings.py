@@ -12,7 +12,7 @@ from typing import Any
 from iree.compiler import ir
 
 from mxcomp.layout import DataTiledLayout, Dim, TileSwizzle
-from mxcomp.mlir import build
+from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.mlir.session import Invocation
 
@@ -59,7 +59,7 @@ def choose(m: int, n: int, k: int, builtin_ukernels: bool) -> Choice:
     invocation.load(text.encode(), "encodings")
     invocation.run_passes("iree-stream-specialize-encodings, func.func(iree-codegen-materialize-device-encoding)")
     with invocation.context:
-        ops = list(build.walk(invocation.module))
+        ops = list(graph.walk(invocation.module))
         encodings = tuple(_encoding(op) for op in ops if op.name == "stream.tensor.sizeof")
         (inner_tiled,) = [op for op in ops if op.name == "iree_codegen.inner_tiled"]
         shapes = tuple(tuple(ir.RankedTensorType(operand.type).shape) for operand in inner_tiled.operands)
@@ -71,7 +71,7 @@ def _device(flags: tuple[str, ...]) -> str:
     invocation = Invocation(flags)
     invocation.load(_ANY_WORK, "any")
     invocation.run("start", "flow")
-    for op in build.walk(invocation.module):
+    for op in graph.walk(invocation.module):
         if op.name == "util.global":
             return str(op.attributes["initial_value"])
     raise AssertionError("IREE made no device")

@@ -1,0 +1,92 @@
+"""The graph of operations in a module: walking it, what computes a value, symbols, and erasing what is unused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from iree.compiler import ir
+
+
+def walk(root: ir.Operation) -> Iterator[ir.Operation]:
+    """All operations below `root`, each before those in its regions; safe against changes to the current one."""
+    for region in root.regions:
+        for block in region.blocks:
+            for view in list(block.operations):
+                yield view.operation
+                yield from walk(view.operation)
+
+
+def symbol_name(op: ir.Operation) -> str:
+    """The symbol an operation defines, "" if it defines none."""
+    return ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
+
+
+def location_text(location: ir.Location) -> str:
+    """file:line:column of a location, the innermost where it is nested."""
+    found = re.search(r'"([^"]+)":(\d+):(\d+)', str(location))
+    return ":".join(found.groups()) if found else str(location)
+
+
+def root(op: ir.Operation) -> ir.Operation:
+    """The outermost operation around `op`: its module."""
+    while op.parent is not None:
+        op = op.parent.operation
+    return op
+
+
+def module_block(root: ir.Operation) -> ir.Block:
+    return root.regions[0].blocks[0]
+
+
+def producer(value: ir.Value) -> ir.Operation | None:
+    """The operation that a value is a result of; None for arguments."""
+    owner = value.owner
+    return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
+
+
+def inputs(op: ir.Operation) -> list[tuple[ir.Operation, int]]:
+    """Where an operation takes values from outside itself: its own operands, and those of operations in its regions."""
+    inner = list(walk(op))
+    made = {value for below in inner for value in below.results}
+    made |= {
+        value for at in (op, *inner) for region in at.regions for block in region.blocks for value in block.arguments
+    }
+    own = [(op, i) for i in range(len(op.operands))]
+    return own + [(user, i) for user in inner for i, value in enumerate(user.operands) if value not in made]
+
+
+def without_cast(value: ir.Value) -> ir.Value:
+    """The tensor behind `tensor.cast`, which may know more or fewer of its sizes."""
+    while isinstance(value.owner, ir.OpView) and value.owner.operation.name == "tensor.cast":
+        value = value.owner.operation.operands[0]
+    return value
+
+
+def erase_dead(op: ir.Operation) -> None:
+    """Erases an unused operation, and the empty tensors that only it used."""
+    if any(True for result in op.results for _ in result.uses):
+        return
+    inits = [operand.owner for operand in op.operands if isinstance(operand.owner, ir.OpView)]
+    op.erase()
+    for init in dict.fromkeys(view.operation for view in inits):
+        if init.name == "tensor.empty":
+            erase_dead(init)
+
+
+_PURE = ("linalg.", "tensor.", "iree_tensor_ext.bitcast", "arith.constant", "util.optimization_barrier")
+
+
+def erase_unused(values: Iterable[ir.Value]) -> None:
+    """Erases what computes these values and nothing else, as far as that has no effect."""
+    found: set[ir.Operation] = set()
+    pending = [producer(value) for value in values]
+    while pending:
+        op = pending.pop()
+        if op is not None and op not in found and op.name.startswith(_PURE):
+            found.add(op)
+            pending += [producer(operand) for operand in op.operands]
+    for block in {op.block for op in found}:
+        for op in reversed([view.operation for view in block.operations]):
+            if op in found and not any(True for result in op.results for _ in result.uses):
+                op.erase()

@@ -1,0 +1,47 @@
+"""What linalg operations say of themselves: indexing maps, iterators, and what their bodies do."""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import linalg
+
+
+def yielded(op: ir.Operation) -> ir.Value:
+    """The value a single-result linalg op yields."""
+    return list(op.regions[0].blocks[0].operations)[-1].operands[0]
+
+
+def indexing_maps(op: ir.Operation) -> list[ir.AffineMap] | None:
+    """Indexing maps of a linalg op, named ones included; None for others."""
+    maps = linalg.get_indexing_maps(op) if op.name.startswith("linalg.") else None
+    return [ir.AffineMapAttr(attr).value for attr in maps] if maps is not None else None
+
+
+def is_elementwise(op: ir.Operation) -> bool:
+    """Whether each result element of a linalg op comes from one element of each input."""
+    maps = indexing_maps(op)
+    return maps is not None and len(op.results) == 1 and len(maps) == len(op.operands) and maps[-1].is_permutation
+
+
+def reads_init(op: ir.Operation) -> bool:
+    """Whether the body of a linalg op reads what is in its result before."""
+    *_, out = op.regions[0].blocks[0].arguments
+    return any(True for _ in out.uses)
+
+
+def only_calculates(op: ir.Operation) -> bool:
+    """Whether all that the body of a linalg op does is to calculate what it yields."""
+    *body, _ = op.regions[0].blocks[0].operations
+    return all(view.operation.name.startswith(("arith.", "math.")) for view in body)
+
+
+def reassociation(op: ir.Operation) -> list[list[int]]:
+    """The groups of a tensor.expand_shape or collapse_shape."""
+    return [[ir.IntegerAttr(i).value for i in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])]
+
+
+def iterators(op: ir.Operation) -> list[str]:
+    """The iterator types of any linalg op: its result's loops are parallel."""
+    *_, output = indexing_maps(op) or []
+    parallel = {ir.AffineDimExpr(e).position for e in output.results if isinstance(e, ir.AffineDimExpr)}
+    return ["parallel" if loop in parallel else "reduction" for loop in range(output.n_dims)]
