@@ -1,4 +1,4 @@
-"""MLIR in, vmfb out: one process, one invocation of IREE, our passes between its phases."""
+"""MLIR in, vmfb out: one process, one session of IREE, our passes between its phases."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from iree.compiler import ir
 
 from mxcomp import files, pipeline
-from mxcomp.errors import CompileError, InputError
-from mxcomp.mlir.session import PHASES, Invocation, read_source
+from mxcomp.errors import InputError, MxcompError
+from mxcomp.mlir.session import PHASES, Session, read_source
 from mxcomp.options import Options
 from mxcomp.packing import parameter_operand
 from mxcomp.report.report import Report
@@ -26,6 +26,9 @@ class Program:
 
     vmfb: bytes
     report: Report
+
+    def __repr__(self) -> str:
+        return f"Program({len(self.vmfb)} bytes, {len(self.report.matmuls)} scaled matmuls for {self.report.target})"
 
     def save(self, path: str | Path) -> None:
         """Writes the program whole or not at all. Raises InputError."""
@@ -71,61 +74,36 @@ def compile(
 
 
 def compile_with(source: Source, options: Options, flags: Sequence[str], compile_to: str = "end") -> Program:
-    """`compile` with options made, and flags complete."""
+    """`compile` with options made, and flags complete. An error that it raises has the report made so far."""
     if compile_to not in PHASES:
         raise InputError(f"unknown compilation phase '{compile_to}': expected one of {', '.join(PHASES)}")
-    data, name = read_source(source)
-    invocation = Invocation(flags)
-    invocation.load(data, name)
     report = Report(options.target.arch)
-    phase = "start"
-    for phase_end, step in _STEPS.items():
-        goal = min(phase_end, compile_to, key=PHASES.index)
-        if goal != phase:
-            try:
-                invocation.run(phase, goal)
-            except CompileError as error:
-                raise CompileError(error.message, (*report.warnings, *error.diagnostics)) from None
-            phase = goal
-        if goal == phase_end:
-            step(invocation.module, options, report)
-        if goal == compile_to:
-            break
-    result = invocation.vm_bytecode() if phase == "end" else str(invocation.module).encode()
-    return Program(result, report)
+    try:
+        session = Session(flags)
+        _advance(session, source, options, report, compile_to)
+        return Program(session.output(), report)
+    except MxcompError as error:
+        raise error.with_report(report, report.warnings) from None
 
 
-def _import(module: ir.Operation, options: Options, report: Report) -> None:
+def _advance(session: Session, source: Source, options: Options, report: Report, compile_to: str) -> None:
+    """Our passes between IREE's phases, up to the end of the phase `compile_to`."""
+    module = session.load(*read_source(source))
     pipeline.run(module, pipeline.IMPORTING_PASSES, options)
 
+    if session.advance("input", compile_to):
+        pipeline.run(module, (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
+        report.collect(module)
+        pipeline.run(module, pipeline.BUILDING_PASSES, options)
+        report.add_unfused(module)
 
-def _materialise(module: ir.Operation, options: Options, report: Report) -> None:
-    pipeline.run(module, (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
-    report.collect(module)
-    pipeline.run(module, pipeline.BUILDING_PASSES, options)
-    report.add_unfused(module)
+    if session.advance("flow", compile_to):
+        report.add_dispatches(module)
+        if options.packed_parameters:
+            report.manifest = parameter_operand.collect(module)
 
+    if session.advance("executable-sources", compile_to):
+        report.add_operands(module)
+        pipeline.run(module, pipeline.EXECUTABLE_PASSES, options)
 
-def _note_dispatches(module: ir.Operation, options: Options, report: Report) -> None:
-    report.add_dispatches(module)
-    if options.packed_parameters:
-        report.manifest = parameter_operand.collect(module)
-
-
-def _link(module: ir.Operation, options: Options, report: Report) -> None:
-    report.add_operands(module)
-    pipeline.run(module, pipeline.EXECUTABLE_PASSES, options)
-
-
-def _finish(module: ir.Operation, options: Options, report: Report) -> None:
-    """IREE's own work is all there is left."""
-
-
-_STEPS = {
-    "start": _import,
-    "input": _materialise,
-    "flow": _note_dispatches,
-    "executable-sources": _link,
-    "end": _finish,
-}
-"""What happens at the end of an IREE phase, in order."""
+    session.advance("end", compile_to)

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from mxcomp.report import Report
+
 
 class MxcompError(Exception):
     """Base of all errors raised by mxcomp on bad input.
 
-    `diagnostics` holds IREE's own messages, in the order it gave them.
+    Attributes:
+        message: What is wrong, and what to do.
+        diagnostics: IREE's own messages, in the order it gave them.
+        report: What had become of each scaled matmul when a compilation failed (`mxcomp.report.Report`), else None.
     """
 
     def __init__(self, message: str, diagnostics: tuple[str, ...] = ()) -> None:
         super().__init__("\n".join((message, *diagnostics)))
         self.message = message
         self.diagnostics = diagnostics
+        self.report: Report | None = None
+
+    def with_report(self, report: Report, warnings: tuple[str, ...]) -> Self:
+        """The same error of a compilation, with what is known of its matmuls; `warnings` come before diagnostics."""
+        error = type(self)(self.message, (*warnings, *self.diagnostics))
+        error.report = report
+        return error
 
 
 class InputError(MxcompError):

@@ -1,59 +1,189 @@
-"""Writing results: all files of a command whole, or none."""
+"""Writing results: all files of a command whole, or none.
+
+A result is written to a partial file next to its place, which is renamed when it is complete. Otherwise it is as if
+`open` had written it: symbolic links stay and the file they lead to is replaced, a new file has the permissions that
+the umask leaves, another one keeps its own. Hard links are the exception, the other names keep the old content.
+
+Several results are in place one after the other; where one fails, those before it are undone. A process that is killed
+in between leaves `.mxcomp-*.part`, and `.mxcomp-*.old` with the content of files that were there before.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
+import secrets
+import stat
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mxcomp.errors import InputError
 
 
 def write(results: Mapping[str | Path, bytes]) -> None:
-    """Writes every result to its path ("-" is stdout), renaming finished files into place. Raises InputError."""
-    parts: dict[Path, Path] = {}
-    path = Path()
+    """Writes every result to its path ("-" is stdout): all of them, or none as far as possible.
+
+    Streams, devices and pipes are written last: they cannot be taken back. Raises InputError, and BrokenPipeError
+    where nobody reads stdout any more.
+    """
+    files: list[_File] = []
+    streams: dict[str | Path, bytes] = {}
+    name: str | Path = ""
     try:
         for name, data in results.items():
-            path = Path(name)
-            if str(name) == "-" or (path.exists() and not path.is_file() and not path.is_dir()):
-                continue  # streams, devices and pipes are written last: they cannot be taken back
-            part = path.with_name(f".{path.name}.part")
-            parts[part] = path
-            if path.is_dir():
-                raise IsADirectoryError(21, "is a directory")
-            part.write_bytes(data)
-        for part, path in parts.items():
-            part.replace(path)
-    except OSError as error:
-        for part in parts:
-            if part.parent.is_dir():
-                part.unlink(missing_ok=True)
-        raise InputError(f"cannot write {path}: {error.strerror}") from None
-    for name, data in results.items():
-        if str(name) == "-":
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-        elif Path(name) not in parts.values():
-            Path(name).write_bytes(data)
+            if _is_stream(name):
+                streams[name] = data
+                continue
+            files.append(_File(name))
+            files[-1].create()
+            files[-1].part.write_bytes(data)
+        for file in files:
+            name = file.name
+            file.place(may_be_undone=len(results) > 1)
+        for name, data in streams.items():
+            _write_stream(name, data)
+    except BaseException as error:
+        lost = _undo(files)
+        if not isinstance(error, OSError) or (str(name) == "-" and isinstance(error, BrokenPipeError)):
+            raise
+        raise _input_error(name, error, lost) from None
+    else:
+        for file in files:
+            file.settled = True
+    finally:
+        for file in files:
+            file.clean()
 
 
 @contextmanager
 def writing(name: str | Path) -> Iterator[Path]:
-    """A path for someone else to write a large result to: renamed to `name` if all goes well, removed otherwise.
+    """An empty file for someone else to write a large result to: renamed to `name` if all goes well, else removed.
 
     Raises InputError.
     """
-    path = Path(name)
-    if str(name) == "-" or (path.exists() and not path.is_file()):
-        raise InputError(f"cannot write {name}: expected a file")
-    part = path.with_name(f".{path.name}.part")
+    file = _File(name)
     try:
-        yield part
-        part.replace(path)
+        if _is_stream(name) or file.path.is_dir():
+            raise InputError(f"cannot write {name}: expected a file")
+        file.create()
+        yield file.part
+        file.place()
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+        raise _input_error(name, error) from None
     finally:
-        if part.parent.is_dir():
-            part.unlink(missing_ok=True)
+        file.clean()
+
+
+class _File:
+    """A file on its way to its place.
+
+    Attributes:
+        path: Its place.
+        part: What will be there.
+        aside: What was there before, if it may have to come back.
+        settled: What is in place stays there, whatever was aside is not needed.
+    """
+
+    def __init__(self, name: str | Path) -> None:
+        self.name, self.path, self.settled = name, Path(os.path.realpath(name)), False
+        unique = f".mxcomp-{secrets.token_hex(8)}"  # short: names next to it may be as long as they get
+        self.part, self.aside = self.path.with_name(f"{unique}.part"), self.path.with_name(f"{unique}.old")
+        self._permissions: int | None = None
+        self._made: tuple[int, int] | None = None
+        self._is_new = False
+
+    def create(self) -> None:
+        """Makes an empty partial file. Raises OSError."""
+        with suppress(FileNotFoundError):
+            mode = os.stat(self.name).st_mode  # of the link, where there is one: links in a circle are an error
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(errno.EISDIR, "is a directory")
+            self._permissions = mode & 0o777
+        # 0o666 is what `open` asks for. What replaces a file that others may not read is not for them either.
+        mode = 0o666 if self._permissions is None else 0o600
+        handle = os.open(self.part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+        os.close(handle)
+        self._made = _identity(self.part)
+
+    def place(self, may_be_undone: bool = False) -> None:
+        """Renames the partial file. Raises OSError."""
+        if self._permissions is not None:
+            with suppress(OSError):  # file systems without permissions
+                self.part.chmod(self._permissions)
+        if may_be_undone:
+            self._keep()
+        os.replace(self.part, self.path)
+
+    def _keep(self) -> None:
+        try:
+            os.link(self.path, self.aside)  # rather than a rename: there is never no file
+        except OSError:  # no file, or a file system without hard links
+            try:
+                os.rename(self.path, self.aside)
+            except FileNotFoundError:
+                self._is_new = True
+
+    def undo(self) -> None:
+        """Puts back what was there, unless someone else has written the file since. Raises OSError.
+
+        Goes by what it finds: the step before may have been interrupted at any point.
+        """
+        if _identity(self.path) in (None, self._made):
+            if self.aside.exists():
+                os.replace(self.aside, self.path)
+            elif self._is_new:
+                self.path.unlink(missing_ok=True)
+        self.settled = True
+
+    def clean(self) -> None:
+        for path in (self.part, self.aside) if self.settled else (self.part,):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _undo(files: Sequence[_File]) -> list[_File]:
+    """Undoes all files, last first. Those whose old content could not be put back."""
+    lost = []
+    for file in reversed(files):
+        try:
+            file.undo()
+        except OSError:
+            lost.append(file)
+    return [file for file in lost if os.path.lexists(file.aside)]
+
+
+def _input_error(name: str | Path, error: OSError, lost: Sequence[_File] = ()) -> InputError:
+    where = "".join(f"; the old {file.name} is now {file.aside}" for file in lost)
+    return InputError(f"cannot write {'stdout' if str(name) == '-' else Path(name)}: {error.strerror or error}{where}")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of a file, None if there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _is_stream(name: str | Path) -> bool:
+    """Whether there is something that cannot be replaced, and is no directory. Raises OSError."""
+    if str(name) == "-":
+        return True
+    try:
+        found = os.stat(name)
+    except FileNotFoundError:
+        return False
+    if stat.S_ISREG(found.st_mode):  # an open file that has no name any more, such as /proc/self/fd/1, is a stream
+        return _identity(Path(os.path.realpath(name))) != (found.st_dev, found.st_ino)
+    return not stat.S_ISDIR(found.st_mode)
+
+
+def _write_stream(name: str | Path, data: bytes) -> None:
+    if str(name) == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        Path(name).write_bytes(data)

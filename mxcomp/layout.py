@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.target import GFX950
 
 LHS, RHS, LHS_SCALE, RHS_SCALE, ACC = range(5)
 OPERAND_NAMES = ("lhs", "rhs", "lhs_scale", "rhs_scale", "acc")
@@ -136,22 +137,13 @@ INTRINSICS = {
 """Scaled MFMA instructions of gfx950 (lane layouts: AMD CDNA4 ISA, v_mfma_scale_f32_*_f8f6f4)."""
 
 
-HALF_BLOCK = 16
-"""Consecutive K elements of 8 bits in a lane: it holds two such halves, shape.k / 2 apart (CDNA4 ISA, 7.1.5)."""
-
-
-def k_unit(element: str) -> int:
-    """Elements along K that stay together in a lane, by MLIR type: 32, or 16 for 8-bit elements."""
-    return HALF_BLOCK if element_format(element).bits == 8 else BLOCK_SIZE
-
-
 def _intrinsic_swizzle(shape: IntrinsicShape, operand: int, unit: int = BLOCK_SIZE) -> TileSwizzle:
     rows = shape.n if operand in (RHS, RHS_SCALE) else shape.m
     blocks = Dim("CrossThread", shape.k // BLOCK_SIZE)
     lanes = Dim("CrossThread", rows)
-    if operand in (LHS, RHS) and unit == HALF_BLOCK:
-        halves = Dim("Internal", BLOCK_SIZE // HALF_BLOCK)
-        return TileSwizzle(((lanes,), (halves, blocks), (Dim("Internal", HALF_BLOCK),)), (2, 0, 1, 3))
+    if operand in (LHS, RHS) and unit < BLOCK_SIZE:
+        parts = Dim("Internal", BLOCK_SIZE // unit)
+        return TileSwizzle(((lanes,), (parts, blocks), (Dim("Internal", unit),)), (2, 0, 1, 3))
     if operand in (LHS, RHS):
         return TileSwizzle(((lanes,), (blocks,), (Dim("Internal", BLOCK_SIZE),)), (1, 0, 2))
     if operand in (LHS_SCALE, RHS_SCALE):
@@ -225,7 +217,7 @@ class DataTiledLayout:
     @property
     def threads(self) -> int:
         """Lanes that the layout distributes over."""
-        return 64 * self.subgroups_m * self.subgroups_n
+        return GFX950.subgroup_size * self.subgroups_m * self.subgroups_n
 
     @property
     def expressible_in_iree(self) -> bool:
@@ -240,7 +232,8 @@ class DataTiledLayout:
         the hardware wants: for 8 bits, of source dimensions [rows, K/16, 16]. Its last two packed dimensions, two
         halves of 16, are IREE's 32.
         """
-        swizzle = _intrinsic_swizzle(self.shape, operand, BLOCK_SIZE if element is None else k_unit(element))
+        unit = BLOCK_SIZE if element is None else element_format(element).lane_unit
+        swizzle = _intrinsic_swizzle(self.shape, operand, unit)
 
         def intrinsics(axis: str, source_dim: int, swizzle: TileSwizzle) -> TileSwizzle:
             count = getattr(self, f"intrinsics_{axis}")

@@ -25,7 +25,10 @@ class Target:
         return ("--iree-hal-target-device=hip", f"--iree-rocm-target={self.arch}")
 
 
-TARGETS = {target.arch: target for target in (Target("gfx950"),)}
+GFX950 = Target("gfx950")
+"""MI350X and MI355X (CDNA4)."""
+
+TARGETS = {target.arch: target for target in (GFX950,)}
 
 
 def get_target(name: str) -> Target:

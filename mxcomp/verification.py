@@ -17,12 +17,13 @@ from mxcomp import formats, pipeline
 from mxcomp.codes.decode import unpacked
 from mxcomp.errors import VerifyError
 from mxcomp.layout import ACC
-from mxcomp.matching.canonical import is_recognised, problem
+from mxcomp.matching.canonical import problem_of
+from mxcomp.matching.decision import is_recognised
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.storage import is_gathered
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.graph import location_text
-from mxcomp.mlir.session import Invocation, read_source
+from mxcomp.mlir.session import Session, read_source
 from mxcomp.options import Options
 from mxcomp.report.report import Report
 from mxcomp.runtime import run
@@ -87,10 +88,10 @@ def verify(
     """
     options = Options.make(target, True, ukernels, tuple(ukernel_dirs), reference=True)
     data, name = read_source(source)
-    invocation = Invocation(CPU_FLAGS)
-    invocation.load(data, name)
-    invocation.run("start", "input")
-    module, report = invocation.module, Report(target)
+    session = Session(CPU_FLAGS)
+    session.load(data, name)
+    session.run("start", "input")
+    module, report = session.module, Report(target)
     pipeline.run(module, pipeline.PREPARING_PASSES, options)
     entry = _entry(module, function)
     symbol = graph.symbol_name(entry)
@@ -99,8 +100,8 @@ def verify(
     report.collect(module)
     pipeline.run(module, pipeline.BUILDING_PASSES, options)
     report.add_unfused(module)
-    invocation.run("input", "end")
-    outputs = run(invocation.vm_bytecode(), symbol, inputs)
+    session.run("input", "end")
+    outputs = run(session.vm_bytecode(), symbol, inputs)
     first = len(outputs) - 5 * len(watched)
     groups = [outputs[first + 5 * i : first + 5 * (i + 1)] for i in range(len(watched))]
     checks = tuple(_check(*about, *group) for about, group in zip(watched, groups, strict=True))
@@ -124,7 +125,7 @@ def _is_public(op: ir.Operation) -> bool:
     return "sym_visibility" not in op.attributes or ir.StringAttr(op.attributes["sym_visibility"]).value == "public"
 
 
-def _watch(entry: ir.Operation) -> list[tuple[str, list[str]]]:
+def _watch(entry: ir.Operation) -> list[tuple[str, tuple[str, ...]]]:
     """Makes `entry` also return, per scaled matmul, four operands as bytes and the result.
 
     Returns where each of them is, and its element types.
@@ -150,7 +151,7 @@ def _watch(entry: ir.Operation) -> list[tuple[str, list[str]]]:
             if attribute in entry.attributes:
                 del entry.attributes[attribute]
     returned.erase()
-    return [(location_text(op.location), problem(op)[1]) for op in matmuls]
+    return [(location_text(op.location), problem_of(op).types) for op in matmuls]
 
 
 def _bytes(value: ir.Value) -> ir.Value:
@@ -166,14 +167,14 @@ def _bytes(value: ir.Value) -> ir.Value:
 
     if is_gathered(value):
         return unpacked(value, columns(1 if is_scale else formats.BLOCK_SIZE))
-    size = 1 if is_scale else formats.BLOCK_SIZE * formats.element_format(element).bits // 8
+    size = 1 if is_scale else formats.element_format(element).block_bytes
     kind = build.tensor_type((*rows, None if blocks is None else blocks * size), "i8")
     return build.bitcast(value, kind, sizes, columns(size))
 
 
 def _check(
     location: str,
-    types: list[str],
+    types: Sequence[str],
     lhs: np.ndarray,
     rhs: np.ndarray,
     lhs_scale: np.ndarray,

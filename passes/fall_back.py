@@ -38,7 +38,8 @@ from mxcomp.codes import six_bit
 from mxcomp.codes.decode import dequantised, scale_value, scaled
 from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, LHS_SCALE, RHS, RHS_SCALE
-from mxcomp.matching.canonical import ATTRIBUTE, batch_of, decided, problem
+from mxcomp.matching.canonical import claimed, problem_of
+from mxcomp.matching.decision import Decision, decide, decision_of
 from mxcomp.matching.elements import RESHAPES
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.storage import erase_gather, is_gathered, settled
@@ -50,21 +51,25 @@ from mxcomp.options import Options
 
 def run(module: ir.Operation, options: Options) -> None:
     """Takes apart every recognised matmul below `module` that was left to IREE, but those that it compiles well."""
-    for op in [op for op in graph.walk(module) if ATTRIBUTE in op.attributes]:
-        entries = ir.DictAttr(op.attributes[ATTRIBUTE])
-        if "operands" in entries or "reason" not in entries:
+    for op, decision in _left(module):
+        if decision.reason is None:
             continue
-        if "index" in entries and len(op.operands) == ACC + 1 and not _compiles_well(op):
-            _take_apart(op)
-        elif "index" not in entries and not decided(op):
-            _extend_elements(op)
-    for op in [op for op in graph.walk(module) if ATTRIBUTE in op.attributes]:
-        if "operands" not in ir.DictAttr(op.attributes[ATTRIBUTE]):
-            _keep_slices_behind(op)
+        if decision.index is not None and len(op.operands) == ACC + 1 and not _compiles_well(op):
+            _take_apart(op, decision)
+        elif decision.index is None and not claimed(op):
+            _extend_elements(op, decision)
+    for op, _ in _left(module):
+        _keep_slices_behind(op)
     for op in [op for op in graph.walk(module) if _extends_scale(op)]:
         with op.context, op.location, ir.InsertionPoint(op):
             op.results[0].replace_all_uses_with(six_bit.cast(scale_value(op.operands[0]), op.results[0].type))
         op.erase()
+
+
+def _left(module: ir.Operation) -> list[tuple[ir.Operation, Decision]]:
+    """The scaled matmuls below `module` that are left to IREE."""
+    decisions = [(op, decision_of(op)) for op in graph.walk(module)]
+    return [(op, decision) for op, decision in decisions if decision is not None and not decision.is_ours]
 
 
 def _keep_slices_behind(op: ir.Operation) -> None:
@@ -74,7 +79,7 @@ def _keep_slices_behind(op: ir.Operation) -> None:
             if user.operands[0] == op.results[0]:
                 with user.context, user.location, ir.InsertionPoint(user):
                     user.operands[0] = build.barrier(op.results[0])
-        elif user.name in RESHAPES or (is_elementwise(user) and ATTRIBUTE not in user.attributes):
+        elif user.name in RESHAPES or (is_elementwise(user) and decision_of(user) is None):
             _keep_slices_behind(user)
 
 
@@ -85,16 +90,16 @@ def _extends_scale(op: ir.Operation) -> bool:
 
 def _compiles_well(op: ir.Operation) -> bool:
     """Whether IREE's own lowering of a scaled matmul in canonical form is right, and makes a good kernel."""
-    sizes, types = problem(op)
+    problem = problem_of(op)
     return (
-        types[LHS] == types[RHS] == _FP4
-        and not batch_of(op)
-        and None not in (sizes["n"], sizes["k"])
+        problem.types[LHS] == problem.types[RHS] == _FP4
+        and not problem.batch
+        and None not in (problem.n, problem.k)
         and not any(map(is_gathered, list(op.operands)[:ACC]))
     )
 
 
-def _extend_elements(op: ir.Operation) -> None:
+def _extend_elements(op: ir.Operation, decision: Decision) -> None:
     """Gives a contraction that was not recognised f32 for elements, so that nothing takes it for a scaled matmul."""
     *inputs, init = op.operands
     block = op.regions[0].blocks[0]
@@ -109,7 +114,7 @@ def _extend_elements(op: ir.Operation) -> None:
 
         maps, kind = indexing_maps(op) or [], ir.RankedTensorType(op.results[0].type)
         new = build.generic(kind, values, init, maps, linalg_ops.iterators(op), body)
-        new.attributes[ATTRIBUTE] = op.attributes[ATTRIBUTE]
+        decide(new, decision)
     op.results[0].replace_all_uses_with(new.results[0])
     op.erase()
 
@@ -143,7 +148,7 @@ def _extended(value: ir.Value) -> ir.Value:
 _FP4 = "f4E2M1FN"
 
 
-def _take_apart(op: ir.Operation) -> None:
+def _take_apart(op: ir.Operation, decision: Decision) -> None:
     operands = list(op.operands)[:ACC]
     with op.context, op.location, ir.InsertionPoint(op):
         values = [_dequantised(op.operands[e], op.operands[s]) for e, s in ((LHS, LHS_SCALE), (RHS, RHS_SCALE))]
@@ -152,7 +157,7 @@ def _take_apart(op: ir.Operation) -> None:
         maps = [ir.AffineMap.get(result.rank + 1, 0, [*outer, *dims]) for dims in ([m, k], [n, k], [m, n])]
         iterators = ["parallel"] * result.rank + ["reduction"]
         new = build.generic(result, values, op.operands[ACC], maps, iterators, _product)
-        new.attributes[ATTRIBUTE] = op.attributes[ATTRIBUTE]
+        decide(new, decision)
     op.results[0].replace_all_uses_with(new.results[0])
     op.erase()
     for operand in operands:

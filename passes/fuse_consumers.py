@@ -29,16 +29,16 @@ from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
 from mxcomp.matching import replacing
-from mxcomp.matching.canonical import ATTRIBUTE as MATMUL
+from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.matching.replacing import Reading
-from mxcomp.mlir import attributes, build, graph, notes
+from mxcomp.mlir import build, graph, notes
 from mxcomp.mlir.build import is_narrow, is_sub_byte
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, only_calculates, reads_init, reassociation
 from mxcomp.options import Options
 
-ATTRIBUTE = "mxcomp.epilogue"
+EPILOGUE = "mxcomp.epilogue"
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -46,8 +46,9 @@ def run(module: ir.Operation, options: Options) -> None:
     for op in [op for op in graph.walk(module) if op.name == "iree_encoding.unset_encoding"]:
         consumers, reason = find(op)
         matmul = graph.producer(op.operands[0])
-        if reason and matmul is not None and MATMUL in matmul.attributes:
-            notes.note(op, attributes.to_python(matmul.attributes[MATMUL])["index"], reason)
+        decision = None if matmul is None else decision_of(matmul)
+        if reason and decision is not None and decision.index is not None:
+            notes.note(op, decision.index, reason)
         if consumers:
             _fuse(op, consumers)
 
@@ -122,7 +123,7 @@ def _misfit(op: ir.Operation, values: list[ir.Value], inside: list[ir.Operation]
     shape = values[0] if expansion is None else expansion.results[0]
     if not is_elementwise(op) or len(op.results) != 1:
         return "it is not elementwise"
-    if ATTRIBUTE in op.attributes:
+    if EPILOGUE in op.attributes:
         return "it is another matmul's already"
     if build.static_sizes(op.results[0]) != build.static_sizes(shape):
         return "its result has another shape"
@@ -223,14 +224,11 @@ def _fuse(unset: ir.Operation, consumers: list[ir.Operation]) -> None:
         maps = [identity, *(affine_map for _, affine_map in read), identity]
         inputs = [encoded, *(operand for operand, _ in read)]
         fused = build.generic(result, inputs, init, maps, ["parallel"] * kind.rank, body)
-        fused.attributes[ATTRIBUTE] = ir.UnitAttr.get()
+        fused.attributes[EPILOGUE] = ir.UnitAttr.get()
         plain = build.tensor_type(build.static_sizes(unset.results[0]), final.element_type)
-        value = ir.Operation.create(
-            "iree_encoding.unset_encoding",
-            results=[plain],
-            operands=[fused.results[0], *list(unset.operands)[1:]],
-            attributes={"operandSegmentSizes": unset.attributes["operandSegmentSizes"]},
-        ).results[0]
+        _, sizes_given, _ = ir.DenseI32ArrayAttr(unset.attributes["operandSegmentSizes"])
+        dynamic = list(unset.operands)[1:]
+        value = build.unset_encoding(fused.results[0], plain, dynamic[:sizes_given], dynamic[sizes_given:])
         if expansion is not None:
             sizes, shape = list(expansion.operands)[1:], expansion.attributes["static_output_shape"]
             value = tensor.ExpandShapeOp(final, value, reassociation(expansion), sizes, shape).result

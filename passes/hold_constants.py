@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
-from mxcomp.matching.canonical import is_recognised
+from mxcomp.matching.decision import is_recognised
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import indexing_maps

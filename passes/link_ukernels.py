@@ -28,11 +28,10 @@ from mxcomp.errors import UkernelError
 from mxcomp.layout import ACC
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
+from mxcomp.packing.result_tiles import BATCHED
 from mxcomp.ukernels import Registry, Ukernel, accepts
 
 DESCRIPTOR = "iree_codegen.ukernel"
-BATCHED = "_batched"
-"""Behind the name of a ukernel whose tiles have a batch dimension in front."""
 _BITCAST = "iree_tensor_ext.bitcast"
 _PROVIDER = "iree_codegen.ukernel_provider = #rocm.tensor_ukernel_provider"
 

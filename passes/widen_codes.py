@@ -33,7 +33,7 @@ from iree.compiler import ir
 from mxcomp.codes import packed, six_bit
 from mxcomp.codes.decode import stored_codes
 from mxcomp.codes.six_bit import is_six_bit
-from mxcomp.matching.canonical import ATTRIBUTE
+from mxcomp.matching.decision import decision_of
 from mxcomp.matching.storage import BITCASTS, GATHER, sliced_in_bytes
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import is_sub_byte
@@ -97,7 +97,8 @@ def _is_calculation(op: ir.Operation) -> bool:
     """Whether it is a linalg op, but a gather, which is only read, or an encoded matmul."""
     if indexing_maps(op) is None or len(op.results) != 1 or GATHER in op.attributes:
         return False
-    return ATTRIBUTE not in op.attributes or "operands" not in ir.DictAttr(op.attributes[ATTRIBUTE])
+    decision = decision_of(op)
+    return decision is None or not decision.is_ours
 
 
 def _only_encoded(value: ir.Value) -> bool:

@@ -16,16 +16,15 @@ from typing import Any
 from iree.compiler import ir
 
 from mxcomp.errors import UkernelError
-from mxcomp.layout import ACC, BLOCK_SIZE, OPERAND_NAMES, DataTiledLayout, layout_entries, layout_from
+from mxcomp.layout import ACC, BLOCK_SIZE, OPERAND_NAMES, DataTiledLayout, layout_from
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
+from mxcomp.problem import Problem
 from mxcomp.ukernels import family
 
-__all__ = ["Constraint", "Registry", "Sizes", "Ukernel", "accepts", "layout_entries", "layout_from", "read"]
+__all__ = ["Constraint", "Registry", "Ukernel", "accepts", "read"]
 
-ATTRIBUTE = "mxcomp.ukernel"
-Sizes = dict[str, int | None]
-"""M, N, K of a problem in elements, None where dynamic, under the keys m, n, k."""
+RULE = "mxcomp.ukernel"
 
 
 @dataclass(frozen=True)
@@ -85,20 +84,20 @@ class Ukernel:
         """Types of LHS, RHS, LHS scales, RHS scales and accumulator, in the current context."""
         return _argument_types(self.function())
 
-    def mismatch(self, arch: str, types: Sequence[str], sizes: Sizes) -> str:
+    def mismatch(self, arch: str, problem: Problem) -> str:
         """Why this ukernel does not fit a problem, or "" if it does."""
         if arch not in self.archs:
             return f"it is for {', '.join(self.archs)}, not {arch}"
-        if tuple(types) != self.types:
-            return f"it takes {' × '.join(self.types[:2])}, not {' × '.join(types[:2])}"
-        reasons = (rule.violation(name.upper(), sizes[name]) for name, rule in self.constraints.items())
+        if problem.types != self.types:
+            return f"it takes {' × '.join(self.types[:2])}, not {' × '.join(problem.types[:2])}"
+        reasons = (rule.violation(name.upper(), problem.sizes[name]) for name, rule in self.constraints.items())
         return next((reason for reason in reasons if reason), "")
 
     def function(self) -> ir.Operation:
         """A new copy of the function in the current context, without its rule and in no module."""
         module = _parse(self.path, self.instance)
         function = _function(module, self.path).detach_from_parent().operation
-        del function.attributes[ATTRIBUTE]
+        del function.attributes[RULE]
         ir.SymbolTable.set_symbol_name(function, self.name)
         return function
 
@@ -129,15 +128,13 @@ class Registry:
             known = [ukernel.name for ukernel in self.ukernels.values() if ukernel.instance is None]
             raise UkernelError(f"unknown ukernel '{name}': known are {', '.join([*known, *family.PATTERNS])}") from None
 
-    def select(
-        self, operands: str, arch: str, types: Sequence[str], sizes: Sizes, name: str | None = None
-    ) -> tuple[Ukernel | None, str]:
+    def select(self, operands: str, arch: str, problem: Problem, name: str | None = None) -> tuple[Ukernel | None, str]:
         """The matching ukernel of highest benefit (or `name`, if it matches), else None and the reasons."""
         pool = [self[name]] if name else list(self.ukernels.values())
         reasons: list[str] = []
         matches: list[Ukernel] = []
         for ukernel in pool:
-            reason = ukernel.mismatch(arch, types, sizes)
+            reason = ukernel.mismatch(arch, problem)
             if ukernel.operands != operands:
                 if name:
                     reasons.append(f"{ukernel.name}: it takes {ukernel.operands} operands, not {operands}")
@@ -161,9 +158,9 @@ def _parse(path: Path, instance: family.Instance | None = None) -> ir.Module:
 
 
 def _function(module: ir.Module, path: Path) -> ir.Operation:
-    functions = [view.operation for view in module.body.operations if ATTRIBUTE in view.operation.attributes]
+    functions = [view.operation for view in module.body.operations if RULE in view.operation.attributes]
     if len(functions) != 1 or functions[0].name != "util.func":
-        raise UkernelError(f"{path}: expected one util.func with a {ATTRIBUTE} attribute, found {len(functions)}")
+        raise UkernelError(f"{path}: expected one util.func with a {RULE} attribute, found {len(functions)}")
     return functions[0]
 
 
@@ -173,12 +170,12 @@ def read(path: Path) -> Ukernel:
     function = _function(module, path)
     name = graph.symbol_name(function)
     try:
-        rule = to_python(function.attributes[ATTRIBUTE])
+        rule = to_python(function.attributes[RULE])
         _check_kinds(rule)
         ukernel = _ukernel(name, path, rule)
         _check(ukernel, _argument_types(function))
     except KeyError as error:
-        raise UkernelError(f"{path}: @{name}: {ATTRIBUTE} lacks the entry {error}") from None
+        raise UkernelError(f"{path}: @{name}: {RULE} lacks the entry {error}") from None
     except (TypeError, ValueError) as error:
         raise UkernelError(f"{path}: @{name}: {error}") from None
     return ukernel
@@ -224,7 +221,7 @@ _KINDS: dict[str, tuple[type, type | None]] = {
 def _check_kinds(rule: Any) -> None:
     """Raises ValueError where a rule is not a dictionary, or an entry not of its kind (a boolean is no integer)."""
     if not isinstance(rule, dict):
-        raise ValueError(f"{ATTRIBUTE} must be a dictionary, got {rule!r}")
+        raise ValueError(f"{RULE} must be a dictionary, got {rule!r}")
     for key, value in rule.items():
         kind, item_kind = _KINDS.get(key, (type(value), None))
         items = (value.values() if isinstance(value, dict) else value) if item_kind else ()

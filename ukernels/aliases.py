@@ -14,8 +14,9 @@ from itertools import pairwise
 
 from mxcomp.formats import element_format
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, OPERAND_NAMES, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.target import GFX950
 
-LANES = 64
+LANES = GFX950.subgroup_size
 STAGES = 3
 """K tiles that the LHS ring holds. The body counts on it."""
 _DYNAMIC = -(2**63)
@@ -75,7 +76,7 @@ class Aliases:
 
     def _bytes(self, operand: int) -> int:
         """Bytes of a fragment in a lane."""
-        return BLOCK_SIZE * element_format(self.elements[operand]).bits // 8
+        return element_format(self.elements[operand]).block_bytes
 
     def _packed(self, operand: int) -> tuple[int | None, ...]:
         """The packed shape of an operand in a tile of the result, innermost in bytes."""

@@ -48,6 +48,24 @@ class ElementFormat:
         return 1 + self.exponent_bits + self.mantissa_bits
 
     @property
+    def block_bytes(self) -> int:
+        """Bytes of the elements of one block, without gaps."""
+        return BLOCK_SIZE * self.bits // 8
+
+    @property
+    def lane_unit(self) -> int:
+        """Consecutive elements along K that a lane of a scaled MFMA holds together.
+
+        A lane has 32 of them, those of 8 bits in two halves that lie apart (CDNA4 ISA, section 7.1.5).
+        """
+        return BLOCK_SIZE // 2 if self.bits == 8 else BLOCK_SIZE
+
+    @property
+    def loadable(self) -> bool:
+        """Whether IREE 3.13 has code generation for it: for whole bytes, and whole parts of one."""
+        return 8 % self.bits == 0
+
+    @property
     def bias(self) -> int:
         """Exponent bias."""
         return (1 << self.exponent_bits - 1) - 1

@@ -15,10 +15,7 @@ from iree.compiler.dialects import arith
 
 from mxcomp.mlir import build
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.ukernels import Sizes
-
-ATTRIBUTE = "mxcomp.scaled_matmul"
-"""Marks every scaled matmul; a dictionary that later passes add to and the report is read from."""
+from mxcomp.problem import Problem
 
 
 def canonical_iterators(batch: bool = False) -> tuple[str, ...]:
@@ -61,13 +58,8 @@ def is_canonical(op: ir.Operation) -> bool:
         return indexing_maps(op) in (canonical_maps(), canonical_maps(batch=True))
 
 
-def is_recognised(op: ir.Operation) -> bool:
-    """Whether an operation is marked and has no entries yet: recognition gave it the canonical form."""
-    return ATTRIBUTE in op.attributes and len(ir.DictAttr(op.attributes[ATTRIBUTE])) == 0
-
-
-def decided(op: ir.Operation) -> str:
-    """How a model has decided on the compilation of a matmul itself, or ""."""
+def claimed(op: ir.Operation) -> str:
+    """How a model itself says, or has begun, to compile a matmul; "" if it leaves that to the compiler."""
     for attribute in ("lowering_config", "compilation_info"):
         if attribute in op.attributes:
             return f"it has a {attribute} of its own"
@@ -85,9 +77,10 @@ def batch_of(op: ir.Operation) -> list[int]:
     return [size for size in batch if size is not None]
 
 
-def problem(op: ir.Operation) -> tuple[Sizes, list[str]]:
-    """M, N, K in elements and the five element types of a scaled matmul with canonical indexing."""
+def problem_of(op: ir.Operation) -> Problem:
+    """What a scaled matmul with canonical indexing multiplies, whatever its types."""
     *_, m, blocks, block = build.static_sizes(op.operands[0])
     *_, n, _, _ = build.static_sizes(op.operands[1])
-    types = [str(ir.RankedTensorType(operand.type).element_type) for operand in op.operands]
-    return {"m": m, "n": n, "k": None if blocks is None or block is None else blocks * block}, types
+    types = tuple(str(build.element(operand)) for operand in op.operands)
+    k = None if blocks is None or block is None else blocks * block
+    return Problem(m, n, k, types, tuple(batch_of(op)))

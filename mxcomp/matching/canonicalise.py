@@ -3,44 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp.layout import BLOCK_SIZE
 from mxcomp.matching import loop_roles, storage
-from mxcomp.matching.canonical import ATTRIBUTE, canonical_iterators, canonical_maps, scaled_product
-from mxcomp.matching.loop_roles import Roles, Sizes
-from mxcomp.matching.operands import Operand
+from mxcomp.matching.canonical import canonical_iterators, canonical_maps, scaled_product
+from mxcomp.matching.contraction import Candidate
+from mxcomp.matching.decision import Decision, decide
 from mxcomp.matching.storage import Place, size_of
 from mxcomp.mlir import build
 from mxcomp.mlir.build import tiles
 from mxcomp.mlir.linalg_ops import is_elementwise, yielded
-
-
-@dataclass
-class Candidate:
-    """A contraction with at least one MX operand; `ops` compute its dequantised operands."""
-
-    root: ir.Operation
-    lhs: Operand
-    rhs: Operand
-    problem: Problem
-    places: list[Place]
-    roles: Roles
-    loop_sizes: Sizes
-    ops: list[ir.Operation] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Sizes in elements, None where dynamic; `batch` is None where there is none."""
-
-    batch: int | None
-    m: int | None
-    n: int | None
-    k: int | None
 
 
 def rewrite(candidate: Candidate) -> None:
@@ -48,7 +23,7 @@ def rewrite(candidate: Candidate) -> None:
     root, problem = candidate.root, candidate.problem
     init = root.operands[len(root.operands) - 1]
     plain = ir.RankedTensorType(root.results[0].type)
-    batch = [] if problem.batch is None else [problem.batch]
+    batch = problem.batch
     with root.context, root.location, ir.InsertionPoint(root):
         m, n, blocks = _dynamic_sizes(candidate, init)
         inputs = []
@@ -70,7 +45,7 @@ def rewrite(candidate: Candidate) -> None:
         zero = build.zero_filled(result, sizes) if plain != result or accumulator else init
         maps, iterators = canonical_maps(bool(batch)), canonical_iterators(bool(batch))
         new = build.generic(result, inputs, zero, maps, iterators, scaled_product)
-        new.attributes[ATTRIBUTE] = ir.DictAttr.get({})
+        decide(new, Decision())
         value = new.results[0]
         if plain.element_type != result.element_type and accumulator is None:
             value = rounded(value, plain.element_type, sizes)

@@ -17,7 +17,7 @@ from mxcomp.matching.operands import NotOursError
 BATCH, M, N, K = "b", "m", "n", "k"
 """Names of axes. What lies outside of a dynamic loop of the same kind has an axis of its own, with a mark behind."""
 
-Sizes = dict[int, int | None]
+LoopSizes = dict[int, int | None]
 """Loop sizes by loop, None where dynamic."""
 
 
@@ -34,7 +34,7 @@ class Roles:
     k: tuple[int, ...]
     lhs: int
 
-    def axes(self, sizes: Sizes) -> dict[int, Index]:
+    def axes(self, sizes: LoopSizes) -> dict[int, Index]:
         """A subscript for each loop."""
         axes: dict[int, Index] = {}
         for name, loops in ((BATCH, self.batch), (M, self.m), (N, self.n), (K, self.k)):
@@ -52,7 +52,7 @@ class Roles:
         return [list(range(*pair)) for pair in pairwise(starts)]
 
 
-def extent(loops: Sequence[int], sizes: Sizes) -> int | None:
+def extent(loops: Sequence[int], sizes: LoopSizes) -> int | None:
     """How many steps these loops make together."""
     known = [sizes.get(d) for d in loops]
     return None if None in known else math.prod(size for size in known if size is not None)
@@ -72,7 +72,7 @@ def _columns(rest: Sequence[tuple[int, int]], last: int) -> tuple[int, int]:
     return (rest[0][0], 1 - lhs) if rest[-1][0] == last else (last, lhs)
 
 
-def roles(parallel: Sequence[int], reductions: Sequence[int], sizes: Sizes, used: Sequence[set[int]]) -> Roles:
+def roles(parallel: Sequence[int], reductions: Sequence[int], sizes: LoopSizes, used: Sequence[set[int]]) -> Roles:
     """The roles of loops; `parallel` is in the order of the result, `used` are the loops that index each operand.
 
     Loops of size 1 say nothing; they are taken for parts of their neighbours. Raises NotOursError.

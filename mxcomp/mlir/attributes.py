@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iree.compiler import ir
+from iree.compiler.dialects import iree_codegen, iree_gpu
 
 from mxcomp.layout import DataTiledLayout
 from mxcomp.mlir import build
+from mxcomp.target import GFX950
 
 
 def to_python(attribute: ir.Attribute) -> Any:
@@ -43,7 +46,7 @@ def from_python(value: Any) -> ir.Attribute:
     raise TypeError(f"cannot make an attribute of {value!r}")
 
 
-def encoding(operand: int, types: list[str], maps: list[ir.AffineMap], sizes: list[int | None]) -> ir.Attribute:
+def encoding(operand: int, types: Sequence[str], maps: list[ir.AffineMap], sizes: list[int | None]) -> ir.Attribute:
     """`#iree_encoding.encoding` of one operand of a scaled matmul."""
     return ir.Attribute.parse(
         f"#iree_encoding.encoding<operand_index = {operand} : index, op_type = scaled_matmul, "
@@ -70,7 +73,7 @@ def parameter_name(attribute: ir.Attribute) -> tuple[str, str] | None:
     return None if found is None else (found["scope"] or "", found["key"])
 
 
-def mma_layout(layout: DataTiledLayout, types: list[str]) -> ir.Attribute:
+def mma_layout(layout: DataTiledLayout, types: Sequence[str]) -> ir.Attribute:
     """`#iree_gpu.data_tiled_scaled_mma_layout` with the fields of `layout`."""
     fields = {
         "intrinsic": layout.intrinsic,
@@ -99,7 +102,11 @@ def ukernel_descriptor(name: str) -> ir.Attribute:
 
 
 def compilation_info(
-    workgroup: list[int], workgroup_size: list[int], llvm_func_attrs: dict[str, str], reorder: bool, ukernel: bool
+    workgroup: Sequence[int],
+    workgroup_size: Sequence[int],
+    llvm_func_attrs: Mapping[str, str],
+    reorder: bool,
+    ukernel: bool,
 ) -> ir.Attribute:
     """`#iree_codegen.compilation_info` for the TileAndFuse pipeline with these workgroup tile sizes.
 
@@ -107,28 +114,35 @@ def compilation_info(
     needs more than one tile in both dimensions. Without a ukernel, which would do both itself, K is walked one tile at
     a time and elements go through shared memory, as IREE chooses for its own data-tiled matmuls.
     """
-    config = {"workgroup": build.i64_array(workgroup)}
+    config: dict[str, ir.Attribute] = {"workgroup": build.i64_array(workgroup)}
     if not ukernel:
         config["reduction"] = build.i64_array([0, 0, 1, 1])
         config["promote_operands"] = build.i64_array([0, 1])
-    if reorder:
+    if reorder:  # no builder in the bindings
         config["workgroup_reordering_strategy"] = ir.Attribute.parse("#iree_gpu.conditional_transpose<8, 32>")
-    lowering = f"#iree_gpu.lowering_config<{ir.DictAttr.get(config)}>"
     # The ukernels place data in shared memory themselves.
-    options = "gpu_pipeline_options = #iree_gpu.pipeline_options<no_reduce_shared_memory_bank_conflicts = true>"
-    functions = f", llvm_func_attrs = {from_python(llvm_func_attrs)}" if llvm_func_attrs else ""
-    return ir.Attribute.parse(
-        f"#iree_codegen.compilation_info<lowering_config = {lowering}, translation_info = "
-        f"<pipeline = #iree_gpu.pipeline<TileAndFuse> workgroup_size = {workgroup_size} subgroup_size = 64, "
-        f"{{{options}{functions}}}>>"
-    )
+    options = iree_gpu.PipelineOptionsAttr.get(no_reduce_shared_memory_bank_conflicts=True)
+    spec = {"gpu_pipeline_options": options}
+    if llvm_func_attrs:
+        spec["llvm_func_attrs"] = from_python(dict(llvm_func_attrs))
+    return _compilation_info(config, workgroup_size, spec)
 
 
-def tiled(workgroup: list[int], thread: list[int], reduction: list[int], threads: int) -> ir.Attribute:
+def tiled(workgroup: Sequence[int], thread: Sequence[int], reduction: Sequence[int], threads: int) -> ir.Attribute:
     """`#iree_codegen.compilation_info` for the TileAndFuse pipeline with these tile sizes of each loop."""
     tiles = {"workgroup": workgroup, "thread": thread, "reduction": reduction}
-    config = ir.DictAttr.get({level: build.i64_array(sizes) for level, sizes in tiles.items() if any(sizes)})
-    return ir.Attribute.parse(
-        f"#iree_codegen.compilation_info<lowering_config = #iree_gpu.lowering_config<{config}>, translation_info = "
-        f"<pipeline = #iree_gpu.pipeline<TileAndFuse> workgroup_size = [{threads}, 1, 1] subgroup_size = 64>>"
+    config = {level: build.i64_array(sizes) for level, sizes in tiles.items() if any(sizes)}
+    return _compilation_info(config, (threads, 1, 1), None)
+
+
+def _compilation_info(
+    config: Mapping[str, ir.Attribute], workgroup_size: Sequence[int], spec: Mapping[str, ir.Attribute] | None
+) -> ir.Attribute:
+    pipeline = iree_gpu.PipelineAttr.get(iree_gpu.LoweringPipeline.TileAndFuse)
+    configuration = None if spec is None else ir.DictAttr.get(dict(spec))
+    translation = iree_codegen.TranslationInfoAttr.get(
+        pipeline, None, list(workgroup_size), GFX950.subgroup_size, configuration
+    )
+    return iree_codegen.CompilationInfoAttr.get(
+        iree_gpu.LoweringConfigAttr.get(ir.DictAttr.get(dict(config))), translation
     )

@@ -27,6 +27,11 @@ def static_sizes(value: ir.Value) -> list[int | None]:
     return [None if tensor_.is_dynamic_dim(i) else tensor_.get_dim_size(i) for i in range(tensor_.rank)]
 
 
+def element(value: ir.Value) -> ir.Type:
+    """The element type of a ranked tensor."""
+    return ir.RankedTensorType(value.type).element_type
+
+
 def is_narrow(kind: ir.Type) -> bool:
     """Whether a type is one that elements or scales are stored in: 8 bits or less."""
     return isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width <= 8
@@ -72,6 +77,25 @@ def bitcast(
     return iree_tensor_ext.BitCastOp(result, value, sizes, sizes if result_sizes is None else result_sizes).result
 
 
+def set_encoding(value: ir.Value, encoding: ir.Attribute, dims: Sequence[ir.Value]) -> ir.Value:
+    """`iree_encoding.set_encoding`; `dims` are the dynamic sizes that the encoding speaks of."""
+    plain = ir.RankedTensorType(value.type)
+    encoded = ir.RankedTensorType.get(plain.shape, plain.element_type, encoding=encoding)
+    return ir.Operation.create("iree_encoding.set_encoding", results=[encoded], operands=[value, *dims]).result
+
+
+def unset_encoding(
+    value: ir.Value, plain: ir.RankedTensorType, sizes: Sequence[ir.Value], dims: Sequence[ir.Value]
+) -> ir.Value:
+    """`iree_encoding.unset_encoding`; `sizes` are the dynamic sizes of the result, `dims` those of the encoding."""
+    return ir.Operation.create(
+        "iree_encoding.unset_encoding",
+        results=[plain],
+        operands=[value, *sizes, *dims],
+        attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, len(sizes), len(dims)])},
+    ).result
+
+
 def product(values: Sequence[ir.Value]) -> ir.Value:
     """Of sizes."""
     result = values[0]
@@ -111,13 +135,41 @@ def generic(
     body: Callable[..., ir.Value],
 ) -> ir.Operation:
     """A `linalg.generic` with one result; `body` takes the block arguments and returns the value to yield."""
-    types = ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in iterators])
+    types = ir.ArrayAttr.get([iterator_type(kind) for kind in iterators])
     op = linalg.GenericOp([result], inputs, [init], ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]), types)
     elements = [ir.RankedTensorType(value.type).element_type for value in (*inputs, init)]
     block = op.regions[0].blocks.append(*elements)
     with ir.InsertionPoint(block):
         linalg.YieldOp([body(*block.arguments)])
     return op.operation
+
+
+def iterator_type(kind: str) -> ir.Attribute:
+    """`#linalg.iterator_type`: "parallel" or "reduction". The bindings have no builder for it."""
+    return ir.Attribute.parse(f"#linalg.iterator_type<{kind}>")
+
+
+def elementwise(
+    result: ir.RankedTensorType,
+    inputs: Sequence[ir.Value],
+    body: Callable[..., ir.Value],
+    sizes: Sequence[ir.Value] | None = None,
+) -> ir.Value:
+    """A tensor of which `body` computes each element from those of `inputs` at the same place.
+
+    `sizes` are the dynamic sizes, by default those of the first input.
+    """
+    sizes = dynamic_sizes(inputs[0]) if sizes is None else sizes
+    identity = ir.AffineMap.get_identity(result.rank)
+    maps, iterators = [identity] * (len(inputs) + 1), ["parallel"] * result.rank
+    return generic(result, inputs, empty(result, sizes), maps, iterators, lambda *given: body(*given[:-1])).results[0]
+
+
+def by_place(
+    result: ir.RankedTensorType, body: Callable[[list[ir.Value]], ir.Value], sizes: Sequence[ir.Value] = ()
+) -> ir.Value:
+    """A tensor of which `body` computes each element from its subscripts; `sizes` are the dynamic sizes."""
+    return elementwise(result, [], lambda: body([linalg.IndexOp(i).result for i in range(result.rank)]), sizes)
 
 
 def apply(expression: ir.AffineExpr, dims: Sequence[ir.Value]) -> ir.Value:

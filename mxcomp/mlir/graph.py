@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from iree.compiler import ir
@@ -23,9 +22,23 @@ def symbol_name(op: ir.Operation) -> str:
 
 
 def location_text(location: ir.Location) -> str:
-    """file:line:column of a location, the innermost where it is nested."""
-    found = re.search(r'"([^"]+)":(\d+):(\d+)', str(location))
-    return ":".join(found.groups()) if found else str(location)
+    """file:line:column of a location, the innermost where it is nested, the first where there are several."""
+    found = next(_places(location), None)
+    return str(location) if found is None else f"{found.filename}:{found.start_line}:{found.start_col}"
+
+
+def _places(location: ir.Location) -> Iterator[ir.FileLineColLoc]:
+    match location:
+        case ir.FileLineColLoc():
+            yield location
+        case ir.NameLoc():
+            yield from _places(location.child_loc)
+        case ir.CallSiteLoc():
+            yield from _places(location.callee)
+            yield from _places(location.caller)
+        case ir.FusedLoc():
+            for each in location.locations:
+                yield from _places(each)
 
 
 def root(op: ir.Operation) -> ir.Operation:

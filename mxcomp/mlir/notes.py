@@ -6,7 +6,7 @@ from iree.compiler import ir
 
 from mxcomp.mlir import graph
 
-ATTRIBUTE = "mxcomp.unfused"
+UNFUSED = "mxcomp.unfused"
 """On the module while passes run: reasons, by the index of the matmul."""
 
 
@@ -19,19 +19,19 @@ def note(op: ir.Operation, index: int, reason: str) -> None:
         if reason not in reasons:
             reasons.append(reason)
         entries = {key: ir.ArrayAttr.get([ir.StringAttr.get(r) for r in value]) for key, value in noted.items()}
-        root.attributes[ATTRIBUTE] = ir.DictAttr.get(entries)
+        root.attributes[UNFUSED] = ir.DictAttr.get(entries)
 
 
 def take(module: ir.Operation) -> dict[int, list[str]]:
     """The reasons by matmul, which are then gone from the module."""
     noted = _noted(module)
-    if ATTRIBUTE in module.attributes:
-        del module.attributes[ATTRIBUTE]
+    if UNFUSED in module.attributes:
+        del module.attributes[UNFUSED]
     return {int(key): value for key, value in noted.items()}
 
 
 def _noted(root: ir.Operation) -> dict[str, list[str]]:
-    if ATTRIBUTE not in root.attributes:
+    if UNFUSED not in root.attributes:
         return {}
-    entries = ir.DictAttr(root.attributes[ATTRIBUTE])
+    entries = ir.DictAttr(root.attributes[UNFUSED])
     return {named.name: [ir.StringAttr(r).value for r in ir.ArrayAttr(named.attr)] for named in entries}

@@ -38,8 +38,8 @@ def set_global_flags(program: str, flags: Sequence[str]) -> None:
     api._initializeGlobalCL(program, *flags)
 
 
-class Invocation:
-    """A module on its way through IREE's pipeline.
+class Session:
+    """A module on its way through IREE's pipeline: one session of its compiler, and one invocation in it.
 
     `flags` are iree-compile session flags; InputError where IREE refuses one. The module given to `load` belongs to
     the invocation's context, and `module` stays the same operation from phase to phase: it is changed in place.
@@ -61,6 +61,7 @@ class Invocation:
             ctypes.c_void_p(self._invocation._inv_p), 0, self._callback, None
         )
         self.module: ir.Operation
+        self.phase = "start"
 
     def _on_diagnostic(self, severity: int, message: int, size: int, _user_data: int) -> None:
         text = ctypes.string_at(message, size).decode(errors="replace").strip()
@@ -68,8 +69,8 @@ class Invocation:
         summary = text.split("\n\n")[0][:_LONGEST_DIAGNOSTIC]
         self.diagnostics.append(f"{_SEVERITIES[severity]}: {summary}")
 
-    def load(self, source: bytes, name: str) -> None:
-        """Parses MLIR text or bytecode. Raises InputError."""
+    def load(self, source: bytes, name: str) -> ir.Operation:
+        """Parses MLIR text or bytecode; returns the module. Raises InputError."""
         text = not source.startswith(_BYTECODE_MAGIC)  # text has to end in a null byte
         buffer = api.Source.wrap_buffer(self._session, source + b"\0" if text else source, buffer_name=name)
         if not self._invocation.parse_source(buffer):
@@ -80,6 +81,14 @@ class Invocation:
             if not self.context.is_registered_operation(op.name):
                 raise InputError(f"{op.location}: unknown operation '{op.name}': no dialect of IREE has it")
         self._invocation.import_module(self.module)
+        return self.module
+
+    def advance(self, phase: str, stop: str = "end") -> bool:
+        """Goes on to the end of a phase, but not beyond `stop`; whether it got there. Raises what `run` raises."""
+        goal = min(phase, stop, key=PHASES.index)
+        if goal != self.phase:
+            self.run(self.phase, goal)
+        return goal == phase
 
     def run(self, from_phase: str, to_phase: str) -> None:
         """Compiles from the end of one phase to the end of another. Raises CompileError with IREE's diagnostics."""
@@ -91,6 +100,11 @@ class Invocation:
         _lib.ireeCompilerInvocationSetCompileToPhase(handle, to_phase.encode())
         if not self._invocation.execute():
             raise CompileError(f"IREE could not compile the module (phase {to_phase})", self._take_diagnostics())
+        self.phase = to_phase
+
+    def output(self) -> bytes:
+        """The vmfb, or MLIR text before phase "end". Raises CompileError."""
+        return self.vm_bytecode() if self.phase == "end" else str(self.module).encode()
 
     def run_passes(self, pipeline: str) -> None:
         """Runs a textual IREE pipeline, as it stands inside `builtin.module(…)`. Raises CompileError."""

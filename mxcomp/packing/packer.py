@@ -7,22 +7,23 @@ may be packed already (`parameter_operand`).
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TypeVar
 
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS_SCALE, OPERAND_NAMES, DataTiledLayout
 from mxcomp.matching import quantiser
+from mxcomp.matching.decision import Decision
 from mxcomp.matching.storage import storage, viewed
 from mxcomp.mlir import build, notes
 from mxcomp.options import Options
 from mxcomp.packing import parameter_operand, quantised_operand, stored_operand
-from mxcomp.packing.runtime_sizes import Extents
+from mxcomp.packing.runtime_sizes import RuntimeSizes
+from mxcomp.problem import flipped
 
 
-def part_location(entries: dict, name: str, op: ir.Operation) -> ir.Location:
+def part_location(decision: Decision, name: str, op: ir.Operation) -> ir.Location:
     """A location that names the part of a matmul; the report finds dispatches by it."""
-    return ir.Location.name(f"mxcomp.{entries['index']}.{name}", childLoc=op.location)
+    return ir.Location.name(f"mxcomp.{decision.index}.{name}", childLoc=op.location)
 
 
 class Packer:
@@ -34,17 +35,18 @@ class Packer:
         self._packed: dict[Hashable, tuple[ir.Value, ...]] = {}
 
     def operands(
-        self, op: ir.Operation, sources: list[ir.Value], layout: DataTiledLayout, extents: Extents, entries: dict
+        self, op: ir.Operation, sources: list[ir.Value], decision: Decision, sizes: RuntimeSizes
     ) -> list[ir.Value]:
-        """The four packed operands of `op`, at the insertion point."""
-        packed: dict[int, ir.Value] = {}
+        """The four packed operands of `op`, at the insertion point; `sources` and `sizes` as they are multiplied."""
+        layout, packed = decision.layout, dict[int, ir.Value]()
+        assert layout is not None
         for index in range(ACC):
             if index in packed:
                 continue
             together = self._together(index, sources)
             key = _key(op, together, sources, layout)
             if key not in self._packed:
-                self._packed[key] = self._pack(op, together, sources, layout, extents, entries)
+                self._packed[key] = self._pack(op, together, sources, layout, sizes, decision)
             packed |= zip(together, self._packed[key], strict=True)
         return [packed[index] for index in range(ACC)]
 
@@ -74,30 +76,21 @@ class Packer:
         together: tuple[int, ...],
         sources: list[ir.Value],
         layout: DataTiledLayout,
-        extents: Extents,
-        entries: dict,
+        sizes: RuntimeSizes,
+        decision: Decision,
     ) -> tuple[ir.Value, ...]:
         index, *scale = together
-        dynamic, name = extents.of(index), (flipped(OPERAND_NAMES) if "transposed" in entries else OPERAND_NAMES)[index]
-        with part_location(entries, f"{'quantise' if scale else 'pack'}_{name}", op):
+        dynamic, name = sizes.of(index), (flipped(OPERAND_NAMES) if decision.transposed else OPERAND_NAMES)[index]
+        with part_location(decision, f"{'quantise' if scale else 'pack'}_{name}", op):
             if not scale:
                 ready = parameter_operand.load_packed(sources[index], layout, index) if self._parameters else None
                 if isinstance(ready, str):
-                    notes.note(op, entries["index"], f"{name} is not read packed: {ready}")
+                    notes.note(op, decision.index or 0, f"{name} is not read packed: {ready}")
                     ready = None
                 return (ready or stored_operand.pack(sources[index], layout, index, dynamic, self._regions),)
             producer = quantiser.find(sources[index], sources[scale[0]])
             assert producer is not None
             return quantised_operand.pack(producer, layout, index, sources[index], dynamic.rows, self._regions)
-
-
-T = TypeVar("T")
-
-
-def flipped(operands: Sequence[T]) -> list[T]:
-    """What there is of each operand, for a matmul that is computed transposed: RHS in the place of LHS."""
-    lhs, rhs, lhs_scale, rhs_scale, *acc = operands
-    return [rhs, lhs, rhs_scale, lhs_scale, *acc]
 
 
 def _key(op: ir.Operation, together: tuple[int, ...], sources: Sequence[ir.Value], layout: DataTiledLayout) -> Hashable:

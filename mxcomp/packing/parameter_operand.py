@@ -28,7 +28,7 @@ from mxcomp.packing import origins
 from mxcomp.packing.origins import NotStoredError
 from mxcomp.weights.manifest import Manifest, Packing, Parameter, TensorType, packing_entries, packing_from
 
-ATTRIBUTE = "mxcomp.packing"
+PACKING = "mxcomp.packing"
 """On globals that this file makes: the entries of their `Packing`."""
 
 
@@ -56,7 +56,7 @@ def load_packed(source: ir.Value, layout: DataTiledLayout, operand: int) -> ir.V
         new.attributes["sym_visibility"] = ir.StringAttr.get("private")
         new.attributes["type"] = ir.TypeAttr.get(packed)
         new.attributes["initial_value"] = attributes.named_parameter(scope, packing.key, packed)
-        new.attributes[ATTRIBUTE] = attributes.from_python(packing_entries(packing))
+        new.attributes[PACKING] = attributes.from_python(packing_entries(packing))
     reference = {"global": ir.FlatSymbolRefAttr.get(symbol), "is_immutable": ir.UnitAttr.get()}
     return ir.Operation.create("util.global.load", results=[packed], attributes=reference).result
 
@@ -111,8 +111,8 @@ def collect(module: ir.Operation) -> Manifest:
             name = attributes.parameter_name(attribute)
             if name is None:
                 continue
-            if ATTRIBUTE in op.attributes:
-                packing = packing_from(attributes.to_python(op.attributes[ATTRIBUTE]))
+            if PACKING in op.attributes:
+                packing = packing_from(attributes.to_python(op.attributes[PACKING]))
                 found[name] = Parameter(*name, packing.packed, packing)
             else:
                 found[name] = Parameter(*name, _tensor_type(ir.RankedTensorType(attribute.type)))

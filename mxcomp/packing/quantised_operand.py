@@ -26,7 +26,7 @@ from iree.compiler.dialects import arith, linalg, tensor
 
 from mxcomp.codes import packed, truncate
 from mxcomp.formats import element_format
-from mxcomp.layout import BLOCK_SIZE, LHS_SCALE, ROWS, DataTiledLayout, k_unit
+from mxcomp.layout import BLOCK_SIZE, LHS_SCALE, ROWS, DataTiledLayout
 from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside
 from mxcomp.mlir import attributes, build
 from mxcomp.mlir.inline import constant, inline
@@ -52,7 +52,7 @@ def pack(
     swizzle, scale_swizzle = layout.packing(operand, element), layout.packing(operand + LHS_SCALE)
     tiles = [build.ceildiv(rows, swizzle.tile_shape[ROWS])] if rows is not None else []
     extent = Extent(height, blocks or 0, rows, tiles)
-    space = Space.of(swizzle, k_unit(element), extent)
+    space = Space.of(swizzle, element_format(element).lane_unit, extent)
     if space.inner == (BLOCK_SIZE,):
         outer = space.outer
         order = [*range(outer), *(outer + swizzle.permutation.index(p) for p in scale_swizzle.permutation)]
@@ -74,7 +74,7 @@ def as_packed(
 ) -> tuple[ir.Value, ir.Value]:
     """Elements as bytes and scales with the dimensions of a packed operand of so many tiles."""
     shape, scale_shape = layout.packed_shape(operand, outer), layout.packed_shape(operand + LHS_SCALE, outer)
-    stored = build.tensor_type((*shape[:-1], BLOCK_SIZE * element_format(element).bits // 8), "i8")
+    stored = build.tensor_type((*shape[:-1], element_format(element).block_bytes), "i8")
     stored_scales = build.tensor_type(scale_shape, ir.RankedTensorType(scales.type).element_type)
     return build.bitcast(elements, stored, tiles), build.bitcast(scales, stored_scales, tiles)
 

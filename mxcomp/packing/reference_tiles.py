@@ -17,29 +17,31 @@ from mxcomp.formats import element_format
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, RHS, DataTiledLayout, TileSwizzle
 from mxcomp.matching.canonical import canonical_iterators, canonical_maps
 from mxcomp.mlir import build
-from mxcomp.packing.runtime_sizes import Tiles
+from mxcomp.packing.runtime_sizes import TileCounts
+from mxcomp.problem import Problem
 
 
 def inner_tiles(
     packed: list[ir.Value],
     acc: ir.Value,
+    problem: Problem,
     layout: DataTiledLayout,
-    types: list[str],
-    tiles: Tiles,
+    counts: TileCounts,
 ) -> ir.Value:
-    """The packed accumulator tiles of a matmul on packed operands; `tiles` has counts of tiles where dynamic."""
-    inputs = [_row_major(packed[operand], layout, operand, types[operand], tiles.of(operand)) for operand in range(ACC)]
+    """The packed accumulator tiles of a matmul on packed operands; `counts` are those of tiles where dynamic."""
+    types = problem.types
+    inputs = [_row_major(packed[i], layout, i, types[i], counts.of(i)) for i in range(ACC)]
     *batch, m, _, _ = build.static_sizes(inputs[LHS])
     n = build.static_sizes(inputs[RHS])[-3]
-    sizes = _scaled(tiles.of(ACC), [m, n], layout.tile[:2])
+    sizes = _scaled(counts.of(ACC), [m, n], layout.tile[:2])
     result = build.tensor_type((*batch, m, n), types[ACC])
     init = build.zero_filled(result, sizes)
     maps, iterators = canonical_maps(bool(batch)), canonical_iterators(bool(batch))
     product = build.generic(result, inputs, init, maps, iterators, _product_of).results[0]
     tiled = _tiled(
-        _barrier(product, sizes), layout.packing(ACC), ir.RankedTensorType(acc.type), len(batch), tiles.of(ACC)
+        _barrier(product, sizes), layout.packing(ACC), ir.RankedTensorType(acc.type), len(batch), counts.of(ACC)
     )
-    return _barrier(tiled, tiles.of(ACC))
+    return _barrier(tiled, counts.of(ACC))
 
 
 def _barrier(value: ir.Value, sizes: list[ir.Value]) -> ir.Value:

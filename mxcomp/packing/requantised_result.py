@@ -20,98 +20,24 @@ Both matmuls are computed transposed, on tiles in which a lane's accumulators ar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
-from mxcomp.formats import element_format
 from mxcomp.layout import ACC, BLOCK_SIZE, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, ROWS, DataTiledLayout, TileSwizzle
-from mxcomp.matching import quantiser, replacing
-from mxcomp.matching.canonical import ATTRIBUTE, batch_of, problem
-from mxcomp.matching.elements import RESHAPES, Index
+from mxcomp.matching import quantiser, requantise_chains
+from mxcomp.matching.canonical import problem_of
+from mxcomp.matching.decision import decision_of
+from mxcomp.matching.elements import RESHAPES
 from mxcomp.matching.quantiser import Producer
 from mxcomp.matching.replacing import Reading
 from mxcomp.matching.storage import BITCASTS
-from mxcomp.mlir import attributes, build
+from mxcomp.mlir import build
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing.packed_loops import Extent, Space
 from mxcomp.packing.quantised_operand import Builder, as_packed
-from mxcomp.ukernels import Sizes, family, layout_from
-
-_TOGETHER = (4, 6)
-"""Widths that are packed in the tile. Blocks of 8-bit elements lie in two lanes each: they are stored row by row."""
-
-
-_TILE = family.TILES[0]
-"""Its K is its M: a tile of accumulators, transposed, is a tile of the next operand."""
-_LEAST_ROWS = 65
-"""Its N, rows here, is 256: for fewer rows other tiles waste less."""
-
-
-@dataclass(frozen=True)
-class Chain:
-    """Matmuls whose results are all that the LHS of another is quantised from, and, if it is packed there, that one.
-
-    `objection` says why its LHS cannot be quantised where the results are computed; "" if it can.
-    """
-
-    results: list[ir.Operation]
-    consumer: ir.Operation
-    packed: bool
-    objection: str
-
-    @property
-    def ops(self) -> list[ir.Operation]:
-        """What is to be computed transposed."""
-        return [*self.results, *([self.consumer] if self.packed else [])]
-
-
-def chains(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
-    """The chains among matmuls in canonical form that nothing has been decided on yet.
-
-    Where operands are `watched`, by `mxcomp.verify`, all of them are used elsewhere, and nothing is replaced.
-    """
-    ours = {op.results[0]: op for op in recognised}
-    for op in recognised:
-        sizes, types = problem(op)
-        if batch_of(op) or (sizes["m"] or 0) < _LEAST_ROWS:
-            continue
-        producer = quantiser.find(op.operands[LHS], op.operands[LHS_SCALE])
-        found = producer.reads(wide=True) if producer is not None else set()
-        if producer is None or not found or not found <= set(ours):
-            continue
-        packed = element_format(types[LHS]).bits in _TOGETHER
-        ends = [Reading(op, index, None) for index in (LHS, LHS_SCALE)]
-        reason = "" if watched else _objection(producer, found, sizes, ends, packed)
-        if not reason and (not sizes["k"] or sizes["k"] % _TILE.layout.tile[ROWS]):
-            reason = f"the next matmul has K = {sizes['k']}: expected a multiple of {_TILE.layout.tile[ROWS]}"
-        yield Chain([ours[value] for value in found], op, packed, reason)
-
-
-def _objection(
-    producer: Producer, results: Iterable[ir.Value], sizes: Sizes, ends: Sequence[Reading], packed: bool
-) -> str:
-    """Why `producer` cannot run where `results` are computed, elements of [M, K] for which it makes those of an LHS.
-
-    `ends` read elements and scales. What is `packed` there has no other readers; else they read what it is replaced by.
-    """
-    readings = [*producer.readings, *ends]
-    place = (Index("row", 1, sizes["m"]), Index("k", 1, sizes["k"]))
-    for result in results:
-        kind = build.tensor_type((sizes["m"], sizes["k"]), ir.RankedTensorType(result.type).element_type)
-        if reason := replacing.objection(result, readings, kind, place):
-            return reason
-    replaced = set() if packed else {end.user.operands[end.operand] for end in ends}
-    between = [reading.user.results[0] for reading in producer.readings]
-    reasons = (replacing.objection(value, readings) for value in between if value not in replaced)
-    return next(filter(None, reasons), "")
-
-
-def ukernel_name(types: Sequence[str]) -> str:
-    """The ukernel of a matmul with these types of LHS and RHS, as they are multiplied, for re-quantised results."""
-    return family.Instance(_TILE, (types[LHS], types[RHS])).name
 
 
 @dataclass(frozen=True)
@@ -165,33 +91,36 @@ class Plan:
         return str(ir.RankedTensorType(self.producer.elements.op.results[0].type).element_type)
 
 
-def plan(result: ir.Value, layout: DataTiledLayout) -> Plan | str:
-    """How to re-quantise an [M, N] result that is computed transposed in `layout`; why not, if it cannot be done."""
-    if not layout.lane_rows:
-        return ""
+def plan(result: ir.Value, layout: DataTiledLayout, requantised_for: int) -> Plan | str:
+    """How to re-quantise an [M, N] result, computed transposed in `layout`, for the matmul of this index.
+
+    Why not, if it cannot be done after all; "" where another result does that, of which this is a part.
+    """
     consumers = list(dict.fromkeys(_consumers(result)))
-    if len(consumers) != 1 or ATTRIBUTE not in consumers[0].attributes:
-        return f"{len(consumers)} matmuls are computed from the result: expected one" if consumers else ""
-    (consumer,) = consumers
-    entries = attributes.to_python(consumer.attributes[ATTRIBUTE])
+    decisions = [decision_of(consumer) for consumer in consumers]
+    if not consumers:
+        return ""
+    if len(consumers) != 1 or decisions[0] is None or decisions[0].index != requantised_for:
+        return f"{len(consumers)} matmuls are computed from the result: expected one"
+    consumer, decision = consumers[0], decisions[0]
+    problem = problem_of(consumer)
     encodings = [consumer.operands[index].owner.operation for index in range(ACC)]
     sources = tuple(encoding.operands[0] for encoding in encodings)
     producer = quantiser.find(sources[LHS], sources[LHS_SCALE])
     if producer is None or producer.reads() != {result}:
         return "the LHS of the next matmul is not quantised from the result alone"
-    element = str(ir.RankedTensorType(sources[LHS].type).element_type)
-    packed = element_format(element).bits in _TOGETHER
     ends = [Reading(encodings[index], 0, None) for index in (LHS, LHS_SCALE)]
-    if reason := _objection(producer, [result], problem(consumer)[0], ends, packed):
+    if reason := requantise_chains.objection(producer, [result], problem, ends):
         return reason
     tile = _Tile(layout.packing(ACC))
     space, following = tile.space(build.static_sizes(result)), None
     order, scale_order = tile.row_major(), tile.row_major()
-    if packed:
-        if "transposed" not in entries:
+    if requantise_chains.is_packed(problem):
+        following = decision.layout
+        if not decision.transposed or following is None:
             return "the next matmul is not computed transposed"
-        following = layout_from(entries["layout"])
-        order, scale_order = (tile.order(following.packing(*operand)) for operand in ((RHS, element), (RHS_SCALE,)))
+        operands = ((RHS, problem.types[LHS]), (RHS_SCALE,))
+        order, scale_order = (tile.order(following.packing(*operand)) for operand in operands)
     if space is None or order is None or scale_order is None:
         return "its tiles are not whole tiles of the next matmul"
     order += range(space.rank, space.rank + len(space.inner))

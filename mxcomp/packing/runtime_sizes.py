@@ -1,37 +1,28 @@
-"""The sizes of one matmul at run time: guarded, and known to code generation."""
+"""The sizes of one matmul when it runs: guarded, and known to code generation."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, cf
+from iree.compiler.dialects import arith, cf, util
 
 from mxcomp.layout import ACC, BLOCK_SIZE, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.matching.decision import Decision
 from mxcomp.mlir import build
 from mxcomp.packing.stored_operand import Dynamic
-from mxcomp.ukernels import Sizes
+from mxcomp.problem import Problem
 
 
 @dataclass(frozen=True)
-class Extents:
-    """Sizes in elements, None where dynamic; `values` are then M and N, and K in blocks."""
+class RuntimeSizes:
+    """A problem as it is multiplied; `values` are the dynamic ones of its M and N, and of its K in blocks."""
 
-    batch: list[int]
-    sizes: Sizes
+    problem: Problem
     values: dict[str, ir.Value]
 
     @property
-    def m(self) -> int | None:
-        return self.sizes["m"]
-
-    @property
-    def n(self) -> int | None:
-        return self.sizes["n"]
-
-    @property
-    def limits(self) -> list[ir.Value | None]:
+    def rows_and_columns(self) -> list[ir.Value | None]:
         """M and N where dynamic."""
         return [self.values.get("m"), self.values.get("n")]
 
@@ -40,12 +31,12 @@ class Extents:
         return Dynamic(self.values.get("mn"[operand % 2]), self.values.get("k"))
 
 
-class Tiles:
-    """Counts of workgroup tiles where dynamic."""
+class TileCounts:
+    """How many workgroup tiles a matmul has, where dynamic."""
 
-    def __init__(self, extents: Extents, layout: DataTiledLayout) -> None:
+    def __init__(self, sizes: RuntimeSizes, layout: DataTiledLayout) -> None:
         steps = dict(zip("mnk", (*layout.tile[:2], layout.tile[2] // BLOCK_SIZE), strict=True))
-        self.counts = {axis: build.ceildiv(value, steps[axis]) for axis, value in extents.values.items()}
+        self.counts = {axis: build.ceildiv(value, steps[axis]) for axis, value in sizes.values.items()}
 
     def of(self, operand: int) -> list[ir.Value]:
         """The dynamic outer sizes of a packed operand, or of the packed result."""
@@ -53,18 +44,16 @@ class Tiles:
         return [self.counts[axis] for axis in axes if axis in self.counts]
 
 
-def guarded(operands: list[ir.Value], sizes: Sizes, entries: dict) -> dict[str, ir.Value]:
-    """M, N and K (in blocks) at run time where they are dynamic.
+def guarded(operands: list[ir.Value], problem: Problem, decision: Decision) -> RuntimeSizes:
+    """The sizes of `problem`, asserted to be the same for all operands, and between 1 and the limits decided on.
 
-    They are asserted to be the same for all operands, and between 1 and the limits that buffer offsets set: code
-    generation relies on both.
+    Code generation relies on both: limits are what buffer offsets can reach.
     """
-    values = {axis: _guarded(axis, operands, entries[f"max_{axis}"]) for axis in "mnk" if sizes[axis] is None}
-    if "max_bytes" in entries:
-        _guard_result(
-            math.prod(size or 1 for size in build.static_sizes(operands[LHS])[:-3]), values, entries["max_bytes"]
-        )
-    return values
+    limits = {"m": decision.max_m, "n": decision.max_n, "k": decision.max_k}
+    values = {axis: _guarded(axis, operands, limits[axis] or 0) for axis in problem.dynamic}
+    if decision.max_bytes is not None:
+        _guard_result(problem.matrices, values, decision.max_bytes)
+    return RuntimeSizes(problem, values)
 
 
 def _guarded(axis: str, operands: list[ir.Value], limit: int) -> ir.Value:
@@ -86,17 +75,16 @@ _AXES = {"m": (LHS, LHS_SCALE), "n": (RHS, RHS_SCALE), "k": (LHS, RHS, LHS_SCALE
 """The operands that an axis indexes."""
 
 
-def _guard_result(batch: int, values: dict[str, ir.Value], max_bytes: int) -> None:
+def _guard_result(matrices: int, values: dict[str, ir.Value], max_bytes: int) -> None:
     """Where M and N are dynamic: the result fits into a buffer. Their limits only make operands fit."""
     elements = arith.MulIOp(values["m"], values["n"]).result
-    limit = build.constant_index(max_bytes // (4 * batch))
+    limit = build.constant_index(max_bytes // (4 * matrices))
     fits = arith.CmpIOp(arith.CmpIPredicate.sle, elements, limit).result
     cf.AssertOp(fits, f"mxcomp: the result must be at most {max_bytes} bytes")
 
 
 def assume(value: ir.Value, limit: int) -> ir.Value:
     """`value`, known to be between 1 and `limit`."""
-    assumption = ir.Attribute.parse(f"[[#util.int.assumption<umin = 1, umax = {limit}>]]")
-    return ir.Operation.create(
-        "util.assume.int", results=[value.type], operands=[value], attributes={"assumptions": assumption}
-    ).result
+    assumption = ir.Attribute.parse(f"#util.int.assumption<umin = 1, umax = {limit}>")  # no builder in the bindings
+    assumptions = ir.ArrayAttr.get([ir.ArrayAttr.get([assumption])])
+    return util.AssumeIntOp([value.type], [value], assumptions).results[0]

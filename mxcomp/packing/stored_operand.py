@@ -20,7 +20,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, linalg, tensor
 
 from mxcomp.formats import element_format
-from mxcomp.layout import BLOCK_SIZE, COLUMNS, LHS, RHS, ROWS, DataTiledLayout, TileSwizzle, k_unit
+from mxcomp.layout import BLOCK_SIZE, COLUMNS, LHS, RHS, ROWS, DataTiledLayout, TileSwizzle
 from mxcomp.matching.storage import Codes, codes, is_gathered, storage
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
@@ -48,7 +48,7 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynam
     *batch, height, blocks = static_sizes(source)[: -1 if operand in (LHS, RHS) else None]
     element = str(ir.RankedTensorType(source.type).element_type)
     if operand in (LHS, RHS):
-        swizzle, unit = layout.packing(operand, element), k_unit(element)
+        swizzle, unit = layout.packing(operand, element), element_format(element).lane_unit
     else:
         swizzle, unit = layout.packing(operand), BLOCK_SIZE
     columns = None if blocks is None else blocks * (BLOCK_SIZE // unit)

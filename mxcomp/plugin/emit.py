@@ -24,7 +24,7 @@ from mxcomp.matching.canonicalise import Candidate
 from mxcomp.matching.storage import whole
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import ukernel_descriptor
-from mxcomp.mlir.session import Invocation, read_source
+from mxcomp.mlir.session import Session, read_source
 from mxcomp.options import Options
 from mxcomp.packing.stored_operand import CONSTANT, is_constant
 from mxcomp.passes.link_ukernels import DESCRIPTOR, descriptor_name, function, target_with_provider
@@ -45,15 +45,15 @@ def emit_plugin(
     """
     program = compile_with(source, options, session_flags, "executable-sources")
     data, name = read_source(source)
-    invocation = Invocation(session_flags)
-    invocation.load(data, name)
-    invocation.run("start", "input")
-    with invocation.context, ir.Location.unknown():
-        candidates = find(invocation.module)
+    session = Session(session_flags)
+    session.load(data, name)
+    session.run("start", "input")
+    with session.context, ir.Location.unknown():
+        candidates = find(session.module)
         if not candidates:
             raise InputError(f"{name}: no scaled matmul to emit a plugin for: --report says why")
         dags = [_Dag(candidate) for candidate in candidates]
-        stock.check(invocation.module, candidates, {op for dag in dags for op in dag.ops})
+        stock.check(session.module, candidates, {op for dag in dags for op in dag.ops})
         spec = _match_spec(dags, options)
         names = sorted({descriptor_name(op) for op in graph.walk(spec.operation) if DESCRIPTOR in op.attributes})
         texts = {"match.mlir": str(spec)}

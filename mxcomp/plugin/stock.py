@@ -9,8 +9,8 @@ from iree.compiler import ir
 from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.errors import InputError
 from mxcomp.matching import quantiser
-from mxcomp.matching.canonical import ATTRIBUTE
 from mxcomp.matching.canonicalise import Candidate
+from mxcomp.matching.decision import decision_of
 from mxcomp.mlir import graph
 from mxcomp.mlir.graph import location_text
 from mxcomp.mlir.linalg_ops import indexing_maps
@@ -53,7 +53,8 @@ def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
     """What is wrong with an operation; "" if nothing is."""
     if op.name == "arith.truncf" and "f4E2M1FN" in str(op.results[0].type):
         return "rounds f4E2M1FN wrongly"
-    if ATTRIBUTE in op.attributes and "warning" in ir.DictAttr(op.attributes[ATTRIBUTE]):
+    decision = decision_of(op)
+    if decision is not None and decision.warning:
         return "computes this scaled matmul of 6 or 8 bits wrongly or not at all"
     if op.name == "tensor.extract_slice" and is_narrow_tensor(op.results[0]) and len(op.operands) > 1:
         return "cannot slice elements of less than a byte at dynamic offsets"

@@ -9,13 +9,13 @@ from typing import TextIO
 
 from iree.compiler import ir
 
-from mxcomp.matching.canonical import ATTRIBUTE, is_canonical, problem
+from mxcomp.layout import layout_entries, layout_from
+from mxcomp.matching.canonical import is_canonical, problem_of
+from mxcomp.matching.decision import PLAIN, decision_of
 from mxcomp.mlir import graph, notes
-from mxcomp.mlir.attributes import to_python
 from mxcomp.mlir.graph import location_text
 from mxcomp.report import kernel_operands
 from mxcomp.report.kernel_operands import KernelOperands
-from mxcomp.ukernels import layout_from
 from mxcomp.weights.manifest import Manifest
 
 _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
@@ -36,7 +36,7 @@ class ScaledMatmul:
     n: int | None = None
     k: int | None = None
     types: list[str] = field(default_factory=list)
-    operands: str = "plain"
+    operands: str = PLAIN
     layout: dict | None = None
     transposed: bool = False
     ukernel: str | None = None
@@ -60,15 +60,22 @@ class Report:
     def collect(self, module: ir.Operation) -> None:
         """Adds every marked matmul below `module`: what recognise and encode decided, before it is materialised."""
         for op in graph.walk(module):
-            if ATTRIBUTE not in op.attributes:
+            decision = decision_of(op)
+            if decision is None:
                 continue
-            entries = to_python(op.attributes[ATTRIBUTE])
-            matmul = ScaledMatmul(location_text(op.location))
+            matmul = ScaledMatmul(
+                location_text(op.location),
+                index=decision.index,
+                operands=decision.operands,
+                layout=None if decision.layout is None else layout_entries(decision.layout),
+                transposed=decision.transposed,
+                ukernel=decision.ukernel,
+                reason=decision.reason,
+                warning=decision.warning,
+            )
             if is_canonical(op):
-                sizes, matmul.types = problem(op)
-                matmul.m, matmul.n, matmul.k = sizes["m"], sizes["n"], sizes["k"]
-            for key in ("index", "operands", "layout", "transposed", "ukernel", "reason", "warning"):
-                setattr(matmul, key, entries.get(key, getattr(matmul, key)))
+                problem = problem_of(op)
+                matmul.m, matmul.n, matmul.k, matmul.types = problem.m, problem.n, problem.k, list(problem.types)
             self.matmuls.append(matmul)
 
     def add_unfused(self, module: ir.Operation) -> None:
@@ -79,8 +86,8 @@ class Report:
 
     def add_dispatches(self, module: ir.Operation) -> None:
         """Adds the dispatches of each matmul, from their locations, in a module at IREE's flow phase."""
-        ours = {matmul.index: matmul for matmul in self.matmuls if matmul.operands != "plain"}
-        plain = {matmul.location: matmul for matmul in self.matmuls if matmul.operands == "plain"}
+        ours = {matmul.index: matmul for matmul in self.matmuls if matmul.operands != PLAIN}
+        plain = {matmul.location: matmul for matmul in self.matmuls if matmul.operands == PLAIN}
         for op in graph.walk(module):
             if op.name != "flow.dispatch":
                 continue

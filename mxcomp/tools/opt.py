@@ -15,7 +15,7 @@ from iree.compiler import ir
 
 from mxcomp import files, pipeline
 from mxcomp.errors import InputError, MxcompError
-from mxcomp.mlir.session import Invocation
+from mxcomp.mlir.session import Session
 from mxcomp.options import Options
 from mxcomp.passes import PASSES
 from mxcomp.tools import common
@@ -117,16 +117,16 @@ def _with_options(options: Options, text: str) -> Options:
 
 def _process(text: str, name: str, elements: list, args: argparse.Namespace) -> tuple[MxcompError | None, str]:
     try:
-        invocation = Invocation()
-        invocation.load(text.encode(), name)
+        session = Session()
+        session.load(text.encode(), name)
         for element, options in elements:
             if options is None:
-                invocation.run_passes(element)
+                session.run_passes(element)
             else:
-                pipeline.run(invocation.module, (element,), options)
+                pipeline.run(session.module, (element,), options)
             if args.mlir_print_ir_after_all:
-                print(f"// -----// IR Dump After {element} //----- //\n{invocation.module}", file=sys.stderr)
-        module: ir.Operation = invocation.module
+                print(f"// -----// IR Dump After {element} //----- //\n{session.module}", file=sys.stderr)
+        module: ir.Operation = session.module
         return None, module.get_asm(enable_debug_info=args.mlir_print_debuginfo).rstrip("\n") + "\n"
     except MxcompError as error:
         return error, ""

@@ -21,7 +21,7 @@ import numpy as np
 from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, element_format
-from mxcomp.layout import LHS, OPERAND_NAMES, RHS, DataTiledLayout, TileSwizzle, k_unit, layout_from
+from mxcomp.layout import LHS, OPERAND_NAMES, RHS, DataTiledLayout, TileSwizzle, layout_from
 from mxcomp.weights.views import Bytes, View, view_from
 
 SCALE_TYPE = "f8E8M0FNU"
@@ -108,7 +108,7 @@ class Packing:
         """
         if not self.holds_elements:
             return self.rows, self.k // BLOCK_SIZE
-        unit = k_unit(self.element)
+        unit = element_format(self.element).lane_unit
         return self.rows, self.k // unit, unit * element_format(self.element).bits // 8
 
     @property
@@ -120,7 +120,7 @@ class Packing:
         static = (*self.batch, *(size for size in shape if size is not None))
         if not self.holds_elements:
             return TensorType(static, SCALE_TYPE)
-        return TensorType((*static[:-1], BLOCK_SIZE * element_format(self.element).bits // 8), "i8")
+        return TensorType((*static[:-1], element_format(self.element).block_bytes), "i8")
 
     @property
     def key(self) -> str:

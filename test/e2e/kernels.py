@@ -14,7 +14,7 @@ from iree.compiler import ir
 import mxcomp
 from mxcomp.assembly import FLAG, KernelAssembly, read_dump
 from mxcomp.compiler import Program
-from mxcomp.mlir.session import Invocation
+from mxcomp.mlir.session import Session
 
 STOCK_FLAGS = ("--iree-hal-target-device=hip", "--iree-rocm-target=gfx950")
 ANY_WORK = """
@@ -81,12 +81,12 @@ def compiled(source: str, **options) -> tuple[Program, list[Kernel]]:
     return programs[0], found
 
 
-def stock(source: str, *flags: str, to: str = "end") -> Invocation:
+def stock(source: str, *flags: str, to: str = "end") -> Session:
     """`source` compiled by IREE alone."""
-    invocation = Invocation((*STOCK_FLAGS, *flags))
-    invocation.load(source.encode(), "source")
-    invocation.run("start", to)
-    return invocation
+    session = Session((*STOCK_FLAGS, *flags))
+    session.load(source.encode(), "source")
+    session.run("start", to)
+    return session
 
 
 def executable_target(*flags: str) -> str:

@@ -18,8 +18,9 @@ from modules import BITS, Bytes, Matmul, outside, product
 import mxcomp
 from mxcomp import runtime
 from mxcomp.errors import CompileError
+from mxcomp.layout import layout_from
 from mxcomp.report.report import ScaledMatmul
-from mxcomp.ukernels import family, layout_from
+from mxcomp.ukernels import family
 
 RESULTS = ("f32", "bf16")
 INTRINSICS = {"16×16×128": "MFMA_SCALE_F32_16x16x128_B32", "32×32×64": "MFMA_SCALE_F32_32x32x64_B32"}

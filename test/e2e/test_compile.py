@@ -25,10 +25,10 @@ from cases import (
 from iree.compiler import ir
 from kernels import Kernel, calls, compiled, kernels, stock
 from modules import Matmul, source
+from spread import every
 
 import mxcomp
-from mxcomp.layout import LHS, RHS, RHS_SCALE
-from mxcomp.ukernels import layout_from
+from mxcomp.layout import LHS, RHS, RHS_SCALE, layout_from
 
 UKERNELS = ["auto", "none"]
 
@@ -77,12 +77,18 @@ def test_operands_are_not_copied(text: str, count: int):
     assert hal["hal.command_buffer.copy_buffer"] == hal["hal.command_buffer.fill_buffer"] == 0
 
 
-@pytest.mark.parametrize("ukernels", UKERNELS)
-@pytest.mark.parametrize("dynamic_m", [False, True])
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 17), (1, 1000), (17, 1), (300, 1)])
-def test_sizes_of_1(m: int, n: int, dynamic_m: bool, ukernels: str):
+SIZES_OF_1 = [
+    (Matmul(m, n, 544, dynamic_m=dynamic_m), ukernels)
+    for m, n in ((1, 1), (1, 17), (1, 1000), (17, 1), (300, 1))
+    for dynamic_m in (False, True)
+    for ukernels in UKERNELS
+]
+
+
+@pytest.mark.parametrize("case", every(3, SIZES_OF_1), ids=lambda case: "-".join(map(str, case)))
+def test_sizes_of_1(case: tuple[Matmul, str]):
     """IREE drops dimensions of size 1, and then cannot always fuse the unpacking."""
-    matmul = Matmul(m, n, 544, dynamic_m=dynamic_m)
+    matmul, ukernels = case
     program, found = built(matmul, ukernels)
     assert program.report.matmuls[0].dispatches == PARTS
     assert len(found) == 5

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from modules import Matmul, source
+from spread import quick_if
 
 import mxcomp
 from mxcomp.assembly import FLAG, read_dump
@@ -100,17 +101,18 @@ def check(program: mxcomp.Program, matmul: Matmul, epilogue: Epilogue, factor: f
 
 
 CASES = [(e, m, u) for e in EPILOGUES for m in MATMULS for u in ("auto", "none")]
-"""Every other one in a run that is not slow: all epilogues, all matmuls, with and without a ukernel."""
 
 
-@pytest.mark.parametrize(
-    ("epilogue", "matmul", "ukernels"),
-    [
-        pytest.param(*case, id="-".join(map(str, case)), marks=[pytest.mark.slow] if i // 2 % 2 != i % 2 else [])
-        for i, case in enumerate(CASES)
-    ],
-)
-def test_epilogue(epilogue: Epilogue, matmul: Matmul, ukernels: str, tmp_path: Path) -> None:
+def is_quick(case: tuple[Epilogue, Matmul, str]) -> bool:
+    """Two of each epilogue: with a ukernel on one matmul, without on another, and all matmuls in turn."""
+    epilogue, matmul, ukernels = case
+    turn = EPILOGUES.index(epilogue) + (ukernels == "auto")
+    return MATMULS.index(matmul) == turn
+
+
+@pytest.mark.parametrize("case", quick_if(is_quick, CASES), ids=lambda case: "-".join(map(str, case)))
+def test_epilogue(case: tuple[Epilogue, Matmul, str], tmp_path: Path) -> None:
+    epilogue, matmul, ukernels = case
     factor = factor_of(matmul)
     program = mxcomp.compile(text_of(matmul, epilogue, factor), ukernels=ukernels, iree_flags=(f"{FLAG}={tmp_path}",))
     kernels = read_dump(tmp_path)

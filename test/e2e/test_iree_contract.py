@@ -18,12 +18,11 @@ from modules import HERE, Matmul, source
 import mxcomp
 from mxcomp import pipeline
 from mxcomp.errors import CompileError
-from mxcomp.layout import RHS, DataTiledLayout
+from mxcomp.layout import RHS, DataTiledLayout, layout_from
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import mma_layout
-from mxcomp.mlir.session import PHASES, Invocation
+from mxcomp.mlir.session import PHASES, Session
 from mxcomp.passes import link_ukernels
-from mxcomp.ukernels import layout_from
 
 BUILTIN_UKERNELS = "--iree-rocm-enable-tensor-ukernels"
 DATA_TILING = "--iree-rocm-encoding-layout-resolver=data-tiling"
@@ -60,6 +59,7 @@ def at(phase: str) -> str:
     return mxcomp.compile(source(EXACT), compile_to=phase).vmfb.decode()
 
 
+@cache
 def ops_at(phase: str) -> set[str]:
     return {op.name for op in graph.walk(stock(source(Matmul(64, 64, 64)), to=phase).module)}
 
@@ -67,12 +67,12 @@ def ops_at(phase: str) -> set[str]:
 def test_swizzle_is_what_encodings_become():
     """Packing of each operand as IREE materialises it; test/layout compares the attributes."""
     text = (HERE / "set_encodings.mlir.in").read_text()
-    invocation = Invocation()
+    session = Session()
     target = executable_target(DATA_TILING, BUILTIN_UKERNELS)
-    invocation.load(Template(text).substitute(executable=target).encode(), "set_encodings")
-    invocation.run_passes("func.func(iree-codegen-materialize-device-encoding)")
+    session.load(Template(text).substitute(executable=target).encode(), "set_encodings")
+    session.run_passes("func.func(iree-codegen-materialize-device-encoding)")
     found: dict[str, list[ir.Operation]] = {"linalg.pack": [], "tensor.expand_shape": [], "linalg.transpose": []}
-    for op in graph.walk(invocation.module):
+    for op in graph.walk(session.module):
         found.get(op.name, []).append(op)
     assert [len(ops) for ops in found.values()] == [5, 5, 5]
     for operand, (packing, expand, transpose) in enumerate(zip(*found.values(), strict=True)):
@@ -86,10 +86,10 @@ def test_swizzle_is_what_encodings_become():
 
 def test_the_builtin_ukernel_has_the_layout_we_think():
     flags = ("--iree-opt-data-tiling", DATA_TILING, BUILTIN_UKERNELS)
-    invocation = stock(source(Matmul(1024, 1024, 1024)), *flags, to="executable-configurations")
-    (op,) = [op for op in graph.walk(invocation.module) if "iree_codegen.ukernel" in op.attributes]
+    session = stock(source(Matmul(1024, 1024, 1024)), *flags, to="executable-configurations")
+    (op,) = [op for op in graph.walk(session.module) if "iree_codegen.ukernel" in op.attributes]
     assert 'ukernel_descriptor<"pingpong_dt_medium_f4E2M1FN"' in str(op.attributes["iree_codegen.ukernel"])
-    with invocation.context:
+    with session.context:
         assert op.attributes["kind"] == mma_layout(BUILTIN, ["f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32"])
 
 
@@ -176,11 +176,11 @@ def test_import_symbol_and_cast_and_call():
       %0 = math.absf %a : tensor<4xf32>
       util.return %0 : tensor<4xf32>
     }"""
-    invocation = Invocation()
-    invocation.load(text.encode(), "text")
+    session = Session()
+    session.load(text.encode(), "text")
     spec = HERE / "inputs" / "match.mlir"
-    invocation.run_passes(f"iree-preprocessing-transform-interpreter{{transform-spec-path={spec}}}")
-    result = str(invocation.module)
+    session.run_passes(f"iree-preprocessing-transform-interpreter{{transform-spec-path={spec}}}")
+    result = str(session.module)
     assert "math.absf" not in result
     assert "util.func private @library(" in result
     assert "tensor.cast %arg0 : tensor<4xf32> to tensor<?xf32>" in result
@@ -230,7 +230,7 @@ def test_phase_names(phase: str):
 
 def test_phases_can_be_run_one_by_one():
     text = source(Matmul(64, 64, 64))
-    steps = Invocation(STOCK_FLAGS)
+    steps = Session(STOCK_FLAGS)
     steps.load(text.encode(), "source")
     for before, after in itertools.pairwise(PHASES):
         steps.run(before, after)

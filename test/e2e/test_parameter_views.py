@@ -31,7 +31,8 @@ from parts import (
 import mxcomp
 from mxcomp import runtime
 from mxcomp.compiler import Program
-from mxcomp.layout import OPERAND_NAMES, k_unit
+from mxcomp.formats import element_format
+from mxcomp.layout import OPERAND_NAMES
 from mxcomp.packing import parameter_operand
 from mxcomp.packing.origins import Bits, NotStoredError
 from mxcomp.weights import checkpoint
@@ -56,7 +57,7 @@ def expected(weights: Weights, packing: Packing) -> Bytes:
     codes = weights.codes[i]
     if i < 2:
         bits = np.unpackbits(codes[..., None], axis=-1, count=width(packing.element), bitorder="little")
-        columns = packing.k // k_unit(packing.element)
+        columns = packing.k // element_format(packing.element).lane_unit
         codes = np.packbits(bits.reshape(*codes.shape[:2], columns, -1), axis=-1, bitorder="little")
     codes = np.broadcast_to(codes, (weights.batch, (weights.m, weights.n)[i % 2], *codes.shape[2:]))
     swizzle = packing.tiles.packing(tiles, packing.element if i < 2 else None)

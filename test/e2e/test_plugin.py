@@ -10,6 +10,7 @@ import pytest
 from kernels import Kernel, compiled, kernels
 from modules import Matmul, source
 from shapes import Shaped
+from spread import every
 
 from mxcomp.errors import InputError
 from mxcomp.options import Options
@@ -75,9 +76,13 @@ def test_shapes(shaped: Shaped, tmp_path: Path) -> None:
     assert shaped.error(result) <= shaped.bound
 
 
-@pytest.mark.parametrize("options", CONFIGURATIONS, ids=str)
-@pytest.mark.parametrize("matmuls", MODELS, ids=lambda matmuls: "+".join(map(str, matmuls)))
-def test_same_kernels(matmuls: tuple[Matmul, ...], options: dict, tmp_path: Path) -> None:
+CASES = [(matmuls, options) for matmuls in MODELS for options in CONFIGURATIONS]
+
+
+@pytest.mark.parametrize("case", every(4, CASES), ids=lambda case: f"{'+'.join(map(str, case[0]))}-{case[1]}")
+def test_same_kernels(case: tuple[tuple[Matmul, ...], dict], tmp_path: Path) -> None:
+    """By default models and configurations in turn: there are three of these, so that each comes with others."""
+    matmuls, options = case
     text = source(*matmuls)
     report = emitted(text, tmp_path, **options)
     program, ours = compiled(text, **options)

@@ -15,8 +15,8 @@ from modules import BITS, KINDS, Matmul, dequantise
 import mxcomp
 from mxcomp import quantisation
 from mxcomp.errors import InputError
-from mxcomp.formats import FORMATS, SCALE_MODES, pack_bits, quantise, unpack_bits
-from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout, k_unit
+from mxcomp.formats import FORMATS, SCALE_MODES, element_format, pack_bits, quantise, unpack_bits
+from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout
 from mxcomp.matching import quantiser
 from mxcomp.mlir import build
 from mxcomp.packing import quantised_operand
@@ -71,7 +71,7 @@ def check_bits(element: str, mode: str, source: str, layout: DataTiledLayout, m:
     packed, packed_scales = (result.view(np.uint8) for result in program.run(x))
     codes, scales = quantise(x, element, mode)
 
-    swizzle, unit = layout.swizzle(LHS, element), k_unit(element)
+    swizzle, unit = layout.swizzle(LHS, element), element_format(element).lane_unit
     size = unit * BITS[element] // 8
     packed = packed.reshape(*packed.shape[:2], 1, *swizzle.packed_shape[:-1], size)
     stored = swizzle.unpack(packed, (m, k // unit, size)).reshape(m, -1)

@@ -1,4 +1,4 @@
-"""Models exported from PyTorch run on the simulated device like on the CPU. Skipped where torch is not installed."""
+"""Models exported from PyTorch run on the simulated device like on the CPU."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import mxcomp  # noqa: E402
-from mxcomp.errors import InputError  # noqa: E402
-from mxcomp.formats import dequantise, quantise, unpack_bits  # noqa: E402
-from mxcomp.torch import ScaledLinear, export, replace_linears, scaled_linear  # noqa: E402
+import mxcomp
+from mxcomp.errors import InputError
+from mxcomp.formats import dequantise, quantise, unpack_bits
+from mxcomp.torch import ScaledLinear, export, replace_linears, scaled_linear
 
 EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "04_pytorch.py"))
 MODEL, HIDDEN, TOKENS = EXAMPLE["MODEL"], EXAMPLE["HIDDEN"], EXAMPLE["TOKENS"]

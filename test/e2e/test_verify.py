@@ -12,6 +12,7 @@ import pytest
 from cases import M64, M128
 from modules import FP4, Matmul, inputs, product, source
 from shapes import Shaped
+from spread import every, quick_if
 
 import mxcomp
 from mxcomp import target
@@ -70,7 +71,7 @@ def shapes(tile: tuple[int, int, int], count: int, least_m: int = 1) -> list[tup
     return list(each)
 
 
-@pytest.mark.parametrize("shape", shapes(TILES[M128], 14, least_m=65), ids=str)
+@pytest.mark.parametrize("shape", every(3, shapes(TILES[M128], 14, least_m=65)), ids=str)
 def test_wide_tiles(shape: tuple[int, int, int]):
     matmul = Matmul(*shape)
     verification = verify(source(matmul), matmul.inputs)
@@ -79,7 +80,7 @@ def test_wide_tiles(shape: tuple[int, int, int]):
     assert tiles(verification) == [TILES[M128]]
 
 
-@pytest.mark.parametrize("shape", [(m, n, k) for m, n, k in shapes(TILES[M64], 14) if m < 65], ids=str)
+@pytest.mark.parametrize("shape", every(2, [(m, n, k) for m, n, k in shapes(TILES[M64], 14) if m < 65]), ids=str)
 def test_few_rows_take_the_narrow_tile(shape: tuple[int, int, int]):
     matmul = Matmul(*shape)
     verification = verify(source(matmul), matmul.inputs)
@@ -88,7 +89,7 @@ def test_few_rows_take_the_narrow_tile(shape: tuple[int, int, int]):
     assert tiles(verification) == [TILES[M64]]
 
 
-@pytest.mark.parametrize("shape", shapes(TILES[M64], 12), ids=str)
+@pytest.mark.parametrize("shape", every(4, shapes(TILES[M64], 12)), ids=str)
 def test_narrow_tiles_by_name(shape: tuple[int, int, int]):
     matmul = Matmul(*shape)
     verification = verify(source(matmul), matmul.inputs, ukernels=M64)
@@ -96,7 +97,7 @@ def test_narrow_tiles_by_name(shape: tuple[int, int, int]):
     assert tiles(verification) == [TILES[M64]]
 
 
-@pytest.mark.parametrize("shape", shapes(TILES[M128], 4) + shapes(TILES[M64], 4), ids=str)
+@pytest.mark.parametrize("shape", every(3, shapes(TILES[M128], 4) + shapes(TILES[M64], 4)), ids=str)
 def test_layouts_without_ukernel(shape: tuple[int, int, int]):
     matmul = Matmul(*shape)
     verification = verify(source(matmul), matmul.inputs, ukernels="none")
@@ -108,9 +109,12 @@ FORMS = [{"dynamic_m": True}, {"constant_rhs": True}, {"form": "unfused"}]
 FORMS += [a | b for a, b in itertools.combinations(FORMS, 2)] + [FORMS[0] | FORMS[1] | FORMS[2]]
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(form))
-@pytest.mark.parametrize("ukernel", [M128, M64])
-def test_forms(ukernel: str, form: dict):
+@pytest.mark.parametrize(
+    "case", every(2, itertools.product(TILES, FORMS)), ids=lambda case: "-".join([*case[1], case[0]])
+)
+def test_forms(case: tuple[str, dict]):
+    """By default each form with one of the ukernels, which take turns: the number of forms is odd."""
+    ukernel, form = case
     m, n, k = TILES[ukernel]
     matmul = Matmul(2 * m - 5, n + 3, k + 32, **form)
     verification = verify(source(matmul), matmul.inputs, ukernels=ukernel)
@@ -119,14 +123,18 @@ def test_forms(ukernel: str, form: dict):
     assert (verification.report.matmuls[0].m is None) == matmul.dynamic_m
 
 
-@pytest.mark.parametrize("types", [("f8E4M3FN", FP4), ("f8E5M2", "f6E2M3FN"), ("f6E3M2FN", "f8E4M3FN")], ids="-".join)
-@pytest.mark.parametrize("form", FORMS[:3], ids=lambda form: "-".join(form))
-@pytest.mark.parametrize("m", [40, 200])
-def test_element_types(types: tuple[str, str], form: dict, m: int):
-    matmul = Matmul(m, 131, 352, types=types, **form)
+MIXED = (("f8E4M3FN", FP4), ("f8E5M2", "f6E2M3FN"), ("f6E3M2FN", "f8E4M3FN"))
+ELEMENT_TYPES = [
+    Matmul(m, 131, 352, types=types, **form) for types, form, m in itertools.product(MIXED, FORMS[:3], (40, 200))
+]
+
+
+@pytest.mark.parametrize("matmul", every(5, ELEMENT_TYPES), ids=str)
+def test_element_types(matmul: Matmul):
+    """By default all types, all forms and both tiles, not every combination."""
     verification = verify(source(matmul), matmul.inputs)
     check([matmul], verification)
-    assert tiles(verification) == [(64, 128, 256) if m == 40 and not matmul.dynamic_m else (128, 256, 128)]
+    assert tiles(verification) == [(64, 128, 256) if matmul.m == 40 and not matmul.dynamic_m else (128, 256, 128)]
 
 
 @pytest.mark.parametrize("shape", [(40, 70, 96), (200, 300, 544)], ids=str)
@@ -137,7 +145,7 @@ def test_8_bit_elements_without_ukernel(shape: tuple[int, int, int]):
     assert verification.report.matmuls[0].ukernel is None
 
 
-@pytest.mark.parametrize("m", [1, 64, 127, 128, 129, 700])
+@pytest.mark.parametrize("m", quick_if(lambda m: m in (1, 129), [1, 64, 127, 128, 129, 700]))
 def test_one_program_for_every_m(m: int):
     matmul = Matmul(m, 40, 96, dynamic_m=True)
     check([matmul], verify(source(matmul), matmul.inputs))

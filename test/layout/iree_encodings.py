@@ -14,7 +14,7 @@ from iree.compiler import ir
 from mxcomp.layout import DataTiledLayout, Dim, TileSwizzle
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
-from mxcomp.mlir.session import Invocation
+from mxcomp.mlir.session import Session
 
 FLAGS = (
     "--iree-hal-target-device=hip",
@@ -55,11 +55,11 @@ def choose(m: int, n: int, k: int, builtin_ukernels: bool) -> Choice:
     executable = device[device.index("[") + 1 : device.rindex("]")]
     template = Template((Path(__file__).parent / "encodings.mlir.in").read_text())
     text = template.substitute(m=m, n=n, blocks=k // 32, device=device, executable=executable)
-    invocation = Invocation()
-    invocation.load(text.encode(), "encodings")
-    invocation.run_passes("iree-stream-specialize-encodings, func.func(iree-codegen-materialize-device-encoding)")
-    with invocation.context:
-        ops = list(graph.walk(invocation.module))
+    session = Session()
+    session.load(text.encode(), "encodings")
+    session.run_passes("iree-stream-specialize-encodings, func.func(iree-codegen-materialize-device-encoding)")
+    with session.context:
+        ops = list(graph.walk(session.module))
         encodings = tuple(_encoding(op) for op in ops if op.name == "stream.tensor.sizeof")
         (inner_tiled,) = [op for op in ops if op.name == "iree_codegen.inner_tiled"]
         shapes = tuple(tuple(ir.RankedTensorType(operand.type).shape) for operand in inner_tiled.operands)
@@ -68,10 +68,10 @@ def choose(m: int, n: int, k: int, builtin_ukernels: bool) -> Choice:
 
 def _device(flags: tuple[str, ...]) -> str:
     """The `#hal.device.target` attribute that iree-compile makes from its flags."""
-    invocation = Invocation(flags)
-    invocation.load(_ANY_WORK, "any")
-    invocation.run("start", "flow")
-    for op in graph.walk(invocation.module):
+    session = Session(flags)
+    session.load(_ANY_WORK, "any")
+    session.run("start", "flow")
+    for op in graph.walk(session.module):
         if op.name == "util.global":
             return str(op.attributes["initial_value"])
     raise AssertionError("IREE made no device")

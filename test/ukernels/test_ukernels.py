@@ -18,6 +18,7 @@ from iree.compiler import ir
 import mxcomp
 from mxcomp.assembly import FLAG, KernelAssembly, read_dump
 from mxcomp.formats import element_format
+from mxcomp.problem import Problem
 from mxcomp.target import get_target
 from mxcomp.ukernels import Constraint, Registry, Ukernel, family, read
 
@@ -66,13 +67,13 @@ def test_instances_are_as_their_text_says(instance: family.Instance, tmp_path: P
 @pytest.mark.parametrize("pair", PAIRS[1:], ids="-".join)
 def test_selection_of_instances(m: int | None, n: int, pair: tuple[str, str]) -> None:
     """By rows, and of the 16x16x128 instruction. Hand-written files come before the family."""
-    sizes, scales = {"m": m, "n": 512, "k": 512}, ("f8E8M0FNU", "f8E8M0FNU", "f32")
+    scales = ("f8E8M0FNU", "f8E8M0FNU", "f32")
     with ir.Context(), ir.Location.unknown():
         registry = Registry(TARGET.arch)
-    ukernel, _ = registry.select("data_tiled", TARGET.arch, (*pair, *scales), sizes)
+    ukernel, _ = registry.select("data_tiled", TARGET.arch, Problem(m, 512, 512, (*pair, *scales)))
     assert ukernel.tile == (n, 2 * n, 256 if n == 64 else 128)
     assert ukernel.layout.shape.m == 16
-    ukernel, _ = registry.select("data_tiled", TARGET.arch, (*PAIRS[0], *scales), sizes)
+    ukernel, _ = registry.select("data_tiled", TARGET.arch, Problem(m, 512, 512, (*PAIRS[0], *scales)))
     assert ukernel.instance is None
 
 
@@ -84,7 +85,7 @@ def test_rule(name: str) -> None:
     assert ukernel.instance is not None or ukernel.path.stem == name
     assert TARGET.arch in ukernel.archs
     assert math.prod(ukernel.workgroup_size) % TARGET.subgroup_size == 0
-    assert ukernel.mismatch(TARGET.arch, ukernel.types, _fitting_sizes(ukernel)) == ""
+    assert ukernel.mismatch(TARGET.arch, Problem(**_fitting_sizes(ukernel), types=ukernel.types)) == ""
 
 
 @each_ukernel

@@ -81,7 +81,8 @@ class CompiledKernel:
         parts = segments(program)
         watched = watch.late or watch.race or watch.hazard or watch.uninit
         text = hashlib.sha256(kernel.module.text).hexdigest()
-        key = f"{kernel.name} {kernel.entries} {kernel.module.text_address} {text} {watched}"
+        cuts = [part.start for part in parts]  # they depend on symbols as well
+        key = f"{kernel.name} {kernel.entries} {kernel.module.text_address} {text} {cuts} {watched}"
         library = jit.cached(key, lambda: kernel_text(parts, watched), NAME)
         starts = frozenset(part.start for part in parts)
         call, lines = _FUNCTION(library.address), Lines(program.instructions)

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
+import numpy as np
+
+from mxcomp.sim.fast import object_cache
 
 OPTIMISATION = 2
 
-KEPT = 1000
-"""Objects in the cache, some 100 KB each."""
+_PACKAGE = Path(__file__).parents[2]
 
 
-def _digest_of_sources() -> str:
-    """Of the simulator's own sources: object code is only as good as the code that made it."""
+def sources() -> list[Path]:
+    """Files that compiled code depends on: the simulator with its semantics tables, and the formats they build on."""
+    return [path for folder in ("formats", "sim") for path in sorted((_PACKAGE / folder).rglob("*.py"))]
+
+
+def _digest_of(paths: Iterable[Path]) -> str:
+    """Of names and contents."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
-        digest.update(path.read_bytes())
+    for path in paths:
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(_PACKAGE)}\0{len(content)}\0".encode())
+        digest.update(content)
     return digest.hexdigest()
 
 
-_SOURCES = _digest_of_sources()
+_SOURCES = _digest_of(sources())
 """Taken when they are imported, not later: they may change under a running process."""
 
 
@@ -79,43 +89,26 @@ def compile_module(text: str) -> bytes:
 
 def cached(key: str, make: Callable[[], str], name: str) -> Compiled:
     """The compiled module of this key, from the cache if it is there."""
-    path = cache_directory() / f"{_digest(key)}.o"
-    try:
-        found = Compiled(path.read_bytes(), name)
-        os.utime(path)  # used just now, see `_evict`
-        return found
-    except OSError:
+    digest = _digest(key)
+    objects = object_cache.load(digest)
+    if objects is None:
         objects = compile_module(make())
-        _save(path, objects)
-        return Compiled(objects, name)
+        object_cache.save(digest, objects)
+    return Compiled(objects, name)
 
 
 def _digest(key: str) -> str:
-    """Of the key and all that code generation depends on: processor, LLVM, and the sources of the simulator."""
-    processor = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
-    parts = (key, *processor, str(llvm.llvm_version_info), _SOURCES)
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    """Of the key and all that code generation depends on besides."""
+    return hashlib.sha256("\0".join((key, *environment())).encode()).hexdigest()
 
 
-def cache_directory() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "mxcomp" / "sim"
+@cache
+def environment() -> tuple[str, ...]:
+    """What the same key compiles to depends on: our sources, libraries, Python, and the processor.
 
-
-def _save(path: Path, content: bytes) -> None:
-    """Atomically; a cache that cannot be written is none."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(content)
-        os.replace(file.name, path)
-        _evict(path.parent)
-    except OSError:
-        pass
-
-
-def _evict(directory: Path) -> None:
-    """Removes what was not used for longest. Another process may do so, too."""
-    entries = sorted(directory.glob("*.o"), key=lambda path: path.stat().st_mtime)
-    for path in entries[:-KEPT]:
-        path.unlink(missing_ok=True)
+    NumPy computes constants and decides on types, and tinygrad's tables tell instructions apart.
+    """
+    python = f"{sys.implementation.name} {tuple(sys.version_info)}"
+    libraries = (llvmlite.__version__, str(llvm.llvm_version_info), np.__version__, metadata.version("tinygrad"))
+    processor = (llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    return (_SOURCES, python, *libraries, *processor)

@@ -1,0 +1,249 @@
+"""Contractions that multiply MX operands: the loops and factors of a linalg operation, and the scaled matmul in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import permutations
+
+from iree.compiler import ir
+
+from mxcomp.errors import InputError
+from mxcomp.formats import ELEMENT_TYPES
+from mxcomp.layout import BLOCK_SIZE
+from mxcomp.matching import loop_roles
+from mxcomp.matching.canonical import claimed
+from mxcomp.matching.elements import Expr, Index, Tracer, UntraceableError, apply_expr, scalar
+from mxcomp.matching.loop_roles import LoopSizes, Roles
+from mxcomp.matching.operands import NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
+from mxcomp.matching.storage import Place, place
+from mxcomp.mlir.build import static_sizes
+from mxcomp.mlir.graph import without_cast
+from mxcomp.mlir.linalg_ops import indexing_maps, yielded
+from mxcomp.problem import Problem
+
+
+@dataclass
+class Candidate:
+    """A contraction with at least one MX operand; `ops` compute its dequantised operands."""
+
+    root: ir.Operation
+    lhs: Operand
+    rhs: Operand
+    problem: Problem
+    places: list[Place]
+    roles: Roles
+    loop_sizes: LoopSizes
+    ops: list[ir.Operation] = field(default_factory=list)
+
+
+RESULT_TYPES = ("f32", "f16", "bf16")
+"""Sums are made in f32, and rounded once to the others."""
+
+
+def match(op: ir.Operation) -> Candidate | None:
+    """The scaled matmul at `op`, None if it has nothing of one; NotOursError if it is another kind."""
+    maps = indexing_maps(op)
+    if maps is None or len(op.results) != 1 or len(maps) < 3:
+        return None
+    parallel = _positions(maps[-1])
+    if parallel is None:
+        return None
+    reductions = _reductions(maps, parallel)
+    factors = _product(op, len(maps) - 1)
+    if factors is None or not reductions:
+        return None
+
+    contraction = Contraction(op, maps, factors, _loop_sizes(op, maps))
+    first: NotOursError | InputError | None = None
+    for order in _orders(reductions):
+        try:
+            return _match_in_order(contraction, parallel, order)
+        except (NotOursError, InputError) as other:
+            first = first or other
+    assert first is not None
+    raise first
+
+
+def _orders(reductions: list[int]) -> list[list[int]]:
+    """What may be the order of parts of K, the likeliest first: scales that are multiplied before do not tell it."""
+    if len(reductions) > _MOST_REORDERED:
+        return [reductions]
+    return [list(order) for order in permutations(reductions)]
+
+
+_MOST_REORDERED = 3
+
+
+def _match_in_order(contraction: Contraction, parallel: list[int], reductions: list[int]) -> Candidate | None:
+    op = contraction.op
+    try:
+        roles, wrong = loop_roles.roles(parallel, reductions, contraction.sizes, contraction.used), None
+    except NotOursError as other:
+        roles, wrong = Roles((), tuple(parallel[:-1]), tuple(parallel[-1:]), tuple(reductions), 0), other
+    exprs, ops = contraction.trace(roles)
+    if not any(mentions_mx(expr) for expr in exprs):
+        return None
+    if reason := claimed(op):
+        raise NotOursError(reason)
+    operands = [operand_of(expr) for expr in exprs]
+    types = tuple(operand.element_type for operand in operands)
+    if not set(types) <= set(ELEMENT_TYPES):
+        raise NotOursError(f"element types {' × '.join(types)}: expected {', '.join(ELEMENT_TYPES)}")
+    try:
+        if wrong is not None:
+            raise wrong
+        if roles.batch and (
+            alone := [i for i, operand in enumerate(operands) if not follows(operand, loop_roles.BATCH)]
+        ):
+            # The same for the whole batch: the other operand's batch counts as rows.
+            used = [loops - set(roles.batch) if i in alone else loops for i, loops in enumerate(contraction.used)]
+            roles = loop_roles.roles(parallel, reductions, contraction.sizes, used)
+            exprs, ops = contraction.trace(roles)
+            operands = [operand_of(expr) for expr in exprs]
+        return _check(contraction, operands, roles, ops)
+    except NotOursError as other:
+        raise NotOursError(str(other), warning_of(types)) from None
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A linalg op that multiplies two `factors` and sums; `sizes` are those of its loops."""
+
+    op: ir.Operation
+    maps: list[ir.AffineMap]
+    factors: tuple[ir.Value, ir.Value]
+    sizes: LoopSizes
+
+    @property
+    def used(self) -> list[set[int]]:
+        """The loops that index each factor."""
+        return [{d for i in _arguments(self.op, factor) for d in _dims(self.maps[i])} for factor in self.factors]
+
+    def trace(self, roles: Roles) -> tuple[list[Expr], list[ir.Operation]]:
+        """The factors over stored tensors, by these axes; the operations passed on the way."""
+        tracer, subscripts = Tracer(), roles.axes(self.sizes)
+        inputs = [
+            tracer.element(value, tuple(_subscript(expr, subscripts) for expr in m.results))
+            for value, m in zip(list(self.op.operands)[:-1], self.maps[:-1], strict=True)
+        ]
+        return [scalar(factor, self.op.regions[0].blocks[0], inputs) for factor in self.factors], tracer.ops
+
+
+def _arguments(op: ir.Operation, value: ir.Value) -> set[int]:
+    """The inputs of a linalg op that a scalar in its body is computed from."""
+    if isinstance(value, ir.BlockArgument):
+        return (
+            {ir.BlockArgument(value).arg_number} if ir.BlockArgument(value).owner == op.regions[0].blocks[0] else set()
+        )
+    return {i for operand in value.owner.operation.operands for i in _arguments(op, operand)}
+
+
+def _dims(affine_map: ir.AffineMap) -> set[int]:
+    """The loops that an indexing map mentions."""
+    return {d for expr in affine_map.results for d in _expr_dims(expr)}
+
+
+def _expr_dims(expr: ir.AffineExpr) -> set[int]:
+    if isinstance(expr, ir.AffineDimExpr):
+        return {ir.AffineDimExpr(expr).position}
+    if isinstance(expr, ir.AffineBinaryExpr):
+        binary = ir.AffineBinaryExpr(expr)
+        return _expr_dims(binary.lhs) | _expr_dims(binary.rhs)
+    return set()
+
+
+def _positions(affine_map: ir.AffineMap) -> list[int] | None:
+    if not all(isinstance(expr, ir.AffineDimExpr) for expr in affine_map.results):
+        return None
+    return [ir.AffineDimExpr(expr).position for expr in affine_map.results]
+
+
+def _reductions(maps: list[ir.AffineMap], parallel: list[int]) -> list[int]:
+    """Reduction loops, outermost part of K first: a loop over blocks also indexes scales, one inside a block not."""
+    order = [expr.position for m in maps for expr in map(_dim, m.results) if expr is not None]
+    reductions = [d for d in range(maps[0].n_dims) if d not in parallel and d in order]
+    return sorted(reductions, key=lambda d: (-order.count(d), order.index(d)))
+
+
+def _dim(expr: ir.AffineExpr) -> ir.AffineDimExpr | None:
+    return ir.AffineDimExpr(expr) if isinstance(expr, ir.AffineDimExpr) else None
+
+
+def _product(op: ir.Operation, inputs: int) -> tuple[ir.Value, ir.Value] | None:
+    """The factors of `accumulator + x * y` in the body of a contraction, whatever their order."""
+    body = op.regions[0].blocks[0]
+    accumulator = body.arguments[inputs]
+    add = yielded(op).owner
+    if not isinstance(add, ir.OpView) or add.operation.name != "arith.addf":
+        return None
+    terms = [operand for operand in add.operation.operands if operand != accumulator]
+    if len(terms) != 1 or not isinstance(terms[0].owner, ir.OpView):
+        return None
+    product = terms[0].owner.operation
+    if product.name in ("arith.extf", "arith.truncf") and isinstance(product.operands[0].owner, ir.OpView):
+        product = product.operands[0].owner.operation
+    return (product.operands[0], product.operands[1]) if product.name == "arith.mulf" else None
+
+
+def _loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> LoopSizes:
+    sizes: LoopSizes = {}
+    for value, m in zip(op.operands, maps, strict=True):
+        if not m.results:
+            continue  # a scalar
+        for expr, size in zip(m.results, static_sizes(without_cast(value)), strict=True):
+            if isinstance(expr, ir.AffineDimExpr):
+                position = ir.AffineDimExpr(expr).position
+                known = sizes.get(position)
+                sizes[position] = size if known is None else known
+    return sizes
+
+
+def _subscript(expr: ir.AffineExpr, subscripts: dict[int, Index]) -> Index:
+    try:
+        return apply_expr(expr, [subscripts.get(d, Index("?", 1, None)) for d in range(max(subscripts) + 1)])
+    except UntraceableError:
+        return Index("?", 1, None)
+
+
+def _check(contraction: Contraction, operands: list[Operand], roles: Roles, ops: list[ir.Operation]) -> Candidate:
+    """A candidate from a contraction of two MX operands, or NotOursError saying what does not fit."""
+    op = contraction.op
+    batch, m, n, k = (loop_roles.extent(loops, contraction.sizes) for loops in (roles.batch, roles.m, roles.n, roles.k))
+    if batch is None:
+        raise NotOursError("a dynamic batch of both operands: expected a static one")
+    result = str(ir.RankedTensorType(op.results[0].type).element_type)
+    if result not in RESULT_TYPES:
+        raise NotOursError(f"result type {result}: expected {', '.join(RESULT_TYPES)}")
+    if 0 in (batch, m, n, k):
+        raise NotOursError("a dimension is 0")
+    for operand in operands:
+        _check_blocks(op, operand, k)
+    lhs, rhs = operands[roles.lhs], operands[1 - roles.lhs]
+    subscripts = roles.axes(contraction.sizes)
+    shared, *parts = (
+        Index.join_runs([subscripts[d] for d in loops]) for loops in (roles.batch, roles.m, roles.n, roles.k)
+    )
+    if len(parts[-1]) > 1:
+        raise NotOursError("a dynamic size inside of K: expected it outermost, a number of blocks")
+    places = [
+        place(leaf, shared, rows, parts[-1], block)
+        for operand, rows in ((lhs, parts[0]), (rhs, parts[1]))
+        for leaf, block in ((operand.element, False), (operand.scale, True))
+    ]
+    types = (lhs.element_type, rhs.element_type, lhs.scale_type, rhs.scale_type, "f32")
+    problem = Problem(m, n, k, types, (batch,) if roles.batch else ())
+    return Candidate(op, lhs, rhs, problem, places, roles, contraction.sizes, ops)
+
+
+def _check_blocks(op: ir.Operation, operand: Operand, k: int | None) -> None:
+    strides = {index.stride for index in operand.scale.places[-1][1] if index.axis == loop_roles.K}
+    if not strides and k is None:
+        raise NotOursError(f"one scale for a dynamic K: expected blocks of {BLOCK_SIZE}")
+    block = min(strides, default=k or 0)
+    if k is not None and k % block:
+        raise InputError(
+            f"{op.location}: {op.name}: K = {k} is not a multiple of the block size {block}: "
+            f"pad K to a multiple of {BLOCK_SIZE} with zero elements"
+        )
+    if block != BLOCK_SIZE:
+        raise NotOursError(f"block size {block}: expected {BLOCK_SIZE}")

@@ -1,0 +1,100 @@
+"""What has been decided about a scaled matmul: one record, which its operation carries from pass to pass.
+
+    linalg.generic {…, mxcomp.scaled_matmul = {index = 0, operands = "data_tiled", layout = {…}, ukernel = "mx_…", …}}
+
+mxcomp-recognise marks matmuls with an empty record, or with the reason why they are left to IREE; mxcomp-encode
+decides on the others; what comes later reads, and decides nothing again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from iree.compiler import ir
+
+from mxcomp.layout import DataTiledLayout, layout_entries, layout_from
+from mxcomp.mlir import attributes
+
+SCALED_MATMUL = "mxcomp.scaled_matmul"
+"""The attribute that marks every scaled matmul and holds the entries of its `Decision`."""
+
+PLAIN, DATA_TILED, ROW_MAJOR = "plain", "data_tiled", "row_major"
+"""How a kernel takes its operands: as IREE pleases, packed into a layout of ours, or as they are stored."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How one scaled matmul is computed; an entry that has its default was not decided, or has no meaning here.
+
+    Attributes:
+        index: Its number among the recognised matmuls of the module; None where it was not recognised.
+        operands: PLAIN, DATA_TILED or ROW_MAJOR.
+        layout: Where the tiles of data-tiled operands lie.
+        tile: A workgroup's (M, N, K) of row-major operands, in elements.
+        transposed: RHS is multiplied in the place of LHS; `layout`, `tile` and limits are those of N × M.
+        requantised_for: The index of the matmul whose LHS is quantised from this result in its tile.
+        ukernel: The name of the code that computes a tile; None: IREE generates it.
+        workgroup_size: Threads in x, y and z.
+        llvm_func_attrs: What LLVM is told of the kernel's function.
+        max_m, max_n, max_k: The largest dynamic sizes in elements that buffers allow, as they are multiplied.
+        max_bytes: The largest result whose M and N are dynamic.
+        reason: Why something was not done.
+        warning: What users ought to know.
+    """
+
+    index: int | None = None
+    operands: str = PLAIN
+    layout: DataTiledLayout | None = None
+    tile: tuple[int, ...] = ()
+    transposed: bool = False
+    requantised_for: int | None = None
+    ukernel: str | None = None
+    workgroup_size: tuple[int, ...] = ()
+    llvm_func_attrs: Mapping[str, str] = field(default_factory=dict)
+    max_m: int | None = None
+    max_n: int | None = None
+    max_k: int | None = None
+    max_bytes: int | None = None
+    reason: str | None = None
+    warning: str | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether passes of ours build its dispatch."""
+        return self.operands != PLAIN
+
+    def to_attr(self) -> ir.DictAttr:
+        """The entries that differ from their defaults, in the current context."""
+        nothing, entries = Decision(), {}
+        for name in (each.name for each in fields(self)):
+            value = getattr(self, name)
+            if value != getattr(nothing, name):
+                entries[name] = layout_entries(value) if isinstance(value, DataTiledLayout) else value
+        return ir.DictAttr(attributes.from_python(entries))
+
+    @staticmethod
+    def from_attr(attribute: ir.Attribute) -> Decision:
+        """Inverse of `to_attr`. Raises ValueError and TypeError for what is no decision."""
+        entries = attributes.to_python(attribute)
+        if "layout" in entries:
+            entries["layout"] = layout_from(entries["layout"])
+        for name in ("tile", "workgroup_size"):
+            entries[name] = tuple(entries.get(name, ()))
+        return Decision(**entries)
+
+
+def decision_of(op: ir.Operation) -> Decision | None:
+    """The decision that an operation carries; None if it is no scaled matmul."""
+    return Decision.from_attr(op.attributes[SCALED_MATMUL]) if SCALED_MATMUL in op.attributes else None
+
+
+def is_recognised(op: ir.Operation) -> bool:
+    """Whether recognition gave an operation the canonical form, and nothing has been decided on it yet."""
+    return decision_of(op) == Decision()
+
+
+def decide(op: ir.Operation, decision: Decision) -> None:
+    """Marks an operation as a scaled matmul of which this was decided."""
+    with op.context:
+        op.attributes[SCALED_MATMUL] = decision.to_attr()

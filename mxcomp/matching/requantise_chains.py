@@ -1,0 +1,96 @@
+"""Chains of matmuls: results of some that the LHS of another is quantised from, so that they can be where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from mxcomp.formats import element_format
+from mxcomp.layout import BLOCK_SIZE, LHS, LHS_SCALE, RHS, ROWS
+from mxcomp.matching import quantiser, replacing
+from mxcomp.matching.canonical import problem_of
+from mxcomp.matching.elements import Index
+from mxcomp.matching.quantiser import Producer
+from mxcomp.matching.replacing import Reading
+from mxcomp.mlir import build
+from mxcomp.problem import Problem
+from mxcomp.ukernels import family
+
+_TILE = family.TILES[0]
+"""Its K is its M: a tile of accumulators, transposed, is a tile of the next operand."""
+
+
+_LEAST_ROWS = 65
+"""Its N, rows here, is 256: for fewer rows other tiles waste less."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Matmuls whose results are all that the LHS of another is quantised from, and, if it is packed there, that one.
+
+    `objection` says why its LHS cannot be quantised where the results are computed; "" if it can.
+    """
+
+    results: list[ir.Operation]
+    consumer: ir.Operation
+    packed: bool
+    objection: str
+
+    @property
+    def ops(self) -> list[ir.Operation]:
+        """What is to be computed transposed."""
+        return [*self.results, *([self.consumer] if self.packed else [])]
+
+
+def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
+    """The chains among matmuls in canonical form that nothing has been decided on yet.
+
+    Where operands are `watched`, by `mxcomp.verify`, all of them are used elsewhere, and nothing is replaced.
+    """
+    ours = {op.results[0]: op for op in recognised}
+    for op in recognised:
+        problem = problem_of(op)
+        if problem.batch or (problem.m or 0) < _LEAST_ROWS:
+            continue
+        producer = quantiser.find(op.operands[LHS], op.operands[LHS_SCALE])
+        found = producer.reads(wide=True) if producer is not None else set()
+        if producer is None or not found or not found <= set(ours):
+            continue
+        packed = is_packed(problem)
+        ends = [Reading(op, index, None) for index in (LHS, LHS_SCALE)]
+        reason = "" if watched else objection(producer, found, problem, ends)
+        if not reason and (not problem.k or problem.k % _TILE.layout.tile[ROWS]):
+            reason = f"the next matmul has K = {problem.k}: expected a multiple of {_TILE.layout.tile[ROWS]}"
+        yield Chain([ours[value] for value in found], op, packed, reason)
+
+
+def is_packed(problem: Problem) -> bool:
+    """Whether the LHS of a problem is packed in the tile that it is quantised in.
+
+    Blocks of 8-bit elements lie in two lanes each: they are stored row by row.
+    """
+    return element_format(problem.types[LHS]).lane_unit == BLOCK_SIZE
+
+
+def objection(producer: Producer, results: Iterable[ir.Value], problem: Problem, ends: Sequence[Reading]) -> str:
+    """Why `producer`, of the LHS of `problem`, cannot run where `results` are computed; "" if it can.
+
+    `ends` read elements and scales. What is packed there has no other readers; else they read what it is replaced by.
+    """
+    readings = [*producer.readings, *ends]
+    place = (Index("row", 1, problem.m), Index("k", 1, problem.k))
+    for result in results:
+        kind = build.tensor_type((problem.m, problem.k), build.element(result))
+        if reason := replacing.objection(result, readings, kind, place):
+            return reason
+    replaced = set() if is_packed(problem) else {end.user.operands[end.operand] for end in ends}
+    between = [reading.user.results[0] for reading in producer.readings]
+    reasons = (replacing.objection(value, readings) for value in between if value not in replaced)
+    return next(filter(None, reasons), "")
+
+
+def ukernel_name(problem: Problem) -> str:
+    """The ukernel for re-quantised results of a problem, as it is multiplied."""
+    return family.Instance(_TILE, (problem.types[LHS], problem.types[RHS])).name

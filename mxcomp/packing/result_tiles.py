@@ -1,0 +1,193 @@
+"""Tiles of a result: accumulated by the hardware, handed through fused consumers, and unpacked to rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import iree_codegen, linalg, tensor
+
+from mxcomp.layout import ACC, COLUMNS, ROWS, DataTiledLayout
+from mxcomp.matching.canonical import canonical_iterators, canonical_maps
+from mxcomp.matching.decision import Decision
+from mxcomp.mlir import attributes, build
+from mxcomp.mlir.inline import inline
+from mxcomp.mlir.linalg_ops import indexing_maps
+from mxcomp.packing.runtime_sizes import RuntimeSizes, assume
+from mxcomp.problem import Problem
+
+BATCHED = "_batched"
+"""Behind the name of a ukernel whose tiles have a batch dimension in front."""
+
+UNROLL = {"amdgpu-unroll-threshold": "20000"}
+"""IREE runs an epilogue of more than 64 elements a lane in a loop; not unrolled, it keeps them in scratch memory."""
+
+ALONE = UNROLL | {"amdgpu-waves-per-eu": "1"}
+"""With amax and scales of all its elements, a lane needs more than the registers of half a SIMD."""
+
+
+@dataclass(frozen=True)
+class ResultTiles:
+    """The shape of a data-tiled result: M × N of `problem`, as it is multiplied, in tiles of `layout`.
+
+    `transposed`: the result wanted is N × M.
+    """
+
+    problem: Problem
+    layout: DataTiledLayout
+    transposed: bool
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """The dimensions of tiles that rows and columns of the result wanted lie along."""
+        return (COLUMNS, ROWS) if self.transposed else (ROWS, COLUMNS)
+
+    @property
+    def sizes(self) -> tuple[int | None, int | None]:
+        """M and N."""
+        return self.problem.m, self.problem.n
+
+    @property
+    def counts(self) -> list[int | None]:
+        """Tiles along M and along N, None where dynamic."""
+        return [build.tiles(size, step) for size, step in zip(self.sizes, self.layout.tile, strict=False)]
+
+    def type(self, element: str, limits: list[ir.Value | None] | None = None) -> ir.RankedTensorType:
+        """The result wanted, row-major; with a dynamic size wherever a limit is a value."""
+        known = limits or [None, None]
+        shape = [self.sizes[dim] if known[dim] is None else None for dim in self.dims]
+        return build.tensor_type([*self.problem.batch, *shape], element)
+
+    def zeros(self, counts: list[ir.Value]) -> ir.Value:
+        """Accumulators to start from; `counts` are those of tiles where dynamic."""
+        shape = (*self.problem.batch, *self.layout.packed_shape(ACC, self.counts))
+        return build.zero_filled(build.tensor_type(shape, self.problem.types[ACC]), counts)
+
+
+def hidden_limits(tiles: ResultTiles, sizes: RuntimeSizes) -> list[ir.Value | None]:
+    """M and N of the result where they are values: dynamic ones, and any 1 if there is a single tile along N.
+
+    From such a result IREE drops the dimensions of size 1, and then fails to fuse the slice that takes it from the
+    tile; so the size is kept from IREE.
+    """
+
+    def hidden() -> ir.Value:
+        return assume(build.barrier(build.constant_index(1)), 2)  # 1 would be folded
+
+    m, n = sizes.rows_and_columns
+    single = tiles.counts[COLUMNS] == 1
+    return [
+        m if m is not None or tiles.problem.m != 1 or not single else hidden(),
+        n if n is not None or tiles.problem.n != 1 else hidden(),
+    ]
+
+
+def accumulate(
+    packed: list[ir.Value], acc: ir.Value, problem: Problem, decision: Decision, llvm_func_attrs: dict[str, str]
+) -> ir.Value:
+    """`iree_codegen.inner_tiled` on packed operands, compiled as decided."""
+    layout = decision.layout
+    assert layout is not None
+    batch = bool(problem.batch)
+    iterators = [build.iterator_type(kind) for kind in canonical_iterators(batch)]
+    op = iree_codegen.InnerTiledOp(
+        packed,
+        [acc],
+        ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in canonical_maps(batch)]),
+        ir.ArrayAttr.get(iterators),
+        attributes.mma_layout(layout, problem.types),
+        attributes.mma_semantics(opaque=not layout.expressible_in_iree),
+    ).operation
+    reorder = not batch and 1 not in build.static_sizes(acc)[:2]
+    annotate(op, decision, [1] * (2 + batch) + [0, 0], reorder, llvm_func_attrs, suffix=BATCHED * batch)
+    return op.results[0]
+
+
+def annotate(
+    op: ir.Operation,
+    decision: Decision,
+    workgroup: list[int],
+    reorder: bool,
+    llvm_func_attrs: dict[str, str] | None = None,
+    suffix: str = "",
+) -> None:
+    """Says how IREE is to compile a matmul's dispatch, and with which ukernel.
+
+    `workgroup` are tile sizes of the loops; `reorder` lets IREE change the order of workgroups.
+    """
+    op.attributes["compilation_info"] = attributes.compilation_info(
+        workgroup,
+        decision.workgroup_size,
+        {**decision.llvm_func_attrs, **(llvm_func_attrs or {})},
+        reorder=reorder,
+        ukernel=decision.ukernel is not None,
+    )
+    if decision.ukernel is not None:
+        op.attributes["iree_codegen.ukernel"] = attributes.ukernel_descriptor(decision.ukernel + suffix)
+
+
+def with_epilogue(
+    tiled: ir.Value, epilogue: ir.Operation, tiles: ResultTiles, sizes: RuntimeSizes, counts: list[ir.Value]
+) -> ir.Value:
+    """The fused consumers on packed accumulator tiles. What else they read is read where the element comes from.
+
+    On the result after unpacking they would make code generation spill the accumulator. In the padding, which
+    unpacking drops, the last element is read again.
+    """
+    swizzle, shape = tiles.layout.packing(ACC), build.static_sizes(tiled)
+    result = build.tensor_type(shape, build.element(epilogue.results[0]))
+    batch = len(tiles.problem.batch)
+    coordinates = [ir.AffineExpr.get_dim(2 + i) for i in range(len(swizzle.packed_shape))]
+    outer, maps = list(epilogue.operands)[1:-1], (indexing_maps(epilogue) or [])[1:-1]
+
+    def position(source_dim: int, loops: list[ir.Value]) -> ir.Value:
+        tile, size = swizzle.tile_shape[source_dim], tiles.sizes[source_dim]
+        steps = zip(coordinates, swizzle.strides(source_dim), strict=True)
+        expr = sum((c * stride for c, stride in steps if stride), ir.AffineExpr.get_dim(source_dim) * tile)
+        index = build.apply(expr, loops)
+        if size is None:
+            limit = sizes.rows_and_columns[source_dim]
+            assert limit is not None
+            return build.clamp(index, limit)
+        return build.clamp(index, size) if size % tile else index
+
+    def body(element: ir.Value) -> ir.Value:
+        loops = [linalg.IndexOp(i).result for i in range(len(shape))]
+        places = [*loops[:batch], *(position(source_dim, loops[batch:]) for source_dim in tiles.dims)]
+        given = [_read(value, affine_map, places) for value, affine_map in zip(outer, maps, strict=True)]
+        return inline(epilogue, [element, *given])
+
+    return build.elementwise(result, [tiled], body, counts)
+
+
+def _read(value: ir.Value, affine_map: ir.AffineMap, places: list[ir.Value]) -> ir.Value:
+    """The element at [m, n] of an operand with this indexing map; a scalar is itself."""
+    if not isinstance(value.type, ir.RankedTensorType):
+        return value
+    position = [
+        places[ir.AffineDimExpr(expr).position] if isinstance(expr, ir.AffineDimExpr) else build.apply(expr, places)
+        for expr in affine_map.results
+    ]
+    return tensor.ExtractOp(value, position).result
+
+
+def unpack(tiled: ir.Value, tiles: ResultTiles, counts: list[ir.Value], limits: list[ir.Value | None]) -> ir.Value:
+    """The row-major result of accumulator tiles: transpose, collapse, drop the padding. `limits` are hidden sizes."""
+    swizzle, element = tiles.layout.packing(ACC), build.element(tiled)
+    result, dims = tiles.type(str(element), limits), tiles.dims
+    batch = result.rank - 2
+    # Positions in the packed tensor of [batch, outer M, M factors …, outer N, N factors …].
+    factors = [batch + 2 + swizzle.permutation.index(i) for i in range(len(swizzle.dims))]
+    split = len(swizzle.expand_shape[ROWS])
+    positions = {ROWS: [batch + ROWS, *factors[:split]], COLUMNS: [batch + COLUMNS, *factors[split:]]}
+    order = [*range(batch), *positions[dims[0]], *positions[dims[1]]]
+    shape = build.static_sizes(tiled)
+    transposed = build.tensor_type([shape[i] for i in order], element)
+    value = build.transpose(tiled, build.empty(transposed, counts), order)
+    padded = [count and count * swizzle.tile_shape[dim] for dim, count in ((dim, tiles.counts[dim]) for dim in dims)]
+    columns = batch + len(positions[dims[0]])
+    groups = [*([i] for i in range(batch)), list(range(batch, columns)), list(range(columns, len(order)))]
+    collapsed = tensor.CollapseShapeOp(build.tensor_type([*shape[:batch], *padded], element), value, groups).result
+    if all(limit is None for limit in limits) and collapsed.type == result:
+        return collapsed
+    return build.leading_slice(collapsed, result, limits)

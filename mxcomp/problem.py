@@ -1,0 +1,51 @@
+"""What is multiplied: the sizes and element types of one scaled matmul, as plain data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def flipped(operands: Sequence[T]) -> tuple[T, ...]:
+    """What there is of each operand, with RHS in the place of LHS, for a matmul that is computed transposed."""
+    lhs, rhs, lhs_scale, rhs_scale, *acc = operands
+    return (rhs, lhs, rhs_scale, lhs_scale, *acc)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The product of LHS [(batch,) M, K] and RHS [(batch,) N, K].
+
+    Sizes are in elements, None where dynamic; a batch is static. `types` are the MLIR types of LHS, RHS, LHS scales,
+    RHS scales and result.
+    """
+
+    m: int | None
+    n: int | None
+    k: int | None
+    types: tuple[str, ...]
+    batch: tuple[int, ...] = ()
+
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        """M, N and K under the keys m, n and k."""
+        return {"m": self.m, "n": self.n, "k": self.k}
+
+    @property
+    def dynamic(self) -> tuple[str, ...]:
+        """Which of m, n and k only the running program knows."""
+        return tuple(axis for axis, size in self.sizes.items() if size is None)
+
+    @property
+    def matrices(self) -> int:
+        """How many matrices the batch has; 1 without one."""
+        return math.prod(self.batch)
+
+    @property
+    def flipped(self) -> Problem:
+        """The problem of the transposed result: RHS is multiplied in the place of LHS."""
+        return replace(self, m=self.n, n=self.m, types=flipped(self.types))

@@ -1,0 +1,1 @@
+"""Which layout and which ukernel a scaled matmul is computed with."""

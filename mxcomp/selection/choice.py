@@ -1,0 +1,114 @@
+"""The choice of a layout and a ukernel for one problem, as a `Decision`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mxcomp.formats import element_format
+from mxcomp.layout import DataTiledLayout
+from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, Decision
+from mxcomp.matching.operands import warning_of
+from mxcomp.options import Options
+from mxcomp.problem import Problem
+from mxcomp.selection.limits import limits
+from mxcomp.ukernels import Registry, Ukernel
+
+_SCALES_INTERLEAVED: dict[str, Any] = {
+    "operands_interleaving_intrinsics_m": (2,),
+    "operands_interleaving_intrinsics_n": (3,),
+    "operands_interleaving_intrinsics_k": (2, 3),
+}
+CODEGEN_LAYOUTS = {
+    64: DataTiledLayout(
+        intrinsics_m=2, intrinsics_n=4, intrinsics_k=4, subgroups_m=2, subgroups_n=2, **_SCALES_INTERLEAVED
+    ),
+    None: DataTiledLayout(
+        intrinsics_m=4, intrinsics_n=8, intrinsics_k=2, subgroups_m=2, subgroups_n=2, **_SCALES_INTERLEAVED
+    ),
+}
+"""Layouts for matmuls without a ukernel, by the largest M they are meant for.
+
+IREE's code generation spills registers with other splits of the same tiles into subgroups: 1591 of them with the
+1 × 4 subgroups of the m128_n256_k256 ukernel.
+"""
+
+
+def choose(problem: Problem, gathered: bool, registry: Registry, options: Options) -> Decision:
+    """How a problem is computed, and why not otherwise; `gathered`: an operand is stored in another order.
+
+    Raises UkernelError for a ukernel by a name that does not exist.
+    """
+    if options.data_tiling:
+        return _data_tiled(problem, registry, options)
+    return _row_major(problem, gathered, registry, options)
+
+
+def choose_transposed(problem: Problem, name: str, registry: Registry, options: Options) -> Decision:
+    """A problem computed transposed by the ukernel of this name, with blocks of results in lanes; or left to IREE."""
+    flipped = problem.flipped
+    ukernel, reason = registry.select(DATA_TILED, options.target.arch, flipped, name)
+    if ukernel is None or ukernel.layout is None:
+        return _left(reason, flipped)
+    layout = replace(ukernel.layout, lane_rows=True)
+    chosen = _with(ukernel, Decision(operands=DATA_TILED, transposed=True, layout=layout))
+    return _bounded(chosen, flipped, ukernel.layout.tile, options)
+
+
+def _data_tiled(problem: Problem, registry: Registry, options: Options) -> Decision:
+    ukernel, reason = _select(DATA_TILED, problem, registry, options)
+    if ukernel is not None and ukernel.layout is not None:
+        layout = ukernel.layout
+        chosen = _with(ukernel, Decision(operands=DATA_TILED, layout=layout))
+    elif not all(element_format(kind).loadable for kind in problem.types[:2]):
+        return _left(reason, problem)
+    else:
+        layout = _codegen_layout(problem.m)
+        chosen = Decision(operands=DATA_TILED, layout=layout, workgroup_size=(layout.threads, 1, 1), reason=reason)
+    return _bounded(chosen, problem, layout.tile, options)
+
+
+def _row_major(problem: Problem, gathered: bool, registry: Registry, options: Options) -> Decision:
+    ukernel, reason = _select(ROW_MAJOR, problem, registry, options)
+    if ukernel is None:
+        return _left(f"--data-tiling=off and {reason}", problem)
+    if problem.batch or gathered:
+        return _left(f"--data-tiling=off and {ukernel.name}: it takes row-major operands without a batch", problem)
+    chosen = _with(ukernel, Decision(operands=ROW_MAJOR, tile=ukernel.tile))
+    return _bounded(chosen, problem, (1, 1, 1), options)
+
+
+def _select(operands: str, problem: Problem, registry: Registry, options: Options) -> tuple[Ukernel | None, str]:
+    if options.ukernels == "none":
+        return None, "--ukernels=none"
+    name = None if options.ukernels == "auto" else options.ukernels
+    return registry.select(operands, options.target.arch, problem, name)
+
+
+def _codegen_layout(m: int | None) -> DataTiledLayout:
+    return next(layout for limit, layout in CODEGEN_LAYOUTS.items() if limit is None or (m is not None and m <= limit))
+
+
+def _with(ukernel: Ukernel, decision: Decision) -> Decision:
+    """A decision with how a ukernel is launched."""
+    return replace(
+        decision,
+        ukernel=ukernel.name,
+        workgroup_size=ukernel.workgroup_size,
+        llvm_func_attrs=ukernel.llvm_func_attrs,
+    )
+
+
+def _bounded(chosen: Decision, problem: Problem, padding: tuple[int, int, int], options: Options) -> Decision:
+    """A choice with the limits of dynamic sizes, if all fits into buffers; operands are padded to whole `padding`."""
+    max_bytes = options.target.max_buffer_bytes
+    found = limits(problem, padding, max_bytes)
+    if found is None:
+        return _left(f"an operand or the result exceeds {max_bytes} bytes", problem)
+    result = max_bytes if problem.m is problem.n is None else None
+    return replace(chosen, max_m=found.get("m"), max_n=found.get("n"), max_k=found.get("k"), max_bytes=result)
+
+
+def _left(reason: str, problem: Problem) -> Decision:
+    """The decision to leave a matmul to IREE."""
+    return Decision(reason=f"left to IREE: {reason}", warning=warning_of(problem.types[:2]) or None)
