@@ -53,8 +53,6 @@ def build_library() -> None:
 class BuildWithDriver(build_py):
     def run(self) -> None:
         build_library()
-        if self.editable_mode and LIBRARY.exists():
-            LIBRARY.with_name("python.txt").write_text(f"{sys.executable}\n")  # see mxcomp.hip.library
         super().run()
 
 

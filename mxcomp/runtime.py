@@ -9,7 +9,8 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from iree.runtime import _binding
 
 from mxcomp.errors import InputError, MxcompError, VerifyError
 from mxcomp.hip import library
+from mxcomp.hip.interrupts import interruptible
 from mxcomp.hip.settings import Settings
 from mxcomp.sim.errors import SimulationError
 
@@ -26,7 +28,7 @@ DRIVERS = {"cpu": "local-sync", "sim": "hip", "hip": "hip"}
 
 _environment = threading.Lock()
 _of_thread = threading.local()
-"""`simulated`: a thread's simulated device. Giving one back takes IREE and Python's garbage collection a while."""
+"""`simulated`: a thread's `_Simulated`, or None."""
 
 
 _HINTS = {
@@ -34,6 +36,13 @@ _HINTS = {
     "no parameter found": "a parameter is not in its file (mxcomp-pack writes what a program's manifest lists): ",
 }
 """What IREE's messages about parameters mean to users of ours."""
+
+
+@dataclass
+class _Simulated:
+    """A simulated device that is kept: giving one back takes IREE and Python's garbage collection a while."""
+
+    device: rt.HalDevice | None = None
 
 
 class RunError(MxcompError):
@@ -63,19 +72,44 @@ def run(
             devices until the next run.
         parameters: Files (.irpa, .safetensors, .gguf) by the scope of the parameters in them, "" for no scope.
 
+    What a signal handler raises while the program runs, such as KeyboardInterrupt, ends the call; then the simulation
+    of this whole process ends, other threads' calls fail, and the next run starts a new one.
+
     Raises VerifyError on the CPU and RunError elsewhere when the program fails; InputError when there is no such
     device or function, or a file of parameters cannot be read.
     """
     if device not in DRIVERS:
         raise InputError(f"device '{device}': expected {', '.join(DRIVERS)}")
     settings = {"engine": engine, "checks": checks, "schedule": schedule, "seed": None if seed is None else str(seed)}
+    if getattr(_of_thread, "simulated", None) is None:
+        _of_thread.simulated = _Simulated()
+    simulated = _of_thread.simulated
+    work = partial(_run, vmfb, function, inputs, device, settings, parameters or {}, simulated)
+    try:
+        return interruptible(work, _end_simulation if device == "sim" else None)
+    except MxcompError:
+        raise
+    except BaseException:  # of a signal handler, most likely
+        simulated.device = None
+        raise
+
+
+def _run(
+    vmfb: bytes,
+    function: str | None,
+    inputs: Sequence[np.ndarray],
+    device: str,
+    settings: dict[str, str | None],
+    parameters: Mapping[str, str | Path],
+    simulated: _Simulated,
+) -> list[np.ndarray]:
     failure = VerifyError if device == "cpu" else RunError
-    config = rt.Config(device=_device(device, settings))
+    config = rt.Config(device=_device(device, settings, simulated))
     try:
         module = rt.VmModule.copy_buffer(config.vm_instance, vmfb)
-        *_, module = rt.load_vm_modules(*_parameters(config.vm_instance, parameters or {}), module, config=config)
+        *_, module = rt.load_vm_modules(*_parameters(config.vm_instance, parameters), module, config=config)
     except (RuntimeError, ValueError, LookupError) as error:  # of IREE's: a parameter's bytes may be too few
-        _of_thread.simulated = None
+        simulated.device = None
         hint = next((hint for text, hint in _HINTS.items() if text in str(error)), "")
         raise failure(f"the program cannot be loaded on device '{device}': {hint}{error}") from None
     name = function if function is not None else _only_function(module.vm_module)
@@ -86,7 +120,7 @@ def run(
     except KeyError:
         raise InputError(f"no function '{name}': expected {', '.join(_functions(module.vm_module))}") from None
     except (RuntimeError, ValueError) as error:
-        _of_thread.simulated = None  # a device on which a kernel has failed refuses all further work
+        simulated.device = None  # a device on which a kernel has failed refuses all further work
         raise failure(f"@{name} failed: {error}") from None
 
 
@@ -105,7 +139,7 @@ def _parameters(instance: rt.VmInstance, files: Mapping[str, str | Path]) -> lis
     return [rt.create_io_parameters_module(instance, *providers)]
 
 
-def _device(device: str, settings: dict[str, str | None]) -> rt.HalDevice:
+def _device(device: str, settings: dict[str, str | None], simulated: _Simulated) -> rt.HalDevice:
     if device == "cpu":
         return rt.get_device(DRIVERS[device])
     try:
@@ -115,9 +149,9 @@ def _device(device: str, settings: dict[str, str | None]) -> rt.HalDevice:
         Settings.of(os.environ | variables)
         with _variables(variables):
             driver.query_available_devices()  # which also tells the simulator its settings
-            if getattr(_of_thread, "simulated", None) is None:
-                _of_thread.simulated = driver.create_default_device()
-            return _of_thread.simulated
+            if simulated.device is None:
+                simulated.device = driver.create_default_device()
+            return simulated.device
     except SimulationError as error:
         raise InputError(f"device '{device}': {error}") from None
     except (RuntimeError, ValueError) as error:
@@ -130,12 +164,21 @@ def simulator() -> rt.HalDriver:
 
     Raises InputError where the library cannot be had, or where --hip_dylib_path has been given to this process.
     """
-    path = library.hip_dylib()
+    path = _library()
     with _variables({library.IREE_VARIABLE: f"file:{path}", **library.environment()}):
         driver = _binding.create_hal_driver(DRIVERS["sim"])
         if f"{path}\n" not in driver.dump_device_info(1):
             raise InputError(f"--hip_dylib_path names another library than {path}: leave the flag out")
         return driver
+
+
+@cache
+def _library() -> Path:
+    return library.hip_dylib()
+
+
+def _end_simulation() -> None:
+    library.interrupt(_library())
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "driver"
@@ -41,13 +41,13 @@ def is_current(library: Path) -> bool:
     return library.is_file() and digest().encode() in library.read_bytes()
 
 
-def build(library: Path) -> None:
-    """Makes the library whole or not at all. Raises BuildError."""
+def build(library: Path, flags: Sequence[str] = ()) -> None:
+    """Makes the library whole or not at all; `flags` are for the compiler, such as sanitizers. Raises BuildError."""
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as directory:
         result = Path(directory) / NAME
         sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
-        command = (*compiler(), *_FLAGS, f'-DMX_SOURCES="{digest()}"', "-o", str(result), *sources, "-ldl")
+        command = (*compiler(), *_FLAGS, *flags, f'-DMX_SOURCES="{digest()}"', "-o", str(result), *sources, "-ldl")
         _run(command)
         os.replace(result, library)
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import io
 import json
 import struct
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from mxcomp.hip.dump import OperandDump
-from mxcomp.hip.protocol import ARGUMENT, FUNCTION, LAUNCH, MOST_ARGUMENTS, ErrorCode, MemoryKind, Operation
+from mxcomp.hip import loading
+from mxcomp.hip.protocol import ARGUMENT, FUNCTION, LAUNCH, ErrorCode, MemoryKind, Operation
 from mxcomp.hip.settings import Settings
 from mxcomp.hip.storage import SharedStorage, available_bytes
-from mxcomp.sim import Buffer, Device, Kernel, LaunchStats, Module, code_object
+from mxcomp.sim import Buffer, Device, Kernel, LaunchStats, Module
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.memory import Memory
+
+if TYPE_CHECKING:
+    from mxcomp.hip.dump import OperandDump
 
 Answer = tuple[int, bytes]
 """A number and a payload."""
@@ -118,8 +121,11 @@ class Devices:
                 each.configure(*how)
         before = self._settings
         if before is None or (settings.dump_operands, settings.report) != (before.dump_operands, before.report):
-            files = settings.report, settings.dump_operands
-            self._dump = OperandDump(files[0], files[1]) if files[0] and files[1] else None
+            self._dump = None
+            if settings.report and settings.dump_operands:
+                from mxcomp.hip.dump import OperandDump  # IREE's compiler comes along: half of a worker's start
+
+                self._dump = OperandDump(settings.report, settings.dump_operands)
         self._settings = settings
 
     # Memory.
@@ -127,8 +133,7 @@ class Devices:
     def _alloc(self, device: int, nbytes: int, kind: int, payload: bytes) -> Answer:
         if self._unusable is not None:
             raise Refusal(ErrorCode.INVALID_VALUE, str(self._unusable))
-        if nbytes > _ALWAYS_ALLOWED and nbytes > (free := available_bytes()):
-            raise Refusal(ErrorCode.OUT_OF_MEMORY, f"{nbytes} bytes asked for, this machine has {free} left")
+        _check_room(nbytes)
         of_host = kind == MemoryKind.HOST
         buffer = self._devices[device].memory.alloc(nbytes, fill=not of_host)
         self._allocations[buffer.address] = allocation = Allocation(device, buffer, MemoryKind(kind))
@@ -186,8 +191,10 @@ class Devices:
         number = self._new_id()
         key = device, hashlib.sha256(payload).digest()
         code = self._codes.get(key)
-        if code is None or _has_variables(payload):
-            code = Code(payload, code_object.load(payload))
+        if code is None or loading.has_variables(payload):
+            module = loading.read(payload)
+            _check_room(loading.image_bytes(module))
+            code = Code(payload, module)
             self._codes.setdefault(key, code)
         if not code.users:
             self._devices[device].place(code.module)
@@ -211,28 +218,20 @@ class Devices:
         if kernel is None:
             raise Refusal(ErrorCode.NOT_FOUND, f"no kernel '{name}': the code object has {', '.join(kernels)}")
         arguments = [argument for argument in kernel.arguments if not argument.is_hidden]
-        if len(arguments) > MOST_ARGUMENTS:
-            raise Refusal(
-                ErrorCode.INVALID_VALUE, f"kernel {name}: {len(arguments)} arguments, at most {MOST_ARGUMENTS}"
-            )
         identity = self._new_id()
         self._kernels[identity] = kernel
         loaded.kernels.append(identity)
         d = kernel.descriptor
-        threads = int(kernel.metadata.get(".max_flat_workgroup_size", 1024))
+        threads = loading.most_threads(kernel)
         info = FUNCTION.pack(d.kernarg_bytes, d.lds_bytes, d.scratch_bytes, d.vgprs, threads, len(arguments))
         return identity, info + b"".join(ARGUMENT.pack(argument.offset, argument.size) for argument in arguments)
 
     def _global(self, device: int, number: int, b: int, payload: bytes) -> Answer:
-        from elftools.elf.elffile import ELFFile
-
         code, name = self._modules[number].code, payload.decode()
-        table = ELFFile(io.BytesIO(code.data)).get_section_by_name(".dynsym")
-        for symbol in (table and table.get_symbol_by_name(name)) or ():
-            if symbol["st_info"]["type"] == "STT_OBJECT":
-                address = self._devices[device].address_of(code.module, symbol["st_value"])
-                return address, struct.pack("<Q", symbol["st_size"])
-        raise Refusal(ErrorCode.NOT_FOUND, f"no global '{name}' in the code object")
+        found = loading.find_variable(code.data, code.module, name)
+        if found is None:
+            raise Refusal(ErrorCode.NOT_FOUND, f"no global '{name}' in the code object")
+        return self._devices[device].address_of(code.module, found[0]), struct.pack("<Q", found[1])
 
     # Launches.
 
@@ -245,7 +244,8 @@ class Devices:
         self._mark_host_memory(kernarg)
         if self._dump is not None:
             self._dump.write(self._devices[device], kernel, kernarg)
-        stats = self._devices[device].launch(kernel, sizes[:3], sizes[3:], kernarg, dynamic_lds)
+        most = (self._settings or Settings()).max_instructions
+        stats = self._devices[device].launch(kernel, sizes[:3], sizes[3:], kernarg, dynamic_lds, max_instructions=most)
         self._report(device, sizes, stats)
         if kernel not in self._launched:
             self._launched.add(kernel)
@@ -272,12 +272,10 @@ class Devices:
                 file.write(json.dumps(line) + "\n")
 
 
-def _has_variables(data: bytes) -> bool:
-    """Whether a code object has data that kernels may change, so that each load needs its own."""
-    from elftools.elf.elffile import ELFFile
-
-    elf = ELFFile(io.BytesIO(data))
-    return any(elf.get_section_by_name(name) is not None for name in (".data", ".bss"))
+def _check_room(nbytes: int) -> None:
+    """Raises Refusal where this machine has not as many bytes left."""
+    if nbytes > _ALWAYS_ALLOWED and nbytes > (free := available_bytes()):
+        raise Refusal(ErrorCode.OUT_OF_MEMORY, f"{nbytes} bytes asked for, this machine has {free} left")
 
 
 def _settle() -> None:

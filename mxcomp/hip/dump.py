@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from mxcomp.report.numbers import operand, stored_bytes
 from mxcomp.sim import Device, Kernel
 from mxcomp.sim.errors import SimulationError
-from mxcomp.unpacking import operand, stored_bytes
 
 INDEX = "operands.jsonl"
 """Says of each file of the directory, one JSON object a line, what it is."""
@@ -120,7 +120,7 @@ def _arguments(kernel: Kernel, kernarg: bytes) -> tuple[list[int], list[int]]:
 
 
 def _number(value: int | list[int], constants: list[int]) -> int:
-    """A number of a report, see `mxcomp.bindings`."""
+    """A number of a report, see `mxcomp.report.kernel_operands`."""
     if isinstance(value, int):
         return value
     return sum(constants[ordinal] << 32 * place for place, ordinal in enumerate(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from mxcomp.errors import InputError
 from mxcomp.hip import build
 
 PYTHON_VARIABLE = "MXCOMP_PYTHON"
+LAUNCHER_VARIABLE = "MXCOMP_LAUNCHER"
 IREE_VARIABLE = "IREE_HIP_DYLIB_PATH"
 """What IREE's driver looks at where no --hip_dylib_path is given."""
 
@@ -26,7 +28,6 @@ def hip_dylib() -> Path:
                 build.build(library)
             except (build.BuildError, OSError) as error:
                 raise InputError(f"the simulated device needs its HIP driver library: {error}") from None
-    _note_python(library)
     return library
 
 
@@ -35,9 +36,24 @@ def hip_dylib_directory() -> Path:
     return hip_dylib().parent
 
 
+def interrupt(path: Path) -> None:
+    """Ends what this process is simulating: the calls that wait for it fail, and simulated devices are lost.
+
+    A device that is made afterwards is on a new simulation. Does nothing where the library is not in use.
+    """
+    try:
+        loaded = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+    except OSError:
+        return
+    loaded.mxcomp_interrupt()
+
+
 def environment(**settings: str | None) -> dict[str, str]:
-    """Variables for the library: this Python, and MXCOMP_SIM_* for each setting that is given."""
-    variables = {PYTHON_VARIABLE: sys.executable}
+    """Variables for the library: this Python, and MXCOMP_SIM_* for each setting that is given.
+
+    A program started with them that uses the library ends when this process does, see `mxcomp.hip.worker`.
+    """
+    variables = {PYTHON_VARIABLE: sys.executable, LAUNCHER_VARIABLE: str(os.getpid())}
     variables |= {f"MXCOMP_SIM_{name.upper()}": value for name, value in settings.items() if value is not None}
     return variables
 
@@ -45,13 +61,3 @@ def environment(**settings: str | None) -> dict[str, str]:
 def _cached() -> Path:
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "mxcomp" / "hip" / build.digest()[:16] / build.NAME
-
-
-def _note_python(library: Path) -> None:
-    """Leaves word beside the library of an interpreter that has mxcomp, for programs that do not set the variable."""
-    note = library.with_name("python.txt")
-    try:
-        if not note.exists() or note.read_text().strip() != sys.executable:
-            note.write_text(sys.executable + "\n")
-    except OSError:
-        pass  # the library looks around itself

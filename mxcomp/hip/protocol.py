@@ -55,6 +55,7 @@ ARGUMENT = struct.Struct("<2I")
 """Offset and bytes; one for each explicit argument follows FUNCTION."""
 
 MOST_ARGUMENTS = 256
+MOST_KERNARG_BYTES = 65536
 
 LAUNCH = struct.Struct("<8I")
 """Grid in workgroups, block in work-items, bytes of dynamic LDS, nothing; the argument segment follows."""

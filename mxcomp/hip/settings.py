@@ -18,6 +18,7 @@ class Settings:
     """How launches are executed; see `mxcomp.sim.Device`.
 
     Attributes:
+        max_instructions: Wave instructions of a workgroup before it counts as an endless loop.
         profile: A file that gets one line of JSON per launch.
         dump_operands, report: A directory that gets the operands of matmuls, and the report that tells where they are.
     """
@@ -26,6 +27,7 @@ class Settings:
     checks: tuple[str, ...] | None = None
     schedule: Order = "forward"
     seed: int = 0
+    max_instructions: int = 200_000_000
     profile: str | None = None
     dump_operands: str | None = None
     report: str | None = None
@@ -39,14 +41,19 @@ class Settings:
             raise SimulationError(f"engine '{engine}': expected {', '.join(ENGINES)}")
         if order not in ORDERS:
             raise SimulationError(f"schedule '{order}': expected {', '.join(ORDERS)}")
-        try:
-            seed = int(given["seed"] or 0)
-        except ValueError:
-            raise SimulationError(f"seed '{given['seed']}': expected a whole number") from None
+        seed = _whole_number("seed", given["seed"], cls.seed)
+        most = _whole_number("max_instructions", given["max_instructions"], cls.max_instructions)
         if given["dump_operands"] and not given["report"]:
             raise SimulationError("a report of mxcomp-compile is needed to dump operands")
         files = {name: given[name] for name in ("profile", "dump_operands", "report")}
-        return cls(engine, _checks(given["checks"]), order, seed, **files)
+        return cls(engine, _checks(given["checks"]), order, seed, most, **files)
+
+
+def _whole_number(name: str, text: str | None, default: int) -> int:
+    try:
+        return int(text or default)
+    except ValueError:
+        raise SimulationError(f"{name} '{text}': expected a whole number") from None
 
 
 def _checks(text: str | None) -> tuple[str, ...] | None:

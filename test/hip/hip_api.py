@@ -26,15 +26,13 @@ class HipError(Exception):
         self.code = code
 
 
-class Hip:
-    """Calls functions by name; those that fail raise HipError."""
+class LibraryFunctions:
+    """Calls functions of a library by name; those that fail raise HipError."""
 
-    def __init__(self) -> None:
-        os.environ.update(library.environment())
-        self.functions = ctypes.CDLL(str(library.hip_dylib()))
+    def __init__(self, path: str) -> None:
+        self.functions = ctypes.CDLL(path)
         for name in ("hipGetErrorName", "hipGetErrorString"):
             getattr(self.functions, name).restype = ctypes.c_char_p
-        self.hipDeviceGet(ctypes.byref(ctypes.c_int()), 0)
 
     def __getattr__(self, name: str):
         def call(*arguments):
@@ -84,3 +82,12 @@ class Hip:
         parts = (1, ctypes.addressof(data), 2, ctypes.addressof(size), 3)
         extra = (ctypes.c_void_p * len(parts))(*parts)
         self.hipModuleLaunchKernel(function, 1, 1, 1, 128, 1, 1, 0, stream, None, extra)
+
+
+class Hip(LibraryFunctions):
+    """The library of this installation, with its worker running."""
+
+    def __init__(self) -> None:
+        os.environ.update(library.environment())
+        super().__init__(str(library.hip_dylib()))
+        self.hipDeviceGet(ctypes.byref(ctypes.c_int()), 0)

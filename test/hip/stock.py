@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from kernels import STOCK_FLAGS
 
-from mxcomp.invocation import Invocation
+from mxcomp.mlir.session import Session
 
 CPU_FLAGS = (
     "--iree-hal-target-device=local",
@@ -146,7 +146,7 @@ PROGRAMS = [
 @cache
 def compiled(source: str, flags: tuple[str, ...] = STOCK_FLAGS) -> bytes:
     """The vmfb that IREE makes on its own."""
-    invocation = Invocation(flags)
-    invocation.load(source.encode(), "source")
-    invocation.run("start", "end")
-    return invocation.vm_bytecode()
+    session = Session(flags)
+    session.load(source.encode(), "source")
+    session.run("start", "end")
+    return session.vm_bytecode()

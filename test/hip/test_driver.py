@@ -38,6 +38,7 @@ def test_both_sides_state_the_same_numbers() -> None:
     operations = {name: int(value) for name, value in re.findall(r"MX_(\w+) = (\d+), *//", header)}
     assert operations == {name: member.value for name, member in protocol.Operation.__members__.items()}
     assert f"MX_MOST_ARGUMENTS = {protocol.MOST_ARGUMENTS} " in header
+    assert f"MX_MOST_KERNARG_BYTES = {protocol.MOST_KERNARG_BYTES} " in header
     codes = {int(number): name for name, number in re.findall(r"X\(hip(?:Error)?(\w+), (\d+),", header)}
     for member in protocol.ErrorCode:
         assert codes[member].lower() == member.name.replace("_", "").lower()

@@ -120,6 +120,16 @@ def test_settings_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
     check_run()
 
 
+def test_limit_of_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MXCOMP_SIM_MAX_INSTRUCTIONS", "20")
+    failing(vmfb(), "more than 20 instructions, an endless loop", engine="numpy")
+    monkeypatch.setenv("MXCOMP_SIM_MAX_INSTRUCTIONS", "few")
+    with pytest.raises(InputError, match="max_instructions 'few': expected a whole number"):
+        check_run()
+    monkeypatch.undo()
+    check_run()
+
+
 def test_wrong_use() -> None:
     with pytest.raises(InputError, match="device 'gpu': expected cpu, sim, hip"):
         runtime.run(vmfb(), None, MATMUL.inputs, device="gpu")

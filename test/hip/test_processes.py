@@ -44,7 +44,7 @@ def python(script: str, **variables: str) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str]) -> str:
     try:
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == 0, err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -186,4 +187,49 @@ def test_library_is_built_when_it_is_missing_or_old(tmp_path: Path) -> None:
     path = Path(done.stdout.strip())
     assert path.is_relative_to(tmp_path), done.stderr
     assert path.name == "libamdhip64.so"
-    assert path.with_name("python.txt").read_text().strip() == sys.executable
+    assert [file.name for file in path.parent.iterdir()] == ["libamdhip64.so"]
+
+
+# Which Python simulates, where no variable of ours says it.
+
+STOCK = [IREE / "iree-run-module", "--device=hip", "--module=m.vmfb", *CALL]
+UNSET = {"MXCOMP_PYTHON": "", "PATH": "/usr/bin:/bin"}
+
+
+def plant(path: Path, marker: Path) -> None:
+    """An interpreter that leaves a mark when it is used."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\ntouch "{marker}"\nexec "{sys.executable}" "$@"\n')
+    path.chmod(0o755)
+
+
+def test_nothing_is_written_and_no_file_is_believed(tmp_path: Path) -> None:
+    """Neither a file beside the library nor a folder above it that is no environment says what is executed."""
+    folder, marker = tmp_path / "source" / "mxcomp" / "hip" / "_lib", tmp_path / "marker"
+    folder.mkdir(parents=True)
+    shutil.copy(library.hip_dylib(), folder)
+    plant(tmp_path / "planted", marker)
+    for above in (tmp_path, tmp_path / "source", folder):
+        plant(above / "bin" / "python3", marker)
+    (folder / "python.txt").write_text(f"{tmp_path / 'planted'}\n")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    check(execute(*STOCK, f"--hip_dylib_path={folder}", **UNSET))
+    assert not marker.exists()
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize("interpreter", ["python3.11", "python3"])
+def test_environment_of_the_library(interpreter: str, tmp_path: Path) -> None:
+    """Is asked first. An environment without mxcomp is none."""
+    marker = tmp_path / "marker"
+    plant(tmp_path / "bin" / interpreter, marker)
+    folder = tmp_path / "lib" / "python3.11" / "site-packages" / "mxcomp" / "hip" / "_lib"
+    folder.mkdir(parents=True)
+    shutil.copy(library.hip_dylib(), folder)
+    check(execute(*STOCK, f"--hip_dylib_path={folder}", **UNSET))
+    assert marker.exists()
+    marker.unlink()
+    other = folder.parent.parent.with_name("other")
+    folder.parent.parent.rename(other)
+    check(execute(*STOCK, f"--hip_dylib_path={other / 'hip' / '_lib'}", **UNSET))
+    assert not marker.exists()

@@ -38,7 +38,11 @@ hipError_t mx_copy(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
 
 hipError_t mx_fill(void* to, uint32_t value, size_t element_bytes, size_t elements) {
   Allocation target;
-  size_t bytes = elements * element_bytes;
+  size_t bytes;
+  if (element_bytes != 1 && element_bytes != 2 && element_bytes != 4)
+    return mx_fail(hipErrorInvalidValue, "elements of %zu bytes to fill with", element_bytes);
+  if (__builtin_mul_overflow(elements, element_bytes, &bytes))
+    return mx_fail(hipErrorInvalidValue, "%zu elements of %zu bytes to fill", elements, element_bytes);
   if (!bytes) return hipSuccess;
   hipError_t error = check(to, bytes, false, &target);
   if (error != hipSuccess) return error;

@@ -70,6 +70,7 @@ HIP_API hipError_t hipDeviceGet(int* device, int ordinal) {
 }
 
 HIP_API hipError_t hipDeviceGetName(char* name, int bytes, int device) {
+  if (!name || bytes <= 0) return mx_fail(hipErrorInvalidValue, "%d bytes for a name", bytes);
   snprintf(name, bytes, "%s", device_name);
   return valid(device);
 }

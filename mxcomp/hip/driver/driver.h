@@ -69,6 +69,7 @@ typedef struct {
 } Reply;
 
 enum { MX_MOST_ARGUMENTS = 256 };
+enum { MX_MOST_KERNARG_BYTES = 65536 };
 typedef struct {
   uint32_t kernarg_bytes, lds_bytes, scratch_bytes, registers, most_threads, arguments;
   struct {
@@ -92,6 +93,10 @@ hipError_t mx_start(bool restart);    // starts the worker unless it runs, and g
 hipError_t mx_call(uint32_t operation, int device, uint64_t a, uint64_t b, const void* payload, uint64_t bytes,
                    uint64_t* value, void* result, uint64_t result_bytes);
 hipError_t mx_lost(const char* what);  // the error for something of an older generation
+
+// ---- interpreter.c ----
+
+void mx_find_python(char* python);  // gives a path of up to PATH_MAX bytes, or a name to look for in PATH
 
 // ---- devices.c ----
 
@@ -140,6 +145,11 @@ typedef struct Event {
 } *hipEvent_t;
 hipError_t mx_record(hipEvent_t event);
 hipError_t mx_check_stream(hipStream_t stream);  // an older worker's stream belongs to a device that lost its memory
+
+// ---- image.c ----
+
+#define MX_MOST_IMAGE_BYTES (1ull << 30)
+hipError_t mx_read_image(const void* image, uint8_t** result, uint64_t* bytes);  // copies an ELF file, for free()
 
 // ---- modules.c ----
 

@@ -75,8 +75,12 @@ static hipError_t run(const struct Node* node) {
     case FILL: {
       const hipMemsetParams* fill = &node->fill;
       hipError_t error = hipSuccess;
-      for (size_t row = 0; row < fill->height && error == hipSuccess; ++row)
-        error = mx_fill((uint8_t*)fill->to + row * fill->pitch, fill->value, fill->element_bytes, fill->width);
+      for (size_t row = 0; row < fill->height && error == hipSuccess; ++row) {
+        uintptr_t to;
+        if (__builtin_mul_overflow(row, fill->pitch, &to) || __builtin_add_overflow(to, (uintptr_t)fill->to, &to))
+          return mx_fail(hipErrorInvalidValue, "row %zu of a pitch of %zu bytes to fill", row, fill->pitch);
+        error = mx_fill((void*)to, fill->value, fill->element_bytes, fill->width);
+      }
       return error;
     }
     case COPY: return mx_copy(node->copy.to, node->copy.from, node->copy.bytes, node->copy.kind);
@@ -159,8 +163,12 @@ HIP_API hipError_t hipDrvGraphAddMemcpyNode(hipGraphNode_t* node, hipGraph_t gra
   if (p->height != 1 || p->depth != 1) return mx_fail(hipErrorNotSupported, "copies of more than one row in a graph");
   bool from_host = p->from.type == MEMORY_TYPE_HOST, to_host = p->to.type == MEMORY_TYPE_HOST;
   struct Node new = {.kind = COPY};
-  new.copy.from = (uint8_t*)(from_host ? p->from.host : p->from.device) + p->from.x_bytes;
-  new.copy.to = (uint8_t*)(to_host ? p->to.host : p->to.device) + p->to.x_bytes;
+  uintptr_t from = (uintptr_t)(from_host ? p->from.host : p->from.device);
+  uintptr_t to = (uintptr_t)(to_host ? p->to.host : p->to.device);
+  if (__builtin_add_overflow(from, p->from.x_bytes, &from) || __builtin_add_overflow(to, p->to.x_bytes, &to))
+    return mx_fail(hipErrorInvalidValue, "a copy from byte %zu to byte %zu", p->from.x_bytes, p->to.x_bytes);
+  new.copy.from = (const void*)from;
+  new.copy.to = (void*)to;
   new.copy.bytes = p->width_bytes;
   new.copy.kind = from_host ? (to_host ? hipMemcpyHostToHost : hipMemcpyHostToDevice)
                             : (to_host ? hipMemcpyDeviceToHost : hipMemcpyDeviceToDevice);

@@ -19,35 +19,20 @@ struct Function {
   char name[];
 };
 
-// Size of an ELF file in memory: the end of the last thing its headers speak of.
-static uint64_t elf_bytes(const uint8_t* image) {
-  uint64_t segments, sections, end;
-  uint16_t segment_bytes, segment_count, section_bytes, section_count;
-  memcpy(&segments, image + 32, 8), memcpy(&sections, image + 40, 8);
-  memcpy(&segment_bytes, image + 54, 2), memcpy(&segment_count, image + 56, 2);
-  memcpy(&section_bytes, image + 58, 2), memcpy(&section_count, image + 60, 2);
-  end = sections + (uint64_t)section_bytes * section_count;
-  for (unsigned i = 0; i < segment_count + section_count; ++i) {
-    bool segment = i < segment_count;
-    const uint8_t* header = segment ? image + segments + (uint64_t)i * segment_bytes
-                                    : image + sections + (uint64_t)(i - segment_count) * section_bytes;
-    uint64_t start, bytes;
-    uint32_t type;
-    memcpy(&start, header + (segment ? 8 : 24), 8), memcpy(&bytes, header + 32, 8), memcpy(&type, header + 4, 4);
-    if (!segment && type == 8) continue;  // SHT_NOBITS
-    if (start + bytes > end) end = start + bytes;
-  }
-  return end;
-}
-
 HIP_API hipError_t hipModuleLoadData(hipModule_t* module, const void* image) {
   *module = NULL;
-  if (!image || memcmp(image, "\177ELF\2\1", 6) != 0)
-    return mx_fail(hipErrorInvalidImage, "not a 64-bit ELF file: expected a gfx950 code object");
+  uint8_t* copy;
+  uint64_t bytes;
+  hipError_t error = mx_read_image(image, &copy, &bytes);
+  if (error != hipSuccess) return error;
   hipModule_t new = calloc(1, sizeof *new);
-  if (!new) return mx_fail(hipErrorOutOfMemory, "no room for a module");
+  if (!new) {
+    free(copy);
+    return mx_fail(hipErrorOutOfMemory, "no room for a module");
+  }
   new->device = mx_current_device();
-  hipError_t error = mx_call(MX_LOAD, new->device, 0, 0, image, elf_bytes(image), &new->id, NULL, 0);
+  error = mx_call(MX_LOAD, new->device, 0, 0, copy, bytes, &new->id, NULL, 0);
+  free(copy);
   new->generation = mx_generation();
   if (error == hipSuccess)
     *module = new;
@@ -73,6 +58,18 @@ HIP_API hipError_t hipModuleUnload(hipModule_t module) {
   return error;
 }
 
+// The worker has checked what the code object says of arguments; memory of this process depends on it.
+static hipError_t check_info(const FunctionInfo* info, const char* name) {
+  if (info->arguments > MX_MOST_ARGUMENTS || info->kernarg_bytes > MX_MOST_KERNARG_BYTES)
+    return mx_fail(hipErrorInvalidImage, "kernel %s: %u arguments in %u bytes", name, info->arguments,
+                   info->kernarg_bytes);
+  for (uint32_t i = 0; i < info->arguments; ++i)
+    if ((uint64_t)info->argument[i].offset + info->argument[i].bytes > info->kernarg_bytes)
+      return mx_fail(hipErrorInvalidImage, "kernel %s: argument %u, %u bytes at %u, lies outside of %u bytes", name, i,
+                     info->argument[i].bytes, info->argument[i].offset, info->kernarg_bytes);
+  return hipSuccess;
+}
+
 HIP_API hipError_t hipModuleGetFunction(Function** function, hipModule_t module, const char* name) {
   *function = NULL;
   if (!module || !name) return mx_fail(hipErrorInvalidHandle, "no module or no name");
@@ -81,6 +78,7 @@ HIP_API hipError_t hipModuleGetFunction(Function** function, hipModule_t module,
   Function* new = calloc(1, sizeof *new + length + 1);
   if (!new) return mx_fail(hipErrorOutOfMemory, "no room for a function");
   hipError_t error = mx_call(MX_FUNCTION, module->device, module->id, 0, name, length, &new->id, &new->info, sizeof new->info);
+  if (error == hipSuccess) error = check_info(&new->info, name);
   if (error != hipSuccess) {
     free(new);
     return error;
@@ -144,8 +142,10 @@ static hipError_t copy_arguments(PackedLaunch* launch, void** parameters, void**
 hipError_t mx_pack(PackedLaunch* launch, Function* function, dim3 grid, dim3 block, uint32_t dynamic_lds,
                    void** parameters, void** extra) {
   if (!function) return mx_fail(hipErrorInvalidHandle, "no function to launch");
-  uint64_t threads = (uint64_t)block.x * block.y * block.z;
-  if (!grid.x || !grid.y || !grid.z || !threads || threads > 1024)
+  bool fits = block.x <= 1024 && block.y <= 1024 && block.z <= 1024 && block.x * block.y * block.z <= 1024;
+  bool empty = !grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z;
+  if (empty || !fits || (uint64_t)grid.x * block.x > UINT32_MAX || (uint64_t)grid.y * block.y > UINT32_MAX ||
+      (uint64_t)grid.z * block.z > UINT32_MAX)
     return mx_fail(hipErrorInvalidConfiguration, "kernel %s: grid %u×%u×%u, block %u×%u×%u", function->name, grid.x,
                    grid.y, grid.z, block.x, block.y, block.z);
   *launch = (PackedLaunch){function, {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, dynamic_lds, 0}, NULL};

@@ -3,7 +3,6 @@
 // Device memory and the marks of what has been written are files in memory (memfd) that both processes map; data never
 // goes over the socket. The worker ends when the socket closes, so nothing survives this process.
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -30,9 +29,12 @@ extern char** environ;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static enum { NEVER, RUNNING, ENDED } state = NEVER;
 static _Atomic unsigned generation;
+static pthread_mutex_t closing = PTHREAD_MUTEX_INITIALIZER;  // for changes of `connection`, which need no long wait
 static int connection = -1, data_file = -1, marks_file = -1;
+static _Atomic bool interrupted;
 static pid_t worker;
 static uint8_t* marks;
+static long launcher;  // the process that this one is not to outlive, or 0
 
 unsigned mx_generation(void) { return generation; }
 uint8_t* mx_marks(void) { return marks; }
@@ -54,11 +56,17 @@ static void close_file(int* file) {
   *file = -1;
 }
 
-// Reaps the worker, which ends when its socket closes.
-static void reap(void) {
+static void hang_up(void) {
   if (connection >= 0) shutdown(connection, SHUT_RDWR);  // wakes a thread that waits for a reply
+}
+
+// Reaps the worker, which ends when its socket closes; after a second without being asked.
+static void reap(void) {
+  pthread_mutex_lock(&closing);
+  hang_up();
   close_file(&connection);
-  for (int i = 0; worker > 0 && i < 200; ++i) {
+  pthread_mutex_unlock(&closing);
+  for (int i = 0; worker > 0 && i < 100; ++i) {
     if (waitpid(worker, NULL, WNOHANG) != 0) return;  // gone, or someone else's wait() got it
     nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
   }
@@ -78,12 +86,22 @@ static bool transfer(void* data, uint64_t bytes, bool sending) {
   return true;
 }
 
-static void discard(uint64_t bytes) {
+static bool discard(uint64_t bytes) {
   for (char rest[256]; bytes;) {
     uint64_t part = bytes < sizeof rest ? bytes : sizeof rest;
-    if (!transfer(rest, part, false)) return;
+    if (!transfer(rest, part, false)) return false;
     bytes -= part;
   }
+  return true;
+}
+
+static hipError_t lose_worker(uint32_t operation) {
+  state = ENDED;
+  ++generation;
+  reap();
+  hipError_t code = operation == MX_LAUNCH ? hipErrorLaunchFailure : hipErrorDeinitialized;
+  if (interrupted) return mx_fail(code, "the simulation was interrupted; make a new device");
+  return mx_fail(code, "the simulator worker (process %d) died; its own output says why", (int)worker);
 }
 
 static hipError_t call_locked(uint32_t operation, int device, uint64_t a, uint64_t b, const void* payload,
@@ -92,57 +110,33 @@ static hipError_t call_locked(uint32_t operation, int device, uint64_t a, uint64
   Request request = {operation, device, a, b, bytes};
   Reply reply;
   if (!transfer(&request, sizeof request, true) || !transfer((void*)payload, bytes, true) ||
-      !transfer(&reply, sizeof reply, false)) {
-    state = ENDED;
-    ++generation;
-    reap();
-    return mx_fail(operation == MX_LAUNCH ? hipErrorLaunchFailure : hipErrorDeinitialized,
-                   "the simulator worker (process %d) died; its own output says why", (int)worker);
-  }
+      !transfer(&reply, sizeof reply, false))
+    return lose_worker(operation);
   char message[8000];
   bool good = reply.code == hipSuccess;
   uint64_t room = good ? result_bytes : sizeof message - 1, kept = reply.bytes < room ? reply.bytes : room;
-  transfer(good ? result : message, kept, false);
-  discard(reply.bytes - kept);
+  if (!transfer(good ? result : message, kept, false) || !discard(reply.bytes - kept)) return lose_worker(operation);
+  if (good && kept < result_bytes) memset((uint8_t*)result + kept, 0, result_bytes - kept);
   if (value) *value = reply.value;
   if (good) return hipSuccess;
   message[kept] = 0;
   return mx_fail(reply.code, "%s", message);
 }
 
+// Ends what is being simulated for any thread of this process: calls that wait fail, devices are lost. For threads
+// other than those.
+HIP_API void mxcomp_interrupt(void) {
+  pthread_mutex_lock(&closing);
+  if (connection >= 0) interrupted = true;
+  hang_up();
+  pthread_mutex_unlock(&closing);
+}
+
 // ---- starting it ----
-
-// Looks for bin/python3 in the folders above a file: that of the environment it is installed in.
-static bool find_python_above(const char* file, char* python) {
-  char path[PATH_MAX], *slash;
-  if (!realpath(file, path)) return false;
-  while ((slash = strrchr(path, '/')) && slash != path) {
-    *slash = 0;
-    if (snprintf(python, PATH_MAX, "%s/bin/python3", path) < PATH_MAX && access(python, X_OK) == 0) return true;
-  }
-  return false;
-}
-
-// The interpreter that has mxcomp: MXCOMP_PYTHON, the one noted beside this library, the one of the environment that
-// this library or the program is in, any.
-static void find_python(char* python) {
-  const char* given = getenv("MXCOMP_PYTHON");
-  Dl_info self;
-  char path[PATH_MAX];
-  if (!given && dladdr((void*)&find_python, &self)) {
-    snprintf(path, sizeof path, "%.*spython.txt", (int)(strrchr(self.dli_fname, '/') + 1 - self.dli_fname), self.dli_fname);
-    FILE* note = fopen(path, "r");
-    bool noted = note && fgets(python, PATH_MAX, note);
-    if (note) fclose(note);
-    if (noted) python[strcspn(python, "\n")] = 0;
-    if (noted && access(python, X_OK) == 0) return;
-    if (find_python_above(self.dli_fname, python) || find_python_above("/proc/self/exe", python)) return;
-  }
-  snprintf(python, PATH_MAX, "%s", given ? given : "python3");
-}
 
 static hipError_t map_memory(void) {
   if (marks) return hipSuccess;
+  close_file(&data_file), close_file(&marks_file);  // of an attempt that failed
   uint64_t bytes = MX_REGION * mx_device_count();
   data_file = memfd_create("mxcomp-device-memory", MFD_CLOEXEC);
   marks_file = memfd_create("mxcomp-written-marks", MFD_CLOEXEC);
@@ -151,23 +145,38 @@ static hipError_t map_memory(void) {
   int protection = PROT_READ | PROT_WRITE, flags = MAP_SHARED | MAP_NORESERVE;
   void* data = mmap((void*)MX_BASE, bytes, protection, flags | MAP_FIXED_NOREPLACE, data_file, 0);
   void* found = mmap(NULL, bytes, protection, flags, marks_file, 0);
-  if (data != (void*)MX_BASE || found == MAP_FAILED)
-    return mx_fail(hipErrorNotInitialized, "cannot map device memory at %#llx: %s", MX_BASE, strerror(errno));
+  if (data != (void*)MX_BASE || found == MAP_FAILED) {
+    hipError_t error =
+        mx_fail(hipErrorNotInitialized, "cannot map device memory at %#llx: %s", MX_BASE, strerror(errno));
+    if (data != MAP_FAILED) munmap(data, bytes);
+    if (found != MAP_FAILED) munmap(found, bytes);
+    return error;
+  }
   madvise(data, bytes, MADV_DONTFORK);
   madvise(found, bytes, MADV_DONTFORK);
   marks = found;
   return hipSuccess;
 }
 
+// MXCOMP_LAUNCHER counts for what that process itself has started; see library.py.
+__attribute__((constructor)) static void note_launcher(void) {
+  const char* text = getenv("MXCOMP_LAUNCHER");
+  long named = text ? strtol(text, NULL, 10) : 0;
+  launcher = named == getppid() ? named : 0;
+}
+
 static hipError_t spawn(void) {
-  char python[PATH_MAX], *arguments[] = {python, "-P", "-m", "mxcomp.hip.worker", NULL};
-  find_python(python);
+  char python[PATH_MAX], host[24], parent[24];
+  char* arguments[] = {python, "-P", "-m", "mxcomp.hip.worker", host, parent, NULL};
+  mx_find_python(python);
+  snprintf(host, sizeof host, "%ld", (long)getpid()), snprintf(parent, sizeof parent, "%ld", launcher);
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
     return mx_fail(hipErrorNotInitialized, "no socket for the simulator worker: %s", strerror(errno));
   // Copies above the numbers they get in the worker, 3, 4 and 5.
   int files[3] = {fcntl(ends[1], F_DUPFD_CLOEXEC, 10), fcntl(data_file, F_DUPFD_CLOEXEC, 10),
                   fcntl(marks_file, F_DUPFD_CLOEXEC, 10)};
+  int failed = files[0] < 0 || files[1] < 0 || files[2] < 0 ? EMFILE : 0;
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
@@ -176,19 +185,24 @@ static hipError_t spawn(void) {
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  int failed = posix_spawnp(&worker, python, &actions, &attributes, arguments, environ);
+  sigset_t interrupts;  // those of a terminal are the host program's
+  sigemptyset(&interrupts), sigaddset(&interrupts, SIGINT);
+  posix_spawnattr_setsigmask(&attributes, &interrupts);
+  if (!failed) failed = posix_spawnp(&worker, python, &actions, &attributes, arguments, environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   for (int i = 0; i < 3; ++i) close_file(&files[i]);
   close_file(&ends[1]);
-  connection = ends[0];
-  if (!failed) return hipSuccess;
-  close_file(&connection);
-  return mx_fail(hipErrorNotInitialized, "cannot run %s: %s; set MXCOMP_PYTHON to a Python that has mxcomp", python,
-                 strerror(failed));
+  if (failed) {
+    close_file(&ends[0]);
+    worker = 0;
+    return mx_fail(hipErrorNotInitialized, "cannot run %s: %s; set MXCOMP_PYTHON to a Python that has mxcomp", python,
+                   strerror(failed));
+  }
+  pthread_mutex_lock(&closing);
+  connection = ends[0], interrupted = false;
+  pthread_mutex_unlock(&closing);
+  return hipSuccess;
 }
 
 // All of the environment that is about the simulator, and how memory is laid out.
@@ -204,12 +218,13 @@ static hipError_t send_settings(void) {
 }
 
 static void after_fork_in_child(void) {
-  pthread_mutex_init(&lock, NULL);
+  pthread_mutex_init(&lock, NULL), pthread_mutex_init(&closing, NULL);
   mx_forget_memory();
   close_file(&connection), close_file(&data_file), close_file(&marks_file);
   if (state == RUNNING) ++generation;
   state = NEVER;
   worker = 0;
+  launcher = 0;
   marks = NULL;  // the mappings stayed with the parent
 }
 

@@ -1,0 +1,103 @@
+"""Reads code objects that programs bring, and checks what devices and the driver library rely on.
+
+`mxcomp.sim` reads a code object; what its metadata says of arguments it takes as it is, since there the caller lays
+out the arguments. Here the driver library does, in the memory of a program that trusts it.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from elftools.elf.elffile import ELFFile
+
+from mxcomp.hip.protocol import MOST_ARGUMENTS, MOST_KERNARG_BYTES
+from mxcomp.sim import Kernel, Module, code_object
+from mxcomp.sim.errors import CodeObjectError
+
+_MOST_BYTES = 1 << 30
+"""In memory, with what lies between segments; device memory has as many marks."""
+
+_MOST_THREADS = 1024
+
+_BYTES_OF_KIND = {
+    "global_buffer": 8,
+    "hidden_block_count_x": 4,
+    "hidden_block_count_y": 4,
+    "hidden_block_count_z": 4,
+    "hidden_dynamic_lds_size": 4,
+    "hidden_grid_dims": 2,
+    "hidden_group_size_x": 2,
+    "hidden_group_size_y": 2,
+    "hidden_group_size_z": 2,
+    "hidden_private_base": 4,
+    "hidden_shared_base": 4,
+}
+"""Bytes of arguments whose kind says it: the others are by value, or hidden and 0."""
+
+
+def read(data: bytes) -> Module:
+    """A code object whose kernels' arguments lie side by side in their segments. Raises CodeObjectError."""
+    module = code_object.load(data)
+    if (end := image_bytes(module)) > _MOST_BYTES:
+        raise CodeObjectError(f"segments up to byte {end:#x}: expected at most {_MOST_BYTES:#x}")
+    for kernel in module.kernels.values():
+        _check_arguments(kernel)
+        most_threads(kernel)
+    return module
+
+
+def image_bytes(module: Module) -> int:
+    """How far the segments reach."""
+    return max(start + in_memory for start, _, in_memory in module.segments)
+
+
+def most_threads(kernel: Kernel) -> int:
+    """Work-items that a workgroup may have. Raises CodeObjectError."""
+    value = kernel.metadata.get(".max_flat_workgroup_size", _MOST_THREADS)
+    if not isinstance(value, int) or not 1 <= value <= _MOST_THREADS:
+        raise CodeObjectError(f"kernel {kernel.name}: workgroups of {value!r}, expected 1 to {_MOST_THREADS}")
+    return value
+
+
+def has_variables(data: bytes) -> bool:
+    """Whether a code object that has been read has data that kernels may change, so that each load needs its own."""
+    elf = ELFFile(io.BytesIO(data))
+    return any(elf.get_section_by_name(name) is not None for name in (".data", ".bss"))
+
+
+def find_variable(data: bytes, module: Module, name: str) -> tuple[int, int] | None:
+    """Virtual address and bytes of a variable; None if there is none. Raises CodeObjectError."""
+    try:
+        table: Any = ELFFile(io.BytesIO(data)).get_section_by_name(".dynsym")
+        symbols = (table and table.get_symbol_by_name(name)) or ()
+        places = [(s["st_value"], s["st_size"]) for s in symbols if s["st_info"]["type"] == "STT_OBJECT"]
+    except Exception as error:  # pyelftools raises many kinds on broken tables
+        raise CodeObjectError(f"malformed symbols: {type(error).__name__}: {error}") from error
+    for address, size in places:
+        if address + size > image_bytes(module):
+            raise CodeObjectError(f"variable '{name}', {size} bytes at {address:#x}, lies outside of the segments")
+        return address, size
+    return None
+
+
+def _check_arguments(kernel: Kernel) -> None:
+    what = f"kernel {kernel.name}"
+    try:
+        arguments, segment = kernel.arguments, kernel.descriptor.kernarg_bytes
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise CodeObjectError(f"{what}: malformed arguments: {type(error).__name__}: {error}") from None
+    explicit = sum(not argument.is_hidden for argument in arguments)
+    if segment > MOST_KERNARG_BYTES or explicit > MOST_ARGUMENTS:
+        most = f"at most {MOST_ARGUMENTS} in {MOST_KERNARG_BYTES} bytes"
+        raise CodeObjectError(f"{what}: {explicit} arguments in {segment} bytes, {most}")
+    end = 0
+    for argument in sorted(arguments, key=lambda argument: argument.offset):
+        place = f"{what}: argument {argument.name or argument.kind}, {argument.size} bytes at {argument.offset}"
+        if argument.offset < end or argument.size < 0:
+            raise CodeObjectError(f"{place}, overlaps another one")
+        end = argument.offset + argument.size
+        if end > segment:
+            raise CodeObjectError(f"{place}, lies outside of {segment} bytes")
+        if (expected := _BYTES_OF_KIND.get(argument.kind, argument.size)) != argument.size:
+            raise CodeObjectError(f"{place}: expected {expected} bytes")
