@@ -33,8 +33,8 @@ from rich.console import Console
 from rich.table import Table
 
 import mxcomp
-from mxcomp.matching.canonical import scaled_matmul
-from mxcomp.mlir import build
+import mxcomp.ir as mx
+from mxcomp.formats import BLOCK_SIZE, E2M1
 from mxcomp.target import get_target
 
 LIMIT = 1.25
@@ -63,14 +63,11 @@ def module(sizes: Sequence[Size]) -> str:
 
 def _function(name: str, size: Size) -> None:
     m, n, k = size
-    blocks = k // 32
-    stored = [build.tensor_type(shape, "i8") for shape in ((m, k // 2), (n, k // 2), (m, blocks), (n, blocks))]
-    elements = [build.tensor_type((rows, blocks, 32), "f4E2M1FN") for rows in (m, n)]
-    scales = [build.tensor_type((rows, blocks), "f8E8M0FNU") for rows in (m, n)]
+    shapes = ((m, k // 2), (n, k // 2), (m, k // BLOCK_SIZE), (n, k // BLOCK_SIZE))
+    stored = [ir.Type.parse(f"tensor<{rows}x{columns}xi8>") for rows, columns in shapes]
 
-    def body(*arguments: ir.Value) -> ir.Value:
-        inputs = [build.bitcast(value, type_) for value, type_ in zip(arguments, (*elements, *scales), strict=True)]
-        return scaled_matmul(*inputs)
+    def body(lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value) -> ir.Value:
+        return mx.scaled_matmul(mx.operand(lhs, lhs_scale, E2M1), mx.operand(rhs, rhs_scale, E2M1))
 
     func.FuncOp.from_py_func(*stored, name=name)(body)
 

@@ -10,86 +10,47 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
 
 import numpy as np
 from iree.compiler import ir
-from iree.compiler.dialects import arith, func, math
 from ml_dtypes import bfloat16
 
 import mxcomp
-from mxcomp import formats, quantisation
-from mxcomp.matching.canonical import scaled_matmul
-from mxcomp.mlir import build
+import mxcomp.ir as mx
+from mxcomp import formats
 
 HIDDEN, INTERMEDIATE = 4096, 14336
 ELEMENT, MODE = formats.E2M1, "even"
 
 
 class Weights:
-    """A random [n, k] matrix in MX: `elements` and `scales` as bytes, and the float64 `values` that they mean."""
+    """A random [n, k] matrix in MX: `codes` and `scales`, and the float64 `values` that they mean."""
 
     def __init__(self, rng: np.random.Generator, n: int, k: int) -> None:
-        codes, self.scales = formats.quantise(rng.standard_normal((n, k), np.float32) / np.float32(k**0.5), ELEMENT)
-        self.elements = formats.pack_bits(codes, ELEMENT).reshape(n, k // 32, -1)
-        self.values = formats.dequantise(codes, self.scales, ELEMENT, dtype=np.float64)
+        values = rng.standard_normal((n, k), np.float32) / np.float32(k**0.5)
+        self.codes, self.scales = formats.quantise(values, ELEMENT)
+        self.values = formats.dequantise(self.codes, self.scales, ELEMENT, dtype=np.float64)
 
-    def constants(self) -> tuple[ir.Value, ir.Value]:
-        """Elements [n, k/32, 32] and scales [n, k/32], where the insertion point is."""
-        n, blocks = self.scales.shape
-        elements, scales = (
-            arith.ConstantOp(
-                build.tensor_type(data.shape, "i8"), ir.DenseElementsAttr.get(np.ascontiguousarray(data).view(np.int8))
-            ).result
-            for data in (self.elements, self.scales)
-        )
-        return (
-            build.bitcast(elements, build.tensor_type((n, blocks, 32), ELEMENT.mlir_type)),
-            build.bitcast(scales, build.tensor_type((n, blocks), "f8E8M0FNU")),
-        )
+    def constant(self) -> mx.Operand:
+        """The matrix as a part of the program."""
+        return mx.constant(self.codes, self.scales, ELEMENT)
 
 
 def gated_mlp(gate: Weights, up: Weights, down: Weights, tokens: int | None) -> ir.Module:
     """A module with `mlp(x: tensor<tokens x hidden x bf16>) -> tensor<tokens x hidden x bf16>`; None: dynamic."""
-    hidden, intermediate = gate.values.shape[::-1]
-    with ir.Context(), ir.Location.unknown():
-        module = ir.Module.create()
-        x_type = build.tensor_type((tokens, hidden), "bf16")
-        with ir.InsertionPoint(module.body):
 
-            @func.FuncOp.from_py_func(x_type)
-            def mlp(x: ir.Value) -> ir.Value:
-                activations = quantisation.quantise(x, ELEMENT.mlir_type, MODE)
-                factors = [_product(activations, weights) for weights in (gate, up)]
-                between = _elementwise(build.tensor_type((tokens, intermediate), "bf16"), factors, _silu_product)
-                y = _product(quantisation.quantise(between, ELEMENT.mlir_type, MODE), down)
-                return _elementwise(x_type, [y], _bf16)
+    def mlp(x: ir.Value) -> ir.Value:
+        activations = mx.quantise(x, ELEMENT, MODE)
+        factors = [mx.scaled_matmul(activations, weights.constant()) for weights in (gate, up)]
+        between = mx.quantise(mx.elementwise(_silu_product, *factors, result="bf16"), ELEMENT, MODE)
+        y = mx.scaled_matmul(between, down.constant())
+        return mx.elementwise(lambda value: value, y, result="bf16")
 
-        module.operation.verify()
-        return module
-
-
-def _product(activations: tuple[ir.Value, ir.Value], weights: Weights) -> ir.Value:
-    """[tokens, n] in f32."""
-    elements, scales = activations
-    w, w_scales = weights.constants()
-    return scaled_matmul(elements, w, scales, w_scales)
-
-
-def _elementwise(result: ir.RankedTensorType, inputs: list[ir.Value], body: Callable[..., ir.Value]) -> ir.Value:
-    maps = [ir.AffineMap.get_identity(2)] * (len(inputs) + 1)
-    init = build.empty(result, build.dynamic_sizes(inputs[0]))
-    return build.generic(result, inputs, init, maps, ["parallel"] * 2, lambda *xs: body(*xs[:-1])).results[0]
+    return mx.module(mlp, f"{'?' if tokens is None else tokens}x{gate.values.shape[1]}xbf16")
 
 
 def _silu_product(gate: ir.Value, up: ir.Value) -> ir.Value:
-    one = arith.ConstantOp(gate.type, 1.0).result
-    denominator = arith.AddFOp(math.ExpOp(arith.NegFOp(gate).result).result, one).result
-    return _bf16(arith.MulFOp(arith.DivFOp(gate, denominator).result, up).result)
-
-
-def _bf16(value: ir.Value) -> ir.Value:
-    return arith.TruncFOp(ir.BF16Type.get(), value).result
+    return mx.multiply(mx.divide(gate, mx.add(mx.exp(mx.subtract(0.0, gate)), 1.0)), up)
 
 
 def reference(x: np.ndarray, gate: Weights, up: Weights, down: Weights) -> np.ndarray:

@@ -37,7 +37,7 @@ EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)
 def run(module: ir.Operation, names: tuple[str, ...], options: Options) -> None:
     """Runs passes by name on a module, in place, and verifies it after each. Raises MxcompError."""
     for name in names:
-        get_pass(name)(module, options)
+        get_pass(name).run(module, options)
         try:
             module.verify()
         except ir.MLIRError as error:

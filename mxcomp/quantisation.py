@@ -92,13 +92,11 @@ def _amax(blocks: ir.Value, rows: list[ir.Value]) -> ir.Value:
 def _scales(amax: ir.Value, fmt: ElementFormat, mode: str, rows: list[ir.Value]) -> ir.Value:
     result = build.tensor_type(build.static_sizes(amax), "f8E8M0FNU")
 
-    def body(bits: ir.Value, _: ir.Value) -> ir.Value:
+    def body(bits: ir.Value) -> ir.Value:
         code = arith.SelectOp(_is_finite(bits), _code(bits, fmt, mode), _constant(E8M0_NAN)).result
         return _e8m0(code)
 
-    identity = ir.AffineMap.get_identity(2)
-    init = build.empty(result, rows)
-    return build.generic(result, [amax], init, [identity, identity], ["parallel"] * 2, body).results[0]
+    return build.elementwise(result, [amax], body, rows)
 
 
 def _elements(blocks: ir.Value, amax: ir.Value, fmt: ElementFormat, mode: str, rows: list[ir.Value]) -> ir.Value:

@@ -1,15 +1,17 @@
-"""The passes, by the name they have in a pipeline. Each is one file with a `run(module, options)`."""
+"""The passes, by the name they have in a pipeline. Each is one file with a `run(module, options)`.
+
+A pass that can be told something says what in `OPTIONS`: names as in `mxcomp-encode{ukernels=none data-tiling=on}`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 
 from iree.compiler import ir
 
 from mxcomp.options import Options
-
-Pass = Callable[[ir.Operation, Options], None]
 
 PASSES = {
     "mxcomp-import-torch": "import_torch",
@@ -27,6 +29,16 @@ PASSES = {
 """Pass names and the files they live in; imported when first used."""
 
 
+@dataclass(frozen=True)
+class Pass:
+    """A pass: `run` changes a module in place and raises MxcompError, `options` are the names it can be told."""
+
+    name: str
+    run: Callable[[ir.Operation, Options], None]
+    options: tuple[str, ...]
+
+
 def get_pass(name: str) -> Pass:
-    """The function of a pass. Raises KeyError."""
-    return import_module(f"{__name__}.{PASSES[name]}").run
+    """A pass by its name in pipelines. Raises KeyError."""
+    module = import_module(f"{__name__}.{PASSES[name]}")
+    return Pass(name, module.run, getattr(module, "OPTIONS", ()))

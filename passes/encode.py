@@ -33,6 +33,8 @@ from mxcomp.options import Options
 from mxcomp.selection.choice import choose, choose_transposed
 from mxcomp.ukernels import Registry
 
+OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference")
+
 
 def run(module: ir.Operation, options: Options) -> None:
     """Encodes the operands of every recognised scaled matmul below `module`. Raises UkernelError."""

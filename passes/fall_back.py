@@ -136,13 +136,7 @@ def _without_extension(op: ir.Operation, operands: list[ir.Value]) -> ir.Value |
 def _extended(value: ir.Value) -> ir.Value:
     """The elements as f32."""
     result = build.tensor_type(build.static_sizes(value), "f32")
-    identity = ir.AffineMap.get_identity(result.rank)
-
-    def body(element: ir.Value, _: ir.Value) -> ir.Value:
-        return arith.ExtFOp(ir.F32Type.get(), element).result
-
-    init = build.empty(result, build.dynamic_sizes(value))
-    return build.generic(result, [value], init, [identity, identity], ["parallel"] * result.rank, body).results[0]
+    return build.elementwise(result, [value], lambda element: arith.ExtFOp(result.element_type, element).result)
 
 
 _FP4 = "f4E2M1FN"
@@ -175,16 +169,13 @@ def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     groups = [*([i] for i in range(len(lead))), [len(lead), len(lead) + 1]]
     flat = tensor.CollapseShapeOp(build.tensor_type(shape, kind.element_type), elements, groups).result
 
-    def body(element: ir.Value, _: ir.Value) -> ir.Value:
+    def body(element: ir.Value) -> ir.Value:
         *row, k = (linalg.IndexOp(i).result for i in range(len(shape)))
         block = arith.DivUIOp(k, build.constant_index(BLOCK_SIZE)).result
         scale = tensor.ExtractOp(scales, [*row, block]).result
         return arith.ScalingExtFOp(ir.F32Type.get(), element, scale).result
 
-    result = build.tensor_type(shape, "f32")
-    identity = ir.AffineMap.get_identity(len(shape))
-    init = build.empty(result, build.dynamic_sizes(flat))
-    return build.generic(result, [flat], init, [identity, identity], ["parallel"] * len(shape), body).results[0]
+    return build.elementwise(build.tensor_type(shape, "f32"), [flat], body)
 
 
 def _product(a: ir.Value, b: ir.Value, acc: ir.Value) -> ir.Value:

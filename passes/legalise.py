@@ -39,6 +39,9 @@ _SCALED = {"arith.scaling_extf": 1, "arith.scaling_truncf": 1}
 """Operations with a scale, and which operand it is."""
 
 
+OPTIONS = ("reference",)
+
+
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites conversions and slices below `module`. Raises InputError for scales without a meaning."""
     with module.context:

@@ -36,6 +36,9 @@ _BITCAST = "iree_tensor_ext.bitcast"
 _PROVIDER = "iree_codegen.ukernel_provider = #rocm.tensor_ukernel_provider"
 
 
+OPTIONS = ("ukernel-dir",)
+
+
 def run(module: ir.Operation, options: Options) -> None:
     """Links every ukernel named by a descriptor below `module`. Raises UkernelError."""
     users = [op for op in graph.walk(module) if DESCRIPTOR in op.attributes]

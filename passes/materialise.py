@@ -46,6 +46,8 @@ from mxcomp.packing.runtime_sizes import RuntimeSizes, TileCounts, guarded
 from mxcomp.passes.fuse_consumers import EPILOGUE
 from mxcomp.problem import Problem, flipped
 
+OPTIONS = ("reference", "packed-parameters")
+
 
 def run(module: ir.Operation, options: Options) -> None:
     """Materialises every encoded or row-major scaled matmul below `module`."""

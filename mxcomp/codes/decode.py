@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, linalg
+from iree.compiler.dialects import arith
 
 from mxcomp.formats import ElementFormat, element_format
 from mxcomp.layout import BLOCK_SIZE
@@ -80,8 +80,8 @@ def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     sources = codes(elements).settled, codes(scales).settled
     block = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(0), BLOCK_SIZE)
 
-    def body(_: ir.Value) -> ir.Value:
-        *row, k = (linalg.IndexOp(i).result for i in range(result.rank))
+    def body(place: list[ir.Value]) -> ir.Value:
+        *row, k = place
         places = [*row, k], [*row, build.apply(block, [k])]
         values = [value_of(source.at(place), kind) for source, place, kind in zip(sources, places, kinds, strict=True)]
         return arith.MulFOp(*values).result
@@ -89,24 +89,18 @@ def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     sizes = build.dynamic_sizes(elements)
     if blocks is None:
         sizes[-1] = build.apply(ir.AffineExpr.get_dim(0) * BLOCK_SIZE, [sizes[-1]])
-    init = build.empty(result, sizes)
-    identity = ir.AffineMap.get_identity(result.rank)
-    return build.generic(result, [], init, [identity], ["parallel"] * result.rank, body).results[0]
+    return build.by_place(result, body, sizes)
 
 
 def stored_codes(elements: ir.Value) -> ir.Value:
     """The codes of a tensor of any shape, one in an i8, read from its bytes."""
-    kind = ir.RankedTensorType(elements.type)
     result = build.tensor_type(static_sizes(elements), "i8")
-    identity = ir.AffineMap.get_identity(kind.rank)
-    source = codes(elements, identity).settled
+    source = codes(elements, ir.AffineMap.get_identity(result.rank)).settled
 
-    def body(_: ir.Value) -> ir.Value:
-        code = source.at([linalg.IndexOp(i).result for i in range(kind.rank)])
-        return arith.TruncIOp(result.element_type, code).result
+    def body(place: list[ir.Value]) -> ir.Value:
+        return arith.TruncIOp(result.element_type, source.at(place)).result
 
-    init = build.empty(result, build.dynamic_sizes(elements))
-    return build.generic(result, [], init, [identity], ["parallel"] * kind.rank, body).results[0]
+    return build.by_place(result, body, build.dynamic_sizes(elements))
 
 
 def unpacked(operand: ir.Value, sizes: list[ir.Value]) -> ir.Value:
@@ -115,12 +109,9 @@ def unpacked(operand: ir.Value, sizes: list[ir.Value]) -> ir.Value:
     outer = static_sizes(operand)[: source.places.n_dims]
     if ir.RankedTensorType(operand.type).rank > len(outer):
         outer[-1] = None if outer[-1] is None else outer[-1] * BLOCK_SIZE
-    i8 = ir.IntegerType.get_signless(8)
-    result = build.tensor_type(outer, i8)
+    result = build.tensor_type(outer, "i8")
 
-    def body(_: ir.Value) -> ir.Value:
-        return arith.TruncIOp(i8, source.at([linalg.IndexOp(i).result for i in range(result.rank)])).result
+    def body(place: list[ir.Value]) -> ir.Value:
+        return arith.TruncIOp(result.element_type, source.at(place)).result
 
-    identity = ir.AffineMap.get_identity(result.rank)
-    init = build.empty(result, sizes)
-    return build.generic(result, [], init, [identity], ["parallel"] * result.rank, body).results[0]
+    return build.by_place(result, body, sizes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, linalg, tensor
@@ -44,7 +44,6 @@ def widen(value: ir.Value) -> ir.Value:
 def as_generic(op: ir.Operation) -> ir.Operation:
     """An elementwise operation on tensors as one on scalars in a linalg.generic, at the insertion point."""
     result = ir.RankedTensorType(op.results[0].type)
-    identity = ir.AffineMap.get_identity(result.rank)
     inputs = [value for value in op.operands if isinstance(value.type, ir.RankedTensorType)]
 
     def body(*arguments: ir.Value) -> ir.Value:
@@ -53,30 +52,22 @@ def as_generic(op: ir.Operation) -> ir.Operation:
         operands = [scalars.get(value, value) for value in op.operands]
         return ir.Operation.create(op.name, [result.element_type], operands, attributes).results[0]
 
-    init = build.empty(result, build.dynamic_sizes(inputs[0]))
-    return build.generic(result, inputs, init, [identity] * (len(inputs) + 1), ["parallel"] * result.rank, body)
-
-
-def _elementwise(value: ir.Value, element: ir.Type, body: Callable[..., ir.Value]) -> ir.Value:
-    result = build.tensor_type(build.static_sizes(value), element)
-    identity = ir.AffineMap.get_identity(result.rank)
-    init = build.empty(result, build.dynamic_sizes(value))
-    return build.generic(result, [value], init, [identity] * 2, ["parallel"] * result.rank, body).results[0]
+    return build.elementwise(result, inputs, body).owner.operation
 
 
 def loaded(value: ir.Value) -> ir.Value:
     """The codes of a tensor that IREE can load."""
-    return _elementwise(value, ir.IntegerType.get_signless(8), lambda element, _: widen(element))
+    return build.elementwise(code_tensor(value.type), [value], widen)
 
 
 def decoded(codes: ir.Value, kind: ir.Type) -> ir.Value:
     """The f32 values of 6-bit elements of a tensor type, from their codes."""
     element = str(ir.RankedTensorType(kind).element_type)
 
-    def body(code: ir.Value, _: ir.Value) -> ir.Value:
+    def body(code: ir.Value) -> ir.Value:
         return value_of(arith.ExtUIOp(ir.IntegerType.get_signless(32), code).result, element)
 
-    return _elementwise(codes, ir.F32Type.get(), body)
+    return build.elementwise(build.tensor_type(build.static_sizes(codes), "f32"), [codes], body)
 
 
 def dense(codes: ir.Value, kind: ir.Type, location: ir.Location) -> ir.Value:
@@ -153,23 +144,21 @@ def _bytes(codes: ir.Value, bits: int, sizes: Sequence[ir.Value]) -> ir.Value:
     count = build.dynamic_sizes(flat)
     eighths = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(0) * bits, 8)
     result = build.tensor_type([None if total is None else total * bits // 8], i8)
-    init = build.empty(result, [build.apply(eighths, count)] if count else [])
+    sizes = [build.apply(eighths, count)] if count else []
     first_bit = ir.AffineExpr.get_dim(0) * 8
 
-    def body(_: ir.Value) -> ir.Value:
-        loop = linalg.IndexOp(0).result
+    def body(place: list[ir.Value]) -> ir.Value:
         value = None
         for i in range(-(-8 // bits)):
-            at = build.apply(ir.AffineExpr.get_floor_div(first_bit, bits) + i, [loop])
+            at = build.apply(ir.AffineExpr.get_floor_div(first_bit, bits) + i, place)
             code = arith.ExtUIOp(ir.IntegerType.get_signless(32), tensor.ExtractOp(flat, [at]).result).result
-            left = build.apply(ir.AffineExpr.get_mod(first_bit, bits) * -1 + i * bits, [loop])
+            left = build.apply(ir.AffineExpr.get_mod(first_bit, bits) * -1 + i * bits, place)
             part = _moved(code, left, negative=i == 0 and bits == 6)
             value = part if value is None else arith.OrIOp(value, part).result
         assert value is not None
         return arith.TruncIOp(i8, value).result
 
-    identity = ir.AffineMap.get_identity(1)
-    return build.generic(result, [], init, [identity], ["parallel"], body).results[0]
+    return build.by_place(result, body, sizes)
 
 
 def _moved(code: ir.Value, left: ir.Value, negative: bool) -> ir.Value:

@@ -44,12 +44,14 @@ def product(lhs: ir.Value, rhs: ir.Value, acc: ir.Value) -> ir.Value:
 
 
 def scaled_matmul(lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value) -> ir.Value:
-    """A scaled matmul in this form, f32 [M, N] from zero, at the insertion point; M may be dynamic."""
-    m, n = build.static_sizes(lhs)[0], build.static_sizes(rhs)[0]
-    result = build.tensor_type((m, n), "f32")
-    zero = build.zero_filled(result, build.dynamic_sizes(lhs)[: m is None])
+    """A scaled matmul in this form, f32 [(batch,) M, N] from zero, at the insertion point; M and N may be dynamic."""
+    *batch, m, _, _ = build.static_sizes(lhs)
+    n = build.static_sizes(rhs)[len(batch)]
+    result = build.tensor_type((*batch, m, n), "f32")
+    rows = [build.dim(side, len(batch)) for side, size in ((lhs, m), (rhs, n)) if size is None]
+    maps, iterators = canonical_maps(bool(batch)), canonical_iterators(bool(batch))
     inputs = [lhs, rhs, lhs_scale, rhs_scale]
-    return build.generic(result, inputs, zero, canonical_maps(), canonical_iterators(), scaled_product).results[0]
+    return build.generic(result, inputs, build.zero_filled(result, rows), maps, iterators, scaled_product).results[0]
 
 
 def is_canonical(op: ir.Operation) -> bool:

@@ -89,15 +89,14 @@ def _dynamic_sizes(candidate: Candidate, init: ir.Value) -> list[ir.Value | None
 def _added(value: ir.Value, accumulator: ir.Value) -> ir.Value:
     """f32 sums and what the contraction starts from, of its type."""
     result = ir.RankedTensorType(accumulator.type)
-    identity, f32 = ir.AffineMap.get_identity(result.rank), ir.F32Type.get()
+    f32 = ir.F32Type.get()
 
-    def body(element: ir.Value, start: ir.Value, _: ir.Value) -> ir.Value:
+    def body(element: ir.Value, start: ir.Value) -> ir.Value:
         start = start if start.type == f32 else arith.ExtFOp(f32, start).result
         total = arith.AddFOp(element, start).result
         return total if result.element_type == f32 else arith.TruncFOp(result.element_type, total).result
 
-    init, iterators = build.empty(result, build.dynamic_sizes(accumulator)), ["parallel"] * result.rank
-    return build.generic(result, [value, accumulator], init, [identity] * 3, iterators, body).results[0]
+    return build.elementwise(result, [value, accumulator], body, build.dynamic_sizes(accumulator))
 
 
 def _expanded(value: ir.Value, sizes: Sequence[int], candidate: Candidate) -> ir.Value:
@@ -120,13 +119,7 @@ def _expanded(value: ir.Value, sizes: Sequence[int], candidate: Candidate) -> ir
 def rounded(value: ir.Value, kind: ir.Type, sizes: list[ir.Value]) -> ir.Value:
     """f32 sums as f16 or bf16."""
     result = build.tensor_type(build.static_sizes(value), kind)
-    identity = ir.AffineMap.get_identity(result.rank)
-
-    def body(element: ir.Value, _: ir.Value) -> ir.Value:
-        return arith.TruncFOp(kind, element).result
-
-    init, iterators = build.empty(result, sizes), ["parallel"] * result.rank
-    return build.generic(result, [value], init, [identity, identity], iterators, body).results[0]
+    return build.elementwise(result, [value], lambda element: arith.TruncFOp(kind, element).result, sizes)
 
 
 def _is_zero(value: ir.Value) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, linalg, tensor
+from iree.compiler.dialects import arith, tensor
 
 from mxcomp.layout import BLOCK_SIZE
 from mxcomp.matching.elements import Index, Leaf
@@ -223,19 +223,15 @@ def _map(where: Place) -> ir.AffineMap:
 
 
 def _gather(source: ir.Value, places: ir.AffineMap, result: ir.RankedTensorType, sizes: Sequence[ir.Value]) -> ir.Value:
-    rank = result.rank
-
-    def body(_: ir.Value) -> ir.Value:
-        loops = [linalg.IndexOp(i).result for i in range(rank)]
-        if rank - places.n_dims == 1:
+    def body(loops: list[ir.Value]) -> ir.Value:
+        if result.rank - places.n_dims == 1:
             block, inner = (ir.AffineExpr.get_dim(i) for i in range(2))
             loops[-2:] = [build.apply(block * BLOCK_SIZE + inner, loops[-2:])]
         return tensor.ExtractOp(source, [build.apply(expr, loops) for expr in places.results]).result
 
-    identity = ir.AffineMap.get_identity(rank)
-    op = build.generic(result, [], build.empty(result, sizes), [identity], ["parallel"] * rank, body)
-    op.attributes[GATHER] = ir.AffineMapAttr.get(places)
-    return op.results[0]
+    gathered = build.by_place(result, body, sizes)
+    gathered.owner.attributes[GATHER] = ir.AffineMapAttr.get(places)
+    return gathered
 
 
 def is_gathered(value: ir.Value) -> bool:

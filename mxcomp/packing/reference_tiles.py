@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, linalg, tensor
+from iree.compiler.dialects import arith, tensor
 
 from mxcomp.codes.decode import value_of
 from mxcomp.formats import element_format
@@ -94,8 +94,8 @@ def _decoded(source: ir.Value, element: str, rows: list[ir.Value]) -> ir.Value:
     result = build.tensor_type((*outer, BLOCK_SIZE), "f32")
     first_bit = ir.AffineExpr.get_dim(0) * 6
 
-    def body(_: ir.Value) -> ir.Value:
-        *place, kb = (linalg.IndexOp(i).result for i in range(result.rank))
+    def body(loops: list[ir.Value]) -> ir.Value:
+        *place, kb = loops
         first = build.apply(ir.AffineExpr.get_floor_div(first_bit, 8), [kb])
         second = build.clamp(build.apply(ir.AffineExpr.get_dim(0) + 1, [first]), size or 0)
         low, high = (arith.ExtUIOp(i32, tensor.ExtractOp(source, [*place, at]).result).result for at in (first, second))
@@ -104,8 +104,7 @@ def _decoded(source: ir.Value, element: str, rows: list[ir.Value]) -> ir.Value:
         code = arith.AndIOp(arith.ShRUIOp(pair, shift).result, arith.ConstantOp(i32, 63).result).result
         return value_of(code, element)
 
-    identity, iterators = ir.AffineMap.get_identity(result.rank), ["parallel"] * result.rank
-    return build.generic(result, [], build.empty(result, rows), [identity], iterators, body).results[0]
+    return build.by_place(result, body, rows)
 
 
 def _product_of(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Value, acc: ir.Value) -> ir.Value:

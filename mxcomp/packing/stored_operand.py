@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, linalg, tensor
+from iree.compiler.dialects import arith, tensor
 
 from mxcomp.formats import element_format
 from mxcomp.layout import BLOCK_SIZE, COLUMNS, LHS, RHS, ROWS, DataTiledLayout, TileSwizzle
@@ -62,14 +62,7 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynam
     words = _words(source, target, bits)
     packed = build.tensor_type((*batch, *outer, *words.shape), words.element)
     with build.dispatch_region([packed], tiles, enabled=regions and not is_constant(source)) as region:
-        iterators = ["parallel"] * packed.rank
-        identity = ir.AffineMap.get_identity(packed.rank)
-
-        def body(_: ir.Value) -> ir.Value:
-            return words.compute([linalg.IndexOp(i).result for i in range(packed.rank)])
-
-        op = build.generic(packed, [], build.empty(packed, tiles), [identity], iterators, body)
-        region.returned = [op.results[0]]
+        region.returned = [build.by_place(packed, words.compute, tiles)]
     shape = (*batch, *layout.packed_shape(operand, outer))
     if bits:
         return build.bitcast(region.results[0], build.tensor_type((*shape[:-1], BLOCK_SIZE * bits // 8), "i8"), tiles)

@@ -17,7 +17,7 @@ from mxcomp import files, pipeline
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.mlir.session import Session
 from mxcomp.options import Options
-from mxcomp.passes import PASSES
+from mxcomp.passes import PASSES, get_pass
 from mxcomp.tools import common
 
 NAME = "mxcomp-opt"
@@ -79,7 +79,7 @@ def parse_pipeline(text: str, options: Options) -> list[tuple[str, Options | Non
                 raise InputError(f"unknown pass '{element}': expected one of {', '.join(PASSES)}")
             elements.append((element, None))
             continue
-        elements.append((found["name"], _with_options(options, found["options"] or "")))
+        elements.append((found["name"], _with_options(found["name"], options, found["options"] or "")))
     return elements
 
 
@@ -95,9 +95,13 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _with_options(options: Options, text: str) -> Options:
+def _with_options(name: str, options: Options, text: str) -> Options:
+    known = get_pass(name).options
     for item in text.split():
         key, _, value = item.partition("=")
+        if key not in known:
+            expected = f"expected {', '.join(known)}" if known else "it has none"
+            raise InputError(f"pass {name} has no option '{key}': {expected}")
         match key:
             case "data-tiling":
                 options = replace(options, data_tiling=Options.make(data_tiling=value).data_tiling)
@@ -106,13 +110,16 @@ def _with_options(options: Options, text: str) -> Options:
             case "ukernel-dir":
                 options = replace(options, ukernel_dirs=(*options.ukernel_dirs, Path(value)))
             case "reference":
-                options = replace(options, reference=value in ("", "true"))
+                options = replace(options, reference=_is_true(key, value))
             case "packed-parameters":
-                options = replace(options, packed_parameters=value in ("", "true"))
-            case _:
-                known = "data-tiling, ukernels, ukernel-dir, reference, packed-parameters"
-                raise InputError(f"unknown pass option '{key}': expected {known}")
+                options = replace(options, packed_parameters=_is_true(key, value))
     return options
+
+
+def _is_true(key: str, value: str) -> bool:
+    if value not in ("", "true", "false"):
+        raise InputError(f"pass option {key}={value}: expected true or false")
+    return value != "false"
 
 
 def _process(text: str, name: str, elements: list, args: argparse.Namespace) -> tuple[MxcompError | None, str]:
