@@ -24,9 +24,9 @@ K is one dimension, as IREE 3.13 miscompiles some f32 contractions over blocks a
 Operands with 6 bits, or in another order in memory, are read from their bytes (`mxcomp.codes.decode`). IREE makes one
 or a few dispatches of all this, with f32 matrix instructions: slower than scaled MFMA by far, and right.
 
-A contraction that was not recognised keeps its form, but gets elements as f32 (6-bit ones: mxcomp-widen-codes), so that
-nothing takes it for a scaled matmul of the hardware. Scales that are extended on their own (`arith.extf`) are so bit by
-bit, as IREE takes code 0 for 0.
+A contraction that was not recognised keeps its form, but gets elements (6-bit ones: mxcomp-widen-codes) and scales as
+f32, so that nothing takes it for a scaled matmul of the hardware. Other scales that are extended on their own
+(`arith.extf`) are so bit by bit, as IREE takes code 0 for 0.
 """
 
 from __future__ import annotations
@@ -100,7 +100,11 @@ def _compiles_well(op: ir.Operation) -> bool:
 
 
 def _extend_elements(op: ir.Operation, decision: Decision) -> None:
-    """Gives a contraction that was not recognised f32 for elements, so that nothing takes it for a scaled matmul."""
+    """Gives a contraction that was not recognised f32 for elements and scales.
+
+    So nothing takes it for a scaled matmul. Of scales of 8 bits in shared memory, IREE 3.13 reads some that no lane
+    wrote.
+    """
     *inputs, init = op.operands
     block = op.regions[0].blocks[0]
     extended = [_is_extended(argument) for argument in list(block.arguments)[:-1]]
@@ -120,22 +124,31 @@ def _extend_elements(op: ir.Operation, decision: Decision) -> None:
 
 
 def _is_extended(argument: ir.Value) -> bool:
-    """Whether all that a body does with an element is to multiply it by its scale."""
+    """Whether all that a body does with a value is to multiply an element by its scale."""
     users = [(use.owner.operation.name, use.operand_number) for use in argument.uses]
-    is_element = isinstance(argument.type, ir.FloatType) and not is_six_bit(argument.type)  # those follow
-    return is_element and bool(users) and all(user == ("arith.scaling_extf", 0) for user in users)
+    if not isinstance(argument.type, ir.FloatType) or is_six_bit(argument.type):  # mxcomp-widen-codes takes those
+        return False
+    role = 1 if str(argument.type) == SCALE_TYPE else 0
+    return bool(users) and all(user == ("arith.scaling_extf", role) for user in users)
 
 
 def _without_extension(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
-    """What arith.scaling_extf gives for an element that is f32 already."""
-    if op.name != "arith.scaling_extf" or operands[0].type == op.operands[0].type:
+    """What arith.scaling_extf gives for an element or a scale that is f32 already."""
+    if op.name != "arith.scaling_extf":
         return None
-    return six_bit.cast(scaled(*operands), op.results[0].type)
+    (element, scale), f32 = operands, ir.F32Type.get()
+    if f32 not in (element.type, scale.type):
+        return None
+    element = element if element.type == f32 else arith.ExtFOp(f32, element).result
+    value = scaled(element, scale) if str(scale.type) == SCALE_TYPE else arith.MulFOp(element, scale).result
+    return six_bit.cast(value, op.results[0].type)
 
 
 def _extended(value: ir.Value) -> ir.Value:
-    """The elements as f32."""
+    """Elements or scales as f32."""
     result = build.tensor_type(build.static_sizes(value), "f32")
+    if str(build.element(value)) == SCALE_TYPE:
+        return build.elementwise(result, [value], scale_value)
     return build.elementwise(result, [value], lambda element: arith.ExtFOp(result.element_type, element).result)
 
 

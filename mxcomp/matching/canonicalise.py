@@ -106,13 +106,14 @@ def _expanded(value: ir.Value, sizes: Sequence[int], candidate: Candidate) -> ir
     root, roles = candidate.root, candidate.roles
     loops = [*roles.batch, *roles.m, *roles.n]
     shape = [candidate.loop_sizes.get(d) for d in loops]
-    known = build.tensor_type(shape, element)
-    if known.rank < ir.RankedTensorType(value.type).rank:
-        value = build.collapse(value, [[0, 1]])
-    elif known.rank != ir.RankedTensorType(value.type).rank:
+    known, groups = build.tensor_type(shape, element), roles.groups()
+    if not roles.n:  # a vector, of which the canonical form has one column
+        rows = int(bool(roles.batch))
+        value, groups = build.collapse(value, [*([i] for i in range(rows)), [rows, rows + 1]]), groups[:-1]
+    if known.rank != ir.RankedTensorType(value.type).rank:
         init = root.operands[len(root.operands) - 1]
         dynamic = [build.dim(init, i) for i, size in enumerate(shape) if size is None]
-        value = tensor.ExpandShapeOp(known, value, roles.groups(), dynamic, list(known.shape)).result
+        value = tensor.ExpandShapeOp(known, value, groups, dynamic, list(known.shape)).result
     return value if value.type == plain else tensor.CastOp(plain, value).result
 
 

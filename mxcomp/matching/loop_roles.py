@@ -88,6 +88,8 @@ def roles(parallel: Sequence[int], reductions: Sequence[int], sizes: LoopSizes, 
     if any(owner not in (None, {0, 1}) for owner in owners[:first]):
         raise NotOursError("a batch of both operands: expected it in front of M and N")
     rest = [(i, min(owner)) for i, owner in enumerate(owners) if i >= first and owner]
+    if 0 < first < len(parallel) and len({owner for _, owner in rest}) == 1 and len(rest) == len(parallel) - first:
+        return Roles(tuple(parallel[:first]), tuple(parallel[first:]), (), tuple(reductions), rest[0][1])  # N is 1
     columns, lhs = _columns(rest, len(parallel) - 1)
     if columns == first or any((owner == lhs) != (i < columns) for i, owner in rest):
         raise NotOursError("each operand must hold K and one of M and N")

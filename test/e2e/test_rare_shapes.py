@@ -1,4 +1,4 @@
-"""What models seldom have: a slice from where the program finds out, a vector and a matrix for each batch."""
+"""What models seldom have: slices from where a program finds out, a vector and a matrix, or two vectors, of each batch."""
 
 from __future__ import annotations
 
@@ -36,14 +36,26 @@ def test_slice_at_a_dynamic_offset(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_vector_and_matrix_of_each_batch(kind: str) -> None:
-    """There is no M: left to IREE, dequantised."""
+    """There is no M: the vector is a column of its own."""
     matmuls = [Matmul(1, 40, 96, types=(kind, kind), seed=seed) for seed in range(3)]
     elements = [
         np.stack([matmul.operands[i].reshape(-1, 3, 32 * BITS[kind] // 8) for matmul in matmuls]) for i in (0, 1)
     ]
     scales = [np.stack([matmul.operands[i] for matmul in matmuls]) for i in (2, 3)]
     compiled = program("vectors", kind)
-    assert compiled.report.matmuls[0].reason == "each operand must hold K and one of M and N"
+    assert compiled.report.matmuls[0].ukernel is not None
     (y,) = compiled.run(*(x.view(np.int8) for x in (elements[0][:, 0], elements[1], scales[0][:, 0], scales[1])))
     for matmul, row in zip(matmuls, y, strict=True):
         assert matmul.error(row[None]) <= matmul.bound
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_two_vectors_of_each_batch(kind: str) -> None:
+    """There is neither M nor N: left to IREE, elements and scales as f32."""
+    matmuls = [Matmul(1, 1, 96, types=(kind, kind), seed=seed) for seed in range(3)]
+    a, b, a_scale, b_scale = (np.concatenate([matmul.operands[i] for matmul in matmuls]) for i in range(4))
+    compiled = program("dots", kind)
+    assert compiled.report.matmuls[0].reason == "1 parallel dimensions: expected M and N"
+    (y,) = compiled.run(*(x.view(np.int8) for x in (a.reshape(3, 3, -1), b.reshape(3, 3, -1), a_scale, b_scale)))
+    for matmul, value in zip(matmuls, y, strict=True):
+        assert matmul.error(value[None, None]) <= matmul.bound
