@@ -53,6 +53,14 @@ class Descriptor:
         return self.rsrc2 >> 1 & 31
 
     @property
+    def work_item_dims(self) -> int:
+        """Dimensions of the work-item ID that are in v0 (ENABLE_VGPR_WORKITEM_ID): x, with y from bit 10 on, z from 20.
+
+        LLVM takes all of v0 for x where a kernel asks for no more (`allocateSpecialEntryInputVGPRs`).
+        """
+        return 1 + (self.rsrc2 >> 11 & 3)
+
+    @property
     def vgprs(self) -> int:
         """Vector registers per lane, architectural and accumulation, in granules of 8."""
         return 8 * ((self.rsrc1 & 63) + 1)

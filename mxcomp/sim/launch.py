@@ -53,7 +53,8 @@ class WaveStarter:
                 defined |= 1 << code
         x, y, z = self.block
         item = wave * 64 + _LANES
-        v0 = (item % x | item // x % y << 10 | item // (x * y) << 20).astype(np.uint32)
+        ids = (item % x, item // x % y << 10, item // (x * y) << 20)
+        v0 = np.bitwise_or.reduce(ids[: self.kernel.descriptor.work_item_dims]).astype(np.uint32)
         active = max(0, min(64, x * y * z - wave * 64))
         mask = (1 << active) - 1
         sgprs[EXEC], sgprs[EXEC + 1] = mask & 0xFFFFFFFF, mask >> 32

@@ -1,4 +1,4 @@
-"""What models seldom have: slices from where a program finds out, a vector and a matrix, or two vectors, of each batch."""
+"""What models seldom have: a slice from where a program finds out; a vector and a matrix, or two vectors, by batch."""
 
 from __future__ import annotations
 
