@@ -50,7 +50,7 @@ class WaveStart:
 
     Attributes:
         sgprs: 128 values by operand code; EXEC is in 126 and 127.
-        v0: uint32[64], work-item ids x | y << 10 | z << 20.
+        v0: uint32[64], work-item ids x | y << 10 | z << 20, of the dimensions that the kernel asks for.
         mode: The MODE register.
         defined: Registers that hold something meaningful.
     """

@@ -8,11 +8,13 @@ import pytest
 from corpus.device import Machine
 from corpus.flydsl import KERNELS
 from corpus.operands import check_product, operand
+from spread import quick_if
 
 SCALED = [name for name, kernel in KERNELS.items() if "staged" in kernel.constants]
+QUICK = {"scaled_e2m1_e2m1_staged", "scaled_e4m3_e2m1", "scaled_e4m3_e4m3_staged"}
 
 
-@pytest.mark.parametrize("name", SCALED)
+@pytest.mark.parametrize("name", quick_if(QUICK.__contains__, SCALED))
 def test_scaled_matmul(name: str, machine: Machine, rng: np.random.Generator) -> None:
     """Three steps of K, and tiles that M fills in part."""
     kernel = KERNELS[name]
@@ -21,6 +23,10 @@ def test_scaled_matmul(name: str, machine: Machine, rng: np.random.Generator) ->
     inputs = {"a": a.packed, "b": b.packed, "a_scale": a.scales, "b_scale": b.scales}
     (c,) = kernel.run(machine, inputs, {"c": np.empty((m, n), np.float32)}, {"m": m, "n": n, "k": k})
     check_product(c, a.values, b.values)
+
+
+def test_names() -> None:
+    assert set(SCALED) > QUICK
 
 
 def test_softmax(machine: Machine, rng: np.random.Generator) -> None:

@@ -8,8 +8,16 @@ import pytest
 from corpus.device import Machine
 from corpus.operands import VALUES, check_product, floor_scales, operand, pack, quantize_e2m1
 from corpus.triton import KERNELS
+from spread import quick_if
 
 SCALED = [name for name, kernel in KERNELS.items() if kernel.kernel == "scaled_matmul"]
+QUICK = {
+    "scaled_e2m1_e2m1_mfma16_stages3",
+    "scaled_e4m3_e2m1_mfma32_stages2",
+    "scaled_e4m3_e4m3_mfma16_stages2",
+    "scaled_e5m2_e5m2_mfma32_stages3",
+}
+"""Every pair of formats; both matrix instructions with both numbers of stages."""
 BF16 = ml_dtypes.bfloat16
 
 
@@ -17,11 +25,15 @@ def sizes(m: int, n: int, k: int) -> dict[str, int]:
     return {"m": m, "n": n, "k": k}
 
 
+def test_names() -> None:
+    assert set(SCALED) > QUICK
+
+
 def matrix(rng: np.random.Generator, rows: int, columns: int, kind: type) -> np.ndarray:
     return rng.standard_normal((rows, columns)).astype(kind)
 
 
-@pytest.mark.parametrize("name", SCALED)
+@pytest.mark.parametrize("name", quick_if(QUICK.__contains__, SCALED))
 def test_scaled_matmul(name: str, machine: Machine, rng: np.random.Generator) -> None:
     """Two and a half tiles of K for each pipeline stage, and tiles that M and N fill in part."""
     constants = KERNELS[name].constants

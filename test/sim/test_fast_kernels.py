@@ -10,10 +10,11 @@ import pytest
 from corpus.device import SCHEDULES, Machine
 from corpus.operands import operand
 from corpus.triton import KERNELS
+from spread import every
 
 from mxcomp.sim.device import Device
 from mxcomp.sim.errors import SimulationError
-from mxcomp.sim.fast import FastEngine, jit
+from mxcomp.sim.fast import FastEngine, jit, object_cache
 
 NAMES = (
     "scaled_e2m1_e2m1_mfma16_stages2",
@@ -32,16 +33,19 @@ def run(name: str, machine: Machine, m: int = 160, n: int = 192) -> np.ndarray[A
     return c
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("name", NAMES)
-def test_scaled_matmul(name: str, schedule: str) -> None:
-    """Tiles that M and N fill in part."""
+CASES = [(name, schedule) for name in NAMES for schedule in SCHEDULES]
+
+
+@pytest.mark.parametrize("case", every(len(SCHEDULES) + 1, CASES), ids="-".join)
+def test_scaled_matmul(case: tuple[str, str]) -> None:
+    """Tiles that M and N fill in part; by default each kernel in a schedule of its own."""
+    name, schedule = case
     run(name, Machine("both", schedule))
 
 
 @pytest.mark.parametrize("checks", [(), ("bounds",), ("race",), ("late",), ("hazard",), ("uninit",)])
 def test_checks_alone(checks: tuple[str, ...]) -> None:
-    run(NAMES[0], Machine("both", checks=checks))
+    run(NAMES[0], Machine("both", checks=checks), 40, 48)
 
 
 def test_findings_are_the_oracles() -> None:
@@ -77,11 +81,11 @@ def test_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     first = run(NAMES[0], Machine("fast"))
     (stored,) = (tmp_path / "mxcomp" / "sim").glob("*.o")
     assert stored.stat().st_size > 1000
-    for number in range(jit.KEPT):
+    for number in range(object_cache.KEPT):
         other = stored.with_name(f"{number}.o")
         other.touch()
         os.utime(other, (0, 0))
     jit.cached("another kernel", lambda: "define void @f() { ret void }", "f")
-    assert len(list(stored.parent.glob("*.o"))) == jit.KEPT
+    assert len(list(stored.parent.glob("*.o"))) == object_cache.KEPT
     monkeypatch.setattr(jit, "compile_module", lambda text: pytest.fail("compiled again"))
     assert np.array_equal(first, run(NAMES[0], Machine("fast")))

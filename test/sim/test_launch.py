@@ -24,4 +24,4 @@ def test_work_item_ids(dims: int) -> None:
     item = 64 + np.arange(64)
     ids = [item % 4, item // 4 % 8, item // 32]
     expected = sum(ids[d] << 10 * d for d in range(dims))
-    np.testing.assert_array_equal(start., expected)
+    np.testing.assert_array_equal(start.v0, expected)

@@ -22,12 +22,21 @@ def _problems(found: list[str | None]) -> str:
 
 @pytest.mark.parametrize("part", range(4))
 def test_vector(part: int) -> None:
-    found = [check_vector(name, VECTORS[name]) for name in sorted(VECTORS)[part::4]]
+    """Two waves of each instruction, with all lanes and with some."""
+    found = [check_vector(name, VECTORS[name], rounds=2) for name in sorted(VECTORS)[part::4]]
     assert not any(found), _problems(found)
 
 
-def test_scalar() -> None:
-    found = [check_scalar(name, row) for name, row in scalar.TABLE.items()]
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_vector_on_more_values(part: int) -> None:
+    found = [check_vector(name, VECTORS[name], seed=1, rounds=20) for name in sorted(VECTORS)[part::4]]
+    assert not any(found), _problems(found)
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_scalar(count: int) -> None:
+    found = [check_scalar(name, row, count) for name, row in scalar.TABLE.items()]
     assert not any(found), _problems(found)
 
 

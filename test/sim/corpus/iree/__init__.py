@@ -12,7 +12,7 @@ import mxcomp
 from corpus.iree.host import read_program
 from corpus.iree.program import Program
 from corpus.operands import BITS
-from mxcomp.mlir.session import Invocation
+from mxcomp.mlir.session import Session
 
 HERE = Path(__file__).parent
 TARGET_FLAGS = ("--iree-hal-target-device=hip", "--iree-rocm-target=gfx950")
@@ -37,10 +37,10 @@ def scaled_matmul(m: int, n: int, k: int, a: str = "e2m1", b: str = "e2m1") -> s
 def stock(text: str, *flags: str) -> Program:
     """Compiled by IREE alone."""
     with TemporaryDirectory() as dump:
-        invocation = Invocation((*TARGET_FLAGS, _dump(dump), *flags))
-        invocation.load(text.encode(), "source")
-        invocation.run("start", "hal")
-        return read_program(str(invocation.module), _code(dump))
+        session = Session((*TARGET_FLAGS, _dump(dump), *flags))
+        session.load(text.encode(), "source")
+        session.run("start", "hal")
+        return read_program(str(session.module), _code(dump))
 
 
 @cache
