@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from mxcomp.report import Report
+from typing import Any, Self
 
 
 class MxcompError(Exception):
@@ -21,9 +18,9 @@ class MxcompError(Exception):
         super().__init__("\n".join((message, *diagnostics)))
         self.message = message
         self.diagnostics = diagnostics
-        self.report: Report | None = None
+        self.report: Any = None
 
-    def with_report(self, report: Report, warnings: tuple[str, ...]) -> Self:
+    def with_report(self, report: Any, warnings: tuple[str, ...]) -> Self:
         """The same error of a compilation, with what is known of its matmuls; `warnings` come before diagnostics."""
         error = type(self)(self.message, (*warnings, *self.diagnostics))
         error.report = report

@@ -31,6 +31,7 @@ from iree.compiler.dialects import arith
 from mxcomp.codes import truncate
 from mxcomp.errors import InputError
 from mxcomp.matching.operands import SCALE_TYPE
+from mxcomp.matching.quantiser import TRUNCATIONS
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 
@@ -50,7 +51,7 @@ def run(module: ir.Operation, options: Options) -> None:
                 _drop_steps(op)
             if op.name in _SCALED:
                 _check_scale(op)
-            if op.name in truncate.TRUNCATIONS and str(_element(op.results[0].type)) == _FP4:
+            if op.name in TRUNCATIONS and str(_element(op.results[0].type)) == _FP4:
                 if options.reference and not _is_tensor(op.results[0]):
                     _replace(op, truncate.as_element)
                 elif op.name == "arith.truncf":

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import hypothesis
 import lit.discovery
 import lit.LitConfig
 import lit.Test
@@ -15,6 +16,10 @@ import pytest
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
+
+# What takes how long says nothing of the code on a machine that does other things besides.
+hypothesis.settings.register_profile("mxcomp", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("mxcomp")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

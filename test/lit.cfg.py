@@ -22,6 +22,9 @@ config.suffixes = [".mlir"]
 config.excludes = ["inputs"]  # files that tests read
 config.test_source_root = str(Path(__file__).parent)
 
+# The tools are those of this tree, whichever one is installed.
+config.environment["PYTHONPATH"] = str(Path(__file__).parent.parent)
+
 # Where %t is: a directory of this run, so that several runs do not meet.
 config.test_exec_root = tempfile.mkdtemp(prefix="mxcomp-lit-")
 atexit.register(shutil.rmtree, config.test_exec_root, ignore_errors=True)
@@ -34,6 +37,6 @@ for tool in TOOLS:
     config.substitutions.append((rf"(?<![\w./-]){tool}(?![\w./-])", str(programs / tool)))
 config.substitutions.append(("%python", sys.executable))
 
-# Not in the extra "test": the wheel on PyPI is the one for CUDA.
+# Part of the extra "test"; whoever runs lit alone may do without.
 if importlib.util.find_spec("torch"):
     config.available_features.add("torch")

@@ -16,13 +16,13 @@ from iree.compiler.dialects import arith
 
 from mxcomp.codes import truncate
 from mxcomp.codes.decode import scaled, value_of
-from mxcomp.codes.truncate import TYPES
 from mxcomp.errors import InputError
+from mxcomp.formats import UNLOADABLE
 
 
 def is_six_bit(kind: ir.Type) -> bool:
     """Whether it is a 6-bit float, or a tensor of them."""
-    return str(ir.RankedTensorType(kind).element_type if isinstance(kind, ir.RankedTensorType) else kind) in TYPES
+    return str(ir.RankedTensorType(kind).element_type if isinstance(kind, ir.RankedTensorType) else kind) in UNLOADABLE
 
 
 def rewrite(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
@@ -32,7 +32,7 @@ def rewrite(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
     """
     kinds = [str(operand.type) for operand in op.operands]
     result = op.results[0].type if len(op.results) == 1 else None
-    if not any(kind in TYPES for kind in (*kinds, str(result))):
+    if not any(kind in UNLOADABLE for kind in (*kinds, str(result))):
         return None
     if op.name not in _MEANINGS:
         known = ", ".join(_MEANINGS)
@@ -45,7 +45,7 @@ def _extended(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
 
 
 def _scaled(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
-    if str(op.operands[0].type) not in TYPES:
+    if str(op.operands[0].type) not in UNLOADABLE:
         return op.clone().results[0]
     return cast(scaled(_value(op, operands, 0), operands[1]), op.results[0].type)
 
@@ -75,16 +75,16 @@ def _negated(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
 
 def _bitcast(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
     """Between elements and i6, of which codes are the bits."""
-    if str(op.operands[0].type) not in TYPES:
+    if str(op.operands[0].type) not in UNLOADABLE:
         return arith.ExtUIOp(ir.IntegerType.get_signless(8), operands[0]).result
     code = _code(op, operands[0])
-    return code if str(op.results[0].type) in TYPES else arith.TruncIOp(op.results[0].type, code).result
+    return code if str(op.results[0].type) in UNLOADABLE else arith.TruncIOp(op.results[0].type, code).result
 
 
 def _constant(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
     kind = op.results[0].type
     number = ir.FloatAttr(op.attributes["value"]).value
-    values = TYPES[str(kind)].values()
+    values = UNLOADABLE[str(kind)].values()
     (code, *_) = (code for code, value in enumerate(values) if value == number)
     return arith.ConstantOp(ir.IntegerType.get_signless(8), code).result
 

@@ -11,21 +11,20 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 from iree.compiler.dialects import math as mlir_math
 
-from mxcomp.formats import E8M0_BIAS, FORMATS, ElementFormat
+from mxcomp.formats import E8M0_BIAS, FORMATS, UNLOADABLE, ElementFormat
+from mxcomp.matching.quantiser import TRUNCATIONS
 
-TYPES = {fmt.mlir_type: fmt for fmt in FORMATS.values() if fmt.bits == 6}
-TRUNCATIONS = ("arith.truncf", "arith.scaling_truncf")
 _F32_BITS, _MANTISSA_BITS = 32, 23
 
 
 def code_type(element: ir.Type) -> ir.Type:
     """What an element is while it is computed: its code in an i8, or itself if it is not of 6 bits."""
-    return ir.IntegerType.get_signless(8) if str(element) in TYPES else element
+    return ir.IntegerType.get_signless(8) if str(element) in UNLOADABLE else element
 
 
 def rewrite(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
     """The code that a truncation to 6 bits gives; None for other operations. See `inline`."""
-    fmt = TYPES.get(str(op.results[0].type))
+    fmt = UNLOADABLE.get(str(op.results[0].type))
     if fmt is None or op.name not in TRUNCATIONS:
         return None
     return _truncated(operands, fmt)
@@ -43,19 +42,6 @@ def _truncated(operands: list[ir.Value], fmt: ElementFormat) -> ir.Value:
     f32 = ir.F32Type.get()
     x = x if x.type == f32 else arith.ExtFOp(f32, x).result
     return _code(_divided(x, scale[0]) if scale else x, fmt)
-
-
-def can_rewrite(op: ir.Operation) -> bool:
-    """Whether all that the body of a linalg op does in 6 bits, if anything, is to truncate to them what it yields."""
-    block = op.regions[0].blocks[0]
-    *inputs, out = block.arguments
-    if any(str(argument.type) in TYPES for argument in inputs):
-        return False
-    if str(out.type) in TYPES and any(True for _ in out.uses):
-        return False
-    *body, end = (view.operation for view in block.operations)
-    narrow = [inner for inner in body if str(inner.results[0].type) in TYPES]
-    return all(inner.name in TRUNCATIONS and inner.results[0] == end.operands[0] for inner in narrow)
 
 
 def _divided(x: ir.Value, scale: ir.Value) -> ir.Value:

@@ -110,6 +110,9 @@ FORMATS: dict[str, ElementFormat] = {
 }
 """The formats by name (``"E2M1"``) and by MLIR type (``"f4E2M1FN"``)."""
 
+UNLOADABLE = {fmt.mlir_type: fmt for fmt in FORMATS.values() if not fmt.loadable}
+"""Those that IREE has no code generation for, by MLIR type."""
+
 ELEMENT_TYPES = tuple(fmt.mlir_type for name, fmt in FORMATS.items() if name == fmt.name)
 """Their MLIR types. Any two may meet in a product."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mxcomp.report.numbers import operand, stored_bytes
+from mxcomp.logical import operand, stored_bytes
 from mxcomp.sim import Device, Kernel
 from mxcomp.sim.errors import SimulationError
 

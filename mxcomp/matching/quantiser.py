@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from mxcomp.codes import truncate
+from mxcomp.formats import UNLOADABLE
 from mxcomp.layout import BLOCK_SIZE
 from mxcomp.matching.elements import RESHAPES, Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.matching.replacing import Reading
@@ -26,6 +26,9 @@ from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build
 from mxcomp.mlir.build import is_narrow
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, only_calculates, reads_init
+
+TRUNCATIONS = ("arith.truncf", "arith.scaling_truncf")
+"""Operations that make narrow elements."""
 
 _RANK = 3
 """Of elements; with a batch they are quantised apart."""
@@ -105,7 +108,7 @@ def find(elements: ir.Value, scales: ir.Value) -> Producer | None:
         return None
     if not (isinstance(first, Compute) and isinstance(second, Compute)) or second.inside:
         return None
-    if any(str(ir.RankedTensorType(value.type).element_type) in truncate.TYPES for value in reads((first, second))):
+    if any(str(ir.RankedTensorType(value.type).element_type) in UNLOADABLE for value in reads((first, second))):
         return None  # IREE cannot load them
     return Producer(first, second, tuple(finder.readings))
 
@@ -183,7 +186,20 @@ def _is_calculation(op: ir.Operation) -> bool:
         return False
     if not all(isinstance(operand.type, ir.RankedTensorType) for operand in op.operands):
         return False
-    return only_calculates(op) and truncate.can_rewrite(op)
+    return only_calculates(op) and _can_be_codes(op)
+
+
+def _can_be_codes(op: ir.Operation) -> bool:
+    """Whether all that the body of a linalg op does in 6 bits, if anything, is to truncate to them what it yields."""
+    block = op.regions[0].blocks[0]
+    *inputs, out = block.arguments
+    if any(str(argument.type) in UNLOADABLE for argument in inputs):
+        return False
+    if str(out.type) in UNLOADABLE and any(True for _ in out.uses):
+        return False
+    *body, end = (view.operation for view in block.operations)
+    narrow = [inner for inner in body if str(inner.results[0].type) in UNLOADABLE]
+    return all(inner.name in TRUNCATIONS and inner.results[0] == end.operands[0] for inner in narrow)
 
 
 def _filled_with(op: ir.Operation) -> ir.Operation | None:

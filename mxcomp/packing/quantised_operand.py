@@ -25,7 +25,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, linalg, tensor
 
 from mxcomp.codes import packed, truncate
-from mxcomp.formats import element_format
+from mxcomp.formats import UNLOADABLE, element_format
 from mxcomp.layout import BLOCK_SIZE, LHS_SCALE, ROWS, DataTiledLayout
 from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside
 from mxcomp.mlir import attributes, build
@@ -112,13 +112,13 @@ class Builder:
         """The type of `root`."""
         element = ir.RankedTensorType(node.op.results[0].type).element_type
         plain = self._space.tensor(element, node.inside, order)
-        fmt = truncate.TYPES.get(str(element))
+        fmt = UNLOADABLE.get(str(element))
         return packed.word_tensor(plain, fmt.bits, len(self._space.inner)) if fmt else plain
 
     def root(self, node: Compute, order: Sequence[int] | None) -> ir.Value:
         """A node as it is stored: with these loops as dimensions, zeros in the padding of K, 6-bit elements as bits."""
         value = self._compute(node, self._space, masked=node.inside, order=order).value
-        fmt = truncate.TYPES.get(str(ir.RankedTensorType(node.op.results[0].type).element_type))
+        fmt = UNLOADABLE.get(str(ir.RankedTensorType(node.op.results[0].type).element_type))
         if fmt is None:
             return value
         return packed.words(value, fmt.bits, len(self._space.inner), self._space.extent.tiles)

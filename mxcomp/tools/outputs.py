@@ -1,7 +1,11 @@
-"""--output of mxcomp-run for MX data: iree-run-module writes the bytes to files, and they are shown as numbers."""
+"""--output of mxcomp-run for what iree-run-module cannot write: MX data as numbers, bf16 and fp8 results as .npy.
+
+iree-run-module writes the bytes to files of its own; here they become numbers, or .npy.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import tempfile
@@ -14,10 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.errors import InputError
-from mxcomp.report.numbers import SCALE_TYPES, TYPES, numbers
+from mxcomp.logical import SCALE_TYPES, TYPES, numbers
+from mxcomp.tools import signature
+from mxcomp.tools.signature import TensorType
 
 _FLAG = re.compile(r"--?output=(?P<value>.*)", re.DOTALL)
 _SPEC = re.compile(rf"(?P<kind>{'|'.join(TYPES)})(\*(?P<scales>\d+))?(@(?P<file>.+))?")
+
+_NPY = re.compile(r"(?P<mode>[@+])(?P<file>.+\.npy)", re.DOTALL)
+_CODES = {"bf16": np.uint16} | dict.fromkeys(
+    ("f8E4M3FN", "f8E5M2", "f8E8M0FNU", "f8E4M3FNUZ", "f8E5M2FNUZ", "f8E4M3B11FNUZ"), np.uint8
+)
+"""Types that .npy does not know, and what holds their codes there."""
 
 _MOST_PRINTED = 1024
 """Numbers; of longer arrays the ends (as iree-run-module's --output_max_element_count)."""
@@ -34,10 +46,25 @@ class Shown:
     file: str | None
 
 
+@dataclass(frozen=True)
+class Saved:
+    """A result that becomes a .npy file of codes."""
+
+    index: int
+    flag: str
+    type: TensorType
+    file: str
+
+
 @contextmanager
 def shown(flags: list[str]) -> Iterator[list[str]]:
-    """Flags for iree-run-module without what it does not know; shows the results afterwards. Raises InputError."""
+    """Flags for iree-run-module without what it does not know; shows and writes the results afterwards.
+
+    Raises InputError, before anything runs where that can be known.
+    """
     values = [(place, found["value"]) for place, flag in enumerate(flags) if (found := _FLAG.fullmatch(flag))]
+    for place, value in values:
+        _check_place(flags[place], value)
     specs = {k: spec for k, (_, value) in enumerate(values) if (spec := _SPEC.fullmatch(value))}
     results = [
         Shown(k, flags[values[k][0]], spec["kind"], int(spec["scales"]) if spec["scales"] else None, spec["file"])
@@ -45,19 +72,73 @@ def shown(flags: list[str]) -> Iterator[list[str]]:
     ]
     for result in results:
         _check(result, results)
-    if not results:
+    saved = _saved([(flags[place], value) for place, value in values], flags)
+    if not results and not saved:
         yield flags
         return
     with tempfile.TemporaryDirectory() as directory:
         files = {result.index: Path(directory) / f"{result.index}.npy" for result in results}
+        codes = {result.index: Path(directory) / f"{result.index}.bin" for result in saved}
         taken_over = list(flags)
-        for result in results:
-            taken_over[values[result.index][0]] = f"--output=@{files[result.index]}"
+        for index, path in (files | codes).items():
+            taken_over[values[index][0]] = f"--output=@{path}"
         yield taken_over
-        if all(file.exists() for file in files.values()):  # else the call failed, and has said why
+        if all(file.exists() for file in (files | codes).values()):  # else the call failed, and has said why
             data = {index: np.load(file) for index, file in files.items()}
             for result in results:
                 _show(result, data)
+            for each in saved:
+                _save(each, codes[each.index].read_bytes())
+
+
+def _check_place(flag: str, value: str) -> None:
+    """Raises InputError for a file that cannot be: a simulation takes too long to find that out behind it."""
+    spec = _SPEC.fullmatch(value)
+    name = spec["file"] if spec else value[1:] if value.startswith(("@", "+")) else None
+    if name is None:
+        return
+    path = Path(name)
+    if path.is_dir():
+        raise InputError(f"{flag}: cannot write {name}: is a directory")
+    if not path.parent.is_dir():
+        raise InputError(f"{flag}: cannot write {name}: there is no directory {path.parent}")
+
+
+def _saved(values: list[tuple[str, str]], flags: list[str]) -> list[Saved]:
+    """The results to be written as .npy that iree-run-module cannot write. Raises InputError."""
+    named = {index: found for index, (_, value) in enumerate(values) if (found := _NPY.fullmatch(value))}
+    types = signature.results(flags) if named else {}
+    saved = []
+    for index, found in named.items():
+        kind = types.get(index)
+        if kind is None or kind.element not in _CODES:
+            continue
+        flag = values[index][0]
+        if found["mode"] == "+":
+            raise InputError(f"{flag}: result {index} is {kind}: expected --output=@{found['file']}, a file of its own")
+        if kind.shape.count(None) > 1:
+            raise InputError(
+                f"{flag}: result {index} is {kind}, whose bytes do not tell its shape: expected a file that does not "
+                "end in .npy, which gets the bytes"
+            )
+        saved.append(Saved(index, flag, kind, found["file"]))
+    return saved
+
+
+def _save(result: Saved, data: bytes) -> None:
+    codes = np.frombuffer(data, _CODES[result.type.element])
+    known = math.prod(size for size in result.type.shape if size is not None)
+    dynamic = codes.size // known if known else 0
+    shape = [dynamic if size is None else size for size in result.type.shape]
+    _write(result.flag, result.file, codes.reshape(shape))
+
+
+def _write(flag: str, name: str, values: NDArray[np.generic]) -> None:
+    try:
+        with open(name, "wb") as file:
+            np.save(file, values)
+    except OSError as error:
+        raise InputError(f"{flag}: cannot write {name}: {error.strerror}") from None
 
 
 def _check(result: Shown, results: list[Shown]) -> None:
@@ -73,14 +154,11 @@ def _show(result: Shown, data: dict[int, NDArray[np.generic]]) -> None:
     scales = None if result.scales is None else data[result.scales]
     try:
         values = numbers(data[result.index], result.kind, scales)
-        if result.file is not None:
-            with open(result.file, "wb") as file:
-                np.save(file, values)
-            return
     except ValueError as error:
         raise InputError(f"{result.flag}: {error}") from None
-    except OSError as error:
-        raise InputError(f"{result.flag}: cannot write {result.file}: {error.strerror}") from None
+    if result.file is not None:
+        _write(result.flag, result.file, values)
+        return
     what = result.kind if scales is None else f"{result.kind} * result[{result.scales}]"
     print(f"result[{result.index}]: {what}")
     print(text(values))

@@ -32,7 +32,8 @@ def near(found: np.ndarray, a: np.ndarray, b: np.ndarray, expected: np.ndarray |
 
 
 def test_layer_with_epilogue_and_dynamic_rows() -> None:
-    """Quantised activations, constant weights, bias by column, a factor by row, a scalar: one dispatch after packing."""
+    """Quantised activations, constant weights, bias by column, a factor by row, a scalar: one dispatch after
+    packing."""
     w, w_scales, w_values = matrix("E4M3", 48, 96)
 
     def layer(x: ir.Value, bias: ir.Value, factor: ir.Value) -> ir.Value:

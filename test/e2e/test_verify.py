@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import generated_ukernels
@@ -18,8 +18,7 @@ import mxcomp
 from mxcomp import target
 from mxcomp.errors import VerifyError
 from mxcomp.layout import ACC, DataTiledLayout, TileSwizzle
-from mxcomp.packing import stored_operand
-from mxcomp.passes import materialise
+from mxcomp.packing import result_tiles, stored_operand
 from mxcomp.verification import Verification, verify
 
 TILES = {M128: (128, 256, 256), M64: (64, 128, 512)}
@@ -249,7 +248,7 @@ def swapped(layout: DataTiledLayout) -> DataTiledLayout:
 
 @pytest.mark.parametrize("operand", range(5))
 def test_a_wrong_order_is_detected(monkeypatch: pytest.MonkeyPatch, operand: int):
-    good_pack, good_unpack, done = stored_operand.pack, materialise._unpack, []
+    good_pack, good_unpack, done = stored_operand.pack, result_tiles.unpack, []
 
     def packing(value, layout, index, *rest, **options):
         if index != operand:
@@ -258,14 +257,14 @@ def test_a_wrong_order_is_detected(monkeypatch: pytest.MonkeyPatch, operand: int
         assert swapped(layout).swizzle(index) != layout.swizzle(index)
         return good_pack(value, swapped(layout), index, *rest, **options)
 
-    def unpacking(value, layout, *rest):
+    def unpacking(value, tiles, *rest):
         if operand != ACC:
-            return good_unpack(value, layout, *rest)
+            return good_unpack(value, tiles, *rest)
         done.append(ACC)
-        return good_unpack(value, swapped(layout), *rest)
+        return good_unpack(value, replace(tiles, layout=swapped(tiles.layout)), *rest)
 
     monkeypatch.setattr(stored_operand, "pack", packing)
-    monkeypatch.setattr(materialise, "_unpack", unpacking)
+    monkeypatch.setattr(result_tiles, "unpack", unpacking)
     matmul = Matmul(64, 128, 512)
     verification = verify(source(matmul), matmul.inputs, ukernels=M64)
     assert done == [operand]

@@ -15,7 +15,7 @@ from iree_encodings import choose
 
 from mxcomp.layout import ACC, INTRINSICS, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout, Dim, TileSwizzle
 from mxcomp.mlir import attributes, build
-from mxcomp.passes.encode import CODEGEN_LAYOUTS
+from mxcomp.selection.choice import CODEGEN_LAYOUTS
 from mxcomp.ukernels import Registry
 
 TYPES = ["f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32"]

@@ -5,6 +5,8 @@ Exact to the last bit; the reason for what is left unfused is in the report.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import quantisers
@@ -19,6 +21,7 @@ from nodes import SCALE, Node
 
 import mxcomp
 from mxcomp.mlir import build
+from mxcomp.report.report import Report
 
 CHAIN = (128, 128)
 """M and N of a result that is quantised in its tile where it can be."""
@@ -87,12 +90,27 @@ CHAINS: dict[str, tuple[Make, str]] = {
 """What reads a result that is quantised again, and the reason why it is not quantised in its tile."""
 
 
+@pytest.fixture
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[Report]:
+    """Of all that is compiled."""
+    found: list[Report] = []
+    compile = mxcomp.compile
+
+    def noting(*args: Any, **options: Any) -> mxcomp.Program:
+        program = compile(*args, **options)
+        found.append(program.report)
+        return program
+
+    monkeypatch.setattr(mxcomp, "compile", noting)
+    return found
+
+
 @pytest.mark.parametrize("name", CHAINS)
-def test_chain(name: str) -> None:
+def test_chain(name: str, reports: list[Report]) -> None:
     make, reason = CHAINS[name]
-    made = program(make)
-    assert check(made).kind == "right", check(made).message
-    matmul = mxcomp.compile(made.text).report.matmuls[0]
+    found = check(program(make))
+    assert found.kind == "right", found.message
+    matmul = reports[0].matmuls[0]
     assert matmul.transposed == (not reason), "quantised in its tile"
     assert any(reason in why for why in matmul.unfused) if reason else not matmul.unfused
 

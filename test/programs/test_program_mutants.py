@@ -1,6 +1,6 @@
 """Each check of a fusion, and each rewrite of what IREE gets wrong, is needed: without it, a program is not right.
 
-A mutant is a function of a pass replaced; its program is one of `test_fusions`, or one below.
+A mutant is a function replaced; its program is one of `test_fusions`, or one below.
 """
 
 from __future__ import annotations
@@ -110,25 +110,31 @@ def _scale_zero(drawing: Drawing) -> list[Node]:
 
 Mutant = tuple[str, str, Callable[..., Any], Make, dict[str, Any]]
 MUTANTS: dict[str, Mutant] = {
-    "subscripts of a replaced result": ("replacing", "objection", _without_place, CHAINS["transposed"][0], {}),
-    "uses of a replaced result": ("replacing", "objection", _without_uses, CHAINS["returned as well"][0], {}),
-    "uses of what is computed from it": ("replacing", "objection", _without_uses, CHAINS["both sides"][0], {}),
+    "subscripts of a replaced result": ("matching.replacing", "objection", _without_place, CHAINS["transposed"][0], {}),
+    "uses of a replaced result": ("matching.replacing", "objection", _without_uses, CHAINS["returned as well"][0], {}),
+    "uses of what is computed from it": ("matching.replacing", "objection", _without_uses, CHAINS["both sides"][0], {}),
     "results that are written over": (
-        "producers",
+        "mlir.linalg_ops",
         "reads_init",
         lambda op: False,
         ALONE["producer writes over"][0],
         {},
     ),
-    "views of one storage": ("packing", "_identity", _without_view, ALONE["two views"][0], {}),
-    "constants": ("hold_constants", "run", _nothing, ALONE["constant activation"][0], {}),
-    "codes": ("widen_codes", "run", _nothing, _integers, {}),
-    "six-bit codes": ("widen_codes", "run", _nothing, _selected_fp6, {}),
-    "conversions": ("legalise", "_with_scale_one", lambda op: op.clone().results[0], _truncated, {}),
-    "steps of slices": ("legalise", "_drop_steps", _nothing, _narrow_steps, {}),
-    "extracts from slices": ("stored", "settled", _same, ALONE["sliced scales"][0], {"data_tiling": False}),
-    "slices behind": ("fall_back", "_keep_slices_behind", _nothing, ALONE["slice behind"][0], {"ukernels": "none"}),
-    "scale code 0": ("decode", "_scale", _shifted, _scale_zero, {"ukernels": "none"}),
+    "views of one storage": ("packing.packer", "_identity", _without_view, ALONE["two views"][0], {}),
+    "constants": ("passes.hold_constants", "run", _nothing, ALONE["constant activation"][0], {}),
+    "codes": ("passes.widen_codes", "run", _nothing, _integers, {}),
+    "six-bit codes": ("passes.widen_codes", "run", _nothing, _selected_fp6, {}),
+    "conversions": ("passes.legalise", "_with_scale_one", lambda op: op.clone().results[0], _truncated, {}),
+    "steps of slices": ("passes.legalise", "_drop_steps", _nothing, _narrow_steps, {}),
+    "extracts from slices": ("matching.storage", "settled", _same, ALONE["sliced scales"][0], {"data_tiling": False}),
+    "slices behind": (
+        "passes.fall_back",
+        "_keep_slices_behind",
+        _nothing,
+        ALONE["slice behind"][0],
+        {"ukernels": "none"},
+    ),
+    "scale code 0": ("codes.decode", "_scale", _shifted, _scale_zero, {"ukernels": "none"}),
 }
 """By what is not looked at any more: module, function, what it becomes, a program, options."""
 
@@ -139,9 +145,9 @@ def test_mutant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, function, mutant, make, options = MUTANTS[name]
     drawn = program(make, **options)
     assert check(drawn).kind == "right"
-    home = importlib.import_module(f"mxcomp.passes.{module}")
+    home = importlib.import_module(f"mxcomp.{module}")
     original = getattr(home, function)
-    for user in [m for key, m in sys.modules.items() if key.startswith("mxcomp.passes.")]:
+    for user in [m for key, m in sys.modules.items() if key.startswith("mxcomp.")]:
         if getattr(user, function, None) is original:
             monkeypatch.setattr(user, function, mutant)
     found = check(drawn)
