@@ -284,13 +284,13 @@ class DataTiledLayout:
         return (*outer, *unit, *self.swizzle(operand).packed_shape)
 
 
-def layout_from(entries: dict) -> DataTiledLayout:
+def layout_from(entries: dict[str, Any]) -> DataTiledLayout:
     """A layout from the entries of a dictionary attribute. Raises ValueError, TypeError."""
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entries.items()}
     return DataTiledLayout(**values)
 
 
-def layout_entries(layout: DataTiledLayout) -> dict:
+def layout_entries(layout: DataTiledLayout) -> dict[str, Any]:
     """Inverse of `layout_from`; defaults are left out."""
     entries = {f.name: getattr(layout, f.name) for f in fields(layout) if getattr(layout, f.name) != f.default}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in {"intrinsic": layout.intrinsic, **entries}.items()}

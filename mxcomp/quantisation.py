@@ -11,6 +11,8 @@ and zero codes, others saturate. Recognised in front of a scaled matmul, it beco
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from iree.compiler import ir
 from iree.compiler.dialects import arith, math, tensor
@@ -28,7 +30,7 @@ def _mantissa_of_max(fmt: ElementFormat) -> int:
     return int(np.float32(fmt.max_finite).view(np.int32)) & _MANTISSA
 
 
-SCALE_CARRIES = {
+SCALE_CARRIES: dict[str, Callable[[ElementFormat], int]] = {
     "floor": lambda fmt: 0,
     "even": lambda fmt: 1 << 22 - fmt.mantissa_bits,
     "ceil": lambda fmt: _MANTISSA,

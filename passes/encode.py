@@ -22,7 +22,8 @@ from dataclasses import replace
 
 from iree.compiler import ir
 
-from mxcomp.layout import ACC, BLOCK_SIZE, LHS, RHS
+from mxcomp.formats import BLOCK_SIZE
+from mxcomp.layout import ACC, LHS, RHS
 from mxcomp.matching import requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised

@@ -37,7 +37,8 @@ from iree.compiler.dialects import arith, linalg, tensor
 from mxcomp.codes import six_bit
 from mxcomp.codes.decode import dequantised, scale_value, scaled
 from mxcomp.codes.six_bit import is_six_bit
-from mxcomp.layout import ACC, BLOCK_SIZE, LHS, LHS_SCALE, RHS, RHS_SCALE
+from mxcomp.formats import BLOCK_SIZE
+from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.matching.canonical import claimed, problem_of
 from mxcomp.matching.decision import Decision, decide, decision_of
 from mxcomp.matching.elements import RESHAPES

@@ -23,8 +23,7 @@ import re
 from iree.compiler import ir
 
 from mxcomp.errors import InputError
-from mxcomp.formats import FORMATS, element_format
-from mxcomp.layout import BLOCK_SIZE
+from mxcomp.formats import BLOCK_SIZE, FORMATS, element_format
 from mxcomp.matching.canonical import scaled_matmul
 from mxcomp.matching.canonicalise import rounded
 from mxcomp.mlir import build, graph

@@ -20,6 +20,13 @@ def test_clean(command: list[str]) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def test_imports_run_one_way() -> None:
+    """In the order of docs/architecture.md, which is that of pyproject.toml."""
+    from importlinter.cli import lint_imports
+
+    assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
+
+
 def test_no_machine_paths() -> None:
     """In all that git would add, if this is a repository; the same wherever it is checked out."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]

@@ -16,7 +16,8 @@ from typing import Any
 from iree.compiler import ir
 
 from mxcomp.errors import UkernelError
-from mxcomp.layout import ACC, BLOCK_SIZE, OPERAND_NAMES, DataTiledLayout, layout_from
+from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES
+from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout, layout_from
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.problem import Problem
@@ -125,8 +126,19 @@ class Registry:
         try:
             return self.ukernels[name]
         except KeyError:
-            known = [ukernel.name for ukernel in self.ukernels.values() if ukernel.instance is None]
-            raise UkernelError(f"unknown ukernel '{name}': known are {', '.join([*known, *family.PATTERNS])}") from None
+            raise UkernelError(f"unknown ukernel '{name}': known are {self._names()}") from None
+
+    def _names(self) -> str:
+        """All names, those of the family by their pattern."""
+        files = [ukernel.name for ukernel in self.ukernels.values() if ukernel.instance is None]
+        instances = [ukernel for ukernel in self.ukernels.values() if ukernel.instance is not None]
+        if not instances:
+            return ", ".join(files)
+        patterns = (pattern.replace("LHS", "<lhs>").replace("RHS", "<rhs>") for pattern in family.PATTERNS)
+        return (
+            f"{', '.join([*files, *patterns])}, where <lhs> and <rhs> are each one of {', '.join(ELEMENT_TYPES)}: "
+            f"for example {instances[1].name}"
+        )
 
     def select(self, operands: str, arch: str, problem: Problem, name: str | None = None) -> tuple[Ukernel | None, str]:
         """The matching ukernel of highest benefit (or `name`, if it matches), else None and the reasons."""
@@ -181,7 +193,7 @@ def read(path: Path) -> Ukernel:
     return ukernel
 
 
-def _ukernel(name: str, path: Path, rule: dict, instance: family.Instance | None = None) -> Ukernel:
+def _ukernel(name: str, path: Path, rule: dict[str, Any], instance: family.Instance | None = None) -> Ukernel:
     """A ukernel from the entries of its rule. Raises KeyError, TypeError, ValueError."""
     rule = dict(rule)
     layout = layout_from(rule.pop("layout")) if "layout" in rule else None
@@ -270,7 +282,7 @@ def _expected_types(ukernel: Ukernel) -> list[tuple[tuple[int | None, ...], str]
     m, n, _ = ukernel.tile
     shapes: list[tuple[int | None, ...]]
     if ukernel.layout is not None:
-        outer: list[tuple] = [(1, None)] * ACC + [(1, 1)]
+        outer: list[tuple[int | None, ...]] = [(1, None)] * ACC + [(1, 1)]
         shapes = [ukernel.layout.packed_shape(i, o) for i, o in enumerate(outer)]
     else:
         shapes = [(m, None, 32), (n, None, 32), (m, None), (n, None), (m, n)]

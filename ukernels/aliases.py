@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mxcomp.formats import element_format
-from mxcomp.layout import ACC, BLOCK_SIZE, LHS, OPERAND_NAMES, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.target import GFX950
 
 LANES = GFX950.subgroup_size

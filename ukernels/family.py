@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from string import Template
+from typing import Any
 
-from mxcomp.formats import ELEMENT_TYPES
-from mxcomp.layout import BLOCK_SIZE, LHS, RHS, DataTiledLayout, layout_entries
+from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES
+from mxcomp.layout import LHS, RHS, DataTiledLayout, layout_entries
 from mxcomp.ukernels.aliases import Aliases
 
 BODY = "mx_data_tiled.mlir.in"
@@ -77,7 +78,7 @@ class Instance:
         return (*self.elements, "f8E8M0FNU", "f8E8M0FNU", "f32")
 
     @property
-    def rule(self) -> dict:
+    def rule(self) -> dict[str, Any]:
         """The entries of `mxcomp.ukernel`."""
         bounds = {"k": {"div": BLOCK_SIZE}} | ({"m": {"min": self.tile.min_m}} if self.tile.min_m else {})
         return {

@@ -5,8 +5,7 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
-from mxcomp.formats import ElementFormat, element_format
-from mxcomp.layout import BLOCK_SIZE
+from mxcomp.formats import BLOCK_SIZE, ElementFormat, element_format
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.storage import codes
 from mxcomp.mlir import build

@@ -11,7 +11,7 @@ from iree.compiler.dialects import arith, linalg, tensor
 from mxcomp.codes.decode import value_of
 from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.errors import InputError
-from mxcomp.layout import BLOCK_SIZE
+from mxcomp.formats import BLOCK_SIZE
 from mxcomp.mlir import build
 from mxcomp.mlir.build import is_sub_byte
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
-from mxcomp.layout import BLOCK_SIZE
+from mxcomp.formats import BLOCK_SIZE
 from mxcomp.matching import loop_roles, storage
 from mxcomp.matching.canonical import canonical_iterators, canonical_maps, scaled_product
 from mxcomp.matching.contraction import Candidate

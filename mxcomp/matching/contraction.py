@@ -8,8 +8,7 @@ from itertools import permutations
 from iree.compiler import ir
 
 from mxcomp.errors import InputError
-from mxcomp.formats import ELEMENT_TYPES
-from mxcomp.layout import BLOCK_SIZE
+from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES
 from mxcomp.matching import loop_roles
 from mxcomp.matching.canonical import claimed
 from mxcomp.matching.elements import Expr, Index, Tracer, UntraceableError, apply_expr, scalar

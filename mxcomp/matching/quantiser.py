@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from mxcomp.formats import UNLOADABLE
-from mxcomp.layout import BLOCK_SIZE
+from mxcomp.formats import BLOCK_SIZE, UNLOADABLE
 from mxcomp.matching.elements import RESHAPES, Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.matching.replacing import Reading
 from mxcomp.matching.storage import BITCASTS

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from mxcomp.formats import element_format
-from mxcomp.layout import BLOCK_SIZE, LHS, LHS_SCALE, RHS, ROWS
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.layout import LHS, LHS_SCALE, RHS, ROWS
 from mxcomp.matching import quantiser, replacing
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.elements import Index

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
-from mxcomp.layout import BLOCK_SIZE
+from mxcomp.formats import BLOCK_SIZE
 from mxcomp.matching.elements import Index, Leaf
 from mxcomp.matching.operands import SCALE_TYPE, NotOursError
 from mxcomp.mlir import build, graph

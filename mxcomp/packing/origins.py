@@ -19,7 +19,7 @@ import numpy as np
 from iree.compiler import ir
 from numpy.typing import NDArray
 
-from mxcomp.layout import BLOCK_SIZE
+from mxcomp.formats import BLOCK_SIZE
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.storage import BITCASTS, viewed
 from mxcomp.mlir import build, graph

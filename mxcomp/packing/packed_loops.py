@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
-from mxcomp.layout import BLOCK_SIZE, COLUMNS, ROWS, TileSwizzle
+from mxcomp.formats import BLOCK_SIZE
+from mxcomp.layout import COLUMNS, ROWS, TileSwizzle
 from mxcomp.matching.elements import Index
 from mxcomp.mlir import build
 

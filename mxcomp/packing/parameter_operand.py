@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from mxcomp.layout import BLOCK_SIZE, LHS_SCALE, OPERAND_NAMES, DataTiledLayout, layout_entries
+from mxcomp.formats import BLOCK_SIZE
+from mxcomp.layout import LHS_SCALE, OPERAND_NAMES, DataTiledLayout, layout_entries
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.packing import origins
 from mxcomp.packing.origins import NotStoredError

@@ -25,8 +25,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, linalg, tensor
 
 from mxcomp.codes import packed, truncate
-from mxcomp.formats import UNLOADABLE, element_format
-from mxcomp.layout import BLOCK_SIZE, LHS_SCALE, ROWS, DataTiledLayout
+from mxcomp.formats import BLOCK_SIZE, UNLOADABLE, element_format
+from mxcomp.layout import LHS_SCALE, ROWS, DataTiledLayout
 from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside
 from mxcomp.mlir import attributes, build
 from mxcomp.mlir.inline import constant, inline

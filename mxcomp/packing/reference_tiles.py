@@ -13,8 +13,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp.codes.decode import value_of
-from mxcomp.formats import element_format
-from mxcomp.layout import ACC, BLOCK_SIZE, LHS, RHS, DataTiledLayout, TileSwizzle
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.layout import ACC, LHS, RHS, DataTiledLayout, TileSwizzle
 from mxcomp.matching.canonical import canonical_iterators, canonical_maps
 from mxcomp.mlir import build
 from mxcomp.packing.runtime_sizes import TileCounts

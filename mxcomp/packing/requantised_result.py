@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
-from mxcomp.layout import ACC, BLOCK_SIZE, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, ROWS, DataTiledLayout, TileSwizzle
+from mxcomp.formats import BLOCK_SIZE
+from mxcomp.layout import ACC, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, ROWS, DataTiledLayout, TileSwizzle
 from mxcomp.matching import quantiser, requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import decision_of

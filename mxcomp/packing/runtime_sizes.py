@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf, util
 
-from mxcomp.layout import ACC, BLOCK_SIZE, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.formats import BLOCK_SIZE
+from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.matching.decision import Decision
 from mxcomp.mlir import build
 from mxcomp.packing.stored_operand import Dynamic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, field
-from typing import TextIO
+from typing import Any, TextIO
 
 from iree.compiler import ir
 
@@ -37,7 +37,7 @@ class ScaledMatmul:
     k: int | None = None
     types: list[str] = field(default_factory=list)
     operands: str = PLAIN
-    layout: dict | None = None
+    layout: dict[str, Any] | None = None
     transposed: bool = False
     ukernel: str | None = None
     reason: str | None = None

@@ -194,7 +194,7 @@ def _load(data: bytes) -> Module:
 
 
 def _metadata(elf: Any) -> Mapping[str, Any]:
-    import msgpack  # type: ignore[import-untyped]
+    import msgpack
 
     for section in elf.iter_sections():
         if section["sh_type"] != "SHT_NOTE":

@@ -155,7 +155,10 @@ def _explicit_sources(
     instruction: Instruction, fields: dict[str, int], variant: str
 ) -> tuple[list[Operand], Dpp | None]:
     """Source operands the encoding names, in order, with their modifiers (which leave `fields`)."""
-    take = lambda name: fields.pop(name, 0)  # noqa: E731
+
+    def take(name: str) -> int:
+        return fields.pop(name, 0)
+
     if instruction.encoding.startswith("VOP3"):
         codes = [instruction.flag(f"src{k}") for k in range(3)]
         if instruction.encoding == "VOP3P":  # modifiers act on halves

@@ -63,7 +63,10 @@ class WaveStarter:
 
     def _user_sgprs(self) -> list[int | None]:
         descriptor, arguments = self.kernel.descriptor, self.arguments
-        low_high = lambda address: [address & 0xFFFFFFFF, address >> 32]  # noqa: E731
+
+        def low_high(address: int) -> list[int]:
+            return [address & 0xFFFFFFFF, address >> 32]
+
         parts: tuple[list[int], ...] = (
             [0, 0, 0xFFFFFFFF, 0],  # private segment buffer
             low_high(arguments.packet),

@@ -122,7 +122,9 @@ def _is_true(key: str, value: str) -> bool:
     return value != "false"
 
 
-def _process(text: str, name: str, elements: list, args: argparse.Namespace) -> tuple[MxcompError | None, str]:
+def _process(
+    text: str, name: str, elements: list[tuple[str, Options | None]], args: argparse.Namespace
+) -> tuple[MxcompError | None, str]:
     try:
         session = Session()
         session.load(text.encode(), name)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mxcomp import __version__, files
 from mxcomp.errors import InputError
-from mxcomp.report.numbers import TYPES, numbers
+from mxcomp.logical import TYPES, numbers
 from mxcomp.tools import common
 from mxcomp.tools.outputs import text
 

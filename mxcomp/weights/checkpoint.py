@@ -24,7 +24,8 @@ from iree import runtime as rt
 from mxcomp import files
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE
-from mxcomp.weights.manifest import Bytes, Manifest, TensorType
+from mxcomp.weights.manifest import Manifest, TensorType
+from mxcomp.weights.views import Bytes
 
 NAMINGS = {
     "Quark": (".weight", ".weight_scale"),

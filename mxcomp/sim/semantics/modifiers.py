@@ -71,7 +71,7 @@ def float_result(value: Lanes, letter: str, omod: int, clamp: int) -> Lanes:
     dtype = DTYPES[letter]
     factor = OUTPUT_FACTORS[omod]
     if factor is not None:
-        value = value * dtype(factor)  # type: ignore[call-arg]
+        value = value * dtype(factor)
     if clamp:
         value = limited(value)
     return np.where(value != value, CANONICAL_NAN[letter], value.view(FLOAT_BITS[letter]))
