@@ -5,9 +5,9 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
+from mxcomp.codes.stored import codes
 from mxcomp.formats import BLOCK_SIZE, ElementFormat, element_format
 from mxcomp.matching.operands import SCALE_TYPE
-from mxcomp.matching.storage import codes
 from mxcomp.mlir import build
 from mxcomp.mlir.build import static_sizes
 
@@ -36,7 +36,7 @@ def _scale(code: ir.Value) -> ir.Value:
 
 
 def _small(code: ir.Value, element: ElementFormat) -> ir.Value:
-    """Of at most 6 bits, which have neither infinity nor NaN.
+    """The f32 value of a code of at most 6 bits: such formats have neither infinity nor NaN.
 
     The magnitude is a count of `step`, computed in integers because f32 denormals may be flushed.
     """

@@ -29,7 +29,7 @@ class BuildError(Exception):
 
 
 def digest() -> str:
-    """Of the sources and the machine. It is part of the library, so that one of others is recognised."""
+    """The digest of the sources and the machine. It is part of the library, so that one of others is recognised."""
     content = hashlib.sha256(platform.machine().encode())
     for path in sorted(SOURCES.glob("*.[ch]")):
         content.update(path.read_bytes())

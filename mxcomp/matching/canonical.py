@@ -19,7 +19,7 @@ from mxcomp.problem import Problem
 
 
 def canonical_iterators(batch: bool = False) -> tuple[str, ...]:
-    """Of (batch,) m, n, ko and kb."""
+    """The iterator types of the loops (batch,) m, n, ko and kb."""
     return (*["parallel"] * (2 + batch), "reduction", "reduction")
 
 

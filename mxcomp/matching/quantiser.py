@@ -30,7 +30,7 @@ TRUNCATIONS = ("arith.truncf", "arith.scaling_truncf")
 """Operations that make narrow elements."""
 
 _RANK = 3
-"""Of elements; with a batch they are quantised apart."""
+"""Dimensions of elements that are quantised while they are packed; with a batch they are quantised apart."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -97,7 +97,7 @@ def unset_encoding(
 
 
 def product(values: Sequence[ir.Value]) -> ir.Value:
-    """Of sizes."""
+    """The product of sizes."""
     result = values[0]
     for value in values[1:]:
         result = arith.MulIOp(result, value).result

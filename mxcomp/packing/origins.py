@@ -43,7 +43,8 @@ class Bits:
     tables: tuple[NDArray[np.int64], ...]
 
     def through(self, sizes: Sequence[int], steps: Sequence[int], start: int) -> Bits:
-        """With subscripts of a tensor of `sizes` taken apart, `start` plus a step for each. Raises NotStoredError.
+        """The same bits by subscripts of a tensor of `sizes` taken apart, `start` plus a step for each. Raises
+        NotStoredError.
 
         Subscripts of different axes can only be added where none of them carries into the next; the start belongs to
         the axis that it can be added to. What stays together on the way is one subscript, in which they may.

@@ -1,6 +1,6 @@
 """Where the positions of a packed operand, or of accumulator tiles, lie in the tensor that is packed: as loop nests.
 
-A `Space` is a nest over packed order whose innermost loops stay inside one block of 32 elements; all else there is one
+A `LoopNest` goes over packed order whose innermost loops stay inside one block of 32 elements; all else there is one
 of per block. Ops on elements run over all of its loops, ops on scales over the outer ones.
 """
 
@@ -20,7 +20,7 @@ from mxcomp.mlir import build
 
 
 @dataclass(frozen=True)
-class Extent:
+class OperandSize:
     """The operand's size: rows (and their value, where dynamic), blocks, and the tiles of rows where dynamic."""
 
     height: int | None
@@ -30,14 +30,14 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Space:
+class LoopNest:
     """Loops of sizes `sizes`, `outer` ones over tiles and the others over packed dimensions, and `inner` in a block.
 
     `row` and `block` are affine in the former, `within`, the position in the block, in all of them. `tile` is how many
     rows and blocks a packed tile has.
     """
 
-    extent: Extent
+    operand: OperandSize
     tile: tuple[int, int]
     sizes: tuple[int | None, ...]
     outer: int
@@ -47,14 +47,14 @@ class Space:
     inner: tuple[int, ...]
 
     @staticmethod
-    def of(swizzle: TileSwizzle, unit: int, extent: Extent) -> Space:
-        """Of packed elements, `unit` of them together, or of packed scales (rank 2).
+    def of(swizzle: TileSwizzle, unit: int, operand: OperandSize) -> LoopNest:
+        """The nest over packed elements, `unit` of them together, or over packed scales (rank 2).
 
         There is no loop over a single tile: IREE would drop it, and with it what it was told of the loops.
         """
         per_block = BLOCK_SIZE // unit
         tile = (swizzle.tile_shape[ROWS], swizzle.tile_shape[COLUMNS] // per_block)
-        counts = [build.tiles(size, step) for size, step in zip((extent.height, extent.blocks), tile, strict=True)]
+        counts = [build.tiles(size, step) for size, step in zip((operand.height, operand.blocks), tile, strict=True)]
         packed = swizzle.packed_shape[: len(swizzle.permutation) - (len(swizzle.tile_shape) - 2)]
         outer = [dim for dim, count in enumerate(counts) if count != 1]
         loops, rank = range(len(outer), len(outer) + len(packed)), len(outer) + len(packed)
@@ -64,10 +64,10 @@ class Space:
         block = ir.AffineExpr.get_floor_div(column, per_block)
         within = ir.AffineExpr.get_mod(column, per_block) * unit + ir.AffineExpr.get_dim(rank)
         sizes = (*(counts[dim] for dim in outer), *packed)
-        return Space(extent, tile, sizes, len(outer), row, block, within, (unit,))
+        return LoopNest(operand, tile, sizes, len(outer), row, block, within, (unit,))
 
     @property
-    def whole_blocks(self) -> Space:
+    def whole_blocks(self) -> LoopNest:
         """The same with all elements of a block inside."""
         if math.prod(self.inner) == BLOCK_SIZE:
             return self
@@ -76,7 +76,7 @@ class Space:
     @property
     def tiles(self) -> tuple[int | None, int | None]:
         """Counts of tiles, of rows and of K."""
-        height, blocks = self.extent.height, self.extent.blocks
+        height, blocks = self.operand.height, self.operand.blocks
         return build.tiles(height, self.tile[ROWS]), build.tiles(blocks, self.tile[COLUMNS])
 
     @property
@@ -94,20 +94,20 @@ class Space:
 
     def places(self, loops: list[ir.Value]) -> list[ir.Value]:
         """Row, block, and position in the block; in the padding, those of the last row and block."""
-        extent, packed = self.extent, loops[: self.rank]
+        operand, packed = self.operand, loops[: self.rank]
         row, block = build.apply(self.row, packed), build.apply(self.block, packed)
-        if extent.rows is not None or (extent.height or 0) % self.tile[ROWS]:
-            row = build.clamp(row, extent.rows or extent.height or 0)
-        if extent.blocks % self.tile[COLUMNS]:
-            block = build.clamp(block, extent.blocks)
+        if operand.rows is not None or (operand.height or 0) % self.tile[ROWS]:
+            row = build.clamp(row, operand.rows or operand.height or 0)
+        if operand.blocks % self.tile[COLUMNS]:
+            block = build.clamp(block, operand.blocks)
         inside = len(loops) > self.rank
         return [row, block, build.apply(self.within, loops) if inside else build.constant_index(0)]
 
     def is_padding(self, loops: list[ir.Value]) -> ir.Value | None:
         """Whether a position is behind the last block; None if there is no such."""
-        if self.extent.blocks % self.tile[COLUMNS] == 0:
+        if self.operand.blocks % self.tile[COLUMNS] == 0:
             return None
-        block, count = build.apply(self.block, loops[: self.rank]), build.constant_index(self.extent.blocks)
+        block, count = build.apply(self.block, loops[: self.rank]), build.constant_index(self.operand.blocks)
         return arith.CmpIOp(arith.CmpIPredicate.sge, block, count).result
 
     def position(self, index: Index) -> ir.AffineExpr:
@@ -116,12 +116,12 @@ class Space:
         if not index.axis or index.extent == 1:
             return ir.AffineExpr.get_constant(0)
         if index.axis == "row":
-            return _part(row, index.stride, index.extent, self.extent.height)
+            return _part(row, index.stride, index.extent, self.operand.height)
         if index.stride % BLOCK_SIZE == 0:
-            return _part(block, index.stride // BLOCK_SIZE, index.extent, self.extent.blocks)
+            return _part(block, index.stride // BLOCK_SIZE, index.extent, self.operand.blocks)
         if index.extent is not None and index.stride * index.extent <= BLOCK_SIZE:
             return _part(within, index.stride, index.extent, BLOCK_SIZE)
-        return _part(block * BLOCK_SIZE + within, index.stride, index.extent, self.extent.blocks * BLOCK_SIZE)
+        return _part(block * BLOCK_SIZE + within, index.stride, index.extent, self.operand.blocks * BLOCK_SIZE)
 
 
 def source(swizzle: TileSwizzle, dim: int, loops: Sequence[int], outer: int | None) -> ir.AffineExpr:

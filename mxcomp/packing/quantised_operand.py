@@ -30,7 +30,7 @@ from mxcomp.layout import LHS_SCALE, ROWS, DataTiledLayout
 from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside
 from mxcomp.mlir import attributes, build
 from mxcomp.mlir.inline import constant, inline
-from mxcomp.packing.packed_loops import Extent, Space
+from mxcomp.packing.packed_loops import LoopNest, OperandSize
 
 _THREADS = 256
 
@@ -51,16 +51,16 @@ def pack(
     element = str(ir.RankedTensorType(source.type).element_type)
     swizzle, scale_swizzle = layout.packing(operand, element), layout.packing(operand + LHS_SCALE)
     tiles = [build.ceildiv(rows, swizzle.tile_shape[ROWS])] if rows is not None else []
-    extent = Extent(height, blocks or 0, rows, tiles)
-    space = Space.of(swizzle, element_format(element).lane_unit, extent)
-    if space.inner == (BLOCK_SIZE,):
-        outer = space.outer
+    size = OperandSize(height, blocks or 0, rows, tiles)
+    nest = LoopNest.of(swizzle, element_format(element).lane_unit, size)
+    if nest.inner == (BLOCK_SIZE,):
+        outer = nest.outer
         order = [*range(outer), *(outer + swizzle.permutation.index(p) for p in scale_swizzle.permutation)]
-        elements, scales = _dispatch(producer.nodes, space, [None, order], regions)
+        elements, scales = _dispatch(producer.nodes, nest, [None, order], regions)
     else:
-        (elements,) = _dispatch((producer.elements,), space, [None], regions)
-        (scales,) = _dispatch((producer.scales,), Space.of(scale_swizzle, BLOCK_SIZE, extent), [None], regions)
-    return as_packed(elements, scales, layout, operand, element, space.tiles, tiles)
+        (elements,) = _dispatch((producer.elements,), nest, [None], regions)
+        (scales,) = _dispatch((producer.scales,), LoopNest.of(scale_swizzle, BLOCK_SIZE, size), [None], regions)
+    return as_packed(elements, scales, layout, operand, element, nest.tiles, tiles)
 
 
 def as_packed(
@@ -80,19 +80,19 @@ def as_packed(
 
 
 def _dispatch(
-    nodes: tuple[Compute, ...], space: Space, orders: list[list[int] | None], regions: bool
+    nodes: tuple[Compute, ...], nest: LoopNest, orders: list[list[int] | None], regions: bool
 ) -> list[ir.Value]:
     """One dispatch that computes all of `nodes`, each with its dimensions in the given order."""
-    builder = Builder(space)
+    builder = Builder(nest)
     results = [builder.stored_type(node, order) for node, order in zip(nodes, orders, strict=True)]
-    with build.dispatch_region(results, space.extent.tiles * len(results), enabled=regions) as region:
+    with build.dispatch_region(results, nest.operand.tiles * len(results), enabled=regions) as region:
         region.returned = [builder.root(node, order) for node, order in zip(nodes, orders, strict=True)]
         builder.configure()
     return region.results
 
 
 class _Value(NamedTuple):
-    """A tensor of which there is one element for each in the space, or for each block; its dimensions as loops."""
+    """A tensor of which there is one element for each in the nest, or for each block; its dimensions as loops."""
 
     value: ir.Value
     inside: bool
@@ -100,10 +100,10 @@ class _Value(NamedTuple):
 
 
 class Builder:
-    """Builds nodes in a space, each once. `given` are tensors that are there already, by what they are elsewhere."""
+    """Builds nodes in a nest, each once. `given` are tensors that are there already, by what they are elsewhere."""
 
-    def __init__(self, space: Space, given: Mapping[ir.Value, tuple[ir.Value, Sequence[int]]] | None = None) -> None:
-        self._space = space
+    def __init__(self, nest: LoopNest, given: Mapping[ir.Value, tuple[ir.Value, Sequence[int]]] | None = None) -> None:
+        self._nest = nest
         self._given = given or {}
         self._built: dict[tuple[Node, tuple[int, ...]], _Value] = {}
         self._leading: ir.Operation | None = None
@@ -111,57 +111,59 @@ class Builder:
     def stored_type(self, node: Compute, order: Sequence[int] | None) -> ir.RankedTensorType:
         """The type of `root`."""
         element = ir.RankedTensorType(node.op.results[0].type).element_type
-        plain = self._space.tensor(element, node.inside, order)
+        plain = self._nest.tensor(element, node.inside, order)
         fmt = UNLOADABLE.get(str(element))
-        return packed.word_tensor(plain, fmt.bits, len(self._space.inner)) if fmt else plain
+        return packed.word_tensor(plain, fmt.bits, len(self._nest.inner)) if fmt else plain
 
     def root(self, node: Compute, order: Sequence[int] | None) -> ir.Value:
         """A node as it is stored: with these loops as dimensions, zeros in the padding of K, 6-bit elements as bits."""
-        value = self._compute(node, self._space, masked=node.inside, order=order).value
+        value = self._compute(node, self._nest, masked=node.inside, order=order).value
         fmt = UNLOADABLE.get(str(ir.RankedTensorType(node.op.results[0].type).element_type))
         if fmt is None:
             return value
-        return packed.words(value, fmt.bits, len(self._space.inner), self._space.extent.tiles)
+        return packed.words(value, fmt.bits, len(self._nest.inner), self._nest.operand.tiles)
 
-    def _value(self, node: Node, space: Space) -> _Value:
-        key = (node, space.inner)
+    def _value(self, node: Node, nest: LoopNest) -> _Value:
+        key = (node, nest.inner)
         if key not in self._built:
-            self._built[key] = self._read(node, space) if isinstance(node, Read) else self._compute(node, space)
+            self._built[key] = self._read(node, nest) if isinstance(node, Read) else self._compute(node, nest)
         return self._built[key]
 
-    def _read(self, node: Read, space: Space) -> _Value:
+    def _read(self, node: Read, nest: LoopNest) -> _Value:
         inside = is_inside(node)
         if node.value in self._given:
             value, loops = self._given[node.value]
             return _Value(value, inside, loops)
 
         def body(_: ir.Value) -> ir.Value:
-            places = space.places([linalg.IndexOp(i).result for i in range(space.loops(inside))])
-            position = [build.apply(space.position(index), places) for index in node.subscripts]
+            places = nest.places([linalg.IndexOp(i).result for i in range(nest.loops(inside))])
+            position = [build.apply(nest.position(index), places) for index in node.subscripts]
             return tensor.ExtractOp(node.value, position).result
 
-        return self._generic(space, inside, ir.RankedTensorType(node.value.type).element_type, [], body)
+        return self._generic(nest, inside, ir.RankedTensorType(node.value.type).element_type, [], body)
 
-    def _compute(self, node: Compute, space: Space, masked: bool = False, order: Sequence[int] | None = None) -> _Value:
+    def _compute(
+        self, node: Compute, nest: LoopNest, masked: bool = False, order: Sequence[int] | None = None
+    ) -> _Value:
         """`masked`: from zeros in the padding of K, whatever activations are made of."""
         start = None if node.start is None else constant(node.start.operands[0])
-        space = space if start is None else space.whole_blocks
-        inputs = [self._value(operand, space) for operand in node.operands]
+        nest = nest if start is None else nest.whole_blocks
+        inputs = [self._value(operand, nest) for operand in node.operands]
 
         def body(*arguments: ir.Value) -> ir.Value:
             *given, out = arguments
-            loops = [linalg.IndexOp(i).result for i in range(space.rank)] if masked else []
-            if masked and (padding := space.is_padding(loops)) is not None:
+            loops = [linalg.IndexOp(i).result for i in range(nest.rank)] if masked else []
+            if masked and (padding := nest.is_padding(loops)) is not None:
                 pairs = zip(given, inputs, strict=True)
                 given = [_zero_if(padding, value) if source.inside else value for value, source in pairs]
             return inline(node.op, [*given, out], truncate.rewrite)
 
         element = truncate.code_type(ir.RankedTensorType(node.op.results[0].type).element_type)
-        return self._generic(space, node.inside, element, inputs, body, start, order)
+        return self._generic(nest, node.inside, element, inputs, body, start, order)
 
     def _generic(
         self,
-        space: Space,
+        nest: LoopNest,
         inside: bool,
         element: ir.Type,
         inputs: list[_Value],
@@ -169,13 +171,13 @@ class Builder:
         start: ir.Value | None = None,
         order: Sequence[int] | None = None,
     ) -> _Value:
-        """A generic over a space; with `start` a reduction over the elements of each block."""
+        """A generic over a nest; with `start` a reduction over the elements of each block."""
         reduces = start is not None
-        loops, tiles = space.loops(inside or reduces), space.extent.tiles
-        result, dims = space.tensor(element, inside, order), order or range(space.loops(inside))
+        loops, tiles = nest.loops(inside or reduces), nest.operand.tiles
+        result, dims = nest.tensor(element, inside, order), order or range(nest.loops(inside))
         init = build.filled(start, result, tiles) if start is not None else build.empty(result, tiles)
         maps = [_access(read, loops) for read in (*(value.loops for value in inputs), dims)]
-        iterators = ["parallel"] * space.rank + ["reduction" if reduces else "parallel"] * (loops - space.rank)
+        iterators = ["parallel"] * nest.rank + ["reduction" if reduces else "parallel"] * (loops - nest.rank)
         op = build.generic(result, [value.value for value in inputs], init, maps, iterators, body)
         if reduces or self._leading is None or not _reduces(self._leading):
             self._leading = op
@@ -184,15 +186,15 @@ class Builder:
     def configure(self) -> None:
         """Says how IREE is to compile a dispatch of nothing else: a lane takes what is inside one block."""
         assert self._leading is not None
-        space, reduces = self._space, _reduces(self._leading)
+        nest, reduces = self._nest, _reduces(self._leading)
         workgroup, threads = [], 1
-        for size in reversed(space.sizes[space.outer :]):
+        for size in reversed(nest.sizes[nest.outer :]):
             workgroup.append(math.gcd(size or 1, _THREADS // threads))
             threads *= workgroup[-1]
-        inside = space.whole_blocks.inner if reduces else space.inner
-        ones, none = [1] * space.rank, [0] * len(inside)
+        inside = nest.whole_blocks.inner if reduces else nest.inner
+        ones, none = [1] * nest.rank, [0] * len(inside)
         self._leading.attributes["compilation_info"] = attributes.tiled(
-            workgroup=[*[1] * space.outer, *reversed(workgroup), *(none if reduces else inside)],
+            workgroup=[*[1] * nest.outer, *reversed(workgroup), *(none if reduces else inside)],
             thread=[*ones, *(none if reduces else inside)],
             reduction=[*(0 for _ in ones), *inside] if reduces else [],
             threads=threads,

@@ -37,7 +37,7 @@ from mxcomp.matching.replacing import Reading
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.packing.packed_loops import Extent, Space
+from mxcomp.packing.packed_loops import LoopNest, OperandSize
 from mxcomp.packing.quantised_operand import Builder, as_packed
 
 
@@ -45,7 +45,7 @@ from mxcomp.packing.quantised_operand import Builder, as_packed
 class Plan:
     """`result`, used for nothing else, is quantised by `producer`, and read by `consumer` in `layout`.
 
-    `space` goes over accumulator tiles, whose dimensions are its loops `accumulators`; `orders` are the loops that are
+    `nest` goes over accumulator tiles, whose dimensions are its loops `accumulators`; `orders` are the loops that are
     dimensions of elements and scales, packed, or row by row if there is no `layout`.
     """
 
@@ -54,30 +54,30 @@ class Plan:
     sources: tuple[ir.Value, ...]
     producer: Producer
     layout: DataTiledLayout | None
-    space: Space
+    nest: LoopNest
     accumulators: tuple[int, ...]
     orders: tuple[list[int], list[int]]
 
     @property
     def types(self) -> list[ir.RankedTensorType]:
         """Types of what `compute` gives."""
-        builder = Builder(self.space)
+        builder = Builder(self.nest)
         return [builder.stored_type(node, order) for node, order in zip(self.producer.nodes, self.orders, strict=True)]
 
     def compute(self, tiled: ir.Value) -> list[ir.Value]:
         """Elements and scales from accumulator tiles, at the insertion point."""
-        builder = Builder(self.space, {self.result: (tiled, self.accumulators)})
+        builder = Builder(self.nest, {self.result: (tiled, self.accumulators)})
         return [builder.root(node, order) for node, order in zip(self.producer.nodes, self.orders, strict=True)]
 
     def packed(self, elements: ir.Value, scales: ir.Value) -> tuple[ir.Value, ir.Value]:
         """What `compute` gave, as the consumer's packed operands."""
         assert self.layout is not None
-        return as_packed(elements, scales, self.layout, RHS, self._element, self.space.tiles, [])
+        return as_packed(elements, scales, self.layout, RHS, self._element, self.nest.tiles, [])
 
     def replace_sources(self, elements: ir.Value, scales: ir.Value) -> None:
         """Gives the consumer what `compute` gave row by row, without the padding of its last tile."""
-        height, blocks = self.space.extent.height or 0, self.space.extent.blocks
-        padded = (self.space.tiles[ROWS] or 0) * self.space.tile[ROWS]
+        height, blocks = self.nest.operand.height or 0, self.nest.operand.blocks
+        padded = (self.nest.tiles[ROWS] or 0) * self.nest.tile[ROWS]
         for old, new, inner in ((self.sources[LHS], elements, [BLOCK_SIZE]), (self.sources[LHS_SCALE], scales, [])):
             kind = ir.RankedTensorType(old.type).element_type
             value = build.bitcast(new, build.tensor_type([padded, blocks, *inner], kind))
@@ -114,7 +114,7 @@ def plan(result: ir.Value, layout: DataTiledLayout, requantised_for: int) -> Pla
     if reason := requantise_chains.objection(producer, [result], problem, ends):
         return reason
     tile = _Tile(layout.packing(ACC))
-    space, following = tile.space(build.static_sizes(result)), None
+    nest, following = tile.nest(build.static_sizes(result)), None
     order, scale_order = tile.row_major(), tile.row_major()
     if requantise_chains.is_packed(problem):
         following = decision.layout
@@ -122,10 +122,10 @@ def plan(result: ir.Value, layout: DataTiledLayout, requantised_for: int) -> Pla
             return "the next matmul is not computed transposed"
         operands = ((RHS, problem.types[LHS]), (RHS_SCALE,))
         order, scale_order = (tile.order(following.packing(*operand)) for operand in operands)
-    if space is None or order is None or scale_order is None:
+    if nest is None or order is None or scale_order is None:
         return "its tiles are not whole tiles of the next matmul"
-    order += range(space.rank, space.rank + len(space.inner))
-    return Plan(result, consumer, sources, producer, following, space, tuple(tile.loops), (order, scale_order))
+    order += range(nest.rank, nest.rank + len(nest.inner))
+    return Plan(result, consumer, sources, producer, following, nest, tuple(tile.loops), (order, scale_order))
 
 
 def _consumers(value: ir.Value) -> Iterator[ir.Operation]:
@@ -154,15 +154,15 @@ class _Tile:
         places = {dim: 2 + loop for loop, dim in enumerate([*self._outside, *self._inside])}
         self.loops = [0, 1, *(places[i] for i in dims)]
 
-    def space(self, size: list[int | None]) -> Space | None:
+    def nest(self, size: list[int | None]) -> LoopNest | None:
         """The loops of an [M, N] result; None where lanes have no whole blocks, or the last tile of N has padding."""
         (height, width), (tile_k, tile_rows) = size, self._shape
         inner = tuple(self._sizes[i] for i in self._inside)
         if height is None or width is None or width % tile_k or math.prod(inner) != BLOCK_SIZE:
             return None
         sizes = (width // tile_k, build.tiles(height, tile_rows), *(self._sizes[i] for i in self._outside))
-        return Space(
-            extent=Extent(height, width // BLOCK_SIZE, None, []),
+        return LoopNest(
+            operand=OperandSize(height, width // BLOCK_SIZE, None, []),
             tile=(tile_rows, tile_k // BLOCK_SIZE),
             sizes=sizes,
             outer=2,

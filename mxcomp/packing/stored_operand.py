@@ -19,9 +19,10 @@ from typing import NamedTuple
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
+from mxcomp.codes.stored import Codes, codes
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import COLUMNS, LHS, RHS, ROWS, DataTiledLayout, TileSwizzle
-from mxcomp.matching.storage import Codes, codes, is_gathered, storage
+from mxcomp.matching.storage import is_gathered, storage
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 

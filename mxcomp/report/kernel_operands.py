@@ -25,7 +25,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps
 
 _RANK = 3
-"""Of elements without a batch."""
+"""Dimensions of elements without a batch."""
 
 Number: TypeAlias = int | list[int]
 """A number, or the ordinals of the push constants that hold it, the low 32 bits first."""

@@ -55,7 +55,7 @@ class Report:
     target: str
     matmuls: list[ScaledMatmul] = field(default_factory=list)
     manifest: Manifest | None = None
-    """With packed parameters, what the program reads."""
+    """What the program reads, if it was compiled with packed parameters."""
 
     def collect(self, module: ir.Operation) -> None:
         """Adds every marked matmul below `module`: what recognise and encode decided, before it is materialised."""

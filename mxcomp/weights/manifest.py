@@ -26,7 +26,7 @@ from mxcomp.weights.views import Bytes, View, view_from
 
 SCALE_TYPE = "f8E8M0FNU"
 FLAG = "--packed-parameters"
-"""Of mxcomp-compile: writes the manifest."""
+"""The flag of mxcomp-compile that writes the manifest."""
 
 _FORMAT, _VERSION = "mxcomp parameters", 2
 _BITS = {"i1": 8, "complex<f32>": 64, "complex<f64>": 128}

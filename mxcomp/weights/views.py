@@ -40,7 +40,7 @@ class View:
 
     @staticmethod
     def row_major(batch: int, rows: int, bits: int) -> View:
-        """Of rows of so many bits, one behind the other."""
+        """The view of rows of so many bits, one behind the other."""
         axes = ((batch, rows * bits), (rows, bits), (bits, 1))
         return View(0, *(((count, step),) if count > 1 else () for count, step in axes))
 

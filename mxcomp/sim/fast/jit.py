@@ -27,7 +27,7 @@ def sources() -> list[Path]:
 
 
 def _digest_of(paths: Iterable[Path]) -> str:
-    """Of names and contents."""
+    """The digest of files, by their names and contents."""
     digest = hashlib.sha256()
     for path in paths:
         content = path.read_bytes()
@@ -98,7 +98,7 @@ def cached(key: str, make: Callable[[], str], name: str) -> Compiled:
 
 
 def _digest(key: str) -> str:
-    """Of the key and all that code generation depends on besides."""
+    """The digest of a key and of all that code generation depends on besides."""
     return hashlib.sha256("\0".join((key, *environment())).encode()).hexdigest()
 
 
