@@ -10,6 +10,7 @@ from mxcomp.sim.findings import Finding
 from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.semantics import SCALAR, VECTOR, mfma, salu
 from mxcomp.sim.semantics.memory import parse
+from mxcomp.target import GFX950
 
 Counters = Counter[str]
 """Event → number. Instructions count once per wave:
@@ -67,7 +68,7 @@ class Occupancy:
     limited_by: str
 
 
-_VGPRS, _LDS, _LDS_GRANULE, _SIMDS, _MOST_WAVES = 512, 160 * 1024, 1280, 4, 8
+_VGPRS, _LDS, _LDS_GRANULE, _SIMDS, _MOST_WAVES = 512, GFX950.max_workgroup_memory_bytes, 1280, 4, 8
 
 
 def occupancy(descriptor: Descriptor, lds_bytes: int, waves: int) -> Occupancy:

@@ -20,12 +20,13 @@ from mxcomp.sim.instruction import EXEC, VGPR0
 from mxcomp.sim.memory import Memory
 from mxcomp.sim.program import program_of
 from mxcomp.sim.schedule import Schedule
+from mxcomp.target import GFX950
 
 Dims = tuple[int, int, int]
 
 _LANES = np.arange(64)
 _MOST_THREADS = 1024
-_LDS_LIMIT = 160 * 1024
+_LDS_LIMIT = GFX950.max_workgroup_memory_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ import re
 import signal
 import struct
 import threading
-import time
 from functools import cache
 
 import numpy as np
@@ -157,11 +156,9 @@ def test_worker_killed_during_a_launch() -> None:
     check_run()
     (worker,) = workers()
     vmfb(LARGE)
-    start = time.monotonic()
     threading.Timer(1.0, os.kill, (worker, signal.SIGKILL)).start()
     with pytest.raises(RunError, match=rf"hipErrorLaunchFailure.*worker \(process {worker}\) died"):
         runtime.run(vmfb(LARGE), None, LARGE.inputs, device="sim", engine="numpy")
-    assert time.monotonic() - start < 10
     check_run()
 
 
