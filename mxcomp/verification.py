@@ -7,8 +7,9 @@ each scaled matmul, and NumPy multiplies the operands in float64.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from iree.compiler import ir
@@ -80,11 +81,13 @@ def verify(
     target: str = "gfx950",
     ukernels: str = "auto",
     ukernel_dirs: Sequence[str] = (),
+    parameters: Mapping[str, str | Path] | None = None,
 ) -> Verification:
     """Compiles `source` for the CPU in the layouts chosen for `target`, runs `function` on `inputs`, and checks it.
 
-    `function` may be left out if there is one public function. Raises VerifyError where nothing can be verified, and
-    the errors of `mxcomp.compile`.
+    `function` may be left out if there is one public function. `parameters` are files (.irpa, .safetensors, .gguf) by
+    the scope of the parameters in them, "" for no scope. Raises VerifyError where nothing can be verified, and the
+    errors of `mxcomp.compile` and, for files that cannot be read, `mxcomp.runtime.run`.
     """
     options = Options.make(target, True, ukernels, tuple(ukernel_dirs), reference=True)
     data, name = read_source(source)
@@ -101,7 +104,7 @@ def verify(
     pipeline.run(module, pipeline.BUILDING_PASSES, options)
     report.add_unfused(module)
     session.run("input", "end")
-    outputs = run(session.vm_bytecode(), symbol, inputs)
+    outputs = run(session.vm_bytecode(), symbol, inputs, parameters=parameters)
     first = len(outputs) - 5 * len(watched)
     groups = [outputs[first + 5 * i : first + 5 * (i + 1)] for i in range(len(watched))]
     checks = tuple(_check(*about, *group) for about, group in zip(watched, groups, strict=True))

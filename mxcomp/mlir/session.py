@@ -7,7 +7,7 @@ both are called through ctypes here (compiler/bindings/c/iree/compiler/embedding
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from iree.compiler import api, ir
 from iree.compiler.api import ctypes_dl
 
 from mxcomp.errors import CompileError, InputError
-from mxcomp.mlir import graph
+from mxcomp.mlir import driver, graph
+from mxcomp.mlir.driver import DriverFlags
 
 PHASES = (
     "start", "input", "abi", "preprocessing", "global-optimization", "dispatch-creation", "flow", "stream",
@@ -38,17 +39,38 @@ def set_global_flags(program: str, flags: Sequence[str]) -> None:
     api._initializeGlobalCL(program, *flags)
 
 
+def global_flags() -> dict[str, str]:
+    """Session flags as `set_global_flags` left them: values by name, lists joined by commas, "" where not given."""
+    pairs = (flag.partition("=") for flag in api.Session().get_flags())
+    return {name: value for name, _, value in pairs}
+
+
+class NamedSource(bytes):
+    """Source bytes with a name for diagnostics."""
+
+    name: str
+
+    @staticmethod
+    def of(data: bytes, name: str) -> NamedSource:
+        result = NamedSource(data)
+        result.name = name
+        return result
+
+
 class Session:
     """A module on its way through IREE's pipeline: one session of its compiler, and one invocation in it.
 
-    `flags` are iree-compile session flags; InputError where IREE refuses one. The module given to `load` belongs to
-    the invocation's context, and `module` stays the same operation from phase to phase: it is changed in place.
+    `flags` are iree-compile session flags, and those of its main program (`mxcomp.mlir.driver`); InputError where one
+    of them is refused. The module given to `load` belongs to the invocation's context, and `module` stays the same
+    operation from phase to phase: it is changed in place.
     """
 
     def __init__(self, flags: Sequence[str] = ()) -> None:
+        own, session_flags = driver.split(flags)
+        self._flags = DriverFlags.of(own)
         self._session = api.Session()
         try:
-            self._session.set_flags(*flags)
+            self._session.set_flags(*session_flags)
         except ValueError as error:
             raise InputError(f"IREE refuses a flag: {str(error).strip()}") from None
         self.context = self._session.context
@@ -60,8 +82,15 @@ class Session:
         _lib.ireeCompilerInvocationEnableCallbackDiagnostics(
             ctypes.c_void_p(self._invocation._inv_p), 0, self._callback, None
         )
+        self._set_up()
         self.module: ir.Operation
-        self.phase = "start"
+        self.phase = self._flags.compile_from
+
+    def _set_up(self) -> None:
+        """Tells the invocation what flags of the main program say."""
+        handle, flags = ctypes.c_void_p(self._invocation._inv_p), self._flags
+        _lib.ireeCompilerInvocationSetVerifyIR(handle, ctypes.c_bool(flags.verify))
+        _lib.ireeCompilerInvocationSetDumpCompilationPhasesTo(handle, flags.dump_compilation_phases_to.encode())
 
     def _on_diagnostic(self, severity: int, message: int, size: int, _user_data: int) -> None:
         text = ctypes.string_at(message, size).decode(errors="replace").strip()
@@ -85,6 +114,10 @@ class Session:
 
     def advance(self, phase: str, stop: str = "end") -> bool:
         """Goes on to the end of a phase, but not beyond `stop`; whether it got there. Raises what `run` raises."""
+        if PHASES.index(stop) < PHASES.index(self._flags.compile_from):
+            raise InputError(
+                f"--compile-to={stop}: expected {self._flags.compile_from} or later, as --compile-from says"
+            )
         goal = min(phase, stop, key=PHASES.index)
         if goal != self.phase:
             self.run(self.phase, goal)
@@ -103,8 +136,12 @@ class Session:
         self.phase = to_phase
 
     def output(self) -> bytes:
-        """The vmfb, or MLIR text before phase "end". Raises CompileError."""
-        return self.vm_bytecode() if self.phase == "end" else str(self.module).encode()
+        """The vmfb, or what --output-format asks for; before phase "end", MLIR. Raises CompileError."""
+        if self.phase == "end" and self._flags.output_format != "vm-asm":
+            return self.vm_bytecode() if self._flags.output_format == "vm-bytecode" else self._written(self._write_c)
+        if self._flags.emit_mlir_bytecode:
+            return self._written(self._write_mlir_bytecode)
+        return str(self.module).encode()
 
     def run_passes(self, pipeline: str) -> None:
         """Runs a textual IREE pipeline, as it stands inside `builtin.module(…)`. Raises CompileError."""
@@ -112,10 +149,22 @@ class Session:
             raise CompileError(f"the pass pipeline {pipeline} failed", self._take_diagnostics())
 
     def vm_bytecode(self) -> bytes:
-        """The compiled module as vmfb bytes, after phase `end`."""
+        """The compiled module as vmfb bytes, after phase `end`. Raises CompileError."""
+        return self._written(self._invocation.output_vm_bytecode)
+
+    def _write_c(self, output: api.Output) -> None:
+        # Declared here: without a type of its result, ctypes cuts the pointer to an error.
+        write = _lib.ireeCompilerInvocationOutputVMCSource
+        write.restype, write.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p]
+        ctypes_dl._handle_error(write(self._invocation._inv_p, output._output_p))
+
+    def _write_mlir_bytecode(self, output: api.Output) -> None:
+        self._invocation.output_ir_bytecode(output, self._flags.emit_mlir_bytecode_version)
+
+    def _written(self, write: Callable[[api.Output], None]) -> bytes:
         with api.Output.open_membuffer() as output:
             try:
-                self._invocation.output_vm_bytecode(output)
+                write(output)
             except ValueError as error:
                 raise CompileError(f"IREE: {error}", self._take_diagnostics()) from None
             return bytes(output.map_memory())
@@ -135,6 +184,8 @@ def read_source(source: str | bytes | Path | ir.Module) -> tuple[bytes, str]:
         buffer = BytesIO()
         source.operation.write_bytecode(buffer)
         return buffer.getvalue(), "module"
+    if isinstance(source, NamedSource):
+        return source, source.name
     if isinstance(source, bytes):
         return source, "source"
     if isinstance(source, str) and any(mark in source for mark in "\n{"):

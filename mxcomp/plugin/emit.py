@@ -18,9 +18,9 @@ from pathlib import Path
 from iree.compiler import ir
 
 from mxcomp import files, pipeline
-from mxcomp.compiler import Source, compile_with
-from mxcomp.errors import InputError
-from mxcomp.matching.canonicalise import Candidate
+from mxcomp.compiler import Program, Source, compile_with
+from mxcomp.errors import InputError, MxcompError
+from mxcomp.matching.contraction import Candidate
 from mxcomp.matching.storage import whole
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import ukernel_descriptor
@@ -30,6 +30,7 @@ from mxcomp.packing.stored_operand import CONSTANT, is_constant
 from mxcomp.passes.link_ukernels import DESCRIPTOR, descriptor_name, function, target_with_provider
 from mxcomp.passes.recognise import find
 from mxcomp.plugin import stock
+from mxcomp.plugin.response_file import LINK, MATCH, response_file
 from mxcomp.report.report import Report
 from mxcomp.ukernels import Registry
 
@@ -41,9 +42,28 @@ def emit_plugin(
 
     `flags` go into the response file; they are expected to be in force here too, globally or by `session_flags`.
     Raises InputError if no scaled matmul is ours, if a stock iree-compile would not serve the rest of the model (it is
-    wrong or fails for some of what mxcomp rewrites), and the errors of `mxcomp.compile`.
+    wrong or fails for some of what mxcomp rewrites) or cannot be told the directory's name, and the errors of
+    `mxcomp.compile`. Errors have the report once there is one.
     """
+    directory = directory.absolute()
+    response = response_file(directory, flags)
     program = compile_with(source, options, session_flags, "executable-sources")
+    try:
+        texts = _specs(source, options, program, session_flags)
+    except MxcompError as error:
+        raise error.with_report(program.report, program.report.warnings) from None
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {directory}: {error.strerror}") from None
+    lines = response if LINK in texts else response[:-1]
+    texts["mxcomp.rsp"] = "\n".join(lines) + "\n"
+    files.write({directory / file: text.encode() for file, text in texts.items()})
+    return program.report
+
+
+def _specs(source: Source, options: Options, program: Program, session_flags: Sequence[str]) -> dict[str, str]:
+    """The specs, by the names of their files."""
     data, name = read_source(source)
     session = Session(session_flags)
     session.load(data, name)
@@ -56,26 +76,11 @@ def emit_plugin(
         stock.check(session.module, candidates, {op for dag in dags for op in dag.ops})
         spec = _match_spec(dags, options)
         names = sorted({descriptor_name(op) for op in graph.walk(spec.operation) if DESCRIPTOR in op.attributes})
-        texts = {"match.mlir": str(spec)}
+        texts = {MATCH: str(spec)}
         if names:
             compiled = ir.Module.parse(program.vmfb)
-            texts["link.mlir"] = str(_link_spec(names, compiled.operation, options))
-    texts["mxcomp.rsp"] = "\n".join(_flags(directory.absolute(), flags, bool(names))) + "\n"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write {directory}: {error.strerror}") from None
-    files.write({directory / file: text.encode() for file, text in texts.items()})
-    return program.report
-
-
-def _flags(directory: Path, flags: Sequence[str], link: bool) -> list[str]:
-    own = [f"--iree-preprocessing-transform-spec-filename={directory / 'match.mlir'}"]
-    if link:
-        interpreter = f"iree-preprocessing-transform-interpreter{{transform-spec-path={directory / 'link.mlir'}}}"
-        variant = f"builtin.module(hal.executable.variant(builtin.module({interpreter})))"
-        own.append(f"--iree-hal-preprocess-executables-with={variant}")
-    return [f'"{flag}"' for flag in (*flags, *own)]
+            texts[LINK] = str(_link_spec(names, compiled.operation, options))
+    return texts
 
 
 def _template(name: str) -> ir.Module:

@@ -9,7 +9,7 @@ from iree.compiler import ir
 from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.errors import InputError
 from mxcomp.matching import quantiser
-from mxcomp.matching.canonicalise import Candidate
+from mxcomp.matching.contraction import Candidate
 from mxcomp.matching.decision import decision_of
 from mxcomp.mlir import graph
 from mxcomp.mlir.graph import location_text

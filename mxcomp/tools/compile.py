@@ -1,25 +1,35 @@
 """mxcomp-compile: compiles a module with MX scaled matmuls to a vmfb.
 
-Takes every flag of iree-compile besides its own, for example --compile-to=PHASE or
---iree-hal-dump-executable-files-to=DIR.
+Takes the flags of iree-compile besides its own, for example --compile-to=PHASE, --output-format=vm-asm,
+--iree-hal-dump-executable-files-to=DIR or @FILE.rsp.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from iree.compiler.tools.scripts.iree_compile.__main__ import main as iree_compile
+
 from mxcomp import files
-from mxcomp.compiler import compile_with
-from mxcomp.errors import InputError
+from mxcomp.compiler import Program, compile_with
+from mxcomp.errors import InputError, MxcompError
+from mxcomp.mlir import driver
+from mxcomp.mlir.driver import DriverFlags
 from mxcomp.mlir.session import PHASES, set_global_flags
+from mxcomp.options import Options
 from mxcomp.plugin.emit import emit_plugin
-from mxcomp.tools import common
+from mxcomp.report.report import Report
+from mxcomp.tools import common, remarks, response, target_flags
+from mxcomp.tools.pieces import MARK, compile_pieces
 from mxcomp.weights.manifest import FLAG
 
 NAME = "mxcomp-compile"
+_LISTS = ("--iree-list-plugins", "--iree-hal-list-target-backends")
+"""Flags with which iree-compile prints something and compiles nothing."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,33 +42,87 @@ def main(argv: list[str] | None = None) -> int:
         "--packed-parameters", metavar="FILE", help="read parameters packed by mxcomp-pack; FILE gets its manifest"
     )
     parser.add_argument("--compile-to", default="end", metavar="PHASE", help="stop after an IREE phase and print MLIR")
-    args, iree_flags = parser.parse_known_args(argv)
+    parser.add_argument("--split-input-file", action="store_true", help=f"treat parts between '{MARK}' lines apart")
+    parser.add_argument("-w", "--no-warnings", action="store_true", help="no warnings and remarks on stderr")
 
     def run() -> None:
-        options = replace(common.options(args), packed_parameters=bool(args.packed_parameters))
-        _check_packed_parameters(args)
-        if args.output == args.report and not args.emit_plugin:
-            raise InputError(f"-o and --report are both {args.output}: give one of them a file of its own")
-        source = sys.stdin.buffer.read() if args.input == "-" else Path(args.input)
-        flags = (*options.target.iree_flags, *iree_flags)
-        set_global_flags(NAME, flags)
-        if args.emit_plugin:
-            report = emit_plugin(source, options, Path(args.emit_plugin), flags)
-            results: dict[str | Path, bytes] = {}
+        driver_flags, others = driver.split(response.expanded(sys.argv[1:] if argv is None else argv))
+        args, iree_flags = parser.parse_known_args(others)
+        if lists := [flag for flag in iree_flags if flag in _LISTS]:
+            iree_compile(lists)
         else:
-            program = compile_with(source, options, (), args.compile_to)
-            report, results = program.report, {args.output: program.vmfb}
-        for warning in report.warnings:
-            print(warning, file=sys.stderr)
-        if args.report == "-" and sys.stdout.isatty():
-            report.print(sys.stdout)
-        elif args.report:
-            results[args.report] = report.to_json().encode() + b"\n"
-        if args.packed_parameters and report.manifest is not None:
-            results[args.packed_parameters] = report.manifest.to_json().encode() + b"\n"
-        files.write(results)
+            _run(args, driver_flags, iree_flags)
 
     return common.exit_code(NAME, run)
+
+
+def _run(args: argparse.Namespace, driver_flags: Sequence[str], iree_flags: Sequence[str]) -> None:
+    options = replace(common.options(args), packed_parameters=bool(args.packed_parameters))
+    _check_packed_parameters(args)
+    _check_flags(args, DriverFlags.of(driver_flags))
+    set_global_flags(NAME, iree_flags)
+    target = target_flags.missing(options.target)
+    try:
+        if args.emit_plugin:
+            flags = (*target, *driver_flags, *iree_flags)
+            report = emit_plugin(_source(args), options, Path(args.emit_plugin), flags, target)
+            results: dict[str | Path, bytes] = {}
+        else:
+            program = _compile(args, options, (*target, *driver_flags))
+            report, results = program.report, {args.output: program.vmfb}
+    except MxcompError as error:
+        if error.report is not None and error.report.matmuls:
+            _write_beside(error, _report(args, error.report))
+        raise
+    if not args.no_warnings and args.compile_to != "start":
+        for line in remarks.lines(report, options):
+            print(line, file=sys.stderr)
+    results |= _report(args, report)
+    if args.packed_parameters and report.manifest is not None:
+        results[args.packed_parameters] = report.manifest.to_json().encode() + b"\n"
+    files.write(results)
+
+
+def _source(args: argparse.Namespace) -> bytes | Path:
+    return sys.stdin.buffer.read() if args.input == "-" else Path(args.input)
+
+
+def _compile(args: argparse.Namespace, options: Options, flags: Sequence[str]) -> Program:
+    compile_each = compile_pieces if args.split_input_file else compile_with
+    return compile_each(_source(args), options, flags, args.compile_to)
+
+
+def _report(args: argparse.Namespace, report: Report) -> dict[str | Path, bytes]:
+    """What is to be written of the report; a terminal gets a table right away."""
+    if args.report == "-" and sys.stdout.isatty():
+        report.print(sys.stdout)
+        return {}
+    return {args.report: report.to_json().encode() + b"\n"} if args.report else {}
+
+
+def _write_beside(error: MxcompError, results: dict[str | Path, bytes]) -> None:
+    """Writes what there is after an error, which stays the one that counts."""
+    try:
+        files.write(results)
+    except InputError as other:
+        print(f"{NAME}: error: {other}", file=sys.stderr)
+
+
+def _check_flags(args: argparse.Namespace, flags: DriverFlags) -> None:
+    """Raises InputError for flags that contradict each other."""
+    if args.output == args.report and not args.emit_plugin:
+        raise InputError(f"-o and --report are both {args.output}: give one of them a file of its own")
+    if args.emit_plugin and flags.compile_from != "start":
+        raise InputError(f"--compile-from={flags.compile_from} and --emit-plugin: a plugin is for a model's source")
+    if not args.split_input_file:
+        return
+    if args.emit_plugin or args.packed_parameters:
+        raise InputError("--split-input-file: --emit-plugin and --packed-parameters are for one module: split the file")
+    if not flags.is_text(args.compile_to):
+        raise InputError(
+            "--split-input-file: several binaries do not make one file: expected --output-format=vm-asm, or a PHASE to "
+            "--compile-to, without --emit-mlir-bytecode"
+        )
 
 
 def _check_packed_parameters(args: argparse.Namespace) -> None:

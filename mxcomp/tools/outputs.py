@@ -5,7 +5,9 @@ iree-run-module writes the bytes to files of its own; here they become numbers, 
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import re
 import sys
 import tempfile
@@ -98,19 +100,18 @@ def _check_place(flag: str, value: str) -> None:
     if name is None:
         return
     path = Path(name)
-    if path.is_dir():
-        raise InputError(f"{flag}: cannot write {name}: is a directory")
-    if not path.parent.is_dir():
-        raise InputError(f"{flag}: cannot write {name}: there is no directory {path.parent}")
+    fault = errno.EISDIR if path.is_dir() else 0 if path.parent.is_dir() else errno.ENOENT
+    if fault:
+        raise InputError(f"{flag}: cannot write {name}: {os.strerror(fault)}")
 
 
 def _saved(values: list[tuple[str, str]], flags: list[str]) -> list[Saved]:
     """The results to be written as .npy that iree-run-module cannot write. Raises InputError."""
     named = {index: found for index, (_, value) in enumerate(values) if (found := _NPY.fullmatch(value))}
-    types = signature.results(flags) if named else {}
+    types = signature.results(flags) if named else []
     saved = []
     for index, found in named.items():
-        kind = types.get(index)
+        kind = types[index] if index < len(types) else None
         if kind is None or kind.element not in _CODES:
             continue
         flag = values[index][0]

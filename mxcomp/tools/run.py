@@ -9,6 +9,9 @@ One --output per result, in order. Besides what IREE takes it may name a type, t
 --output=f4E2M1FN            elements
 --output=f4E2M1FN*1          elements times the scales in result 1, for which --output=f8E8M0FNU is given
 --output=f4E2M1FN*1@y.npy    the same as float32 into a file
+
+A .npy file has no bf16 and no fp8: --output=@y.npy of such a result holds its codes as uint16 or uint8, in the result's
+shape. numpy.load("y.npy").view(ml_dtypes.bfloat16) are the numbers.
 """
 
 from __future__ import annotations

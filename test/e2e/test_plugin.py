@@ -136,6 +136,29 @@ def test_user_flags_go_into_the_response_file(tmp_path: Path) -> None:
     assert '"--iree-opt-level=O2"' in (tmp_path / "plugin" / "mxcomp.rsp").read_text().splitlines()
 
 
+@pytest.mark.parametrize("name", ["a b", "a'b", 'a"b', 'a "b" c', "a 'b", "a,b", "a{b}", "a\\b", "a\tb\nc", "a(b)@=é"])
+def test_any_name_of_a_directory(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    emitted(source(NARROW), tmp_path / name)
+    configured = stock_compile(source(NARROW), tmp_path / name, "--compile-to=executable-configurations")
+    assert "mx_f4_f4_f32_m64_n128_k512" in configured
+
+
+@pytest.mark.parametrize("name", ["a{b", "a}b", "a}{b", "a'b\"c"])
+def test_names_that_iree_cannot_read_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="both kinds of quotes or unmatched braces"):
+        emitted(source(NARROW), tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+def test_flags_reach_iree_as_they_are(tmp_path: Path) -> None:
+    dump = tmp_path / 'a "dump" of\\it'
+    flags = (*FLAGS, f"--iree-hal-dump-executable-sources-to={dump}")
+    emit_plugin(source(NARROW), Options.make(), tmp_path / "plugin", flags, FLAGS)
+    stock_compile(source(NARROW), tmp_path, "--compile-to=executable-configurations")
+    assert list(dump.iterdir())
+
+
 def test_nothing_to_emit(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no scaled matmul"):
         emitted("func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> { return %a : tensor<4xf32> }", tmp_path)

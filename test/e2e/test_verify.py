@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 from cases import M64, M128
 from modules import FP4, Matmul, inputs, product, source
+from parameters import KEYS, SCOPE, SMALL, tensors, with_parameters
 from shapes import Shaped
 from spread import every, quick_if
 
 import mxcomp
 from mxcomp import target
-from mxcomp.errors import VerifyError
+from mxcomp.errors import InputError, VerifyError
 from mxcomp.layout import ACC, DataTiledLayout, TileSwizzle
 from mxcomp.packing import result_tiles, stored_operand
 from mxcomp.verification import Verification, verify
+from mxcomp.weights import checkpoint
 
 TILES = {M128: (128, 256, 256), M64: (64, 128, 512)}
 SEED_PERMUTATIONS = ((3, 1, 0, 2), (3, 0, 1, 2))
@@ -279,6 +281,20 @@ def test_padding_with_anything_but_zero_is_detected(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(stored_operand.arith, "SelectOp", lambda inside, value, zero: good(inside, value, value))
     matmul = Matmul(70, 40, 96)
     assert not verify(source(matmul), matmul.inputs).ok
+
+
+# Weights that are parameters.
+
+
+def test_parameters(tmp_path: Path):
+    path = tmp_path / "weights.irpa"
+    checkpoint.save(path, tensors(SMALL))
+    text = with_parameters(SMALL, keys=KEYS)
+    check([SMALL], verify(text, SMALL.inputs, parameters={SCOPE: path}))
+    with pytest.raises(VerifyError, match="it reads parameters, and none are given"):
+        verify(text, SMALL.inputs)
+    with pytest.raises(InputError, match="cannot read the parameters of scope 'model' from"):
+        verify(text, SMALL.inputs, parameters={SCOPE: tmp_path / "absent.irpa"})
 
 
 # What cannot be verified.

@@ -15,7 +15,8 @@
 // TARGET: {{^}}mxcomp-compile: error: unknown target 'gfx942': expected one of gfx950
 
 // RUN: not mxcomp-compile %S/compile.mlir --ukernels=no_such -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=UKERNEL
-// UKERNEL: {{^}}mxcomp-compile: error: unknown ukernel 'no_such': known are mx_f4_f4_f32_
+// UKERNEL: {{^}}mxcomp-compile: error: unknown ukernel 'no_such': known are mx_f4_f4_f32_{{.+}}, mx_<lhs>_<rhs>_f32_m128_n256_k128, {{.+}}, where <lhs> and <rhs> are each one of f4E2M1FN, {{.+}}: for example mx_f4E2M1FN_f6E2M3FN_f32_m128_n256_k128{{$}}
+// RUN: mxcomp-compile %S/compile.mlir --ukernels=mx_f4E2M1FN_f6E2M3FN_f32_m128_n256_k128 --compile-to=input -o /dev/null
 
 // RUN: not mxcomp-compile %S/compile.mlir --ukernels= -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=NO-UKERNEL
 // NO-UKERNEL: {{^}}mxcomp-compile: error: --ukernels is empty: expected auto, none or a ukernel's name
@@ -51,6 +52,17 @@
 // BOTH: {{^}}mxcomp-compile: error: -o and --report are both {{.+}}: give one of them a file of its own
 
 // RUN: rmdir %t
+
+// What had become of the matmuls is in the report all the same, and a report that cannot be written is not the error.
+// RUN: not mxcomp-compile %S/inputs/fails_later.mlir --report=%t.json -o %t.no 2>&1 | filecheck %s --check-prefix=LATER
+// RUN: not mxcomp-compile %S/inputs/fails_later.mlir --report=%t.no/report.json -o %t.no 2>&1 | filecheck %s --check-prefix=LATER
+// LATER: {{^}}mxcomp-compile: error: IREE could not compile the module
+// RUN: filecheck %s --check-prefix=REPORT < %t.json
+// REPORT: "reason": "block size 16: expected 32"
+// RUN: not mxcomp-compile %S/compile_remarks.mlir --report=%t.plugin.json --emit-plugin %t.no 2>&1 | filecheck %s --check-prefix=PLUGIN
+// PLUGIN: {{^}}mxcomp-compile: error: {{.+}}: no scaled matmul to emit a plugin for: --report says why
+// RUN: filecheck %s --check-prefix=REPORT < %t.plugin.json
+// RUN: not ls %t.no
 
 // What was there before stays.
 // RUN: echo precious > %t

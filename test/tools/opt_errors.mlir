@@ -10,7 +10,14 @@
 // PIPELINE: {{^}}mxcomp-opt: error: --pass-pipeline=mxcomp-recognise: expected builtin.module(
 
 // RUN: not mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-encode{tiles=3})' 2>&1 | filecheck %s --check-prefix=OPTION
-// OPTION: {{^}}mxcomp-opt: error: unknown pass option 'tiles': expected data-tiling, ukernels, ukernel-dir, reference, packed-parameters
+// OPTION: {{^}}mxcomp-opt: error: pass mxcomp-encode has no option 'tiles': expected data-tiling, ukernels, ukernel-dir, reference
+
+// An option belongs to its pass.
+// RUN: not mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-outline{data-tiling=off})' 2>&1 | filecheck %s --check-prefix=OWN
+// OWN: {{^}}mxcomp-opt: error: pass mxcomp-outline has no option 'data-tiling': it has none
+
+// RUN: not mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-materialise{reference=maybe})' 2>&1 | filecheck %s --check-prefix=BOOLEAN
+// BOOLEAN: {{^}}mxcomp-opt: error: pass option reference=maybe: expected true or false
 
 // RUN: not mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-encode{data-tiling=no})' 2>&1 | filecheck %s --check-prefix=VALUE
 // VALUE: {{^}}mxcomp-opt: error: --data-tiling=no: expected on or off

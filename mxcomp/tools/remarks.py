@@ -1,0 +1,42 @@
+"""What mxcomp-compile says on stderr of a module that it could compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mxcomp.matching.decision import PLAIN
+from mxcomp.options import Options
+from mxcomp.report.report import Report, ScaledMatmul
+
+_ASKED_FOR = ("--data-tiling=off", "--ukernels=none")
+"""What reasons begin with, or nearly, that are a user's own."""
+
+
+def lines(report: Report, options: Options) -> Iterator[str]:
+    """A line for each scaled matmul that is left to IREE, and one for a ukernel by name that is used nowhere."""
+    for matmul in report.matmuls:
+        if matmul.operands == PLAIN:
+            yield from _left(matmul)
+    if options.ukernels not in ("auto", "none", *(matmul.ukernel for matmul in report.matmuls)):
+        yield f"warning: --ukernels={options.ukernels} is used for no scaled matmul of the module: {_why_not(report)}"
+
+
+def _left(matmul: ScaledMatmul) -> Iterator[str]:
+    """One line, unless the user asked for it and it matters to nobody else."""
+    reason = _reason(matmul)
+    asked_for = any(flag in reason for flag in _ASKED_FOR)
+    if matmul.warning:
+        yield f"{matmul.location}: warning: {matmul.warning}" + ("" if asked_for else f" ({reason})")
+    elif not asked_for:
+        yield f"{matmul.location}: remark: scaled matmul left to IREE: {reason}"
+
+
+def _reason(matmul: ScaledMatmul) -> str:
+    return (matmul.reason or "").removeprefix("left to IREE: ")
+
+
+def _why_not(report: Report) -> str:
+    if not report.matmuls:
+        return "there is none"
+    first, *others = dict.fromkeys(_reason(matmul) for matmul in report.matmuls)
+    return first + (f"; {len(others)} more reasons: see --report" if others else "")

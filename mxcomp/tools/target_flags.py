@@ -1,0 +1,39 @@
+"""Which GPU a compilation is for: flags of iree-compile that say it, against --target."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from mxcomp.errors import InputError
+from mxcomp.mlir.session import global_flags
+from mxcomp.target import Target
+
+_DEVICE, _BACKEND, _GPU = "--iree-hal-target-device", "--iree-hal-target-backends", "--iree-rocm-target"
+_DEVICES = re.compile(r"(\w+=)?(hip|amdgpu)(\[\d+\])?")
+"""IREE's names of devices that run code of ROCm: with a name of the user's own in front, with an ordinal behind."""
+_PRODUCTS = {"gfx950": ("mi350x", "mi355x")}
+"""IREE's other names of architectures."""
+
+
+def missing(target: Target) -> tuple[str, ...]:
+    """Flags of `target` that the process has not been given. Raises InputError where it was given those of another."""
+    given = global_flags()
+    _check(given, target)
+    device_is_given = given[_DEVICE] or given[_BACKEND]
+    own = {_DEVICE: not device_is_given, _GPU: not given[_GPU]}
+    return tuple(flag for flag in target.iree_flags if own.get(flag.partition("=")[0], True))
+
+
+def _check(given: Mapping[str, str], target: Target) -> None:
+    for flag, fits, expected in (
+        (_DEVICE, lambda device: _DEVICES.fullmatch(device), "hip"),
+        (_BACKEND, lambda backend: backend == "rocm", "rocm"),
+        (_GPU, lambda gpu: gpu.lower() in (target.arch, *_PRODUCTS.get(target.arch, ())), target.arch),
+    ):
+        for value in filter(None, given[flag].split(",")):
+            if not fits(value):
+                raise InputError(
+                    f"{flag}={value}: expected {expected}, since --target={target.arch}: leave the flag out, or "
+                    f"compile for {value} with iree-compile"
+                )
