@@ -24,6 +24,7 @@ from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.matching.decision import is_recognised
+from mxcomp.matching.storage import GATHER
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import indexing_maps
@@ -55,8 +56,8 @@ def _skips(op: ir.Operation) -> bool:
 
 
 def _is_narrow(op: ir.Operation) -> bool:
-    """Whether a linalg op reads, computes or makes elements of less than a byte."""
-    if indexing_maps(op) is None or not op.results or is_recognised(op):
+    """Whether a linalg op reads, computes or makes elements of less than a byte; a gather is never computed."""
+    if indexing_maps(op) is None or not op.results or is_recognised(op) or GATHER in op.attributes:
         return False
     kinds = [argument.type for argument in op.regions[0].blocks[0].arguments]
     kinds += [value.type for inner in graph.walk(op) for value in inner.results]

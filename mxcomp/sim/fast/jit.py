@@ -22,8 +22,9 @@ _PACKAGE = Path(__file__).parents[2]
 
 
 def sources() -> list[Path]:
-    """Files that compiled code depends on: the simulator with its semantics tables, and the formats they build on."""
-    return [path for folder in ("formats", "sim") for path in sorted((_PACKAGE / folder).rglob("*.py"))]
+    """Files that compiled code depends on: the simulator with its semantics tables, formats, and facts of the GPU."""
+    folders = (path for folder in ("formats", "sim") for path in sorted((_PACKAGE / folder).rglob("*.py")))
+    return [*folders, _PACKAGE / "target.py"]
 
 
 def _digest_of(paths: Iterable[Path]) -> str:
