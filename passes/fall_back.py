@@ -45,6 +45,7 @@ from mxcomp.matching.elements import RESHAPES
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.storage import erase_gather, is_gathered, settled
 from mxcomp.mlir import build, graph, linalg_ops
+from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
 from mxcomp.options import Options
@@ -55,16 +56,27 @@ def run(module: ir.Operation, options: Options) -> None:
     for op, decision in _left(module):
         if decision.reason is None:
             continue
-        if decision.index is not None and len(op.operands) == ACC + 1 and not _compiles_well(op):
+        recognised = decision.index is not None and len(op.operands) == ACC + 1
+        if recognised and not _compiles_well(op):
             _take_apart(op, decision)
-        elif decision.index is None and not claimed(op):
-            _extend_elements(op, decision)
+        elif recognised or not claimed(op):
+            _settle(op)
+            if decision.index is None:
+                _extend_elements(op, decision)
     for op, _ in _left(module):
         _keep_slices_behind(op)
     for op in [op for op in graph.walk(module) if _extends_scale(op)]:
         with op.context, op.location, ir.InsertionPoint(op):
             op.results[0].replace_all_uses_with(six_bit.cast(scale_value(op.operands[0]), op.results[0].type))
         op.erase()
+
+
+def _settle(op: ir.Operation) -> None:
+    """Keeps slices that a contraction reads out of its dispatch: IREE 3.13 reads other elements of their sources."""
+    with op.context, op.location, ir.InsertionPoint(op):
+        for i, operand in enumerate(list(op.operands)[:-1]):
+            if isinstance(operand.type, ir.RankedTensorType) and not is_sub_byte(build.element(operand)):
+                op.operands[i] = settled(operand)
 
 
 def _left(module: ir.Operation) -> list[tuple[ir.Operation, Decision]]:

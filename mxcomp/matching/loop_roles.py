@@ -88,8 +88,10 @@ def roles(parallel: Sequence[int], reductions: Sequence[int], sizes: LoopSizes, 
     if any(owner not in (None, {0, 1}) for owner in owners[:first]):
         raise NotOursError("a batch of both operands: expected it in front of M and N")
     rest = [(i, min(owner)) for i, owner in enumerate(owners) if i >= first and owner]
-    if 0 < first < len(parallel) and len({owner for _, owner in rest}) == 1 and len(rest) == len(parallel) - first:
-        return Roles(tuple(parallel[:first]), tuple(parallel[first:]), (), tuple(reductions), rest[0][1])  # N is 1
+    one_owner = len({owner for _, owner in rest}) == 1 and len(rest) == len(parallel) - first
+    if 0 < first < len(parallel) and (one_owner or not rest):
+        lhs = rest[0][1] if rest else 0
+        return Roles(tuple(parallel[:first]), tuple(parallel[first:]), (), tuple(reductions), lhs)  # N is 1
     columns, lhs = _columns(rest, len(parallel) - 1)
     if columns == first or any((owner == lhs) != (i < columns) for i, owner in rest):
         raise NotOursError("each operand must hold K and one of M and N")
