@@ -33,7 +33,6 @@ PASSES = {
 class Pass:
     """A pass: `run` changes a module in place and raises MxcompError, `options` are the names it can be told."""
 
-    name: str
     run: Callable[[ir.Operation, Options], None]
     options: tuple[str, ...]
 
@@ -41,4 +40,4 @@ class Pass:
 def get_pass(name: str) -> Pass:
     """A pass by its name in pipelines. Raises KeyError."""
     module = import_module(f"{__name__}.{PASSES[name]}")
-    return Pass(name, module.run, getattr(module, "OPTIONS", ()))
+    return Pass(module.run, getattr(module, "OPTIONS", ()))

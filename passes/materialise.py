@@ -69,11 +69,15 @@ class _Matmul:
     """A matmul as it is multiplied, on packed operands. `epilogue` are fused consumers, which make an `element`."""
 
     decision: Decision
-    layout: DataTiledLayout
     sizes: RuntimeSizes
     packed: list[ir.Value]
     epilogue: ir.Operation | None
     element: str
+
+    @property
+    def layout(self) -> DataTiledLayout:
+        assert self.decision.layout is not None
+        return self.decision.layout
 
     @property
     def problem(self) -> Problem:
@@ -86,7 +90,6 @@ class _Matmul:
 
 def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: Options) -> list[ir.Value]:
     """Materialises one matmul; returns what its operands were packed from."""
-    assert decision.layout is not None
     problem, epilogue, unset = problem_of(op), None, _user(op)
     if EPILOGUE in unset.attributes:
         epilogue, unset = unset, _user(unset)
@@ -98,7 +101,7 @@ def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: O
         sizes = guarded(sources, problem, decision)
         packed = packer.operands(op, sources, decision, sizes)
     element = str(build.element(unset.results[0]))
-    matmul = _Matmul(decision, decision.layout, sizes, packed, epilogue, element)
+    matmul = _Matmul(decision, sizes, packed, epilogue, element)
     with op.context, part_location(decision, "matmul", op), ir.InsertionPoint(unset):
         plan = _plan(unset, decision, options)
         replaced: tuple[ir.Value, ...] = ()
@@ -127,7 +130,8 @@ def _in_place(matmul: _Matmul) -> ir.Value:
     counts = TileCounts(matmul.sizes, matmul.layout)
     acc = tiles.zeros(counts.of(ACC))
     tiled = reference_tiles.inner_tiles(matmul.packed, acc, matmul.problem, matmul.layout, counts)
-    return _unpacked(matmul, _finished(matmul, tiled, counts), counts, limits)
+    tiled = _finished(matmul, tiled, counts)
+    return _cast(matmul, result_tiles.unpack(tiled, tiles, counts.of(ACC), limits))
 
 
 def _dispatched(matmul: _Matmul) -> ir.Value:
@@ -170,10 +174,6 @@ def _finished(matmul: _Matmul, tiled: ir.Value, counts: TileCounts) -> ir.Value:
     if matmul.epilogue is None:
         return tiled
     return result_tiles.with_epilogue(tiled, matmul.epilogue, matmul.tiles, matmul.sizes, counts.of(ACC))
-
-
-def _unpacked(matmul: _Matmul, tiled: ir.Value, counts: TileCounts, limits: list[ir.Value | None]) -> ir.Value:
-    return _cast(matmul, result_tiles.unpack(tiled, matmul.tiles, counts.of(ACC), limits))
 
 
 def _cast(matmul: _Matmul, value: ir.Value) -> ir.Value:

@@ -73,16 +73,11 @@ def claimed(op: ir.Operation) -> str:
     return ""
 
 
-def batch_of(op: ir.Operation) -> list[int]:
-    """The batch of a scaled matmul with canonical indexing, if it has one."""
-    *batch, _, _ = build.static_sizes(op.results[0])
-    return [size for size in batch if size is not None]
-
-
 def problem_of(op: ir.Operation) -> Problem:
     """What a scaled matmul with canonical indexing multiplies, whatever its types."""
     *_, m, blocks, block = build.static_sizes(op.operands[0])
     *_, n, _, _ = build.static_sizes(op.operands[1])
     types = tuple(str(build.element(operand)) for operand in op.operands)
     k = None if blocks is None or block is None else blocks * block
-    return Problem(m, n, k, types, tuple(batch_of(op)))
+    *batch, _, _ = build.static_sizes(op.results[0])
+    return Problem(m, n, k, types, tuple(size for size in batch if size is not None))

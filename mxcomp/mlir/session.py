@@ -7,7 +7,8 @@ both are called through ctypes here (compiler/bindings/c/iree/compiler/embedding
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -55,6 +56,19 @@ class NamedSource(bytes):
         result = NamedSource(data)
         result.name = name
         return result
+
+
+SPLIT_MARK = "// -----"
+"""The line between modules in one file, which may go on; the same as in MLIR's own tools."""
+
+
+def split_source(source: bytes, name: str) -> Iterator[NamedSource]:
+    """The modules of a file, each behind empty lines, so that locations are those of the file."""
+    line = 0
+    for piece in re.split(rf"^{SPLIT_MARK}.*$".encode(), source, flags=re.M):
+        padded = b"\n" * line + piece
+        yield NamedSource.of(padded, name)
+        line = padded.count(b"\n")
 
 
 class Session:

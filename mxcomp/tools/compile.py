@@ -19,12 +19,12 @@ from mxcomp.compiler import Program, compile_with
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.mlir import driver
 from mxcomp.mlir.driver import DriverFlags
-from mxcomp.mlir.session import PHASES, set_global_flags
+from mxcomp.mlir.session import PHASES, SPLIT_MARK, set_global_flags
 from mxcomp.options import Options
 from mxcomp.plugin.emit import emit_plugin
 from mxcomp.report.report import Report
 from mxcomp.tools import common, remarks, response, target_flags
-from mxcomp.tools.pieces import MARK, compile_pieces
+from mxcomp.tools.pieces import compile_pieces
 from mxcomp.weights.manifest import FLAG
 
 NAME = "mxcomp-compile"
@@ -42,7 +42,9 @@ def main(argv: list[str] | None = None) -> int:
         "--packed-parameters", metavar="FILE", help="read parameters packed by mxcomp-pack; FILE gets its manifest"
     )
     parser.add_argument("--compile-to", default="end", metavar="PHASE", help="stop after an IREE phase and print MLIR")
-    parser.add_argument("--split-input-file", action="store_true", help=f"treat parts between '{MARK}' lines apart")
+    parser.add_argument(
+        "--split-input-file", action="store_true", help=f"treat parts between '{SPLIT_MARK}' lines apart"
+    )
     parser.add_argument("-w", "--no-warnings", action="store_true", help="no warnings and remarks on stderr")
 
     def run() -> None:

@@ -15,13 +15,12 @@ from iree.compiler import ir
 
 from mxcomp import files, pipeline
 from mxcomp.errors import InputError, MxcompError
-from mxcomp.mlir.session import Session
+from mxcomp.mlir.session import SPLIT_MARK, Session, split_source
 from mxcomp.options import Options
 from mxcomp.passes import PASSES, get_pass
 from mxcomp.tools import common
 
 NAME = "mxcomp-opt"
-_SPLIT = "// -----"
 _ELEMENT = re.compile(r"^(?P<name>[\w-]+)(\{(?P<options>[^}]*)\})?$")
 _EXPECTED = re.compile(r"//\s*expected-error\s*(@(?P<offset>[+-]\d+))?\s*\{\{(?P<text>.*?)\}\}")
 _LOCATION = re.compile(r":(?P<line>\d+):\d+")
@@ -30,7 +29,9 @@ _LOCATION = re.compile(r":(?P<line>\d+):\d+")
 def main(argv: list[str] | None = None) -> int:
     parser = common.parser(NAME, __doc__)
     parser.add_argument("--pass-pipeline", default="builtin.module()", help="builtin.module(pass{option=value …},…)")
-    parser.add_argument("--split-input-file", action="store_true", help=f"treat parts between '{_SPLIT}' lines apart")
+    parser.add_argument(
+        "--split-input-file", action="store_true", help=f"treat parts between '{SPLIT_MARK}' lines apart"
+    )
     parser.add_argument("--verify-diagnostics", action="store_true", help="check errors against // expected-error")
     parser.add_argument("--mlir-print-ir-after-all", action="store_true", help="print IR after each pass on stderr")
     parser.add_argument("--mlir-print-debuginfo", action="store_true", help="print locations")
@@ -40,19 +41,17 @@ def main(argv: list[str] | None = None) -> int:
         options = common.options(args)
         elements = parse_pipeline(args.pass_pipeline, options)
         text = _read(args.input)
-        parts = re.split(rf"^{_SPLIT}.*$", text, flags=re.M) if args.split_input_file else [text]
-        results, line = [], 0
-        for part in parts:
-            part = "\n" * line + part  # so that locations are those of the file
+        pieces = split_source(text.encode(), args.input) if args.split_input_file else [text.encode()]
+        results = []
+        for part in (piece.decode() for piece in pieces):
             error, output = _process(part, args.input, elements, args)
             if args.verify_diagnostics:
                 check_diagnostics(part, error)
             elif error is not None:
                 raise error
             results.append(output)
-            line = part.count("\n")
         if not args.verify_diagnostics:
-            files.write({args.output: f"\n{_SPLIT}\n\n".join(results).encode()})
+            files.write({args.output: f"\n{SPLIT_MARK}\n\n".join(results).encode()})
 
     return common.exit_code(NAME, run)
 
