@@ -31,6 +31,8 @@ f32, so that nothing takes it for a scaled matmul of the hardware. Other scales 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from iree.compiler import ir
 from iree.compiler.dialects import arith, linalg, tensor
 
@@ -40,7 +42,7 @@ from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.matching.canonical import claimed, problem_of
-from mxcomp.matching.decision import Decision, decide, decision_of
+from mxcomp.matching.decision import Decision, decide, decision_of, left_to_iree
 from mxcomp.matching.elements import RESHAPES
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.storage import erase_gather, is_gathered, settled
@@ -53,7 +55,7 @@ from mxcomp.options import Options
 
 def run(module: ir.Operation, options: Options) -> None:
     """Takes apart every recognised matmul below `module` that was left to IREE, but those that it compiles well."""
-    for op, decision in _left(module):
+    for op, decision in left_to_iree(module):
         if decision.reason is None:
             continue
         recognised = decision.index is not None and len(op.operands) == ACC + 1
@@ -63,8 +65,9 @@ def run(module: ir.Operation, options: Options) -> None:
             _settle(op)
             if decision.index is None:
                 _extend_elements(op, decision)
-    for op, _ in _left(module):
+    for op, _ in left_to_iree(module):
         _keep_slices_behind(op)
+        _keep_branches_behind(op)
     for op in [op for op in graph.walk(module) if _extends_scale(op)]:
         with op.context, op.location, ir.InsertionPoint(op):
             op.results[0].replace_all_uses_with(six_bit.cast(scale_value(op.operands[0]), op.results[0].type))
@@ -79,12 +82,6 @@ def _settle(op: ir.Operation) -> None:
                 op.operands[i] = settled(operand)
 
 
-def _left(module: ir.Operation) -> list[tuple[ir.Operation, Decision]]:
-    """The scaled matmuls below `module` that are left to IREE."""
-    decisions = [(op, decision_of(op)) for op in graph.walk(module)]
-    return [(op, decision) for op, decision in decisions if decision is not None and not decision.is_ours]
-
-
 def _keep_slices_behind(op: ir.Operation) -> None:
     """Hides slices of what is computed from a result: IREE moves them in front of dequantisation, and fails."""
     for user in list(dict.fromkeys(use.owner.operation for use in op.results[0].uses)):
@@ -94,6 +91,41 @@ def _keep_slices_behind(op: ir.Operation) -> None:
                     user.operands[0] = build.barrier(op.results[0])
         elif user.name in RESHAPES or (is_elementwise(user) and decision_of(user) is None):
             _keep_slices_behind(user)
+
+
+def _keep_branches_behind(op: ir.Operation) -> None:
+    """Keeps functions that branch out of its dispatch, where they may get what is read beyond a tensor's edge.
+
+    That is poison in IREE 3.13's vectors, and branches on it let LLVM take the whole kernel for unreachable.
+    """
+    consumers = list(_fused(op))
+    reads_more = any(len(user.operands) > 2 for user in consumers)  # more than a result and an init
+    if reads_more and any(_branches(inner) for user in consumers for inner in graph.walk(user)):
+        with op.context, op.location, ir.InsertionPoint.after(op):
+            hidden = build.barrier(op.results[0])
+        op.results[0].replace_all_uses_except(hidden, hidden.owner.operation)
+
+
+def _fused(op: ir.Operation) -> Iterator[ir.Operation]:
+    """What IREE may compute in the dispatch of a matmul from its result."""
+    for user in list(dict.fromkeys(use.owner.operation for use in op.results[0].uses)):
+        if user.name in RESHAPES or (is_elementwise(user) and decision_of(user) is None):
+            yield user
+            yield from _fused(user)
+
+
+def _branches(op: ir.Operation) -> bool:
+    """Whether an operation may become branches, or undefined behaviour for some operands."""
+    return (op.name.startswith("math.") and op.name not in _BRANCHLESS) or op.name in _DIVISIONS
+
+
+_ROUNDINGS = ("ceil", "floor", "round", "roundeven", "trunc")
+_SIMPLE = ("absf", "absi", "copysign", "exp", "exp2", "fma", "log", "log10", "log2", "rsqrt", "sqrt")
+_BRANCHLESS = frozenset(f"math.{name}" for name in (*_ROUNDINGS, *_SIMPLE))
+"""Functions for which LLVM's AMDGPU target has instructions, or a few in a row."""
+
+_QUOTIENTS = ("ceildivsi", "ceildivui", "divsi", "divui", "floordivsi", "remsi", "remui")
+_DIVISIONS = frozenset(f"arith.{name}" for name in _QUOTIENTS)
 
 
 def _extends_scale(op: ir.Operation) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from iree.compiler import ir
 
 from mxcomp.layout import DataTiledLayout, layout_entries, layout_from
-from mxcomp.mlir import attributes
+from mxcomp.mlir import attributes, graph
 
 SCALED_MATMUL = "mxcomp.scaled_matmul"
 """The attribute that marks every scaled matmul and holds the entries of its `Decision`."""
@@ -87,6 +87,12 @@ class Decision:
 def decision_of(op: ir.Operation) -> Decision | None:
     """The decision that an operation carries; None if it is no scaled matmul."""
     return Decision.from_attr(op.attributes[SCALED_MATMUL]) if SCALED_MATMUL in op.attributes else None
+
+
+def left_to_iree(module: ir.Operation) -> list[tuple[ir.Operation, Decision]]:
+    """The scaled matmuls below `module` of which IREE builds the dispatches."""
+    decisions = [(op, decision_of(op)) for op in graph.walk(module)]
+    return [(op, decision) for op, decision in decisions if decision is not None and not decision.is_ours]
 
 
 def is_recognised(op: ir.Operation) -> bool:

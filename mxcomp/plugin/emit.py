@@ -21,8 +21,9 @@ from mxcomp import files, pipeline
 from mxcomp.compiler import Program, Source, compile_with
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.matching.contraction import Candidate
+from mxcomp.matching.decision import left_to_iree
 from mxcomp.matching.storage import whole
-from mxcomp.mlir import graph
+from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import ukernel_descriptor
 from mxcomp.mlir.session import Session, read_source
 from mxcomp.options import Options
@@ -210,12 +211,22 @@ def _library(name: str, dag: _Dag, options: Options) -> ir.Module:
     """A module with the matmul's function, compiled as far as dispatches, and their executables."""
     module = ir.Module.create()
     function = _function(name, dag, module)
-    pipeline.run(module.operation, pipeline.MODULE_PASSES, options)
+    pipeline.run(module.operation, (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
+    if left_to_iree(module.operation):
+        _hide_result(function)
+    pipeline.run(module.operation, pipeline.BUILDING_PASSES, options)
     function = _symbol(module, name)
     function.attributes["sym_visibility"] = ir.StringAttr.get("private")
     if "arg_attrs" in function.attributes:
         del function.attributes["arg_attrs"]
     return module
+
+
+def _hide_result(function: ir.Operation) -> None:
+    """Keeps what a model computes from the result out of its dispatch, as mxcomp-fall-back would."""
+    end = _below(function, "util.return")
+    with end.context, end.location, ir.InsertionPoint(end):
+        end.operands[0] = build.barrier(end.operands[0])
 
 
 def _add_action(sequence: ir.Operation, name: str, symbols: list[ir.Operation]) -> None:
