@@ -129,6 +129,23 @@ class Device:
             raise_on_error: Raise SimulationError when a check reports an error; else look at the findings.
             max_instructions: Wave instructions per workgroup before it counts as an endless loop.
         """
+        return self.launch_with(
+            self._engine, kernel, grid, block, kernarg, dynamic_lds, workgroups, raise_on_error, max_instructions
+        )
+
+    def launch_with(
+        self,
+        engine: Engine,
+        kernel: Kernel,
+        grid: Sequence[int],
+        block: Sequence[int] | None = None,
+        kernarg: bytes = b"",
+        dynamic_lds: int = 0,
+        workgroups: Iterable[Workgroup] | None = None,
+        raise_on_error: bool = True,
+        max_instructions: int = 200_000_000,
+    ) -> LaunchStats:
+        """`launch` with another engine."""
         if kernel.module not in self._images:
             raise SimulationError(f"kernel {kernel.name} was not loaded on this device")
         size = block if block is not None else kernel.workgroup_size
@@ -136,7 +153,7 @@ class Device:
             raise SimulationError(f"kernel {kernel.name} has no fixed workgroup size: give block=")
         with self.memory.temporary():
             return launch(
-                self._engine,
+                engine,
                 self.memory,
                 kernel,
                 self._images[kernel.module].address,

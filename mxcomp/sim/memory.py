@@ -122,11 +122,12 @@ class Memory:
     @contextmanager
     def temporary(self) -> Iterator[None]:
         """Frees at its end what was allocated within."""
-        before, self._temporaries = self._next, []
+        before, outer, made = self._next, self._temporaries, list[Buffer]()
+        self._temporaries = made
         try:
             yield
         finally:
-            made, self._temporaries, self._next = self._temporaries, None, before
+            self._temporaries, self._next = outer, before
             for buffer in made:
                 self.free(buffer)
 

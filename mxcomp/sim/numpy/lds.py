@@ -80,7 +80,7 @@ def lds_store(w: Wave, i: Instruction, addresses: Addresses, active: Mask, value
 
 def _load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     assert operands.result is not None and operands.address is not None
-    row, offsets = operands.address.vgpr, _offsets(op, operands)
+    row, offsets = operands.address.vgpr, lds_offsets(op, operands)
     result, flight, event = operands.result.vgpr, flight_of(i), f"{memory_event(i)}.bytes"
     per_access = op.registers // op.accesses
 
@@ -101,7 +101,7 @@ def _load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
 
 def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     assert operands.data is not None and operands.address is not None
-    row, offsets, event = operands.address.vgpr, _offsets(op, operands), f"{memory_event(i)}.bytes"
+    row, offsets, event = operands.address.vgpr, lds_offsets(op, operands), f"{memory_event(i)}.bytes"
     flight = flight_of(i)
     sources = [operand for operand in (operands.data, operands.data1) if operand is not None]
 
@@ -117,7 +117,8 @@ def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     return store
 
 
-def _offsets(op: m.MemoryOp, operands: MemoryOperands) -> list[int]:
+def lds_offsets(op: m.MemoryOp, operands: MemoryOperands) -> list[int]:
+    """Immediate offsets of the accesses of an LDS instruction."""
     if op.accesses == 1:
         return [operands.offset]
     return [operands.offset * op.stride, operands.offset1 * op.stride]

@@ -17,7 +17,7 @@ from mxcomp.sim.numpy.wave import MASK32, MASK64, Lanes, Step, Wave
 from mxcomp.sim.semantics import memory as m
 from mxcomp.sim.semantics.constants import PRIVATE_BASE, SHARED_BASE
 
-_Addresses = Callable[[Wave], tuple[Lanes, Lanes | None]]
+Addresses = Callable[[Wave], tuple[Lanes, Lanes | None]]
 """Address of each lane (int64), and bytes from there to the end of the buffer, if there is a buffer."""
 
 
@@ -27,7 +27,7 @@ def memory_step(i: Instruction) -> Step:
     assert op is not None and operands is not None
     if op.space in ("scalar", "scalar_buffer"):
         return _scalar_load(i, op, operands)
-    addresses = {"buffer": _buffer, "scratch": _scratch}.get(op.space, _global)(i, operands)
+    addresses = addresses_of(i, op, operands)
     if op.kind == "atomic":
         return _atomic(i, op, operands, addresses)
     if op.to_lds or i.flag("lds"):
@@ -62,7 +62,12 @@ def _scalar_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> St
 # -- addresses
 
 
-def _buffer(i: Instruction, operands: MemoryOperands) -> _Addresses:
+def addresses_of(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Addresses:
+    """Where the lanes of a vector memory instruction read or write."""
+    return {"buffer": _buffer, "scratch": _scratch}.get(op.space, _global)(i, operands)
+
+
+def _buffer(i: Instruction, operands: MemoryOperands) -> Addresses:
     assert operands.base is not None and operands.scalar_offset is not None
     base, immediate = operands.base.code, operands.offset
     scalar_offset = scalar_read(operands.scalar_offset, "u")
@@ -82,7 +87,7 @@ def _buffer(i: Instruction, operands: MemoryOperands) -> _Addresses:
     return addresses
 
 
-def _global(i: Instruction, operands: MemoryOperands) -> _Addresses:
+def _global(i: Instruction, operands: MemoryOperands) -> Addresses:
     assert operands.address is not None
     row, immediate = operands.address.vgpr, operands.offset
     if operands.base is not None:
@@ -95,7 +100,7 @@ def _signed64(low: int, high: int) -> np.int64:
     return np.array([low | high << 32], np.uint64).view(np.int64)[0]
 
 
-def _scratch(i: Instruction, operands: MemoryOperands) -> _Addresses:
+def _scratch(i: Instruction, operands: MemoryOperands) -> Addresses:
     row = operands.address.vgpr if operands.address is not None else None
     base = operands.base.code if operands.base is not None else None
     immediate = operands.offset
@@ -108,7 +113,7 @@ def _scratch(i: Instruction, operands: MemoryOperands) -> _Addresses:
     return addresses
 
 
-def _in_range(w: Wave, room: Lanes | None, size: int) -> tuple[Lanes, bool]:
+def in_range(w: Wave, room: Lanes | None, size: int) -> tuple[Lanes, bool]:
     """Lanes that access memory with their first dword, and whether some of them end within their data."""
     if room is None:
         return w.active, False
@@ -126,7 +131,7 @@ def _read(w: Wave, op: m.MemoryOp, addresses: Lanes, room: Lanes | None, transfe
         return g.load_scratch(w, i, addresses, w.active, op.size)
     if op.space == "flat":
         return _read_flat(w, op, addresses, transfer)
-    inside, straddles = _in_range(w, room, op.size)
+    inside, straddles = in_range(w, room, op.size)
     if room is None or not straddles:
         return g.load(w, i, addresses, inside, op.size)
     parts = [g.load(w, i, addresses + k, w.active & (room >= k + 4), 4) for k in range(0, op.size, 4)]
@@ -151,7 +156,7 @@ def _read_flat(w: Wave, op: m.MemoryOp, addresses: Lanes, transfer: Transfer) ->
     return result
 
 
-def _load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: _Addresses) -> Step:
+def _load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: Addresses) -> Step:
     assert operands.result is not None
     row, flight, event = operands.result.vgpr, flight_of(i), f"{memory_event(i)}.bytes"
 
@@ -172,7 +177,7 @@ def put_words(w: Wave, row: int, words: Lanes, half: str = "") -> None:
         w.put(row + k, m.merge_half(word, w.v[row + k], half) if half else word)
 
 
-def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: _Addresses) -> Step:
+def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: Addresses) -> Step:
     assert operands.data is not None
     row, count, event = operands.data.vgpr, operands.data.dwords, f"{memory_event(i)}.bytes"
     flight = flight_of(i)
@@ -186,7 +191,7 @@ def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: 
         elif op.space == "flat":
             _write_flat(w, where, values, transfer)
         else:
-            inside, straddles = _in_range(w, room, op.size)
+            inside, straddles = in_range(w, room, op.size)
             if room is None or not straddles:
                 g.store(w, i, where, inside, values)
             else:
@@ -208,7 +213,7 @@ def _write_flat(w: Wave, addresses: Lanes, values: Lanes, transfer: Transfer) ->
         lds_store(w, i, addresses & MASK32, shared, values, transfer)
 
 
-def _direct_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: _Addresses) -> Step:
+def _direct_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: Addresses) -> Step:
     """Global memory to LDS. Lanes beyond the buffer write 0, lanes that are off write nothing."""
     lanes, flight = np.arange(64, dtype=np.int64), flight_of(i)
 
@@ -229,14 +234,14 @@ def _direct_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addre
 # -- atomics: lanes one after another, in ascending order
 
 
-def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: _Addresses) -> Step:
+def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: Addresses) -> Step:
     assert operands.data is not None
     data, result, size, flight = operands.data, operands.result, op.size, flight_of(i)
     event = f"{memory_event(i)}.bytes"
 
     def atomic(w: Wave) -> None:
         where, room = addresses(w)
-        inside, _ = _in_range(w, room, size)
+        inside, _ = in_range(w, room, size)
         old = np.zeros((64, size), np.uint8)
         operand = m.to_bytes(w.v[data.vgpr : data.vgpr + data.dwords], 4 * data.dwords, "")
         for lane in np.flatnonzero(inside):

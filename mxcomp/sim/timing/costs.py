@@ -1,0 +1,159 @@
+"""What each instruction costs a compute unit, whatever it works on: tables for `replay`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mxcomp.sim.checks.waits import NO_LGKM_WAIT, NO_VECTOR_WAIT, Flight, waitcnt_fields
+from mxcomp.sim.instruction import VGPR0, Instruction
+from mxcomp.sim.semantics import VECTOR, mfma, salu
+from mxcomp.sim.semantics import memory as m
+
+CADENCE = 4
+"""Cycles between instructions of a wave: 64 lanes on 16 (CDNA3 ISA, chapter 2), and the length of an MFMA pass."""
+
+
+class Unit(IntEnum):
+    """What executes an instruction."""
+
+    NONE = 0
+    SCALAR = 1
+    VECTOR = 2
+    MATRIX = 3
+    LDS = 4
+    GLOBAL = 5
+    SCALAR_MEMORY = 6
+    BARRIER = 7
+
+
+UNITS = len(Unit)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Arrays over a program's instructions.
+
+    Attributes:
+        unit: `Unit`.
+        issue: Cycles until its wave may issue again.
+        busy: Cycles that VECTOR or MATRIX is busy.
+        vector, lgkm: How many accesses s_waitcnt leaves in flight; 63 and 15: any.
+        counts_vector, counts_lgkm: Whether an access is counted by vmcnt and by lgkmcnt.
+        direct: Whether data goes to LDS.
+        store: Whether data goes to memory.
+        first, reads: Rows of vector registers (0–511) that it reads, from `first[i]` to `first[i + 1]`; a matrix
+            instruction's own accumulator is not among them.
+        written, written_end: Rows that a matrix instruction writes.
+    """
+
+    unit: NDArray[np.int64]
+    issue: NDArray[np.int64]
+    busy: NDArray[np.int64]
+    vector: NDArray[np.int64]
+    lgkm: NDArray[np.int64]
+    counts_vector: NDArray[np.bool_]
+    counts_lgkm: NDArray[np.bool_]
+    direct: NDArray[np.bool_]
+    store: NDArray[np.bool_]
+    first: NDArray[np.int64]
+    reads: NDArray[np.int64]
+    written: NDArray[np.int64]
+    written_end: NDArray[np.int64]
+
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        return tuple(getattr(self, name) for name in self.__dataclass_fields__)
+
+
+def costs_of(instructions: Sequence[Instruction]) -> Costs:
+    """The tables of a program."""
+    facts = [_Facts.of(i) for i in instructions]
+    reads = [fact.reads for fact in facts]
+
+    def column(name: str, kind: Any = np.int64) -> NDArray[Any]:
+        return np.array([getattr(fact, name) for fact in facts], kind)
+
+    return Costs(
+        unit=column("unit"),
+        issue=column("issue"),
+        busy=column("busy"),
+        vector=column("vector"),
+        lgkm=column("lgkm"),
+        counts_vector=column("counts_vector", np.bool_),
+        counts_lgkm=column("counts_lgkm", np.bool_),
+        direct=column("direct", np.bool_),
+        store=column("store", np.bool_),
+        first=np.concatenate([[0], np.cumsum([len(rows) for rows in reads], dtype=np.int64)]),
+        reads=np.array([row for rows in reads for row in rows], np.int64),
+        written=column("written"),
+        written_end=column("written_end"),
+    )
+
+
+_QUARTER_RATE = ("v_exp", "v_log", "v_rcp", "v_rsq", "v_sqrt", "v_sin", "v_cos")
+"""Transcendental functions: a quarter of the lanes at a time (CDNA3 ISA; AMD's instruction calculator)."""
+_HALF_RATE = ("_f64", "_i64", "_u64", "_b64", "v_mul_lo_u32", "v_mul_hi")
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """One instruction."""
+
+    unit: Unit
+    issue: int = CADENCE
+    busy: int = CADENCE
+    vector: int = NO_VECTOR_WAIT
+    lgkm: int = NO_LGKM_WAIT
+    counts_vector: bool = False
+    counts_lgkm: bool = False
+    direct: bool = False
+    store: bool = False
+    reads: tuple[int, ...] = ()
+    written: int = 0
+    written_end: int = 0
+
+    @classmethod
+    def of(cls, i: Instruction) -> _Facts:
+        name, reads = i.mnemonic, _rows(i)
+        flight = Flight.of(i)
+        if flight is not None:
+            op = m.parse(name)
+            assert op is not None
+            unit = Unit.GLOBAL if flight.vector else Unit.LDS if op.space == "lds" else Unit.SCALAR_MEMORY
+            return cls(
+                unit, counts_vector=flight.vector, counts_lgkm=flight.lgkm, direct=flight.direct,
+                store=op.kind == "store", reads=reads,
+            )  # fmt: skip
+        if i.encoding == "MFMA" and (shape := mfma.of(i)) is not None:
+            (result,) = i.dst
+            inputs = tuple(row for operand in (*i.src[:2], *i.src[3:]) if operand.is_vgpr for row in _range(operand))
+            return cls(
+                Unit.MATRIX, busy=CADENCE * shape.passes, reads=inputs,
+                written=result.vgpr, written_end=result.vgpr + result.dwords,
+            )  # fmt: skip
+        if name == "s_waitcnt":
+            vector, lgkm = waitcnt_fields(i.flag("simm16"))
+            return cls(Unit.NONE, vector=vector, lgkm=lgkm)
+        if name == "s_nop":
+            return cls(Unit.NONE, issue=CADENCE * (i.flag("simm16") + 1))
+        if name == "s_barrier":
+            return cls(Unit.BARRIER)
+        if name in VECTOR:
+            slow = 4 if name.startswith(_QUARTER_RATE) else 2 if any(part in name for part in _HALF_RATE) else 1
+            return cls(Unit.VECTOR, issue=CADENCE * slow, busy=CADENCE * slow, reads=reads)
+        if name in salu.BRANCHES:
+            return cls(Unit.SCALAR, issue=CADENCE * 2)
+        return cls(Unit.SCALAR if name.startswith("s_") else Unit.NONE)
+
+
+def _rows(i: Instruction) -> tuple[int, ...]:
+    return tuple(row for operand in i.src if operand.is_vgpr for row in _range(operand))
+
+
+def _range(operand: Any) -> range:
+    return range(operand.code - VGPR0, operand.code - VGPR0 + operand.dwords)

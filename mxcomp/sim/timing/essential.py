@@ -1,0 +1,69 @@
+"""Which instructions of a kernel decide where it goes and what it touches; the others need not be executed for a trace.
+
+Scalar instructions are all kept. Vector instructions and loads are kept if branches, EXEC, scalar registers that are
+read, or addresses may depend on their results, wherever in the program: the order of instructions is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mxcomp.sim.instruction import EXEC, M0, Instruction, RegisterSet, registers
+from mxcomp.sim.semantics import VECTOR
+from mxcomp.sim.semantics import memory as m
+
+_INDEXED = "s_set_gpr_idx_on"
+_WAITS = ("s_waitcnt", "s_nop", "s_sleep", "s_setprio")
+
+
+def essential(instructions: Iterable[Instruction]) -> frozenset[int]:
+    """Offsets of the instructions that have to be executed."""
+    program = [i for i in instructions if i.mnemonic not in _WAITS]
+    if any(i.mnemonic == _INDEXED for i in program):  # operands are known only at run time
+        return frozenset(i.offset for i in program)
+    kept = {i.offset for i in program if not _is_vector(i)}
+    needed: RegisterSet = 3 << EXEC | 1 << M0
+    for i in program:
+        needed |= _addresses(i) | (i.reads if i.offset in kept else 0)
+    contents = False
+    grown = True
+    while grown:
+        grown = False
+        for i in program:
+            if i.offset in kept or not (_results(i) & needed or (contents and _fills_lds(i))):
+                continue
+            kept.add(i.offset)
+            needed |= i.reads | registers(i.src)
+            contents |= _reads_lds(i)
+            grown = True
+    return frozenset(kept)
+
+
+def _is_vector(i: Instruction) -> bool:
+    op = m.parse(i.mnemonic)
+    return i.encoding == "MFMA" or i.mnemonic in VECTOR or (op is not None and not op.space.startswith("scalar"))
+
+
+def _addresses(i: Instruction) -> RegisterSet:
+    """Registers in which a memory instruction finds its address."""
+    memory = i.memory
+    if memory is None:
+        return 0
+    operands = (memory.address, memory.index, memory.base, memory.scalar_offset)
+    return registers(tuple(operand for operand in operands if operand is not None))
+
+
+def _results(i: Instruction) -> RegisterSet:
+    return i.writes | registers(i.dst)
+
+
+def _reads_lds(i: Instruction) -> bool:
+    op = m.parse(i.mnemonic)
+    return op is not None and op.space in ("lds", "flat") and op.kind != "store"
+
+
+def _fills_lds(i: Instruction) -> bool:
+    op = m.parse(i.mnemonic)
+    if op is None:
+        return False
+    return op.to_lds or bool(i.flag("lds")) or (op.space in ("lds", "flat") and op.kind in ("store", "atomic"))

@@ -1,0 +1,127 @@
+"""Tables of GEMMs, one a line: reading, estimating and writing them."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.timing.aiter import Gemm, Kernels
+from mxcomp.sim.timing.estimate import Estimate, estimate
+from mxcomp.sim.timing.examine import Examination
+
+COLUMNS = ("m", "n", "k", "tile_m", "tile_n")
+MEASURED = "us"
+ADDED = ("modelled_us", "low", "high", "bound")
+Found = TypeVar("Found")
+_GROUP = 40
+"""Rows that a worker does at a time: traces of a kernel serve those that follow."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table.
+
+    Attributes:
+        line: Its number in the file, from 1.
+        fields: As they were read.
+    """
+
+    line: int
+    fields: Mapping[str, str]
+    gemm: Gemm
+    us: float | None = None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with a line."""
+
+    line: int
+    message: str
+
+
+def read(path: Path) -> tuple[list[Row], list[Fault], list[str]]:
+    """Rows, faulty lines, and the names of all columns. Raises SimulationError for a file that is no such table."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = csv.DictReader(file)
+            names = [name.strip() for name in lines.fieldnames or ()]
+            lines.fieldnames = names
+            if missing := [name for name in COLUMNS if name not in names]:
+                raise SimulationError(
+                    f"{path}:1: no column {', '.join(missing)}: expected {','.join(COLUMNS)} and perhaps {MEASURED}"
+                )
+            found = [_row(lines.line_num, fields) for fields in lines]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise SimulationError(f"{path}: cannot be read: {error}") from None
+    return [row for row in found if isinstance(row, Row)], [row for row in found if isinstance(row, Fault)], names
+
+
+def _row(line: int, fields: dict[str, str]) -> Row | Fault:
+    try:
+        gemm = Gemm(*(int(fields[name]) for name in COLUMNS))
+    except (TypeError, ValueError):
+        values = ",".join(str(fields[name]) for name in COLUMNS)
+        return Fault(line, f"{values}: expected whole numbers {','.join(COLUMNS)}")
+    try:
+        us = float(fields[MEASURED]) if fields.get(MEASURED) else None
+    except ValueError:
+        return Fault(line, f"{MEASURED} is {fields[MEASURED]}: expected a number")
+    return Row(line, fields, gemm, us)
+
+
+def examined(aiter: Path, rows: Sequence[Row], jobs: int | None = None) -> Iterator[tuple[Row, Examination | Fault]]:
+    """What each launch would do. Rows of a tile come together, each worker has some of the tiles."""
+    return _in_parallel(_examine, aiter, rows, jobs)
+
+
+def estimated(aiter: Path, rows: Sequence[Row], jobs: int | None = None) -> Iterator[tuple[Row, Estimate | Fault]]:
+    """The modelled time of each row, as `examined` gives them."""
+    return _in_parallel(_estimate, aiter, rows, jobs)
+
+
+Task = Callable[[Path, Sequence[Row]], list[tuple[Row, Found]]]
+
+
+def _in_parallel(task: Task[Found], aiter: Path, rows: Sequence[Row], jobs: int | None) -> Iterator[tuple[Row, Found]]:
+    Kernels(aiter)  # raises for what is no checkout
+    ordered = sorted(rows, key=lambda row: (row.gemm.tile_m, row.gemm.tile_n, row.gemm.m))
+    groups = [ordered[start : start + _GROUP] for start in range(0, len(ordered), _GROUP)]
+    with ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
+        for results in pool.map(task, [aiter] * len(groups), groups):
+            yield from results
+
+
+def _examine(aiter: Path, rows: Sequence[Row]) -> list[tuple[Row, Examination | Fault]]:
+    kernels = Kernels(aiter)
+    found: list[tuple[Row, Examination | Fault]] = []
+    for row in rows:
+        try:
+            found.append((row, kernels.examine(row.gemm)))
+        except SimulationError as error:
+            found.append((row, Fault(row.line, str(error))))
+    return found
+
+
+def _estimate(aiter: Path, rows: Sequence[Row]) -> list[tuple[Row, Estimate | Fault]]:
+    return [(row, work if isinstance(work, Fault) else estimate(work)) for row, work in _examine(aiter, rows)]
+
+
+def write(path: Path, names: Sequence[str], rows: Iterable[tuple[Row, Estimate | Fault]]) -> None:
+    """The table with estimates, in the order of its lines; fields of faulty ones stay empty."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, [*(name for name in names if name not in ADDED), *ADDED], extrasaction="ignore")
+        table.writeheader()
+        for row, found in sorted(rows, key=lambda pair: pair[0].line):
+            added = ("", "", "", "") if isinstance(found, Fault) else _added(found)
+            table.writerow({**row.fields, **dict(zip(ADDED, added, strict=True))})
+
+
+def _added(found: Estimate) -> tuple[str, ...]:
+    return (*(f"{value:.4g}" for value in (found.us, found.low, found.high)), found.bound)

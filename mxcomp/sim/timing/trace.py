@@ -1,0 +1,215 @@
+"""What a workgroup executes, instruction by instruction, and the memory that it touches."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mxcomp.sim.checks.lds import NO_SHADOW
+from mxcomp.sim.counters import Counters, events, memory_event
+from mxcomp.sim.engine import Dispatch, Workgroup
+from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.numpy.engine import Line, open_barrier
+from mxcomp.sim.numpy.wave import END, Group, Wave
+from mxcomp.sim.program import Program
+from mxcomp.sim.semantics import memory as m
+from mxcomp.sim.timing.essential import essential
+from mxcomp.sim.timing.probes import Probe, Touched, probe_of
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One workgroup.
+
+    Attributes:
+        instructions: Those of the program, by number.
+        codes: int32[steps] of each wave: numbers of the instructions that it executed, in order.
+        accesses: int32[steps] of each wave: the number of a memory access, or −1.
+        first: int64[accesses + 1]: where an access's lines begin in `lines`.
+        lines: int64[…]: cache lines touched by vector memory accesses, as device address / 128; each once an access.
+        nbytes: int64[accesses]: bytes that lanes move, none beyond a buffer's end.
+        conflicts: int64[accesses]: cycles lost to LDS bank conflicts.
+        counters: As the engines count.
+    """
+
+    workgroup: Workgroup
+    instructions: tuple[Instruction, ...]
+    codes: tuple[NDArray[np.int32], ...]
+    accesses: tuple[NDArray[np.int32], ...]
+    first: NDArray[np.int64]
+    lines: NDArray[np.int64]
+    nbytes: NDArray[np.int64]
+    conflicts: NDArray[np.int64]
+    counters: Counters
+
+    @property
+    def steps(self) -> int:
+        """Wave instructions."""
+        return sum(map(len, self.codes))
+
+
+class TracingEngine:
+    """An engine that keeps traces. It executes what branches and addresses depend on, and stores nothing.
+
+    Kernels that branch on what they or other workgroups have stored do not end, or go another way.
+    """
+
+    name = "trace"
+
+    def __init__(self) -> None:
+        self.traces: dict[Workgroup, Trace] = {}
+
+    def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
+        """Leaves `traces` of the workgroups."""
+        lines = Lines.of(dispatch.program)
+        with np.errstate(all="ignore"):
+            self.traces = {number: Recorder(dispatch, number, lines).run() for number in dispatch.workgroups}
+        return {number: trace.counters for number, trace in self.traces.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """A program, made ready to be followed.
+
+    Attributes:
+        runs: By address: the numbers of the instructions from there on that nothing has to be done for, and the
+            address behind them.
+        steps: By address: what is to be executed, or only probed.
+        probes: By address, of memory instructions.
+    """
+
+    instructions: tuple[Instruction, ...]
+    index: dict[int, int]
+    runs: dict[int, tuple[array[int], array[int], int]]
+    steps: dict[int, Line | None]
+    probes: dict[int, Probe]
+
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def of(ready: Program) -> Lines:
+        program = dict(ready.instructions)
+        kept = essential(program.values())
+        probes = {address: probe for address, i in program.items() if (probe := probe_of(i))}
+        steps = {at: Line.of(i) if at in kept and not _stores(i) else None for at, i in program.items()}
+        index = {address: k for k, address in enumerate(program)}
+        runs: dict[int, tuple[array[int], array[int], int]] = {}
+        for address in reversed(tuple(program)):
+            if steps[address] is None and address not in probes:
+                end = program[address].end
+                codes, _, stop = runs.get(end, (array("i"), array("i"), end))
+                codes = array("i", [index[address]]) + codes
+                runs[address] = codes, array("i", [-1]) * len(codes), stop
+        return Lines(tuple(program.values()), index, runs, steps, probes)
+
+
+def _stores(i: Instruction) -> bool:
+    op = m.parse(i.mnemonic)
+    return op is not None and op.space in ("buffer", "global") and op.kind in ("store", "atomic")
+
+
+class Recorder:
+    """Follows one workgroup."""
+
+    def __init__(self, dispatch: Dispatch, number: Workgroup, lines: Lines) -> None:
+        self.dispatch, self.number, self.lines = dispatch, number, lines
+        self.until = 1 << 62
+        """Accesses after which following ends."""
+        self.codes = [array("i") for _ in range(dispatch.waves)]
+        self.accesses = [array("i") for _ in range(dispatch.waves)]
+        self.touched: list[Touched] = []
+        self.moved: Counters = Counter()
+        group = Group(dispatch, number)
+        group.shadow = NO_SHADOW
+        self.group = group
+        self.waves = [Wave(group, k, dispatch.wave_start(number, k)) for k in range(dispatch.waves)]
+
+    def run(self) -> Trace:
+        waves = self.waves
+        while not all(wave.state == END for wave in waves):
+            running = [wave for wave in waves if wave.state == 0]
+            if not running:
+                open_barrier(self.group, waves)
+            for wave in running:
+                self.run_wave(wave)
+        return self._trace()
+
+    def run_wave(self, wave: Wave) -> None:
+        """To the next barrier or the end."""
+        lines, codes, accesses = self.lines, self.codes[wave.number], self.accesses[wave.number]
+        runs, steps, probes, index = lines.runs, lines.steps, lines.probes, lines.index
+        most = self.dispatch.max_instructions
+        pc = wave.pc
+        while wave.state == 0 and len(self.touched) < self.until:
+            run = runs.get(pc)
+            if run is not None:
+                skipped, none, pc = run
+                codes.extend(skipped)
+                accesses.extend(none)
+            if pc not in steps:
+                raise SimulationError(f"workgroup {self.number}, wave {wave.number}: jump to {pc:#x}, no instruction")
+            line, probe = steps[pc], probes.get(pc)
+            number = index[pc]
+            codes.append(number)
+            if probe is None:
+                accesses.append(-1)
+            else:
+                accesses.append(len(self.touched))
+                self._touch(wave, probe, lines.instructions[number])
+            if line is None:
+                pc = lines.instructions[number].end
+            else:
+                result = (line if wave.index_mode is None else line.under(wave.index_mode)).step(wave)
+                pc = line.end if result is None or result < 0 else result
+                if result is not None and result < 0:
+                    wave.state = result
+            if len(codes) > most:
+                raise SimulationError(
+                    f"workgroup {self.number}: more than {most} instructions, an endless loop? "
+                    f"wave {wave.number} at {pc:#x}"
+                )
+        wave.pc = pc
+
+    def follow(self, number: int, accesses: int) -> list[Touched]:
+        """The first accesses of one wave alone: barriers do not hold it up."""
+        wave, before = self.waves[number], len(self.touched)
+        self.until = before + accesses
+        while wave.state != END and len(self.touched) < self.until:
+            wave.state = 0
+            self.run_wave(wave)
+        return self.touched[before:]
+
+    def _touch(self, wave: Wave, probe: Probe, instruction: Instruction) -> None:
+        touched = probe(wave)
+        self.touched.append(touched)
+        event, op = memory_event(instruction), m.parse(instruction.mnemonic)
+        assert op is not None
+        scalar = op.space.startswith("scalar")
+        self.moved[f"{event}.bytes"] += op.size * op.accesses * (1 if scalar else wave.exec.bit_count())
+        if op.space == "lds" and op.kind in ("load", "store"):
+            self.moved["lds.conflict.cycles"] += touched.conflicts
+
+    def _trace(self) -> Trace:
+        total = Counter(self.moved)
+        steps = np.concatenate([np.frombuffer(codes, np.int32) for codes in self.codes])
+        instructions = self.lines.instructions
+        for instruction, hits in zip(instructions, np.bincount(steps, minlength=len(instructions)), strict=True):
+            for event in events(instruction) if hits else ():
+                total[event] += int(hits)
+        lines = [touched.lines for touched in self.touched]
+        return Trace(
+            workgroup=self.number,
+            instructions=instructions,
+            codes=tuple(np.array(codes, np.int32) for codes in self.codes),
+            accesses=tuple(np.array(accesses, np.int32) for accesses in self.accesses),
+            first=np.concatenate([[0], np.cumsum([len(each) for each in lines], dtype=np.int64)]),
+            lines=np.concatenate([*lines, np.empty(0, np.int64)]),
+            nbytes=np.array([touched.nbytes for touched in self.touched], np.int64),
+            conflicts=np.array([touched.conflicts for touched in self.touched], np.int64),
+            counters=total,
+        )
