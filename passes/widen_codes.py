@@ -20,7 +20,8 @@ After; only what is not linalg reads codes without gaps:
 
 Slices of stored elements become slices of their bytes: IREE takes a slice of fewer dimensions for its source.
 
-6-bit elements are read and written in integers (`mxcomp.codes.six_bit`); reductions read them as f32, decoded once.
+6-bit elements are read and written in integers (`mxcomp.codes.six_bit`); reductions read them as f32, decoded once
+from codes that are in memory: where IREE 3.13 gathers bytes in a reduction, some lanes get others.
 What is only encoded stays as it is: it becomes part of packing, or this pass finds it after materialisation."""
 
 from __future__ import annotations
@@ -196,7 +197,11 @@ class _Widening:
         if not is_narrow_tensor(value) or (value not in self.codes and _is_loadable(value)):
             return value
         code = self._code(value)
-        return packed.decoded(code, value.type) if reduces and is_six_bit(value.type) else code
+        if not (reduces and is_six_bit(value.type)):
+            return code
+        if value not in self.codes:  # IREE 3.13 reads other bytes for some lanes of a reduction that gathers
+            code = build.barrier(code)
+        return packed.decoded(code, value.type)
 
     def _code(self, value: ir.Value) -> ir.Value:
         """The codes of a narrow tensor; made at the insertion point of what reads it, if it is stored without gaps."""

@@ -40,7 +40,8 @@ util.func @turned(%a: tensor<32x8x32xf4E2M1FN>, %b: tensor<8x32x128xf4E2M1FN>, %
 // CHECK: arith.extf {{.*}} : f8E5M2 to f32
 // CHECK: %[[CODES:.+]] = linalg.generic {{.*}} outs(%{{.+}} : tensor<64x16x16xi8>)
 // CHECK: tensor.extract {{.*}} : tensor<12288xi8>
-// CHECK: %[[A:.+]] = linalg.generic {{.*}} ins(%[[CODES]] : tensor<64x16x16xi8>) outs(%{{.+}} : tensor<64x16x16xf32>)
+// CHECK: %[[HIDDEN:.+]] = util.optimization_barrier %[[CODES]]
+// CHECK: %[[A:.+]] = linalg.generic {{.*}} ins(%[[HIDDEN]] : tensor<64x16x16xi8>) outs(%{{.+}} : tensor<64x16x16xf32>)
 // CHECK: linalg.generic {{.*}} ins(%[[A]], %[[B]], %
 // CHECK-SAME: reason = "block size 16: expected 32"
 // CHECK-NOT: arith.scaling_extf %{{.+}} : f6E2M3FN
