@@ -26,9 +26,13 @@ MATMULS = [EXACT, PADDED, DYNAMIC, NARROW, CONSTANT, UNFUSED]
 MIXED = [FP8_FP6, FP8_FP4]
 
 
-@cache
 def built(matmul: Matmul, ukernels: str = "auto", data_tiling: bool = True) -> tuple[Program, list[Kernel]]:
     """A program and its kernels, compiled once."""
+    return _built(matmul, ukernels, data_tiling)
+
+
+@cache  # which tells a default from the same value given
+def _built(matmul: Matmul, ukernels: str, data_tiling: bool) -> tuple[Program, list[Kernel]]:
     return compiled(source(matmul), ukernels=ukernels, data_tiling=data_tiling)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 
@@ -25,20 +26,33 @@ from cases import (
 from iree.compiler import ir
 from kernels import Kernel, calls, compiled, kernels, stock
 from modules import Matmul, source
-from spread import every
+from spread import every, quick_if
 
 import mxcomp
 from mxcomp.layout import LHS, RHS, RHS_SCALE, layout_from
 
 UKERNELS = ["auto", "none"]
+EACH_WAY = [(matmul, ukernels) for matmul in MATMULS for ukernels in UKERNELS]
+
+
+def is_quick(case: tuple[Matmul, str]) -> bool:
+    """Each form with a ukernel, each tile without; PADDED differs from others by its size only."""
+    matmul, ukernels = case
+    return matmul in (EXACT, NARROW) or (matmul != PADDED and ukernels == "auto")
+
+
+each_way = pytest.mark.parametrize("case", quick_if(is_quick, EACH_WAY), ids=lambda case: "-".join(map(str, case)))
+each_without_constants = pytest.mark.parametrize(
+    "matmul", quick_if(lambda matmul: matmul != PADDED, [m for m in MATMULS if not m.constant_rhs]), ids=str
+)
 
 
 # Dispatches and copies.
 
 
-@pytest.mark.parametrize("ukernels", UKERNELS)
-@pytest.mark.parametrize("matmul", MATMULS, ids=str)
-def test_dispatches(matmul: Matmul, ukernels: str):
+@each_way
+def test_dispatches(case: tuple[Matmul, str]):
+    matmul, ukernels = case
     expected = CONSTANT_PARTS if matmul.constant_rhs else PARTS
     program, found = built(matmul, ukernels)
     assert program.report.matmuls[0].dispatches == expected
@@ -59,17 +73,19 @@ def in_a_callee(matmul: Matmul) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        *((source(matmul), 3 if matmul.constant_rhs else 5) for matmul in MATMULS + MIXED),
-        (source(EXACT, dialect="util"), 5),
-        (in_a_callee(EXACT), 5),
-        (source(EXACT, NARROW, DYNAMIC), 15),
-    ],
-    ids=[*map(str, MATMULS + MIXED), "util", "callee", "several"],
-)
-def test_operands_are_not_copied(text: str, count: int):
+MODULES = {
+    **{str(matmul): (source(matmul), 3 if matmul.constant_rhs else 5) for matmul in MATMULS + MIXED},
+    "util": (source(EXACT, dialect="util"), 5),
+    "callee": (in_a_callee(EXACT), 5),
+    "several": (source(EXACT, NARROW, DYNAMIC), 15),
+}
+IN_OTHERS = {str(matmul) for matmul in (EXACT, PADDED, DYNAMIC, NARROW)}
+"""All but PADDED are parts of the module with several."""
+
+
+@pytest.mark.parametrize("name", quick_if(lambda name: name not in IN_OTHERS, MODULES))
+def test_operands_are_not_copied(name: str):
+    text, count = MODULES[name]
     stream, hal = calls(text, "stream"), calls(text, "hal")
     assert stream["stream.cmd.dispatch"] == hal["hal.command_buffer.dispatch"] == count
     for operation in ("stream.async.clone", "stream.cmd.copy", "stream.cmd.fill", "stream.tensor.clone"):
@@ -85,7 +101,7 @@ SIZES_OF_1 = [
 ]
 
 
-@pytest.mark.parametrize("case", every(3, SIZES_OF_1), ids=lambda case: "-".join(map(str, case)))
+@pytest.mark.parametrize("case", every(5, SIZES_OF_1), ids=lambda case: "-".join(map(str, case)))
 def test_sizes_of_1(case: tuple[Matmul, str]):
     """IREE drops dimensions of size 1, and then cannot always fuse the unpacking."""
     matmul, ukernels = case
@@ -99,7 +115,7 @@ def test_sizes_of_1(case: tuple[Matmul, str]):
 # Packing.
 
 
-@pytest.mark.parametrize("matmul", [m for m in MATMULS if not m.constant_rhs], ids=str)
+@each_without_constants
 def test_packing_moves_128_bits_of_elements_at_a_time(matmul: Matmul):
     for part in ("pack_lhs", "pack_rhs"):
         kernel = parts(matmul)[part]
@@ -123,17 +139,16 @@ def test_other_element_types(matmul: Matmul):
     assert [kernel.assembly.scratch_bytes + kernel.assembly.spills for kernel in found] == [0] * 5
 
 
-@pytest.mark.parametrize("matmul", [m for m in MATMULS if not m.constant_rhs], ids=str)
+@each_without_constants
 def test_packing_stores_scales_in_words(matmul: Matmul):
     for part in ("pack_lhs_scale", "pack_rhs_scale"):
         stores = parts(matmul)[part].stores
         assert stores and stores <= {"dword", "dwordx2", "dwordx4"}
 
 
-@pytest.mark.parametrize("ukernels", UKERNELS)
-@pytest.mark.parametrize("matmul", MATMULS, ids=str)
-def test_no_kernel_spills(matmul: Matmul, ukernels: str):
-    for kernel in parts(matmul, ukernels).values():
+@each_way
+def test_no_kernel_spills(case: tuple[Matmul, str]):
+    for kernel in parts(*case).values():
         assert kernel.assembly.scratch_bytes == kernel.assembly.spills == 0, kernel.assembly.name
 
 
@@ -175,8 +190,8 @@ def test_constants_are_packed_at_compile_time(spelling: Callable[[str], str]):
 def test_constants_are_packed_in_each_layout():
     _, rhs, _, _ = CONSTANT.operands
     images = []
-    for ukernel in (M128, M64):
-        program = mxcomp.compile(source(CONSTANT), ukernels=ukernel)
+    for ukernels in ("auto", M64):
+        program, _ = built(CONSTANT, ukernels)
         layout = layout_from(program.report.matmuls[0].layout)
         images.append(layout.swizzle(RHS).pack(rhs.reshape(CONSTANT.n, -1, 16)).tobytes())
         assert images[-1] in program.vmfb
@@ -190,7 +205,7 @@ def test_matching_layouts_of_lhs_and_constants_differ_by_operand():
     assert layout.swizzle(LHS).pack(data).tobytes() != layout.swizzle(RHS).pack(data).tobytes()
 
 
-@pytest.mark.parametrize("spelling", [str, in_globals, in_resources])
+@pytest.mark.parametrize("spelling", quick_if(lambda spelling: spelling is not str, [str, in_globals, in_resources]))
 def test_constants_need_no_work_at_load_time(spelling: Callable[[str], str]):
     text = mxcomp.compile(spelling(source(CONSTANT)), compile_to="stream").vmfb
     with ir.Context():
@@ -203,8 +218,11 @@ def test_constants_need_no_work_at_load_time(spelling: Callable[[str], str]):
 # Ukernels.
 
 
-@pytest.mark.parametrize(("matmul", "name"), [(EXACT, M128), (PADDED, M128), (DYNAMIC, M128), (NARROW, M64)], ids=str)
-def test_our_ukernel_is_used(matmul: Matmul, name: str):
+@pytest.mark.parametrize(
+    "matmul", quick_if(lambda matmul: matmul in (EXACT, NARROW), [EXACT, PADDED, DYNAMIC, NARROW]), ids=str
+)
+def test_our_ukernel_is_used(matmul: Matmul):
+    name = M64 if matmul == NARROW else M128
     configured = mxcomp.compile(source(matmul), compile_to="executable-configurations").vmfb.decode()
     assert f'ukernel_descriptor<"{name}"' in configured
     assert f"util.func private @{name}(" in configured
@@ -219,7 +237,7 @@ def test_our_ukernel_is_used(matmul: Matmul, name: str):
 
 
 @pytest.mark.parametrize("data_tiling", [True, False])
-@pytest.mark.parametrize("matmul", [EXACT, NARROW, DYNAMIC], ids=str)
+@pytest.mark.parametrize("matmul", quick_if(lambda matmul: matmul != DYNAMIC, [EXACT, NARROW, DYNAMIC]), ids=str)
 def test_no_ukernel_unless_wanted(matmul: Matmul, data_tiling: bool):
     options = {"ukernels": "none", "data_tiling": data_tiling}
     configured = mxcomp.compile(source(matmul), compile_to="executable-configurations", **options).vmfb.decode()
@@ -270,7 +288,7 @@ def test_other_matmuls_are_compiled_as_iree_does():
 # The large problem.
 
 
-@pytest.mark.parametrize("ukernels", UKERNELS)
+@pytest.mark.parametrize("ukernels", quick_if(lambda ukernels: ukernels == "auto", UKERNELS))
 @pytest.mark.parametrize("data_tiling", [True, False])
 def test_large_problem(data_tiling: bool, ukernels: str):
     program, found = built(Matmul(10000, 16384, 16384), ukernels, data_tiling)
@@ -291,10 +309,10 @@ def test_large_problem(data_tiling: bool, ukernels: str):
     assert all(kernel.assembly.scratch_bytes == 0 for kernel in found)
 
 
-@pytest.mark.parametrize("data_tiling", [True, False])
-@pytest.mark.parametrize("m", [40000, 10**6])
-def test_more_than_2_gib_are_left_to_iree(m: int, data_tiling: bool):
-    """The result of the first is too large, in the second the LHS as well."""
+@pytest.mark.parametrize("case", every(3, itertools.product([40000, 10**6], [True, False])), ids=str)
+def test_more_than_2_gib_are_left_to_iree(case: tuple[int, bool]):
+    """The result of the first M is too large, of the second the LHS as well."""
+    m, data_tiling = case
     program, found = built(Matmul(m, 16384, 16384), "auto", data_tiling)
     (matmul,) = program.report.matmuls
     assert matmul.reason.startswith("left to IREE: ")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import runpy
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from iree.compiler import ir
-from kernels import compiled
+from kernels import Kernel, compiled
 from ml_dtypes import bfloat16
 
 import mxcomp
@@ -41,13 +42,17 @@ def check(program: Program, mats: list, tokens: int) -> None:
     assert np.linalg.norm(y.astype(np.float64) - expected) <= 4e-3 * np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize("tokens", [256, pytest.param(70, marks=pytest.mark.slow)])
+@cache
+def small(tokens: int) -> tuple[Program, list[Kernel]]:
+    return compiled(str(EXAMPLE.gated_mlp(*weights(), tokens)))
+
+
+@pytest.mark.parametrize("tokens", [70, pytest.param(256, marks=pytest.mark.slow)])
 def test_in_four_dispatches(tokens: int) -> None:
     """Quantisation of x, gate, up with all that follows up to the packed operand of down, and down."""
     mats = weights()
-    module = EXAMPLE.gated_mlp(*mats, tokens)
-    assert dispatches(module) == 4
-    program, kernels = compiled(str(module))
+    assert dispatches(EXAMPLE.gated_mlp(*mats, tokens)) == 4
+    program, kernels = small(tokens)
     assert [matmul.dispatches for matmul in program.report.matmuls] == [
         ["quantise_lhs", "matmul"],
         ["matmul"],
@@ -98,10 +103,11 @@ def test_nan() -> None:
     assert np.linalg.norm(np.delete(y.astype(np.float64), 5, axis=0) - expected) <= 4e-3 * np.linalg.norm(expected)
 
 
-def test_operands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tokens", [70, pytest.param(256, marks=pytest.mark.slow)])
+def test_operands(tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What each matmul multiplies: the first two the quantised x, bit for bit, the last one their quantised product."""
-    mats, tokens = weights(), 256
-    program = mxcomp.compile(EXAMPLE.gated_mlp(*mats, tokens))
+    mats = weights()
+    program, _ = small(tokens)
     x = np.random.default_rng(11).standard_normal((tokens, HIDDEN), np.float32).astype(bfloat16)
     (tmp_path / "report.json").write_text(program.report.to_json())
     monkeypatch.setenv("MXCOMP_SIM_REPORT", str(tmp_path / "report.json"))

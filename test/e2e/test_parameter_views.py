@@ -66,12 +66,12 @@ def expected(weights: Weights, packing: Packing) -> Bytes:
 
 ALWAYS = {
     "rows innermost, 6 bits": Weights(16, 40, 96, orders=("rki", "kir", "rk", "kr"), types=(FP4, FP6)),
-    "shared scales": Weights(16, 40, 96, orders=("rki", "rki", "rk", "k")),
-    "an expert in bytes": Weights(16, 40, 96, recipes=(None, in_bytes, None, in_bytes)),
     "a batch of K/32, scales of one": Weights(16, 40, 96, batch=2, orders=("brki", "bkri", "brk", "rk")),
     "LHS": Weights(16, 40, 96, orders=("kri", "rki", "kr", "rk"), recipes=(expert, None, strided, None)),
 }
 SELDOM = {
+    "shared scales": Weights(16, 40, 96, orders=("rki", "rki", "rk", "k")),
+    "an expert in bytes": Weights(16, 40, 96, recipes=(None, in_bytes, None, in_bytes)),
     "K/32 outermost": Weights(16, 40, 96, orders=("rki", "kri", "rk", "kr")),
     "an expert": Weights(16, 40, 96, recipes=(None, expert, None, expert)),
     "strides, 8 bits": Weights(16, 40, 96, recipes=(None, strided, None, strided), types=(FP6, FP8)),
@@ -166,7 +166,7 @@ def check(weights: Weights) -> None:
         assert packed[packing.key].tobytes() == expected(weights, packing).tobytes(), weights.text()
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=12, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(matmuls())
 def test_any_part_in_any_order(weights: Weights) -> None:
     check(weights)

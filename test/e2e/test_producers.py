@@ -11,6 +11,7 @@ from builders import module, scaled_matmul, stored
 from iree.compiler import ir
 from kernels import compiled
 from modules import BITS, KINDS, Matmul, dequantise
+from spread import every
 
 import mxcomp
 from mxcomp import quantisation
@@ -80,9 +81,10 @@ def check_bits(element: str, mode: str, source: str, layout: DataTiledLayout, m:
     np.testing.assert_array_equal(layout.swizzle(LHS_SCALE).unpack(packed_scales, scales.shape), scales)
 
 
-@pytest.mark.parametrize(("element", "mode", "source"), SPREAD)
-def test_bits(element: str, mode: str, source: str) -> None:
-    check_bits(element, mode, source, INTERLEAVED)
+@pytest.mark.parametrize("case", every(2, SPREAD), ids="-".join)
+def test_bits(case: tuple[str, str, str]) -> None:
+    """By default one of each format."""
+    check_bits(*case, INTERLEAVED)
 
 
 @pytest.mark.slow
@@ -182,7 +184,7 @@ def test_every_format_and_mode_is_in_the_spread() -> None:
     assert {source for *_, source in SPREAD} == set(SOURCES)
 
 
-@pytest.mark.parametrize("matmul", [LINEARS[0], LINEARS[2]], ids=str)
+@pytest.mark.parametrize("matmul", every(2, [LINEARS[2], LINEARS[0]]), ids=str)
 def test_verify(matmul: Matmul) -> None:
     """Activations of 6 bits are stored as bytes there."""
     x = np.random.default_rng(1).standard_normal((matmul.m, matmul.k)).astype(np.float32)

@@ -23,9 +23,9 @@ from mxcomp.layout import layout_from
 
 
 def test_threads_compile_alike():
-    texts = [source(matmul) for matmul in (EXACT, NARROW, DYNAMIC, CONSTANT)]
+    texts = [source(matmul) for matmul in (NARROW, DYNAMIC, CONSTANT)]
     alone = [mxcomp.compile(text) for text in texts]
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(3) as pool:
         together = list(pool.map(mxcomp.compile, texts))
     assert [program.vmfb for program in together] == [program.vmfb for program in alone]
     assert [program.report for program in together] == [program.report for program in alone]

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -22,20 +24,29 @@ START = f"""
 import sys
 sys.path += ["{HERE}", "{HERE.parent / "e2e"}", "{HERE.parent / "sim"}"]
 import os
+from pathlib import Path
 from modules import Matmul, source
 import mxcomp
 matmul = Matmul(64, 256, 512)
-program = mxcomp.compile(source(matmul))
+program = mxcomp.Program(Path(os.environ["TEST_PROGRAM"]).read_bytes(), None)
 def check():
     (result,) = program.run(*matmul.inputs)
     assert matmul.error(result) <= matmul.bound
 """
 
 
+@cache
+def folder() -> TemporaryDirectory[str]:
+    """Holds the program of all processes, compiled once."""
+    made = TemporaryDirectory()
+    mxcomp.compile(source(Matmul(64, 256, 512))).save(f"{made.name}/program.vmfb")
+    return made
+
+
 def python(script: str, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", START + script],
-        env=os.environ | variables,
+        env=os.environ | {"TEST_PROGRAM": f"{folder().name}/program.vmfb"} | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -51,20 +62,21 @@ def finish(process: subprocess.Popen[str]) -> str:
     return out
 
 
-def test_a_thousand_invocations_need_no_more_memory() -> None:
+@pytest.mark.parametrize("count", [150, pytest.param(1000, marks=pytest.mark.slow)])
+def test_many_invocations_need_no_more_memory(count: int) -> None:
     """On one device, with IREE's Python API; memory of this process and of the worker, after the first ones."""
     out = finish(
         python(
-            """
+            f"""
 from iree import runtime as rt
 from mxcomp import runtime
 from processes import resident_kib, workers
 os.environ.update(runtime.library.environment())
 config = rt.Config(device=runtime.simulator().create_default_device())
 module = rt.load_vm_module(rt.VmModule.copy_buffer(config.vm_instance, program.vmfb), config)
-for k in range(1000):
+for k in range({count}):
     result = module["main"](*matmul.inputs).to_host()
-    if k in (50, 999):
+    if k in (50, {count} - 1):
         print(resident_kib(os.getpid()), resident_kib(*workers()))
 assert matmul.error(result) <= matmul.bound
 """
@@ -75,15 +87,16 @@ assert matmul.error(result) <= matmul.bound
     assert after[1] < 1.05 * before[1]
 
 
-def test_programs_come_and_go() -> None:
+@pytest.mark.parametrize("count", [70, pytest.param(120, marks=pytest.mark.slow)])
+def test_programs_come_and_go(count: int) -> None:
     """Loading a program for each run neither piles up devices nor code."""
     out = finish(
         python(
-            """
+            f"""
 from processes import resident_kib, workers
-for k in range(120):
+for k in range({count}):
     check()
-    if k in (40, 119):
+    if k in (40, {count} - 1):
         print(resident_kib(os.getpid()), resident_kib(*workers()), len(os.listdir("/proc/self/task")))
 """
         )
@@ -249,9 +262,16 @@ print("fine")
     assert out == "fine\n"
 
 
-def test_threads() -> None:
-    """Each thread has its own program and numbers."""
-    matmuls = [Matmul(40 + 8 * k, 256, 512, seed=k) for k in range(4)]
+@pytest.mark.parametrize(
+    "matmuls",
+    [
+        [Matmul(64, 256, 512, constant_rhs=k > 0, seed=k) for k in range(4)],
+        pytest.param([Matmul(40 + 8 * k, 256, 512, seed=k) for k in range(4)], marks=pytest.mark.slow),
+    ],
+    ids=["constants", "rows"],
+)
+def test_threads(matmuls: list[Matmul]) -> None:
+    """Each thread has its own program and numbers. By default programs share kernels, which take long to compile."""
     programs = [mxcomp.compile(source(matmul)) for matmul in matmuls]
 
     def run(k: int) -> float:
@@ -262,8 +282,9 @@ def test_threads() -> None:
     assert all(error <= matmul.bound for error, matmul in zip(errors, matmuls, strict=True))
 
 
-def test_several_modules_on_one_device() -> None:
-    matmuls = [Matmul(64, 256, 512), Matmul(64, 300, 512), Matmul(64, 256, 512, constant_rhs=True)]
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_several_modules_on_one_device(count: int) -> None:
+    matmuls = [Matmul(64, 256, 512), Matmul(64, 256, 512, constant_rhs=True), Matmul(64, 300, 512)][:count]
     programs = [mxcomp.compile(source(matmul)) for matmul in matmuls]
     for _ in range(2):
         for matmul, program in zip(matmuls, programs, strict=True):
@@ -330,7 +351,7 @@ def test_second_process_compiles_no_kernel(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     script = """
 matmul = Matmul(64, 128, 512)
-program = mxcomp.compile(source(matmul))
+program = mxcomp.compile(source(matmul), data_tiling=False)
 check()
 """
     finish(python(script))

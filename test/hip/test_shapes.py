@@ -23,6 +23,12 @@ BATCHED = ("brki", "brki", "brk", "brk")
 FOLDED = ("brki", "rki", "brk", "rk")
 
 
+@pytest.fixture(autouse=True, params=["numpy", pytest.param("fast", marks=SLOW)])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs here are small: the simulator would compile their kernels for longer than it then runs them."""
+    monkeypatch.setenv("MXCOMP_SIM_ENGINE", request.param)
+
+
 @cache
 def built(shaped: Shaped, data_tiling: bool = True, ukernels: str = "auto") -> mxcomp.Program:
     return mxcomp.compile(shaped.text(), data_tiling=data_tiling, ukernels=ukernels)

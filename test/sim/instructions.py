@@ -112,7 +112,7 @@ def run(
     program = SimpleNamespace(instructions={at: line.instruction for at, line in lines.items()})
     memory = memory or Memory(1 << 20)
     group_number = (0, 0, 0)
-    dispatch = Dispatch(cast(Any, program), memory, 0, 0, (group_number,), 1, cast(Any, None), 65536, 1024,
+    dispatch = Dispatch(cast(Any, program), memory, 0, 0, (1, 1, 1), (group_number,), 1, cast(Any, None), 65536, 1024,
                         frozenset(), Schedule(), Findings(), 10**6)  # fmt: skip
     sgprs = [0xBAD0BAD0] * 128
     for code_number, value in (s or {}).items():
