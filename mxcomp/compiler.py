@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from mxcomp.errors import InputError, MxcompError
 from mxcomp.mlir.session import PHASES, Session, read_source
 from mxcomp.options import Options
 from mxcomp.packing import parameter_operand
+from mxcomp.profiling import Profile
 from mxcomp.report.report import Report
 
 Source: TypeAlias = str | bytes | Path | ir.Module
@@ -49,6 +51,29 @@ class Program:
         from mxcomp import runtime
 
         return runtime.run(self.vmfb, function, arrays, device, parameters=parameters)
+
+    def profile(
+        self,
+        *arrays: np.ndarray,
+        function: str | None = None,
+        parameters: Mapping[str, str | Path] | None = None,
+        execute: bool = True,
+    ) -> Profile:
+        """What each dispatch of a call does, and its modelled µs on an MI355X.
+
+        Args:
+            execute: Compute results too. Without, nothing is computed and sizes may be large: kernels are followed as
+                far as their addresses and branches go, with whatever memory holds.
+
+        Raises InputError and RunError.
+        """
+        from mxcomp import profiling, runtime
+
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "profile.jsonl"
+            engine = None if execute else "timing"
+            runtime.run(self.vmfb, function, arrays, engine=engine, device="sim", parameters=parameters, profile=path)
+            return profiling.read(path)
 
 
 def compile(

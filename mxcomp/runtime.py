@@ -59,6 +59,7 @@ def run(
     schedule: str | None = None,
     seed: int | None = None,
     parameters: Mapping[str, str | Path] | None = None,
+    profile: str | Path | None = None,
 ) -> list[np.ndarray]:
     """Calls a function of a module and returns its results.
 
@@ -71,6 +72,7 @@ def run(
             "all" or "none". None: as MXCOMP_SIM_ENGINE and so on say. They hold for all of this process's simulated
             devices until the next run.
         parameters: Files (.irpa, .safetensors, .gguf) by the scope of the parameters in them, "" for no scope.
+        profile: A file that gets a line for each launch on the simulator, for `mxcomp.profiling.read`.
 
     What a signal handler raises while the program runs, such as KeyboardInterrupt, ends the call; then the simulation
     of this whole process ends, other threads' calls fail, and the next run starts a new one.
@@ -80,7 +82,10 @@ def run(
     """
     if device not in DRIVERS:
         raise InputError(f"device '{device}': expected {', '.join(DRIVERS)}")
-    settings = {"engine": engine, "checks": checks, "schedule": schedule, "seed": None if seed is None else str(seed)}
+    settings = {
+        "engine": engine, "checks": checks, "schedule": schedule, "seed": None if seed is None else str(seed),
+        "profile": None if profile is None else str(profile),
+    }  # fmt: skip
     if getattr(_of_thread, "simulated", None) is None:
         _of_thread.simulated = _Simulated()
     simulated = _of_thread.simulated

@@ -9,7 +9,9 @@ import struct
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mxcomp.hip import loading
@@ -17,6 +19,8 @@ from mxcomp.hip.protocol import ARGUMENT, FUNCTION, LAUNCH, ErrorCode, MemoryKin
 from mxcomp.hip.settings import Settings
 from mxcomp.hip.storage import SharedStorage, available_bytes
 from mxcomp.sim import Buffer, Device, Kernel, LaunchStats, Module
+from mxcomp.sim.device import TIMING
+from mxcomp.sim.engine import Engine
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.memory import Memory
 
@@ -81,6 +85,7 @@ class Devices:
         self._codes: dict[tuple[int, bytes], Code] = {}
         self._kernels: dict[int, Kernel] = {}
         self._launched: set[Kernel] = set()
+        self._timelines = 0
         self._last_id = 0
         self._warned: set[tuple[str, str, int]] = set()
         self._dump: OperandDump | None = None
@@ -245,14 +250,39 @@ class Devices:
         if self._dump is not None:
             self._dump.write(self._devices[device], kernel, kernarg)
         most = (self._settings or Settings()).max_instructions
-        stats = self._devices[device].launch(kernel, sizes[:3], sizes[3:], kernarg, dynamic_lds, max_instructions=most)
-        self._report(device, sizes, stats)
+        launch = partial(
+            self._devices[device].launch_with, kernel=kernel, grid=sizes[:3], block=sizes[3:], kernarg=kernarg,
+            dynamic_lds=dynamic_lds, max_instructions=most,
+        )  # fmt: skip
+        settings = self._settings or Settings()
+        stats, modelled = self._timed(launch, settings) if settings.profile or settings.timeline else (None, None)
+        if stats is None or settings.engine != TIMING:
+            stats = launch(self._devices[device].engine)
+        self._report(device, sizes, stats, modelled)
         if kernel not in self._launched:
             self._launched.add(kernel)
             _settle()
         return 0, b""
 
-    def _report(self, device: int, sizes: list[int], stats: LaunchStats) -> None:
+    def _timed(
+        self, launch: Callable[[Engine], LaunchStats], settings: Settings
+    ) -> tuple[LaunchStats | None, dict[str, object]]:
+        """What a launch would do and how long it would take, or why that cannot be said."""
+        from mxcomp.sim.timing import Examiner, Timeline, estimate
+
+        examiner = Examiner()
+        try:
+            stats = launch(examiner)
+            found = estimate(examiner.examination)
+            if settings.timeline:
+                name = f"{self._timelines:03}_{stats.kernel}.json"
+                self._timelines += 1
+                Timeline.of(examiner.examination).write(Path(settings.timeline) / name)
+        except SimulationError as error:
+            return None, {"error": str(error)}
+        return stats, asdict(found)
+
+    def _report(self, device: int, sizes: list[int], stats: LaunchStats, modelled: dict[str, object] | None) -> None:
         for finding in stats.findings:  # warnings: errors fail the launch
             key = stats.kernel, finding.message, finding.offset
             if key not in self._warned:
@@ -266,6 +296,7 @@ class Devices:
                 "block": sizes[3:],
                 "seconds": stats.seconds,
                 "counters": dict(stats.counters),
+                "modelled": modelled,
                 "warnings": [str(finding) for finding in stats.findings],
             }
             with open(self._settings.profile, "a") as file:

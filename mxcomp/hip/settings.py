@@ -20,6 +20,7 @@ class Settings:
     Attributes:
         max_instructions: Wave instructions of a workgroup before it counts as an endless loop.
         profile: A file that gets one line of JSON per launch.
+        timeline: A directory that gets a trace of a compute unit for each launch.
         dump_operands, report: A directory that gets the operands of matmuls, and the report that tells where they are.
     """
 
@@ -29,6 +30,7 @@ class Settings:
     seed: int = 0
     max_instructions: int = 200_000_000
     profile: str | None = None
+    timeline: str | None = None
     dump_operands: str | None = None
     report: str | None = None
 
@@ -45,7 +47,7 @@ class Settings:
         most = _whole_number("max_instructions", given["max_instructions"], cls.max_instructions)
         if given["dump_operands"] and not given["report"]:
             raise SimulationError("a report of mxcomp-compile is needed to dump operands")
-        files = {name: given[name] for name in ("profile", "dump_operands", "report")}
+        files = {name: given[name] for name in ("profile", "timeline", "dump_operands", "report")}
         return cls(engine, _checks(given["checks"]), order, seed, most, **files)
 
 

@@ -23,12 +23,15 @@ _SEGMENT_PADDING = 256
 """Bytes after the code that may be read: instruction prefetch."""
 
 
+TIMING = "timing"
+
 ENGINES = {
     "fast": ("mxcomp.sim.fast", "FastEngine"),
     "numpy": ("mxcomp.sim.numpy.engine", "NumpyEngine"),
     "both": ("mxcomp.sim.both", "BothEngines"),
+    TIMING: ("mxcomp.sim.timing.examine", "Examiner"),
 }
-"""Where each engine is."""
+"""Where each engine is. "timing" executes nothing: it finds out what a launch would do, for an estimate of its time."""
 
 
 class Device:
@@ -65,7 +68,7 @@ class Device:
         if unknown := set(checks or ()) - set(CHECKS):
             raise SimulationError(f"unknown check '{unknown.pop()}': expected {', '.join(CHECKS)}")
         self._schedule = Schedule(schedule, seed)
-        self._engine = make_engine(engine)
+        self.engine = make_engine(engine)
         self._checks = frozenset(CHECKS if checks is None else checks)
 
     def load(self, data: bytes) -> Module:
@@ -130,7 +133,7 @@ class Device:
             max_instructions: Wave instructions per workgroup before it counts as an endless loop.
         """
         return self.launch_with(
-            self._engine, kernel, grid, block, kernarg, dynamic_lds, workgroups, raise_on_error, max_instructions
+            self.engine, kernel, grid, block, kernarg, dynamic_lds, workgroups, raise_on_error, max_instructions
         )
 
     def launch_with(

@@ -76,6 +76,7 @@ class Dispatch:
         memory: Device memory, arguments included.
         entry: Virtual address of the first instruction.
         load_bias: Device address of the module's virtual address 0.
+        grid: Workgroups in x, y and z.
         workgroups: Which ones to run, in order.
         waves: Waves per workgroup.
         wave_start: State of each wave.
@@ -88,6 +89,7 @@ class Dispatch:
     memory: Memory
     entry: int
     load_bias: int
+    grid: Workgroup
     workgroups: tuple[Workgroup, ...]
     waves: int
     wave_start: WaveStarts

@@ -182,6 +182,7 @@ def launch(
         memory=memory,
         entry=kernel.descriptor.entry + (PRELOAD_ENTRY if kernel.descriptor.preload_count else 0),
         load_bias=load_bias,
+        grid=grid,
         workgroups=chosen,
         waves=waves,
         wave_start=WaveStarter(kernel, block, arguments),

@@ -21,7 +21,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mxcomp import __version__
+from mxcomp import __version__, files, profiling
 from mxcomp.errors import InputError
 from mxcomp.hip import library
 from mxcomp.hip.dump import INDEX, read_report
@@ -41,17 +41,7 @@ from mxcomp.sim.schedule import ORDERS
 from mxcomp.tools import common, outputs
 
 NAME = "mxcomp-run"
-_SETTINGS = ("engine", "checks", "schedule", "seed", "profile", "dump_operands")
-
-_COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "instructions": ("instructions",),
-    "MFMA": ("mfma",),
-    "bytes read": ("global.load.bytes", "scalar.load.bytes", "lds.direct.bytes"),
-    "bytes written": ("global.store.bytes", "global.atomic.bytes"),
-    "LDS bytes": ("lds.load.bytes", "lds.store.bytes"),
-    "bank conflicts": ("lds.conflict.cycles",),
-}
-"""Columns of --profile, and the counters (see `mxcomp.sim.counters`) that each adds up."""
+_SETTINGS = ("engine", "checks", "schedule", "seed", "profile", "profile_json", "timeline", "dump_operands")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -66,7 +56,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--checks", metavar="LIST", help=f"of {','.join(CHECKS)}; all (default) or none")
     parser.add_argument("--schedule", choices=ORDERS, help="order of waves between barriers (default: forward)")
     parser.add_argument("--seed", help="of the random schedule")
-    parser.add_argument("--profile", action="store_true", help="what each dispatch did in the simulator, on stderr")
+    parser.add_argument("--profile", action="store_true", help="what each dispatch did, and its modelled µs, on stderr")
+    parser.add_argument("--profile-json", metavar="FILE", help="the same as JSON; - for stdout")
+    parser.add_argument("--timeline", metavar="DIR", help="a trace of a CU for each dispatch, for ui.perfetto.dev")
     parser.add_argument("--report", metavar="FILE", help="what mxcomp-compile --report wrote, for --dump-operands")
     parser.add_argument(
         "--dump-operands",
@@ -102,8 +94,10 @@ def _run(args: argparse.Namespace, flags: list[str]) -> int:
     flags.insert(0, f"--hip_dylib_path={library.hip_dylib_directory()}")
     os.environ |= library.environment(engine=args.engine, checks=args.checks, schedule=args.schedule, seed=args.seed)
     Settings.of(os.environ)
+    if args.timeline:
+        os.environ |= library.environment(timeline=str(_directory(args.timeline, "timelines")))
     index = _prepare_dump(args.dump_operands, args.report) if args.dump_operands else None
-    with _profiled() if args.profile else nullcontext():
+    with _profiled(args.profile_json) if args.profile or args.profile_json else nullcontext():
         code = _call(flags)
     if index is not None:
         _print_dump(index, args.report, code)
@@ -118,28 +112,41 @@ def _call(flags: list[str]) -> int:
 
 
 @contextmanager
-def _profiled() -> Iterator[None]:
-    """Prints what dispatches did inside of this."""
+def _profiled(json_file: str | None) -> Iterator[None]:
+    """Prints what dispatches did inside of this, and how long they would take; or writes it to a file."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "profile.jsonl"
         os.environ |= library.environment(profile=str(path))
         yield
-        _print(profile_table(_lines(path)))
+        found = profiling.read(path)
+        if json_file is None:
+            _print(found.table())
+        else:
+            files.write({json_file: found.to_json().encode()})
 
 
 def _prepare_dump(directory: str, report: str | None) -> Path:
     """Has operands dumped from now on; gives the index of the files. Raises InputError and SimulationError."""
     if report is None:
         raise InputError("--dump-operands needs --report=FILE, as mxcomp-compile --report=FILE writes it")
-    index = Path(directory).absolute() / INDEX
     read_report(report)
+    index = _directory(directory, "operands") / INDEX
     try:
-        index.parent.mkdir(parents=True, exist_ok=True)
         index.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"operands cannot be dumped: {error}") from None
+        raise InputError(f"operands cannot be written: {error}") from None
     os.environ |= library.environment(dump_operands=str(index.parent), report=str(Path(report).absolute()))
     return index
+
+
+def _directory(path: str, what: str) -> Path:
+    """An absolute path, made if it is not there. Raises InputError."""
+    directory = Path(path).absolute()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{what} cannot be written: {error}") from None
+    return directory
 
 
 def _print_dump(index: Path, report: str, code: int) -> None:
@@ -163,20 +170,6 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 def _print(table: Table) -> None:
     Console(file=sys.stderr, width=None if sys.stderr.isatty() else 160).print(table)
-
-
-def profile_table(launches: Iterable[Mapping[str, Any]]) -> Table:
-    """What the worker noted of launches, one row for each."""
-    table = Table("dispatch", "grid")
-    table.add_column("ms simulated", justify="right")
-    for name in _COLUMNS:
-        table.add_column(name, justify="right")
-    for launch in launches:
-        counters = launch["counters"]
-        sums = (sum(counters.get(counter, 0) for counter in parts) for parts in _COLUMNS.values())
-        grid = "×".join(map(str, launch["grid"]))
-        table.add_row(launch["kernel"], grid, f"{1000 * launch['seconds']:.1f}", *(f"{total:,}" for total in sums))
-    return table
 
 
 if __name__ == "__main__":

@@ -2,6 +2,10 @@
 
 mxcomp-sim kernels.hsaco                                        # metadata and disassembly
 mxcomp-sim kernels.hsaco --run=softmax --grid=8 --block=256 --arg=@in.npy --arg=zeros:4096 --arg=i32:128 --output=y.npy
+mxcomp-sim kernels.hsaco --timing --grid=4096 --arg=empty:67108864 --arg=empty:4096 --timeline=trace.json
+
+--timing follows one workgroup and asks others what they load, executes nothing else, and prints the modelled time on an
+MI355X (docs/timing.md). Buffers need no contents where no branch depends on them.
 """
 
 from __future__ import annotations
@@ -18,14 +22,18 @@ from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.sim import CHECKS, Device, Kernel, LaunchStats, Module
 from mxcomp.sim.code_object import load
-from mxcomp.sim.device import ENGINES
+from mxcomp.sim.device import ENGINES, TIMING
 from mxcomp.sim.errors import UnsupportedInstruction
 from mxcomp.sim.memory import Buffer
 from mxcomp.sim.program import Program, program_of, reachable
 from mxcomp.sim.schedule import ORDERS
+from mxcomp.sim.timing import Timeline, estimate, examine
 from mxcomp.tools import common
 
 NAME = "mxcomp-sim"
+_TIMING_MEMORY = 16 << 30
+_FILLED = 1 << 28
+"""Bytes from which on an empty buffer is not filled with 0xFF: that takes a while."""
 _NUMBERS = {"i32": "<i", "u32": "<I", "i64": "<q", "u64": "<Q", "f32": "<f", "f64": "<d"}
 _BYTES = re.compile(r"(zeros|empty):(\d+)$")
 
@@ -44,7 +52,10 @@ def main(argv: list[str] | None = None) -> int:
         "--output", action="append", default=[], metavar="FILE.npy", help="where buffers go, last first"
     )
     parser.add_argument("--dynamic-lds", type=int, default=0, metavar="BYTES")
-    parser.add_argument("--engine", default="fast", choices=ENGINES)
+    parser.add_argument("--timing", action="store_true", help="modelled time of the launch instead of running it")
+    parser.add_argument("--timeline", metavar="FILE.json", help="with --timing: what a CU does, for ui.perfetto.dev")
+    parser.add_argument("--picture", metavar="FILE.png", help="with --timing: some cycles of it (needs matplotlib)")
+    parser.add_argument("--engine", default="fast", choices=[name for name in ENGINES if name != TIMING])
     parser.add_argument("--checks", default=None, metavar="LIST", help=f"of {','.join(CHECKS)} (default: all)")
     parser.add_argument("--schedule", default="forward", choices=ORDERS)
     parser.add_argument("--seed", type=int, default=0)
@@ -53,7 +64,11 @@ def main(argv: list[str] | None = None) -> int:
 
     def run() -> None:
         data = _read(args.input)
-        if args.run is None:
+        if (args.timeline or args.picture) and not args.timing:
+            raise InputError("--timeline and --picture show what --timing models: give --timing")
+        if args.timing:
+            _time(data, args)
+        elif args.run is None:
             _list(load(data), args.kernel, not args.no_disassembly)
         else:
             _run(data, args)
@@ -99,15 +114,8 @@ def describe(kernel: Kernel, disassemble: bool) -> str:
 def _run(data: bytes, args: argparse.Namespace) -> None:
     checks = None if args.checks is None else [check for check in args.checks.split(",") if check]
     device = Device("gfx950", args.engine, checks, args.schedule, args.seed)
-    module = device.load(data)
-    kernel = _kernel(module, args.run)
-    buffers: list[tuple[Buffer, np.ndarray]] = []
-    kernarg = b""
-    explicit = [argument for argument in kernel.arguments if not argument.is_hidden]
-    for k, text in enumerate(args.arg):
-        value = _argument(device, text, buffers)
-        offset = explicit[k].offset if k < len(explicit) else -(-len(kernarg) // len(value)) * len(value)
-        kernarg = kernarg.ljust(offset, b"\0") + value
+    kernel = _kernel(device.load(data), args.run)
+    kernarg, buffers = _arguments(device, kernel, args.arg)
     block = None if args.block is None else _sizes(args.block)
     stats = device.launch(kernel, _sizes(args.grid), block, kernarg, args.dynamic_lds, raise_on_error=False)
     print(report(stats))
@@ -115,6 +123,43 @@ def _run(data: bytes, args: argparse.Namespace) -> None:
         np.save(path, device.read(buffer, like.dtype, like.shape))
     if any(finding.severity.value == "error" for finding in stats.findings):
         raise InputError(f"kernel {kernel.name}: the checks report errors")
+
+
+def _time(data: bytes, args: argparse.Namespace) -> None:
+    """Prints a launch's modelled time."""
+    device = Device(memory_bytes=_TIMING_MEMORY, checks=())
+    module = device.load(data)
+    if args.run is None and len(module.kernels) != 1:
+        raise InputError(f"--timing of which kernel? give --run= one of {', '.join(module.kernels)}")
+    kernel = _kernel(module, args.run if args.run is not None else next(iter(module.kernels)))
+    kernarg, _ = _arguments(device, kernel, args.arg)
+    block = None if args.block is None else _sizes(args.block)
+    work = examine(device, kernel, _sizes(args.grid), kernarg, block, args.dynamic_lds)
+    found = estimate(work)
+    print(f"kernel {kernel.name}: {found}")
+    print(f"{'MFMA pipes busy':24} {found.matrix_share:.1%} of the chip's")
+    for name, us in sorted(found.saved.items(), key=lambda pair: -pair[1]):
+        print(f"without {name:16} {us:.2f} µs less")
+    timeline = Timeline.of(work)
+    try:
+        if args.timeline:
+            timeline.write(Path(args.timeline))
+        if args.picture:
+            timeline.draw(Path(args.picture))
+    except OSError as error:
+        raise InputError(f"cannot write {error.filename}: {error.strerror}") from None
+
+
+def _arguments(device: Device, kernel: Kernel, texts: list[str]) -> tuple[bytes, list[tuple[Buffer, np.ndarray]]]:
+    """The argument block, and the buffers made for it."""
+    buffers: list[tuple[Buffer, np.ndarray]] = []
+    kernarg = b""
+    explicit = [argument for argument in kernel.arguments if not argument.is_hidden]
+    for k, text in enumerate(texts):
+        value = _argument(device, text, buffers)
+        offset = explicit[k].offset if k < len(explicit) else -(-len(kernarg) // len(value)) * len(value)
+        kernarg = kernarg.ljust(offset, b"\0") + value
+    return kernarg, buffers
 
 
 def _argument(device: Device, text: str, buffers: list[tuple[Buffer, np.ndarray]]) -> bytes:
@@ -128,7 +173,7 @@ def _argument(device: Device, text: str, buffers: list[tuple[Buffer, np.ndarray]
         array = np.zeros(int(match[2]), np.uint8)
     else:
         return _number(text)
-    buffer = device.alloc(array.nbytes)
+    buffer = device.memory.alloc(array.nbytes, fill=not text.startswith("empty") or array.nbytes < _FILLED)
     if not text.startswith("empty"):
         device.write(buffer, array)
     buffers.append((buffer, array))

@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _predict(args: argparse.Namespace) -> int:
     rows, faults, names = table.read(args.rows)
-    found = list(table.estimated(args.aiter, rows, args.jobs))
+    found = list(table.in_parallel(table.estimated, args.aiter, rows, args.jobs))
     table.write(args.output, names, found)
     faults += [result for _, result in found if isinstance(result, Fault)]
     for fault in sorted(faults, key=lambda fault: fault.line):

@@ -7,7 +7,7 @@ of its files is part of this package.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -70,7 +70,7 @@ class Kernels:
         short, long = (k // K_TILE for k in SHORT)
         beyond = (tiles - short) / (long - short)
         launched = self._launched(gemm)
-        return replace(launched, parts=((traces[0], 1 - beyond), (traces[1], beyond)))
+        return launched.with_parts((traces[0], 1 - beyond), (traces[1], beyond))
 
     def _trace(self, tile_m: int, tile_n: int, rows: int, k: int) -> Trace:
         """A workgroup with neighbours in both directions, unless it has few rows."""

@@ -8,7 +8,8 @@ a CU, with data arriving at
 where the shares are of the bytes that all load: those that an XCD loads for the first time, and those that the chip
 does. Only the first batch finds operands cold, in HBM; what follows finds them in Infinity Cache. The clock falls with
 the part of the MFMA pipes that is busy. Stores of a batch go to memory together; behind the first batch some of them
-overlap with other workgroups. In all it takes no less than HBM takes for what is loaded and stored once.
+overlap with other workgroups, all of them where a CU runs several. In all it takes no less than HBM takes for what is
+loaded and stored once.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Launches:
         running, count: Workgroups of a batch, and how many batches are like it.
         fabric, chip: Part of the loaded bytes that an XCD, and that the chip loads for the first time.
         stored: Bytes that a batch stores.
+        alone: Whether a workgroup has a CU for itself.
         unique: Bytes loaded and stored once, by launch.
     """
 
@@ -80,6 +82,7 @@ class Launches:
     fabric: Floats
     chip: Floats
     stored: Floats
+    alone: NDArray[np.bool_]
     unique: Floats
 
     @classmethod
@@ -89,11 +92,13 @@ class Launches:
             for k, batch in enumerate(work.batches):
                 loaded = max(batch.running * work.load_bytes, 1.0)
                 shares = min(1.0, batch.fabric_bytes / loaded), min(1.0, batch.chip_bytes / loaded)
-                rows.append((number, k == 0, batch.running, batch.count, *shares, batch.running * work.store_bytes))
-        launch, first, *others = zip(*rows, strict=True)
-        running, count, fabric, chip, stored = (np.array(column, float) for column in others)
+                stored = batch.running * work.store_bytes
+                rows.append((number, k == 0, work.resident == 1, batch.running, batch.count, *shares, stored))
+        launch, first, alone, *others = zip(*rows, strict=True)
+        running, count, fabric, chip, stored_bytes = (np.array(column, float) for column in others)
         unique = np.array([work.unique_bytes for work in works], float)
-        return cls(np.array(launch), np.array(first), running, count, fabric, chip, stored, unique)
+        numbers, is_first, is_alone = np.array(launch), np.array(first), np.array(alone)
+        return cls(numbers, is_first, running, count, fabric, chip, stored_bytes, is_alone, unique)
 
     def rates(self, p: Parameters, cold: bool) -> Rates:
         """What a workgroup of each batch sees of memory."""
@@ -106,8 +111,8 @@ class Launches:
         return Rates(latency, 1 / per_byte)
 
 
-Ask = Callable[[Rates], tuple[Floats, Floats]]
-"""Cycles of a workgroup of each batch, and cycles that a SIMD's MFMA pipe is busy in them."""
+Ask = Callable[[Rates, bool], tuple[Floats, Floats]]
+"""Cycles of each batch as if it were a first one or not, and cycles that an MFMA pipe is busy in them."""
 
 
 def modelled_us(launches: Launches, p: Parameters, ask: Ask) -> Floats:
@@ -122,18 +127,19 @@ def modelled_us(launches: Launches, p: Parameters, ask: Ask) -> Floats:
 
 def _batch_cycles(launches: Launches, p: Parameters, ask: Ask, cold: bool) -> Floats:
     """Cycles of the peak clock that a batch takes, so they mean time."""
-    cycles, matrix = ask(launches.rates(p, cold))
+    cycles, matrix = ask(launches.rates(p, cold), cold)
     busy = matrix / np.maximum(cycles, 1.0) * np.minimum(1.0, launches.running / CUS)
-    stores = launches.stored / p.drain_bytes * (1.0 if cold else 1 - p.store_overlap)
+    exposed = 1.0 if cold else np.where(launches.alone, 1 - p.store_overlap, 0.0)
+    stores = launches.stored / p.drain_bytes * exposed
     return cycles * (1 + p.power * busy) + stores
 
 
 def _replaying(work: Examination, p: Parameters, free: frozenset[Unit] = frozenset()) -> Ask:
     """Replays each batch of one launch."""
 
-    def ask(rates: Rates) -> tuple[Floats, Floats]:
+    def ask(rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
         pairs = zip(_rounded(rates.latency), _rounded(rates.bytes), strict=True)
-        found = [replayed(work, p.machine, latency, rate, free) for latency, rate in pairs]
+        found = [replayed(work, p.machine, latency, rate, is_first, free) for latency, rate in pairs]
         return np.array([one.cycles for one in found]), np.array([one.matrix for one in found])
 
     return ask
@@ -180,4 +186,4 @@ def estimate(work: Examination, parameters: Parameters | None = None) -> Estimat
 def _first(work: Examination, launches: Launches, p: Parameters) -> Replayed:
     """A workgroup of the first batch."""
     latency, rate = (column[0] for column in map(_rounded, launches.rates(p, True)))
-    return replayed(work, p.machine, latency, rate)
+    return replayed(work, p.machine, latency, rate, True)

@@ -8,9 +8,9 @@ time follows from the order of dispatch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -59,6 +59,7 @@ class Examination:
         parts: Traces of a workgroup, and how often each counts: ((trace, 1.0),) unless a loop was extrapolated.
         resident: Workgroups of a CU that run at the same time.
         batches: In the order of dispatch.
+        load_bytes, store_bytes: Moved by a workgroup from and to global memory.
         unique_bytes: Loaded and stored by the whole launch, each line once.
         workgroups: In the grid.
     """
@@ -67,27 +68,18 @@ class Examination:
     parts: tuple[tuple[Trace, float], ...]
     resident: int
     batches: tuple[Batch, ...]
+    load_bytes: float
+    store_bytes: float
     unique_bytes: float
     workgroups: int
 
-    @cached_property
-    def load_bytes(self) -> float:
-        """Loaded by a workgroup from global memory, in lines."""
-        return _weighted(self.parts, lambda trace: moved_bytes(trace, "load"))
-
-    @cached_property
-    def store_bytes(self) -> float:
-        """Stored by a workgroup."""
-        return _weighted(self.parts, lambda trace: moved_bytes(trace, "store"))
-
-    @property
-    def counters(self) -> Counters:
-        """Of the first part."""
-        return self.parts[0][0].counters
+    def with_parts(self, *parts: tuple[Trace, float]) -> Examination:
+        """The same launch with other traces of a workgroup."""
+        loaded, stored = (sum(weight * moved_bytes(trace, kind) for trace, weight in parts) for kind in _KINDS)
+        return replace(self, parts=parts, load_bytes=loaded, store_bytes=stored)
 
 
-def _weighted(parts: Iterable[tuple[Trace, float]], of: Callable[[Trace], float]) -> float:
-    return float(sum(weight * of(trace) for trace, weight in parts))
+_KINDS = ("load", "store")
 
 
 def moved_bytes(trace: Trace, kind: str) -> int:
@@ -114,8 +106,7 @@ def examine(
     Raises UnsupportedInstruction, CodeObjectError and SimulationError as a launch does, and for a workgroup that
     executes nothing.
     """
-    sizes = tuple((*(int(size) for size in grid), 1, 1)[:3])
-    examiner = Examiner((sizes[0], sizes[1], sizes[2]))
+    examiner = Examiner()
     device.launch_with(examiner, kernel, grid, block, kernarg, dynamic_lds, workgroups=[(0, 0, 0)])
     return examiner.examination
 
@@ -125,21 +116,22 @@ class Examiner:
 
     name = "examine"
 
-    def __init__(self, grid: Workgroup) -> None:
-        self.grid = grid
+    def __init__(self) -> None:
         self.examination: Examination
 
     def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
-        """Leaves the `examination`."""
+        """Leaves the `examination`, with the first of the workgroups in full; its counters are multiplied."""
         lines = Lines.of(dispatch.program)
         with np.errstate(all="ignore"):
             trace = Recorder(dispatch, dispatch.workgroups[0], lines).run()
             survey = Survey(dispatch, lines, trace)
-            self.examination = _examination(dispatch, trace, survey, self.grid)
-        return {trace.workgroup: trace.counters}
+            self.examination = _examination(dispatch, trace, survey)
+        times = len(dispatch.workgroups)
+        return {trace.workgroup: Counter({event: times * count for event, count in trace.counters.items()})}
 
 
-def _examination(dispatch: Dispatch, trace: Trace, survey: Survey, grid: Workgroup) -> Examination:
+def _examination(dispatch: Dispatch, trace: Trace, survey: Survey) -> Examination:
+    grid = dispatch.grid
     descriptor = dispatch.program.kernel.descriptor
     shape = occupancy(descriptor, dispatch.lds_bytes, dispatch.waves)
     total = grid[0] * grid[1] * grid[2]
@@ -150,6 +142,8 @@ def _examination(dispatch: Dispatch, trace: Trace, survey: Survey, grid: Workgro
         parts=((trace, 1.0),),
         resident=resident,
         batches=sharing.batches(resident * CUS),
+        load_bytes=moved_bytes(trace, "load"),
+        store_bytes=moved_bytes(trace, "store"),
         unique_bytes=sharing.unique_bytes() + total * moved_bytes(trace, "store"),
         workgroups=total,
     )

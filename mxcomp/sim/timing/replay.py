@@ -47,7 +47,7 @@ class Machine(NamedTuple):
 
 @njit(cache=True, boundscheck=False)
 def replay(
-    machine: Any, costs: Any, codes: Any, starts: Any, simds: Any, groups: Any,
+    machine: Any, costs: Any, codes: Any, starts: Any, simds: Any, groups: Any, begin: Any,
     accesses: Any, latency: Any, lines: Any, nbytes: Any, conflicts: Any, issued: Any, kept: bool,
 ) -> Any:  # fmt: skip
     """Cycles until the last wave ends; fills `issued` if it is to be kept.
@@ -55,7 +55,7 @@ def replay(
     Args:
         costs: `Costs.arrays()`.
         codes, accesses: Of all waves, one after another; wave w from starts[w] to starts[w + 1].
-        simds, groups: SIMD and workgroup of each wave.
+        simds, groups, begin: SIMD and workgroup of each wave, and the cycle when it starts.
         latency, lines, nbytes, conflicts: Of each access.
         issued: float64[steps].
     Returns:
@@ -65,8 +65,8 @@ def replay(
      first, reads, written, written_end) = costs  # fmt: skip
     waves = len(starts) - 1
     position = starts[:-1].copy()
-    free = np.zeros(waves)  # when a wave may issue
-    own = np.zeros(waves)  # when its next instruction may, but for its unit
+    free = begin.copy()  # when a wave may issue
+    own = begin.copy()  # when its next instruction may, but for its unit
     why = np.zeros(waves, np.int64)
     ready = np.zeros((waves, 512))
     vector_ring, vector_count = np.zeros((waves, _RING)), np.zeros(waves, np.int64)

@@ -76,20 +76,11 @@ def _row(line: int, fields: dict[str, str]) -> Row | Fault:
     return Row(line, fields, gemm, us)
 
 
-def examined(aiter: Path, rows: Sequence[Row], jobs: int | None = None) -> Iterator[tuple[Row, Examination | Fault]]:
-    """What each launch would do. Rows of a tile come together, each worker has some of the tiles."""
-    return _in_parallel(_examine, aiter, rows, jobs)
+Task = Callable[[Path, Sequence[Row]], list[Found]]
 
 
-def estimated(aiter: Path, rows: Sequence[Row], jobs: int | None = None) -> Iterator[tuple[Row, Estimate | Fault]]:
-    """The modelled time of each row, as `examined` gives them."""
-    return _in_parallel(_estimate, aiter, rows, jobs)
-
-
-Task = Callable[[Path, Sequence[Row]], list[tuple[Row, Found]]]
-
-
-def _in_parallel(task: Task[Found], aiter: Path, rows: Sequence[Row], jobs: int | None) -> Iterator[tuple[Row, Found]]:
+def in_parallel(task: Task[Found], aiter: Path, rows: Sequence[Row], jobs: int | None = None) -> Iterator[Found]:
+    """What a task makes of rows, some at a time in each process; kernels come together, so that traces are reused."""
     Kernels(aiter)  # raises for what is no checkout
     ordered = sorted(rows, key=lambda row: (row.gemm.tile_m, row.gemm.tile_n, row.gemm.m))
     groups = [ordered[start : start + _GROUP] for start in range(0, len(ordered), _GROUP)]
@@ -98,19 +89,19 @@ def _in_parallel(task: Task[Found], aiter: Path, rows: Sequence[Row], jobs: int 
             yield from results
 
 
-def _examine(aiter: Path, rows: Sequence[Row]) -> list[tuple[Row, Examination | Fault]]:
+def examined(kernels: Kernels, row: Row) -> Examination | Fault:
+    """What a launch would do."""
+    try:
+        return kernels.examine(row.gemm)
+    except SimulationError as error:
+        return Fault(row.line, str(error))
+
+
+def estimated(aiter: Path, rows: Sequence[Row]) -> list[tuple[Row, Estimate | Fault]]:
+    """The modelled time of each row: a task."""
     kernels = Kernels(aiter)
-    found: list[tuple[Row, Examination | Fault]] = []
-    for row in rows:
-        try:
-            found.append((row, kernels.examine(row.gemm)))
-        except SimulationError as error:
-            found.append((row, Fault(row.line, str(error))))
-    return found
-
-
-def _estimate(aiter: Path, rows: Sequence[Row]) -> list[tuple[Row, Estimate | Fault]]:
-    return [(row, work if isinstance(work, Fault) else estimate(work)) for row, work in _examine(aiter, rows)]
+    works = [(row, examined(kernels, row)) for row in rows]
+    return [(row, work if isinstance(work, Fault) else estimate(work)) for row, work in works]
 
 
 def write(path: Path, names: Sequence[str], rows: Iterable[tuple[Row, Estimate | Fault]]) -> None:

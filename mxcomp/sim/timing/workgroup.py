@@ -42,47 +42,74 @@ class Outcome(NamedTuple):
 
 
 def replayed(
-    work: Examination, machine: Machine, latency: float, rate: float, free: frozenset[Unit] = frozenset()
-) -> Replayed:
+    work: Examination, machine: Machine, latency: float, rate: float, is_first: bool,
+    free: frozenset[Unit] = frozenset(),
+) -> Replayed:  # fmt: skip
     """Replays the workgroups that a CU runs at the same time.
 
     Args:
         latency: Cycles from a load's last address to its data.
         rate: Bytes per cycle at which data comes.
+        is_first: They start together; those behind them start whenever one has ended, and are in different places.
         free: Units that cost nothing.
     """
     cycles = matrix = 0.0
+    replay_one = _together if is_first or work.resident == 1 else _by_turns
     for trace, weight in work.parts:
-        one = _replayed(trace, work.resident, machine._replace(return_bytes=rate), latency, free)
+        one = replay_one(trace, work.resident, machine._replace(return_bytes=rate), latency, free)
         cycles += weight * one.cycles
         matrix += weight * one.matrix
     return Replayed(cycles, matrix)
 
 
 @lru_cache(maxsize=20_000)
-def _replayed(trace: Trace, resident: int, machine: Machine, latency: float, free: frozenset[Unit]) -> Replayed:
+def _together(trace: Trace, resident: int, machine: Machine, latency: float, free: frozenset[Unit]) -> Replayed:
     outcome = run(trace, resident, machine, latency, free)
     return Replayed(outcome.cycles, float(outcome.busy[Unit.MATRIX]) / SIMDS)
 
 
+_ROUNDS = 3
+"""Workgroups one after the other in the place of each resident one; the last but one is measured."""
+
+
+@lru_cache(maxsize=20_000)
+def _by_turns(trace: Trace, resident: int, machine: Machine, latency: float, free: frozenset[Unit]) -> Replayed:
+    """The cycles from one workgroup's start to the next one's in the same place, while as many run elsewhere."""
+    alone = run(trace, 1, machine, latency, free)
+    waves = len(trace.codes)
+    begin = np.repeat(np.arange(resident) * alone.cycles / resident, waves)
+    ready = _prepared(trace, resident, _ROUNDS)
+    issued = np.zeros(len(ready.codes))
+    run(trace, resident, machine, latency, free, issued, begin, _ROUNDS)
+    steps = len(trace.codes[0])
+    firsts = ready.starts[:-1:waves]
+    periods = issued[firsts + 2 * steps] - issued[firsts + steps]
+    return Replayed(float(periods.mean()), resident * float(alone.busy[Unit.MATRIX]) / SIMDS)
+
+
 def run(
     trace: Trace, resident: int, machine: Machine, latency: float, free: frozenset[Unit] = frozenset(),
-    issued: NDArray[np.float64] | None = None,
+    issued: NDArray[np.float64] | None = None, begin: NDArray[np.float64] | None = None, rounds: int = 1,
 ) -> Outcome:  # fmt: skip
     """Replays so many workgroups with the same trace; fills `issued`, float64[steps], with the cycles of issue.
+
+    Args:
+        begin: float64[waves]: the cycles when waves start; None: 0.
+        rounds: How often each workgroup is executed in a row.
 
     Raises SimulationError for an empty trace.
     """
     if not trace.steps:
         raise SimulationError("empty trace: the workgroup executes nothing")
-    ready = _prepared(trace, resident)
+    ready = _prepared(trace, resident, rounds)
     conflicts = ready.conflicts
     if Unit.LDS in free:
         machine = machine._replace(lds_read=1e12, lds_write=1e12, lds_latency=0.0)
         conflicts = 0.0 * conflicts
     end, busy, waited = replay(
         machine, _without(ready.costs, free).arrays(), ready.codes, ready.starts, ready.simds, ready.groups,
-        ready.accesses, np.full(len(ready.nbytes), latency), ready.lines, ready.nbytes, conflicts,
+        np.zeros(len(ready.simds)) if begin is None else begin, ready.accesses,
+        np.full(len(ready.nbytes), latency), ready.lines, ready.nbytes, conflicts,
         np.zeros(1) if issued is None else issued, issued is not None,
     )  # fmt: skip
     return Outcome(float(end), busy, waited)
@@ -113,16 +140,18 @@ class _Prepared(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def _prepared(trace: Trace, resident: int) -> _Prepared:
+def _prepared(trace: Trace, resident: int, rounds: int) -> _Prepared:
     """Arrays for `replay`. Waves go to the SIMDs by turns."""
     waves = len(trace.codes)
+    codes = tuple(np.tile(wave, rounds) for wave in trace.codes) * resident
+    accesses = tuple(np.tile(wave, rounds) for wave in trace.accesses) * resident
     return _Prepared(
         costs=costs_of(trace.instructions),
-        codes=np.concatenate(trace.codes * resident),
-        starts=steps_of(trace.codes * resident),
+        codes=np.concatenate(codes),
+        starts=steps_of(codes),
         simds=np.arange(waves * resident) % SIMDS,
         groups=np.arange(waves * resident) // waves,
-        accesses=np.concatenate(trace.accesses * resident),
+        accesses=np.concatenate(accesses),
         lines=np.diff(trace.first).astype(float),
         nbytes=trace.nbytes.astype(float),
         conflicts=trace.conflicts.astype(float),

@@ -1,0 +1,177 @@
+"""Fits the timing model to published measurements of AITER's MXFP4 GEMM kernels, and writes what it is worth.
+
+python benchmarks/calibrate.py --aiter DIR [--cases cases.pkl] [--write]
+
+DIR is a checkout of ROCm/aiter. Each row of benchmarks/data/mi355x_mxfp4_gemm.csv is examined: its kernel is traced and
+replayed for a grid of latencies and rates. The device's parameters are fitted to all rows; each tile is predicted from
+a fit to the others. --write puts the numbers into mxcomp/sim/timing/mi355x.toml and docs/timing.md. --cases keeps what
+examination found, to fit again without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import timing_report
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from mxcomp.sim.timing import rows as table
+from mxcomp.sim.timing.aiter import Kernels
+from mxcomp.sim.timing.estimate import Floats, Launches, Rates, modelled_us
+from mxcomp.sim.timing.examine import Examination
+from mxcomp.sim.timing.parameters import Parameters, mi355x
+from mxcomp.sim.timing.rows import Fault, Row
+from mxcomp.sim.timing.workgroup import replayed
+
+DATA = Path(__file__).parent / "data" / "mi355x_mxfp4_gemm.csv"
+FITTED = (
+    "launch_us", "cold_latency", "cu_bytes", "fabric_bytes", "cold_bytes", "power", "drain_bytes", "store_overlap",
+    "hbm_terabytes", "warm_megabytes",
+)  # fmt: skip
+LATENCIES = np.array([150, 300, 500, 700, 900, 1200, 1500, 1800, 2200, 2800, 3600, 5000], float)
+RATES = np.array([8, 12, 16, 20, 24, 28, 32, 38, 48, 64], float)
+BOOTSTRAPS = 40
+_LOSS = 0.05
+"""Relative error from which on rows count less (soft L1): some were measured under other conditions."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row, examined.
+
+    Attributes:
+        work: Without traces.
+        cycles: float64[latencies, rates]: of a workgroup.
+        matrix: Cycles that an MFMA pipe is busy in them.
+    """
+
+    row: Row
+    work: Examination
+    cycles: Floats
+    matrix: float
+
+
+def examine(aiter: Path, rows: Sequence[Row]) -> list[Case | Fault]:
+    return list(table.in_parallel(_cases, aiter, rows))
+
+
+def _cases(aiter: Path, rows: Sequence[Row]) -> list[Case | Fault]:
+    kernels, machine = Kernels(aiter), mi355x().machine
+    found: list[Case | Fault] = []
+    for row in rows:
+        work = table.examined(kernels, row)
+        if isinstance(work, Fault):
+            found.append(work)
+            continue
+        grid = [[replayed(work, machine, latency, rate, True) for rate in RATES] for latency in LATENCIES]
+        cycles = np.array([[one.cycles for one in line] for line in grid])
+        found.append(Case(row, replace(work, parts=()), cycles, grid[0][0].matrix))
+    return found
+
+
+class Model:
+    """The model over cases, by interpolation of their replays."""
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self.launches = Launches.of([case.work for case in cases])
+        self.grids = np.log(np.array([case.cycles for case in cases]))[self.launches.launch]
+        self.matrix = np.array([case.matrix for case in cases])[self.launches.launch]
+        self.measured = np.array([case.row.us for case in cases], float)
+
+    def ask(self, rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
+        """Cycles and busy cycles of each batch: bilinear in logarithms."""
+        i, u = _place(LATENCIES, rates.latency)
+        j, v = _place(RATES, rates.bytes)
+        k = np.arange(len(i))
+        low = self.grids[k, i, j] * (1 - v) + self.grids[k, i, j + 1] * v
+        high = self.grids[k, i + 1, j] * (1 - v) + self.grids[k, i + 1, j + 1] * v
+        return np.exp(low * (1 - u) + high * u), self.matrix
+
+    def us(self, p: Parameters) -> Floats:
+        return modelled_us(self.launches, p, self.ask)
+
+    def fit(self, start: Parameters, weights: NDArray[np.float64] | None = None) -> Parameters:
+        """Parameters with the smallest error of the rows' logarithms; weights of rows, 0 leaves one out."""
+        root = np.sqrt(np.ones(len(self.measured)) if weights is None else weights)
+
+        def errors(logs: Floats) -> Floats:
+            found: Floats = root * np.log(self.us(_with(start, logs)) / self.measured)
+            return found
+
+        logs = np.log([getattr(start, name) for name in FITTED])
+        return _with(start, least_squares(errors, logs, loss="soft_l1", f_scale=_LOSS).x)
+
+
+def _place(nodes: Floats, values: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """The node before each value, and how far it is to the next one, in logarithms; ends hold beyond."""
+    logs, at = np.log(nodes), np.log(np.clip(values, nodes[0], nodes[-1]))
+    before = np.clip(np.searchsorted(logs, at, side="right") - 1, 0, len(nodes) - 2)
+    return before, (at - logs[before]) / (logs[before + 1] - logs[before])
+
+
+def _with(p: Parameters, logs: Iterable[float]) -> Parameters:
+    return p.replaced(**dict(zip(FITTED, np.exp(np.array(list(logs))).tolist(), strict=True)))
+
+
+def left_out(model: Model, cases: Sequence[Case], start: Parameters) -> Floats:
+    """µs of each row, by a fit to the rows of all other tiles."""
+    tiles = np.array([case.row.gemm.tile_m * 10_000 + case.row.gemm.tile_n for case in cases])
+    result = np.zeros(len(cases))
+    for tile in np.unique(tiles):
+        result[tiles == tile] = model.us(model.fit(start, (tiles != tile).astype(float)))[tiles == tile]
+    return result
+
+
+def resampled(model: Model, start: Parameters, seed: int = 0) -> NDArray[np.float64]:
+    """float64[fits, parameters]: fits to rows drawn with replacement."""
+    random = np.random.default_rng(seed)
+    rows = len(model.measured)
+    fits = []
+    for _ in range(BOOTSTRAPS):
+        weights = np.bincount(random.integers(0, rows, rows), minlength=rows).astype(float)
+        fitted = model.fit(start, weights)
+        fits.append([getattr(fitted, name) for name in FITTED])
+    return np.array(fits)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--aiter", type=Path, metavar="DIR", help="a checkout of ROCm/aiter")
+    parser.add_argument("--data", type=Path, default=DATA, metavar="FILE.csv")
+    parser.add_argument("--cases", type=Path, metavar="FILE", help="keep what examination found, or take it from there")
+    parser.add_argument("--write", action="store_true", help="write parameters and docs/timing.md")
+    args = parser.parse_args()
+    cases = _load(args)
+    model = Model(cases)
+    p = model.fit(mi355x())
+    others = left_out(model, cases, p)
+    report = timing_report.Report(cases, model.measured, model.us(p), others, p, FITTED, resampled(model, p))
+    print(report.summary())
+    if args.write:
+        report.write()
+    return 0
+
+
+def _load(args: argparse.Namespace) -> list[Case]:
+    if args.cases and args.cases.exists():
+        kept: list[Case] = pickle.loads(args.cases.read_bytes())
+        return kept
+    rows, faults, _ = table.read(args.data)
+    found = examine(args.aiter, [row for row in rows if row.us])
+    faults += [case for case in found if isinstance(case, Fault)]
+    for fault in faults:
+        print(f"{args.data}:{fault.line}: {fault.message}")
+    cases = [case for case in found if isinstance(case, Case)]
+    if args.cases:
+        args.cases.write_bytes(pickle.dumps(cases))
+    return cases
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

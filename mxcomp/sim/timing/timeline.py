@@ -1,0 +1,148 @@
+"""What the waves and units of a compute unit do over time: for ui.perfetto.dev, and as a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.timing.costs import Unit, costs_of
+from mxcomp.sim.timing.estimate import Launches
+from mxcomp.sim.timing.examine import SIMDS, Examination
+from mxcomp.sim.timing.parameters import Parameters, mi355x
+from mxcomp.sim.timing.replay import steps_of
+from mxcomp.sim.timing.workgroup import run
+
+_MOST_EVENTS = 300_000
+_COLOURS = {
+    Unit.SCALAR: "#9e9e9e", Unit.VECTOR: "#4c78a8", Unit.MATRIX: "#e45756", Unit.LDS: "#f2a900",
+    Unit.GLOBAL: "#54a24b", Unit.SCALAR_MEMORY: "#b279a2", Unit.BARRIER: "#000000", Unit.NONE: "#d5d5d5",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The instructions of the workgroups that share a CU in the first batch of a launch.
+
+    Attributes:
+        names: Of instructions, by number.
+        unit: `Unit` of each instruction.
+        busy: Cycles that VECTOR or MATRIX is busy with each.
+        starts: Where each wave begins in `codes` and `issued`; one more for the end.
+        codes: Numbers of executed instructions.
+        issued: Cycles of their issue.
+    """
+
+    kernel: str
+    names: tuple[str, ...]
+    unit: NDArray[np.int64]
+    busy: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    codes: NDArray[np.int32]
+    issued: NDArray[np.float64]
+    clock_ghz: float
+
+    @classmethod
+    def of(cls, work: Examination, parameters: Parameters | None = None) -> Timeline:
+        """Of the trace that counts most. Raises SimulationError for an empty one."""
+        p = parameters or mi355x()
+        trace, _ = max(work.parts, key=lambda part: part[0].steps)
+        rates = Launches.of([work]).rates(p, True)
+        issued = np.zeros(work.resident * trace.steps)
+        machine = p.machine._replace(return_bytes=float(rates.bytes[0]))
+        run(trace, work.resident, machine, float(rates.latency[0]), issued=issued)
+        costs = costs_of(trace.instructions)
+        names = tuple(str(i) for i in trace.instructions)
+        codes = np.concatenate(trace.codes * work.resident)
+        return cls(
+            work.kernel, names, costs.unit, costs.busy, steps_of(trace.codes * work.resident), codes, issued,
+            p.clock_ghz,
+        )  # fmt: skip
+
+    def waves(self) -> Iterator[tuple[int, NDArray[np.int32], NDArray[np.float64]]]:
+        """Number, instructions and issues of each wave."""
+        for wave, (start, end) in enumerate(zip(self.starts[:-1], self.starts[1:], strict=True)):
+            yield wave, self.codes[start:end], self.issued[start:end]
+
+    def events(self) -> list[dict[str, Any]]:
+        """In Chrome's trace event format: a process with a track for each wave, one with a track for each unit.
+
+        Times are µs at the peak clock. Of a long kernel these are the first instructions.
+        """
+        scale = 1 / (self.clock_ghz * 1e3)
+        found = [_meta(0, 0, "process_name", f"{self.kernel}: waves"), _meta(1, 0, "process_name", "units of the CU")]
+        most = _MOST_EVENTS // max(1, len(self.starts) - 1)
+        tracks: dict[str, int] = {}
+        for wave, codes, issued in self.waves():
+            found.append(_meta(0, wave, "thread_name", f"wave {wave}, SIMD {wave % SIMDS}"))
+            ends = np.append(issued[1:], issued[-1:] + 4)
+            for code, start, end in zip(codes[:most].tolist(), issued.tolist(), ends.tolist(), strict=False):
+                unit = Unit(int(self.unit[code]))
+                slot = {"name": self.names[code].split()[0], "ph": "X", "cat": unit.name, "ts": start * scale}
+                found.append({**slot, "dur": (end - start) * scale, "pid": 0, "tid": wave,
+                              "args": {"instruction": self.names[code]}})  # fmt: skip
+                if unit in (Unit.VECTOR, Unit.MATRIX):
+                    track = tracks.setdefault(f"SIMD {wave % SIMDS} {unit.name}", len(tracks))
+                    found.append({**slot, "dur": float(self.busy[code]) * scale, "pid": 1, "tid": track})
+        found += [_meta(1, number, "thread_name", name) for name, number in tracks.items()]
+        return found
+
+    def write(self, path: Path) -> None:
+        """A file that ui.perfetto.dev and chrome://tracing open."""
+        path.write_text(json.dumps({"traceEvents": self.events(), "displayTimeUnit": "ns"}))
+
+    def draw(self, path: Path, cycles: float = 6000.0) -> None:
+        """A picture of some cycles in the middle: what each wave issues. Needs matplotlib (extra "plot")."""
+        plt = pyplot()
+        middle = float(self.issued.max()) / 2
+        begin, end = max(0.0, middle - cycles / 2), middle + cycles / 2
+        figure, axes = plt.subplots(figsize=(12, 1 + 0.5 * (len(self.starts) - 1)), dpi=110)
+        for wave, codes, issued in self.waves():
+            ends = np.append(issued[1:], issued[-1:] + 4)
+            inside = (ends > begin) & (issued < end)
+            for unit, colour in _COLOURS.items():
+                chosen = inside & (self.unit[codes] == unit)
+                bars = list(zip(issued[chosen], np.minimum(ends[chosen] - issued[chosen], 64), strict=True))
+                axes.broken_barh(bars, (wave - 0.4, 0.8), color=colour, label=unit.name if wave == 0 else None)
+        axes.set(xlim=(begin, end), xlabel="cycles (modelled)", ylabel="wave", title=self.kernel)
+        axes.legend(ncols=len(_COLOURS), fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.25))
+        figure.savefig(path, bbox_inches="tight")
+        plt.close(figure)
+
+
+def _meta(process: int, thread: int, kind: str, name: str) -> dict[str, Any]:
+    return {"ph": "M", "pid": process, "tid": thread, "name": kind, "args": {"name": name}}
+
+
+def pyplot() -> Any:
+    """matplotlib's, drawing to files. Raises SimulationError where it is not installed."""
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise SimulationError("pictures need matplotlib: pip install mxcomp[plot]") from None
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    return plt
+
+
+def roofline(path: Path, dispatches: Sequence[tuple[str, float, float, float]], clock_ghz: float = 2.4) -> None:
+    """A picture of dispatches under the roofs of the chip: (name, FLOP, bytes of HBM, modelled µs) of each."""
+    plt = pyplot()
+    peak, hbm = 10.06e15, 8e12
+    figure, axes = plt.subplots(figsize=(7, 5), dpi=110)
+    intensity = np.logspace(-1, 5, 100)
+    axes.plot(intensity, np.minimum(peak, intensity * hbm), color="black", linewidth=0.8, label="FP4 peak, HBM 8 TB/s")
+    for name, flops, nbytes, us in dispatches:
+        if flops and nbytes and us:
+            axes.plot(flops / nbytes, flops / us * 1e6, "o", label=name[:40])
+    axes.set(xscale="log", yscale="log", xlabel="FLOP per byte of HBM", ylabel="modelled FLOP/s")
+    axes.legend(fontsize=6)
+    figure.savefig(path, bbox_inches="tight")
+    plt.close(figure)
