@@ -170,7 +170,7 @@ def _argument(device: Device, text: str, buffers: list[tuple[Buffer, np.ndarray]
         except (OSError, ValueError) as error:
             raise InputError(f"--arg={text}: {error}") from None
     elif match := _BYTES.match(text):
-        array = np.zeros(int(match[2]), np.uint8)
+        array = np.broadcast_to(np.uint8(0), int(match[2]))  # of one byte, however long
     else:
         return _number(text)
     buffer = device.memory.alloc(array.nbytes, fill=not text.startswith("empty") or array.nbytes < _FILLED)

@@ -96,11 +96,14 @@ def test_profile() -> None:
     done = mxcomp_run("m.vmfb", *CALL, "--profile")
     check(done)
     rows = [line.split("│")[1:-1] for line in done.stderr.splitlines() if line.startswith("│")]
-    numbers = [[int(cell.replace(",", "")) for cell in row[3:]] for row in rows if "×" in row[1]]
-    assert len(numbers) == 5
-    assert sum(row[1] for row in numbers) >= MATMUL.m * MATMUL.n * MATMUL.k // (16 * 16 * 128)
-    for instructions, _, read, written, _, _ in numbers:
+    dispatches = [row for row in rows if "×" in row[1]]
+    assert len(dispatches) == 5
+    counted = [[int(cell.replace(",", "")) for cell in row[6:10]] for row in dispatches]
+    assert sum(mfma for _, mfma, _, _ in counted) >= MATMUL.m * MATMUL.n * MATMUL.k // (16 * 16 * 128)
+    for instructions, _, read, written in counted:
         assert min(instructions, read, written) > 0
+    for us, low, high in ([float(cell) for cell in row[2:5]] for row in dispatches):
+        assert 0 < low <= us <= high
 
 
 def test_finding_is_an_error_on_stderr() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -54,3 +56,33 @@ def test_bank_conflicts() -> None:
     assert conflict_cycles(0 * lanes, active, 4, "load") == 0  # one dword for all
     assert conflict_cycles(lanes * 128, active, 4, "load") == 2 * 31  # 32 lanes on one bank of 32, twice
     assert conflict_cycles(lanes * 128, lanes < 1, 4, "store") == 0
+
+
+def test_timing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A modelled time with what it consists of, and a timeline of both waves."""
+    timeline = tmp_path / "trace.json"
+    command = [FILE, "--timing", "--run=fine_copy", "--block=128", "--arg=empty:512", "--arg=empty:512"]
+    assert main([*command, f"--timeline={timeline}"]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert re.match(r"kernel fine_copy: modelled \d+\.\d µs \(\d+\.\d to \d+\.\d\), bound by launch$", first)
+    assert any(line.startswith("without launch") for line in rest)
+    events = json.loads(timeline.read_text())["traceEvents"]
+    issued = [event for event in events if event["ph"] == "X" and event["pid"] == 0]
+    assert len(issued) == 14  # as test_run counts them
+    assert {event["tid"] for event in issued} == {0, 1}
+    assert all(event["dur"] >= 0 for event in issued)
+    assert {event["args"]["name"] for event in events if event["ph"] == "M"} >= {"wave 0, SIMD 0", "wave 1, SIMD 1"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--timing"], "--timing of which kernel? give --run="),
+        (["--run=fine_copy", "--timeline=t.json"], "--timeline and --picture show what --timing models"),
+        (["--timing", "--run=fine_copy", "--block=128"], "bytes of arguments"),
+        (["--timing", "--run=fine_copy", "--arg=empty:99999999999", "--arg=empty:4"], "cannot allocate 99999999999"),
+    ],
+)
+def test_timing_errors(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([FILE, *options]) == 1
+    assert message in capsys.readouterr().err

@@ -43,8 +43,9 @@ def _predict(args: argparse.Namespace) -> int:
     faults += [result for _, result in found if isinstance(result, Fault)]
     for fault in sorted(faults, key=lambda fault: fault.line):
         print(f"{args.rows}:{fault.line}: {fault.message}", file=sys.stderr)
-    ratios = [result.us / row.us for row, result in found if not isinstance(result, Fault) and row.us]
-    print(f"{len(found) - len(faults)} of {len(found)} rows modelled", end="")
+    modelled = [(row, result) for row, result in found if not isinstance(result, Fault)]
+    print(f"{len(modelled)} of {len(modelled) + len(faults)} rows modelled", end="")
+    ratios = [result.us / row.us for row, result in modelled if row.us]
     if ratios:
         errors = np.abs(np.array(ratios) - 1)
         print(f"; against measured times: {describe(errors)}", end="")

@@ -26,6 +26,7 @@ SHORT = (1024, 2048)
 
 _BLOCK, _SCALE_ROWS, _SLOT = 32, 256, 16
 _MEMORY = 16 << 30
+_THREADS = (256, 1, 1)
 _RESULT = 1 << 44
 """Where the result would be: nothing is stored."""
 
@@ -80,7 +81,7 @@ class Kernels:
     def _launched(self, gemm: Gemm) -> Examination:
         device, kernel = self._loaded(gemm.tile_m, gemm.tile_n)
         with device.memory.temporary():
-            return examine(device, kernel, gemm.grid, _arguments(device, gemm))
+            return examine(device, kernel, gemm.grid, _arguments(device, gemm), _THREADS)
 
     def _load(self, tile_m: int, tile_n: int) -> tuple[Device, Kernel]:
         path = self.folder / NAME.format(tile_m=tile_m, tile_n=tile_n)

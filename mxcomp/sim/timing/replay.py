@@ -41,7 +41,6 @@ class Machine(NamedTuple):
     scalar_latency: float = 200.0
     matrix_latency: float = 8.0
     barrier_latency: float = 8.0
-    fetch_latency: float = 0.0
     store_latency: float = 500.0
 
 

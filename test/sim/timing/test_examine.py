@@ -1,0 +1,180 @@
+"""What a launch would do: traces against the engines, and sharing against all workgroups' traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import checkout
+import numpy as np
+import pytest
+from corpus.device import Launch, Machine
+from corpus.flydsl import KERNELS as FLYDSL
+from corpus.operands import operand
+from corpus.triton import KERNELS as TRITON
+
+from mxcomp.sim import Device, LaunchStats
+from mxcomp.sim.engine import Dispatch
+from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.timing import Examination, Examiner, estimate
+from mxcomp.sim.timing.aiter import Gemm, Kernels
+from mxcomp.sim.timing.examine import XCDS
+from mxcomp.sim.timing.parameters import mi355x
+from mxcomp.sim.timing.probes import LINE_BYTES
+from mxcomp.sim.timing.trace import TracingEngine
+from mxcomp.sim.timing.workgroup import replayed
+
+CASES = [(TRITON, "scaled_e2m1_e2m1_mfma16_stages3"), (TRITON, "scaled_e4m3_e2m1_mfma32_stages2"),
+         (FLYDSL, "scaled_e2m1_e2m1_staged"), (FLYDSL, "scaled_e4m3_e4m3")]  # fmt: skip
+
+
+class Tracing(Machine):
+    """Has each launch examined and traced before it is executed."""
+
+    def __init__(self) -> None:
+        super().__init__("fast", "forward")
+        self.examined: list[tuple[Examination, TracingEngine, LaunchStats]] = []
+
+    def launch(self, code: Iterable[bytes], launches: Iterable[Launch], **options: Any) -> list[LaunchStats]:
+        kernels = {name: kernel for elf in code for name, kernel in self._module(elf).kernels.items()}
+        found = []
+        for each in launches:
+            examiner, tracer = Examiner(), TracingEngine()
+            for engine in (examiner, tracer):
+                self.device.launch_with(
+                    engine, kernels[each.kernel], each.grid, each.block, each.kernarg, each.dynamic_lds
+                )
+            (stats,) = super().launch(code, [each], **options)
+            self.examined.append((examiner.examination, tracer, stats))
+            found.append(stats)
+        return found
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: case[1])
+def traced(request: pytest.FixtureRequest) -> tuple[Examination, TracingEngine, LaunchStats]:
+    """A scaled matmul of 2 × 3 tiles of 128 × 128, or 4 × 6 of 64 × 64."""
+    kernels, name = request.param
+    kernel, machine, rng = kernels[name], Tracing(), np.random.default_rng(3)
+    m, n, k = 256, 384, 512
+    a, b = operand(rng, kernel.constants["a_format"], m, k), operand(rng, kernel.constants["b_format"], n, k)
+    inputs = {"a": a.packed, "b": b.packed, "a_scale": a.scales, "b_scale": b.scales}
+    kernel.run(machine, inputs, {"c": np.empty((m, n), np.float32)}, {"m": m, "n": n, "k": k})
+    (found,) = machine.examined
+    return found
+
+
+def test_counters_are_the_engines(traced: tuple[Examination, TracingEngine, LaunchStats]) -> None:
+    """Of every workgroup, though a trace computes no product and stores nothing."""
+    _, tracer, stats = traced
+    assert len(stats.workgroups) > 4
+    for number, counters in stats.workgroups.items():
+        assert tracer.traces[number].counters == counters
+
+
+def test_sharing_is_that_of_all_workgroups(traced: tuple[Examination, TracingEngine, LaunchStats]) -> None:
+    """Bytes loaded once by each XCD, and by the chip."""
+    work, tracer, _ = traced
+    loaded = [loads(tracer, number) for number in tracer.traces]
+    (batch,) = work.batches
+    assert batch.running == len(loaded)
+    chip = LINE_BYTES * len(np.unique(np.concatenate(loaded)))
+    xcds = [np.unique(np.concatenate(loaded[k::XCDS])) for k in range(min(XCDS, len(loaded)))]
+    fabric = LINE_BYTES * sum(map(len, xcds))
+    assert (batch.chip_bytes, batch.fabric_bytes) == (chip, fabric)
+
+
+def loads(tracer: TracingEngine, number: tuple[int, int, int]) -> np.ndarray[Any, Any]:
+    """Lines that a workgroup loads."""
+    trace = tracer.traces[number]
+    codes, accesses = np.concatenate(trace.codes), np.concatenate(trace.accesses)
+    chosen = [
+        trace.lines[trace.first[access] : trace.first[access + 1]]
+        for code, access in zip(codes, accesses, strict=True)
+        if access >= 0 and "load" in trace.instructions[code].mnemonic
+    ]
+    return np.unique(np.concatenate(chosen))
+
+
+def test_memory_stays_as_it_is(tmp_path: Path) -> None:
+    kernels = Kernels(checkout.make(tmp_path))
+    device, kernel = kernels._loaded(checkout.TILE_M, checkout.TILE_N)
+    before = device.memory.written[: 1 << 20].copy()
+    kernels.examine(Gemm(64, 256, 1024, checkout.TILE_M, checkout.TILE_N))
+    assert kernel.name == "rows"
+    np.testing.assert_array_equal(device.memory.written[: 1 << 20], before)
+
+
+def test_rows_and_columns_of_a_grid(tmp_path: Path) -> None:
+    """Workgroup i, on XCD i % 8, reads 32 rows of A for its y and 128 of B for its x."""
+    kernels = Kernels(checkout.make(tmp_path))
+    work = kernels.examine(Gemm(32 * 6, 128 * 10, 1024, checkout.TILE_M, checkout.TILE_N))
+    (batch,) = work.batches
+    a_rows, b_rows, row = 32, 128, 1024 // 2
+    assert batch.running == work.workgroups == 60
+    assert batch.chip_bytes == (6 * a_rows + 10 * b_rows) * row
+    places = [(k % XCDS, k % 10, k // 10) for k in range(60)]
+    xs, ys = len({(xcd, x) for xcd, x, _ in places}), len({(xcd, y) for xcd, _, y in places})
+    assert batch.fabric_bytes == (ys * a_rows + xs * b_rows) * row
+    assert work.load_bytes == (a_rows + b_rows) * row
+    assert work.store_bytes == 4 * 256
+
+
+def test_batches(tmp_path: Path) -> None:
+    """The first, those after it, and the rest."""
+    kernels = Kernels(checkout.make(tmp_path))
+    work = kernels.examine(Gemm(32 * 120, 128 * 100, 512, checkout.TILE_M, checkout.TILE_N))
+    capacity = 256 * work.resident
+    whole, rest = divmod(12_000, capacity)
+    assert whole > 2
+    assert [(batch.running, batch.count) for batch in work.batches] == [(capacity, 1), (capacity, whole - 1), (rest, 1)]
+
+
+def test_cycles_are_extended_in_k(tmp_path: Path) -> None:
+    """Two short K stand for any: against a trace of all of it."""
+    kernels = Kernels(checkout.make(tmp_path))
+    gemm = Gemm(64, 256, 8192, checkout.TILE_M, checkout.TILE_N)
+    short, full = kernels.examine(gemm), kernels._launched(gemm)
+    assert short.load_bytes == full.load_bytes
+    machine = mi355x().machine
+    for latency, rate in ((300.0, 30.0), (1400.0, 12.0)):
+        cycles = [replayed(work, machine, latency, rate, True).cycles for work in (short, full)]
+        assert cycles[0] == pytest.approx(cycles[1], rel=0.01)
+
+
+def test_more_of_anything_takes_longer(tmp_path: Path) -> None:
+    kernels = Kernels(checkout.make(tmp_path))
+    sizes = [(32, 1024, 512), (32, 1024, 2048), (32, 16384, 2048), (1024, 16384, 2048), (1024, 16384, 8192)]
+    found = [estimate(kernels.examine(Gemm(*size, checkout.TILE_M, checkout.TILE_N))) for size in sizes]
+    times = [each.us for each in found]
+    assert times == sorted(times)
+    assert all(each.low < each.us < each.high for each in found)
+    assert found[0].bound in ("launch", "latency")
+    assert found[-1].saved["MFMA"] == 0.0
+
+
+def test_endless_kernels_end(tmp_path: Path) -> None:
+    """As many instructions as a launch may have."""
+    kernels = Kernels(checkout.make(tmp_path))
+    device, kernel = kernels._loaded(checkout.TILE_M, checkout.TILE_N)
+    with pytest.raises(SimulationError, match="an endless loop"):
+        device.launch_with(
+            TracingEngine(), kernel, (1, 1, 1), (256,), bytes(384), workgroups=[(0, 0, 0)], max_instructions=20
+        )
+
+
+def test_dispatches_know_their_grid() -> None:
+    """However few workgroups run."""
+    seen: list[Dispatch] = []
+
+    class Looking:
+        name = "looking"
+
+        def run(self, dispatch: Dispatch) -> dict[Any, Any]:
+            seen.append(dispatch)
+            return {}
+
+    device = Device(memory_bytes=1 << 26)
+    (kernel,) = device.load(checkout.code_object(checkout.KERNEL)).kernels.values()
+    device.launch_with(Looking(), kernel, (3, 2), (256,), bytes(384), workgroups=[(1, 1, 0)])
+    assert seen[0].grid == (3, 2, 1)
