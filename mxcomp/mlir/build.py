@@ -105,8 +105,10 @@ def product(values: Sequence[ir.Value]) -> ir.Value:
 
 
 def barrier(value: ir.Value) -> ir.Value:
-    """The same value, of which IREE does not know what computed it."""
-    return ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value]).result
+    """The same value, of which IREE does not know what computed it, but its sizes."""
+    hidden = ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value]).result
+    sizes = dynamic_sizes(value) if isinstance(value.type, ir.RankedTensorType) else []
+    return tie_shape(hidden, sizes) if sizes else hidden
 
 
 def tie_shape(value: ir.Value, sizes: Sequence[ir.Value]) -> ir.Value:
