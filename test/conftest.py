@@ -48,8 +48,12 @@ class LitFolders(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         for folder in self.path.read_text().split():
             for file in sorted((ROOT / folder).rglob("*")):
-                if file.suffix in (".mlir", ".py", ".sh") and "RUN:" in file.read_text():
-                    yield LitItem.from_parent(self, name=str(file.relative_to(ROOT)), file=file)
+                text = file.read_text() if file.suffix in (".mlir", ".py", ".sh") else ""
+                if "RUN:" in text:
+                    item = LitItem.from_parent(self, name=str(file.relative_to(ROOT)), file=file)
+                    if "# slow:" in text:
+                        item.add_marker(pytest.mark.slow)
+                    yield item
 
 
 class LitItem(pytest.Item):

@@ -25,7 +25,10 @@ def run_scaled_matmul(compiler: str, shape: Shape, machine: Machine) -> None:
     check_product(c, a.values, b.values)
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+QUICK = ("stock", "codegen", "m64_n128_k512", "row_major")
+
+
+@pytest.mark.parametrize("compiler", quick_if(QUICK.__contains__, COMPILERS))
 def test_scaled_matmul(compiler: str, machine: Machine) -> None:
     run_scaled_matmul(compiler, SMALL, machine)
 

@@ -43,7 +43,7 @@ def test_scaled_matmul(case: tuple[str, str]) -> None:
     run(name, Machine("both", schedule))
 
 
-@pytest.mark.parametrize("checks", [(), ("bounds",), ("race",), ("late",), ("hazard",), ("uninit",)])
+@pytest.mark.parametrize("checks", every(5, [(), ("bounds",), ("race",), ("late",), ("hazard",), ("uninit",)]))
 def test_checks_alone(checks: tuple[str, ...]) -> None:
     run(NAMES[0], Machine("both", checks=checks), 40, 48)
 

@@ -17,6 +17,7 @@ import numpy as np
 from mxcomp.sim.fast import object_cache
 
 OPTIMISATION = 2
+"""Of code generation. LLVM's passes in front of it would take as long again, for code a tenth faster."""
 
 _PACKAGE = Path(__file__).parents[2]
 
@@ -80,8 +81,7 @@ def compile_module(text: str) -> bytes:
     module = llvm.parse_assembly(text)
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     module.verify()
-    tuning = llvm.create_pipeline_tuning_options(speed_level=OPTIMISATION)
-    tuning.loop_vectorization = tuning.slp_vectorization = False
+    tuning = llvm.create_pipeline_tuning_options(speed_level=0)
     passes = llvm.create_pass_builder(machine, tuning)
     passes.getModulePassManager().run(module, passes)
     result: bytes = machine.emit_object(module)
