@@ -23,7 +23,7 @@ _COUNTED: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Modelled:
-    """See `mxcomp.sim.timing.Estimate`: µs, what it may be, what binds, and what each resource costs in µs."""
+    """See `mxcomp.sim.timing.Estimate`: µs, what it may be, what binds, what each resource costs in µs; FLOP, bytes."""
 
     us: float
     low: float
@@ -31,6 +31,8 @@ class Modelled:
     bound: str
     saved: Mapping[str, float]
     matrix_share: float
+    flops: float
+    unique_bytes: float
 
 
 @dataclass(frozen=True)

@@ -277,7 +277,7 @@ class Devices:
             if settings.timeline:
                 name = f"{self._timelines:03}_{stats.kernel}.json"
                 self._timelines += 1
-                Timeline.of(examiner.examination).write(Path(settings.timeline) / name)
+                (Path(settings.timeline) / name).write_text(Timeline.of(examiner.examination).json())
         except SimulationError as error:
             return None, {"error": str(error)}
         return stats, asdict(found)

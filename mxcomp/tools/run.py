@@ -38,10 +38,11 @@ from mxcomp.runtime import DRIVERS
 from mxcomp.sim.device import ENGINES
 from mxcomp.sim.findings import CHECKS
 from mxcomp.sim.schedule import ORDERS
+from mxcomp.sim.timing.pictures import roofline
 from mxcomp.tools import common, outputs
 
 NAME = "mxcomp-run"
-_SETTINGS = ("engine", "checks", "schedule", "seed", "profile", "profile_json", "timeline", "dump_operands")
+_SETTINGS = ("engine", "checks", "schedule", "seed", "profile", "profile_json", "roofline", "timeline", "dump_operands")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -58,6 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", help="of the random schedule")
     parser.add_argument("--profile", action="store_true", help="what each dispatch did, and its modelled µs, on stderr")
     parser.add_argument("--profile-json", metavar="FILE", help="the same as JSON; - for stdout")
+    parser.add_argument("--roofline", metavar="FILE.png", help="a picture of all dispatches' modelled FLOP/s")
     parser.add_argument("--timeline", metavar="DIR", help="a trace of a CU for each dispatch, for ui.perfetto.dev")
     parser.add_argument("--report", metavar="FILE", help="what mxcomp-compile --report wrote, for --dump-operands")
     parser.add_argument(
@@ -97,7 +99,8 @@ def _run(args: argparse.Namespace, flags: list[str]) -> int:
     if args.timeline:
         os.environ |= library.environment(timeline=str(_directory(args.timeline, "timelines")))
     index = _prepare_dump(args.dump_operands, args.report) if args.dump_operands else None
-    with _profiled(args.profile_json) if args.profile or args.profile_json else nullcontext():
+    wanted = args.profile or args.profile_json or args.roofline
+    with _profiled(args) if wanted else nullcontext():
         code = _call(flags)
     if index is not None:
         _print_dump(index, args.report, code)
@@ -112,17 +115,21 @@ def _call(flags: list[str]) -> int:
 
 
 @contextmanager
-def _profiled(json_file: str | None) -> Iterator[None]:
-    """Prints what dispatches did inside of this, and how long they would take; or writes it to a file."""
+def _profiled(args: argparse.Namespace) -> Iterator[None]:
+    """Prints what dispatches did inside of this, and how long they would take; or writes it to files."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "profile.jsonl"
         os.environ |= library.environment(profile=str(path))
         yield
         found = profiling.read(path)
-        if json_file is None:
+        if args.profile:
             _print(found.table())
-        else:
-            files.write({json_file: found.to_json().encode()})
+        if args.profile_json:
+            files.write({args.profile_json: found.to_json().encode()})
+        if args.roofline:
+            times = [(d.kernel, d.modelled) for d in found.dispatches if d.modelled is not None]
+            points = [(kernel, m.flops, m.unique_bytes, m.us) for kernel, m in times]
+            files.write({args.roofline: roofline(points)})
 
 
 def _prepare_dump(directory: str, report: str | None) -> Path:

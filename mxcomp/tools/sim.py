@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mxcomp import __version__
+from mxcomp import __version__, files
 from mxcomp.errors import InputError
 from mxcomp.sim import CHECKS, Device, Kernel, LaunchStats, Module
 from mxcomp.sim.code_object import load
@@ -27,7 +27,7 @@ from mxcomp.sim.errors import UnsupportedInstruction
 from mxcomp.sim.memory import Buffer
 from mxcomp.sim.program import Program, program_of, reachable
 from mxcomp.sim.schedule import ORDERS
-from mxcomp.sim.timing import Timeline, estimate, examine
+from mxcomp.sim.timing import Timeline, estimate, examine, pictures
 from mxcomp.tools import common
 
 NAME = "mxcomp-sim"
@@ -141,13 +141,12 @@ def _time(data: bytes, args: argparse.Namespace) -> None:
     for name, us in sorted(found.saved.items(), key=lambda pair: -pair[1]):
         print(f"without {name:16} {us:.2f} µs less")
     timeline = Timeline.of(work)
-    try:
-        if args.timeline:
-            timeline.write(Path(args.timeline))
-        if args.picture:
-            timeline.draw(Path(args.picture))
-    except OSError as error:
-        raise InputError(f"cannot write {error.filename}: {error.strerror}") from None
+    results: dict[str | Path, bytes] = {}
+    if args.timeline:
+        results[args.timeline] = timeline.json().encode()
+    if args.picture:
+        results[args.picture] = pictures.timeline(timeline)
+    files.write(results)
 
 
 def _arguments(device: Device, kernel: Kernel, texts: list[str]) -> tuple[bytes, list[tuple[Buffer, np.ndarray]]]:

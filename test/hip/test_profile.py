@@ -11,7 +11,7 @@ from modules import Matmul, source
 
 import mxcomp
 from mxcomp.profiling import Profile
-from mxcomp.sim.timing import roofline
+from mxcomp.sim.timing.pictures import roofline
 from mxcomp.tools import run
 
 MATMUL = Matmul(64, 256, 512)
@@ -74,11 +74,11 @@ def test_command(program: mxcomp.Program, inputs: list[np.ndarray], tmp_path: Pa
     assert MATMUL.error(np.load(tmp_path / "y.npy")) <= MATMUL.bound
 
 
-def test_roofline(profile: Profile, tmp_path: Path) -> None:
+def test_roofline(profile: Profile) -> None:
     pytest.importorskip("matplotlib")
-    points = [(d.kernel, 1e6, 1e3, d.modelled.us) for d in profile.dispatches if d.modelled]
-    roofline(tmp_path / "roofline.png", points)
-    assert (tmp_path / "roofline.png").read_bytes().startswith(b"\x89PNG")
+    times = [(d.kernel, d.modelled) for d in profile.dispatches if d.modelled]
+    assert times[-1][1].flops == 2 * MATMUL.m * MATMUL.n * MATMUL.k
+    assert roofline([(name, m.flops, m.unique_bytes, m.us) for name, m in times]).startswith(b"\x89PNG")
 
 
 FUNCTION = "main"

@@ -41,6 +41,8 @@ class Estimate:
         bound: The resource that costs most: one of `RESOURCES`.
         saved: By resource: microseconds that the launch would take less if it cost nothing.
         matrix_share: Part of the time that MFMA pipes of the whole chip are busy, at the peak clock.
+        flops: Of matrix instructions.
+        unique_bytes: Loaded and stored, each once.
     """
 
     us: float
@@ -49,6 +51,8 @@ class Estimate:
     bound: str
     saved: Mapping[str, float]
     matrix_share: float
+    flops: float
+    unique_bytes: float
 
     def __str__(self) -> str:
         return f"modelled {self.us:.1f} µs ({self.low:.1f} to {self.high:.1f}), bound by {self.bound}"
@@ -180,7 +184,7 @@ def estimate(work: Examination, parameters: Parameters | None = None) -> Estimat
     low, high = p.interval(us)
     one = _first(work, launches, p)
     busy = one.matrix / work.resident * work.workgroups / CUS / (us * p.clock_ghz * 1e3)
-    return Estimate(us, low, high, max(saved, key=lambda name: saved[name]), saved, busy)
+    return Estimate(us, low, high, max(saved, key=lambda name: saved[name]), saved, busy, work.flops, work.unique_bytes)
 
 
 def _first(work: Examination, launches: Launches, p: Parameters) -> Replayed:

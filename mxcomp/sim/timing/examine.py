@@ -23,6 +23,7 @@ from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.instruction import Instruction, Operand
 from mxcomp.sim.memory import Memory
 from mxcomp.sim.semantics import memory as m
+from mxcomp.sim.semantics import mfma
 from mxcomp.sim.timing.probes import LINE_BYTES
 from mxcomp.sim.timing.trace import Lines, Recorder, Trace
 
@@ -62,6 +63,7 @@ class Examination:
         load_bytes, store_bytes: Moved by a workgroup from and to global memory.
         unique_bytes: Loaded and stored by the whole launch, each line once.
         workgroups: In the grid.
+        flops: Of the whole launch's matrix instructions.
     """
 
     kernel: str
@@ -72,11 +74,13 @@ class Examination:
     store_bytes: float
     unique_bytes: float
     workgroups: int
+    flops: float
 
     def with_parts(self, *parts: tuple[Trace, float]) -> Examination:
         """The same launch with other traces of a workgroup."""
         loaded, stored = (sum(weight * moved_bytes(trace, kind) for trace, weight in parts) for kind in _KINDS)
-        return replace(self, parts=parts, load_bytes=loaded, store_bytes=stored)
+        flops = self.workgroups * sum(weight * matrix_flops(trace) for trace, weight in parts)
+        return replace(self, parts=parts, load_bytes=loaded, store_bytes=stored, flops=flops)
 
 
 _KINDS = ("load", "store")
@@ -88,6 +92,17 @@ def moved_bytes(trace: Trace, kind: str) -> int:
     codes, accesses = np.concatenate(trace.codes), np.concatenate(trace.accesses)
     is_access = accesses >= 0
     return int(trace.nbytes[accesses[is_access]][wanted[codes[is_access]]].sum())
+
+
+def matrix_flops(trace: Trace) -> int:
+    """Multiplications and additions of a workgroup's matrix instructions."""
+    each = np.array([_flops(i) for i in trace.instructions], np.int64)
+    return int(each[np.concatenate(trace.codes)].sum())
+
+
+def _flops(i: Instruction) -> int:
+    shape = mfma.of(i) if i.encoding == "MFMA" else None
+    return 0 if shape is None else 2 * shape.dim * shape.dim * shape.k
 
 
 def _global_kind(i: Instruction) -> str:
@@ -146,6 +161,7 @@ def _examination(dispatch: Dispatch, trace: Trace, survey: Survey) -> Examinatio
         store_bytes=moved_bytes(trace, "store"),
         unique_bytes=sharing.unique_bytes() + total * moved_bytes(trace, "store"),
         workgroups=total,
+        flops=total * matrix_flops(trace),
     )
 
 

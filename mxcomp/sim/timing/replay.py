@@ -4,8 +4,8 @@ Waves issue in the order of time, the one with the smallest number first. An ins
 free, what it waits for has arrived, registers that matrix instructions write are ready, and its unit is free:
 
 - VECTOR and MATRIX: one of each for a SIMD, busy for the instruction's passes.
-- LDS: one for the CU; reads and writes move some bytes a cycle, bank conflicts come on top. Direct loads write when
-  they arrive.
+- LDS: one for the CU; reads and writes move some bytes a cycle, bank conflicts come on top. What direct loads write is
+  counted, and takes no time from others.
 - GLOBAL: one for the CU. Addresses take cycles by cache line; data comes back in order, some bytes a cycle, after a
   latency that each access has; a number of lines may be in flight.
 - Barriers open when all waves of a workgroup have arrived.
@@ -151,9 +151,7 @@ def replay(
                 returned = max(returned, start + cycles + latency[access]) + moved
                 done = returned
                 if direct[code]:
-                    written_at = nbytes[access] / machine.lds_write
-                    lds_free = max(lds_free, when) + 0.0
-                    used[_LDS] += written_at
+                    used[_LDS] += nbytes[access] / machine.lds_write
                 in_flight += lines[access]
                 flight_time[flight_tail], flight_lines[flight_tail] = done, lines[access]
                 flight_tail = (flight_tail + 1) % _LINES

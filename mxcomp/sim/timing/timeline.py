@@ -1,17 +1,15 @@
-"""What the waves and units of a compute unit do over time: for ui.perfetto.dev, and as a picture."""
+"""What the waves and units of a compute unit do over time, for ui.perfetto.dev."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.timing.costs import Unit, costs_of
 from mxcomp.sim.timing.estimate import Launches
 from mxcomp.sim.timing.examine import SIMDS, Examination
@@ -20,10 +18,6 @@ from mxcomp.sim.timing.replay import steps_of
 from mxcomp.sim.timing.workgroup import run
 
 _MOST_EVENTS = 300_000
-_COLOURS = {
-    Unit.SCALAR: "#9e9e9e", Unit.VECTOR: "#4c78a8", Unit.MATRIX: "#e45756", Unit.LDS: "#f2a900",
-    Unit.GLOBAL: "#54a24b", Unit.SCALAR_MEMORY: "#b279a2", Unit.BARRIER: "#000000", Unit.NONE: "#d5d5d5",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,56 +87,10 @@ class Timeline:
         found += [_meta(1, number, "thread_name", name) for name, number in tracks.items()]
         return found
 
-    def write(self, path: Path) -> None:
-        """A file that ui.perfetto.dev and chrome://tracing open."""
-        path.write_text(json.dumps({"traceEvents": self.events(), "displayTimeUnit": "ns"}))
-
-    def draw(self, path: Path, cycles: float = 6000.0) -> None:
-        """A picture of some cycles in the middle: what each wave issues. Needs matplotlib (extra "plot")."""
-        plt = pyplot()
-        middle = float(self.issued.max()) / 2
-        begin, end = max(0.0, middle - cycles / 2), middle + cycles / 2
-        figure, axes = plt.subplots(figsize=(12, 1 + 0.5 * (len(self.starts) - 1)), dpi=110)
-        for wave, codes, issued in self.waves():
-            ends = np.append(issued[1:], issued[-1:] + 4)
-            inside = (ends > begin) & (issued < end)
-            for unit, colour in _COLOURS.items():
-                chosen = inside & (self.unit[codes] == unit)
-                bars = list(zip(issued[chosen], np.minimum(ends[chosen] - issued[chosen], 64), strict=True))
-                axes.broken_barh(bars, (wave - 0.4, 0.8), color=colour, label=unit.name if wave == 0 else None)
-        axes.set(xlim=(begin, end), xlabel="cycles (modelled)", ylabel="wave", title=self.kernel)
-        axes.legend(ncols=len(_COLOURS), fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.25))
-        figure.savefig(path, bbox_inches="tight")
-        plt.close(figure)
+    def json(self) -> str:
+        """What ui.perfetto.dev and chrome://tracing open."""
+        return json.dumps({"traceEvents": self.events(), "displayTimeUnit": "ns"})
 
 
 def _meta(process: int, thread: int, kind: str, name: str) -> dict[str, Any]:
     return {"ph": "M", "pid": process, "tid": thread, "name": kind, "args": {"name": name}}
-
-
-def pyplot() -> Any:
-    """matplotlib's, drawing to files. Raises SimulationError where it is not installed."""
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise SimulationError("pictures need matplotlib: pip install mxcomp[plot]") from None
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    return plt
-
-
-def roofline(path: Path, dispatches: Sequence[tuple[str, float, float, float]], clock_ghz: float = 2.4) -> None:
-    """A picture of dispatches under the roofs of the chip: (name, FLOP, bytes of HBM, modelled µs) of each."""
-    plt = pyplot()
-    peak, hbm = 10.06e15, 8e12
-    figure, axes = plt.subplots(figsize=(7, 5), dpi=110)
-    intensity = np.logspace(-1, 5, 100)
-    axes.plot(intensity, np.minimum(peak, intensity * hbm), color="black", linewidth=0.8, label="FP4 peak, HBM 8 TB/s")
-    for name, flops, nbytes, us in dispatches:
-        if flops and nbytes and us:
-            axes.plot(flops / nbytes, flops / us * 1e6, "o", label=name[:40])
-    axes.set(xscale="log", yscale="log", xlabel="FLOP per byte of HBM", ylabel="modelled FLOP/s")
-    axes.legend(fontsize=6)
-    figure.savefig(path, bbox_inches="tight")
-    plt.close(figure)
