@@ -26,6 +26,8 @@ _BEGIN, _END = "<!-- calibration: written by benchmarks/calibrate.py -->", "<!--
 _SIZES = (8.0, 20.0, 40.0, 1e12)
 """Estimates in µs below which residuals are counted together."""
 _COVERED = (0.1, 0.9)
+_FEW = 10
+"""Rows of a size from which on they have percentiles of their own."""
 _ALIKE = 0.8
 """Correlation from which on two parameters count as not told apart."""
 
@@ -56,6 +58,8 @@ class Report:
         found, above = [], 0.0
         for below in _SIZES:
             chosen = (self.left_out >= above) & (self.left_out < below)
+            if chosen.sum() < _FEW:
+                chosen = np.ones_like(chosen)
             low, high = np.quantile(self.measured[chosen] / self.left_out[chosen], _COVERED)
             found.append((below, float(low), float(high)))
             above = below
@@ -179,7 +183,7 @@ def ranking(cases: Sequence[Case], measured: Floats, modelled: Floats) -> tuple[
     apart = np.abs(np.log(measured[:, None] / measured)) > np.log(1.1)
     chosen = np.triu(near & apart & (tiles[:, None] != tiles), 1)
     same = (measured[:, None] < measured) == (modelled[:, None] < modelled)
-    return float(same[chosen].mean()), int(chosen.sum())
+    return float(same[chosen].mean()) if chosen.any() else 1.0, int(chosen.sum())
 
 
 def describe(ratios: Floats) -> str:

@@ -1,0 +1,67 @@
+"""benchmarks/calibrate.py, on times that the model itself makes for a kernel of ours."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import checkout
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+
+import calibrate
+from timing_report import Report, ranking
+
+from mxcomp.sim.timing import estimate, mi355x
+from mxcomp.sim.timing.aiter import Gemm, Kernels
+from mxcomp.sim.timing.rows import Row
+
+SIZES = [(m, n, k) for m in (8, 64, 512) for n in (256, 4096, 16384) for k in (512, 2048, 8192)]
+
+
+@pytest.fixture(scope="module")
+def aiter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkout.make(tmp_path_factory.mktemp("aiter"))
+
+
+@pytest.fixture(scope="module")
+def cases(aiter: Path) -> list[calibrate.Case]:
+    gemms = [Gemm(*size, checkout.TILE_M, checkout.TILE_N) for size in SIZES]
+    found = calibrate._cases(aiter, [Row(line, {}, gemm, 1.0) for line, gemm in enumerate(gemms, 2)])
+    return [case for case in found if isinstance(case, calibrate.Case)]
+
+
+def test_interpolation_is_the_model(aiter: Path, cases: list[calibrate.Case]) -> None:
+    """Between the nodes of its grid too: against a replay of each row."""
+    assert len(cases) == len(SIZES)
+    kernels = Kernels(aiter)
+    expected = [estimate(kernels.examine(case.row.gemm)).us for case in cases]
+    np.testing.assert_allclose(calibrate.Model(cases).us(mi355x()), expected, rtol=0.02)
+
+
+def test_a_fit_finds_times_that_other_parameters_make(cases: list[calibrate.Case]) -> None:
+    model, start = calibrate.Model(cases), mi355x()
+    model.measured = model.us(start.replaced(launch_us=3.1, cu_bytes=21.0, cold_latency=1900.0))
+    assert np.abs(model.us(start) / model.measured - 1).max() > 0.2
+    fitted = model.fit(start)
+    assert np.abs(model.us(fitted) / model.measured - 1).max() < 0.02
+    assert fitted.launch_us == pytest.approx(3.1, rel=0.05)
+
+
+def test_report(cases: list[calibrate.Case]) -> None:
+    """What it says of estimates that are all 10 % too long."""
+    measured = np.linspace(5.0, 500.0, len(cases))
+    fits = np.exp(np.random.default_rng(0).standard_normal((20, 2)))
+    report = Report(cases, measured, 1.05 * measured, 1.1 * measured, mi355x(), ("launch_us", "power"), fits)
+    assert "fit to all 27 rows: error median 5.00%" in report.summary()
+    assert "left-out tiles: error median 10.00%, mean 10.00%" in report.summary()
+    assert "| 32×128 | 27 | +10.0% | 10.0% | 10.0% |" in report.markdown()
+    assert [low for _, low, _ in report.residuals] == pytest.approx([1 / 1.1] * 4)
+
+
+def test_ranking(cases: list[calibrate.Case]) -> None:
+    """There is one tile only: nothing to rank."""
+    _, pairs = ranking(cases, np.ones(len(cases)), np.ones(len(cases)))
+    assert pairs == 0
