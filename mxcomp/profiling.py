@@ -22,8 +22,18 @@ _COUNTED: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Modelled:
-    """See `mxcomp.sim.timing.Estimate`: µs, what it may be, what binds, what each resource costs in µs; FLOP, bytes."""
+class Estimate:
+    """How long a launch takes on an MI355X: modelled, never measured.
+
+    Attributes:
+        us: Microseconds.
+        low, high: 80 % of measurements of kernels that the model had not seen lay between, relative to the estimate.
+        bound: The resource that costs most: one of `mxcomp.sim.timing.RESOURCES`.
+        saved: By resource: microseconds that the launch would take less if it cost nothing.
+        matrix_share: Part of the time that MFMA pipes of the whole chip are busy, at the peak clock.
+        flops: Of matrix instructions.
+        unique_bytes: Loaded and stored, each once.
+    """
 
     us: float
     low: float
@@ -33,6 +43,9 @@ class Modelled:
     matrix_share: float
     flops: float
     unique_bytes: float
+
+    def __str__(self) -> str:
+        return f"modelled {self.us:.1f} µs ({self.low:.1f} to {self.high:.1f}), bound by {self.bound}"
 
 
 @dataclass(frozen=True)
@@ -50,7 +63,7 @@ class DispatchProfile:
     grid: tuple[int, ...]
     counters: Mapping[str, int]
     seconds: float
-    modelled: Modelled | None
+    modelled: Estimate | None
     reason: str = ""
 
 
@@ -95,7 +108,7 @@ def read(path: Path) -> Profile:
 
 def _dispatch(line: Mapping[str, Any]) -> DispatchProfile:
     found = line["modelled"] or {}
-    modelled = None if "us" not in found else Modelled(**found)
+    modelled = None if "us" not in found else Estimate(**found)
     return DispatchProfile(
         line["kernel"], tuple(line["grid"]), line["counters"], line["seconds"], modelled, found.get("error", "")
     )

@@ -20,7 +20,6 @@ from mxcomp.hip.settings import Settings
 from mxcomp.hip.storage import SharedStorage, available_bytes
 from mxcomp.sim import Buffer, Device, Kernel, LaunchStats, Module
 from mxcomp.sim.device import TIMING
-from mxcomp.sim.engine import Engine
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.memory import Memory
 
@@ -249,15 +248,14 @@ class Devices:
         self._mark_host_memory(kernarg)
         if self._dump is not None:
             self._dump.write(self._devices[device], kernel, kernarg)
-        most = (self._settings or Settings()).max_instructions
-        launch = partial(
-            self._devices[device].launch_with, kernel=kernel, grid=sizes[:3], block=sizes[3:], kernarg=kernarg,
-            dynamic_lds=dynamic_lds, max_instructions=most,
-        )  # fmt: skip
         settings = self._settings or Settings()
+        launch = partial(
+            self._devices[device].launch, kernel, sizes[:3], sizes[3:], kernarg, dynamic_lds,
+            max_instructions=settings.max_instructions,
+        )  # fmt: skip
         stats, modelled = self._timed(launch, settings) if settings.profile or settings.timeline else (None, None)
         if stats is None or settings.engine != TIMING:
-            stats = launch(self._devices[device].engine)
+            stats = launch()
         self._report(device, sizes, stats, modelled)
         if kernel not in self._launched:
             self._launched.add(kernel)
@@ -265,14 +263,14 @@ class Devices:
         return 0, b""
 
     def _timed(
-        self, launch: Callable[[Engine], LaunchStats], settings: Settings
+        self, launch: Callable[..., LaunchStats], settings: Settings
     ) -> tuple[LaunchStats | None, dict[str, object]]:
         """What a launch would do and how long it would take, or why that cannot be said."""
         from mxcomp.sim.timing import Examiner, Timeline, estimate
 
         examiner = Examiner()
         try:
-            stats = launch(examiner)
+            stats = launch(engine=examiner)
             found = estimate(examiner.examination)
             if settings.timeline:
                 name = f"{self._timelines:03}_{stats.kernel}.json"

@@ -68,7 +68,7 @@ class Device:
         if unknown := set(checks or ()) - set(CHECKS):
             raise SimulationError(f"unknown check '{unknown.pop()}': expected {', '.join(CHECKS)}")
         self._schedule = Schedule(schedule, seed)
-        self.engine = make_engine(engine)
+        self._engine = make_engine(engine)
         self._checks = frozenset(CHECKS if checks is None else checks)
 
     def load(self, data: bytes) -> Module:
@@ -119,6 +119,7 @@ class Device:
         workgroups: Iterable[Workgroup] | None = None,
         raise_on_error: bool = True,
         max_instructions: int = 200_000_000,
+        engine: Engine | None = None,
     ) -> LaunchStats:
         """Runs a kernel to its end.
 
@@ -131,24 +132,8 @@ class Device:
             workgroups: Run only these.
             raise_on_error: Raise SimulationError when a check reports an error; else look at the findings.
             max_instructions: Wave instructions per workgroup before it counts as an endless loop.
+            engine: Another than the device's own.
         """
-        return self.launch_with(
-            self.engine, kernel, grid, block, kernarg, dynamic_lds, workgroups, raise_on_error, max_instructions
-        )
-
-    def launch_with(
-        self,
-        engine: Engine,
-        kernel: Kernel,
-        grid: Sequence[int],
-        block: Sequence[int] | None = None,
-        kernarg: bytes = b"",
-        dynamic_lds: int = 0,
-        workgroups: Iterable[Workgroup] | None = None,
-        raise_on_error: bool = True,
-        max_instructions: int = 200_000_000,
-    ) -> LaunchStats:
-        """`launch` with another engine."""
         if kernel.module not in self._images:
             raise SimulationError(f"kernel {kernel.name} was not loaded on this device")
         size = block if block is not None else kernel.workgroup_size
@@ -156,7 +141,7 @@ class Device:
             raise SimulationError(f"kernel {kernel.name} has no fixed workgroup size: give block=")
         with self.memory.temporary():
             return launch(
-                engine,
+                engine or self._engine,
                 self.memory,
                 kernel,
                 self._images[kernel.module].address,

@@ -8,7 +8,8 @@ Data flows from `trace` (what a workgroup executes) and `examine` (which workgro
 replays traces on a compute unit, to `estimate`, which puts batches of workgroups on the chip.
 """
 
-from mxcomp.sim.timing.estimate import RESOURCES, Estimate, estimate
+from mxcomp.profiling import Estimate
+from mxcomp.sim.timing.estimate import RESOURCES, estimate
 from mxcomp.sim.timing.examine import Batch, Examination, Examiner, examine
 from mxcomp.sim.timing.parameters import Parameters, mi355x
 from mxcomp.sim.timing.timeline import Timeline

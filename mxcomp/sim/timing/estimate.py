@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mxcomp.profiling import Estimate
 from mxcomp.sim.timing.costs import Unit
 from mxcomp.sim.timing.examine import CUS, Examination
 from mxcomp.sim.timing.parameters import Parameters, mi355x
@@ -29,33 +30,6 @@ from mxcomp.sim.timing.workgroup import Replayed, replayed
 Floats = NDArray[np.float64]
 _COLD_STEEPNESS = 8
 _FLOOR_POWER = 8
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Modelled, never measured.
-
-    Attributes:
-        us: Microseconds.
-        low, high: 80 % of measurements of kernels that the model had not seen lay between, relative to the estimate.
-        bound: The resource that costs most: one of `RESOURCES`.
-        saved: By resource: microseconds that the launch would take less if it cost nothing.
-        matrix_share: Part of the time that MFMA pipes of the whole chip are busy, at the peak clock.
-        flops: Of matrix instructions.
-        unique_bytes: Loaded and stored, each once.
-    """
-
-    us: float
-    low: float
-    high: float
-    bound: str
-    saved: Mapping[str, float]
-    matrix_share: float
-    flops: float
-    unique_bytes: float
-
-    def __str__(self) -> str:
-        return f"modelled {self.us:.1f} µs ({self.low:.1f} to {self.high:.1f}), bound by {self.bound}"
 
 
 class Rates(NamedTuple):

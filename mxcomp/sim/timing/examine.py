@@ -122,7 +122,7 @@ def examine(
     executes nothing.
     """
     examiner = Examiner()
-    device.launch_with(examiner, kernel, grid, block, kernarg, dynamic_lds, workgroups=[(0, 0, 0)])
+    device.launch(kernel, grid, block, kernarg, dynamic_lds, workgroups=[(0, 0, 0)], engine=examiner)
     return examiner.examination
 
 

@@ -7,7 +7,7 @@ free, what it waits for has arrived, registers that matrix instructions write ar
 - LDS: one for the CU; reads and writes move some bytes a cycle, bank conflicts come on top. What direct loads write is
   counted, and takes no time from others.
 - GLOBAL: one for the CU. Addresses take cycles by cache line; data comes back in order, some bytes a cycle, after a
-  latency that each access has; a number of lines may be in flight.
+  latency that each access has, however much is in flight.
 - Barriers open when all waves of a workgroup have arrived.
 """
 
@@ -25,7 +25,6 @@ _NONE, _SCALAR, _VECTOR, _MATRIX = int(Unit.NONE), int(Unit.SCALAR), int(Unit.VE
 _LDS, _GLOBAL, _SCALAR_MEMORY, _BARRIER = int(Unit.LDS), int(Unit.GLOBAL), int(Unit.SCALAR_MEMORY), int(Unit.BARRIER)
 _SIMDS = 4
 _RING = 128
-_LINES = 4096
 
 
 class Machine(NamedTuple):
@@ -37,7 +36,6 @@ class Machine(NamedTuple):
     line_cycles: float = 2.0
     return_bytes: float = 64.0
     store_bytes: float = 64.0
-    lines_in_flight: float = 1e9
     scalar_latency: float = 200.0
     matrix_latency: float = 8.0
     barrier_latency: float = 8.0
@@ -77,8 +75,6 @@ def replay(
     global_free = 0.0
     returned = 0.0
     scalar_free = 0.0
-    flight_time, flight_lines = np.zeros(_LINES), np.zeros(_LINES)
-    flight_head, flight_tail, in_flight = 0, 0, 0.0
     used = np.zeros(UNITS)
     waited = np.zeros(UNITS)
     end = 0.0
@@ -134,28 +130,16 @@ def replay(
         elif kind == _GLOBAL:
             access = accesses[step]
             cycles = max(lines[access] * machine.line_cycles, 4.0)
-            start = when
-            # room for its lines
-            while flight_head != flight_tail and flight_time[flight_head] <= start:
-                in_flight -= flight_lines[flight_head]
-                flight_head = (flight_head + 1) % _LINES
-            while flight_head != flight_tail and in_flight + lines[access] > machine.lines_in_flight:
-                start = max(start, flight_time[flight_head])
-                in_flight -= flight_lines[flight_head]
-                flight_head = (flight_head + 1) % _LINES
             if store[code]:
                 cycles = max(cycles, nbytes[access] / machine.store_bytes)
-                done = start + cycles + machine.store_latency
+                done = when + cycles + machine.store_latency
             else:
                 moved = nbytes[access] / machine.return_bytes
-                returned = max(returned, start + cycles + latency[access]) + moved
+                returned = max(returned, when + cycles + latency[access]) + moved
                 done = returned
                 if direct[code]:
                     used[_LDS] += nbytes[access] / machine.lds_write
-                in_flight += lines[access]
-                flight_time[flight_tail], flight_lines[flight_tail] = done, lines[access]
-                flight_tail = (flight_tail + 1) % _LINES
-            global_free = start + cycles
+            global_free = when + cycles
             used[_GLOBAL] += cycles
         elif kind == _SCALAR_MEMORY:
             scalar_free = when + 4.0

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from mxcomp.profiling import Estimate
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.timing.aiter import Gemm, Kernels
-from mxcomp.sim.timing.estimate import Estimate, estimate
+from mxcomp.sim.timing.estimate import estimate
 from mxcomp.sim.timing.examine import Examination
 
 COLUMNS = ("m", "n", "k", "tile_m", "tile_n")

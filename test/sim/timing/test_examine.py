@@ -42,8 +42,8 @@ class Tracing(Machine):
         for each in launches:
             examiner, tracer = Examiner(), TracingEngine()
             for engine in (examiner, tracer):
-                self.device.launch_with(
-                    engine, kernels[each.kernel], each.grid, each.block, each.kernarg, each.dynamic_lds
+                self.device.launch(
+                    kernels[each.kernel], each.grid, each.block, each.kernarg, each.dynamic_lds, engine=engine
                 )
             (stats,) = super().launch(code, [each], **options)
             self.examined.append((examiner.examination, tracer, stats))
@@ -158,8 +158,8 @@ def test_endless_kernels_end(tmp_path: Path) -> None:
     kernels = Kernels(checkout.make(tmp_path))
     device, kernel = kernels._loaded(checkout.TILE_M, checkout.TILE_N)
     with pytest.raises(SimulationError, match="an endless loop"):
-        device.launch_with(
-            TracingEngine(), kernel, (1, 1, 1), (256,), bytes(384), workgroups=[(0, 0, 0)], max_instructions=20
+        device.launch(
+            kernel, (1, 1, 1), (256,), bytes(384), workgroups=[(0, 0, 0)], max_instructions=20, engine=TracingEngine()
         )
 
 
@@ -176,5 +176,5 @@ def test_dispatches_know_their_grid() -> None:
 
     device = Device(memory_bytes=1 << 26)
     (kernel,) = device.load(checkout.code_object(checkout.KERNEL)).kernels.values()
-    device.launch_with(Looking(), kernel, (3, 2), (256,), bytes(384), workgroups=[(1, 1, 0)])
+    device.launch(kernel, (3, 2), (256,), bytes(384), workgroups=[(1, 1, 0)], engine=Looking())
     assert seen[0].grid == (3, 2, 1)
