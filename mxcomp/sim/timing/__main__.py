@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.sim.errors import SimulationError
+from mxcomp.errors import MxcompError
 from mxcomp.sim.timing import rows as table
 from mxcomp.sim.timing.rows import Fault
 
@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         return _predict(args)
-    except (SimulationError, OSError) as error:
+    except MxcompError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 

@@ -7,9 +7,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import TypeVar
 
+from mxcomp import files
 from mxcomp.profiling import Estimate
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.timing.aiter import Gemm, Kernels
@@ -106,13 +108,17 @@ def estimated(aiter: Path, rows: Sequence[Row]) -> list[tuple[Row, Estimate | Fa
 
 
 def write(path: Path, names: Sequence[str], rows: Iterable[tuple[Row, Estimate | Fault]]) -> None:
-    """The table with estimates, in the order of its lines; fields of faulty ones stay empty."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, [*(name for name in names if name not in ADDED), *ADDED], extrasaction="ignore")
-        table.writeheader()
-        for row, found in sorted(rows, key=lambda pair: pair[0].line):
-            added = ("", "", "", "") if isinstance(found, Fault) else _added(found)
-            table.writerow({**row.fields, **dict(zip(ADDED, added, strict=True))})
+    """The table with estimates, in the order of its lines; fields of faulty ones stay empty.
+
+    Raises InputError where it cannot be written.
+    """
+    text = StringIO(newline="")
+    table = csv.DictWriter(text, [*(name for name in names if name not in ADDED), *ADDED], extrasaction="ignore")
+    table.writeheader()
+    for row, found in sorted(rows, key=lambda pair: pair[0].line):
+        added = ("", "", "", "") if isinstance(found, Fault) else _added(found)
+        table.writerow({**row.fields, **dict(zip(ADDED, added, strict=True))})
+    files.write({path: text.getvalue().encode()})
 
 
 def _added(found: Estimate) -> tuple[str, ...]:
