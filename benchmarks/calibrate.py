@@ -23,8 +23,8 @@ from scipy.optimize import least_squares
 
 from mxcomp.sim.timing import rows as table
 from mxcomp.sim.timing.aiter import Kernels
-from mxcomp.sim.timing.estimate import Floats, Launches, Rates, modelled_us
-from mxcomp.sim.timing.examine import Examination
+from mxcomp.sim.timing.chip import Floats, Launches, Rates, modelled_us
+from mxcomp.sim.timing.examination import Examination
 from mxcomp.sim.timing.parameters import Parameters, mi355x
 from mxcomp.sim.timing.rows import Fault, Row
 from mxcomp.sim.timing.workgroup import replayed

@@ -1,0 +1,149 @@
+"""Replays the family's ukernels, and writes what selection wants to know of them: mxcomp/selection/kernel_times.csv.
+
+    python benchmarks/kernel_times.py [--only mx_f4E2M1FN_f4E2M1FN] [-o FILE]
+
+Every ukernel over units is compiled for two K, one workgroup of each is traced, and replayed at a few latencies and
+rates. Kernels that spill registers are left out, and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import struct
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+from iree.compiler import ir
+
+import mxcomp
+import mxcomp.ir as mx
+from mxcomp import assembly
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.selection.times import COLUMNS, FILE
+from mxcomp.sim.counters import occupancy
+from mxcomp.sim.device import Device
+from mxcomp.sim.program import program_of
+from mxcomp.sim.timing import Examination, examine, mi355x
+from mxcomp.sim.timing.examination import SIMDS
+from mxcomp.sim.timing.workgroup import replayed
+from mxcomp.ukernels import family
+from mxcomp.ukernels.aliases import LANES
+
+TABLE = Path(mx.__file__).parent / "selection" / FILE
+RATES = (2.0, 6.0, 12.0, 18.0, 24.0, 28.0, 31.0, 34.0, 64.0)
+"""Bytes per cycle that a CU gets."""
+
+_MEMORY, _OPERAND = 8 << 30, 1 << 30
+_TILES = 2
+"""Tiles of the result along M and N: neighbours make a grid, without padding."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="ukernels whose names begin so")
+    parser.add_argument("-o", type=Path, default=TABLE)
+    args = parser.parse_args()
+    rows: list[dict[str, object]] = []
+    for instance in wanted(args.only):
+        try:
+            found = list(replays(instance))
+        except ValueError as error:
+            print(f"{instance.name}: {error}", flush=True)
+            continue
+        print(f"{instance.name}: {f'{len(found)} replays' if found else 'spills registers, left out'}", flush=True)
+        rows += found
+    kept = []
+    if args.only and args.o.exists():
+        with args.o.open() as lines:
+            kept = [row for row in csv.DictReader(lines) if not row["kernel"].startswith(args.only)]
+    with args.o.open("w", newline="") as out:
+        writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([*kept, *rows])
+    return 0
+
+
+def wanted(prefix: str) -> Iterator[family.Instance]:
+    """Ukernels over units, one for all pairs of elements with as many bits: they take the same time."""
+    seen = set()
+    for instance in family.INSTANCES:
+        bits = tuple(element_format(kind).bits for kind in instance.elements)
+        key = instance.tile.pattern, bits
+        if instance.layout.units is not None and instance.name.startswith(prefix) and key not in seen:
+            seen.add(key)
+            yield instance
+
+
+def replays(instance: family.Instance) -> Iterator[dict[str, object]]:
+    """Rows of the table; none for a kernel that spills."""
+    waves = instance.tile.waves.k if instance.tile.waves else 1
+    p = mi355x()
+    lengths = (4, 12) if waves == 1 else (waves, 3 * waves)
+    works = [traced(instance, k_tiles) for k_tiles in lengths]
+    for work, k_tiles in zip(works, lengths, strict=True):
+        if work is None:
+            return
+        resident = min(each.resident for each in works if each is not None)
+        for many, is_first, latency in product(sorted({1, resident}), (True, False), (p.warm_latency, p.cold_latency)):
+            if latency == p.cold_latency and not is_first:
+                continue
+            for rate in RATES:
+                one = replayed(replace(work, resident=many), p.machine, latency, rate, is_first)
+                values = (instance.name, many, k_tiles, int(is_first), latency, rate, round(one.cycles),
+                          round(one.matrix), int(work.load_bytes), int(work.store_bytes))  # fmt: skip
+                yield dict(zip(COLUMNS, values, strict=True))
+
+
+def traced(instance: family.Instance, k_tiles: int) -> Examination | None:
+    """A workgroup of the kernel, with as many beside it as a CU takes; None for a kernel that spills."""
+    m, n, step = instance.layout.workgroup_tile
+    sizes = _TILES * m, _TILES * n, k_tiles * step
+    with tempfile.TemporaryDirectory() as directory:
+        program = mxcomp.compile(
+            module(instance, *sizes), ukernels=instance.name, iree_flags=(f"{assembly.FLAG}={directory}",)
+        )
+        kernels = [kernel for kernel in assembly.read_dump(directory) if kernel.count("v_mfma_scale")]
+    if any(kernel.spills or kernel.scratch_bytes for kernel in kernels):
+        return None
+    device = Device(memory_bytes=_MEMORY, checks=())
+    for code in code_objects(program.vmfb):
+        for kernel in device.load(code).kernels.values():
+            if any("mfma" in i.mnemonic for i in program_of(kernel).instructions.values()):
+                buffers = [device.memory.alloc(_OPERAND, fill=False) for _ in range(6)]
+                kernarg = b"".join(struct.pack("<Q", buffer.address) for buffer in buffers)
+                fitting = occupancy(kernel.descriptor, 0, instance.tile.threads // LANES).waves_per_simd
+                work = examine(device, kernel, (1, 1, 1), kernarg)
+                return replace(work, resident=max(1, fitting * SIMDS * LANES // instance.tile.threads))
+    raise AssertionError(f"{instance.name}: no kernel with matrix instructions")
+
+
+def module(instance: family.Instance, m: int, n: int, k: int) -> ir.Module:
+    """A matmul of two arguments."""
+    lhs, rhs = (element_format(kind) for kind in instance.elements)
+
+    def matmul(a: ir.Value, a_scale: ir.Value, b: ir.Value, b_scale: ir.Value) -> ir.Value:
+        return mx.scaled_matmul(mx.operand(a, a_scale, lhs), mx.operand(b, b_scale, rhs))
+
+    types = [
+        f"{rows}x{size}xi8"
+        for rows, bits in ((m, lhs.bits), (n, rhs.bits))
+        for size in (k * bits // 8, k // BLOCK_SIZE)
+    ]
+    return mx.module(matmul, *types)
+
+
+def code_objects(vmfb: bytes) -> Iterator[bytes]:
+    """The ELF images in it."""
+    at = vmfb.find(b"\x7fELF")
+    while at >= 0:
+        yield vmfb[at:]
+        at = vmfb.find(b"\x7fELF", at + 4)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
