@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -13,6 +14,7 @@ from iree.compiler import ir
 
 from mxcomp import files, pipeline
 from mxcomp.errors import InputError, MxcompError
+from mxcomp.mlir import target_flags
 from mxcomp.mlir.session import PHASES, Session, read_source
 from mxcomp.options import Options
 from mxcomp.packing import parameter_operand
@@ -88,14 +90,15 @@ def compile(
 ) -> Program:
     """Compiles MX scaled matmuls of a module through our layouts and ukernels, and everything through IREE.
 
-    `source` is a path, MLIR text, bytes (text or bytecode) or an `ir.Module`. `ukernels` is "auto", "none" or a
-    ukernel's name. `iree_flags` are iree-compile session flags, after those of the target. `compile_to` stops at the
-    end of an IREE phase and gives MLIR text. With `packed_parameters` the program reads parameters that are operands in
-    their packed layout: `report.manifest` says which, `mxcomp-pack` and `mxcomp.weights` make them. May be called
-    from several threads. Raises a subclass of MxcompError.
+    `source` is a path, MLIR text, bytes (text or bytecode) or an `ir.Module`. `ukernels` is "auto", "fastest" (by
+    modelled time), "none" or a ukernel's name. `iree_flags` are session flags of iree-compile, and may name no
+    other GPU. `compile_to` stops at the end of an IREE phase and gives MLIR text. With `packed_parameters` the
+    program reads parameters that are operands in their packed layout: `report.manifest` says which, `mxcomp-pack`
+    and `mxcomp.weights` make them. May be called from several threads. Raises a subclass of MxcompError.
     """
     options = Options.make(target, data_tiling, ukernels, tuple(ukernel_dirs), packed_parameters=packed_parameters)
-    return compile_with(source, options, (*options.target.iree_flags, *iree_flags), compile_to)
+    flags = (*target_flags.missing(options.target, iree_flags), *iree_flags)
+    return compile_with(source, options, flags, compile_to)
 
 
 def compile_with(source: Source, options: Options, flags: Sequence[str], compile_to: str = "end") -> Program:
@@ -104,9 +107,9 @@ def compile_with(source: Source, options: Options, flags: Sequence[str], compile
         raise InputError(f"unknown compilation phase '{compile_to}': expected one of {', '.join(PHASES)}")
     report = Report(options.target.arch)
     try:
-        session = Session(flags)
-        _advance(session, source, options, report, compile_to)
-        return Program(session.output(), report)
+        with closing(Session(flags)) as session:
+            _advance(session, source, options, report, compile_to)
+            return Program(session.output(), report)
     except MxcompError as error:
         raise error.with_report(report, report.warnings) from None
 

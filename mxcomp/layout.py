@@ -11,7 +11,7 @@ Operand indices are IREE's: 0 LHS, 1 RHS (transposed: N×K), 2 LHS scales, 3 RHS
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -36,10 +36,14 @@ class Dim(NamedTuple):
 
 @dataclass(frozen=True)
 class TileSwizzle:
-    """`expand_shape[i]` are the factors of source dimension i, outermost first; `permutation` orders them all."""
+    """`expand_shape[i]` are the factors of source dimension i, outermost first; `permutation` orders them all.
+
+    Of source dimension i there are `multiples[i]` tiles, or 2 · `multiples[i]`, and so on.
+    """
 
     expand_shape: tuple[tuple[Dim, ...], ...]
     permutation: tuple[int, ...]
+    multiples: tuple[int, int] = (1, 1)
 
     @cached_property
     def dims(self) -> tuple[Dim, ...]:
@@ -55,6 +59,11 @@ class TileSwizzle:
     def packed_shape(self) -> tuple[int, ...]:
         """Shape of the tile after expansion and permutation."""
         return tuple(self.dims[i].size for i in self.permutation)
+
+    def tiles(self, source_dim: int, size: int | None) -> int | None:
+        """How many tiles cover `size` of a source dimension, those of padding included; None if dynamic."""
+        multiple = self.multiples[source_dim]
+        return None if size is None else -(-size // (self.tile_shape[source_dim] * multiple)) * multiple
 
     def strides(self, source_dim: int) -> tuple[int, ...]:
         """For each packed dimension, how far one step moves along `source_dim` of the tile (0: not at all)."""
@@ -73,14 +82,21 @@ class TileSwizzle:
         at = sum(len(dims) for dims in self.expand_shape[:source_dim])
         shape = list(self.expand_shape)
         shape[source_dim] = (dim, *shape[source_dim])
-        return TileSwizzle(tuple(shape), (at, *(p + (p >= at) for p in self.permutation)))
+        return replace(self, expand_shape=tuple(shape), permutation=(at, *(p + (p >= at) for p in self.permutation)))
+
+    def over_units(self, rows: int, columns: int) -> TileSwizzle:
+        """So many of these tiles as one: [rows, columns] are its outermost packed dimensions, a count of 1 too."""
+        first, second = self.expand_shape
+        places = [p + 1 + (p >= len(first)) for p in self.permutation]
+        dims = (Dim("CrossIntrinsic", rows), *first), (Dim("CrossIntrinsic", columns), *second)
+        return replace(self, expand_shape=dims, permutation=(0, 1 + len(first), *places))
 
     def interleave(self) -> TileSwizzle:
         """Moves the outermost packed dimension to just inside the innermost cross-thread dimension."""
         innermost = max(i for i, p in enumerate(self.permutation) if self.dims[p].kind == "CrossThread")
         first, *rest = self.permutation
         rest.insert(innermost, first)
-        return TileSwizzle(self.expand_shape, tuple(rest))
+        return replace(self, permutation=tuple(rest))
 
     def pack(self, source: np.ndarray) -> np.ndarray:
         """Packs an array into tiles, padding with zeros.
@@ -90,7 +106,8 @@ class TileSwizzle:
         Returns shape (outer tiles per source dimension …, packed tile …).
         """
         tile = self._tile_shape_for(source.shape)
-        outer = tuple(-(-size // step) for size, step in zip(source.shape, tile, strict=True))
+        rows_and_columns = (self.tiles(dim, size) or 0 for dim, size in enumerate(source.shape[:2]))
+        outer = (*rows_and_columns, *(1 for _ in source.shape[2:]))
         padded = np.zeros([o * t for o, t in zip(outer, tile, strict=True)], source.dtype)
         padded[tuple(slice(size) for size in source.shape)] = source
         sizes: list[int] = []
@@ -160,7 +177,9 @@ def _split(swizzle: TileSwizzle, at: int, parts: list[Dim]) -> TileSwizzle:
     permutation: list[int] = []
     for p in swizzle.permutation:
         permutation += range(at, at + len(parts)) if p == at else [p + more * (p > at)]
-    return TileSwizzle(((*rows[:at], *parts, *rows[at + 1 :]), *others), tuple(permutation))
+    return replace(
+        swizzle, expand_shape=((*rows[:at], *parts, *rows[at + 1 :]), *others), permutation=tuple(permutation)
+    )
 
 
 @dataclass(frozen=True)
@@ -169,6 +188,9 @@ class DataTiledLayout:
 
     `scale_permutation`, where given, orders the scale factors [[intrinsics, lanes], [intrinsics_k, lanes_k]] before
     subgroups are added, in place of what the interleavings give: [3, 1, 0, 2] or the older [3, 0, 1, 2].
+
+    With `units`, (along M, along N), a workgroup computes so many of these tiles, and operands are padded to as many.
+    How operands are packed does not depend on them, so that kernels of different sizes take the same ones.
 
     With `lane_rows` the accumulators of a lane are consecutive rows: 32 of them, a block, for 8 MFMA along M. Rows of
     LHS are packed so that they come out there; nothing changes for IREE and ukernels, which know no row by its number.
@@ -185,6 +207,7 @@ class DataTiledLayout:
     operands_interleaving_intrinsics_n: tuple[int, ...] = ()
     operands_interleaving_intrinsics_k: tuple[int, ...] = ()
     scale_permutation: tuple[int, ...] | None = None
+    units: tuple[int, int] | None = None
     lane_rows: bool = False
 
     def __post_init__(self) -> None:
@@ -195,6 +218,8 @@ class DataTiledLayout:
                 raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}")
         if self.subgroups_k != 1:
             raise ValueError(f"subgroups_k must be 1 (no reduction across subgroups), got {self.subgroups_k}")
+        if self.units is not None and (len(self.units) != 2 or min(self.units) < 1):
+            raise ValueError(f"units must be two counts of at least 1, got {list(self.units)}")
         if self.scale_permutation is not None:
             if sorted(self.scale_permutation) != [0, 1, 2, 3]:
                 raise ValueError(f"scale_permutation must order 4 dimensions, got {list(self.scale_permutation)}")
@@ -213,6 +238,13 @@ class DataTiledLayout:
             self.shape.n * self.intrinsics_n * self.subgroups_n,
             self.shape.k * self.intrinsics_k,
         )
+
+    @property
+    def workgroup_tile(self) -> tuple[int, int, int]:
+        """What a workgroup computes: (M, N) in elements, and K of a tile."""
+        m, n, k = self.tile
+        units_m, units_n = self.units or (1, 1)
+        return m * units_m, n * units_n, k
 
     @property
     def threads(self) -> int:
@@ -244,11 +276,12 @@ class DataTiledLayout:
         if operand == ACC:
             swizzle = intrinsics("m", ROWS, intrinsics("n", COLUMNS, swizzle))
             swizzle = swizzle.expand(COLUMNS, Dim("CrossThread", self.subgroups_n))
-            return swizzle.expand(ROWS, Dim("CrossThread", self.subgroups_m))
+            swizzle = swizzle.expand(ROWS, Dim("CrossThread", self.subgroups_m))
+            return swizzle if self.units is None else swizzle.over_units(*self.units)
         axis = "n" if operand in (RHS, RHS_SCALE) else "m"
         swizzle = intrinsics(axis, ROWS, intrinsics("k", COLUMNS, swizzle))
         if self.scale_permutation is not None and operand in (LHS_SCALE, RHS_SCALE):
-            swizzle = TileSwizzle(swizzle.expand_shape, self.scale_permutation)
+            swizzle = replace(swizzle, permutation=self.scale_permutation)
         return swizzle.expand(ROWS, Dim("CrossThread", getattr(self, f"subgroups_{axis}")))
 
     def packing(self, operand: int, element: str | None = None) -> TileSwizzle:
@@ -257,6 +290,8 @@ class DataTiledLayout:
         Its packed dimensions then may be finer than those of `swizzle`, which they lie in, in the same order.
         """
         swizzle = self.swizzle(operand, element)
+        if self.units is not None and operand != ACC:
+            swizzle = replace(swizzle, multiples=(self.units[operand % 2], 1))
         return (
             self._with_lane_rows(swizzle, operand) if self.lane_rows and operand in (LHS, LHS_SCALE, ACC) else swizzle
         )
@@ -276,12 +311,20 @@ class DataTiledLayout:
         order = [*range(first), group, *(i for i in range(first, len(rows)) if i != group)]
         places = {old: new for new, old in enumerate(order)}
         permutation = tuple(places.get(p, p) for p in swizzle.permutation)
-        return TileSwizzle((tuple(rows[i] for i in order), *others), permutation)
+        return replace(swizzle, expand_shape=(tuple(rows[i] for i in order), *others), permutation=permutation)
 
     def packed_shape(self, operand: int, outer: Iterable[int | None]) -> tuple[int | None, ...]:
         """Full packed tensor shape: outer tile counts (rows, K tiles), a 1 for the block dimension, packed tile."""
         unit = (1,) if operand in (LHS, RHS) else ()
         return (*outer, *unit, *self.swizzle(operand).packed_shape)
+
+    def multiplied_shape(self, operand: int, packed: Sequence[int | None]) -> tuple[int | None, ...]:
+        """A packed operand of this shape as workgroups take it: tiles of rows in their units, where there are."""
+        if self.units is None or operand == ACC:
+            return tuple(packed)
+        at = len(packed) - len(self.packed_shape(operand, (None, None)))
+        rows, count = packed[at], self.units[operand % 2]
+        return (*packed[:at], None if rows is None else rows // count, count, *packed[at + 1 :])
 
 
 def layout_from(entries: dict[str, Any]) -> DataTiledLayout:

@@ -73,7 +73,8 @@ def operand(
         data: All of its bytes.
         name: One of `OPERAND_NAMES`: "lhs", "rhs", "lhs_scale" or "rhs_scale", as it is multiplied.
         kind: MLIR type of an element.
-        shape: As it lies in memory: (tiles of rows, tiles of K, …) with a layout, else (rows, K/32, …).
+        shape: As it lies in memory: (tiles of rows, tiles of K, …) with a layout, (workgroups' tiles, units of rows,
+            tiles of K, …) if that has units, else (rows, K/32, …).
         layout: Entries of a `DataTiledLayout`, as in a report; None: row-major.
         rows, k: Size without padding; rows None: whole tiles.
 
@@ -82,10 +83,12 @@ def operand(
     """
     index = OPERAND_NAMES.index(name)
     columns = k // BLOCK_SIZE if index >= LHS_SCALE else k
+    tiled = None if layout is None else layout_from(dict(layout))
+    if tiled is not None and tiled.units is not None:
+        shape = (shape[0] * shape[1], *shape[2:])
     values = numbers(data.reshape(shape[0], -1), kind)
-    if layout is None:
+    if tiled is None:
         return np.ascontiguousarray(values[:rows, :columns])
-    tiled = layout_from(dict(layout))
     swizzle = tiled.packing(index, kind) if index < LHS_SCALE else tiled.packing(index)
     tile = swizzle.tile_shape
     units = tile[2:]  # elements that stay together along K, nothing for scales

@@ -8,10 +8,13 @@ from pathlib import Path
 from mxcomp.errors import InputError
 from mxcomp.target import Target, get_target
 
+AUTO, FASTEST, NONE = "auto", "fastest", "none"
+"""Which ukernels to take: the match of highest benefit, that of the shortest modelled time, or none."""
+
 
 @dataclass(frozen=True)
 class Options:
-    """`ukernels` is "auto" (the best match), "none", or the name of one ukernel.
+    """`ukernels` is AUTO, FASTEST, NONE, or the name of one ukernel.
 
     `reference` replaces the inner tile by its mathematical meaning, for targets without scaled MFMA.
     With `packed_parameters`, operands that are parameters are read in their packed layout (see `mxcomp.weights`).
@@ -39,6 +42,6 @@ class Options:
                 raise InputError(f"--data-tiling={data_tiling}: expected on or off")
             data_tiling = data_tiling == "on"
         if not ukernels:
-            raise InputError("--ukernels is empty: expected auto, none or a ukernel's name")
+            raise InputError("--ukernels is empty: expected auto, fastest, none or a ukernel's name")
         dirs = tuple(map(Path, ukernel_dirs))
         return Options(get_target(target), data_tiling, ukernels, dirs, reference, packed_parameters)

@@ -90,11 +90,30 @@ def verify(
     errors of `mxcomp.compile` and, for files that cannot be read, `mxcomp.runtime.run`.
     """
     options = Options.make(target, True, ukernels, tuple(ukernel_dirs), reference=True)
-    data, name = read_source(source)
+    program = _compile(*read_source(source), function, options)
+    outputs = run(program.vmfb, program.function, inputs, parameters=parameters)
+    watched = program.watched
+    first = len(outputs) - 5 * len(watched)
+    groups = [outputs[first + 5 * i : first + 5 * (i + 1)] for i in range(len(watched))]
+    checks = tuple(_check(*about, *group) for about, group in zip(watched, groups, strict=True))
+    return Verification(checks, tuple(outputs[:first]), program.report)
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """A program whose function also returns what was multiplied: where each scaled matmul is, and its types."""
+
+    vmfb: bytes
+    function: str
+    watched: list[tuple[str, tuple[str, ...]]]
+    report: Report
+
+
+def _compile(data: bytes, name: str, function: str | None, options: Options) -> _Watched:
     session = Session(CPU_FLAGS)
     session.load(data, name)
     session.run("start", "input")
-    module, report = session.module, Report(target)
+    module, report = session.module, Report(options.target.arch)
     pipeline.run(module, pipeline.PREPARING_PASSES, options)
     entry = _entry(module, function)
     symbol = graph.symbol_name(entry)
@@ -104,11 +123,7 @@ def verify(
     pipeline.run(module, pipeline.BUILDING_PASSES, options)
     report.add_unfused(module)
     session.run("input", "end")
-    outputs = run(session.vm_bytecode(), symbol, inputs, parameters=parameters)
-    first = len(outputs) - 5 * len(watched)
-    groups = [outputs[first + 5 * i : first + 5 * (i + 1)] for i in range(len(watched))]
-    checks = tuple(_check(*about, *group) for about, group in zip(watched, groups, strict=True))
-    return Verification(checks, tuple(outputs[:first]), report)
+    return _Watched(session.vm_bytecode(), symbol, watched, report)
 
 
 def _entry(module: ir.Operation, name: str | None) -> ir.Operation:

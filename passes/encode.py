@@ -27,10 +27,10 @@ from mxcomp.layout import ACC, LHS, RHS
 from mxcomp.matching import requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised
-from mxcomp.matching.storage import is_gathered
+from mxcomp.matching.storage import is_gathered, storage
 from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.options import Options
+from mxcomp.options import AUTO, FASTEST, NONE, Options
 from mxcomp.selection.choice import choose, choose_transposed
 from mxcomp.ukernels import Registry
 
@@ -41,12 +41,13 @@ def run(module: ir.Operation, options: Options) -> None:
     """Encodes the operands of every recognised scaled matmul below `module`. Raises UkernelError."""
     with module.context, module.location:
         registry = Registry(options.target.arch, options.ukernel_dirs)
-        if options.ukernels not in ("auto", "none"):
+        if options.ukernels not in (AUTO, FASTEST, NONE):
             registry[options.ukernels]
         recognised = [op for op in graph.walk(module) if is_recognised(op)]
         together = _requantised(recognised, registry, options)
         for index, op in enumerate(recognised):
-            chosen = together.get(op) or choose(problem_of(op), _is_gathered(op), registry, options)
+            own = replace(options, ukernels=AUTO) if options.ukernels == FASTEST and _is_symmetric(op) else options
+            chosen = together.get(op) or choose(problem_of(op), _is_gathered(op), registry, own)
             decide(op, replace(chosen, index=index))
             if chosen.operands == DATA_TILED:
                 _encode(op)
@@ -56,9 +57,38 @@ def _is_gathered(op: ir.Operation) -> bool:
     return any(map(is_gathered, list(op.operands)[:ACC]))
 
 
+def _is_symmetric(op: ir.Operation) -> bool:
+    """Whether LHS and RHS may come to be packed alike, and then be one tensor.
+
+    Ukernels over units pack both alike, and IREE 3.13 does not compile a dispatch that bitcasts what it loads twice
+    (test/hip/test_units.py).
+    """
+    lhs, rhs = (storage(op.operands[side]) for side in (LHS, RHS))
+    return lhs == rhs or bool(_sources(lhs) & _sources(rhs))
+
+
+def _sources(value: ir.Value) -> set[ir.Value | ir.Attribute]:
+    """What a value is computed from: arguments, and the attributes of constants and of globals that are loaded."""
+    found: set[ir.Value | ir.Attribute] = set()
+    seen: set[ir.Value] = set()
+    left = [value]
+    while left:
+        value = left.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        op = graph.producer(value)
+        operands = [] if op is None else [each for each in op.operands if isinstance(each.type, ir.RankedTensorType)]
+        if not operands and (op is None or op.name != "tensor.empty"):
+            names = () if op is None else [name for name in ("value", "global") if name in op.attributes]
+            found.add(value if op is None or not names else op.attributes[names[0]])
+        left += operands
+    return found
+
+
 def _requantised(recognised: list[ir.Operation], registry: Registry, options: Options) -> dict[ir.Operation, Decision]:
     """What is decided on matmuls that are computed transposed, so that results can be quantised where they are."""
-    if not options.data_tiling or options.ukernels != "auto":
+    if not options.data_tiling or options.ukernels not in (AUTO, FASTEST):
         return {}
     chosen: dict[ir.Operation, Decision] = {}
     for chain in requantise_chains.find(recognised, watched=options.reference):

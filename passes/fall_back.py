@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, linalg, tensor
+from iree.compiler.dialects import arith, tensor
 
 from mxcomp.codes import six_bit
 from mxcomp.codes.decode import dequantised, scale_value, scaled
@@ -46,7 +46,7 @@ from mxcomp.matching.decision import Decision, decide, decision_of, left_to_iree
 from mxcomp.matching.elements import RESHAPES
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.storage import erase_gather, is_gathered, settled
-from mxcomp.mlir import build, graph, linalg_ops
+from mxcomp.mlir import build, graph, linalg, linalg_ops
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise

@@ -21,6 +21,8 @@ flag, under which IREE's builtin ukernels would take over other matmuls of the m
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from iree.compiler import ir
 from iree.compiler.dialects import tensor, vector
 
@@ -188,16 +190,22 @@ def check_operands(user: ir.Operation, ukernel: Ukernel, batch: int = 0) -> None
             f"{user.location}: {user.name} has {len(operands)} operands, @{ukernel.name} in {ukernel.path} "
             f"takes {len(ukernel.arguments)}"
         )
-    outer = 2 if ukernel.operands == "data_tiled" else 0
     for index, (operand, argument) in enumerate(zip(operands, ukernel.arguments, strict=True)):
         have = ir.RankedTensorType(operand.type)
         sizes = build.static_sizes(operand)[batch:]
-        shape = [None] * outer + sizes[outer:] if outer else [None] * len(sizes)
+        shape = [None if i in _outer(ukernel, index) else size for i, size in enumerate(sizes)]
         if not accepts(argument, shape, str(have.element_type)):
             raise UkernelError(
                 f"{user.location}: operand {index} of {user.name} is {have}, but @{ukernel.name} in {ukernel.path} "
                 f"takes {argument}: correct the ukernel's types or its layout"
             )
+
+
+def _outer(ukernel: Ukernel, operand: int) -> Collection[int]:
+    """The dimensions of an operand whose sizes are not the ukernel's business."""
+    if ukernel.layout is None:
+        return range(3)
+    return (0, 2) if ukernel.layout.units is not None and operand != ACC else (0, 1)
 
 
 def _set_provider(user: ir.Operation) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import lit.discovery
@@ -13,6 +14,7 @@ import lit.Test
 import lit.TestingConfig
 import lit.worker
 import pytest
+from _pytest._code.code import TerminalRepr
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -25,6 +27,20 @@ hypothesis.settings.load_profile("mxcomp")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
     parser.addoption("--update-docs", action="store_true", help="write tables of the documentation that tests make")
+
+
+LONG = (
+    "folders.lit", "test_verify.py", "test_compile.py", "test_programs.py", "test_processes.py", "test_drawn_1.py",
+    "test_drawn_2.py", "test_drawn_3.py", "test_shapes.py", "test_plugin.py", "test_ukernels.py", "test_mutation.py",
+    "test_run.py", "test_corpus_iree.py", "test_parameters.py", "test_torch.py", "test_fusions.py",
+    "test_properties.py", "test_lint.py", "test_interrupts.py", "compile_driver.mlir",
+)  # fmt: skip
+"""Files that take longest, which are begun first: a worker that is done with a file takes the next one."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -59,7 +75,7 @@ class LitFolders(pytest.File):
 class LitItem(pytest.Item):
     """Runs one file by lit, in this process."""
 
-    def __init__(self, file: Path, **kwargs: object) -> None:
+    def __init__(self, file: Path, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.file = file
 
@@ -72,7 +88,7 @@ class LitItem(pytest.Item):
         if result.code.isFailure:
             raise LitError(result.output)
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> object:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str | TerminalRepr:
         if isinstance(excinfo.value, LitError):
             return str(excinfo.value)
         return super().repr_failure(excinfo)

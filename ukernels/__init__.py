@@ -111,8 +111,11 @@ class Registry:
 
     def __init__(self, arch: str, directories: Iterable[str | Path] = ()) -> None:
         package = Path(str(resources.files("mxcomp") / "ukernels" / arch))
-        members = (_ukernel(member.name, package / family.BODY, member.rule, member) for member in family.INSTANCES)
+        members = (
+            _ukernel(member.name, package / member.tile.body, member.rule, member) for member in family.INSTANCES
+        )
         self.ukernels = {ukernel.name: ukernel for ukernel in members if arch in ukernel.archs}
+        self._directories = frozenset(map(Path, directories))
         for directory in (package, *map(Path, directories)):
             if not directory.is_dir():
                 raise UkernelError(f"ukernel directory {directory} does not exist")
@@ -121,6 +124,10 @@ class Registry:
                 if ukernel.name in self.ukernels:
                     raise UkernelError(f"{path}: ukernel @{ukernel.name} exists already in {self[ukernel.name].path}")
                 self.ukernels[ukernel.name] = ukernel
+
+    def is_foreign(self, ukernel: Ukernel) -> bool:
+        """Whether it comes from one of the directories, not from the package."""
+        return ukernel.path.parent in self._directories
 
     def __getitem__(self, name: str) -> Ukernel:
         try:
@@ -205,7 +212,7 @@ def _ukernel(name: str, path: Path, rule: dict[str, Any], instance: family.Insta
         operands=rule.pop("operands", "data_tiled"),
         benefit=rule.pop("benefit", 1),
         constraints={axis: Constraint(**bounds) for axis, bounds in rule.pop("constraints", {}).items()},
-        tile=tuple(rule.pop("tile", layout.tile if layout else ())),
+        tile=tuple(rule.pop("tile", layout.workgroup_tile if layout else ())),
         workgroup_size=tuple(rule.pop("workgroup_size")),
         llvm_func_attrs=rule.pop("llvm_func_attrs", {}),
         layout=layout,
@@ -282,8 +289,9 @@ def _expected_types(ukernel: Ukernel) -> list[tuple[tuple[int | None, ...], str]
     m, n, _ = ukernel.tile
     shapes: list[tuple[int | None, ...]]
     if ukernel.layout is not None:
-        outer: list[tuple[int | None, ...]] = [(1, None)] * ACC + [(1, 1)]
-        shapes = [ukernel.layout.packed_shape(i, o) for i, o in enumerate(outer)]
+        layout, units = ukernel.layout, ukernel.layout.units or (1, 1)
+        outer: list[tuple[int | None, ...]] = [(units[i % 2], None) for i in range(ACC)]
+        shapes = [layout.multiplied_shape(i, layout.packed_shape(i, o)) for i, o in enumerate([*outer, (1, 1)])]
     else:
         shapes = [(m, None, 32), (n, None, 32), (m, None), (n, None), (m, n)]
     return list(zip(shapes, ukernel.types, strict=True))

@@ -19,7 +19,8 @@ from mxcomp.target import GFX950
 LANES = GFX950.subgroup_size
 STAGES = 3
 """K tiles that the LHS ring holds. The body counts on it."""
-_DYNAMIC = -(2**63)
+DYNAMIC = -(2**63)
+"""A size or offset that is not known when compiling, as in MLIR's arrays."""
 
 
 @dataclass(frozen=True)
@@ -118,50 +119,50 @@ class Aliases:
         for operand, name in enumerate(OPERAND_NAMES[:ACC]):
             packed, groups = self._packed(operand), self._groups(operand)
             flat = [math.prod(packed[i] or 1 for i in group) for group in groups[1:]]
-            yield name, _shaped("tensor", layout.packed_shape(operand, (1, None)), self._element(operand))
-            yield f"{name}_byte", _shaped("tensor", packed, "i8")
-            yield f"{name}_packed", _buffer(packed)
-            yield f"{name}_buffer", _buffer((None, *flat))
+            yield name, shaped("tensor", layout.packed_shape(operand, (1, None)), self._element(operand))
+            yield f"{name}_byte", shaped("tensor", packed, "i8")
+            yield f"{name}_packed", buffer(packed)
+            yield f"{name}_buffer", buffer((None, *flat))
         k, sizes = layout.intrinsics_k, self._sizes()
         for operand, rows in ((LHS, layout.intrinsics_m), (RHS, layout.intrinsics_n)):
             name, size = OPERAND_NAMES[operand], sizes[f"{OPERAND_NAMES[operand]}_bytes"]
             pieces = self._bytes(operand) // size
-            yield f"{name}_vec", _shaped("vector", (k, rows, pieces, size), "i8")
-            yield f"{name}_pieces", _shaped("vector", (pieces, size), "i8")
-            yield f"{name}_piece", _shaped("vector", (size,), "i8")
-            yield f"{name}_bytes", _shaped("vector", (pieces * size,), "i8")
-            yield f"{name}_fragment", _shaped("vector", (BLOCK_SIZE,), self.elements[operand])
-            yield f"{name}_scale_piece", _shaped("vector", (rows * k,), "i8")
-            yield f"{name}_scale_byte_vec", _shaped("vector", (rows, k), "i8")
-            yield f"{name}_scale_vec", _shaped("vector", (rows, k), "f8E8M0FNU")
-        yield "copy", _shaped("vector", (PIECES[self._bytes(LHS)].size,), "i8")
+            yield f"{name}_vec", shaped("vector", (k, rows, pieces, size), "i8")
+            yield f"{name}_pieces", shaped("vector", (pieces, size), "i8")
+            yield f"{name}_piece", shaped("vector", (size,), "i8")
+            yield f"{name}_bytes", shaped("vector", (pieces * size,), "i8")
+            yield f"{name}_fragment", shaped("vector", (BLOCK_SIZE,), self.elements[operand])
+            yield f"{name}_scale_piece", shaped("vector", (rows * k,), "i8")
+            yield f"{name}_scale_byte_vec", shaped("vector", (rows, k), "i8")
+            yield f"{name}_scale_vec", shaped("vector", (rows, k), "f8E8M0FNU")
+        yield "copy", shaped("vector", (PIECES[self._bytes(LHS)].size,), "i8")
         ring = (STAGES, layout.intrinsics_m * k, LANES * self._bytes(LHS))
-        yield "ring", f"{_shaped('memref', ring, 'i8')[:-1]}, #gpu.address_space<workgroup>>"
+        yield "ring", f"{shaped('memref', ring, 'i8')[:-1]}, #gpu.address_space<workgroup>>"
         per_lane = layout.shape.acc_outer * layout.shape.acc_inner
-        yield "acc", _shaped("tensor", self._acc, "f32")
-        yield "acc_fragment", _shaped("vector", (per_lane,), "f32")
-        yield "acc_vec", _shaped("vector", (layout.intrinsics_m, layout.intrinsics_n, per_lane), "f32")
-        yield "acc_lane_vec", _shaped("vector", self.acc_lane, "f32")
-        yield "acc_lane", _shaped("tensor", self.acc_lane, "f32")
+        yield "acc", shaped("tensor", self._acc, "f32")
+        yield "acc_fragment", shaped("vector", (per_lane,), "f32")
+        yield "acc_vec", shaped("vector", (layout.intrinsics_m, layout.intrinsics_n, per_lane), "f32")
+        yield "acc_lane_vec", shaped("vector", self.acc_lane, "f32")
+        yield "acc_lane", shaped("tensor", self.acc_lane, "f32")
 
     def _attributes(self) -> Iterator[tuple[str, str]]:
         layout, (lhs, rhs) = self.layout, self.elements
         for operand, name in enumerate(OPERAND_NAMES[:ACC]):
             yield f"{name}_groups", str(self._groups(operand))
         packed, lane = self._acc, self.acc_lane
-        yield "acc_lane_sizes", _i64_array(lane)
-        yield "acc_lane_offsets", _i64_array(0 if lane[i] == packed[i] else _DYNAMIC for i in range(len(lane)))
-        yield "acc_lane_strides", _i64_array([1] * len(lane))
+        yield "acc_lane_sizes", i64_array(lane)
+        yield "acc_lane_offsets", i64_array(0 if lane[i] == packed[i] else DYNAMIC for i in range(len(lane)))
+        yield "acc_lane_strides", i64_array([1] * len(lane))
         yield "acc_in_bounds", f"[{', '.join(['true'] * len(lane))}]"
         mfma = f"intrinsic = {layout.intrinsic}, lhs_elem_type = {lhs}, rhs_elem_type = {rhs}, acc_elem_type = f32"
         yield "mfma", f"#iree_gpu.scaled_mma_layout<{mfma}>"
 
 
-def _shaped(kind: str, shape: Iterable[int | None], element: str) -> str:
+def shaped(kind: str, shape: Iterable[int | None], element: str) -> str:
     return f"{kind}<{'x'.join('?' if size is None else str(size) for size in shape)}x{element}>"
 
 
-def _i64_array(values: Iterable[int | None]) -> str:
+def i64_array(values: Iterable[int | None]) -> str:
     return f"array<i64: {', '.join(map(str, values))}>"
 
 
@@ -170,11 +171,11 @@ def _split(rank: int, *starts: int) -> list[list[int]]:
     return [list(range(*bounds)) for bounds in pairwise((0, *starts, rank))]
 
 
-def _buffer(shape: Sequence[int | None]) -> str:
+def buffer(shape: Sequence[int | None]) -> str:
     """A buffer of bytes, contiguous inside a K tile."""
     tiles = shape.index(None)
     strides = [
         "?" if i < tiles or i == 0 else str(math.prod(size or 1 for size in shape[i + 1 :])) for i in range(len(shape))
     ]
     layout = f"strided<[{', '.join(strides)}], offset: ?>"
-    return f"{_shaped('memref', shape, 'i8')[:-1]}, {layout}, #amdgpu.address_space<fat_raw_buffer>>"
+    return f"{shaped('memref', shape, 'i8')[:-1]}, {layout}, #amdgpu.address_space<fat_raw_buffer>>"

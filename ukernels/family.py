@@ -1,21 +1,27 @@
-"""The family of ukernels that share one hand-written body: every pair of MX element types, both MFMA shapes.
+"""The family of ukernels that share hand-written bodies: every pair of MX element types, both MFMA shapes.
 
-The body, `mx_data_tiled.mlir.in`, is MLIR over aliases. An instance is a tile and two element types; `Instance.text` is
-the body behind the aliases that these give (`aliases`), among them the match rule, #rule. Nothing is parsed before an
-instance is linked into an executable.
+A body is MLIR over aliases. An instance is a tile, of one of the bodies, and two element types; `Instance.text` is the
+body behind the aliases that these give (`aliases`, `unit_aliases`), among them the match rule, #rule. Nothing is parsed
+before an instance is linked into an executable.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from string import Template
-from typing import Any
+from typing import Any, TypeAlias
 
-from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES
+from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS, DataTiledLayout, layout_entries
 from mxcomp.ukernels.aliases import Aliases
+from mxcomp.ukernels.unit_aliases import UnitAliases, Waves, unit_layout
 
-BODY = "mx_data_tiled.mlir.in"
+BODY, STREAM, SHARED = "mx_data_tiled.mlir.in", "mx_stream.mlir.in", "mx_shared.mlir.in"
+"""Bodies: RHS in registers and LHS through LDS; K split among waves; both operands through LDS."""
+
+_SIMDS, _VECTOR_REGISTERS = 4, 512
+"""Of a compute unit, and of a SIMD for the waves that share it."""
 _M16, _M32 = "MFMA_SCALE_F32_16x16x128_B32", "MFMA_SCALE_F32_32x32x64_B32"
 
 
@@ -33,27 +39,70 @@ def _layout(intrinsic: str, m: int, n: int, k: int) -> DataTiledLayout:
     )
 
 
+Pairs: TypeAlias = tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True)
 class Tile:
-    """A tile of the family, for M of `min_m` and more. Benefits are below the default of files, which so come first."""
+    """A tile of the family, for M of `min_m` and more. Benefits are below the default of files, which so come first.
+
+    Attributes:
+        layout: How operands are packed, and how much of them a workgroup takes.
+        waves: Of a workgroup, where the layout does not say it: those over units.
+        without: Bits of LHS and RHS elements for which there is no instance, as registers would be spilled.
+    """
 
     layout: DataTiledLayout
     benefit: int
     min_m: int | None = None
+    body: str = BODY
+    waves: Waves | None = None
+    without: Pairs = ()
+
+    @property
+    def threads(self) -> int:
+        return self.layout.threads * (1 if self.waves is None else self.waves.count)
+
+    @property
+    def waves_per_simd(self) -> int:
+        """What registers have to leave room for: two of the bodies that are not over units share a compute unit."""
+        return 2 if self.waves is None else max(1, self.waves.count // _SIMDS)
+
+    def aliases(self, elements: tuple[str, str]) -> Aliases | UnitAliases:
+        return Aliases(self.layout, elements) if self.waves is None else UnitAliases(self.layout, elements, self.waves)
+
+    def fits(self, elements: tuple[str, str]) -> bool:
+        """Whether a lane's registers, and LDS, hold what an instance for these elements needs of them."""
+        aliases, (lhs, rhs) = self.aliases(elements), (element_format(kind).bits for kind in elements)
+        fits = isinstance(aliases, Aliases) or aliases.fits(_VECTOR_REGISTERS // self.waves_per_simd)
+        return fits and (lhs, rhs) not in self.without
 
     @property
     def pattern(self) -> str:
         """The names of its instances."""
-        m, n, k = self.layout.tile
+        m, n, k = self.layout.workgroup_tile
         suffix = "" if self.layout.intrinsic == _M16 else f"_mfma{self.layout.shape.m}"
         return f"mx_LHS_RHS_f32_m{m}_n{n}_k{k}{suffix}"
 
+
+_STREAMS = ((1, 1, 4), (1, 2, 8), (1, 4, 8), (2, 2, 8), (2, 4, 8), (4, 2, 8), (4, 4, 4))
+"""Units along M and N, and waves along K."""
+
+_ONLY_FP4 = ((4, 6), (4, 8), (6, 4), (6, 6), (8, 4))
+_SHARED: tuple[tuple[int, int, tuple[int, int], Pairs], ...] = (
+    (4, 8, (2, 4), ()), (6, 8, (2, 4), ()), (8, 8, (2, 4), ()), (10, 8, (2, 4), ()), (12, 8, (2, 4), ()),
+    (8, 16, (2, 4), ()), (16, 8, (4, 2), ((6, 8), (8, 8))), (12, 12, (2, 2), ()), (10, 16, (2, 4), ()),
+    (12, 16, (2, 4), ((4, 8), (6, 4))), (14, 16, (2, 4), _ONLY_FP4), (16, 16, (2, 4), _ONLY_FP4),
+)  # fmt: skip
+"""Units along M and N, waves along both, and which bits of elements spill registers."""
 
 TILES = (
     Tile(_layout(_M16, 8, 4, 1), benefit=0, min_m=65),
     Tile(_layout(_M16, 4, 2, 2), benefit=-1),
     Tile(_layout(_M32, 4, 2, 2), benefit=-2, min_m=65),
     Tile(_layout(_M32, 2, 1, 4), benefit=-3),
+    *(Tile(unit_layout(m, n), benefit=-4, body=STREAM, waves=Waves(k=k)) for m, n, k in _STREAMS),
+    *(Tile(unit_layout(m, n), -5, None, SHARED, Waves(*waves), without) for m, n, waves, without in _SHARED),
 )
 
 
@@ -87,22 +136,23 @@ class Instance:
             "benefit": self.tile.benefit,
             "constraints": bounds,
             "layout": layout_entries(self.layout),
-            "workgroup_size": [self.layout.threads, 1, 1],
-            "llvm_func_attrs": {"amdgpu-waves-per-eu": "2"},
+            "workgroup_size": [self.tile.threads, 1, 1],
+            "llvm_func_attrs": {"amdgpu-waves-per-eu": str(self.tile.waves_per_simd)},
         }
 
     def text(self, body: str) -> str:
         """The ukernel's file: `body` behind its aliases. One list can have none: a zero for each rank of the result."""
-        aliases = Aliases(self.layout, self.elements)
-        origin = ", ".join(["%c0"] * len(aliases.acc_lane))
+        aliases = self.tile.aliases(self.elements)
+        origin = ", ".join(["%c0"] * len(aliases.acc_lane)) if isinstance(aliases, Aliases) else ""
         rule = f"#rule = {_attribute(self.rule)}"
         return "\n".join([*aliases.lines(), rule, "", Template(body).substitute(acc_origin=origin)])
 
 
 _TYPES = (*ELEMENT_TYPES, "f8E8M0FNU", "f32")
 
-INSTANCES = tuple(Instance(tile, (lhs, rhs)) for tile in TILES for lhs in ELEMENT_TYPES for rhs in ELEMENT_TYPES)
-"""All of them: 25 pairs of element types for every tile."""
+PAIRS = tuple(product(ELEMENT_TYPES, ELEMENT_TYPES))
+INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in PAIRS if tile.fits(pair))
+"""All of them: for every tile the pairs of element types that it has room for, all 25 but for large tiles of units."""
 
 PATTERNS = tuple(tile.pattern for tile in TILES)
 """Their names, with LHS and RHS for the element types."""

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, linalg, tensor
+from iree.compiler.dialects import arith, tensor
 
 from mxcomp.codes.decode import value_of
 from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE
-from mxcomp.mlir import build
+from mxcomp.mlir import build, linalg
 from mxcomp.mlir.build import is_sub_byte
 
 _WORD_BITS = 64

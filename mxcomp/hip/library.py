@@ -11,7 +11,6 @@ from mxcomp.errors import InputError
 from mxcomp.hip import build
 
 PYTHON_VARIABLE = "MXCOMP_PYTHON"
-LAUNCHER_VARIABLE = "MXCOMP_LAUNCHER"
 IREE_VARIABLE = "IREE_HIP_DYLIB_PATH"
 """What IREE's driver looks at where no --hip_dylib_path is given."""
 
@@ -49,13 +48,9 @@ def interrupt(path: Path) -> None:
 
 
 def environment(**settings: str | None) -> dict[str, str]:
-    """Variables for the library: this Python, and MXCOMP_SIM_* for each setting that is given.
-
-    A program started with them that uses the library ends when this process does, see `mxcomp.hip.worker`.
-    """
-    variables = {PYTHON_VARIABLE: sys.executable, LAUNCHER_VARIABLE: str(os.getpid())}
-    variables |= {f"MXCOMP_SIM_{name.upper()}": value for name, value in settings.items() if value is not None}
-    return variables
+    """Variables for the library: this Python, and MXCOMP_SIM_* for each setting that is given."""
+    given = {f"MXCOMP_SIM_{name.upper()}": value for name, value in settings.items() if value is not None}
+    return {PYTHON_VARIABLE: sys.executable} | given
 
 
 def _cached() -> Path:

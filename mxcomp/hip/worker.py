@@ -1,7 +1,6 @@
 """The process that simulates: serves one driver library until its socket closes.
 
-Started as ``python -m mxcomp.hip.worker <host> <launcher>`` with the file descriptors that `protocol` names: the
-process of the host program, and the process that it is not to outlive or 0.
+Started as ``python -m mxcomp.hip.worker`` with the file descriptors that `protocol` names.
 """
 
 from __future__ import annotations
@@ -10,10 +9,8 @@ import os
 import select
 import signal
 import socket
-import sys
 import threading
 import traceback
-from pathlib import Path
 
 from mxcomp.hip.devices import Devices, Refusal
 from mxcomp.hip.protocol import DATA, MARKS, REPLY, REQUEST, SOCKET, ErrorCode, Operation
@@ -23,14 +20,12 @@ _CODES = {Operation.LAUNCH: ErrorCode.LAUNCH_FAILURE, Operation.ALLOC: ErrorCode
 """What a request fails with, where the error does not say; IREE forgets the message of an UNKNOWN one."""
 
 _LONGEST_MESSAGE = 4000
-_LOOK_AFTER_MS = 300
 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the host program's; this ends when that does
     connection = socket.socket(fileno=SOCKET)
-    host, launcher = map(int, sys.argv[1:3] or (0, 0))
-    threading.Thread(target=_end_with_host, args=(host, launcher), daemon=True).start()
+    threading.Thread(target=_end_with_host, daemon=True).start()
     devices = Devices(DATA, MARKS)
     while True:
         operation, device, a, b, size = REQUEST.unpack(_receive(connection, REQUEST.size))
@@ -69,26 +64,12 @@ def _receive(connection: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def _end_with_host(host: int, launcher: int) -> None:
-    """Ends the process when the host program closes its end, even during a launch.
-
-    A host program that was launched by mxcomp is ended as well when that process is gone: killed, it cannot do so.
-    """
+def _end_with_host() -> None:
+    """Ends the process when the host program closes its end, even during a launch."""
     poll = select.poll()
     poll.register(SOCKET, select.POLLRDHUP)
-    while not poll.poll(_LOOK_AFTER_MS):
-        if launcher and _parent(host) not in (launcher, None):
-            if os.getppid() == host:
-                os.kill(host, signal.SIGTERM)
-            break
+    poll.poll()
     os._exit(0)
-
-
-def _parent(process: int) -> int | None:
-    try:
-        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
-        return None
 
 
 if __name__ == "__main__":

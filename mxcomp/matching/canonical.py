@@ -30,6 +30,20 @@ def canonical_maps(batch: bool = False) -> list[ir.AffineMap]:
     return [ir.AffineMap.get(4 + batch, 0, [*first, *dims]) for dims in operands]
 
 
+def inner_tiled_loops(batch: bool, units: bool) -> tuple[list[ir.AffineMap], tuple[str, ...]]:
+    """Indexing maps and iterator types of `iree_codegen.inner_tiled` on packed operands.
+
+    They are the canonical ones over tiles; with `units`, a workgroup's tiles of rows and columns have loops of their
+    own behind those: (batch,) m, n, um, un, ko, kb.
+    """
+    if not units:
+        return canonical_maps(batch), canonical_iterators(batch)
+    *first, m, n, um, un, ko, kb = (ir.AffineExpr.get_dim(i) for i in range(6 + batch))
+    operands = ((m, um, ko, kb), (n, un, ko, kb), (m, um, ko), (n, un, ko), (m, n, um, un))
+    maps = [ir.AffineMap.get(6 + batch, 0, [*first, *dims]) for dims in operands]
+    return maps, (*["parallel"] * (4 + batch), "reduction", "reduction")
+
+
 def scaled_product(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Value, acc: ir.Value) -> ir.Value:
     """Body of the canonical form: acc + (a * a_scale) * (b * b_scale), in f32."""
     f32 = ir.F32Type.get()

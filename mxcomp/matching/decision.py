@@ -39,6 +39,7 @@ class Decision:
         llvm_func_attrs: What LLVM is told of the kernel's function.
         max_m, max_n, max_k: The largest dynamic sizes in elements that buffers allow, as they are multiplied.
         max_bytes: The largest result whose M and N are dynamic.
+        note: How a choice was made.
         reason: Why something was not done.
         warning: What users ought to know.
     """
@@ -56,6 +57,7 @@ class Decision:
     max_n: int | None = None
     max_k: int | None = None
     max_bytes: int | None = None
+    note: str | None = None
     reason: str | None = None
     warning: str | None = None
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from iree.compiler import ir
-from iree.compiler.dialects import affine, arith, flow, iree_tensor_ext, linalg, tensor
+from iree.compiler.dialects import affine, arith, flow, iree_tensor_ext, tensor
+
+from mxcomp.mlir import linalg
 
 DYNAMIC = ir.ShapedType.get_dynamic_size()
 
@@ -121,7 +123,9 @@ def empty(result: ir.RankedTensorType, sizes: Sequence[ir.Value] = ()) -> ir.Val
 
 
 def filled(scalar: ir.Value, result: ir.RankedTensorType, sizes: Sequence[ir.Value] = ()) -> ir.Value:
-    return linalg.fill(scalar, outs=[empty(result, sizes)])
+    op = linalg.FillOp([result], [scalar], [empty(result, sizes)])
+    linalg.fill_builtin_region(op.operation)
+    return op.results[0]
 
 
 def zero_filled(result: ir.RankedTensorType, sizes: Sequence[ir.Value] = ()) -> ir.Value:
@@ -205,9 +209,14 @@ def ceildiv(value: ir.Value, divisor: int) -> ir.Value:
     return apply(ir.AffineExpr.get_ceil_div(ir.AffineExpr.get_dim(0), divisor), [value])
 
 
+def times(value: ir.Value, factor: int) -> ir.Value:
+    return value if factor == 1 else apply(ir.AffineExpr.get_dim(0) * factor, [value])
+
+
 def transpose(value: ir.Value, init: ir.Value, permutation: Sequence[int]) -> ir.Value:
-    op = linalg.transpose(value, outs=[init], permutation=list(permutation))
-    return op[0] if isinstance(op, ir.OpResultList) else op.results[0] if isinstance(op, ir.OpView) else op
+    op = linalg.TransposeOp([init.type], value, init, list(permutation))
+    linalg.fill_builtin_region(op.operation)
+    return op.results[0]
 
 
 def leading_slice(value: ir.Value, result: ir.RankedTensorType, extents: Sequence[ir.Value | None]) -> ir.Value:

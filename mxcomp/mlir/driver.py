@@ -32,7 +32,7 @@ class DriverFlags:
     verify: bool = True
     dump_compilation_phases_to: str = ""
     remarks_filter: str = ""
-    remarks_output_file: str = ""
+    remarks_output_file: str = "mlir-remarks.yaml"
 
     @staticmethod
     def of(flags: Sequence[str]) -> DriverFlags:
@@ -53,11 +53,6 @@ class DriverFlags:
             raise InputError(
                 f"--compile-from={result.compile_from}: expected start or input, since scaled matmuls are recognised "
                 f"after phase input: {_LATER}"
-            )
-        if result.remarks_filter or result.remarks_output_file:
-            raise InputError(
-                "--remarks-filter and --remarks-output-file: IREE writes remarks when its process ends, which this one "
-                f"does not do for it: {_LATER}"
             )
         if result.output_format not in OUTPUT_FORMATS:
             raise InputError(f"--output-format={result.output_format}: expected one of {', '.join(OUTPUT_FORMATS)}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from iree.compiler import ir
-from iree.compiler.dialects import linalg
+
+from mxcomp.mlir import linalg
 
 
 def yielded(op: ir.Operation) -> ir.Value:

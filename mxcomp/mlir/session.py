@@ -40,10 +40,22 @@ def set_global_flags(program: str, flags: Sequence[str]) -> None:
     api._initializeGlobalCL(program, *flags)
 
 
-def global_flags() -> dict[str, str]:
-    """Session flags as `set_global_flags` left them: values by name, lists joined by commas, "" where not given."""
-    pairs = (flag.partition("=") for flag in api.Session().get_flags())
+def flag_values(flags: Sequence[str] = ()) -> dict[str, str]:
+    """Values of all session flags by name, after `flags` and global ones: lists joined by commas, "" where not given.
+
+    Raises InputError where one of `flags` is refused.
+    """
+    session = api.Session()
+    _set_flags(session, driver.split(flags)[1])
+    pairs = (flag.partition("=") for flag in session.get_flags())
     return {name: value for name, _, value in pairs}
+
+
+def _set_flags(session: api.Session, flags: Sequence[str]) -> None:
+    try:
+        session.set_flags(*flags)
+    except ValueError as error:
+        raise InputError(f"IREE refuses a flag: {str(error).strip()}") from None
 
 
 class NamedSource(bytes):
@@ -83,10 +95,7 @@ class Session:
         own, session_flags = driver.split(flags)
         self._flags = DriverFlags.of(own)
         self._session = api.Session()
-        try:
-            self._session.set_flags(*session_flags)
-        except ValueError as error:
-            raise InputError(f"IREE refuses a flag: {str(error).strip()}") from None
+        _set_flags(self._session, session_flags)
         self.context = self._session.context
         self.context.load_all_available_dialects()  # operations made before their dialect is loaded are malformed
         self._invocation = self._session.invocation()
@@ -105,6 +114,15 @@ class Session:
         handle, flags = ctypes.c_void_p(self._invocation._inv_p), self._flags
         _lib.ireeCompilerInvocationSetVerifyIR(handle, ctypes.c_bool(flags.verify))
         _lib.ireeCompilerInvocationSetDumpCompilationPhasesTo(handle, flags.dump_compilation_phases_to.encode())
+        if flags.remarks_filter:
+            try:
+                self.context.enable_remarks(all_filter=flags.remarks_filter, output_file=flags.remarks_output_file)
+            except ValueError as error:
+                raise InputError(f"--remarks-output-file={flags.remarks_output_file}: {error}") from None
+
+    def close(self) -> None:
+        """Writes IREE's remarks, if they are asked for."""
+        self.context.finalize_remarks()
 
     def _on_diagnostic(self, severity: int, message: int, size: int, _user_data: int) -> None:
         text = ctypes.string_at(message, size).decode(errors="replace").strip()

@@ -34,11 +34,12 @@ class LoopNest:
     """Loops of sizes `sizes`, `outer` ones over tiles and the others over packed dimensions, and `inner` in a block.
 
     `row` and `block` are affine in the former, `within`, the position in the block, in all of them. `tile` is how many
-    rows and blocks a packed tile has.
+    rows and blocks a packed tile has; there are `multiple` tiles of rows, or twice as many, and so on.
     """
 
     operand: OperandSize
     tile: tuple[int, int]
+    multiple: int
     sizes: tuple[int | None, ...]
     outer: int
     row: ir.AffineExpr
@@ -54,7 +55,7 @@ class LoopNest:
         """
         per_block = BLOCK_SIZE // unit
         tile = (swizzle.tile_shape[ROWS], swizzle.tile_shape[COLUMNS] // per_block)
-        counts = [build.tiles(size, step) for size, step in zip((operand.height, operand.blocks), tile, strict=True)]
+        counts = [swizzle.tiles(ROWS, operand.height), build.tiles(operand.blocks, tile[COLUMNS])]
         packed = swizzle.packed_shape[: len(swizzle.permutation) - (len(swizzle.tile_shape) - 2)]
         outer = [dim for dim, count in enumerate(counts) if count != 1]
         loops, rank = range(len(outer), len(outer) + len(packed)), len(outer) + len(packed)
@@ -64,7 +65,7 @@ class LoopNest:
         block = ir.AffineExpr.get_floor_div(column, per_block)
         within = ir.AffineExpr.get_mod(column, per_block) * unit + ir.AffineExpr.get_dim(rank)
         sizes = (*(counts[dim] for dim in outer), *packed)
-        return LoopNest(operand, tile, sizes, len(outer), row, block, within, (unit,))
+        return LoopNest(operand, tile, swizzle.multiples[ROWS], sizes, len(outer), row, block, within, (unit,))
 
     @property
     def whole_blocks(self) -> LoopNest:
@@ -77,7 +78,8 @@ class LoopNest:
     def tiles(self) -> tuple[int | None, int | None]:
         """Counts of tiles, of rows and of K."""
         height, blocks = self.operand.height, self.operand.blocks
-        return build.tiles(height, self.tile[ROWS]), build.tiles(blocks, self.tile[COLUMNS])
+        rows = build.tiles(height, self.tile[ROWS] * self.multiple)
+        return rows and rows * self.multiple, build.tiles(blocks, self.tile[COLUMNS])
 
     @property
     def rank(self) -> int:
@@ -96,7 +98,7 @@ class LoopNest:
         """Row, block, and position in the block; in the padding, those of the last row and block."""
         operand, packed = self.operand, loops[: self.rank]
         row, block = build.apply(self.row, packed), build.apply(self.block, packed)
-        if operand.rows is not None or (operand.height or 0) % self.tile[ROWS]:
+        if operand.rows is not None or (operand.height or 0) % (self.tile[ROWS] * self.multiple):
             row = build.clamp(row, operand.rows or operand.height or 0)
         if operand.blocks % self.tile[COLUMNS]:
             block = build.clamp(block, operand.blocks)

@@ -22,13 +22,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, linalg, tensor
+from iree.compiler.dialects import arith, tensor
 
 from mxcomp.codes import packed, truncate
 from mxcomp.formats import BLOCK_SIZE, UNLOADABLE, element_format
 from mxcomp.layout import LHS_SCALE, ROWS, DataTiledLayout
 from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside
-from mxcomp.mlir import attributes, build
+from mxcomp.mlir import attributes, build, linalg
 from mxcomp.mlir.inline import constant, inline
 from mxcomp.packing.packed_loops import LoopNest, OperandSize
 
@@ -50,7 +50,9 @@ def pack(
     height, blocks, *_ = build.static_sizes(source)
     element = str(ir.RankedTensorType(source.type).element_type)
     swizzle, scale_swizzle = layout.packing(operand, element), layout.packing(operand + LHS_SCALE)
-    tiles = [build.ceildiv(rows, swizzle.tile_shape[ROWS])] if rows is not None else []
+    multiple = swizzle.multiples[ROWS]
+    taken = [build.ceildiv(rows, swizzle.tile_shape[ROWS] * multiple)] if rows is not None else []
+    tiles = [build.times(count, multiple) for count in taken]
     size = OperandSize(height, blocks or 0, rows, tiles)
     nest = LoopNest.of(swizzle, element_format(element).lane_unit, size)
     if nest.inner == (BLOCK_SIZE,):
@@ -60,7 +62,7 @@ def pack(
     else:
         (elements,) = _dispatch((producer.elements,), nest, [None], regions)
         (scales,) = _dispatch((producer.scales,), LoopNest.of(scale_swizzle, BLOCK_SIZE, size), [None], regions)
-    return as_packed(elements, scales, layout, operand, element, nest.tiles, tiles)
+    return as_packed(elements, scales, layout, operand, element, nest.tiles, tiles, taken)
 
 
 def as_packed(
@@ -71,12 +73,18 @@ def as_packed(
     element: str,
     outer: tuple[int | None, ...],
     tiles: list[ir.Value],
+    taken: list[ir.Value],
 ) -> tuple[ir.Value, ir.Value]:
-    """Elements as bytes and scales with the dimensions of a packed operand of so many tiles."""
-    shape, scale_shape = layout.packed_shape(operand, outer), layout.packed_shape(operand + LHS_SCALE, outer)
+    """Elements as bytes and scales with the dimensions of a packed operand of so many tiles.
+
+    `tiles` are the dynamic sizes that both have, `taken` those that they get.
+    """
+    shape, scale_shape = (
+        layout.multiplied_shape(index, layout.packed_shape(index, outer)) for index in (operand, operand + LHS_SCALE)
+    )
     stored = build.tensor_type((*shape[:-1], element_format(element).block_bytes), "i8")
     stored_scales = build.tensor_type(scale_shape, ir.RankedTensorType(scales.type).element_type)
-    return build.bitcast(elements, stored, tiles), build.bitcast(scales, stored_scales, tiles)
+    return build.bitcast(elements, stored, tiles, taken), build.bitcast(scales, stored_scales, tiles, taken)
 
 
 def _dispatch(

@@ -33,7 +33,7 @@ def inner_tiles(
     inputs = [_row_major(packed[i], layout, i, types[i], counts.of(i)) for i in range(ACC)]
     *batch, m, _, _ = build.static_sizes(inputs[LHS])
     n = build.static_sizes(inputs[RHS])[-3]
-    sizes = _scaled(counts.of(ACC), [m, n], layout.tile[:2])
+    sizes = _scaled(counts.of(ACC), [m, n], layout.workgroup_tile[:2])
     result = build.tensor_type((*batch, m, n), types[ACC])
     init = build.zero_filled(result, sizes)
     maps, iterators = canonical_maps(bool(batch)), canonical_iterators(bool(batch))
@@ -53,22 +53,27 @@ def _barrier(value: ir.Value, sizes: list[ir.Value]) -> ir.Value:
 def _scaled(tiles: list[ir.Value], sizes: list[int | None], steps: Sequence[int]) -> list[ir.Value]:
     """Dynamic sizes from their counts of tiles, padding included."""
     dynamic = [step for size, step in zip(sizes, steps, strict=True) if size is None]
-    return [build.apply(ir.AffineExpr.get_dim(0) * step, [count]) for count, step in zip(tiles, dynamic, strict=True)]
+    return [build.times(count, step) for count, step in zip(tiles, dynamic, strict=True)]
 
 
 def _row_major(value: ir.Value, layout: DataTiledLayout, operand: int, element: str, tiles: list[ir.Value]) -> ir.Value:
     """[(batch,) rows, K/32, 32] elements or [(batch,) rows, K/32] scales from packed tiles, padding included."""
     value = _barrier(value, tiles)
-    batch = ir.RankedTensorType(value.type).rank - len(layout.packed_shape(operand, (None, None)))
-    outer = build.static_sizes(value)[: batch + 2]
+    shape, taken = build.static_sizes(value), tiles
+    batch = len(shape) - len(layout.multiplied_shape(operand, layout.packed_shape(operand, (None, None))))
+    outer = shape[: batch + 2]
+    if layout.units is not None:
+        count, units, columns = shape[batch : batch + 3]
+        outer = [*shape[:batch], count and count * (units or 1), columns]
+        tiles = _scaled(tiles, [count, columns], [units or 1, 1])
     if operand in (LHS, RHS):
         swizzle = layout.packing(operand, element)
         *inner, unit = swizzle.packed_shape
         inner.append(unit * element_format(element).bits // 32)
-        value = build.bitcast(value, build.tensor_type((*outer, *inner), "i32"), tiles)
+        value = build.bitcast(value, build.tensor_type((*outer, *inner), "i32"), taken, tiles)
     else:
         swizzle = layout.packing(operand)
-        value = build.bitcast(value, build.tensor_type((*outer, *swizzle.packed_shape), "i8"), tiles)
+        value = build.bitcast(value, build.tensor_type((*outer, *swizzle.packed_shape), "i8"), taken, tiles)
     order, groups = _order(swizzle, batch)
     value = build.collapse(_transpose(value, order, tiles), groups)
     *leading, rows = build.static_sizes(value)[: batch + 1]

@@ -72,7 +72,7 @@ class Plan:
     def packed(self, elements: ir.Value, scales: ir.Value) -> tuple[ir.Value, ir.Value]:
         """What `compute` gave, as the consumer's packed operands."""
         assert self.layout is not None
-        return as_packed(elements, scales, self.layout, RHS, self._element, self.nest.tiles, [])
+        return as_packed(elements, scales, self.layout, RHS, self._element, self.nest.tiles, [], [])
 
     def replace_sources(self, elements: ir.Value, scales: ir.Value) -> None:
         """Gives the consumer what `compute` gave row by row, without the padding of its last tile."""
@@ -164,6 +164,7 @@ class _Tile:
         return LoopNest(
             operand=OperandSize(height, width // BLOCK_SIZE, None, []),
             tile=(tile_rows, tile_k // BLOCK_SIZE),
+            multiple=1,
             sizes=sizes,
             outer=2,
             row=self._sum(self._outside, self._rows, 1) + ir.AffineExpr.get_dim(1) * tile_rows,

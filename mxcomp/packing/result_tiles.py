@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from iree.compiler import ir
-from iree.compiler.dialects import iree_codegen, linalg, tensor
+from iree.compiler.dialects import iree_codegen, tensor
 
 from mxcomp.layout import ACC, COLUMNS, ROWS, DataTiledLayout
-from mxcomp.matching.canonical import canonical_iterators, canonical_maps
+from mxcomp.matching.canonical import inner_tiled_loops
 from mxcomp.matching.decision import Decision
-from mxcomp.mlir import attributes, build
+from mxcomp.mlir import attributes, build, linalg
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing.runtime_sizes import RuntimeSizes, assume
@@ -50,7 +50,8 @@ class ResultTiles:
     @property
     def counts(self) -> list[int | None]:
         """Tiles along M and along N, None where dynamic."""
-        return [build.tiles(size, step) for size, step in zip(self.sizes, self.layout.tile, strict=False)]
+        swizzle = self.layout.packing(ACC)
+        return [swizzle.tiles(dim, size) for dim, size in enumerate(self.sizes)]
 
     def type(self, element: str, limits: list[ir.Value | None] | None = None) -> ir.RankedTensorType:
         """The result wanted, row-major; with a dynamic size wherever a limit is a value."""
@@ -89,17 +90,18 @@ def accumulate(
     layout = decision.layout
     assert layout is not None
     batch = bool(problem.batch)
-    iterators = [build.iterator_type(kind) for kind in canonical_iterators(batch)]
+    maps, iterators = inner_tiled_loops(batch, layout.units is not None)
     op = iree_codegen.InnerTiledOp(
         packed,
         [acc],
-        ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in canonical_maps(batch)]),
-        ir.ArrayAttr.get(iterators),
+        ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+        ir.ArrayAttr.get([build.iterator_type(kind) for kind in iterators]),
         attributes.mma_layout(layout, problem.types),
         attributes.mma_semantics(opaque=not layout.expressible_in_iree),
     ).operation
     reorder = not batch and 1 not in build.static_sizes(acc)[:2]
-    annotate(op, decision, [1] * (2 + batch) + [0, 0], reorder, llvm_func_attrs, suffix=BATCHED * batch)
+    workgroup = [1] * (2 + batch) + [0] * (len(iterators) - 2 - batch)
+    annotate(op, decision, workgroup, reorder, llvm_func_attrs, suffix=BATCHED * batch)
     return op.results[0]
 
 
@@ -149,7 +151,7 @@ def with_epilogue(
             limit = sizes.rows_and_columns[source_dim]
             assert limit is not None
             return build.clamp(index, limit)
-        return build.clamp(index, size) if size % tile else index
+        return build.clamp(index, size) if size % (tile * swizzle.multiples[source_dim]) else index
 
     def body(element: ir.Value) -> ir.Value:
         loops = [linalg.IndexOp(i).result for i in range(len(shape))]

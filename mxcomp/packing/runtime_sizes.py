@@ -33,10 +33,11 @@ class RuntimeSizes:
 
 
 class TileCounts:
-    """How many workgroup tiles a matmul has, where dynamic."""
+    """How many tiles of workgroups a matmul has, where dynamic."""
 
     def __init__(self, sizes: RuntimeSizes, layout: DataTiledLayout) -> None:
-        steps = dict(zip("mnk", (*layout.tile[:2], layout.tile[2] // BLOCK_SIZE), strict=True))
+        m, n, k = layout.workgroup_tile
+        steps = {"m": m, "n": n, "k": k // BLOCK_SIZE}
         self.counts = {axis: build.ceildiv(value, steps[axis]) for axis, value in sizes.values.items()}
 
     def of(self, operand: int) -> list[ir.Value]:

@@ -42,9 +42,10 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynam
     """Packs operand 0 … 3 of a scaled matmul, padding with zeros.
 
     `source` has shape [(batch,) rows, K/32, 32] (elements) or [(batch,) rows, K/32] (scales), or is a gather of that
-    shape. The result has shape [(batch,) row tiles, K tiles, (1,) *packed tile]; elements are in bytes, which
-    dispatches can take, the innermost dimension as large as 32 of them; `elements` gives them their type. With
-    `regions`, packing is a dispatch of its own, unless the source is constant.
+    shape. The result has shape [(batch,) row tiles, K tiles, (1,) *packed tile], or, with units, [(batch,) workgroups'
+    tiles of rows, units of rows, K tiles, (1,) *packed tile]; elements are in bytes, which dispatches can take, the
+    innermost dimension as large as 32 of them; `elements` gives them their type. With `regions`, packing is a dispatch
+    of its own, unless the source is constant.
     """
     *batch, height, blocks = static_sizes(source)[: -1 if operand in (LHS, RHS) else None]
     element = str(ir.RankedTensorType(source.type).element_type)
@@ -53,29 +54,29 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynam
     else:
         swizzle, unit = layout.packing(operand), BLOCK_SIZE
     columns = None if blocks is None else blocks * (BLOCK_SIZE // unit)
-    outer = [build.tiles(size, tile) for size, tile in zip((height, columns), swizzle.tile_shape, strict=False)]
-    limits = (dynamic.rows, dynamic.blocks and _times(dynamic.blocks, BLOCK_SIZE // unit))
-    tiles = [
-        build.ceildiv(limit, tile) for limit, tile in zip(limits, swizzle.tile_shape, strict=False) if limit is not None
+    outer = [swizzle.tiles(dim, size) for dim, size in enumerate((height, columns))]
+    limits = (dynamic.rows, dynamic.blocks and build.times(dynamic.blocks, BLOCK_SIZE // unit))
+    taken = [
+        build.ceildiv(limit, swizzle.tile_shape[dim] * swizzle.multiples[dim])
+        for dim, limit in enumerate(limits)
+        if limit is not None
     ]
+    multiples = [swizzle.multiples[dim] for dim, limit in enumerate(limits) if limit is not None]
+    tiles = [build.times(count, multiple) for count, multiple in zip(taken, multiples, strict=True)]
     target = _Target(swizzle, (height, columns), limits, unit, len(batch))
     bits = element_format(element).bits if operand in (LHS, RHS) else 0
     words = _words(source, target, bits)
     packed = build.tensor_type((*batch, *outer, *words.shape), words.element)
     with build.dispatch_region([packed], tiles, enabled=regions and not is_constant(source)) as region:
         region.returned = [build.by_place(packed, words.compute, tiles)]
-    shape = (*batch, *layout.packed_shape(operand, outer))
+    shape = layout.multiplied_shape(operand, (*batch, *layout.packed_shape(operand, outer)))
     if bits:
-        return build.bitcast(region.results[0], build.tensor_type((*shape[:-1], BLOCK_SIZE * bits // 8), "i8"), tiles)
-    return build.bitcast(region.results[0], build.tensor_type(shape, element), tiles)
-
-
-def _times(value: ir.Value, factor: int) -> ir.Value:
-    return value if factor == 1 else build.apply(ir.AffineExpr.get_dim(0) * factor, [value])
+        shape, element = (*shape[:-1], BLOCK_SIZE * bits // 8), "i8"
+    return build.bitcast(region.results[0], build.tensor_type(shape, element), tiles, taken)
 
 
 def elements(packed: ir.Value, element: str, tiles: list[ir.Value]) -> ir.Value:
-    """Packed elements from their bytes, scales as they are; `tiles` are the row tiles where dynamic."""
+    """Packed elements from their bytes, scales as they are; `tiles` are the outer sizes where dynamic."""
     if str(ir.RankedTensorType(packed.type).element_type) != "i8":
         return packed
     *shape, _ = build.static_sizes(packed)
@@ -222,7 +223,7 @@ def _extract(read: _Read, target: _Target, loops: list[ir.Value], coordinates: l
         steps = zip(coordinates, target.swizzle.strides(source_dim), strict=True)
         expr = sum((c * stride for c, stride in steps if stride), ir.AffineExpr.get_dim(source_dim) * tile)
         index = build.apply(expr, loops)
-        if extent is None or extent % tile:
+        if extent is None or extent % (tile * target.swizzle.multiples[source_dim]):
             limit = target.limits[source_dim] if extent is None else build.constant_index(extent)
             assert limit is not None
             checks.append(arith.CmpIOp(arith.CmpIPredicate.slt, index, limit).result)

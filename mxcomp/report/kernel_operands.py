@@ -20,7 +20,7 @@ from typing import TypeAlias
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, OPERAND_NAMES
-from mxcomp.matching.canonical import canonical_maps, is_canonical
+from mxcomp.matching.canonical import canonical_maps, inner_tiled_loops, is_canonical
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps
 
@@ -88,7 +88,8 @@ def _operands(op: ir.Operation) -> list[ir.Value]:
     if op.name == "iree_codegen.inner_tiled":
         with op.context:
             maps = [ir.AffineMapAttr(attr).value for attr in ir.ArrayAttr(op.attributes["indexing_maps"])]
-            return values[:ACC] if maps == canonical_maps() else []
+            plain = (inner_tiled_loops(batch=False, units=units)[0] for units in (False, True))
+            return values[:ACC] if maps in plain else []
     if op.name == "linalg.generic" and is_canonical(op):
         return values[:ACC] if ir.RankedTensorType(values[0].type).rank == _RANK else []
     if op.name == "linalg.generic" and len(values) == 3:

@@ -23,7 +23,8 @@ _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
 
 @dataclass
 class ScaledMatmul:
-    """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done.
+    """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done, `note`
+    how a choice was made.
 
     `transposed`: RHS is multiplied in the place of LHS, in a layout of N × M. `unfused` says why operations around it
     have a dispatch of their own. `kernel` multiplies it, perhaps other matmuls too; `stored` says where that finds the
@@ -46,6 +47,7 @@ class ScaledMatmul:
     dispatches: list[str] = field(default_factory=list)
     kernel: str | None = None
     stored: KernelOperands | None = None
+    note: str | None = None
 
 
 @dataclass
@@ -70,6 +72,7 @@ class Report:
                 layout=None if decision.layout is None else layout_entries(decision.layout),
                 transposed=decision.transposed,
                 ukernel=decision.ukernel,
+                note=decision.note,
                 reason=decision.reason,
                 warning=decision.warning,
             )
@@ -129,7 +132,9 @@ class Report:
             table.add_column(column, overflow="fold")
         for matmul in self.matmuls:
             sizes = " × ".join("?" if size is None else str(size) for size in (matmul.m, matmul.n, matmul.k))
-            remarks = "; ".join(remark for remark in (matmul.reason, matmul.warning, *matmul.unfused) if remark)
+            remarks = "; ".join(
+                remark for remark in (matmul.note, matmul.reason, matmul.warning, *matmul.unfused) if remark
+            )
             table.add_row(
                 matmul.location,
                 sizes if matmul.n else "",
@@ -152,5 +157,5 @@ def _tile_text(matmul: ScaledMatmul) -> str:
     """M × N × K of a workgroup's tile."""
     if matmul.layout is None:
         return "-"
-    m, n, k = layout_from(matmul.layout).tile
+    m, n, k = layout_from(matmul.layout).workgroup_tile
     return "×".join(map(str, (n, m, k) if matmul.transposed else (m, n, k)))

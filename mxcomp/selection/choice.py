@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +10,14 @@ from mxcomp.formats import element_format
 from mxcomp.layout import DataTiledLayout
 from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, Decision
 from mxcomp.matching.operands import warning_of
-from mxcomp.options import Options
+from mxcomp.options import AUTO, FASTEST, NONE, Options
 from mxcomp.problem import Problem
 from mxcomp.selection.limits import limits
+from mxcomp.selection.ranking import Candidate, fastest
 from mxcomp.ukernels import Registry, Ukernel
+
+_NAMED = 2
+"""Candidates beside the best that a report names."""
 
 _SCALES_INTERLEAVED: dict[str, Any] = {
     "operands_interleaving_intrinsics_m": (2,),
@@ -52,20 +57,21 @@ def choose_transposed(problem: Problem, name: str, registry: Registry, options: 
         return _left(reason, flipped)
     layout = replace(ukernel.layout, lane_rows=True)
     chosen = _with(ukernel, Decision(operands=DATA_TILED, transposed=True, layout=layout))
-    return _bounded(chosen, flipped, ukernel.layout.tile, options)
+    return _bounded(chosen, flipped, ukernel.layout.workgroup_tile, options)
 
 
 def _data_tiled(problem: Problem, registry: Registry, options: Options) -> Decision:
-    ukernel, reason = _select(DATA_TILED, problem, registry, options)
+    ranked = fastest(problem, registry, options) if options.ukernels == FASTEST else []
+    ukernel, reason = (ranked[0].ukernel, "") if ranked else _select(DATA_TILED, problem, registry, options)
     if ukernel is not None and ukernel.layout is not None:
         layout = ukernel.layout
-        chosen = _with(ukernel, Decision(operands=DATA_TILED, layout=layout))
+        chosen = _with(ukernel, Decision(operands=DATA_TILED, layout=layout, note=_why(ranked)))
     elif not all(element_format(kind).loadable for kind in problem.types[:2]):
         return _left(reason, problem)
     else:
         layout = _codegen_layout(problem.m)
         chosen = Decision(operands=DATA_TILED, layout=layout, workgroup_size=(layout.threads, 1, 1), reason=reason)
-    return _bounded(chosen, problem, layout.tile, options)
+    return _bounded(chosen, problem, layout.workgroup_tile, options)
 
 
 def _row_major(problem: Problem, gathered: bool, registry: Registry, options: Options) -> Decision:
@@ -79,10 +85,20 @@ def _row_major(problem: Problem, gathered: bool, registry: Registry, options: Op
 
 
 def _select(operands: str, problem: Problem, registry: Registry, options: Options) -> tuple[Ukernel | None, str]:
-    if options.ukernels == "none":
+    if options.ukernels == NONE:
         return None, "--ukernels=none"
-    name = None if options.ukernels == "auto" else options.ukernels
+    name = None if options.ukernels in (AUTO, FASTEST) else options.ukernels
     return registry.select(operands, options.target.arch, problem, name)
+
+
+def _why(ranked: Sequence[Candidate]) -> str | None:
+    """What the modelled times of the best candidates are, where they decided."""
+    if not ranked:
+        return None
+    best, *others = ranked
+    others_text = ", ".join(f"{each.ukernel.name} {each.us:.1f}" for each in others[:_NAMED])
+    low, high = best.interval
+    return f"modelled {best.us:.1f} µs ({low:.1f} to {high:.1f})" + (f"; {others_text}" if others_text else "")
 
 
 def _codegen_layout(m: int | None) -> DataTiledLayout:

@@ -29,7 +29,7 @@ ENGINES = {
     "fast": ("mxcomp.sim.fast", "FastEngine"),
     "numpy": ("mxcomp.sim.numpy.engine", "NumpyEngine"),
     "both": ("mxcomp.sim.both", "BothEngines"),
-    TIMING: ("mxcomp.sim.timing.examine", "Examiner"),
+    TIMING: ("mxcomp.sim.timing.examination", "Examiner"),
 }
 """Where each engine is. "timing" executes nothing: it finds out what a launch would do, for an estimate of its time."""
 

@@ -19,7 +19,12 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
     result.add_argument("-o", dest="output", default="-", help="output file, - for stdout (default)")
     result.add_argument("--target", default="gfx950", help="GPU architecture (default: gfx950)")
     result.add_argument("--data-tiling", default="on", metavar="{on,off}", help="pack operands (default: on)")
-    result.add_argument("--ukernels", default="auto", metavar="{auto,none,NAME}", help="which ukernels to use")
+    result.add_argument(
+        "--ukernels",
+        default="auto",
+        metavar="{auto,fastest,none,NAME}",
+        help="which ukernels to use; fastest: by modelled time",
+    )
     result.add_argument("--ukernel-dir", action="append", default=[], metavar="DIR", help="more ukernels; repeatable")
     iree = metadata.version("iree-base-compiler")
     result.add_argument("--version", action="version", version=f"{name} {__version__} (IREE {iree})")

@@ -17,13 +17,13 @@ from iree.compiler.tools.scripts.iree_compile.__main__ import main as iree_compi
 from mxcomp import files
 from mxcomp.compiler import Program, compile_with
 from mxcomp.errors import InputError, MxcompError
-from mxcomp.mlir import driver
+from mxcomp.mlir import driver, target_flags
 from mxcomp.mlir.driver import DriverFlags
 from mxcomp.mlir.session import PHASES, SPLIT_MARK, set_global_flags
 from mxcomp.options import Options
 from mxcomp.plugin.emit import emit_plugin
 from mxcomp.report.report import Report
-from mxcomp.tools import common, remarks, response, target_flags
+from mxcomp.tools import common, remarks, response
 from mxcomp.tools.pieces import compile_pieces
 from mxcomp.weights.manifest import FLAG
 
@@ -120,6 +120,8 @@ def _check_flags(args: argparse.Namespace, flags: DriverFlags) -> None:
         return
     if args.emit_plugin or args.packed_parameters:
         raise InputError("--split-input-file: --emit-plugin and --packed-parameters are for one module: split the file")
+    if flags.remarks_filter:
+        raise InputError("--split-input-file and --remarks-filter: a file of remarks is of one module: split the file")
     if not flags.is_text(args.compile_to):
         raise InputError(
             "--split-input-file: several binaries do not make one file: expected --output-format=vm-asm, or a PHASE to "

@@ -38,8 +38,7 @@ from mxcomp.runtime import DRIVERS
 from mxcomp.sim.device import ENGINES
 from mxcomp.sim.findings import CHECKS
 from mxcomp.sim.schedule import ORDERS
-from mxcomp.sim.timing.pictures import roofline
-from mxcomp.tools import common, outputs
+from mxcomp.tools import child, common, outputs
 
 NAME = "mxcomp-run"
 _SETTINGS = ("engine", "checks", "schedule", "seed", "profile", "profile_json", "roofline", "timeline", "dump_operands")
@@ -108,10 +107,10 @@ def _run(args: argparse.Namespace, flags: list[str]) -> int:
 
 
 def _call(flags: list[str]) -> int:
-    from iree._runtime.scripts.iree_run_module.__main__ import main as iree_run_module
+    from iree._runtime import libs
 
     with outputs.shown(flags) as taken_over:
-        return int(iree_run_module(taken_over))
+        return child.call(Path(libs.library_path) / "iree-run-module", taken_over)
 
 
 @contextmanager
@@ -127,6 +126,8 @@ def _profiled(args: argparse.Namespace) -> Iterator[None]:
         if args.profile_json:
             files.write({args.profile_json: found.to_json().encode()})
         if args.roofline:
+            from mxcomp.sim.timing.pictures import roofline  # half of this program's start
+
             times = [(d.kernel, d.modelled) for d in found.dispatches if d.modelled is not None]
             points = [(kernel, m.flops, m.unique_bytes, m.us) for kernel, m in times]
             files.write({args.roofline: roofline(points)})

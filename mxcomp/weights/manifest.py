@@ -115,8 +115,9 @@ class Packing:
     def packed(self) -> TensorType:
         """The packed tensor as `mxcomp-materialise` has it: elements as bytes, scales as they are."""
         columns = self.matrix_shape[1]
-        outer = [-(-size // tile) for size, tile in zip((self.rows, columns), self.swizzle.tile_shape, strict=False)]
-        shape = self.tiles.packed_shape(OPERAND_NAMES.index(self.operand), outer)
+        outer = [self.swizzle.tiles(dim, size) for dim, size in enumerate((self.rows, columns))]
+        index = OPERAND_NAMES.index(self.operand)
+        shape = self.tiles.multiplied_shape(index, self.tiles.packed_shape(index, outer))
         static = (*self.batch, *(size for size in shape if size is not None))
         if not self.holds_elements:
             return TensorType(static, SCALE_TYPE)
@@ -131,6 +132,8 @@ class Packing:
         rows, columns = self.swizzle.tile_shape[:2]
         tile = f"{rows}x{columns * self.k // self.matrix_shape[1]}"
         meaning = [self.element, self.rows, self.k, self.swizzle.expand_shape, self.swizzle.permutation]
+        if self.swizzle.multiples != (1, 1):
+            meaning.append(self.packed.shape)
         digits = 8
         if self.batch or self.view != self.plain_view:
             meaning += [self.batch, astuple(self.view)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from kernels import Kernel, compiled
+from kernels import InPhases, Kernel, compiled_in_phases
 from modules import Matmul, source
 
 from mxcomp.compiler import Program
@@ -28,12 +28,18 @@ MIXED = [FP8_FP6, FP8_FP4]
 
 def built(matmul: Matmul, ukernels: str = "auto", data_tiling: bool = True) -> tuple[Program, list[Kernel]]:
     """A program and its kernels, compiled once."""
-    return _built(matmul, ukernels, data_tiling)
+    made = in_phases(source(matmul), ukernels, data_tiling)
+    return made.program, made.kernels
+
+
+def in_phases(text: str, ukernels: str = "auto", data_tiling: bool = True) -> InPhases:
+    """A module on its way, compiled once."""
+    return _in_phases(text, ukernels, data_tiling)
 
 
 @cache  # which tells a default from the same value given
-def _built(matmul: Matmul, ukernels: str, data_tiling: bool) -> tuple[Program, list[Kernel]]:
-    return compiled(source(matmul), ukernels=ukernels, data_tiling=data_tiling)
+def _in_phases(text: str, ukernels: str, data_tiling: bool) -> InPhases:
+    return compiled_in_phases(text, ukernels=ukernels, data_tiling=data_tiling)
 
 
 def parts(matmul: Matmul, ukernels: str = "auto") -> dict[str, Kernel]:

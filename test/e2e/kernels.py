@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from iree.compiler import ir
 
@@ -74,11 +75,32 @@ def kernels(compile_with: Callable[[str], object]) -> list[Kernel]:
     return [Kernel(assembly, texts[assembly.name]) for assembly in found]
 
 
-def compiled(source: str, **options) -> tuple[Program, list[Kernel]]:
+def compiled(source: str, **options: Any) -> tuple[Program, list[Kernel]]:
     """The program that mxcomp makes, and its kernels."""
+    made = compiled_in_phases(source, **options)
+    return made.program, made.kernels
+
+
+@dataclass(frozen=True)
+class InPhases:
+    """A program, its kernels, and the module at the end of each phase, which one compilation shows."""
+
+    program: Program
+    kernels: list[Kernel]
+    phases: dict[str, bytes]
+
+    def calls(self, phase: str) -> Counter[str]:
+        """How often each operation occurs outside executables at the end of a phase."""
+        return host_operations(self.phases[phase])
+
+
+def compiled_in_phases(source: str, **options: Any) -> InPhases:
     programs: list[Program] = []
-    found = kernels(lambda flag: programs.append(mxcomp.compile(source, iree_flags=[flag], **options)))
-    return programs[0], found
+    with TemporaryDirectory() as directory:
+        dump = f"--dump-compilation-phases-to={directory}"
+        found = kernels(lambda flag: programs.append(mxcomp.compile(source, iree_flags=[flag, dump], **options)))
+        phases = {path.name.split(".")[-2]: path.read_bytes() for path in Path(directory).iterdir()}
+    return InPhases(programs[0], found, phases)
 
 
 def stock(source: str, *flags: str, to: str = "end") -> Session:
@@ -98,7 +120,7 @@ def executable_target(*flags: str) -> str:
     raise AssertionError("IREE made no device")
 
 
-def calls(source: str, phase: str, **options) -> Counter[str]:
+def calls(source: str, phase: str, **options: Any) -> Counter[str]:
     """How often each operation occurs outside executables at the end of an IREE phase."""
     return host_operations(mxcomp.compile(source, compile_to=phase, **options).vmfb)
 

@@ -55,7 +55,7 @@ class Matmul:
         return codes[0], codes[1], scales[0], scales[1]
 
     @property
-    def inputs(self) -> list[Bytes]:
+    def inputs(self) -> list[NDArray[np.int8]]:
         """The operands that are arguments, in order."""
         lhs, rhs, lhs_scale, rhs_scale = (operand.view(np.int8) for operand in self.operands)
         return [lhs, lhs_scale] if self.constant_rhs else [lhs, rhs, lhs_scale, rhs_scale]

@@ -7,6 +7,7 @@ import re
 import struct
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from modules import Bytes, Matmul, source
@@ -50,7 +51,8 @@ def with_parameters(*matmuls: Matmul, keys: list[str], extra: str = "", scope: s
 
 def safetensors(path: Path, tensors: dict[str, tuple[str, np.ndarray]]) -> Path:
     """Writes a file by the format's description: header size, JSON header, data; `tensors` are types and arrays."""
-    header, data = {"__metadata__": {"format": "pt"}}, b""
+    header: dict[str, dict[str, Any]] = {"__metadata__": {"format": "pt"}}
+    data = b""
     for name, (dtype, array) in tensors.items():
         raw = array.tobytes()
         header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [len(data), len(data) + len(raw)]}
@@ -62,7 +64,7 @@ def safetensors(path: Path, tensors: dict[str, tuple[str, np.ndarray]]) -> Path:
 
 def quark(path: Path, **layers: tuple[Bytes, Bytes]) -> Path:
     """A checkpoint as AMD Quark writes it: uint8 [N, K/2] and uint8 [N, K/32]."""
-    tensors = {}
+    tensors: dict[str, tuple[str, np.ndarray]] = {}
     for name, (elements, scales) in layers.items():
         tensors |= {f"{name}.weight": ("U8", elements), f"{name}.weight_scale": ("U8", scales)}
     return safetensors(path, tensors)
@@ -70,7 +72,7 @@ def quark(path: Path, **layers: tuple[Bytes, Bytes]) -> Path:
 
 def gpt_oss(path: Path, **experts: tuple[Bytes, Bytes]) -> Path:
     """A checkpoint like GPT-OSS: uint8 [experts, N, K/32, 16] and uint8 [experts, N, K/32]."""
-    tensors = {}
+    tensors: dict[str, tuple[str, np.ndarray]] = {}
     for name, (elements, scales) in experts.items():
         blocks = elements.reshape(*scales.shape, 16)
         tensors |= {f"{name}_blocks": ("U8", blocks), f"{name}_scales": ("U8", scales)}

@@ -176,7 +176,8 @@ class Weights(Shaped):
     @cached_property
     def codes(self) -> tuple[Bytes, Bytes, Bytes, Bytes]:
         lhs, rhs, *scales = super().codes
-        return lhs, rhs, *(found if "r" in self.orders[2 + i] else found[:, :1] for i, found in enumerate(scales))
+        lhs_scale, rhs_scale = (s if "r" in self.orders[2 + i] else s[:, :1] for i, s in enumerate(scales))
+        return lhs, rhs, lhs_scale, rhs_scale
 
     @property
     def inputs(self) -> list[Bytes]:

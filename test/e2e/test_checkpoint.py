@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -32,7 +33,7 @@ def code_values(elements: np.ndarray, scales: np.ndarray) -> np.ndarray:
     return np.ldexp(values, (scales.astype(int) - 127).repeat(32, axis=-1))
 
 
-def test_quark(tmp_path: Path):
+def test_quark(tmp_path: Path) -> None:
     file = Checkpoint.read(quark(tmp_path / "w.safetensors", fc=(ELEMENTS[0], SCALES[0])))
     assert set(file) == {"fc.weight", "fc.weight_scale"}
     weights = file.mx_weights("fc")
@@ -40,7 +41,7 @@ def test_quark(tmp_path: Path):
     np.testing.assert_array_equal(weights.scales, SCALES[0])
 
 
-def test_gpt_oss(tmp_path: Path):
+def test_gpt_oss(tmp_path: Path) -> None:
     file = Checkpoint.read(gpt_oss(tmp_path / "w.safetensors", **{EXPERTS: (ELEMENTS, SCALES)}))
     assert file.mx_weights(EXPERTS).elements.shape == (3, 8, 64)
     for expert in range(3):
@@ -55,7 +56,7 @@ def test_gpt_oss(tmp_path: Path):
 
 
 @pytest.mark.parametrize("elements", ["F4", "F8_E4M3"])
-def test_types_of_their_own(elements: str, tmp_path: Path):
+def test_types_of_their_own(elements: str, tmp_path: Path) -> None:
     """Elements and scales that the file does not call bytes; F4 shapes count elements."""
     codes, width = (ELEMENTS[0], 2) if elements == "F4" else (ELEMENTS.reshape(-1, 128)[:8], 1)
     path = safetensors(
@@ -73,7 +74,7 @@ def test_types_of_their_own(elements: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.bool_, np.complex64, ml_dtypes.bfloat16])
-def test_npz(dtype: type, tmp_path: Path):
+def test_npz(dtype: Any, tmp_path: Path) -> None:
     array = RNG.standard_normal((3, 4, 5)).astype(dtype)
     np.savez(
         tmp_path / "w.npz",
@@ -91,7 +92,7 @@ def test_npz(dtype: type, tmp_path: Path):
     assert file["one"].data.tobytes() == array[0, 0, 0].tobytes()
 
 
-def test_irpa(tmp_path: Path):
+def test_irpa(tmp_path: Path) -> None:
     entries = {"a": ELEMENTS, "splat": rt.SplatValue(np.float32(1.5), [3, 5])}
     rt.save_archive_file(entries, tmp_path / "w.irpa")
     file = Checkpoint.read(tmp_path / "w.irpa")
@@ -101,7 +102,7 @@ def test_irpa(tmp_path: Path):
         file.find("a[1]")
 
 
-def test_save(tmp_path: Path):
+def test_save(tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "w.irpa", {"a": ELEMENTS, "b": SCALES.T})
     file = Checkpoint.read(tmp_path / "w.irpa")
     assert file["a"].data.tobytes() == ELEMENTS.tobytes()
@@ -109,7 +110,7 @@ def test_save(tmp_path: Path):
     assert list(tmp_path.iterdir()) == [tmp_path / "w.irpa"]
 
 
-def test_several_files(tmp_path: Path):
+def test_several_files(tmp_path: Path) -> None:
     first = quark(tmp_path / "1.safetensors", a=(ELEMENTS[0], SCALES[0]))
     np.savez(tmp_path / "2.npz", **{"b.weight": ELEMENTS[1]})
     assert set(Checkpoint.read(first, tmp_path / "2.npz")) == {"a.weight", "a.weight_scale", "b.weight"}
@@ -134,7 +135,9 @@ def test_several_files(tmp_path: Path):
         ((8, 64), "U8", (8, 32), "i8", "it has 512 bytes, expected 256"),
     ],
 )
-def test_misfits(shape: tuple, kind: str | None, expected: tuple, element: str, problem: str):
+def test_misfits(
+    shape: tuple[int, ...], kind: str | None, expected: tuple[int, ...], element: str, problem: str
+) -> None:
     found = Tensor(np.zeros(shape, np.uint8), kind).misfit(TensorType(expected, element))
     assert (problem in found) if problem else not found
 
@@ -158,14 +161,14 @@ def test_misfits(shape: tuple, kind: str | None, expected: tuple, element: str, 
         ),
     ],
 )
-def test_no_mx_weights(tensors: dict, name: str, message: str, tmp_path: Path):
+def test_no_mx_weights(tensors: dict[str, Any], name: str, message: str, tmp_path: Path) -> None:
     file = Checkpoint.read(safetensors(tmp_path / "w.safetensors", tensors))
     with pytest.raises(InputError) as caught:
         file.mx_weights(name)
     assert message in str(caught.value)
 
 
-def test_other_names_need_scales(tmp_path: Path):
+def test_other_names_need_scales(tmp_path: Path) -> None:
     """A tensor that happens to end in `_blocks` is not what `x.weight` means."""
     file = Checkpoint.read(safetensors(tmp_path / "w.safetensors", {"x_blocks": ("U8", ELEMENTS)}))
     with pytest.raises(InputError, match=r"no tensor 'x\.weight', neither by this name nor by one that means the same"):
@@ -173,7 +176,7 @@ def test_other_names_need_scales(tmp_path: Path):
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".irpa", ".gguf"])
-def test_damaged_files(suffix: str, tmp_path: Path):
+def test_damaged_files(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"w{suffix}"
     match suffix:
         case ".npz":
@@ -199,13 +202,13 @@ def test_damaged_files(suffix: str, tmp_path: Path):
         ("w.bin", "expected a file ending in .safetensors, .irpa, .gguf, .npz"),
     ],
 )
-def test_unreadable_files(name: str, message: str, tmp_path: Path):
+def test_unreadable_files(name: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "directory.npz").mkdir()
     with pytest.raises(InputError, match=f"cannot read .*{name}: {message}"):
         Checkpoint.read(tmp_path / name)
 
 
-def test_without_the_package_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_the_package_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "safetensors", None)
     path = safetensors(tmp_path / "w.safetensors", {"a": ("U8", ELEMENTS)})
     with pytest.raises(InputError, match=r"needs the package safetensors: pip install 'mxcomp\[checkpoint\]'"):

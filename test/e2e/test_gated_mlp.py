@@ -7,6 +7,7 @@ import runpy
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ EXAMPLE = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[2] / "exam
 HIDDEN, INTERMEDIATE = 128, 384
 
 
-def weights(hidden: int = HIDDEN, intermediate: int = INTERMEDIATE) -> list:
+def weights(hidden: int = HIDDEN, intermediate: int = INTERMEDIATE) -> list[Any]:
     rng = np.random.default_rng(7)
     return [
         EXAMPLE.Weights(rng, n, k) for n, k in ((intermediate, hidden), (intermediate, hidden), (hidden, intermediate))
@@ -34,7 +35,7 @@ def dispatches(module: ir.Module) -> int:
     return mxcomp.compile(module, compile_to="flow").vmfb.decode().count("flow.dispatch @")
 
 
-def check(program: Program, mats: list, tokens: int) -> None:
+def check(program: Program, mats: list[Any], tokens: int) -> None:
     """Within what bf16 rounds, and a rare step of an element where a sum rounds to the other side."""
     x = np.random.default_rng(tokens).standard_normal((tokens, mats[0].values.shape[1]), np.float32).astype(bfloat16)
     (y,) = program.run(x)

@@ -64,7 +64,7 @@ def ops_at(phase: str) -> set[str]:
     return {op.name for op in graph.walk(stock(source(Matmul(64, 64, 64)), to=phase).module)}
 
 
-def test_swizzle_is_what_encodings_become():
+def test_swizzle_is_what_encodings_become() -> None:
     """Packing of each operand as IREE materialises it; test/layout compares the attributes."""
     text = (HERE / "set_encodings.mlir.in").read_text()
     session = Session()
@@ -84,7 +84,7 @@ def test_swizzle_is_what_encodings_become():
         assert permutation == [*range(outer), *(outer + p for p in swizzle.permutation)]
 
 
-def test_the_builtin_ukernel_has_the_layout_we_think():
+def test_the_builtin_ukernel_has_the_layout_we_think() -> None:
     flags = ("--iree-opt-data-tiling", DATA_TILING, BUILTIN_UKERNELS)
     session = stock(source(Matmul(1024, 1024, 1024)), *flags, to="executable-configurations")
     (op,) = [op for op in graph.walk(session.module) if "iree_codegen.ukernel" in op.attributes]
@@ -93,7 +93,7 @@ def test_the_builtin_ukernel_has_the_layout_we_think():
         assert op.attributes["kind"] == mma_layout(BUILTIN, ["f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32"])
 
 
-def test_compilation_info_survives():
+def test_compilation_info_survives() -> None:
     (line,) = [line for line in at("executable-configurations").split("\n") if M128 in line and "inner_tiled" in line]
     assert "lowering_config<{workgroup = [1, 1, 0, 0], workgroup_reordering_strategy" in line
     (kernel,) = [line for line in at("executable-configurations").split("\n") if "func.func @main_dispatch_4" in line]
@@ -103,13 +103,13 @@ def test_compilation_info_survives():
     assert built(EXACT)[1][-1].assembly.metadata["max_flat_workgroup_size"] == 256
 
 
-def test_ukernels_are_looked_up_in_the_inner_module(monkeypatch: pytest.MonkeyPatch):
+def test_ukernels_are_looked_up_in_the_inner_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_ukernels, "_insert", lambda *_: None)
     with pytest.raises(CompileError, match=f"failed to retrieve a uKernel with name {M128}"):
         mxcomp.compile(source(EXACT))
 
 
-def test_the_provider_of_a_function_is_honoured(monkeypatch: pytest.MonkeyPatch):
+def test_the_provider_of_a_function_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     """`hal.executable.target` on the function is enough, and the only thing that provides ukernels."""
     with ir.Context():
         module = ir.Module.parse(at("executable-sources"))
@@ -125,14 +125,14 @@ def test_the_provider_of_a_function_is_honoured(monkeypatch: pytest.MonkeyPatch)
         mxcomp.compile(source(EXACT))
 
 
-def test_unlinked_ukernels_are_an_error(monkeypatch: pytest.MonkeyPatch):
+def test_unlinked_ukernels_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A descriptor is never ignored silently."""
     monkeypatch.setattr(pipeline, "EXECUTABLE_PASSES", ())
     with pytest.raises(CompileError, match="no ukernel provider found"):
         mxcomp.compile(source(EXACT))
 
 
-def test_no_builtin_ukernel_takes_over():
+def test_no_builtin_ukernel_takes_over() -> None:
     """Not even for its own layout, when its provider is there: what has compilation_info is left alone."""
     for flags in ([], [BUILTIN_UKERNELS]):
         program = mxcomp.compile(
@@ -143,7 +143,7 @@ def test_no_builtin_ukernel_takes_over():
         assert b"pingpong" not in program.vmfb
 
 
-def test_the_ukernel_keeps_its_name():
+def test_the_ukernel_keeps_its_name() -> None:
     configured = at("executable-configurations")
     assert f"util.func private @{M128}(" in configured
     assert f'iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"{M128}", tensor>' in configured
@@ -157,7 +157,7 @@ def iree_compile(text: str, *flags: str) -> str:
     return result.stdout
 
 
-def test_executables_are_preprocessed_before_they_are_configured():
+def test_executables_are_preprocessed_before_they_are_configured() -> None:
     interpreter = f"iree-preprocessing-transform-interpreter{{transform-spec-path={HERE / 'inputs' / 'link.mlir'}}}"
     variant = f"builtin.module(hal.executable.variant(builtin.module({interpreter})))"
     flag = f"--iree-hal-preprocess-executables-with={variant}"
@@ -170,7 +170,7 @@ def test_executables_are_preprocessed_before_they_are_configured():
     assert "util.func private @linked()" in configured
 
 
-def test_import_symbol_and_cast_and_call():
+def test_import_symbol_and_cast_and_call() -> None:
     text = """
     util.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {
       %0 = math.absf %a : tensor<4xf32>
@@ -187,7 +187,7 @@ def test_import_symbol_and_cast_and_call():
     assert "util.call @library(" in result
 
 
-def test_bitcasts_to_bytes_fold_into_fat_raw_buffers():
+def test_bitcasts_to_bytes_fold_into_fat_raw_buffers() -> None:
     """A ukernel's bitcast from f4 to i8 costs nothing: its buffers are the bindings."""
     assert "iree_tensor_ext.bitcast" in at("executable-sources")
     assert "amdgpu.fat_raw_buffer_cast" in at("executable-configurations")
@@ -196,12 +196,12 @@ def test_bitcasts_to_bytes_fold_into_fat_raw_buffers():
     assert not any(name.startswith(("global_", "flat_")) for name in instructions)
 
 
-def test_dispatch_counts():
+def test_dispatch_counts() -> None:
     assert calls(source(EXACT), "flow")["flow.dispatch"] == 5
     assert calls(source(CONSTANT), "flow")["flow.dispatch"] == 3
 
 
-def test_widths_of_packing():
+def test_widths_of_packing() -> None:
     lhs, rhs, lhs_scale, rhs_scale, _ = built(EXACT)[1]
     for kernel in (lhs, rhs):
         assert kernel.loads == kernel.stores == {"dwordx4"}
@@ -209,26 +209,26 @@ def test_widths_of_packing():
         assert kernel.stores <= {"dword", "dwordx2", "dwordx4"}
 
 
-def test_no_scratch():
+def test_no_scratch() -> None:
     for kernel in built(EXACT)[1]:
         assert kernel.assembly.scratch_bytes == kernel.assembly.spills == 0
 
 
-def test_constants_are_evaluated():
+def test_constants_are_evaluated() -> None:
     program, _ = built(CONSTANT)
     layout = layout_from(program.report.matmuls[0].layout)
     assert layout.swizzle(RHS).pack(CONSTANT.operands[1].reshape(CONSTANT.n, -1, 16)).tobytes() in program.vmfb
 
 
 @pytest.mark.parametrize("phase", MARKERS)
-def test_phase_names(phase: str):
+def test_phase_names(phase: str) -> None:
     """IREE ignores a wrong name silently and compiles to the end."""
     before = PHASES[PHASES.index(phase) - 1]
     assert MARKERS[phase] in ops_at(phase)
     assert before == "start" or MARKERS[phase] not in ops_at(before)
 
 
-def test_phases_can_be_run_one_by_one():
+def test_phases_can_be_run_one_by_one() -> None:
     text = source(Matmul(64, 64, 64))
     steps = Session(STOCK_FLAGS)
     steps.load(text.encode(), "source")
@@ -238,7 +238,7 @@ def test_phases_can_be_run_one_by_one():
     assert steps.vm_bytecode() == stock(text).vm_bytecode()
 
 
-def test_conversion_to_six_bits():
+def test_conversion_to_six_bits() -> None:
     """The hardware could (v_cvt_scalef32_2xpk16_fp6_f32), IREE cannot: why `mxcomp.codes.truncate` calculates."""
     text = (HERE / "six_bit_conversion.mlir.in").read_text()
     with pytest.raises(CompileError) as error:

@@ -21,7 +21,7 @@ from mxcomp.weights.manifest import Manifest
 # The manifest.
 
 
-def test_manifest():
+def test_manifest() -> None:
     manifest = built(SMALL).report.manifest
     assert Manifest.from_json(manifest.to_json()) == manifest
     assert json.loads(built(SMALL).report.to_json())["manifest"]["parameters"]
@@ -46,20 +46,20 @@ def test_manifest():
         ('{"format": "mxcomp parameters", "version": 2, "parameters": [3]}', "parameter 0 is damaged"),
     ],
 )
-def test_no_manifest(text: str, message: str):
+def test_no_manifest(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         Manifest.from_json(text, "m")
     assert message in str(caught.value)
 
 
-def places(entry: Any, path: tuple = ()) -> list[tuple]:
+def places(entry: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Paths to everything in JSON data."""
     children = entry.items() if isinstance(entry, dict) else enumerate(entry) if isinstance(entry, list) else ()
     return [path, *(place for key, child in children for place in places(child, (*path, key)))]
 
 
 @pytest.mark.parametrize("value", [None, "x", -1, 0, 3.5, [], {}, [None]], ids=repr)
-def test_damaged_manifest(value: Any):
+def test_damaged_manifest(value: Any) -> None:
     """Anything else anywhere in it is an error, or means the same; scope and whether to pack are free choices."""
     manifest = built(SMALL).report.manifest
     text, packing = manifest.to_json(), manifest.parameters[0].packing
@@ -87,7 +87,7 @@ def test_damaged_manifest(value: Any):
     assert refused > 30
 
 
-def test_a_layout_of_another_version():
+def test_a_layout_of_another_version() -> None:
     text = built(SMALL).report.manifest.to_json()
     for change in ({"intrinsics_k": 2}, {"intrinsic": "MFMA_SCALE_F32_32x32x64_B32"}, {"subgroups_q": 2}):
         entries = json.loads(text)
@@ -119,7 +119,7 @@ def test_a_layout_of_another_version():
     ],
     ids=str,
 )
-def test_a_damaged_view(change: dict, message: str):
+def test_a_damaged_view(change: dict[str, Any], message: str) -> None:
     entries = json.loads(built(SMALL).report.manifest.to_json())
     entries["parameters"][0]["packing"]["view"] |= change
     if "offset" in change and change["offset"] == 4:  # which is inside of a larger source
@@ -129,13 +129,13 @@ def test_a_damaged_view(change: dict, message: str):
     assert message in str(caught.value)
 
 
-def test_a_source_that_is_too_short():
+def test_a_source_that_is_too_short() -> None:
     packing = built(SMALL).report.manifest.parameters[0].packing
     with pytest.raises(ValueError, match="27199 bytes, the view has 27200"):
         packing.pack(ELEMENTS.reshape(-1)[:-1])
 
 
-def test_no_parameters(tmp_path: Path):
+def test_no_parameters(tmp_path: Path) -> None:
     program = mxcomp.compile(source(SMALL), packed_parameters=True)
     assert program.report.manifest == Manifest()
     with pytest.raises(InputError, match="the program reads no parameters"):
@@ -145,7 +145,7 @@ def test_no_parameters(tmp_path: Path):
 # mxcomp-pack.
 
 
-def test_mxcomp_pack_without_manifest(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_mxcomp_pack_without_manifest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert pack.main(["w.npz", "-o", str(tmp_path / "p.irpa")]) == 1
     assert "mxcomp-compile --packed-parameters=FILE writes it" in capsys.readouterr().err
 
@@ -169,7 +169,9 @@ ELEMENTS, SCALES = SMALL.operands[1], SMALL.operands[3]
         ({"fc.weight": np.array([{}])}, "cannot read {input}: Object arrays cannot be loaded"),
     ],
 )
-def test_mxcomp_pack_refuses(weights: dict, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_mxcomp_pack_refuses(
+    weights: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     manifest, path, output = tmp_path / "m.json", tmp_path / "w.npz", tmp_path / "p.irpa"
     manifest.write_text(built(SMALL).report.manifest.to_json())
     np.savez(path, **weights, allow_pickle=True)
@@ -181,7 +183,9 @@ def test_mxcomp_pack_refuses(weights: dict, message: str, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("output", ["absent/p.irpa", "", "-"])
-def test_mxcomp_pack_where_nothing_can_be_written(output: str, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_mxcomp_pack_where_nothing_can_be_written(
+    output: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     manifest, path = tmp_path / "m.json", tmp_path / "w.npz"
     manifest.write_text(built(SMALL).report.manifest.to_json())
     np.savez(path, **tensors(SMALL))
@@ -191,8 +195,8 @@ def test_mxcomp_pack_where_nothing_can_be_written(output: str, capsys: pytest.Ca
     assert sorted(tmp_path.iterdir()) == [manifest, path]
 
 
-def test_a_full_disk_leaves_no_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    def disk_full(entries: dict, path: Path) -> None:
+def test_a_full_disk_leaves_no_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def disk_full(entries: dict[str, Any], path: Path) -> None:
         Path(path).write_bytes(b"half")
         raise OSError(28, "No space left on device")
 

@@ -39,7 +39,7 @@ def packed(matmul: Matmul, path: Path) -> Path:
 
 
 @pytest.mark.parametrize("matmul", [SMALL, FP8, FP6], ids=str)
-def test_packed_as_the_compiler_packs_constants(matmul: Matmul, tmp_path: Path):
+def test_packed_as_the_compiler_packs_constants(matmul: Matmul, tmp_path: Path) -> None:
     program = built(matmul)
     archive = Checkpoint.read(packed(matmul, tmp_path))
     constant = mxcomp.compile(source(matmul))
@@ -55,7 +55,7 @@ def test_packed_as_the_compiler_packs_constants(matmul: Matmul, tmp_path: Path):
         assert matmul.error(y) <= matmul.bound
 
 
-def test_nothing_is_packed_at_run_or_load_time():
+def test_nothing_is_packed_at_run_or_load_time() -> None:
     def initializers(packed_parameters: bool) -> list[str]:
         text = mxcomp.compile(
             with_parameters(SMALL, keys=KEYS), compile_to="stream", packed_parameters=packed_parameters
@@ -72,7 +72,7 @@ def test_nothing_is_packed_at_run_or_load_time():
     assert built(SMALL).report.matmuls[0].dispatches == CONSTANT_PARTS
 
 
-def test_unpacked_parameters_run(tmp_path: Path):
+def test_unpacked_parameters_run(tmp_path: Path) -> None:
     program = built(SMALL, packed=False)
     assert program.report.manifest is None
     checkpoint.save(tmp_path / "w.irpa", tensors(SMALL))
@@ -99,7 +99,7 @@ func.func @others(%a: tensor<40x100xf32>) -> (tensor<40x100xf32>, tensor<100x17x
 """
 
 
-def test_other_parameters_are_copied(tmp_path: Path):
+def test_other_parameters_are_copied(tmp_path: Path) -> None:
     """One archive is enough, with what is read as it is, be it also read packed."""
     bias = np.linspace(-3, 3, 100, dtype=np.float32)
     text = BIAS + "\n" + with_parameters(SMALL, keys=KEYS, extra=OTHERS)
@@ -118,7 +118,7 @@ def test_other_parameters_are_copied(tmp_path: Path):
     np.testing.assert_array_equal(scales.view(np.uint8), SMALL.operands[3])
 
 
-def test_one_weight_in_two_layouts():
+def test_one_weight_in_two_layouts() -> None:
     large = Matmul(65, SMALL.n, SMALL.k, constant_rhs=True)
     program = mxcomp.compile(with_parameters(SMALL, large, keys=[*KEYS, *KEYS]), packed_parameters=True)
     assert [matmul.ukernel for matmul in program.report.matmuls] == [M64, M128]
@@ -133,7 +133,7 @@ def test_one_weight_in_two_layouts():
         assert layout.swizzle(RHS_SCALE).pack(scales).tobytes() in found
 
 
-def test_layouts_that_differ_elsewhere_share():
+def test_layouts_that_differ_elsewhere_share() -> None:
     """What M is cut into does not change the packed RHS."""
     manifest = built(SMALL).report.manifest
     for parameter in manifest.parameters:
@@ -145,7 +145,7 @@ def test_layouts_that_differ_elsewhere_share():
         assert replace(other, layout=layout | {"intrinsics_n": 4}).key != parameter.key
 
 
-def test_a_left_operand(tmp_path: Path):
+def test_a_left_operand(tmp_path: Path) -> None:
     matmul = Matmul(60, 40, 544)
     text = source(matmul)
     for operand, columns in (("a", 272), ("as", 17)):
@@ -162,7 +162,7 @@ def test_a_left_operand(tmp_path: Path):
     assert matmul.error(y) <= matmul.bound
 
 
-def test_names_with_special_characters(tmp_path: Path):
+def test_names_with_special_characters(tmp_path: Path) -> None:
     """IREE prints them as they are; MLIR writes them escaped."""
     keys = ['a "b" é', "c\\ d"]
     text = with_parameters(SMALL, keys=[r"a \22b\22 é", r"c\5C d"])
@@ -188,7 +188,7 @@ PROBLEMS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("ukernels", ["auto", "none"])
 @pytest.mark.parametrize("matmul", PROBLEMS, ids=str)
-def test_problems(matmul: Matmul, ukernels: str, tmp_path: Path):
+def test_problems(matmul: Matmul, ukernels: str, tmp_path: Path) -> None:
     ukernels = "auto" if BITS[matmul.types[1]] == 6 else ukernels  # there is no other way to multiply 6 bits
     program = mxcomp.compile(with_parameters(matmul, keys=KEYS), packed_parameters=True, ukernels=ukernels)
     weights = stored(tensors(matmul))
@@ -202,7 +202,7 @@ NAMINGS = list(itertools.product([KEYS, ["fc_blocks", "fc_scales"]], [quark, gpt
 
 
 @pytest.mark.parametrize("naming", quick_if(NAMINGS[1:3].__contains__, NAMINGS), ids=lambda naming: naming[1].__name__)
-def test_published_checkpoints(naming: tuple[list[str], Callable[..., Path]], tmp_path: Path):
+def test_published_checkpoints(naming: tuple[list[str], Callable[..., Path]], tmp_path: Path) -> None:
     """Either naming in the program and in the file; by default not the same one."""
     keys, write = naming
     _, elements, _, scales = SMALL.operands
@@ -214,7 +214,7 @@ def test_published_checkpoints(naming: tuple[list[str], Callable[..., Path]], tm
     assert [key.split(".packed")[0] for key in found] == keys
 
 
-def test_an_expert_of_gpt_oss(tmp_path: Path):
+def test_an_expert_of_gpt_oss(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     _, elements, _, scales = SMALL.operands
     blocks = rng.integers(0, 256, (3, *elements.shape), np.uint8)
@@ -230,7 +230,7 @@ def test_an_expert_of_gpt_oss(tmp_path: Path):
     assert SMALL.error(y) <= SMALL.bound
 
 
-def test_scopes(tmp_path: Path):
+def test_scopes(tmp_path: Path) -> None:
     other = replace(SMALL, seed=1)
     first, second = with_parameters(SMALL, keys=KEYS, scope="a"), with_parameters(other, keys=KEYS, scope="b")
     maps, _, body = second.replace("@main", "@other").replace("@p", "@q").partition("func.func")
@@ -260,14 +260,16 @@ def test_scopes(tmp_path: Path):
         ({SCOPE: "broken.irpa"}, InputError, r"cannot read the parameters of scope 'model' from .*broken\.irpa"),
     ],
 )
-def test_parameters_that_do_not_fit(files: dict[str, str], error: type[Exception], message: str, tmp_path: Path):
+def test_parameters_that_do_not_fit(
+    files: dict[str, str], error: type[Exception], message: str, tmp_path: Path
+) -> None:
     checkpoint.save(tmp_path / "u.irpa", tensors(SMALL))
     (tmp_path / "broken.irpa").write_bytes((tmp_path / "u.irpa").read_bytes()[:100])
     with pytest.raises(error, match=message):
         built(SMALL).run(*SMALL.inputs, parameters={scope: tmp_path / file for scope, file in files.items()})
 
 
-def test_mxcomp_run(tmp_path: Path):
+def test_mxcomp_run(tmp_path: Path) -> None:
     """Its --parameters is iree-run-module's."""
     (tmp_path / "m.vmfb").write_bytes(built(SMALL).vmfb)
     lhs, scales = SMALL.inputs
@@ -280,7 +282,7 @@ def test_mxcomp_run(tmp_path: Path):
     assert SMALL.error(np.load(tmp_path / "y.npy")) <= SMALL.bound
 
 
-def test_a_parameter_that_is_too_short(tmp_path: Path):
+def test_a_parameter_that_is_too_short(tmp_path: Path) -> None:
     found = checkpoint.pack(built(SMALL).report.manifest, stored(tensors(SMALL)))
     checkpoint.save(tmp_path / "p.irpa", {key: data.reshape(-1)[:-64] for key, data in found.items()})
     with pytest.raises(RunError, match=r"cannot be loaded on device 'sim': .*OUT_OF_RANGE"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import mx_vectors
 import numpy as np
@@ -40,7 +42,7 @@ def magnitudes(name: str) -> np.ndarray:
         ("E5M2", "f8E5M2", 8, 15, 15, 57344.0, 1),
     ],
 )
-def test_properties(name, mlir_type, bits, bias, emax, max_finite, code):
+def test_properties(name: str, mlir_type: str, bits: int, bias: int, emax: int, max_finite: float, code: int) -> None:
     fmt = FORMATS[name]
     assert (fmt.bits, fmt.bias, fmt.emax, fmt.max_finite, fmt.hardware_code) == (bits, bias, emax, max_finite, code)
     assert fmt.mlir_type == mlir_type
@@ -48,7 +50,7 @@ def test_properties(name, mlir_type, bits, bias, emax, max_finite, code):
 
 
 @each_format
-def test_decodes_every_code(name):
+def test_decodes_every_code(name: str) -> None:
     codes = np.arange(len(table(name)), dtype=np.uint8)
     expected, actual = table(name), decode(codes, name)
     nan = np.isnan(expected)
@@ -58,14 +60,14 @@ def test_decodes_every_code(name):
 
 
 @each_format
-def test_encodes_every_finite_value_to_its_code(name):
+def test_encodes_every_finite_value_to_its_code(name: str) -> None:
     finite = np.isfinite(table(name))
     assert np.array_equal(encode(table(name)[finite], name), np.flatnonzero(finite))
 
 
 @each_format
 @pytest.mark.parametrize("sign", [1, -1])
-def test_rounds_midpoints_and_their_neighbours(name, sign):
+def test_rounds_midpoints_and_their_neighbours(name: str, sign: float) -> None:
     values = magnitudes(name)
     low = np.arange(len(values) - 1)
     middle = (values[:-1] + values[1:]) / np.float32(2)
@@ -82,7 +84,7 @@ def test_rounds_midpoints_and_their_neighbours(name, sign):
 
 
 @each_format
-def test_agrees_with_ml_dtypes_on_all_bfloat16(name):
+def test_agrees_with_ml_dtypes_on_all_bfloat16(name: str) -> None:
     x = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16)
     in_range = np.abs(x.astype(np.float32)) <= magnitudes(name)[-1]  # NaN is not
     expected = x[in_range].astype(np.float32).astype(ML_DTYPES[name]).view(np.uint8)
@@ -90,7 +92,7 @@ def test_agrees_with_ml_dtypes_on_all_bfloat16(name):
 
 
 @each_format
-def test_agrees_with_ml_dtypes_on_float32(name):
+def test_agrees_with_ml_dtypes_on_float32(name: str) -> None:
     x = mx_vectors.blocks(np.random.default_rng(3).integers(90, 146, 4000)).view(np.float32)
     x = x[np.abs(x) <= magnitudes(name)[-1]]
     assert len(x) > 50_000
@@ -98,7 +100,7 @@ def test_agrees_with_ml_dtypes_on_float32(name):
 
 
 @each_format
-def test_saturates(name):
+def test_saturates(name: str) -> None:
     largest = len(magnitudes(name)) - 1
     sign_bit = len(table(name)) // 2
     x = np.array([np.inf, 3e38, magnitudes(name)[-1] * 1.001], np.float32)
@@ -106,7 +108,7 @@ def test_saturates(name):
     assert np.array_equal(encode(-x, name), [largest + sign_bit] * 3)
 
 
-def test_nan_keeps_its_sign():
+def test_nan_keeps_its_sign() -> None:
     nan = np.array([0x7FC00000, 0xFFC00000, 0x7F800001, 0xFFFFFFFF], np.uint32).view(np.float32)
     assert encode(nan, E4M3).tolist() == [0x7F, 0xFF] * 2
     assert encode(nan, E5M2).tolist() == [0x7F, 0xFF] * 2
@@ -114,30 +116,30 @@ def test_nan_keeps_its_sign():
 
 
 @each_format
-def test_zeros_and_denormals_keep_their_sign(name):
+def test_zeros_and_denormals_keep_their_sign(name: str) -> None:
     sign_bit = len(table(name)) // 2
     x = np.array([0x00000000, 0x80000000, 0x00000001, 0x807FFFFF], np.uint32).view(np.float32)
     assert encode(x, name).tolist() == [0, sign_bit, 0, sign_bit]
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-def test_narrow_inputs_are_widened(dtype):
+def test_narrow_inputs_are_widened(dtype: Any) -> None:
     x = np.linspace(-8, 8, 999, dtype=np.float32).astype(dtype)
     assert np.array_equal(encode(x, E2M1), encode(x.astype(np.float32), E2M1))
 
 
-def test_shapes_are_kept():
+def test_shapes_are_kept() -> None:
     assert encode(np.float32(1.5), E2M1) == 3
     assert encode(np.zeros((2, 0, 3), np.float32), E2M1).shape == (2, 0, 3)
     assert decode(np.zeros((2, 0, 3), np.uint8), E2M1).shape == (2, 0, 3)
 
 
-def test_table_is_read_only():
+def test_table_is_read_only() -> None:
     with pytest.raises(ValueError, match="read-only"):
         E2M1.values()[0] = 1
 
 
-def test_errors():
+def test_errors() -> None:
     with pytest.raises(TypeError, match="float64"):
         encode(np.zeros(3), E2M1)
     with pytest.raises(TypeError, match="int8"):
@@ -147,4 +149,4 @@ def test_errors():
     with pytest.raises(ValueError, match="unknown element format 'E9M9'; use one of E2M1"):
         encode(np.zeros(3, np.float32), "E9M9")
     with pytest.raises(ValueError, match="unknown rule for ties"):
-        encode(np.zeros(3, np.float32), E2M1, ties="odd")  # type: ignore[arg-type]
+        encode(np.zeros(3, np.float32), E2M1, ties="odd")

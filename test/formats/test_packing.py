@@ -20,7 +20,7 @@ def formats_and_codes(draw: st.DrawFn) -> tuple[str, np.ndarray]:
 
 
 @given(formats_and_codes())
-def test_roundtrip(case):
+def test_roundtrip(case: tuple[str, np.ndarray]) -> None:
     name, codes = case
     packed = pack_bits(codes, name)
     assert packed.dtype == np.uint8
@@ -29,7 +29,7 @@ def test_roundtrip(case):
 
 
 @given(formats_and_codes())
-def test_is_one_little_endian_number(case):
+def test_is_one_little_endian_number(case: tuple[str, np.ndarray]) -> None:
     name, codes = case
     bits = FORMATS[name].bits
     row = codes.ravel()
@@ -37,7 +37,7 @@ def test_is_one_little_endian_number(case):
     assert pack_bits(row, name).tobytes() == number.to_bytes(len(row) * bits // 8, "little")
 
 
-def test_literal_bytes():
+def test_literal_bytes() -> None:
     assert pack_bits(np.array([0x1, 0xA, 0xF, 0x0], np.uint8), E2M1).tolist() == [0xA1, 0x0F]
     assert pack_bits(np.array([0b000001, 0b000010, 0b000100, 0b111000], np.uint8), E2M3).tolist() == [
         0b10_000001,
@@ -48,12 +48,12 @@ def test_literal_bytes():
     assert pack_bits(np.array([1, 255], np.uint8), E4M3).tolist() == [1, 255]
 
 
-def test_strided_input():
+def test_strided_input() -> None:
     codes = np.arange(64, dtype=np.uint8).reshape(8, 8) % 16
     assert np.array_equal(pack_bits(codes.T, E2M1), pack_bits(np.ascontiguousarray(codes.T), E2M1))
 
 
-def test_errors():
+def test_errors() -> None:
     with pytest.raises(ValueError, match=r"multiple of 2 E2M1 codes along the last axis, got shape \(4, 3\)"):
         pack_bits(np.zeros((4, 3), np.uint8), E2M1)
     with pytest.raises(ValueError, match="multiple of 4 E2M3 codes"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import mx_vectors
@@ -31,7 +32,7 @@ def ordinary_blocks() -> np.ndarray:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @each_format
 @each_mode
-def test_torchao_codes_and_scales(dtype, fmt, mode):
+def test_torchao_codes_and_scales(dtype: str, fmt: str, mode: Any) -> None:
     golden = np.load(GOLDEN / f"torchao_{dtype}.npz")
     x = golden["input"].view(np.float32 if dtype == "float32" else ml_dtypes.bfloat16)
     codes, scales = quantise(x, fmt, mode, profile="torchao")
@@ -41,7 +42,7 @@ def test_torchao_codes_and_scales(dtype, fmt, mode):
 
 @each_format
 @each_mode
-def test_torchao_scales_of_all_block_maxima(fmt, mode):
+def test_torchao_scales_of_all_block_maxima(fmt: str, mode: Any) -> None:
     golden = np.load(GOLDEN / "torchao_scales.npz")
     x = np.zeros((len(golden["maxima"]), 32), np.float32)
     x[:, 0] = golden["maxima"].view(np.float32)
@@ -51,13 +52,13 @@ def test_torchao_scales_of_all_block_maxima(fmt, mode):
 
 @each_format
 @each_mode
-def test_torchao_is_ocp_on_ordinary_bfloat16(fmt, mode):
+def test_torchao_is_ocp_on_ordinary_bfloat16(fmt: str, mode: Any) -> None:
     x = ordinary_blocks().astype(ml_dtypes.bfloat16)
     for ours, theirs in zip(quantise(x, fmt, mode), quantise(x, fmt, mode, profile="torchao"), strict=True):
         assert np.array_equal(ours, theirs)
 
 
-def test_torchao_differs_where_documented():
+def test_torchao_differs_where_documented() -> None:
     x = np.zeros((6, 32), np.float32)
     x[0, 0] = np.inf
     x[1, :2] = np.nan, -1
@@ -104,11 +105,11 @@ def check_aiter(x: np.ndarray) -> None:
     assert np.array_equal(codes, expected_codes)
 
 
-def test_aiter_on_all_exponents_and_specials():
+def test_aiter_on_all_exponents_and_specials() -> None:
     check_aiter(blocks())
 
 
-def test_aiter_on_all_bfloat16_maxima():
+def test_aiter_on_all_bfloat16_maxima() -> None:
     amax = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16).astype(np.float32)
     with np.errstate(invalid="ignore"):
         x = amax[:, None] * np.linspace(-1, 1, 32, dtype=np.float32)
@@ -116,18 +117,18 @@ def test_aiter_on_all_bfloat16_maxima():
     check_aiter(x)
 
 
-def test_aiter_on_all_block_maxima():
+def test_aiter_on_all_block_maxima() -> None:
     x = np.zeros((len(mx_vectors.block_maxima()), 32), np.float32)
     x[:, 31] = mx_vectors.block_maxima().view(np.float32)
     check_aiter(x)
 
 
-def test_aiter_on_random_bits():
+def test_aiter_on_random_bits() -> None:
     bits = np.random.default_rng(5).integers(0, 1 << 32, (20_000, 32), dtype=np.uint64)
     check_aiter(bits.astype(np.uint32).view(np.float32))
 
 
-def test_aiter_ties_and_negative_zero():
+def test_aiter_ties_and_negative_zero() -> None:
     x = np.zeros((1, 32), np.float32)
     x[0, :9] = [4, 0.25, 1.25, 2.5, 5, -0.25, -0.75, -0.0, -1e-30]
     codes, _ = quantise(x, E2M1, profile="aiter")
@@ -136,7 +137,7 @@ def test_aiter_ties_and_negative_zero():
     assert codes[0, :9].tolist() == [6, 0, 2, 4, 6, 8, 10, 8, 8]
 
 
-def test_aiter_covers_mxfp4_even_only():
+def test_aiter_covers_mxfp4_even_only() -> None:
     x = np.zeros((1, 32), np.float32)
     with pytest.raises(ValueError, match="profile 'aiter' covers E2M1 in mode even, got E4M3 in mode even"):
         quantise(x, E4M3, profile="aiter")
@@ -158,7 +159,7 @@ def nearest(q: np.ndarray, fmt: str) -> np.ndarray:
 
 @each_format
 @each_mode
-def test_elements_are_nearest(fmt, mode):
+def test_elements_are_nearest(fmt: str, mode: Any) -> None:
     x = blocks()
     codes, scales = quantise(x, fmt, mode)
     finite = np.isfinite(x).all(axis=1)
@@ -170,7 +171,7 @@ def test_elements_are_nearest(fmt, mode):
 
 @each_format
 @pytest.mark.parametrize("mode", ["ceil", "rceil"])
-def test_ceil_modes_never_saturate(fmt, mode):
+def test_ceil_modes_never_saturate(fmt: str, mode: Any) -> None:
     x = ordinary_blocks()
     _, scales = quantise(x, fmt, mode)
     ratio = np.abs(x).max(axis=1).astype(np.float64) / 2.0 ** (scales[:, 0].astype(np.float64) - 127)
@@ -178,7 +179,7 @@ def test_ceil_modes_never_saturate(fmt, mode):
 
 
 @each_mode
-def test_zero_block(mode):
+def test_zero_block(mode: Any) -> None:
     x = np.zeros((1, 32), np.float32)
     x[0, 1] = -0.0
     codes, scales = quantise(x, E2M1, mode)
@@ -186,13 +187,13 @@ def test_zero_block(mode):
     assert codes[0, :3].tolist() == [0, 8, 0]
 
 
-def test_default_is_even_and_ocp():
+def test_default_is_even_and_ocp() -> None:
     x = blocks()
     for default, explicit in zip(quantise(x, E2M1), quantise(x, E2M1, "even", profile="ocp"), strict=True):
         assert np.array_equal(default, explicit)
 
 
-def test_axis():
+def test_axis() -> None:
     x = ordinary_blocks()[:64].reshape(8, 64, 4)
     codes, scales = quantise(x, E2M1, axis=1)
     assert codes.shape == (8, 64, 4)
@@ -205,7 +206,7 @@ def test_axis():
     )
 
 
-def test_block_size():
+def test_block_size() -> None:
     x = ordinary_blocks()[:4]
     codes, scales = quantise(x, E2M1, block_size=16)
     assert scales.shape == (4, 2)
@@ -214,14 +215,14 @@ def test_block_size():
     assert np.array_equal(codes.reshape(8, 16), quantise(padded, E2M1)[0][:, :16])
 
 
-def test_sizes():
+def test_sizes() -> None:
     assert [a.shape for a in quantise(np.zeros(32, np.float32), E2M1)] == [(32,), (1,)]
     assert [a.shape for a in quantise(np.zeros((0, 64), np.float32), E2M1)] == [(0, 64), (0, 2)]
     assert [a.shape for a in quantise(np.zeros((3, 0), np.float32), E2M1)] == [(3, 0), (3, 0)]
 
 
 @each_format
-def test_dequantize_multiplies(fmt):
+def test_dequantize_multiplies(fmt: str) -> None:
     rng = np.random.default_rng(7)
     codes = rng.integers(0, len(table(fmt)), (256, 64)).astype(np.uint8)
     scales = np.arange(512, dtype=np.uint16).astype(np.uint8).reshape(256, 2)
@@ -235,7 +236,7 @@ def test_dequantize_multiplies(fmt):
 
 @pytest.mark.parametrize("lhs_fmt", mx_vectors.FORMAT_NAMES)
 @pytest.mark.parametrize("rhs_fmt", mx_vectors.FORMAT_NAMES)
-def test_matmul(lhs_fmt, rhs_fmt):
+def test_matmul(lhs_fmt: str, rhs_fmt: str) -> None:
     rng = np.random.default_rng(11)
 
     def operand(rows: int, fmt: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -250,12 +251,12 @@ def test_matmul(lhs_fmt, rhs_fmt):
     np.testing.assert_allclose(actual, np.einsum("mbk,nbk->mn", lhs, rhs), rtol=1e-12, atol=1e-12)
 
 
-def test_matmul_propagates_nan_scales():
+def test_matmul_propagates_nan_scales() -> None:
     codes, scales = np.zeros((2, 32), np.uint8), np.array([[127], [255]], np.uint8)
     assert np.isnan(matmul(codes, scales, E2M1, codes, scales, E2M1)).tolist() == [[False, True], [True, True]]
 
 
-def test_errors():
+def test_errors() -> None:
     x = np.zeros((2, 48), np.float32)
     with pytest.raises(ValueError, match=r"length 48 along axis -1 of shape \(2, 48\) is not a multiple .* 32; pad"):
         quantise(x, E2M1)

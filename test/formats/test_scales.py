@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import mx_vectors
 import numpy as np
@@ -13,7 +15,7 @@ from mxcomp.formats import SCALE_MODES, decode_e8m0, encode_e8m0, quantise
 CONSTANTS = {"E2M1": (2, 6, 1), "E2M3": (2, 7.5, 3), "E3M2": (4, 28, 2), "E4M3": (8, 448, 3), "E5M2": (15, 57344, 2)}
 
 
-def test_decodes_every_code():
+def test_decodes_every_code() -> None:
     codes = np.arange(256, dtype=np.uint8)
     expected = codes.view(ml_dtypes.float8_e8m0fnu).astype(np.float64)
     actual = decode_e8m0(codes)
@@ -23,18 +25,18 @@ def test_decodes_every_code():
     assert np.isnan(actual[0xFF])
 
 
-def test_encodes_every_value():
+def test_encodes_every_value() -> None:
     codes = np.arange(256, dtype=np.uint8)
     assert np.array_equal(encode_e8m0(decode_e8m0(codes)), codes)
 
 
 @pytest.mark.parametrize("value", [0, -1, 3, 2.0**-128, np.inf, -np.inf])
-def test_encode_refuses_to_round(value):
+def test_encode_refuses_to_round(value: float) -> None:
     with pytest.raises(ValueError, match="not an E8M0 value"):
         encode_e8m0(np.array([1, value], np.float32))
 
 
-def test_wrong_dtypes():
+def test_wrong_dtypes() -> None:
     with pytest.raises(TypeError, match="uint8"):
         decode_e8m0(np.zeros(2, np.int32))
     with pytest.raises(TypeError, match="float32"):
@@ -61,7 +63,7 @@ def expected_scales(amax: np.ndarray, fmt: str, mode: str) -> np.ndarray:
 
 @pytest.mark.parametrize("mode", mx_vectors.MODES)
 @pytest.mark.parametrize("fmt", mx_vectors.FORMAT_NAMES)
-def test_modes_follow_their_definitions(fmt, mode):
+def test_modes_follow_their_definitions(fmt: str, mode: Any) -> None:
     blocks = np.zeros((len(mx_vectors.block_maxima()), 32), np.float32)
     blocks[:, 7] = mx_vectors.block_maxima().view(np.float32)
     _, scales = quantise(blocks, fmt, mode)
@@ -70,5 +72,5 @@ def test_modes_follow_their_definitions(fmt, mode):
     assert (scales[~finite] == 0xFF).all()
 
 
-def test_registry_names_the_four_modes():
+def test_registry_names_the_four_modes() -> None:
     assert tuple(SCALE_MODES) == mx_vectors.MODES

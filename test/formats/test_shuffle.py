@@ -14,7 +14,7 @@ def random_bytes(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).integers(0, 256, shape).astype(np.uint8)
 
 
-def test_weight_positions():
+def test_weight_positions() -> None:
     n, k = 48, 96
     weight = random_bytes(n, k)
     flat = shuffle_weight(weight).ravel()
@@ -25,7 +25,7 @@ def test_weight_positions():
             assert flat[tile * 256 + i % 16 * 16 + j % 16] == weight[i, j]
 
 
-def test_scale_positions():
+def test_scale_positions() -> None:
     rows, columns = 70, 20
     scales = random_bytes(rows, columns)
     shuffled = shuffle_scale(scales)
@@ -42,19 +42,19 @@ def test_scale_positions():
 
 
 @given(st.lists(st.integers(0, 3), max_size=2), st.integers(0, 4), st.integers(0, 4))
-def test_weight_roundtrip(batch, rows, columns):
+def test_weight_roundtrip(batch: list[int], rows: int, columns: int) -> None:
     weight = random_bytes(*batch, 16 * rows, 32 * columns)
     shuffled = shuffle_weight(weight)
     assert shuffled.shape == weight.shape
     assert np.array_equal(unshuffle_weight(shuffled), weight)
 
 
-def test_weight_batches_are_independent():
+def test_weight_batches_are_independent() -> None:
     weight = random_bytes(3, 32, 64)
     assert np.array_equal(shuffle_weight(weight), np.stack([shuffle_weight(matrix) for matrix in weight]))
 
 
-def test_weight_padding():
+def test_weight_padding() -> None:
     weight = random_bytes(16, 40)
     padded = unshuffle_weight(shuffle_weight(weight, pad_k_to=64))
     assert padded.shape == (16, 64)
@@ -63,16 +63,16 @@ def test_weight_padding():
 
 
 @given(st.integers(1, 600), st.integers(1, 40))
-def test_scale_roundtrip(rows, columns):
+def test_scale_roundtrip(rows: int, columns: int) -> None:
     scales = random_bytes(rows, columns)
     assert np.array_equal(unshuffle_scale(shuffle_scale(scales), scales.shape), scales)
 
 
-def test_scale_padding_stays_without_a_shape():
+def test_scale_padding_stays_without_a_shape() -> None:
     assert unshuffle_scale(shuffle_scale(random_bytes(5, 3))).shape == (256, 8)
 
 
-def test_errors():
+def test_errors() -> None:
     with pytest.raises(ValueError, match="16·i rows × 32·j bytes, got 8 × 32"):
         shuffle_weight(random_bytes(8, 32))
     with pytest.raises(ValueError, match="got 16 × 40; pad"):

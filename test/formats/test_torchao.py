@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import mx_vectors
 import numpy as np
@@ -32,20 +34,20 @@ def compare(bits: np.ndarray, fmt: str, mode: str) -> None:
 
 @each_format
 @each_mode
-def test_float32_blocks(fmt, mode):
+def test_float32_blocks(fmt: str, mode: Any) -> None:
     compare(mx_vectors.blocks(np.tile(np.arange(255), 12), seed=2), fmt, mode)
 
 
 @each_format
 @each_mode
-def test_float32_random_bits(fmt, mode):
+def test_float32_random_bits(fmt: str, mode: Any) -> None:
     bits = np.random.default_rng(3).integers(0, 1 << 32, (4_000, 32), dtype=np.uint64)
     compare(bits.astype(np.uint32), fmt, mode)
 
 
 @each_format
 @each_mode
-def test_block_maxima(fmt, mode):
+def test_block_maxima(fmt: str, mode: Any) -> None:
     bits = np.zeros((len(mx_vectors.block_maxima()), 32), np.uint32)
     bits[:, 5] = mx_vectors.block_maxima()
     compare(bits, fmt, mode)
@@ -53,7 +55,7 @@ def test_block_maxima(fmt, mode):
 
 @each_format
 @each_mode
-def test_all_bfloat16(fmt, mode):
+def test_all_bfloat16(fmt: str, mode: Any) -> None:
     alone = np.zeros((1 << 15, 32), np.uint16)  # negative ones are in the blocks
     alone[:, 9] = np.arange(1 << 15)
     compare(alone, fmt, mode)

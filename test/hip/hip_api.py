@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,8 +35,8 @@ class LibraryFunctions:
         for name in ("hipGetErrorName", "hipGetErrorString"):
             getattr(self.functions, name).restype = ctypes.c_char_p
 
-    def __getattr__(self, name: str):
-        def call(*arguments):
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def call(*arguments: Any) -> None:
             code = self.functions[name](*(ctypes.c_void_p(a) if isinstance(a, int) else a for a in arguments))
             if code:
                 texts = (self.functions.hipGetErrorName(code), self.functions.hipGetErrorString(code))
@@ -43,13 +44,13 @@ class LibraryFunctions:
 
         return call
 
-    def new(self, name: str, *arguments) -> int:
+    def new(self, name: str, *arguments: Any) -> int:
         """What a function stores through its first argument, a pointer or an object."""
         result = ctypes.c_void_p()
         getattr(self, name)(ctypes.byref(result), *arguments)
         return result.value or 0
 
-    def number(self, name: str, *arguments) -> int:
+    def number(self, name: str, *arguments: Any) -> int:
         result = ctypes.c_int()
         getattr(self, name)(ctypes.byref(result), *arguments)
         return result.value

@@ -25,11 +25,16 @@ def workers(parent: int | None = None) -> list[int]:
     return [child for child in children(parent) if b"mxcomp.hip.worker" in _words(child)]
 
 
+def program(process: int) -> str:
+    """What it executes."""
+    return _words(process)[0].decode()
+
+
 def _words(process: int) -> list[bytes]:
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
     except OSError:
-        return []
+        return [b""]
 
 
 def cpu_seconds(process: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ Dump = list[dict[str, Any]]
 
 
 @pytest.fixture
-def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Dump]:
     """Runs matmuls and gives the index of what was dumped, with the arrays."""
 
     def run(*matmuls: Matmul, **options: Any) -> Dump:

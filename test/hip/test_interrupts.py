@@ -8,16 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-from host_programs import run
 from modules import Matmul, source
-from processes import children, cpu_seconds, ends_within, workers
+from processes import children, cpu_seconds, ends_within, program, workers
 from test_processes import finish, python
 
 import mxcomp
+from mxcomp import runtime
 
 PATIENCE = 60
 """Seconds until a test gives up; things take far less."""
@@ -143,16 +144,20 @@ def test_nothing_outlives_mxcomp_run(tmp_path: Path) -> None:
     assert ends_within(worker, PATIENCE)
 
 
-@pytest.mark.parametrize("launcher", ["1", str(os.getppid()), "nobody"], ids=["init", "grandparent", "nobody"])
-def test_a_program_that_was_not_launched_goes_on(launcher: str) -> None:
-    """MXCOMP_LAUNCHER means the parent of a program; of others it says nothing."""
-    script = """
-import os, time
-from hip_api import LibraryFunctions
-hip = LibraryFunctions(os.environ["LIBRARY"])
-hip.number("hipGetDeviceCount")
-hip.new("hipMalloc", 64)
-time.sleep(1)  # the worker has looked after its parents
-print(hip.new("hipMalloc", 64) > 0)
-"""
-    assert run(script, MXCOMP_LAUNCHER=launcher) == "True\n"
+@pytest.mark.parametrize("device", runtime.DRIVERS)
+def test_iree_run_module_ends_with_mxcomp_run(tmp_path: Path, device: str) -> None:
+    """On every device; here while it waits for its module, which never comes."""
+    os.mkfifo(tmp_path / "m.vmfb")
+    command = [sys.executable, "-m", "mxcomp.tools.run", str(tmp_path / "m.vmfb"), f"--device={device}"]
+    launcher = subprocess.Popen(command)
+    try:
+        wait_for(lambda: any("iree-run-module" in program(child) for child in children(launcher.pid)))
+        (host,) = children(launcher.pid)
+    finally:
+        launcher.kill()
+        launcher.wait(PATIENCE)
+    try:
+        assert ends_within(host, 10)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(host, signal.SIGKILL)

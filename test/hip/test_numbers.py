@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,8 @@ import pytest
 from modules import KINDS, Matmul, dequantise, source
 
 import mxcomp
+from mxcomp.tools import run as run_tool
+from mxcomp.tools import show as show_tool
 
 ROWS, K = 3, 64
 COPY = """
@@ -28,9 +32,26 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def tool(name: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", f"mxcomp.tools.{name}", *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+Tool = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def show(capfd: pytest.CaptureFixture[str]) -> Tool:
+    return partial(_called, capfd, show_tool.main)
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Tool:
+    return partial(_called, capfd, run_tool.main)
+
+
+def _called(
+    capfd: pytest.CaptureFixture[str], main: Callable[[list[str]], int], *flags: str
+) -> subprocess.CompletedProcess[str]:
+    """A tool in this process, whose start takes longer than what it does."""
+    capfd.readouterr()
+    code = main(list(flags))
+    return subprocess.CompletedProcess(flags, code, *capfd.readouterr())
 
 
 def stored(kind: str) -> np.ndarray:
@@ -41,12 +62,17 @@ def stored(kind: str) -> np.ndarray:
     return dequantise(lhs, scales, kind)
 
 
-def copied(*outputs: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def copied(run: Tool) -> Tool:
+    return partial(_copied, run)
+
+
+def _copied(run: Tool, *outputs: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """Runs a program that returns what it is given."""
     text = COPY.format(rows=ROWS, bytes=np.load("a.npy").shape[1])
     mxcomp.compile(text).save("copy.vmfb")
     inputs = ("--input=@a.npy", "--input=@s.npy", "--input=2xf32=1.5,2.5")
-    return tool("run", "copy.vmfb", "--function=main", *inputs, *(f"--output={output}" for output in outputs), *flags)
+    return run("copy.vmfb", "--function=main", *inputs, *(f"--output={output}" for output in outputs), *flags)
 
 
 def parsed(line: str, text: str) -> np.ndarray:
@@ -56,7 +82,7 @@ def parsed(line: str, text: str) -> np.ndarray:
     return np.array(found, np.float32)  # printed with as few digits as tell a float32 from others
 
 
-def test_results_as_numbers() -> None:
+def test_results_as_numbers(copied: Tool) -> None:
     expected = stored("f6E3M2FN")
     done = copied("f6E3M2FN*1", "f8E8M0FNU", "-")
     assert done.returncode == 0, done.stderr
@@ -68,7 +94,7 @@ def test_results_as_numbers() -> None:
     np.testing.assert_array_equal(parsed("result[1]: f8E8M0FNU\n3x2xf32=", done.stdout), scales.ravel())
 
 
-def test_results_into_files() -> None:
+def test_results_into_files(copied: Tool) -> None:
     expected = stored("f4E2M1FN")
     done = copied("E2M1*1@y.npy", "f8E8M0FNU@scales.npy", "@x.npy")
     assert done.returncode == 0, done.stderr
@@ -94,7 +120,7 @@ def test_results_into_files() -> None:
         (("f4E2M1FN@no/such.npy", "", ""), r"--output=f4E2M1FN@no/such.npy: cannot write no/such.npy: No such file"),
     ],
 )
-def test_results_that_are_no_numbers(outputs: tuple[str, ...], message: str) -> None:
+def test_results_that_are_no_numbers(outputs: tuple[str, ...], message: str, copied: Tool) -> None:
     stored("f4E2M1FN")
     done = copied(*outputs)
     assert done.returncode == 1
@@ -102,7 +128,7 @@ def test_results_that_are_no_numbers(outputs: tuple[str, ...], message: str) -> 
     assert "Traceback" not in done.stderr
 
 
-def test_failed_call_is_the_only_error() -> None:
+def test_failed_call_is_the_only_error(copied: Tool) -> None:
     stored("f4E2M1FN")
     done = copied("f4E2M1FN")  # for three results
     assert done.returncode == 1
@@ -111,13 +137,13 @@ def test_failed_call_is_the_only_error() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_show(kind: str) -> None:
+def test_show(kind: str, show: Tool) -> None:
     expected = stored(kind)
-    done = tool("show", "a.npy", f"--type={kind}", "--scales=s.npy", "-o", "y.npy")
+    done = show("a.npy", f"--type={kind}", "--scales=s.npy", "-o", "y.npy")
     assert done.returncode == 0, done.stderr
     np.testing.assert_array_equal(np.load("y.npy"), expected)
     np.save("blocks.npy", np.load("a.npy").reshape(ROWS, 2, -1))  # bytes of a block apart
-    done = tool("show", "blocks.npy", f"--type={kind}", "--scales=s.npy")
+    done = show("blocks.npy", f"--type={kind}", "--scales=s.npy")
     np.testing.assert_array_equal(parsed("3x64xf32=", done.stdout), expected.ravel())
 
 
@@ -131,10 +157,10 @@ def test_show(kind: str) -> None:
         (("a.npy", "--type=E2M1", "-o", "no/such.npy"), "cannot write no/such.npy"),
     ],
 )
-def test_what_cannot_be_shown(flags: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_shown(flags: tuple[str, ...], message: str, show: Tool) -> None:
     stored("f4E2M1FN")
     Path("text.npy").write_text("text")
-    done = tool("show", *flags)
+    done = show(*flags)
     assert done.returncode == 1
     assert done.stderr.startswith("mxcomp-show: error: ")
     assert message in done.stderr
@@ -149,7 +175,8 @@ def test_dump() -> None:
     for k, array in enumerate(matmul.inputs):
         np.save(f"{k}.npy", array)
     flags = (*(f"--input=@{k}.npy" for k in range(4)), "--output=", "--report=report.json", "--dump-operands=operands")
-    done = tool("run", "m.vmfb", "--function=main", *flags)
+    command = [sys.executable, "-m", "mxcomp.tools.run", "m.vmfb", "--function=main", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     shapes = {"lhs": (64, 256), "rhs": (128, 256), "lhs_scale": (64, 8), "rhs_scale": (128, 8)}
     assert {name: np.load(f"operands/000.{name}.npy").shape for name in shapes} == shapes
@@ -166,7 +193,7 @@ def test_dump() -> None:
         (("--report=report.json", "--device=cpu"), "--dump-operands is about the simulator"),
     ],
 )
-def test_what_cannot_be_dumped(flags: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_dumped(flags: tuple[str, ...], message: str, copied: Tool) -> None:
     stored("f4E2M1FN")
     Path("report.json").write_text('{"target": "gfx950", "matmuls": []}')
     done = copied("", "", "", flags=("--dump-operands=operands", *flags))

@@ -196,7 +196,7 @@ for source in (never, partly):
 
 
 def test_two_processes_do_not_disturb_each_other() -> None:
-    both = [python("for _ in range(20): check()") for _ in range(2)]
+    both = [python("for _ in range(8): check()") for _ in range(2)]
     for process in both:
         finish(process)
 

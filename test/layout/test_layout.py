@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from mxcomp.layout import ACC, INTRINSICS, LHS, LHS_SCALE, RHS, RHS_SCALE, DataT
 from mxcomp.mlir import attributes, build
 from mxcomp.selection.choice import CODEGEN_LAYOUTS
 from mxcomp.ukernels import Registry
+from mxcomp.ukernels.unit_aliases import unit_layout
 
 TYPES = ["f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32"]
 OPERANDS = range(5)
@@ -51,7 +53,7 @@ SEED = DataTiledLayout(
 @pytest.mark.parametrize(
     "size", [(1024, 2048, 4096), (2048, 1024, 1024), (255, 513, 4064), (16, 32, 128), (1, 4096, 512)]
 )
-def test_swizzles_equal_encoding_info(size: tuple[int, int, int], builtin_ukernels: bool):
+def test_swizzles_equal_encoding_info(size: tuple[int, int, int], builtin_ukernels: bool) -> None:
     choice = choose(*size, builtin_ukernels)
     assert len(choice.encodings) == 5
     for operand, encoding in enumerate(choice.encodings):
@@ -66,7 +68,7 @@ def test_swizzles_equal_encoding_info(size: tuple[int, int, int], builtin_ukerne
         assert choice.layout.packed_shape(operand, outer) == choice.packed_shapes[operand]
 
 
-def test_the_builtin_ukernel_has_the_layout_that_interleaves_scales():
+def test_the_builtin_ukernel_has_the_layout_that_interleaves_scales() -> None:
     """Otherwise the comparison above would never see an interleaving of M and N."""
     layout = choose(1024, 2048, 4096, True).layout
     assert layout.operands_interleaving_intrinsics_m == (LHS_SCALE,)
@@ -101,7 +103,7 @@ def _packed_shapes(layout: DataTiledLayout) -> list[tuple[int, ...]]:
 
 
 @given(layouts)
-def test_inner_tiled_accepts_our_shapes(layout: DataTiledLayout):
+def test_inner_tiled_accepts_our_shapes(layout: DataTiledLayout) -> None:
     shapes = _packed_shapes(layout)
     shapes[RHS] = (5, *shapes[RHS][1:])
     shapes[RHS_SCALE] = (5, *shapes[RHS_SCALE][1:])
@@ -110,7 +112,7 @@ def test_inner_tiled_accepts_our_shapes(layout: DataTiledLayout):
 
 
 @given(layouts, st.sampled_from(OPERANDS), st.data())
-def test_inner_tiled_rejects_other_shapes(layout: DataTiledLayout, operand: int, data: st.DataObject):
+def test_inner_tiled_rejects_other_shapes(layout: DataTiledLayout, operand: int, data: st.DataObject) -> None:
     """So that acceptance means something."""
     shapes = _packed_shapes(layout)
     shapes[ACC] = (2, 2, *shapes[ACC][2:])
@@ -127,26 +129,51 @@ def test_inner_tiled_rejects_other_shapes(layout: DataTiledLayout, operand: int,
 
 
 @pytest.mark.parametrize("layout", [*CODEGEN_LAYOUTS.values(), SEED])
-def test_layouts_of_ours_are_iree_layouts(layout: DataTiledLayout):
+def test_layouts_of_ours_are_iree_layouts(layout: DataTiledLayout) -> None:
     assert layout.expressible_in_iree
     shapes = _packed_shapes(layout)
     shapes[ACC] = (2, 2, *shapes[ACC][2:])
     _inner_tiled(layout, shapes)
 
 
-def test_layouts_of_ukernels_fit_their_tiles():
+def test_layouts_of_ukernels_fit_their_tiles() -> None:
     with ir.Context(), ir.Location.unknown():
         tiled = [ukernel for ukernel in Registry("gfx950").ukernels.values() if ukernel.layout]
         assert {ukernel.layout.expressible_in_iree for ukernel in tiled} == {True, False}
         for ukernel in tiled:
-            assert ukernel.tile == ukernel.layout.tile
-            assert math.prod(ukernel.workgroup_size) == ukernel.layout.threads
+            assert ukernel.tile == ukernel.layout.workgroup_tile
+            if ukernel.layout.units is None:
+                assert math.prod(ukernel.workgroup_size) == ukernel.layout.threads
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 150), st.integers(1, 40))
+def test_units_change_padding_only(units_m: int, units_n: int, rows: int, blocks: int) -> None:
+    """What kernels of different sizes take is packed alike, and padded to whole tiles of each."""
+    plain, tiled = unit_layout(1, 1), unit_layout(units_m, units_n)
+    source = np.random.default_rng(rows).integers(1, 256, (rows, blocks), np.uint8)
+    for operand, units in ((LHS_SCALE, units_m), (RHS_SCALE, units_n)):
+        first, packed = (layout.packing(operand).pack(source) for layout in (plain, tiled))
+        assert len(packed) % units == 0
+        assert len(packed) - len(first) < units
+        np.testing.assert_array_equal(packed[: len(first)], first)
+        assert not packed[len(first) :].any()
+        np.testing.assert_array_equal(tiled.packing(operand).unpack(packed, source.shape), source)
+
+
+def test_results_of_units_have_them_in_the_tile() -> None:
+    layout = unit_layout(3, 2)
+    assert layout.workgroup_tile == (48, 32, 512)
+    assert layout.packing(ACC).packed_shape == (3, 2, 4, 16, 4)
+    result = np.arange(96 * 64).reshape(96, 64)
+    packed = layout.packing(ACC).pack(result)
+    assert packed.shape == (2, 2, 3, 2, 4, 16, 4)
+    assert packed[1, 0, 2, 1, 3, 5, 2] == result[48 + 2 * 16 + 3 * 4 + 2, 16 + 5]
 
 
 # The scale layouts of 256-wide K tiles.
 
 
-def test_scale_swizzle_with_intrinsics_innermost():
+def test_scale_swizzle_with_intrinsics_innermost() -> None:
     lanes = (Dim("CrossIntrinsic", 4), Dim("CrossThread", 16)), (Dim("CrossIntrinsic", 2), Dim("CrossThread", 4))
     older = DataTiledLayout(intrinsics_m=4, intrinsics_n=4, intrinsics_k=2, scale_permutation=(3, 0, 1, 2))
     for operand in (LHS_SCALE, RHS_SCALE):
@@ -155,7 +182,7 @@ def test_scale_swizzle_with_intrinsics_innermost():
     assert not older.expressible_in_iree
 
 
-def test_scale_swizzle_puts_each_scale_where_a_lane_reads_it():
+def test_scale_swizzle_puts_each_scale_where_a_lane_reads_it() -> None:
     source = np.arange(64 * 8).reshape(64, 8)
     packed = SEED.swizzle(LHS_SCALE).pack(source)
     older = TileSwizzle(SEED.swizzle(LHS_SCALE).expand_shape, (3, 0, 1, 2)).pack(source)
@@ -166,7 +193,7 @@ def test_scale_swizzle_puts_each_scale_where_a_lane_reads_it():
 
 
 @pytest.mark.parametrize(("intrinsic", "lanes", "apart"), [("16x16x128", 16, 64), ("32x32x64", 32, 32)])
-def test_a_lane_holds_8_bit_elements_in_two_halves(intrinsic: str, lanes: int, apart: int):
+def test_a_lane_holds_8_bit_elements_in_two_halves(intrinsic: str, lanes: int, apart: int) -> None:
     """AMD CDNA4 ISA, v_mfma_scale_f32_*_f8f6f4: byte 16·h + j of lane lanes·g + r is row r, K = apart·h + 16·g + j."""
     swizzle = DataTiledLayout(f"MFMA_SCALE_F32_{intrinsic}_B32").swizzle(LHS, "f8E4M3FN")
     r, k = np.meshgrid(np.arange(lanes), np.arange(2 * apart), indexing="ij")
@@ -176,13 +203,13 @@ def test_a_lane_holds_8_bit_elements_in_two_halves(intrinsic: str, lanes: int, a
 
 
 @pytest.mark.parametrize("element", ["f4E2M1FN", "f6E2M3FN", "f6E3M2FN"])
-def test_other_elements_lie_as_iree_puts_them(element: str):
+def test_other_elements_lie_as_iree_puts_them(element: str) -> None:
     assert SEED.swizzle(LHS, element) == SEED.swizzle(LHS)
     assert SEED.swizzle(RHS, element) == SEED.swizzle(RHS)
 
 
 @given(layouts, st.permutations(range(4)))
-def test_scale_permutation_keeps_subgroups_outermost(layout: DataTiledLayout, order: list[int]):
+def test_scale_permutation_keeps_subgroups_outermost(layout: DataTiledLayout, order: list[int]) -> None:
     assume(1 not in (layout.intrinsics_m, layout.intrinsics_n, layout.intrinsics_k))
     fields = {field: getattr(layout, field) for field in layout.__dataclass_fields__}
     permuted = DataTiledLayout(**fields | {"scale_permutation": tuple(order)})
@@ -208,7 +235,7 @@ def packings(draw: st.DrawFn) -> tuple[TileSwizzle, np.ndarray]:
 
 
 @given(layouts, st.sampled_from(OPERANDS))
-def test_a_swizzle_is_a_permutation_of_the_tile(layout: DataTiledLayout, operand: int):
+def test_a_swizzle_is_a_permutation_of_the_tile(layout: DataTiledLayout, operand: int) -> None:
     swizzle = layout.swizzle(operand)
     m, n, k = layout.tile
     tile = {LHS: (m, k // 32, 32), RHS: (n, k // 32, 32), LHS_SCALE: (m, k // 32), RHS_SCALE: (n, k // 32), ACC: (m, n)}
@@ -218,14 +245,14 @@ def test_a_swizzle_is_a_permutation_of_the_tile(layout: DataTiledLayout, operand
 
 
 @given(packings())
-def test_unpack_inverts_pack(case: tuple[TileSwizzle, np.ndarray]):
+def test_unpack_inverts_pack(case: tuple[TileSwizzle, np.ndarray]) -> None:
     swizzle, source = case
     packed = swizzle.pack(source)
     assert np.array_equal(swizzle.unpack(packed, source.shape), source)
 
 
 @given(packings())
-def test_packed_size_and_padding(case: tuple[TileSwizzle, np.ndarray]):
+def test_packed_size_and_padding(case: tuple[TileSwizzle, np.ndarray]) -> None:
     swizzle, source = case
     packed = swizzle.pack(source)
     rows, columns = (-(-size // tile) for size, tile in zip(source.shape[:2], swizzle.tile_shape, strict=False))
@@ -237,7 +264,7 @@ def test_packed_size_and_padding(case: tuple[TileSwizzle, np.ndarray]):
 
 
 @given(packings())
-def test_strides_say_where_each_packed_element_comes_from(case: tuple[TileSwizzle, np.ndarray]):
+def test_strides_say_where_each_packed_element_comes_from(case: tuple[TileSwizzle, np.ndarray]) -> None:
     swizzle, source = case
     packed = swizzle.pack(source)
     block = len(source.shape) - 2
@@ -254,7 +281,7 @@ def test_strides_say_where_each_packed_element_comes_from(case: tuple[TileSwizzl
     assert not packed[~inside].any()
 
 
-def test_bytes_pack_as_the_codes_they_hold():
+def test_bytes_pack_as_the_codes_they_hold() -> None:
     codes = np.random.default_rng(0).integers(0, 16, (100, 9, 32), dtype=np.uint8)
     packed = CODEGEN_LAYOUTS[None].swizzle(LHS).pack(codes)
     as_bytes = CODEGEN_LAYOUTS[None].swizzle(LHS).pack(codes[..., ::2] | codes[..., 1::2] << 4)
@@ -280,12 +307,12 @@ def test_bytes_pack_as_the_codes_they_hold():
         ({"scale_permutation": (3, 1, 0, 2), "intrinsics_m": 2, "intrinsics_n": 2}, "above 1"),
     ],
 )
-def test_bad_layouts_are_rejected(fields: dict, message: str):
+def test_bad_layouts_are_rejected(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DataTiledLayout(**fields)
 
 
-def test_bad_sources_are_rejected():
+def test_bad_sources_are_rejected() -> None:
     swizzle = CODEGEN_LAYOUTS[None].swizzle(LHS_SCALE)
     with pytest.raises(ValueError, match="rank 2"):
         swizzle.pack(np.zeros((4, 4, 4)))

@@ -82,7 +82,10 @@ def float_node(value: ir.Value | None, data: Floats, kind: str, error: Floats | 
     if error is None and same.all():
         return Node(value, rounded, kind)
     known = np.zeros_like(data) if error is None else error
-    return Node(value, data, kind, known + (np.abs(clean(data)) + known) * 2.0 ** -DIGITS[kind] + SMALLEST[kind])
+    bound = known + (np.abs(clean(data)) + known) * 2.0 ** -DIGITS[kind] + SMALLEST[kind]
+    if kind == "f16":  # which of both sides of its largest number the exact value is on is not known
+        bound = np.where(np.isfinite(data) & (np.abs(data) + known >= 65504), np.inf, bound)
+    return Node(value, data, kind, bound)
 
 
 def clean(data: Floats) -> Floats:
@@ -115,7 +118,7 @@ def outside(found: np.ndarray, node: Node) -> NDArray[np.bool_]:
     """Which numbers of a result no right computation gives."""
     if node.kind not in FLOATS:
         return found != node.data
-    error = 0.0 if node.error is None else node.error
+    error = np.zeros_like(node.data) if node.error is None else np.where(np.isnan(node.error), np.inf, node.error)
     with np.errstate(all="ignore"):
         low, high = ((node.data + sign * error).astype(found.dtype).astype(np.float64) for sign in (-1, 1))
     actual = found.astype(np.float64)

@@ -83,7 +83,8 @@ def _expert(stack: Operand, at: ir.Value | None, number: int) -> Operand:
         if at is not None:
             value = tensor.ExtractSliceOp(kind, value, [at], [], [], offsets, sizes, [1] * len(sizes)).result
         parts.append(node.at(value, lambda array, axis=axis: array.take(number, axis)))
-    return Operand(*parts, stack.axes.replace("e", ""), stack.scale_axes.replace("e", ""))
+    elements, scales = parts
+    return Operand(elements, scales, stack.axes.replace("e", ""), stack.scale_axes.replace("e", ""))
 
 
 def call(drawing: Drawing, node: Node, scale: Scale) -> Node:

@@ -115,7 +115,7 @@ def floats(
 ) -> Node:
     """A tensor of few digits, an argument or a constant; `values` as in VALUES."""
     numbers = drawing.dice.numbers
-    data = numbers.integers(-8, 9, shape) * np.exp2(numbers.integers(-1, 2, (*shape[:-1], 1)))
+    data: np.ndarray = numbers.integers(-8, 9, shape) * np.exp2(numbers.integers(-1, 2, (*shape[:-1], 1)))
     if values == "wide":
         data = numbers.standard_normal(shape) * np.exp2(numbers.integers(-5, 6, (*shape[:-1], 1)))
     if values == "zeros":

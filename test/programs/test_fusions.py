@@ -196,5 +196,5 @@ ALONE: dict[str, tuple[Make, dict[str, object]]] = {
 @pytest.mark.parametrize("name", quick_if(lambda name: name != "static fp4", ALONE))
 def test_alone(name: str) -> None:
     make, options = ALONE[name]
-    found = check(program(make, **options))  # type: ignore[arg-type]
+    found = check(program(make, **options))
     assert found.kind == "right", found.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 import numpy as np
 import products
@@ -49,7 +50,7 @@ def draw(dice: Dice) -> tuple[str, np.ndarray, Node]:
     return str(exported), data, node
 
 
-def _linear(dice: Dice, inputs: int, kind: str):
+def _linear(dice: Dice, inputs: int, kind: str) -> Any:
     """A layer whose weights have few digits."""
     import torch
 
@@ -61,12 +62,12 @@ def _linear(dice: Dice, inputs: int, kind: str):
     linear.weight.data = torch.from_numpy(weight.astype(np.float32))
     if linear.bias is not None:
         linear.bias.data = torch.from_numpy(dice.numbers.integers(-9, 10, outputs).astype(np.float32))
-    formats_ = [formats.element_format(dice.noted("type", KINDS)).name for _ in range(2)]
-    layer = ScaledLinear.from_linear(linear, *formats_, dice.pick(list(formats.SCALE_MODES)))
+    weight_format, input_format = (formats.element_format(dice.noted("type", KINDS)).name for _ in range(2))
+    layer = ScaledLinear.from_linear(linear, weight_format, input_format, dice.pick(list(formats.SCALE_MODES)))
     return layer.to({"f32": torch.float32, "bf16": torch.bfloat16}[kind])
 
 
-def _product(layer, node: Node) -> Node:
+def _product(layer: Any, node: Node) -> Node:
     weight_format, input_format, mode = layer.formats
     codes, scales = formats.quantise(node.data.astype(FLOATS[node.kind]), input_format, mode)
     weight = formats.unpack_bits(layer.weight.numpy(), weight_format)
@@ -91,7 +92,7 @@ def _apply(name: str, node: Node) -> Node:
     return computed(UNARY[name], None, [node], [[0, 1]])
 
 
-def _Between(name: str):  # noqa: N802 (torch is imported late)
+def _Between(name: str) -> Any:  # noqa: N802 (torch is imported late)
     import torch
 
     class Between(torch.nn.Module):

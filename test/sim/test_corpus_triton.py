@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -53,7 +55,7 @@ def test_scaled_matmul_of_transposed_nibbles(width: int, machine: Machine, rng: 
 
 
 @pytest.mark.parametrize(("name", "kind"), [("weights_bf16", BF16), ("weights_f16", np.float16)])
-def test_products_with_converted_weights(name: str, kind: type, machine: Machine, rng: np.random.Generator) -> None:
+def test_products_with_converted_weights(name: str, kind: Any, machine: Machine, rng: np.random.Generator) -> None:
     m, n, k = 64, 128, 384
     a, b = matrix(rng, m, k, kind), operand(rng, "e2m1", n, k)
     inputs = {"a": a, "b": b.packed, "b_scale": b.scales}
@@ -64,7 +66,7 @@ def test_products_with_converted_weights(name: str, kind: type, machine: Machine
 @pytest.mark.parametrize(
     ("name", "kind"), [("f16_mfma16", np.float16), ("f16_mfma32", np.float16), ("bf16_stages3", BF16)]
 )
-def test_matmul(name: str, kind: type, machine: Machine, rng: np.random.Generator) -> None:
+def test_matmul(name: str, kind: Any, machine: Machine, rng: np.random.Generator) -> None:
     """The last tile is part full in all three dimensions."""
     m, n, k = 100, 80, 208
     a, b = matrix(rng, m, k, kind), matrix(rng, n, k, kind)
@@ -76,7 +78,7 @@ def test_matmul(name: str, kind: type, machine: Machine, rng: np.random.Generato
     ("name", "kind"),
     [("f16_kn_mfma16", np.float16), ("f16_kn_mfma32", np.float16), ("e4m3_kn", ml_dtypes.float8_e4m3fn)],
 )
-def test_matmul_of_transposed_operand(name: str, kind: type, machine: Machine, rng: np.random.Generator) -> None:
+def test_matmul_of_transposed_operand(name: str, kind: Any, machine: Machine, rng: np.random.Generator) -> None:
     m, n, k = 64, 128, 256
     a, b = matrix(rng, m, k, kind), matrix(rng, k, n, kind)
     (c,) = KERNELS[name].run(machine, {"a": a, "b": b}, {"c": np.empty((m, n), np.float32)}, sizes(m, n, k))
@@ -84,7 +86,7 @@ def test_matmul_of_transposed_operand(name: str, kind: type, machine: Machine, r
 
 
 @pytest.mark.parametrize(("name", "kind"), [("split_f32", np.float32), ("split_bf16", BF16)])
-def test_matmul_with_atomics(name: str, kind: type, machine: Machine, rng: np.random.Generator) -> None:
+def test_matmul_with_atomics(name: str, kind: Any, machine: Machine, rng: np.random.Generator) -> None:
     """Each of the three parts of K is rounded to the type of the sum, and so is the sum after each."""
     m, n, k = 64, 64, 192
     a, b, c = matrix(rng, m, k, BF16), matrix(rng, n, k, BF16), np.zeros((m, n), kind)

@@ -162,7 +162,8 @@ def test_scaled_packs(name: str, source: str) -> None:
     a, b = (np.clip((v * SCALES).astype(dtype).astype(np.float64) / SCALES, -limit, limit) for v in (x, y))
     old = bits(8)
     if source == "f32":
-        operands, v = "v0, v1, v2", {0: (a * SCALES).astype(np.float32), 1: (b * SCALES).astype(np.float32)}
+        operands = "v0, v1, v2"
+        v: dict[int, np.ndarray] = {0: (a * SCALES).astype(np.float32), 1: (b * SCALES).astype(np.float32)}
     else:
         pair = np.stack((a * SCALES, b * SCALES), 1).astype(dtype)
         operands, v = "v0, v2", {0: pair.view(np.uint16).view(np.uint32).ravel()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -204,7 +205,7 @@ def test_compares(condition: str, kind: str) -> None:
 
 
 S = {0: 0x80000001, 1: 7, 2: M32, 3: 5, 4: 0x12345678, 5: 0x9ABCDEF0}
-SCALAR = {
+SCALAR: dict[str, dict[Any, int]] = {
     "s_add_u32 s8, s2, s1\ns_addc_u32 s9, s3, 0": {8: 6, 9: 6, "scc": 0},
     "s_sub_u32 s8, s1, s2\ns_subb_u32 s9, s3, 0": {8: 8, 9: 4, "scc": 0},
     "s_add_i32 s8, s0, s0": {8: 2, "scc": 1},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -80,7 +82,7 @@ DENSE = [("f16", np.float16, 32), ("bf16", ml_dtypes.bfloat16, 32), ("f32", np.f
 
 
 @pytest.mark.parametrize(("kind", "dtype", "k"), DENSE)
-def test_dense(kind: str, dtype: type, k: int) -> None:
+def test_dense(kind: str, dtype: Any, k: int) -> None:
     rng = np.random.default_rng(1)
     a, b = (rng.standard_normal((16, k)).astype(dtype) for _ in range(2))
     per_lane = k // 4

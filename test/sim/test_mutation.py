@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ KERNELS_UNDER_TEST = {
 }
 
 
-def mutants(detected: bool) -> list[pytest.ParameterSet]:
+def mutants(detected: bool) -> list[Any]:
     """Parameters for the sites that are, or are not, expected to be missed; is_quick() says which run by default."""
     chosen = [
         (name, site)
@@ -116,7 +117,7 @@ def is_quick(index: int, name: str, site: Site) -> bool:
 def test_removal_is_reported(name: str, site: Site) -> None:
     """For one of the problem sizes."""
     code, _, runs, _ = KERNELS_UNDER_TEST[name]
-    findings = []
+    findings: list[Any] = []
     for run in runs():
         try:
             run(site.removed(code), "forward")

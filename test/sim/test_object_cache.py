@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import llvmlite
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from corpus.triton import KERNELS
@@ -123,16 +124,16 @@ def test_versions_count(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
             case "llvmlite":
                 patch.setattr(llvmlite, "__version__", "0")
             case "LLVM":
-                patch.setattr(jit.llvm, "llvm_version_info", (0, 0, 0))
+                patch.setattr(llvm, "llvm_version_info", (0, 0, 0))
             case "tinygrad":
                 version = metadata.version
                 patch.setattr(metadata, "version", lambda name: "0" if name == what else version(name))
             case "Python":
                 patch.setattr(sys, "version_info", (3, 0, 0))
             case "processor":
-                patch.setattr(jit.llvm, "get_host_cpu_name", lambda: "i386")
+                patch.setattr(llvm, "get_host_cpu_name", lambda: "i386")
             case "features":
-                patch.setattr(jit.llvm, "get_host_cpu_features", lambda: jit.llvm.targets.FeatureMap())
+                patch.setattr(llvm, "get_host_cpu_features", lambda: llvm.targets.FeatureMap())
         jit.environment.cache_clear()
         changed = jit._digest("key")
     jit.environment.cache_clear()

@@ -23,7 +23,7 @@ class Bench:
     """A device with a source of 512 bytes and a target of 256, which lies in the middle of an allocation."""
 
     def __init__(self, engine: str = "both", **options: object) -> None:
-        self.device = Device(engine=engine, memory_bytes=1 << 24, **options)  # type: ignore[arg-type]
+        self.device = Device(engine=engine, memory_bytes=1 << 24, **options)
         self.module = self.device.load(CODE)
         self.source, self._around = self.device.alloc(512), self.device.alloc(1024)
         self.target = self._around.address + 64

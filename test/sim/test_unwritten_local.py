@@ -16,7 +16,7 @@ LANES = np.arange(64, dtype=np.uint32)
 
 
 def run(kernel: str, groups: int = 1, **options: object) -> tuple[np.ndarray, tuple[Finding, ...]]:
-    device = Device(**{"engine": "both", "memory_bytes": 1 << 24, **options})  # type: ignore[arg-type]
+    device = Device(**{"engine": "both", "memory_bytes": 1 << 24, **options})
     source, target = device.alloc(256), device.alloc(256)
     kernarg = struct.pack("<QQ", source.address, target.address)
     launched = device.load(CODE).kernels[kernel]

@@ -44,8 +44,18 @@
 // MODE: {{^}}mxcomp-compile: error: --compile-mode=hal-executable: expected std, {{.+}}: iree-compile --compile-mode=hal-executable does the rest
 // RUN: not mxcomp-compile %s --compile-mode=fast 2>&1 | filecheck %s --check-prefix=UNKNOWN
 // UNKNOWN: {{^}}mxcomp-compile: error: --compile-mode=fast: expected one of std, vm, hal-executable, precompile
-// RUN: not mxcomp-compile %s --remarks-filter=.+ 2>&1 | filecheck %s --check-prefix=REMARKS
-// REMARKS: {{^}}mxcomp-compile: error: --remarks-filter and --remarks-output-file: {{.+}} what iree-compile --compile-from=executable-sources takes
+
+// Remarks of IREE's passes.
+// RUN: mxcomp-compile %S/inputs/half.mlir --remarks-filter=.* --remarks-output-file=%t.yaml -o %t.vmfb
+// RUN: iree-compile %S/inputs/half.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 \
+// RUN:   --remarks-filter=.* --remarks-output-file=%t.stock.yaml -o %t.stock.vmfb
+// RUN: cmp %t.yaml %t.stock.yaml
+// RUN: filecheck %s --check-prefix=REMARKS --input-file=%t.yaml
+// REMARKS: Name: {{ +}}SharedMemoryUsage
+// RUN: not mxcomp-compile %s --remarks-filter=.* --remarks-output-file=%t.absent/r.yaml 2>&1 | filecheck %s --check-prefix=NOWHERE
+// NOWHERE: {{^}}mxcomp-compile: error: --remarks-output-file={{.+}}r.yaml: {{.*}}cannot write
+// RUN: not mxcomp-compile %s --split-input-file --output-format=vm-asm --remarks-filter=.* 2>&1 | filecheck %s --check-prefix=PIECES
+// PIECES: {{^}}mxcomp-compile: error: --split-input-file and --remarks-filter: a file of remarks is of one module: split the file
 
 // RUN: mxcomp-compile %s --dump-compilation-phases-to=%t.phases --verify=false -o %t.vmfb
 // RUN: ls %t.phases | filecheck %s --check-prefix=PHASES

@@ -34,7 +34,6 @@ static int connection = -1, data_file = -1, marks_file = -1;
 static _Atomic bool interrupted;
 static pid_t worker;
 static uint8_t* marks;
-static long launcher;  // the process that this one is not to outlive, or 0
 
 unsigned mx_generation(void) { return generation; }
 uint8_t* mx_marks(void) { return marks; }
@@ -158,18 +157,10 @@ static hipError_t map_memory(void) {
   return hipSuccess;
 }
 
-// MXCOMP_LAUNCHER counts for what that process itself has started; see library.py.
-__attribute__((constructor)) static void note_launcher(void) {
-  const char* text = getenv("MXCOMP_LAUNCHER");
-  long named = text ? strtol(text, NULL, 10) : 0;
-  launcher = named == getppid() ? named : 0;
-}
-
 static hipError_t spawn(void) {
-  char python[PATH_MAX], host[24], parent[24];
-  char* arguments[] = {python, "-P", "-m", "mxcomp.hip.worker", host, parent, NULL};
+  char python[PATH_MAX];
+  char* arguments[] = {python, "-P", "-m", "mxcomp.hip.worker", NULL};
   mx_find_python(python);
-  snprintf(host, sizeof host, "%ld", (long)getpid()), snprintf(parent, sizeof parent, "%ld", launcher);
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
     return mx_fail(hipErrorNotInitialized, "no socket for the simulator worker: %s", strerror(errno));
@@ -224,7 +215,6 @@ static void after_fork_in_child(void) {
   if (state == RUNNING) ++generation;
   state = NEVER;
   worker = 0;
-  launcher = 0;
   marks = NULL;  // the mappings stayed with the parent
 }
 

@@ -15,7 +15,7 @@ from mxcomp.sim.code_object import Kernel
 from mxcomp.sim.device import Device
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.memory import Buffer
-from mxcomp.sim.timing.examine import Examination, examine
+from mxcomp.sim.timing.examination import Examination, examine
 from mxcomp.sim.timing.trace import Trace
 
 FOLDER = Path("hsa/gfx950/f4gemm")

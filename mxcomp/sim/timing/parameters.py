@@ -8,12 +8,26 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mxcomp.sim.errors import SimulationError
-from mxcomp.sim.timing.replay import Machine
 
 FILE = "mi355x.toml"
+
+
+class Machine(NamedTuple):
+    """Of one compute unit; cycles and bytes per cycle."""
+
+    lds_read: float = 128.0
+    lds_write: float = 128.0
+    lds_latency: float = 64.0
+    line_cycles: float = 2.0
+    return_bytes: float = 64.0
+    store_bytes: float = 64.0
+    scalar_latency: float = 200.0
+    matrix_latency: float = 8.0
+    barrier_latency: float = 8.0
+    store_latency: float = 500.0
 
 
 @dataclass(frozen=True)

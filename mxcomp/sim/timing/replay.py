@@ -13,7 +13,7 @@ free, what it waits for has arrived, registers that matrix instructions write ar
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -25,21 +25,6 @@ _NONE, _SCALAR, _VECTOR, _MATRIX = int(Unit.NONE), int(Unit.SCALAR), int(Unit.VE
 _LDS, _GLOBAL, _SCALAR_MEMORY, _BARRIER = int(Unit.LDS), int(Unit.GLOBAL), int(Unit.SCALAR_MEMORY), int(Unit.BARRIER)
 _SIMDS = 4
 _RING = 128
-
-
-class Machine(NamedTuple):
-    """Of one compute unit; cycles and bytes per cycle."""
-
-    lds_read: float = 128.0
-    lds_write: float = 128.0
-    lds_latency: float = 64.0
-    line_cycles: float = 2.0
-    return_bytes: float = 64.0
-    store_bytes: float = 64.0
-    scalar_latency: float = 200.0
-    matrix_latency: float = 8.0
-    barrier_latency: float = 8.0
-    store_latency: float = 500.0
 
 
 @njit(cache=True, boundscheck=False)

@@ -15,8 +15,8 @@ from mxcomp import files
 from mxcomp.profiling import Estimate
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.timing.aiter import Gemm, Kernels
-from mxcomp.sim.timing.estimate import estimate
-from mxcomp.sim.timing.examine import Examination
+from mxcomp.sim.timing.estimates import estimate
+from mxcomp.sim.timing.examination import Examination
 
 COLUMNS = ("m", "n", "k", "tile_m", "tile_n")
 MEASURED = "us"

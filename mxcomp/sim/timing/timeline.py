@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mxcomp.sim.timing.chip import Launches
 from mxcomp.sim.timing.costs import Unit, costs_of
-from mxcomp.sim.timing.estimate import Launches
-from mxcomp.sim.timing.examine import SIMDS, Examination
+from mxcomp.sim.timing.examination import SIMDS, Examination
 from mxcomp.sim.timing.parameters import Parameters, mi355x
 from mxcomp.sim.timing.replay import steps_of
 from mxcomp.sim.timing.workgroup import run

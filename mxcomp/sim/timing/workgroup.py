@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.timing.costs import Costs, Unit, costs_of
-from mxcomp.sim.timing.examine import SIMDS, Examination
-from mxcomp.sim.timing.replay import Machine, replay, steps_of
+from mxcomp.sim.timing.examination import SIMDS, Examination
+from mxcomp.sim.timing.parameters import Machine
+from mxcomp.sim.timing.replay import replay, steps_of
 from mxcomp.sim.timing.trace import Trace
 
 

@@ -13,13 +13,15 @@ from corpus.device import Launch, Machine
 from corpus.flydsl import KERNELS as FLYDSL
 from corpus.operands import operand
 from corpus.triton import KERNELS as TRITON
+from kernels_from_ir import code_object
 
 from mxcomp.sim import Device, LaunchStats
 from mxcomp.sim.engine import Dispatch
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.timing import Examination, Examiner, estimate
 from mxcomp.sim.timing.aiter import Gemm, Kernels
-from mxcomp.sim.timing.examine import XCDS
+from mxcomp.sim.timing.chip import XCDS
+from mxcomp.sim.timing.examination import Sharing
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.sim.timing.probes import LINE_BYTES
 from mxcomp.sim.timing.trace import TracingEngine
@@ -120,6 +122,43 @@ def test_rows_and_columns_of_a_grid(tmp_path: Path) -> None:
     assert work.store_bytes == 4 * 256
 
 
+class Grouped:
+    """A survey of a grouped matmul: one stream has the rows of an expert, that of a workgroup's y, the other of A."""
+
+    experts = np.array([0, 0, 0, 1, 1, 3, 3, 4])
+    streams = ((0, 0), (1, 0))
+    bytes = np.array([1000.0, 10.0])
+
+    def __init__(self, swapped: bool = False) -> None:
+        self.swapped = swapped
+        self.asked = 0
+
+    def of(self, workgroup: tuple[int, int, int]) -> np.ndarray[Any, Any]:
+        self.asked += 1
+        x, y, _ = workgroup
+        x = x ^ 1 if self.swapped and y % 2 else x
+        return np.array([5000 * self.experts[y] + 7 * x, 900_000 + y])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_first_lines_that_are_sums(swapped: bool) -> None:
+    """The edges of a grid are asked and a few others, unless these are no sums; the answer is that of all."""
+    survey: Any = Grouped(swapped)
+    sharing = Sharing(survey, (100, 8, 1))
+    (batch,) = sharing.batches(1024)
+    places = [(k % 100, k // 100, 0) for k in range(800)]
+    assert (survey.asked < 200) != swapped
+    rows = np.array([survey.of(place) for place in places])
+    chip = sum(size * len(np.unique(column)) for size, column in zip(survey.bytes, rows.T, strict=True))
+    fabric = sum(
+        size * len(np.unique(column[k::XCDS]))
+        for size, column in zip(survey.bytes, rows.T, strict=True)
+        for k in range(XCDS)
+    )
+    assert (batch.chip_bytes, batch.fabric_bytes) == (chip, fabric)
+    assert sharing.unique_bytes() == chip
+
+
 def test_batches(tmp_path: Path) -> None:
     """The first, those after it, and the rest."""
     kernels = Kernels(checkout.make(tmp_path))
@@ -175,6 +214,6 @@ def test_dispatches_know_their_grid() -> None:
             return {}
 
     device = Device(memory_bytes=1 << 26)
-    (kernel,) = device.load(checkout.code_object(checkout.KERNEL)).kernels.values()
+    (kernel,) = device.load(code_object(checkout.KERNEL)).kernels.values()
     device.launch(kernel, (3, 2), (256,), bytes(384), workgroups=[(1, 1, 0)], engine=Looking())
     assert seen[0].grid == (3, 2, 1)

@@ -10,7 +10,7 @@ import pytest
 
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.instruction import VGPR0, Instruction, MemoryOperands, Operand
-from mxcomp.sim.timing.replay import Machine
+from mxcomp.sim.timing.parameters import Machine
 from mxcomp.sim.timing.trace import Trace
 from mxcomp.sim.timing.workgroup import run
 

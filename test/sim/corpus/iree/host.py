@@ -40,7 +40,7 @@ def read_program(text: str | bytes, code: Sequence[bytes]) -> Program:
             (*(lengths[i] for i in range(len(arguments))), *sizes),
             len(arguments),
             tuple(_dispatch(op, slots, handles) for op in host if op.name == "hal.command_buffer.dispatch"),
-            tuple(_span(*list(op.operands)[:3], handles) for op in results),
+            tuple(_span(op.operands[0], op.operands[1], op.operands[2], handles) for op in results),
         )
 
 

@@ -24,32 +24,14 @@ from mxcomp.sim.instruction import Instruction, Operand
 from mxcomp.sim.memory import Memory
 from mxcomp.sim.semantics import memory as m
 from mxcomp.sim.semantics import mfma
+from mxcomp.sim.timing.chip import CUS, XCDS, Batch
 from mxcomp.sim.timing.probes import LINE_BYTES
 from mxcomp.sim.timing.trace import Lines, Recorder, Trace
 
-XCDS = 8
-CUS = 256
 SIMDS = 4
 
 Stream = tuple[int, int]
 """Code of the register with the base, start of the allocation."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Workgroups that run at the same time.
-
-    Attributes:
-        running: How many.
-        count: How many such batches there are.
-        fabric_bytes: Loaded by each XCD, each line once, summed over XCDs.
-        chip_bytes: Loaded by all, each line once.
-    """
-
-    running: int
-    count: int
-    fabric_bytes: float
-    chip_bytes: float
 
 
 @dataclass(frozen=True)
@@ -217,14 +199,23 @@ def _stream(i: Instruction, line: int, memory: Memory) -> Stream:
     return (-1 if base is None else base.code), start
 
 
+_CHECKED = 24
+"""Workgroups, drawn at random, by which it is checked that first lines are sums."""
+
+
 class Sharing:
-    """Of a grid. Where a stream depends on one or two coordinates of a workgroup only, few workgroups are asked."""
+    """Of a grid. Few workgroups are asked where a stream depends on one or two coordinates of a workgroup only, and
+    where its first line is a sum of what each coordinate adds, as it is for tiles of a grouped matmul."""
 
     def __init__(self, survey: Survey, grid: Workgroup) -> None:
         self.survey, self.grid = survey, grid
         self.total = grid[0] * grid[1] * grid[2]
+        self._steps = 1, grid[0], grid[0] * grid[1]
         self._known: dict[int, NDArray[np.int64]] = {}
         self._axes = self._dependence()
+        self._found = dict(self._known)
+        """Those of batches as well, asked or summed."""
+        self._sums = self._axes is None and self._adds_up()
 
     def batches(self, capacity: int) -> tuple[Batch, ...]:
         """The first, those after it, and the last, which may be smaller."""
@@ -240,7 +231,7 @@ class Sharing:
         if self._axes is not None:
             sizes = [np.prod([self.grid[axis] for axis in axes], dtype=float) for axes in self._axes]
             return float(np.dot(sizes, self.survey.bytes))
-        known = np.array(list(self._known.values()))
+        known = np.array(list(self._found.values()))
         distinct = np.array([len(np.unique(column[column >= 0])) for column in known.T])
         return float(np.dot(distinct, self.survey.bytes)) * self.total / max(1, len(known))
 
@@ -259,13 +250,29 @@ class Sharing:
         """int64[workgroups, streams]: equal for the same data."""
         if self._axes is not None:
             places = np.array([self._place(k) for k in ids], np.int64).reshape(-1, 3)
-            x, y, _ = self.grid
             factors = np.zeros((3, len(self._axes)), np.int64)
             for stream, axes in enumerate(self._axes):
                 for axis in axes:
-                    factors[axis, stream] = (1, x, x * y)[axis]
+                    factors[axis, stream] = self._steps[axis]
             return places @ factors
-        return np.array([self._ask(k) for k in ids]).reshape(-1, len(self.survey.streams))
+        find = self._sum if self._sums else self._ask
+        for k in ids:
+            self._found[k] = find(k)
+        return np.array([self._found[k] for k in ids]).reshape(-1, len(self.survey.streams))
+
+    def _sum(self, number: int) -> NDArray[np.int64]:
+        """First lines, by the workgroups on the grid's edges."""
+        place, first = self._place(number), self._ask(0)
+        edges = [self._ask(coordinate * step) for coordinate, step in zip(place, self._steps, strict=True)]
+        result: NDArray[np.int64] = first + sum(edge - first for edge in edges)
+        return result
+
+    def _adds_up(self) -> bool:
+        """Whether `_sum` is right where workgroups are asked, all of which load from each stream."""
+        if sum(size > 1 for size in self.grid) < 2:
+            return False
+        places = np.random.default_rng(0).integers(0, self.total, _CHECKED)
+        return all((self._ask(k) >= 0).all() and (self._ask(k) == self._sum(k)).all() for k in places.tolist())
 
     def _ask(self, number: int) -> NDArray[np.int64]:
         if number not in self._known:

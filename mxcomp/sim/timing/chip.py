@@ -1,7 +1,7 @@
-"""How long launches take on an MI355X, modelled.
+"""Launches on an MI355X: batches of workgroups, what they see of memory, and how long they take.
 
-A launch is batches of workgroups, as many as fit on the CUs. Each batch takes as long as one workgroup's replay does on
-a CU, with data arriving at
+A launch is batches of workgroups, as many as fit on the CUs. Each batch takes as long as one workgroup does on a CU,
+with data arriving at
 
     1 / (1 / cu_bytes + CUs · fabric share / fabric_bytes + CUs · cold share / cold_bytes)   bytes per cycle,
 
@@ -14,22 +14,52 @@ loaded and stored once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.profiling import Estimate
-from mxcomp.sim.timing.costs import Unit
-from mxcomp.sim.timing.examine import CUS, Examination
-from mxcomp.sim.timing.parameters import Parameters, mi355x
-from mxcomp.sim.timing.workgroup import Replayed, replayed
+from mxcomp.sim.timing.parameters import Parameters
 
+XCDS = 8
+CUS = 256
 Floats = NDArray[np.float64]
 _COLD_STEEPNESS = 8
 _FLOOR_POWER = 8
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Workgroups that run at the same time.
+
+    Attributes:
+        running: How many.
+        count: How many such batches there are.
+        fabric_bytes: Loaded by each XCD, each line once, summed over XCDs.
+        chip_bytes: Loaded by all, each line once.
+    """
+
+    running: int
+    count: int
+    fabric_bytes: float
+    chip_bytes: float
+
+
+class Work(Protocol):
+    """A launch: its batches in the order of dispatch, how many workgroups share a CU, and what they move."""
+
+    @property
+    def batches(self) -> Sequence[Batch]: ...
+    @property
+    def resident(self) -> int: ...
+    @property
+    def load_bytes(self) -> float: ...
+    @property
+    def store_bytes(self) -> float: ...
+    @property
+    def unique_bytes(self) -> float: ...
 
 
 class Rates(NamedTuple):
@@ -64,7 +94,7 @@ class Launches:
     unique: Floats
 
     @classmethod
-    def of(cls, works: Sequence[Examination]) -> Launches:
+    def of(cls, works: Sequence[Work]) -> Launches:
         rows: list[tuple[Any, ...]] = []
         for number, work in enumerate(works):
             for k, batch in enumerate(work.batches):
@@ -110,58 +140,3 @@ def _batch_cycles(launches: Launches, p: Parameters, ask: Ask, cold: bool) -> Fl
     exposed = 1.0 if cold else np.where(launches.alone, 1 - p.store_overlap, 0.0)
     stores = launches.stored / p.drain_bytes * exposed
     return cycles * (1 + p.power * busy) + stores
-
-
-def _replaying(work: Examination, p: Parameters, free: frozenset[Unit] = frozenset()) -> Ask:
-    """Replays each batch of one launch."""
-
-    def ask(rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
-        pairs = zip(_rounded(rates.latency), _rounded(rates.bytes), strict=True)
-        found = [replayed(work, p.machine, latency, rate, is_first, free) for latency, rate in pairs]
-        return np.array([one.cycles for one in found]), np.array([one.matrix for one in found])
-
-    return ask
-
-
-def _rounded(values: Floats) -> list[float]:
-    """So that replays of what differs in the last bits only are made once."""
-    return [float(f"{value:.4g}") for value in values]
-
-
-_GREAT = 1e12
-
-RESOURCES: dict[str, tuple[dict[str, float], frozenset[Unit]]] = {
-    "MFMA": ({"power": 0.0}, frozenset({Unit.MATRIX})),
-    "LDS": ({}, frozenset({Unit.LDS})),
-    "issue": ({}, frozenset({Unit.SCALAR, Unit.VECTOR})),
-    "CU bytes": ({"cu_bytes": _GREAT}, frozenset()),
-    "L2 and fabric": ({"fabric_bytes": _GREAT}, frozenset()),
-    "HBM": ({"cold_bytes": _GREAT, "hbm_terabytes": _GREAT}, frozenset()),
-    "stores": ({"drain_bytes": _GREAT}, frozenset()),
-    "latency": ({"cold_latency": 0.0, "warm_latency": 0.0}, frozenset()),
-    "launch": ({"launch_us": 0.0}, frozenset()),
-}
-"""What can bind: parameters, and units of a CU, that are changed to see what a launch takes without it."""
-
-
-def estimate(work: Examination, parameters: Parameters | None = None) -> Estimate:
-    """The modelled time of a launch. Raises SimulationError for an empty trace."""
-    p = parameters or mi355x()
-    launches = Launches.of([work])
-
-    def us_with(values: Mapping[str, float], units: frozenset[Unit]) -> float:
-        changed = p.replaced(**values)
-        return float(modelled_us(launches, changed, _replaying(work, changed, units))[0])
-
-    us = us_with({}, frozenset())
-    saved = {name: max(0.0, us - us_with(values, units)) for name, (values, units) in RESOURCES.items()}
-    low, high = p.interval(us)
-    one = _first(work, launches, p)
-    busy = one.matrix / work.resident * work.workgroups / CUS / (us * p.clock_ghz * 1e3)
-    return Estimate(us, low, high, max(saved, key=lambda name: saved[name]), saved, busy, work.flops, work.unique_bytes)
-
-
-def _first(work: Examination, launches: Launches, p: Parameters) -> Replayed:
-    """A workgroup of the first batch."""
-    latency, rate = (column[0] for column in map(_rounded, launches.rates(p, True)))
-    return replayed(work, p.machine, latency, rate, True)

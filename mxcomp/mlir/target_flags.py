@@ -1,12 +1,12 @@
-"""Which GPU a compilation is for: flags of iree-compile that say it, against --target."""
+"""Which GPU a compilation is for: flags of iree-compile that say it, against the target."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mxcomp.errors import InputError
-from mxcomp.mlir.session import global_flags
+from mxcomp.mlir.session import flag_values
 from mxcomp.target import Target
 
 _DEVICE, _BACKEND, _GPU = "--iree-hal-target-device", "--iree-hal-target-backends", "--iree-rocm-target"
@@ -16,9 +16,9 @@ _PRODUCTS = {"gfx950": ("mi350x", "mi355x")}
 """IREE's other names of architectures."""
 
 
-def missing(target: Target) -> tuple[str, ...]:
-    """Flags of `target` that the process has not been given. Raises InputError where it was given those of another."""
-    given = global_flags()
+def missing(target: Target, flags: Sequence[str] = ()) -> tuple[str, ...]:
+    """Flags of `target` that are neither in `flags` nor set globally. Raises InputError for those of another target."""
+    given = flag_values(flags)
     _check(given, target)
     device_is_given = given[_DEVICE] or given[_BACKEND]
     own = {_DEVICE: not device_is_given, _GPU: not given[_GPU]}
@@ -34,6 +34,6 @@ def _check(given: Mapping[str, str], target: Target) -> None:
         for value in filter(None, given[flag].split(",")):
             if not fits(value):
                 raise InputError(
-                    f"{flag}={value}: expected {expected}, since --target={target.arch}: leave the flag out, or "
+                    f"{flag}={value}: expected {expected}, since the target is {target.arch}: leave the flag out, or "
                     f"compile for {value} with iree-compile"
                 )

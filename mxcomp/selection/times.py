@@ -1,0 +1,217 @@
+"""What a problem takes with a ukernel, modelled: from a table of replays, without compiling anything.
+
+`kernel_times.csv` has, for ukernels of the family, cycles of workgroups at a few K, latencies and rates of memory
+(`benchmarks/kernel_times.py` writes it). Between them cycles are straight in K, in latency, and in the inverse of the
+rate. Which data workgroups share follows from the grid; the chip's formulas are those of `mxcomp.sim.timing.chip`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+import numpy as np
+
+from mxcomp.formats import ELEMENT_TYPES, element_format
+from mxcomp.problem import Problem
+from mxcomp.sim.timing.chip import CUS, XCDS, Ask, Batch, Floats, Launches, Rates, modelled_us
+from mxcomp.sim.timing.parameters import Parameters, mi355x
+from mxcomp.ukernels import Ukernel
+
+FILE = "kernel_times.csv"
+COLUMNS = (
+    "kernel", "resident", "k_tiles", "is_first", "latency", "rate", "cycles", "matrix_cycles", "load_bytes",
+    "store_bytes",
+)  # fmt: skip
+"""Of the table: a workgroup with `k_tiles` K tiles, in the first batch of a launch or behind it."""
+
+
+class Replay(NamedTuple):
+    """One row."""
+
+    resident: int
+    k_tiles: int
+    is_first: bool
+    latency: float
+    rate: float
+    cycles: float
+    matrix_cycles: float
+
+
+@dataclass(frozen=True)
+class KernelTimes:
+    """A ukernel's replays.
+
+    Attributes:
+        resident: Workgroups that share a CU, if there are so many.
+        load_bytes: Of a workgroup, by K tiles.
+        store_bytes: Of an f32 result.
+    """
+
+    resident: int
+    load_bytes: Mapping[int, float]
+    store_bytes: float
+    replays: tuple[Replay, ...]
+
+    def cycles(self, k_tiles: float, rates: Rates, is_first: bool, resident: int) -> tuple[Floats, Floats]:
+        """Cycles of workgroups with so many K tiles, and those that an MFMA pipe is busy; `resident`: 1, or all."""
+        short, long = sorted(self.load_bytes)
+        at = [self._at(resident, k, rates, is_first) for k in (short, long)]
+        part = (k_tiles - short) / (long - short)
+        (cycles, matrix), (more, more_matrix) = at
+        return cycles + part * (more - cycles), matrix + part * (more_matrix - matrix)
+
+    def loaded(self, k_tiles: float) -> float:
+        """Bytes that a workgroup loads."""
+        (short, least), (long, most) = sorted(self.load_bytes.items())
+        return least + (most - least) * (k_tiles - short) / (long - short)
+
+    def _at(self, resident: int, k_tiles: int, rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
+        rows = [row for row in self.replays if row[:3] == (resident, k_tiles, is_first)]
+        latencies = sorted({row.latency for row in rows})
+        matrix = np.full(len(rates.bytes), rows[0].matrix_cycles)
+        curves = []
+        for latency in latencies:
+            points = sorted((1 / row.rate, row.cycles) for row in rows if row.latency == latency)
+            inverse, cycles = np.array(points).T
+            slope = (cycles[-1] - cycles[-2]) / (inverse[-1] - inverse[-2])  # beyond the lowest rate bytes bind alone
+            asked = 1 / rates.bytes
+            curves.append(np.interp(asked, inverse, cycles) + slope * np.maximum(0.0, asked - inverse[-1]))
+        if len(latencies) == 1:
+            return curves[0], matrix
+        share = np.clip((rates.latency - latencies[0]) / (latencies[-1] - latencies[0]), 0.0, None)
+        return curves[0] + share * (curves[-1] - curves[0]), matrix
+
+
+def read(lines: Iterable[str]) -> dict[str, KernelTimes]:
+    """The table, by ukernel."""
+    by_name: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for row in csv.DictReader(lines):
+        by_name[row["kernel"]].append(row)
+    return {
+        name: KernelTimes(
+            resident=max(int(row["resident"]) for row in rows),
+            load_bytes={int(row["k_tiles"]): float(row["load_bytes"]) for row in rows},
+            store_bytes=float(rows[0]["store_bytes"]),
+            replays=tuple(
+                Replay(
+                    int(row["resident"]), int(row["k_tiles"]), row["is_first"] == "1",
+                    *(float(row[name]) for name in ("latency", "rate", "cycles", "matrix_cycles")),
+                )
+                for row in rows
+            ),
+        )
+        for name, rows in by_name.items()
+    }  # fmt: skip
+
+
+@cache
+def table() -> Mapping[str, KernelTimes]:
+    """As it comes with this package."""
+    with (resources.files("mxcomp.selection") / FILE).open() as lines:
+        return read(lines)
+
+
+def of(ukernel: Ukernel) -> KernelTimes | None:
+    """Those of a ukernel; instances take the same time for all elements of as many bits."""
+    if ukernel.instance is None:
+        return table().get(ukernel.name)
+    kinds = (_REPRESENTATIVE[element_format(kind).bits] for kind in ukernel.instance.elements)
+    lhs, rhs = kinds
+    return table().get(replace(ukernel.instance, elements=(lhs, rhs)).name)
+
+
+_REPRESENTATIVE = {element_format(kind).bits: kind for kind in reversed(ELEMENT_TYPES)}
+"""The first element type of so many bits: the one that the table has."""
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """A launch as `Launches` wants it."""
+
+    batches: Sequence[Batch]
+    resident: int
+    load_bytes: float
+    store_bytes: float
+    unique_bytes: float
+
+
+_GREAT = 1e12
+_WITHOUT = {
+    "CU bytes": {"cu_bytes": _GREAT},
+    "L2 and fabric": {"fabric_bytes": _GREAT},
+    "HBM": {"cold_bytes": _GREAT, "hbm_terabytes": _GREAT},
+    "stores": {"drain_bytes": _GREAT},
+    "latency": {"cold_latency": 0.0, "warm_latency": 0.0},
+    "launch": {"launch_us": 0.0},
+}
+"""What can bind, as in `mxcomp.sim.timing.estimates`; "compute" is what stays."""
+
+
+def bound(times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int = 4) -> str:
+    """The resource of `_WITHOUT` whose absence would save most, or "compute" if none saves a quarter of the time."""
+    us = modelled(times, tile, problem, sizes, size)
+    saved = {
+        name: us - modelled(times, tile, problem, sizes, size, mi355x().replaced(**values))
+        for name, values in _WITHOUT.items()
+    }
+    most = max(saved, key=lambda name: saved[name])
+    return most if saved[most] > us / 4 else "compute"
+
+
+def modelled(
+    times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int = 4,
+    parameters: Parameters | None = None,
+) -> float:  # fmt: skip
+    """µs of a matmul with a workgroup tile (M, N, K); operands cold, an element of the result `size` bytes."""
+    p = parameters or mi355x()
+    store_bytes = times.store_bytes * size / 4
+    rows, columns, k_tiles = (-(-sizes[axis] // step) for axis, step in zip("mnk", tile, strict=True))
+    row_bytes, column_bytes = (
+        step * k_tiles * tile[2] * (element_format(kind).bits + 0.25) / 8
+        for step, kind in zip(tile[:2], problem.types, strict=False)
+    )
+    matrices = problem.matrices
+    resident = times.resident if rows * columns * matrices > CUS else 1
+    launch = _Launch(
+        batches=_batches(rows, columns, resident * CUS, row_bytes, column_bytes, matrices),
+        resident=resident,
+        load_bytes=times.loaded(k_tiles),
+        store_bytes=store_bytes,
+        unique_bytes=matrices * (rows * row_bytes + columns * column_bytes + rows * columns * store_bytes),
+    )
+
+    def ask(rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
+        return times.cycles(k_tiles, rates, is_first, resident)
+
+    asking: Ask = ask
+    return float(modelled_us(Launches.of([launch]), p, asking)[0])
+
+
+def _batches(
+    rows: int, columns: int, capacity: int, row_bytes: float, column_bytes: float, matrices: int
+) -> tuple[Batch, ...]:
+    """The first, those behind it, and the last, of a grid that goes along columns first."""
+    total = rows * columns * matrices
+    whole, rest = divmod(total, capacity)
+    starts = [(0, 1), (capacity * (whole // 2), whole - 1)] if whole else []
+    ranges = [(range(start, start + capacity), count) for start, count in starts if count > 0]
+    if rest:
+        ranges.append((range(total - rest, total), 1))
+    return tuple(_batch(ids, count, columns, row_bytes, column_bytes) for ids, count in ranges)
+
+
+def _batch(ids: range, count: int, columns: int, row_bytes: float, column_bytes: float) -> Batch:
+    numbers = np.arange(ids.start, ids.stop)
+    row, column, xcd = numbers // columns, numbers % columns, numbers % XCDS
+
+    def touched(which: np.ndarray) -> float:
+        return len(np.unique(row[which])) * row_bytes + len(np.unique(column[which])) * column_bytes
+
+    fabric = sum(touched(xcd == k) for k in range(XCDS))
+    return Batch(len(ids), count, fabric, touched(xcd >= 0))

@@ -1,0 +1,69 @@
+"""How long launches take on an MI355X, modelled: `chip`, with a replay for each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from mxcomp.profiling import Estimate
+from mxcomp.sim.timing.chip import CUS, Ask, Floats, Launches, Rates, modelled_us
+from mxcomp.sim.timing.costs import Unit
+from mxcomp.sim.timing.examination import Examination
+from mxcomp.sim.timing.parameters import Parameters, mi355x
+from mxcomp.sim.timing.workgroup import Replayed, replayed
+
+
+def _replaying(work: Examination, p: Parameters, free: frozenset[Unit] = frozenset()) -> Ask:
+    """Replays each batch of one launch."""
+
+    def ask(rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
+        pairs = zip(_rounded(rates.latency), _rounded(rates.bytes), strict=True)
+        found = [replayed(work, p.machine, latency, rate, is_first, free) for latency, rate in pairs]
+        return np.array([one.cycles for one in found]), np.array([one.matrix for one in found])
+
+    return ask
+
+
+def _rounded(values: Floats) -> list[float]:
+    """So that replays of what differs in the last bits only are made once."""
+    return [float(f"{value:.4g}") for value in values]
+
+
+_GREAT = 1e12
+
+RESOURCES: dict[str, tuple[dict[str, float], frozenset[Unit]]] = {
+    "MFMA": ({"power": 0.0}, frozenset({Unit.MATRIX})),
+    "LDS": ({}, frozenset({Unit.LDS})),
+    "issue": ({}, frozenset({Unit.SCALAR, Unit.VECTOR})),
+    "CU bytes": ({"cu_bytes": _GREAT}, frozenset()),
+    "L2 and fabric": ({"fabric_bytes": _GREAT}, frozenset()),
+    "HBM": ({"cold_bytes": _GREAT, "hbm_terabytes": _GREAT}, frozenset()),
+    "stores": ({"drain_bytes": _GREAT}, frozenset()),
+    "latency": ({"cold_latency": 0.0, "warm_latency": 0.0}, frozenset()),
+    "launch": ({"launch_us": 0.0}, frozenset()),
+}
+"""What can bind: parameters, and units of a CU, that are changed to see what a launch takes without it."""
+
+
+def estimate(work: Examination, parameters: Parameters | None = None) -> Estimate:
+    """The modelled time of a launch. Raises SimulationError for an empty trace."""
+    p = parameters or mi355x()
+    launches = Launches.of([work])
+
+    def us_with(values: Mapping[str, float], units: frozenset[Unit]) -> float:
+        changed = p.replaced(**values)
+        return float(modelled_us(launches, changed, _replaying(work, changed, units))[0])
+
+    us = us_with({}, frozenset())
+    saved = {name: max(0.0, us - us_with(values, units)) for name, (values, units) in RESOURCES.items()}
+    low, high = p.interval(us)
+    one = _first(work, launches, p)
+    busy = one.matrix / work.resident * work.workgroups / CUS / (us * p.clock_ghz * 1e3)
+    return Estimate(us, low, high, max(saved, key=lambda name: saved[name]), saved, busy, work.flops, work.unique_bytes)
+
+
+def _first(work: Examination, launches: Launches, p: Parameters) -> Replayed:
+    """A workgroup of the first batch."""
+    latency, rate = (column[0] for column in map(_rounded, launches.rates(p, True)))
+    return replayed(work, p.machine, latency, rate, True)

@@ -1,0 +1,254 @@
+"""What the aliases of bodies over units stand for: `mx_stream.mlir.in` and `mx_shared.mlir.in`.
+
+A unit is 16 rows by 512 along K of an operand, packed as four fragments of 16x16x128 MFMA, with a lane's four scales
+together. All instances take operands packed in the same units, so that packed data fits any of them.
+
+!lhs_vec_ty = vector<4x2x1x16xi8>    LHS fragments in a lane's registers: steps in K, units, loads, bytes
+#units_m = 2 : index                 a trip count of the body: arith.constant #units_m
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, DataTiledLayout
+from mxcomp.target import GFX950
+from mxcomp.ukernels.aliases import DYNAMIC, LANES, PIECES, buffer, i64_array, shaped
+
+STEPS = 4
+"""MFMA that a unit takes along K."""
+
+_BEYOND = 2**31
+"""Bytes from its start that no buffer has: a K tile that begins there, or its scales, is not loaded."""
+
+
+_BARRIER_ROW = 3
+"""The row of a step before which waves meet: late enough that what they wait for has come, with time for copies."""
+
+
+_LEAST_STAGES, _MOST_STAGES = 3, 8
+"""Steps in a ring: what comes from HBM is then asked for early enough, whatever the tile."""
+
+
+def unit_layout(units_m: int, units_n: int) -> DataTiledLayout:
+    """A workgroup's tile of so many units of LHS and RHS."""
+    return DataTiledLayout(intrinsics_k=STEPS, operands_interleaving_intrinsics_k=(2, 3), units=(units_m, units_n))
+
+
+@dataclass(frozen=True)
+class Waves:
+    """Waves of a workgroup: along M, N and K of its tile."""
+
+    m: int = 1
+    n: int = 1
+    k: int = 1
+
+    @property
+    def count(self) -> int:
+        return self.m * self.n * self.k
+
+
+@dataclass(frozen=True)
+class Share:
+    """What each wave adds up of the parts of a tile of `units_m` × `units_n` fragments that all waves along K have.
+
+    Raises ValueError if it cannot be shared out evenly.
+    """
+
+    units_m: int
+    units_n: int
+    waves: int
+
+    def __post_init__(self) -> None:
+        if self.rows * self.columns * self.values * self.waves != self.units_m * self.units_n * 4:
+            raise ValueError(f"{self.units_m} × {self.units_n} fragments cannot be shared by {self.waves} waves")
+
+    @property
+    def _fragments(self) -> int:
+        return max(1, self.units_m * self.units_n // self.waves)
+
+    @property
+    def values(self) -> int:
+        """Of a fragment's four in a lane."""
+        return min(4, max(1, 4 * self.units_m * self.units_n // self.waves))
+
+    @property
+    def columns(self) -> int:
+        return min(self.units_n, self._fragments)
+
+    @property
+    def rows(self) -> int:
+        return self._fragments // self.columns
+
+
+@dataclass(frozen=True)
+class UnitAliases:
+    """The aliases for a layout over units, the element types of LHS and RHS, and waves."""
+
+    layout: DataTiledLayout
+    elements: tuple[str, str]
+    waves: Waves
+
+    def lines(self) -> Iterator[str]:
+        """Their definitions."""
+        for name, kind in self._types():
+            yield f"!{name}_ty = {kind}"
+        for name, size in self._sizes():
+            yield f"#{name} = {size} : index"
+        lhs, rhs = self.elements
+        mfma = f"intrinsic = {self.layout.intrinsic}, lhs_elem_type = {lhs}, rhs_elem_type = {rhs}, acc_elem_type = f32"
+        yield f"#mfma = #iree_gpu.scaled_mma_layout<{mfma}>"
+        if self.waves.k == 1:
+            yield f"#stages_after_first = {self.stages - 2} : i16"
+            yield f"#stages_after_next = {self.stages - 3} : i16"
+            for side, name in enumerate(("lhs", "rhs")):
+                yield f"#{name}_is_even = {str(self._places(side) == self.units[side]).lower()}"
+        lane = self._lane
+        moving = [0, 0, DYNAMIC, DYNAMIC, DYNAMIC, DYNAMIC, DYNAMIC]
+        yield f"#acc_lane_offsets = {i64_array(moving if self.waves.k > 1 else [*moving[:-1], 0])}"
+        yield f"#acc_lane_sizes = {i64_array(lane)}"
+
+    @property
+    def units(self) -> tuple[int, int]:
+        return self.layout.units or (1, 1)
+
+    @property
+    def share(self) -> Share:
+        return Share(*self.units, self.waves.k)
+
+    @property
+    def stages(self) -> int:
+        """Steps in K that LDS holds, where operands go through it."""
+        places = [self._places(side) for side in (LHS, RHS)]
+        step = sum(count * LANES * self._bytes(side) for side, count in enumerate(places))
+        scales = sum(2 * count * LANES * STEPS for count in places)
+        return min(_MOST_STAGES, (GFX950.max_workgroup_memory_bytes - scales) // step)
+
+    def fits(self, registers: int) -> bool:
+        """Whether LDS has room for the steps that are shared, or so many registers for what is in flight.
+
+        The latter is found by compiling all instances (benchmarks/kernel_times.py): others spill registers.
+        """
+        if self.waves.k == 1:
+            return self.stages >= _LEAST_STAGES
+        rows, columns = self.units
+        lhs, rhs = (4 if self._bytes(side) == 16 else 8 for side in (LHS, RHS))  # six registers count as eight
+        return STEPS * (rows * lhs + columns * rhs) <= registers * 3 // 8
+
+    @property
+    def _lane(self) -> tuple[int, ...]:
+        """What a lane stores of the packed tile of the result."""
+        if self.waves.k > 1:
+            return 1, 1, self.share.rows, self.share.columns, 1, 1, self.share.values
+        return 1, 1, *self._fragments, 1, 1, 4
+
+    def _bytes(self, operand: int) -> int:
+        """Bytes of a fragment in a lane."""
+        return element_format(self.elements[operand]).block_bytes
+
+    def _sizes(self) -> Iterator[tuple[str, int]]:
+        units_m, units_n = self.units
+        yield from (("units_m", units_m), ("units_n", units_n), ("waves", self.waves.count))
+        yield "threads", LANES * self.waves.count
+        for operand, side in ((LHS, "lhs"), (RHS, "rhs")):
+            pieces = PIECES[self._bytes(operand)]
+            yield f"{side}_lane_bytes", self._bytes(operand)
+            yield f"{side}_beyond", -(-_BEYOND // (STEPS * LANES * self._bytes(operand)))
+            yield f"{side}_load_pieces", pieces.count
+            yield f"{side}_load_bytes", pieces.size
+        if self.waves.k == 1:
+            yield from self._sharing_sizes()
+        else:
+            share = self.share
+            yield from (("share", share.rows * share.columns), ("share_rows", share.rows))
+            yield from (("share_columns", share.columns), ("share_values", share.values))
+            yield from (("shares_in_fragment", 4 // share.values), ("shares_in_row", units_n // share.columns))
+
+    def _sharing_sizes(self) -> Iterator[tuple[str, int]]:
+        """Of a body whose waves share operands in LDS: the turns of copies and reads in the rows of a step."""
+        rows, columns = self._fragments
+        if rows < 2 or self.stages < _LEAST_STAGES:
+            raise ValueError(f"{self.units} units of {self.elements} do not fit {self.waves}")
+        barrier_row = min(_BARRIER_ROW, rows - 2)
+        pieces = [PIECES[self._bytes(side)] for side in (LHS, RHS)]
+        each = [-(-count * piece.count // self.waves.count) for count, piece in zip(self.units, pieces, strict=True)]
+        in_row = -(-sum(each) // (rows - barrier_row))
+        first_read_row = max(barrier_row, rows - columns)
+        yield from (("waves_n", self.waves.n), ("rows", rows), ("columns", columns))
+        yield from (("stages", self.stages), ("stages_ahead", self.stages - 1))
+        yield from (("barrier_row", barrier_row), ("copies_in_row", in_row))
+        yield "last_copy_row", barrier_row + (sum(each) - 1) // in_row
+        yield from (("first_read_row", first_read_row), ("read_rows", rows - first_read_row))
+        for side, name in enumerate(("lhs", "rhs")):
+            piece, size, units = pieces[side], self._bytes(side), self.units[side]
+            yield from ((f"{name}_copies", each[side]), (f"{name}_all_copies", units * piece.count))
+            yield from ((f"{name}_copy_pieces", piece.count), (f"{name}_copy_bytes", piece.size * LANES))
+            yield from ((f"{name}_copy_step", piece.step), (f"{name}_copy_lane", piece.lane))
+            yield from ((f"{name}_reads", size // piece.read), (f"{name}_read_lane", piece.read))
+            yield f"{name}_read_step", piece.read * LANES
+            yield from ((f"{name}_scale_copies", -(-units // self.waves.count)), (f"{name}_units", units))
+
+    def _places(self, side: int) -> int:
+        """Units of LHS or RHS for which LDS has a place: so many that all waves copy as many pieces."""
+        waves, count = self.waves.count, PIECES[self._bytes(side)].count
+        return max(-(-self.units[side] * count // waves) * waves // count, -(-self.units[side] // waves) * waves)
+
+    @property
+    def _fragments(self) -> tuple[int, int]:
+        """Fragments of the result that a wave has, along M and N."""
+        return self.units[LHS] // self.waves.m, self.units[RHS] // self.waves.n
+
+    def _types(self) -> Iterator[tuple[str, str]]:
+        layout, units = self.layout, self.units
+        for operand, name in enumerate(OPERAND_NAMES[:ACC]):
+            is_elements = operand in (LHS, RHS)
+            element = self.elements[operand] if is_elements else "f8E8M0FNU"
+            taken = layout.multiplied_shape(operand, layout.packed_shape(operand, (units[operand % 2], None)))
+            taken = (1, *taken[1:])
+            in_bytes = (*taken[:-1], self._bytes(operand)) if is_elements else taken
+            flat = (STEPS, LANES * self._bytes(operand)) if is_elements else (LANES * STEPS,)
+            yield name, shaped("tensor", taken, element)
+            yield f"{name}_byte", shaped("tensor", in_bytes, "i8")
+            yield f"{name}_packed", buffer(in_bytes)
+            yield f"{name}_buffer", buffer((units[operand % 2], None, *flat))
+        for operand in (LHS, RHS):
+            name, count, pieces = OPERAND_NAMES[operand], self._fragments[operand], PIECES[self._bytes(operand)]
+            yield f"{name}_load", shaped("vector", (pieces.size,), "i8")
+            yield f"{name}_loads", shaped("vector", (pieces.count, pieces.size), "i8")
+            yield f"{name}_bytes", shaped("vector", (self._bytes(operand),), "i8")
+            yield f"{name}_fragment", shaped("vector", (BLOCK_SIZE,), self.elements[operand])
+            yield f"{name}_vec", shaped("vector", (STEPS, count, pieces.count, pieces.size), "i8")
+            yield f"{name}_scale_bytes", shaped("vector", (count, STEPS), "i8")
+            yield f"{name}_scale_vec", shaped("vector", (count, STEPS), "f8E8M0FNU")
+            if self.waves.k == 1:
+                yield from self._sharing_types(operand)
+        lane = self._lane
+        yield "acc", shaped("tensor", (1, 1, *units, 4, 16, 4), "f32")
+        yield "acc_lane", shaped("tensor", lane, "f32")
+        yield "acc_lane_vec", shaped("vector", lane, "f32")
+        yield "acc_vec", shaped("vector", (*self._fragments, 4), "f32")
+        if self.waves.k > 1:
+            yield "parts", _local((self.waves.k, prod(units), LANES, 4), "f32")
+            yield "values", shaped("vector", (self.share.values,), "f32")
+            yield "sum", shaped("vector", (self.share.rows * self.share.columns, self.share.values), "f32")
+
+    def _sharing_types(self, operand: int) -> Iterator[tuple[str, str]]:
+        """Of LHS or RHS where waves share it in LDS."""
+        name, size = OPERAND_NAMES[operand], self._bytes(operand)
+        pieces = PIECES[size]
+        reads = (size // pieces.read, pieces.read)
+        places = self._places(operand)
+        yield f"{name}_ring", _local((self.stages, places, LANES * size), "i8")
+        yield f"{name}_scale_tiles", _local((2, places, LANES * STEPS), "i8")
+        yield f"{name}_copy", shaped("vector", (pieces.size,), "i8")
+        yield f"{name}_read", shaped("vector", (pieces.read,), "i8")
+        yield f"{name}_read_vec", shaped("vector", reads, "i8")
+        yield f"{name}_columns", shaped("vector", (self._fragments[RHS], *reads), "i8")
+
+
+def _local(shape: Sequence[int], element: str) -> str:
+    """A buffer in LDS."""
+    return f"{shaped('memref', shape, element)[:-1]}, #gpu.address_space<workgroup>>"
