@@ -25,7 +25,7 @@ from mxcomp.sim.timing import rows as table
 from mxcomp.sim.timing.aiter import Kernels
 from mxcomp.sim.timing.chip import Floats, Launches, Rates, modelled_us
 from mxcomp.sim.timing.examination import Examination
-from mxcomp.sim.timing.parameters import Parameters, mi355x
+from mxcomp.sim.timing.parameters import Machine, Parameters, mi355x
 from mxcomp.sim.timing.rows import Fault, Row
 from mxcomp.sim.timing.workgroup import replayed
 
@@ -47,13 +47,15 @@ class Case:
 
     Attributes:
         work: Without traces.
-        cycles: float64[latencies, rates]: of a workgroup.
+        cycles: float64[latencies, rates]: of a workgroup of the first batch.
+        later: Of those behind it.
         matrix: Cycles that an MFMA pipe is busy in them.
     """
 
     row: Row
     work: Examination
     cycles: Floats
+    later: Floats
     matrix: float
 
 
@@ -69,10 +71,15 @@ def _cases(aiter: Path, rows: Sequence[Row]) -> list[Case | Fault]:
         if isinstance(work, Fault):
             found.append(work)
             continue
-        grid = [[replayed(work, machine, latency, rate, True) for rate in RATES] for latency in LATENCIES]
-        cycles = np.array([[one.cycles for one in line] for line in grid])
-        found.append(Case(row, replace(work, parts=()), cycles, grid[0][0].matrix))
+        cycles, later = (_grid(work, machine, is_first) for is_first in (True, False))
+        matrix = replayed(work, machine, LATENCIES[0], RATES[0], True).matrix
+        found.append(Case(row, replace(work, parts=()), cycles, later, matrix))
     return found
+
+
+def _grid(work: Examination, machine: Machine, is_first: bool) -> Floats:
+    grid = [[replayed(work, machine, latency, rate, is_first) for rate in RATES] for latency in LATENCIES]
+    return np.array([[one.cycles for one in line] for line in grid])
 
 
 class Model:
@@ -80,7 +87,10 @@ class Model:
 
     def __init__(self, cases: Sequence[Case]) -> None:
         self.launches = Launches.of([case.work for case in cases])
-        self.grids = np.log(np.array([case.cycles for case in cases]))[self.launches.launch]
+        self.first, self.later = (
+            np.log(np.array(grids))[self.launches.launch]
+            for grids in ([case.cycles for case in cases], [case.later for case in cases])
+        )
         self.matrix = np.array([case.matrix for case in cases])[self.launches.launch]
         self.measured = np.array([case.row.us for case in cases], float)
 
@@ -88,9 +98,9 @@ class Model:
         """Cycles and busy cycles of each batch: bilinear in logarithms."""
         i, u = _place(LATENCIES, rates.latency)
         j, v = _place(RATES, rates.bytes)
-        k = np.arange(len(i))
-        low = self.grids[k, i, j] * (1 - v) + self.grids[k, i, j + 1] * v
-        high = self.grids[k, i + 1, j] * (1 - v) + self.grids[k, i + 1, j + 1] * v
+        k, grids = np.arange(len(i)), self.first if is_first else self.later
+        low = grids[k, i, j] * (1 - v) + grids[k, i, j + 1] * v
+        high = grids[k, i + 1, j] * (1 - v) + grids[k, i + 1, j + 1] * v
         return np.exp(low * (1 - u) + high * u), self.matrix
 
     def us(self, p: Parameters) -> Floats:

@@ -30,6 +30,7 @@ class Unit(IntEnum):
     GLOBAL = 5
     SCALAR_MEMORY = 6
     BARRIER = 7
+    FETCH = 8
 
 
 UNITS = len(Unit)

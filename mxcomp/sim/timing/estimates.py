@@ -40,6 +40,7 @@ RESOURCES: dict[str, tuple[dict[str, float], frozenset[Unit]]] = {
     "L2 and fabric": ({"fabric_bytes": _GREAT}, frozenset()),
     "HBM": ({"cold_bytes": _GREAT, "hbm_terabytes": _GREAT}, frozenset()),
     "stores": ({"drain_bytes": _GREAT}, frozenset()),
+    "instruction fetch": ({}, frozenset({Unit.FETCH})),
     "latency": ({"cold_latency": 0.0, "warm_latency": 0.0}, frozenset()),
     "launch": ({"launch_us": 0.0}, frozenset()),
 }

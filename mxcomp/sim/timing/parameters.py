@@ -16,7 +16,7 @@ FILE = "mi355x.toml"
 
 
 class Machine(NamedTuple):
-    """Of one compute unit; cycles and bytes per cycle."""
+    """Of one compute unit; cycles, bytes, and bytes per cycle. `fetch_…` are of the instruction cache."""
 
     lds_read: float = 128.0
     lds_write: float = 128.0
@@ -28,6 +28,11 @@ class Machine(NamedTuple):
     matrix_latency: float = 8.0
     barrier_latency: float = 8.0
     store_latency: float = 500.0
+    fetch_bytes: float = 65536.0
+    fetch_ways: float = 8.0
+    fetch_line: float = 64.0
+    fetch_ahead: float = 1024.0
+    fetch_latency: float = 200.0
 
 
 @dataclass(frozen=True)

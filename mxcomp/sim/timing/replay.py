@@ -9,6 +9,7 @@ free, what it waits for has arrived, registers that matrix instructions write ar
 - GLOBAL: one for the CU. Addresses take cycles by cache line; data comes back in order, some bytes a cycle, after a
   latency that each access has, however much is in flight.
 - Barriers open when all waves of a workgroup have arrived.
+- FETCH: what the instruction cache does not hold is waited for (`fetch`).
 """
 
 from __future__ import annotations
@@ -20,28 +21,32 @@ from numba import njit
 from numpy.typing import NDArray
 
 from mxcomp.sim.timing.costs import UNITS, Unit
+from mxcomp.sim.timing.fetch import fetched
 
 _NONE, _SCALAR, _VECTOR, _MATRIX = int(Unit.NONE), int(Unit.SCALAR), int(Unit.VECTOR), int(Unit.MATRIX)
 _LDS, _GLOBAL, _SCALAR_MEMORY, _BARRIER = int(Unit.LDS), int(Unit.GLOBAL), int(Unit.SCALAR_MEMORY), int(Unit.BARRIER)
+_FETCH = int(Unit.FETCH)
 _SIMDS = 4
 _RING = 128
 
 
 @njit(cache=True, boundscheck=False)
 def replay(
-    machine: Any, costs: Any, codes: Any, starts: Any, simds: Any, groups: Any, begin: Any,
+    machine: Any, costs: Any, program: Any, codes: Any, starts: Any, simds: Any, groups: Any, begin: Any,
     accesses: Any, latency: Any, lines: Any, nbytes: Any, conflicts: Any, issued: Any, kept: bool,
 ) -> Any:  # fmt: skip
     """Cycles until the last wave ends; fills `issued` if it is to be kept.
 
     Args:
         costs: `Costs.arrays()`.
+        program: `Code`, the instruction cache, which is left as the waves leave it.
         codes, accesses: Of all waves, one after another; wave w from starts[w] to starts[w + 1].
         simds, groups, begin: SIMD and workgroup of each wave, and the cycle when it starts.
         latency, lines, nbytes, conflicts: Of each access.
         issued: float64[steps].
     Returns:
-        (cycles, cycles that each unit was busy, cycles that waves waited by the unit of what they waited for).
+        (cycles, cycles that each unit was busy, cycles that waves waited by the unit of what they waited for, lines
+        that the instruction cache had to fetch).
     """
     (unit, issue, busy, vector, lgkm, counts_vector, counts_lgkm, direct, store,
      first, reads, written, written_end) = costs  # fmt: skip
@@ -63,9 +68,18 @@ def replay(
     used = np.zeros(UNITS)
     waited = np.zeros(UNITS)
     end = 0.0
+    last_line = program.last
+    complete = np.isfinite(program.there).all()  # then nothing is ever fetched
+    misses = 0
     for w in range(waves):
         if position[w] == starts[w + 1]:
             own[w] = np.inf
+        elif complete:
+            continue
+        else:
+            own[w], brought = fetched(machine, program, codes[position[w]], begin[w])
+            why[w] = _FETCH
+            misses += brought
     while True:
         # the next wave: the earliest issue
         best, when = -1, np.inf
@@ -151,6 +165,10 @@ def replay(
         if position[w] < starts[w + 1]:
             code = codes[position[w]]
             why[w] = _NONE
+            if not complete and last_line[code] != last_line[codes[step]]:
+                own[w], brought = fetched(machine, program, code, free[w])
+                why[w] = _FETCH
+                misses += brought
             for k in range(first[code], first[code + 1]):
                 if ready[w, reads[k]] > own[w]:
                     own[w] = ready[w, reads[k]]
@@ -181,7 +199,7 @@ def replay(
                             waited[_BARRIER] += latest + machine.barrier_latency - own[v]
                             own[v] = latest + machine.barrier_latency
                             free[v] = own[v]
-    return end, used, waited
+    return end, used, waited, misses
 
 
 def steps_of(codes: tuple[NDArray[np.int32], ...]) -> NDArray[np.int64]:

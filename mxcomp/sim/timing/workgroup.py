@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.timing.costs import Costs, Unit, costs_of
 from mxcomp.sim.timing.examination import SIMDS, Examination
+from mxcomp.sim.timing.fetch import Code
 from mxcomp.sim.timing.parameters import Machine
 from mxcomp.sim.timing.replay import replay, steps_of
 from mxcomp.sim.timing.trace import Trace
@@ -35,11 +36,13 @@ class Outcome(NamedTuple):
         cycles: Until the last instruction's effect.
         busy: float64[units]: cycles that each unit was busy, summed over SIMDs.
         waited: float64[units]: cycles that waves waited, by the unit that they waited for.
+        misses: Lines that the instruction cache did not hold, and fetched.
     """
 
     cycles: float
     busy: NDArray[np.float64]
     waited: NDArray[np.float64]
+    misses: int
 
 
 def replayed(
@@ -51,21 +54,27 @@ def replayed(
     Args:
         latency: Cycles from a load's last address to its data.
         rate: Bytes per cycle at which data comes.
-        is_first: They start together; those behind them start whenever one has ended, and are in different places.
+        is_first: They start together, and find no instruction in the cache; those behind them find what it holds, and
+            start whenever one has ended: they are in different places.
         free: Units that cost nothing.
     """
     cycles = matrix = 0.0
-    replay_one = _together if is_first or work.resident == 1 else _by_turns
+    machine = machine._replace(return_bytes=rate)
     for trace, weight in work.parts:
-        one = replay_one(trace, work.resident, machine._replace(return_bytes=rate), latency, free)
+        if is_first or work.resident == 1:
+            one = _together(trace, work.resident, machine, latency, free, not is_first)
+        else:
+            one = _by_turns(trace, work.resident, machine, latency, free)
         cycles += weight * one.cycles
         matrix += weight * one.matrix
     return Replayed(cycles, matrix)
 
 
 @lru_cache(maxsize=20_000)
-def _together(trace: Trace, resident: int, machine: Machine, latency: float, free: frozenset[Unit]) -> Replayed:
-    outcome = run(trace, resident, machine, latency, free)
+def _together(
+    trace: Trace, resident: int, machine: Machine, latency: float, free: frozenset[Unit], warm: bool
+) -> Replayed:
+    outcome = run(trace, resident, machine, latency, free, warm=warm)
     return Replayed(outcome.cycles, float(outcome.busy[Unit.MATRIX]) / SIMDS)
 
 
@@ -76,12 +85,12 @@ _ROUNDS = 3
 @lru_cache(maxsize=20_000)
 def _by_turns(trace: Trace, resident: int, machine: Machine, latency: float, free: frozenset[Unit]) -> Replayed:
     """The cycles from one workgroup's start to the next one's in the same place, while as many run elsewhere."""
-    alone = run(trace, 1, machine, latency, free)
+    alone = run(trace, 1, machine, latency, free, warm=True)
     waves = len(trace.codes)
     begin = np.repeat(np.arange(resident) * alone.cycles / resident, waves)
     ready = _prepared(trace, resident, _ROUNDS)
     issued = np.zeros(len(ready.codes))
-    run(trace, resident, machine, latency, free, issued, begin, _ROUNDS)
+    run(trace, resident, machine, latency, free, issued, begin, _ROUNDS, warm=True)
     steps = len(trace.codes[0])
     firsts = ready.starts[:-1:waves]
     periods = issued[firsts + 2 * steps] - issued[firsts + steps]
@@ -91,12 +100,14 @@ def _by_turns(trace: Trace, resident: int, machine: Machine, latency: float, fre
 def run(
     trace: Trace, resident: int, machine: Machine, latency: float, free: frozenset[Unit] = frozenset(),
     issued: NDArray[np.float64] | None = None, begin: NDArray[np.float64] | None = None, rounds: int = 1,
+    warm: bool = False,
 ) -> Outcome:  # fmt: skip
     """Replays so many workgroups with the same trace; fills `issued`, float64[steps], with the cycles of issue.
 
     Args:
         begin: float64[waves]: the cycles when waves start; None: 0.
         rounds: How often each workgroup is executed in a row.
+        warm: Workgroups of the same kernel were there before: what of it fits into the instruction cache is there.
 
     Raises SimulationError for an empty trace.
     """
@@ -107,13 +118,25 @@ def run(
     if Unit.LDS in free:
         machine = machine._replace(lds_read=1e12, lds_write=1e12, lds_latency=0.0)
         conflicts = 0.0 * conflicts
-    end, busy, waited = replay(
-        machine, _without(ready.costs, free).arrays(), ready.codes, ready.starts, ready.simds, ready.groups,
-        np.zeros(len(ready.simds)) if begin is None else begin, ready.accesses,
-        np.full(len(ready.nbytes), latency), ready.lines, ready.nbytes, conflicts,
-        np.zeros(1) if issued is None else issued, issued is not None,
-    )  # fmt: skip
-    return Outcome(float(end), busy, waited)
+    if Unit.FETCH in free:
+        machine = machine._replace(fetch_latency=0.0)
+
+    def once(code: Code) -> Outcome:
+        end, busy, waited, misses = replay(
+            machine, _without(ready.costs, free).arrays(), code, ready.codes, ready.starts, ready.simds, ready.groups,
+            np.zeros(len(ready.simds)) if begin is None else begin, ready.accesses,
+            np.full(len(ready.nbytes), latency), ready.lines, ready.nbytes, conflicts,
+            np.zeros(1) if issued is None else issued, issued is not None,
+        )  # fmt: skip
+        return Outcome(float(end), busy, waited, int(misses))
+
+    code = Code.of(ready.place, machine)
+    if warm and code.fits(machine):
+        code = code.complete()
+    elif warm:
+        once(code)
+        code = code.later()
+    return once(code)
 
 
 def _without(costs: Costs, free: frozenset[Unit]) -> Costs:
@@ -130,6 +153,7 @@ def _without(costs: Costs, free: frozenset[Unit]) -> Costs:
 
 class _Prepared(NamedTuple):
     costs: Costs
+    place: NDArray[np.int64]
     codes: NDArray[np.int32]
     starts: NDArray[np.int64]
     simds: NDArray[np.int64]
@@ -148,6 +172,7 @@ def _prepared(trace: Trace, resident: int, rounds: int) -> _Prepared:
     accesses = tuple(np.tile(wave, rounds) for wave in trace.accesses) * resident
     return _Prepared(
         costs=costs_of(trace.instructions),
+        place=np.array([(i.offset, i.end) for i in trace.instructions], np.int64).T,
         codes=np.concatenate(codes),
         starts=steps_of(codes),
         simds=np.arange(waves * resident) % SIMDS,

@@ -14,7 +14,9 @@ from mxcomp.sim.timing.parameters import Machine
 from mxcomp.sim.timing.trace import Trace
 from mxcomp.sim.timing.workgroup import run
 
-MACHINE = Machine(return_bytes=32.0, line_cycles=1.0, lds_read=128.0, lds_latency=64.0, matrix_latency=8.0)
+MACHINE = Machine(
+    return_bytes=32.0, line_cycles=1.0, lds_read=128.0, lds_latency=64.0, matrix_latency=8.0, fetch_latency=0.0
+)
 LATENCY, ISSUE, PASSES = 500.0, 4, 16
 """Cycles: of a load, between instructions of a wave, of an fp4 MFMA of 16×16×128."""
 LINES, BYTES = 8, 1024
