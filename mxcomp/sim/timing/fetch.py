@@ -3,8 +3,8 @@
 Two CUs share a cache of 64 KiB (the CDNA 4 architecture page of ROCm's documentation). They are taken to run the same
 code at the same pace, so either finds what it would find alone. A wave that comes to a line which is not there waits
 for it; lines behind it are fetched at the same time, as many as hardware may read ahead. Of the lines of a set the one
-that was not used for longest makes room. Hits cost nothing: 32 bytes a cycle, which LLVM says of gfx9, are more than
-the SIMDs of two CUs issue.
+that was not used for longest makes room. Hits cost nothing: fetches of 32 bytes (LLVM aligns loops for them), one
+a cycle, are more than the SIMDs of two CUs issue.
 """
 
 from __future__ import annotations
