@@ -89,10 +89,11 @@ _STREAMS = ((1, 1, 4), (1, 2, 8), (1, 4, 8), (2, 2, 8), (2, 4, 8), (4, 2, 8), (4
 """Units along M and N, and waves along K."""
 
 _ONLY_FP4 = ((4, 6), (4, 8), (6, 4), (6, 6), (8, 4))
-_SHARED: tuple[tuple[int, int, tuple[int, int], Pairs], ...] = (
-    (4, 8, (2, 4), ()), (6, 8, (2, 4), ()), (8, 8, (2, 4), ()), (10, 8, (2, 4), ()), (12, 8, (2, 4), ()),
-    (8, 16, (2, 4), ()), (16, 8, (4, 2), ((6, 8), (8, 8))), (12, 12, (2, 2), ()), (10, 16, (2, 4), ()),
-    (12, 16, (2, 4), ((4, 8), (6, 4))), (14, 16, (2, 4), _ONLY_FP4), (16, 16, (2, 4), _ONLY_FP4),
+_SHARED: tuple[tuple[int, int, Waves, Pairs], ...] = (
+    (4, 8, Waves(2, 4), ()), (6, 8, Waves(2, 4), ()), (8, 8, Waves(2, 4), ()), (10, 8, Waves(2, 4), ()),
+    (12, 8, Waves(2, 4, meet=1), ()), (8, 16, Waves(2, 4), ()), (16, 8, Waves(4, 2), ((6, 8), (8, 8))),
+    (12, 12, Waves(2, 2), ()), (10, 16, Waves(2, 4), ()), (12, 16, Waves(2, 4), ((4, 8), (6, 4))),
+    (14, 16, Waves(2, 4, meet=1), _ONLY_FP4), (16, 16, Waves(2, 4, meet=1), _ONLY_FP4),
 )  # fmt: skip
 """Units along M and N, waves along both, and which bits of elements spill registers."""
 
@@ -102,7 +103,7 @@ TILES = (
     Tile(_layout(_M32, 4, 2, 2), benefit=-2, min_m=65),
     Tile(_layout(_M32, 2, 1, 4), benefit=-3),
     *(Tile(unit_layout(m, n), benefit=-4, body=STREAM, waves=Waves(k=k)) for m, n, k in _STREAMS),
-    *(Tile(unit_layout(m, n), -5, None, SHARED, Waves(*waves), without) for m, n, waves, without in _SHARED),
+    *(Tile(unit_layout(m, n), -5, None, SHARED, waves, without) for m, n, waves, without in _SHARED),
 )
 
 

@@ -24,11 +24,6 @@ STEPS = 4
 _BEYOND = 2**31
 """Bytes from its start that no buffer has: a K tile that begins there, or its scales, is not loaded."""
 
-
-_BARRIER_ROW = 3
-"""The row of a step before which waves meet: late enough that what they wait for has come, with time for copies."""
-
-
 _LEAST_STAGES, _MOST_STAGES = 3, 8
 """Steps in a ring: what comes from HBM is then asked for early enough, whatever the tile."""
 
@@ -40,11 +35,16 @@ def unit_layout(units_m: int, units_n: int) -> DataTiledLayout:
 
 @dataclass(frozen=True)
 class Waves:
-    """Waves of a workgroup: along M, N and K of its tile."""
+    """Waves of a workgroup: along M, N and K of its tile.
+
+    Attributes:
+        meet: Where operands are shared, the row of each step before which waves meet: found by replays.
+    """
 
     m: int = 1
     n: int = 1
     k: int = 1
+    meet: int = 0
 
     @property
     def count(self) -> int:
@@ -105,7 +105,7 @@ class UnitAliases:
             yield f"#stages_after_first = {self.stages - 2} : i16"
             yield f"#stages_after_next = {self.stages - 3} : i16"
             for side, name in enumerate(("lhs", "rhs")):
-                yield f"#{name}_is_even = {str(self._places(side) == self.units[side]).lower()}"
+                yield f"#{name}_is_even = {str(self._is_even(side)).lower()}"
         lane = self._lane
         moving = [0, 0, DYNAMIC, DYNAMIC, DYNAMIC, DYNAMIC, DYNAMIC]
         yield f"#acc_lane_offsets = {i64_array(moving if self.waves.k > 1 else [*moving[:-1], 0])}"
@@ -122,10 +122,22 @@ class UnitAliases:
     @property
     def stages(self) -> int:
         """Steps in K that LDS holds, where operands go through it."""
+        return min(_MOST_STAGES, self._room(self.scale_slots))
+
+    @property
+    def scale_slots(self) -> int:
+        """K tiles whose scales LDS holds: two, or one where that gives a small ring another step.
+
+        With more than four steps in flight scales of the next K tile would come too late for one.
+        """
+        return 1 if self._room(2) < STEPS else 2
+
+    def _room(self, scale_slots: int) -> int:
+        """Steps for which LDS has room beside scales."""
         places = [self._places(side) for side in (LHS, RHS)]
         step = sum(count * LANES * self._bytes(side) for side, count in enumerate(places))
-        scales = sum(2 * count * LANES * STEPS for count in places)
-        return min(_MOST_STAGES, (GFX950.max_workgroup_memory_bytes - scales) // step)
+        scales = sum(scale_slots * count * LANES * STEPS for count in places)
+        return (GFX950.max_workgroup_memory_bytes - scales) // step
 
     def fits(self, registers: int) -> bool:
         """Whether LDS has room for the steps that are shared, or so many registers for what is in flight.
@@ -172,18 +184,21 @@ class UnitAliases:
         rows, columns = self._fragments
         if rows < 2 or self.stages < _LEAST_STAGES:
             raise ValueError(f"{self.units} units of {self.elements} do not fit {self.waves}")
-        barrier_row = min(_BARRIER_ROW, rows - 2)
         pieces = [PIECES[self._bytes(side)] for side in (LHS, RHS)]
         each = [-(-count * piece.count // self.waves.count) for count, piece in zip(self.units, pieces, strict=True)]
+        barrier_row = self.waves.meet
         in_row = -(-sum(each) // (rows - barrier_row))
         first_read_row = max(barrier_row, rows - columns)
-        yield from (("waves_n", self.waves.n), ("rows", rows), ("columns", columns))
+        yield from (("waves_n", self.waves.n), ("rows", rows), ("last_row", rows - 1), ("columns", columns))
         yield from (("stages", self.stages), ("stages_ahead", self.stages - 1))
         yield from (("barrier_row", barrier_row), ("copies_in_row", in_row))
+        slots = self.scale_slots
+        yield from (("scale_unit", LANES * STEPS), ("scale_slots", slots), ("scale_step", slots - 1))
         yield "last_copy_row", barrier_row + (sum(each) - 1) // in_row
         yield from (("first_read_row", first_read_row), ("read_rows", rows - first_read_row))
         for side, name in enumerate(("lhs", "rhs")):
             piece, size, units = pieces[side], self._bytes(side), self.units[side]
+            yield f"{name}_unit", LANES * size
             yield from ((f"{name}_copies", each[side]), (f"{name}_all_copies", units * piece.count))
             yield from ((f"{name}_copy_pieces", piece.count), (f"{name}_copy_bytes", piece.size * LANES))
             yield from ((f"{name}_copy_step", piece.step), (f"{name}_copy_lane", piece.lane))
@@ -192,9 +207,13 @@ class UnitAliases:
             yield from ((f"{name}_scale_copies", -(-units // self.waves.count)), (f"{name}_units", units))
 
     def _places(self, side: int) -> int:
-        """Units of LHS or RHS for which LDS has a place: so many that all waves copy as many pieces."""
-        waves, count = self.waves.count, PIECES[self._bytes(side)].count
-        return max(-(-self.units[side] * count // waves) * waves // count, -(-self.units[side] // waves) * waves)
+        """Units of LHS or RHS for which LDS has a place: one more for what waves without a share copy to."""
+        return self.units[side] + (not self._is_even(side))
+
+    def _is_even(self, side: int) -> bool:
+        """Whether all waves copy as much of LHS or RHS, elements and scales."""
+        pieces = self.units[side] * PIECES[self._bytes(side)].count
+        return pieces % self.waves.count == 0 and self.units[side] % self.waves.count == 0
 
     @property
     def _fragments(self) -> tuple[int, int]:
@@ -241,8 +260,8 @@ class UnitAliases:
         pieces = PIECES[size]
         reads = (size // pieces.read, pieces.read)
         places = self._places(operand)
-        yield f"{name}_ring", _local((self.stages, places, LANES * size), "i8")
-        yield f"{name}_scale_tiles", _local((2, places, LANES * STEPS), "i8")
+        yield f"{name}_ring", _local((self.stages, places * LANES * size), "i8")
+        yield f"{name}_scale_tiles", _local((self.scale_slots, places * LANES * STEPS), "i8")
         yield f"{name}_copy", shaped("vector", (pieces.size,), "i8")
         yield f"{name}_read", shaped("vector", (pieces.read,), "i8")
         yield f"{name}_read_vec", shaped("vector", reads, "i8")
