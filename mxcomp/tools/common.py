@@ -25,6 +25,7 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
         metavar="{auto,fastest,none,NAME}",
         help="which ukernels to use; fastest: by modelled time",
     )
+    result.add_argument("--tuned", metavar="FILE.csv", help="ukernels that a table of mxcomp-tune says come first")
     result.add_argument("--ukernel-dir", action="append", default=[], metavar="DIR", help="more ukernels; repeatable")
     iree = metadata.version("iree-base-compiler")
     result.add_argument("--version", action="version", version=f"{name} {__version__} (IREE {iree})")
@@ -32,7 +33,7 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
 
 
 def options(args: argparse.Namespace) -> Options:
-    return Options.make(args.target, args.data_tiling, args.ukernels, tuple(args.ukernel_dir))
+    return Options.make(args.target, args.data_tiling, args.ukernels, tuple(args.ukernel_dir), tuned=args.tuned)
 
 
 def exit_code(name: str, run: Callable[[], None]) -> int:
