@@ -6,6 +6,8 @@ from iree.compiler import ir
 
 from mxcomp.mlir.linalg_ops import is_elementwise
 
+_ELEMENTWISE = ("arith.", "math.")
+"""Operations that are so on tensors."""
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 _STORED = ("f32", "f16", "bf16")
 
@@ -24,6 +26,6 @@ def stored_type(op: ir.Operation) -> str:
         if len(users) != 1:
             return found
         (user,) = users
-        if user.name not in _RESHAPES and not is_elementwise(user):
+        if not (is_elementwise(user) or user.name in _RESHAPES or user.name.startswith(_ELEMENTWISE)):
             return found
         value = user.results[0]

@@ -89,8 +89,12 @@ class Fault:
     number: int
     message: str
 
+    @property
+    def text(self) -> str:
+        return f"{self.path}:{self.number}: {self.message}"
+
     def __str__(self) -> str:
-        return f"{self.path}:{self.number}: {self.message}: the line is left out"
+        return f"{self.text}: the line is left out"
 
 
 def read(path: Path) -> tuple[list[Line], list[Fault]]:
@@ -123,7 +127,9 @@ def _line(path: Path, number: int, row: Mapping[str | None, str | list[str] | No
         return Fault(path, number, f"expected {len(COLUMNS)} fields as in the first line")
     fields = {name: str(row[name]).strip() for name in COLUMNS}
     if fields["version"] != __version__:  # whose fields may mean something else
-        return Fault(path, number, f"made by mxcomp {fields['version']}, this is {__version__}: run mxcomp-tune again")
+        return Fault(
+            path, number, f"made by mxcomp {fields['version']}, this is {__version__}: run mxcomp-tune --force"
+        )
     for name, (parse, expected) in _PARSERS.items():
         try:
             parse(fields[name])

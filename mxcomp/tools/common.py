@@ -37,7 +37,7 @@ def options(args: argparse.Namespace) -> Options:
 
 
 def exit_code(name: str, run: Callable[[], None]) -> int:
-    """Runs a tool: 0, 1 with the error on stderr, or 130 after an interrupt."""
+    """Runs a tool: 0, 1 with the error on stderr, or 130 after an interrupt, with a line of it."""
     try:
         run()
     except MxcompError as error:
@@ -46,5 +46,6 @@ def exit_code(name: str, run: Callable[[], None]) -> int:
     except BrokenPipeError:
         return 1
     except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
         return 130
     return 0

@@ -68,7 +68,7 @@ def test_lines_for_other_architectures_are_no_fault(tmp_path: Path, registry: Re
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"version": "0.0.1"}, f"made by mxcomp 0.0.1, this is {mxcomp.__version__}: run mxcomp-tune again"),
+        ({"version": "0.0.1"}, f"made by mxcomp 0.0.1, this is {mxcomp.__version__}: run mxcomp-tune --force"),
         ({"kernel": "mx_nothing"}, "unknown kernel 'mx_nothing': run mxcomp-tune again"),
         ({"kernel": "mx_f4_f4_f32_row_major_m128_n256_k256"}, "takes row_major operands"),
         ({"k": "48"}, "does not fit: K = 48 is not a multiple of 32"),
