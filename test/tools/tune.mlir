@@ -28,6 +28,8 @@
 // RUN: %python -m mxcomp.tools.tune %s -o %t.old.csv --force 2>&1 | filecheck %s --check-prefix=FORCED
 // FORCED: mxcomp-tune: 1 tuned, 0 in the table before
 
+// RUN: not mxcomp-compile %s --emit-plugin=%t.plugin --tuned=%t.csv 2>&1 | filecheck %s --check-prefix=PLUGIN
+// PLUGIN: mxcomp-compile: error: --tuned={{.*}} and --emit-plugin: {{.*}}: compile in process
 // RUN: not mxcomp-compile %s -o %t.vmfb --tuned=%t.no_such 2>&1 | filecheck %s --check-prefix=NO-TABLE
 // NO-TABLE: mxcomp-compile: error: tuned table {{.*}}no_such: cannot be read: No such file or directory
 
