@@ -20,7 +20,7 @@ DEVICES = ("sim", "hip")
 _RUNS = 7
 _SECONDS = 5e-3
 """What the repetitions of a dispatch are to take about, so that what else a call takes matters little."""
-_REPEATED = (10, 200)
+_REPEATED, _MORE = (10, 200), 8
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,16 @@ class Stopwatch:
 
         Raises RunError where that is less than calls differ by.
         """
+        kernel = program.kernels[index]
+        for count in self._counts(once):
+            _, taken = self.call(program.program(index, count), inputs)
+            each = [(us - once) / (count - 1) for us in taken]
+            if (us := statistics.median(each)) > 0:
+                return Dispatch(kernel, us, min(each), max(each))
+        raise runtime.RunError(f"{kernel} takes less than calls differ by: is the GPU busy with something else?")
+
+    def _counts(self, once: float) -> list[int]:
+        """How often a dispatch is repeated, and how often where that is too little to tell."""
         least, most = _REPEATED
-        count = self.count or max(least, min(most, int(1e6 * _SECONDS / once)))
-        _, taken = self.call(program.program(index, count), inputs)
-        each = [(us - once) / (count - 1) for us in taken]
-        us, kernel = statistics.median(each), program.kernels[index]
-        if us <= 0:
-            raise runtime.RunError(f"{kernel} takes less than calls differ by: is the GPU busy with something else?")
-        return Dispatch(kernel, us, min(each), max(each))
+        count = max(least, min(most, int(1e6 * _SECONDS / once))) if once else most
+        return [self.count] if self.count else [count, _MORE * count]

@@ -116,7 +116,7 @@ def _check_flags(args: argparse.Namespace, flags: DriverFlags) -> None:
         raise InputError(f"-o and --report are both {args.output}: give one of them a file of its own")
     if args.emit_plugin and args.tuned:
         raise InputError(
-            f"--tuned={args.tuned} and --emit-plugin: a line is about a result as the model stores it, which a plugin's "
+            f"--tuned={args.tuned} and --emit-plugin: a line is about a result as a model stores it, which a plugin's "
             "functions do not see: compile in process"
         )
     if args.emit_plugin and flags.compile_from != "start":

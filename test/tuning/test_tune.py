@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 import mxcomp
 from mxcomp.errors import InputError
 from mxcomp.formats import decode, decode_e8m0, unpack_bits
+from mxcomp.hip import library
 from mxcomp.measuring.dispatches import Stopwatch
 from mxcomp.measuring.repeats import Recorded
 from mxcomp.measuring.subject import Subject
@@ -237,3 +239,15 @@ def test_an_interrupt_ends_workers_silently(tmp_path: Path) -> None:
     assert process.stderr is not None
     assert process.stderr.read() == "mxcomp-tune: interrupted\n"
     assert process.wait() == 130
+
+
+@pytest.mark.slow
+def test_the_command_on_a_gpu(tmp_path: Path) -> None:
+    """IREE's HIP driver as on a machine that has one, with the simulated driver library in ROCm's place."""
+    table = tmp_path / "t.csv"
+    command = [sys.executable, "-m", "mxcomp.tools.tune", "16x16x128", "--device=hip", "--candidates=1", "-o", table]
+    driver = {"IREE_HIP_DYLIB_PATH": str(library.hip_dylib_directory()), **library.environment()}
+    subprocess.run(command, env=os.environ | driver, check=True)
+    (line,), faults = tuned_lines.read(table)
+    assert not faults
+    assert line.source == "measured"
