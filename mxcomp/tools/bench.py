@@ -53,6 +53,8 @@ def main(argv: list[str] | None = None) -> int:
 def _bench(args: argparse.Namespace) -> int:
     if args.jobs is not None and args.jobs < 1:
         raise InputError(f"--jobs={args.jobs}: expected 1 or more")
+    common.check_place(args.json)
+    common.check_place(args.csv)
     if args.picture:
         _prepare(args.picture)
     if args.configurations:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import sys
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 
 from mxcomp import __version__
-from mxcomp.errors import MxcompError
+from mxcomp.errors import InputError, MxcompError
 from mxcomp.options import Options
 
 
@@ -34,6 +37,16 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
 
 def options(args: argparse.Namespace) -> Options:
     return Options.make(args.target, args.data_tiling, args.ukernels, tuple(args.ukernel_dir), tuned=args.tuned)
+
+
+def check_place(name: str | Path | None, flag: str = "") -> None:
+    """Raises InputError for a file that cannot be, before what goes there takes long to find."""
+    if name is None or str(name) == "-":
+        return
+    path = Path(name)
+    fault = errno.EISDIR if path.is_dir() else 0 if path.parent.is_dir() else errno.ENOENT
+    if fault:
+        raise InputError(f"{flag}cannot write {name}: {os.strerror(fault)}")
 
 
 def exit_code(name: str, run: Callable[[], None]) -> int:

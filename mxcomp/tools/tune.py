@@ -121,6 +121,7 @@ class _Table:
         """Raises InputError for a file with lines that would be lost."""
         from mxcomp.selection import tuned_lines
 
+        common.check_place(path)
         self._path, self._force, self._unwritten = path, force, 0
         self.added = 0
         self._lines: dict[Key, Line] = {}

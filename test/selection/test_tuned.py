@@ -12,6 +12,7 @@ from iree.compiler import ir
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp.errors import InputError
+from mxcomp.measuring.subject import Subject
 from mxcomp.options import Options
 from mxcomp.problem import Problem
 from mxcomp.selection import tuned, tuned_lines
@@ -169,3 +170,27 @@ def test_lines_that_are_not_followed(tmp_path: Path) -> None:
     ).report
     assert same.matmuls[0].ukernel != STREAM
     assert "LHS and RHS may be one tensor" in str(same.matmuls[0].note)
+
+
+def test_a_line_for_a_size_that_is_dynamic(tmp_path: Path) -> None:
+    def main(a: ir.Value, s: ir.Value, b: ir.Value, t: ir.Value) -> ir.Value:
+        return mx.scaled_matmul(mx.operand(a, s, "E2M1"), mx.operand(b, t, "E2M1"))
+
+    module = mx.module(main, "?x256xi8", "?x16xi8", "256x256xi8", "256x16xi8")
+    line = replace(LINE, key=Key("gfx950", replace(PROBLEM, m=None)), source="modelled")
+    table = written(tmp_path / "t.csv", line)
+    (matmul,) = mxcomp.compile(module, compile_to="input", tuned=table).report.matmuls
+    assert matmul.ukernel == STREAM
+    assert str(matmul.note).startswith("tuned table line 2: modelled 12.3 µs")
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_what_a_table_says_is_what_runs(tmp_path: Path, batch: tuple[int, ...]) -> None:
+    """And it is right."""
+    subject = Subject(replace(PROBLEM, m=40, n=96, batch=batch), "bf16")
+    table = written(tmp_path / "t.csv", replace(LINE, key=Key("gfx950", subject.problem, "bf16"), kernel=SHARED))
+    program = mxcomp.compile(subject.source(), tuned=table)
+    assert program.report.matmuls[0].ukernel == SHARED
+    operands = subject.operands()
+    (result,) = program.run(*operands)
+    assert subject.objection(operands, result) == ""

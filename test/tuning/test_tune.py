@@ -35,6 +35,7 @@ SCALES_AND_RESULT = ("f8E8M0FNU", "f8E8M0FNU", "f32")
 FP4 = ("f4E2M1FN", "f4E2M1FN")
 PROBLEM = Problem(40, 64, 512, (*FP4, *SCALES_AND_RESULT))
 KEY = Key("gfx950", PROBLEM, "bf16")
+INPUTS = Path(__file__).parent.parent / "tools/inputs"
 M16, M32 = "mx_f4E2M1FN_f4E2M1FN_f32_m16_n16_k512", "mx_f4E2M1FN_f4E2M1FN_f32_m32_n32_k512"
 
 
@@ -217,14 +218,29 @@ def test_measured_lines_take_the_place_of_modelled_ones(tmp_path: Path, monkeypa
     assert [line.source for line in tuned_lines.read(table)[0]] == ["measured"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([f"{INPUTS}/half.mlir"], "half.mlir: no scaled matmul to tune"),
+        (["no_such.mlir"], "cannot read no_such.mlir: No such file or directory"),
+        (["64x64"], "64x64: expected sizes as MxNxK"),
+        (["64x64x64", "--device=hip", "--candidates=0"], "nothing would be measured: expected 1 or more"),
+        (["64x64x64", "--target=gfx942"], "unknown target 'gfx942': expected one of gfx950"),
+        (["64x64x64", "-o", "/no/such/t.csv"], "cannot write /no/such/t.csv: No such file or directory"),
+    ],
+)
+def test_bad_input(arguments: list[str], message: str, capfd: Any) -> None:
+    assert tool.main(arguments) == 1
+    assert message in capfd.readouterr().err
+
+
 def test_models(tmp_path: Path) -> None:
     """Each problem once, with what is stored; what cannot be tuned with the reason."""
     path = tmp_path / "model.mlir"
     path.write_text(Subject(PROBLEM, "bf16").source())
     assert problems_of(path).keys == (KEY,)
     assert problems_of(path).left == ()
-    dynamic = Path(__file__).parent.parent / "tools/inputs/two_dynamic_sizes.mlir"
-    found = problems_of(dynamic)
+    found = problems_of(INPUTS / "two_dynamic_sizes.mlir")
     assert not found.keys
     assert all("dynamic" in reason and "as MxNxK" in reason for reason in found.left)
 
