@@ -87,6 +87,7 @@ def compile(
     iree_flags: Sequence[str] = (),
     compile_to: str = "end",
     packed_parameters: bool = False,
+    tuned: str | Path | None = None,
 ) -> Program:
     """Compiles MX scaled matmuls of a module through our layouts and ukernels, and everything through IREE.
 
@@ -94,9 +95,12 @@ def compile(
     modelled time), "none" or a ukernel's name. `iree_flags` are session flags of iree-compile, and may name no
     other GPU. `compile_to` stops at the end of an IREE phase and gives MLIR text. With `packed_parameters` the
     program reads parameters that are operands in their packed layout: `report.manifest` says which, `mxcomp-pack`
-    and `mxcomp.weights` make them. May be called from several threads. Raises a subclass of MxcompError.
+    and `mxcomp.weights` make them. `tuned` is a table of mxcomp-tune: its ukernels come first. May be called from
+    several threads. Raises a subclass of MxcompError.
     """
-    options = Options.make(target, data_tiling, ukernels, tuple(ukernel_dirs), packed_parameters=packed_parameters)
+    options = Options.make(
+        target, data_tiling, ukernels, tuple(ukernel_dirs), packed_parameters=packed_parameters, tuned=tuned
+    )
     flags = (*target_flags.missing(options.target, iree_flags), *iree_flags)
     return compile_with(source, options, flags, compile_to)
 

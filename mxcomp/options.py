@@ -17,6 +17,7 @@ class Options:
     """`ukernels` is AUTO, FASTEST, NONE, or the name of one ukernel.
 
     `reference` replaces the inner tile by its mathematical meaning, for targets without scaled MFMA.
+    `tuned` is a table that says the ukernel of some problems (`mxcomp.selection.tuned`), whatever would be chosen.
     With `packed_parameters`, operands that are parameters are read in their packed layout (see `mxcomp.weights`).
     """
 
@@ -26,6 +27,7 @@ class Options:
     ukernel_dirs: tuple[Path, ...] = ()
     reference: bool = False
     packed_parameters: bool = False
+    tuned: Path | None = None
 
     @staticmethod
     def make(
@@ -35,6 +37,7 @@ class Options:
         ukernel_dirs: tuple[str | Path, ...] = (),
         reference: bool = False,
         packed_parameters: bool = False,
+        tuned: str | Path | None = None,
     ) -> Options:
         """Options from user input. Raises TargetError or InputError."""
         if isinstance(data_tiling, str):
@@ -44,4 +47,16 @@ class Options:
         if not ukernels:
             raise InputError("--ukernels is empty: expected auto, fastest, none or a ukernel's name")
         dirs = tuple(map(Path, ukernel_dirs))
-        return Options(get_target(target), data_tiling, ukernels, dirs, reference, packed_parameters)
+        table = None if tuned is None else Path(tuned)
+        options = Options(get_target(target), data_tiling, ukernels, dirs, reference, packed_parameters, table)
+        options.check()
+        return options
+
+    def check(self) -> None:
+        """Raises InputError for options that contradict each other."""
+        if self.tuned is None:
+            return
+        if not self.data_tiling:
+            raise InputError(f"--tuned={self.tuned} is about ukernels on packed operands: expected --data-tiling=on")
+        if self.ukernels not in (AUTO, FASTEST):
+            raise InputError(f"--tuned={self.tuned} and --ukernels={self.ukernels}: expected {AUTO} or {FASTEST}")

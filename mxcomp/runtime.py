@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from iree import runtime as rt
@@ -80,18 +82,50 @@ def run(
     Raises VerifyError on the CPU and RunError elsewhere when the program fails; InputError when there is no such
     device or function, or a file of parameters cannot be read.
     """
-    if device not in DRIVERS:
-        raise InputError(f"device '{device}': expected {', '.join(DRIVERS)}")
     settings = {
         "engine": engine, "checks": checks, "schedule": schedule, "seed": None if seed is None else str(seed),
         "profile": None if profile is None else str(profile),
     }  # fmt: skip
+    return _on(device, lambda simulated: _run(vmfb, function, inputs, device, settings, parameters or {}, simulated))
+
+
+def timed(
+    vmfb: bytes,
+    inputs: Sequence[np.ndarray],
+    device: str,
+    runs: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[list[np.ndarray], list[float]]:
+    """The results of a module's only function, and how many seconds each of `runs` further calls takes by a clock.
+
+    Arguments are on the device before. A call returns when its work is done. Raises what `run` raises.
+    """
+
+    def work(simulated: _Simulated) -> tuple[list[np.ndarray], list[float]]:
+        call = _loaded(vmfb, None, device, {}, {}, simulated)
+        arrays = call.on_device(inputs)
+        results, seconds = call.arrays(arrays), []
+        for _ in range(runs):
+            start = clock()
+            call(arrays)
+            seconds.append(clock() - start)
+        return results, seconds
+
+    return _on(device, work)
+
+
+Result = TypeVar("Result")
+
+
+def _on(device: str, work: Callable[[_Simulated], Result]) -> Result:
+    """Does work on a device that signals can end. Raises InputError for a device that there is not."""
+    if device not in DRIVERS:
+        raise InputError(f"device '{device}': expected {', '.join(DRIVERS)}")
     if getattr(_of_thread, "simulated", None) is None:
         _of_thread.simulated = _Simulated()
     simulated = _of_thread.simulated
-    work = partial(_run, vmfb, function, inputs, device, settings, parameters or {}, simulated)
     try:
-        return interruptible(work, _end_simulation if device == "sim" else None)
+        return interruptible(partial(work, simulated), _end_simulation if device == "sim" else None)
     except MxcompError:
         raise
     except BaseException:  # of a signal handler, most likely
@@ -108,6 +142,56 @@ def _run(
     parameters: Mapping[str, str | Path],
     simulated: _Simulated,
 ) -> list[np.ndarray]:
+    call = _loaded(vmfb, function, device, settings, parameters, simulated)
+    return call.arrays([np.asarray(array, order="C") for array in inputs])
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function of a module on a device; `failure` is what it raises."""
+
+    name: str
+    module: Any
+    device: rt.HalDevice
+    simulated: _Simulated
+    failure: type[MxcompError]
+
+    def on_device(self, inputs: Sequence[np.ndarray]) -> list[rt.DeviceArray]:
+        """Copies of arrays in the device's memory."""
+        return [rt.asdevicearray(self.device, np.asarray(array, order="C")) for array in inputs]
+
+    def __call__(self, inputs: Sequence[np.ndarray | rt.DeviceArray]) -> list[Any]:
+        """Results, on the device still."""
+        with self._failing():
+            results = self.module[self.name](*inputs)
+            return list(results) if isinstance(results, tuple | list) else [results]
+
+    def arrays(self, inputs: Sequence[np.ndarray | rt.DeviceArray]) -> list[np.ndarray]:
+        """Results, on the host."""
+        results = self(inputs)
+        with self._failing():
+            return [np.asarray(result) for result in results]
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except KeyError:
+            names = ", ".join(_functions(self.module.vm_module))
+            raise InputError(f"no function '{self.name}': expected {names}") from None
+        except (RuntimeError, ValueError) as error:
+            self.simulated.device = None  # a device on which a kernel has failed refuses all further work
+            raise self.failure(f"@{self.name} failed: {error}") from None
+
+
+def _loaded(
+    vmfb: bytes,
+    function: str | None,
+    device: str,
+    settings: dict[str, str | None],
+    parameters: Mapping[str, str | Path],
+    simulated: _Simulated,
+) -> _Function:
     failure = VerifyError if device == "cpu" else RunError
     config = rt.Config(device=_device(device, settings, simulated))
     try:
@@ -118,15 +202,7 @@ def _run(
         hint = next((hint for text, hint in _HINTS.items() if text in str(error)), "")
         raise failure(f"the program cannot be loaded on device '{device}': {hint}{error}") from None
     name = function if function is not None else _only_function(module.vm_module)
-    try:
-        results = module[name](*(np.asarray(array, order="C") for array in inputs))
-        results = results if isinstance(results, tuple | list) else (results,)
-        return [np.asarray(result) for result in results]
-    except KeyError:
-        raise InputError(f"no function '{name}': expected {', '.join(_functions(module.vm_module))}") from None
-    except (RuntimeError, ValueError) as error:
-        simulated.device = None  # a device on which a kernel has failed refuses all further work
-        raise failure(f"@{name} failed: {error}") from None
+    return _Function(name, module, config.device, simulated, failure)
 
 
 def _parameters(instance: rt.VmInstance, files: Mapping[str, str | Path]) -> list[rt.VmModule]:

@@ -26,31 +26,52 @@ from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, RHS
 from mxcomp.matching import requantise_chains
 from mxcomp.matching.canonical import problem_of
+from mxcomp.matching.consumers import stored_type
 from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised
 from mxcomp.matching.storage import is_gathered, storage
 from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import AUTO, FASTEST, NONE, Options
+from mxcomp.selection import tuned
 from mxcomp.selection.choice import choose, choose_transposed
 from mxcomp.ukernels import Registry
 
-OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference")
+OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference", "tuned")
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Encodes the operands of every recognised scaled matmul below `module`. Raises UkernelError."""
+    """Encodes the operands of every recognised scaled matmul below `module`. Raises UkernelError and InputError."""
     with module.context, module.location:
         registry = Registry(options.target.arch, options.ukernel_dirs)
         if options.ukernels not in (AUTO, FASTEST, NONE):
             registry[options.ukernels]
+        table = tuned.read(options.tuned, registry, options.target.arch) if options.tuned else tuned.NOTHING
+        notes.warn(module, [str(fault) for fault in table.faults])
         recognised = [op for op in graph.walk(module) if is_recognised(op)]
         together = _requantised(recognised, registry, options)
         for index, op in enumerate(recognised):
             own = replace(options, ukernels=AUTO) if options.ukernels == FASTEST and _is_symmetric(op) else options
-            chosen = together.get(op) or choose(problem_of(op), _is_gathered(op), registry, own)
-            decide(op, replace(chosen, index=index))
+            entry, objection = _entry(op, table, is_joined=op in together)
+            chosen = together.get(op) or choose(problem_of(op), _is_gathered(op), registry, own, entry)
+            decide(op, replace(chosen, index=index, note="; ".join(filter(None, (chosen.note, objection))) or None))
             if chosen.operands == DATA_TILED:
                 _encode(op)
+
+
+def _entry(op: ir.Operation, table: tuned.Table, is_joined: bool) -> tuple[tuned.Entry | None, str]:
+    """What a tuned table says of a matmul; or why that cannot be done."""
+    entry = table.find(problem_of(op), stored_type(op))
+    if entry is None:
+        return None, ""
+    if not entry.line.use:
+        objection = "use is 0"
+    elif is_joined:
+        objection = "results are quantised again in their tile, for which there is one ukernel"
+    elif entry.ukernel.layout is not None and entry.ukernel.layout.units is not None and _is_symmetric(op):
+        objection = "LHS and RHS may be one tensor, which ukernels over units cannot be given"
+    else:
+        return entry, ""
+    return None, f"{entry.line}, which is not followed: {objection}"
 
 
 def _is_gathered(op: ir.Operation) -> bool:

@@ -1,6 +1,10 @@
-"""Why something was left unfused: noted by passes on the module, taken from there by the report."""
+"""Why something was left unfused, and what users ought to know of their files: noted by passes on the module, taken
+from there by the report.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from iree.compiler import ir
 
@@ -8,6 +12,24 @@ from mxcomp.mlir import graph
 
 UNFUSED = "mxcomp.unfused"
 """On the module while passes run: reasons, by the index of the matmul."""
+
+WARNINGS = "mxcomp.warnings"
+"""On the module while passes run: lines for users, about no matmul in particular."""
+
+
+def warn(module: ir.Operation, lines: Sequence[str]) -> None:
+    """Puts warnings on a module."""
+    if lines:
+        module.attributes[WARNINGS] = ir.ArrayAttr.get([ir.StringAttr.get(line) for line in lines], module.context)
+
+
+def take_warnings(module: ir.Operation) -> list[str]:
+    """The warnings, which are then gone from the module."""
+    if WARNINGS not in module.attributes:
+        return []
+    lines = [ir.StringAttr(line).value for line in ir.ArrayAttr(module.attributes[WARNINGS])]
+    del module.attributes[WARNINGS]
+    return lines
 
 
 def note(op: ir.Operation, index: int, reason: str) -> None:

@@ -58,9 +58,12 @@ class Report:
     matmuls: list[ScaledMatmul] = field(default_factory=list)
     manifest: Manifest | None = None
     """What the program reads, if it was compiled with packed parameters."""
+    left_out: list[str] = field(default_factory=list)
+    """Lines of a tuned table that are not used: where, why, and what to do."""
 
     def collect(self, module: ir.Operation) -> None:
         """Adds every marked matmul below `module`: what recognise and encode decided, before it is materialised."""
+        self.left_out += notes.take_warnings(module)
         for op in graph.walk(module):
             decision = decision_of(op)
             if decision is None:
@@ -118,8 +121,9 @@ class Report:
 
     def to_json(self) -> str:
         entries = asdict(self)
-        if self.manifest is None:
-            del entries["manifest"]
+        for name in ("manifest", "left_out"):
+            if not entries[name]:
+                del entries[name]
         return json.dumps(entries, indent=2)
 
     def print(self, stream: TextIO) -> None:
@@ -144,7 +148,10 @@ class Report:
                 str(len(matmul.dispatches)) if matmul.dispatches else "-",
                 remarks or "-",
             )
-        Console(file=stream, width=None if stream.isatty() else 140).print(table)
+        console = Console(file=stream, width=None if stream.isatty() else 140)
+        console.print(table)
+        for line in self.left_out:
+            console.print(f"warning: {line}", markup=False, highlight=False)
 
 
 def _entry_point(dispatch: ir.Operation) -> str:

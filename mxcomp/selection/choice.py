@@ -14,6 +14,7 @@ from mxcomp.options import AUTO, FASTEST, NONE, Options
 from mxcomp.problem import Problem
 from mxcomp.selection.limits import limits
 from mxcomp.selection.ranking import Candidate, fastest
+from mxcomp.selection.tuned import Entry
 from mxcomp.ukernels import Registry, Ukernel
 
 _NAMED = 2
@@ -39,13 +40,15 @@ IREE's code generation spills registers with other splits of the same tiles into
 """
 
 
-def choose(problem: Problem, gathered: bool, registry: Registry, options: Options) -> Decision:
+def choose(
+    problem: Problem, gathered: bool, registry: Registry, options: Options, tuned: Entry | None = None
+) -> Decision:
     """How a problem is computed, and why not otherwise; `gathered`: an operand is stored in another order.
 
-    Raises UkernelError for a ukernel by a name that does not exist.
+    What a tuned table says of the problem comes first. Raises UkernelError for a ukernel by a name that does not exist.
     """
     if options.data_tiling:
-        return _data_tiled(problem, registry, options)
+        return _data_tiled(problem, registry, options, tuned)
     return _row_major(problem, gathered, registry, options)
 
 
@@ -60,12 +63,15 @@ def choose_transposed(problem: Problem, name: str, registry: Registry, options: 
     return _bounded(chosen, flipped, ukernel.layout.workgroup_tile, options)
 
 
-def _data_tiled(problem: Problem, registry: Registry, options: Options) -> Decision:
+def _data_tiled(problem: Problem, registry: Registry, options: Options, tuned: Entry | None) -> Decision:
     ranked = fastest(problem, registry, options) if options.ukernels == FASTEST else []
     ukernel, reason = (ranked[0].ukernel, "") if ranked else _select(DATA_TILED, problem, registry, options)
+    note = _why(ranked)
+    if tuned is not None:
+        ukernel, note = tuned.ukernel, tuned.note
     if ukernel is not None and ukernel.layout is not None:
         layout = ukernel.layout
-        chosen = _with(ukernel, Decision(operands=DATA_TILED, layout=layout, note=_why(ranked)))
+        chosen = _with(ukernel, Decision(operands=DATA_TILED, layout=layout, note=note))
     elif not all(element_format(kind).loadable for kind in problem.types[:2]):
         return _left(reason, problem)
     else:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import sys
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 
 from mxcomp import __version__
-from mxcomp.errors import MxcompError
+from mxcomp.errors import InputError, MxcompError
 from mxcomp.options import Options
 
 
@@ -25,6 +28,7 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
         metavar="{auto,fastest,none,NAME}",
         help="which ukernels to use; fastest: by modelled time",
     )
+    result.add_argument("--tuned", metavar="FILE.csv", help="ukernels that a table of mxcomp-tune says come first")
     result.add_argument("--ukernel-dir", action="append", default=[], metavar="DIR", help="more ukernels; repeatable")
     iree = metadata.version("iree-base-compiler")
     result.add_argument("--version", action="version", version=f"{name} {__version__} (IREE {iree})")
@@ -32,11 +36,21 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
 
 
 def options(args: argparse.Namespace) -> Options:
-    return Options.make(args.target, args.data_tiling, args.ukernels, tuple(args.ukernel_dir))
+    return Options.make(args.target, args.data_tiling, args.ukernels, tuple(args.ukernel_dir), tuned=args.tuned)
+
+
+def check_place(name: str | Path | None, flag: str = "") -> None:
+    """Raises InputError for a file that cannot be, before what goes there takes long to find."""
+    if name is None or str(name) == "-":
+        return
+    path = Path(name)
+    fault = errno.EISDIR if path.is_dir() else 0 if path.parent.is_dir() else errno.ENOENT
+    if fault:
+        raise InputError(f"{flag}cannot write {name}: {os.strerror(fault)}")
 
 
 def exit_code(name: str, run: Callable[[], None]) -> int:
-    """Runs a tool: 0, 1 with the error on stderr, or 130 after an interrupt."""
+    """Runs a tool: 0, 1 with the error on stderr, or 130 after an interrupt, with a line of it."""
     try:
         run()
     except MxcompError as error:
@@ -45,5 +59,6 @@ def exit_code(name: str, run: Callable[[], None]) -> int:
     except BrokenPipeError:
         return 1
     except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
         return 130
     return 0

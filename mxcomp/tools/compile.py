@@ -114,6 +114,11 @@ def _check_flags(args: argparse.Namespace, flags: DriverFlags) -> None:
     """Raises InputError for flags that contradict each other."""
     if args.output == args.report and not args.emit_plugin:
         raise InputError(f"-o and --report are both {args.output}: give one of them a file of its own")
+    if args.emit_plugin and args.tuned:
+        raise InputError(
+            f"--tuned={args.tuned} and --emit-plugin: a line is about a result as a model stores it, which a plugin's "
+            "functions do not see: compile in process"
+        )
     if args.emit_plugin and flags.compile_from != "start":
         raise InputError(f"--compile-from={flags.compile_from} and --emit-plugin: a plugin is for a model's source")
     if not args.split_input_file:

@@ -108,10 +108,13 @@ def _with_options(name: str, options: Options, text: str) -> Options:
                 options = replace(options, ukernels=value)
             case "ukernel-dir":
                 options = replace(options, ukernel_dirs=(*options.ukernel_dirs, Path(value)))
+            case "tuned":
+                options = replace(options, tuned=Path(value))
             case "reference":
                 options = replace(options, reference=_is_true(key, value))
             case "packed-parameters":
                 options = replace(options, packed_parameters=_is_true(key, value))
+    options.check()
     return options
 
 

@@ -5,9 +5,7 @@ iree-run-module writes the bytes to files of its own; here they become numbers, 
 
 from __future__ import annotations
 
-import errno
 import math
-import os
 import re
 import sys
 import tempfile
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 
 from mxcomp.errors import InputError
 from mxcomp.logical import SCALE_TYPES, TYPES, numbers
-from mxcomp.tools import signature
+from mxcomp.tools import common, signature
 from mxcomp.tools.signature import TensorType
 
 _FLAG = re.compile(r"--?output=(?P<value>.*)", re.DOTALL)
@@ -97,12 +95,7 @@ def _check_place(flag: str, value: str) -> None:
     """Raises InputError for a file that cannot be: a simulation takes too long to find that out behind it."""
     spec = _SPEC.fullmatch(value)
     name = spec["file"] if spec else value[1:] if value.startswith(("@", "+")) else None
-    if name is None:
-        return
-    path = Path(name)
-    fault = errno.EISDIR if path.is_dir() else 0 if path.parent.is_dir() else errno.ENOENT
-    if fault:
-        raise InputError(f"{flag}: cannot write {name}: {os.strerror(fault)}")
+    common.check_place(name, f"{flag}: ")
 
 
 def _saved(values: list[tuple[str, str]], flags: list[str]) -> list[Saved]:

@@ -12,8 +12,18 @@ _ASKED_FOR = ("--data-tiling=off", "--ukernels=none")
 """What reasons begin with, or nearly, that are a user's own."""
 
 
+_SHOWN = 5
+"""Lines of a tuned table that are left out, and said on stderr."""
+
+
 def lines(report: Report, options: Options) -> Iterator[str]:
-    """A line for each scaled matmul that is left to IREE, and one for a ukernel by name that is used nowhere."""
+    """A line for each scaled matmul that is left to IREE, and one for a ukernel by name that is used nowhere.
+
+    And the first lines of a tuned table that are left out.
+    """
+    yield from (f"warning: {line}" for line in report.left_out[:_SHOWN])
+    if (more := len(report.left_out) - _SHOWN) > 0:
+        yield f"warning: {more} more lines of {options.tuned} are left out: see --report"
     for matmul in report.matmuls:
         if matmul.operands == PLAIN:
             yield from _left(matmul)

@@ -29,7 +29,7 @@
 // ROWS: bench.csv:3: 64,x,64,32,128: expected whole numbers m,n,k,tile_m,tile_n: left out
 // ROWS: 64 × 2048 × 4096 {{.*}}mx_f8E4M3FN_f4E2M1FN_f32
 
-// NOTHING: mxcomp-bench: error: nothing to model: expected MxNxK or --rows=FILE.csv
+// NOTHING: mxcomp-bench: error: nothing to time: expected MxNxK or --rows=FILE.csv
 // SHAPE: mxcomp-bench: error: 64x0x32: expected sizes as MxNxK
 // K: mxcomp-bench: error: 64x64x33: no ukernel with known times fits: expected K to be a multiple of 32
 // NO-FILE: mxcomp-bench: error: {{.*}}no_such: cannot be read

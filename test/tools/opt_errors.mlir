@@ -10,7 +10,7 @@
 // PIPELINE: {{^}}mxcomp-opt: error: --pass-pipeline=mxcomp-recognise: expected builtin.module(
 
 // RUN: not mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-encode{tiles=3})' 2>&1 | filecheck %s --check-prefix=OPTION
-// OPTION: {{^}}mxcomp-opt: error: pass mxcomp-encode has no option 'tiles': expected data-tiling, ukernels, ukernel-dir, reference
+// OPTION: {{^}}mxcomp-opt: error: pass mxcomp-encode has no option 'tiles': expected data-tiling, ukernels, ukernel-dir, reference, tuned
 
 // An option belongs to its pass.
 // RUN: not mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-outline{data-tiling=off})' 2>&1 | filecheck %s --check-prefix=OWN

@@ -34,6 +34,9 @@ def main(argv: list[str] | None = None) -> int:
     except MxcompError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
 
 
 def _predict(args: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ _COLOURS = {
 
 def timeline(found: Timeline, cycles: float = 6000.0) -> bytes:
     """Some cycles in the middle: what each wave issues. Raises SimulationError without matplotlib."""
-    plt = _pyplot()
+    plt = pyplot()
     middle = float(found.issued.max()) / 2
     begin, end = max(0.0, middle - cycles / 2), middle + cycles / 2
     figure, axes = plt.subplots(figsize=(12, 1 + 0.5 * (len(found.starts) - 1)), dpi=110)
@@ -36,7 +36,7 @@ def timeline(found: Timeline, cycles: float = 6000.0) -> bytes:
             axes.broken_barh(bars, (wave - 0.4, 0.8), color=colour, label=unit.name if wave == 0 else None)
     axes.set(xlim=(begin, end), xlabel="cycles (modelled)", ylabel="wave", title=found.kernel)
     axes.legend(ncols=len(_COLOURS), fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.1))
-    return _png(plt, figure)
+    return png(plt, figure)
 
 
 def roofline(dispatches: Sequence[tuple[str, float, float, float]]) -> bytes:
@@ -44,8 +44,8 @@ def roofline(dispatches: Sequence[tuple[str, float, float, float]]) -> bytes:
 
     Beside it, the bytes per second that each moves. Raises SimulationError without matplotlib.
     """
-    plt = _pyplot()
-    figure, (axes, moved) = plt.subplots(1, 2, figsize=(11, 5), dpi=110, width_ratios=(3, 2))
+    plt = pyplot()
+    figure, (axes, moved) = plt.subplots(1, 2, figsize=(12, 5), dpi=110, width_ratios=(3, 2), layout="constrained")
     intensity = np.logspace(0, 5, 100)
     axes.plot(intensity, np.minimum(FP4_PEAK, intensity * HBM_PEAK), color="black", label="FP4 peak, HBM peak")
     rates = []
@@ -59,10 +59,11 @@ def roofline(dispatches: Sequence[tuple[str, float, float, float]]) -> bytes:
     moved.axvline(HBM_PEAK * 1e-12, color="black")
     moved.set(xlabel="modelled TB/s, each byte once")
     moved.tick_params(axis="y", labelsize=6)
-    return _png(plt, figure)
+    return png(plt, figure)
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """matplotlib, which draws into files. Raises SimulationError where it is not installed."""
     try:
         import matplotlib as mpl
     except ImportError:
@@ -73,7 +74,8 @@ def _pyplot() -> Any:
     return plt
 
 
-def _png(plt: Any, figure: Any) -> bytes:
+def png(plt: Any, figure: Any) -> bytes:
+    """A figure's file; it is gone then."""
     written = BytesIO()
     figure.savefig(written, bbox_inches="tight")
     plt.close(figure)

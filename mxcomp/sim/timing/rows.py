@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import TypeVar
 
-from mxcomp import files
+from mxcomp import files, workers
 from mxcomp.profiling import Estimate
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.timing.aiter import Gemm, Kernels
@@ -87,8 +85,8 @@ def in_parallel(task: Task[Found], aiter: Path, rows: Sequence[Row], jobs: int |
     Kernels(aiter)  # raises for what is no checkout
     ordered = sorted(rows, key=lambda row: (row.gemm.tile_m, row.gemm.tile_n, row.gemm.m))
     groups = [ordered[start : start + _GROUP] for start in range(0, len(ordered), _GROUP)]
-    with ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
-        for results in pool.map(task, [aiter] * len(groups), groups):
+    with workers.pool(jobs) as executor:
+        for results in executor.map(task, [aiter] * len(groups), groups):
             yield from results
 
 

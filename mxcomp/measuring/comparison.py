@@ -1,0 +1,135 @@
+"""A program in several configurations, and a peer's kernel beside it: what each dispatch takes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+from iree import runtime as rt
+
+from mxcomp.errors import InputError, MxcompError
+from mxcomp.measuring.configurations import CONFIGURATIONS, MATMUL
+from mxcomp.measuring.dispatches import Dispatch, Stopwatch, modelled
+from mxcomp.measuring.records import END_TO_END, Record
+from mxcomp.measuring.repeats import Recorded
+from mxcomp.measuring.subject import Subject
+from mxcomp.selection.tuned_lines import MEASURED, MODELLED
+
+AITER = "AITER"
+"""The configuration that is the fastest of AITER's kernels for the size, by the model: the dispatch alone."""
+
+_INPUT = re.compile(r"%input\d+: (?P<type>tensor<(?P<shape>(?:[\d?]+x)*)(?P<element>\w+)>|[\w!.<>]+)")
+_ELEMENTS: dict[str, type] = {
+    "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "f16": np.float16, "f32": np.float32,
+    "f64": np.float64, "bf16": ml_dtypes.bfloat16,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Task:
+    """A program in one configuration, to be timed on "sim" (modelled) or "hip" (measured).
+
+    Attributes:
+        name: How records call the program.
+        source: MLIR, with one function of static arguments.
+        subject: What it multiplies, if it is nothing but a matmul.
+        aiter: A checkout, for the configuration AITER.
+    """
+
+    name: str
+    source: bytes
+    configuration: str
+    device: str = "sim"
+    subject: Subject | None = None
+    aiter: Path | None = None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A task of which nothing is known but why."""
+
+    task: Task
+    reason: str
+
+
+def timed(task: Task, stopwatch: Stopwatch | None = None) -> list[Record] | Failed:
+    """Records of each dispatch, and of all of them. Raises InputError for a device that is not there."""
+    try:
+        if task.configuration == AITER:
+            return [_aiter(task)]
+        return _timed(task, stopwatch)
+    except InputError:
+        raise
+    except MxcompError as error:
+        return Failed(task, str(error).splitlines()[0])
+
+
+def _timed(task: Task, stopwatch: Stopwatch | None) -> list[Record]:
+    compiled = CONFIGURATIONS[task.configuration](task.source)
+    program = Recorded(compiled.text, compiled.flags)
+    vmfb = program.program()
+    if task.device == "sim":
+        found = modelled(vmfb, task.subject.nothing() if task.subject else nothing(vmfb))
+        low, us, high = (sum(each) for each in zip(*((d.low, d.us, d.high) for d in found), strict=True))
+        total, source = Dispatch("", us, low, high), MODELLED
+    else:
+        found, total = _measured(task, program, vmfb, stopwatch or Stopwatch())
+        source = MEASURED
+    parts = compiled.parts([each.kernel for each in found])
+    named = zip([*parts, END_TO_END], [*found, total], strict=True)
+    return [_record(task, part, dispatch, source) for part, dispatch in named]
+
+
+def _record(task: Task, part: str, d: Dispatch, source: str) -> Record:
+    us, low, high = (round(each, 3) for each in (d.us, d.low, d.high))
+    return Record(
+        task.name, task.configuration, part, d.kernel, source, us, low, high, d.bound, d.flops, d.unique_bytes
+    )
+
+
+def _measured(task: Task, program: Recorded, vmfb: bytes, stopwatch: Stopwatch) -> tuple[list[Dispatch], Dispatch]:
+    """Dispatches, and a call as a whole; of a matmul after its result has been compared with float64."""
+    arguments = task.subject.operands() if task.subject else [np.array(each) for each in nothing(vmfb)]
+    results, taken = stopwatch.call(vmfb, arguments)
+    if task.subject and (wrong := task.subject.objection(arguments, results[0])):
+        raise MxcompError(f"its result is wrong: {wrong}")
+    once = min(taken)
+    found = [stopwatch.dispatch(program, arguments, index, once) for index in range(len(program.kernels))]
+    return found, Dispatch("", once, once, max(taken))
+
+
+def nothing(vmfb: bytes) -> list[np.ndarray]:
+    """Arguments of zeros, which take no memory, of the types that the only function declares. Raises InputError."""
+    module = rt.VmModule.copy_buffer(rt.VmInstance(), vmfb)
+    names = [name for name in module.function_names if not name.startswith("__") and not name.endswith("$async")]
+    if len(names) != 1:
+        raise InputError(f"a model with one function is expected, not with {', '.join(names) or 'none'}")
+    declaration = module.lookup_function(names[0]).reflection.get("iree.abi.declaration", "")
+    declared, _, _ = declaration.partition(" -> ")
+    found: list[np.ndarray] = []
+    for each in _INPUT.finditer(declared):
+        if each["element"] not in _ELEMENTS or "?" in each["shape"]:
+            raise InputError(f"argument {each['type']}: expected a tensor of static sizes of {', '.join(_ELEMENTS)}")
+        sizes = tuple(map(int, each["shape"].split("x")[:-1]))
+        found.append(np.broadcast_to(np.zeros((), _ELEMENTS[each["element"]]), sizes))
+    return found
+
+
+def _aiter(task: Task) -> Record:
+    """Modelled wherever: its launch is no program of IREE's. Raises SimulationError."""
+    from mxcomp.sim.timing.aiter import Gemm, Kernels
+    from mxcomp.sim.timing.estimates import estimate
+
+    if task.aiter is None or task.subject is None:
+        raise MxcompError("a checkout and sizes are needed")
+    kernels = Kernels(task.aiter)
+    m, n, k = task.subject.sizes
+    found = {tile: estimate(kernels.examine(Gemm(m, n, k, *tile))) for tile in kernels.tiles()}
+    if not found:
+        raise MxcompError(f"{task.aiter}: no kernels")
+    tile = min(found, key=lambda each: found[each].us)
+    e, name = found[tile], "f4gemm {}x{}".format(*tile)
+    return _record(task, MATMUL, Dispatch(name, e.us, e.low, e.high, e.bound, e.flops, e.unique_bytes), MODELLED)

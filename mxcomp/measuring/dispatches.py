@@ -1,0 +1,93 @@
+"""What each dispatch of a program takes: modelled by a replay of its kernels, or measured on a GPU."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mxcomp import profiling, runtime
+from mxcomp.measuring.repeats import Recorded
+
+DEVICES = ("sim", "hip")
+"""Where dispatches are timed: "sim" models, "hip" measures."""
+
+_RUNS = 7
+_SECONDS = 5e-3
+"""What the repetitions of a dispatch are to take about, so that what else a call takes matters little."""
+_REPEATED, _MORE = (10, 200), 8
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """One dispatch.
+
+    Attributes:
+        low, high: Modelled: 80 % of measurements lay between. Measured: the fastest and the slowest of some calls.
+        bound: What costs most, "" where that is not known.
+        flops, unique_bytes: Of matrix instructions; loaded and stored, each once. 0 where not known.
+    """
+
+    kernel: str
+    us: float
+    low: float
+    high: float
+    bound: str = ""
+    flops: float = 0.0
+    unique_bytes: float = 0.0
+
+
+def modelled(vmfb: bytes, inputs: Sequence[np.ndarray]) -> list[Dispatch]:
+    """Of a call of the only function; nothing is computed. Raises RunError, as for a kernel that cannot be followed."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "profile.jsonl"
+        runtime.run(vmfb, None, inputs, "sim", "timing", profile=path)
+        found = profiling.read(path).dispatches
+    dispatches = []
+    for each in found:
+        if each.modelled is None:
+            raise runtime.RunError(f"{each.kernel} cannot be modelled: {each.reason}")
+        m = each.modelled
+        dispatches.append(Dispatch(each.kernel, m.us, m.low, m.high, m.bound, m.flops, m.unique_bytes))
+    return dispatches
+
+
+@dataclass(frozen=True)
+class Stopwatch:
+    """How calls are timed: on which device, by which clock, how often; and how often a dispatch is repeated in a call,
+    None: by what it takes.
+    """
+
+    device: str = "hip"
+    clock: Callable[[], float] = time.perf_counter
+    runs: int = _RUNS
+    count: int | None = None
+
+    def call(self, vmfb: bytes, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[float]]:
+        """Results of the only function, and µs of some calls. Raises RunError."""
+        results, seconds = runtime.timed(vmfb, inputs, self.device, self.runs, self.clock)
+        return results, [1e6 * each for each in seconds]
+
+    def dispatch(self, program: Recorded, inputs: Sequence[np.ndarray], index: int, once: float) -> Dispatch:
+        """One dispatch of a program that takes `once` µs: what more of it take longer, each. Caches are warm.
+
+        Raises RunError where that is less than calls differ by.
+        """
+        kernel = program.kernels[index]
+        for count in self._counts(once):
+            _, taken = self.call(program.program(index, count), inputs)
+            each = [(us - once) / (count - 1) for us in taken]
+            if (us := statistics.median(each)) > 0:
+                return Dispatch(kernel, us, min(each), max(each))
+        raise runtime.RunError(f"{kernel} takes less than calls differ by: is the GPU busy with something else?")
+
+    def _counts(self, once: float) -> list[int]:
+        """How often a dispatch is repeated, and how often where that is too little to tell."""
+        least, most = _REPEATED
+        count = max(least, min(most, int(1e6 * _SECONDS / once))) if once else most
+        return [self.count] if self.count else [count, _MORE * count]

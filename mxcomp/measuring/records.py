@@ -1,0 +1,73 @@
+"""Times as they are written down: one record for each dispatch of a program in one configuration."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from mxcomp.errors import InputError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+END_TO_END = "end to end"
+"""The part that is all of a call: modelled, the sum of its dispatches; measured, what the fastest call takes."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One dispatch, or all of a call.
+
+    Attributes:
+        subject: Sizes as MxNxK with types and result, or a model's file.
+        configuration: One of `mxcomp.measuring.configurations`.
+        part: What the dispatch does: "matmul", "encode LHS", …, its kernel's name, or END_TO_END.
+        kernel: The function; of END_TO_END none.
+        source: "modelled" or "measured".
+        low, high, bound, flops, unique_bytes: See `mxcomp.measuring.dispatches.Dispatch`.
+    """
+
+    subject: str
+    configuration: str
+    part: str
+    kernel: str
+    source: str
+    us: float
+    low: float
+    high: float
+    bound: str = ""
+    flops: float = 0.0
+    unique_bytes: float = 0.0
+
+
+Kind = TypeVar("Kind", bound="DataclassInstance")
+
+
+def to_json(records: Sequence[DataclassInstance]) -> bytes:
+    """A list of objects."""
+    return (json.dumps([asdict(each) for each in records], indent=1) + "\n").encode()
+
+
+def to_csv(records: Sequence[DataclassInstance], kind: type[DataclassInstance]) -> bytes:
+    """A line for each, behind the names of their fields."""
+    text = StringIO(newline="")
+    writer = csv.DictWriter(text, [each.name for each in fields(kind)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(each) for each in records)
+    return text.getvalue().encode()
+
+
+def from_json(path: Path, kind: type[Kind], tool: str) -> list[Kind]:
+    """What `to_json` of an earlier run wrote. Raises InputError for anything else."""
+    try:
+        found = json.loads(path.read_text())
+        if not isinstance(found, list):
+            raise TypeError(f"expected a list, found {type(found).__name__}")
+        return [kind(**entry) for entry in found]
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: no list of {tool}: {error}: remove it, or write elsewhere") from None

@@ -1,0 +1,148 @@
+"""A scaled matmul to be timed: its program, operands for it, and what its result has to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+from iree.compiler import ir
+from numpy.typing import NDArray
+
+import mxcomp.ir as mx
+from mxcomp.formats import BLOCK_SIZE, decode, decode_e8m0, element_format, unpack_bits
+from mxcomp.problem import Problem
+
+Bytes = NDArray[np.uint8]
+_NUMPY = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+RESULT_BYTES = {name: kind.itemsize for name, kind in _NUMPY.items()}
+"""Of an element of the result."""
+
+_SCALES = {"f32": (115, 139), "bf16": (115, 139), "f16": (105, 121)}
+"""Codes of random scales: one in the wrong place changes a result far beyond rounding. f16 has few exponents."""
+_ALL = 1 << 28
+"""Products up to which every element of a result is checked; beyond, some rows and some columns of it are."""
+_SAMPLED, _AT_A_TIME = 16, 1024
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A problem of static sizes, and the element type of the stored result."""
+
+    problem: Problem
+    result: str = "f32"
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """M, N and K. Raises ValueError where one is dynamic."""
+        m, n, k = self.problem.sizes.values()
+        if m is None or n is None or k is None:
+            raise ValueError("a size is dynamic")
+        return m, n, k
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of the arguments, in bytes: LHS, its scales, RHS, its scales."""
+        m, n, k = self.sizes
+        kinds = (element_format(kind) for kind in self.problem.types[:2])
+        sides = ((rows, k * kind.bits // 8) for rows, kind in zip((m, n), kinds, strict=True))
+        return tuple(
+            (*self.problem.batch, rows, columns) for rows, width in sides for columns in (width, k // BLOCK_SIZE)
+        )
+
+    def source(self) -> str:
+        """A module whose only function multiplies its arguments, and rounds the product to `result`."""
+        lhs, rhs = self.problem.types[:2]
+
+        def matmul(a: ir.Value, a_scale: ir.Value, b: ir.Value, b_scale: ir.Value) -> ir.Value:
+            product = mx.scaled_matmul(mx.operand(a, a_scale, lhs), mx.operand(b, b_scale, rhs))
+            return product if self.result == "f32" else mx.elementwise(lambda x: x, product, result=self.result)
+
+        return str(mx.module(matmul, *(f"{'x'.join(map(str, shape))}xi8" for shape in self.shapes)))
+
+    def nothing(self) -> list[NDArray[np.int8]]:
+        """Arguments of the right shapes that take no memory, for a program that is not computed."""
+        return [np.broadcast_to(np.int8(0), shape) for shape in self.shapes]
+
+    def operands(self, seed: int = 0) -> list[NDArray[np.int8]]:
+        """Random arguments: any finite elements, and scales that differ."""
+        rng = np.random.default_rng(seed)
+        found = []
+        for index, shape in enumerate(self.shapes):
+            if index % 2:
+                found.append(rng.integers(*_SCALES[self.result], shape, np.uint8).view(np.int8))
+            else:
+                kind = self.problem.types[index // 2]
+                found.append(_finite(rng.integers(0, 256, shape, np.uint8), kind).view(np.int8))
+        return found
+
+    def objection(self, arguments: list[NDArray[np.int8]], result: np.ndarray) -> str:
+        """What is wrong with a result against float64, or "".
+
+        Errors may be those of K additions in f32, K · 2^-24 of Σ|a·b| (Higham, Accuracy and Stability of Numerical
+        Algorithms, §3.1), and one rounding to the type of the result.
+        """
+        m, n, k = self.sizes
+        found = result.reshape(-1, m, n)
+        if self.result == "bf16":
+            found = found.view(_NUMPY["bf16"])
+        a, a_scale, b, b_scale = (each.view(np.uint8).reshape(-1, *each.shape[-2:]) for each in arguments)
+        for batch, out in enumerate(found):
+            lhs = _Side(a[batch], a_scale[batch], self.problem.types[0])
+            rhs = _Side(b[batch], b_scale[batch], self.problem.types[1])
+            for rows, columns in _parts(m, n, k):
+                if wrong := _wrong(lhs.values(rows), rhs.values(columns), out[np.ix_(rows, columns)]):
+                    row, column, text = wrong
+                    return f"element ({rows[row]}, {columns[column]}) {text}"
+        return ""
+
+
+@dataclass(frozen=True)
+class _Side:
+    """An operand: bytes [rows, K · bits / 8] and scales [rows, K / 32]."""
+
+    packed: Bytes
+    scales: Bytes
+    kind: str
+
+    def values(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64 [rows, K]."""
+        elements = decode(unpack_bits(self.packed[rows], self.kind), self.kind).astype(np.float64)
+        return elements * decode_e8m0(self.scales[rows]).astype(np.float64).repeat(BLOCK_SIZE, axis=1)
+
+
+def _finite(codes: Bytes, kind: str) -> Bytes:
+    """Bytes of elements, with zeros for those of 8 bits that are no finite number."""
+    if element_format(kind).bits < 8:
+        return codes
+    all_codes = np.arange(256, dtype=np.uint8)
+    return np.where(np.isfinite(decode(all_codes, kind)), all_codes, np.uint8(0)).astype(np.uint8)[codes]
+
+
+def _parts(m: int, n: int, k: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Rows and columns whose elements are checked: all, or some rows and some columns from end to end."""
+    rows, columns = np.arange(m), np.arange(n)
+    if m * n * k <= _ALL:
+        yield rows, columns
+        return
+    some_rows, some_columns = (np.unique(np.linspace(0, size - 1, _SAMPLED).astype(np.int64)) for size in (m, n))
+    yield from ((some_rows, part) for part in _pieces(columns))
+    yield from ((part, some_columns) for part in _pieces(rows))
+
+
+def _pieces(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    return [numbers[start : start + _AT_A_TIME] for start in range(0, len(numbers), _AT_A_TIME)]
+
+
+def _wrong(a: NDArray[np.float64], b: NDArray[np.float64], found: np.ndarray) -> tuple[int, int, str] | None:
+    """The first element of a result that is not a · bᵀ, and what is wrong with it."""
+    expected, error = a @ b.T, a.shape[1] * 2.0**-24 * (np.abs(a) @ np.abs(b).T)
+    with np.errstate(over="ignore"):
+        low, high = ((expected + sign * error).astype(found.dtype).astype(np.float64) for sign in (-1, 1))
+    value = found.astype(np.float64)
+    bad = np.argwhere(~((low <= value) & (value <= high)))
+    if not len(bad):
+        return None
+    row, column = map(int, bad[0])
+    return row, column, f"is {value[row, column]:.6g}, expected {expected[row, column]:.6g} ± {error[row, column]:.2g}"

@@ -1,0 +1,101 @@
+"""A tuned table against the ukernels there are: which one it says for a problem.
+
+A line is taken at its word or not at all: what it names must exist, and fit the problem that it is about. Everything
+else is left out, with the line and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mxcomp.matching.decision import DATA_TILED
+from mxcomp.problem import Problem
+from mxcomp.selection import tuned_lines
+from mxcomp.selection.tuned_lines import ANY, Fault, Key, Line
+from mxcomp.ukernels import Registry, Ukernel
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line, and the ukernel that it names."""
+
+    line: Line
+    ukernel: Ukernel
+
+    @property
+    def note(self) -> str:
+        """How the choice was made."""
+        margin = self.line.margin
+        return str(self.line) + ("" if margin is None else f"; the second best takes {margin:.1%} longer")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Entries for one architecture, and what is wrong with lines that are none."""
+
+    arch: str = ""
+    entries: Mapping[Key, Entry] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+
+    def find(self, problem: Problem, result: str) -> Entry | None:
+        """What is said of a problem whose result is stored as `result`, else of it with any result."""
+        keys = (Key(self.arch, problem, kind) for kind in (result, ANY))
+        return next((self.entries[key] for key in keys if key in self.entries), None)
+
+
+NOTHING = Table()
+
+
+def read(path: Path, registry: Registry, arch: str) -> Table:
+    """A table's lines for an architecture. Raises InputError for a file that cannot be read."""
+    lines, faults = tuned_lines.read(path)
+    entries: dict[Key, Entry] = {}
+    for line in lines:
+        if line.key.arch != arch:
+            continue
+        if fault := _fault(line, registry) or _repeated(line, entries):
+            faults.append(Fault(path, line.number, fault))
+        else:
+            entries[line.key] = Entry(line, registry[line.kernel])
+    return Table(arch, entries, tuple(sorted(faults, key=lambda fault: fault.number)))
+
+
+def _fault(line: Line, registry: Registry) -> str:
+    """What is wrong with a line, or ""."""
+    reasons = (check(line, registry) for check in _CHECKS)
+    return next(filter(None, reasons), "")
+
+
+def _split(line: Line, registry: Registry) -> str:
+    return "" if line.split_k == 1 else f"split_k is {line.split_k}: ukernels of this version know 1 only"
+
+
+def _order(line: Line, registry: Registry) -> str:
+    return f"order is '{line.order}': ukernels of this version have their own: expected nothing" if line.order else ""
+
+
+def _unknown(line: Line, registry: Registry) -> str:
+    if line.kernel in registry.ukernels:
+        return ""
+    return f"unknown kernel '{line.kernel}': run mxcomp-tune again, or give the --ukernel-dir that it is in"
+
+
+def _operands(line: Line, registry: Registry) -> str:
+    operands = registry[line.kernel].operands
+    return "" if operands == DATA_TILED else f"{line.kernel} takes {operands} operands: expected a data-tiled ukernel"
+
+
+def _envelope(line: Line, registry: Registry) -> str:
+    reason = registry[line.kernel].mismatch(line.key.arch, line.key.problem)
+    return f"{line.kernel} does not fit: {reason}: name another kernel, or run mxcomp-tune again" if reason else ""
+
+
+_CHECKS: tuple[Callable[[Line, Registry], str], ...] = (_split, _order, _unknown, _operands, _envelope)
+"""In order: each may rely on those before it."""
+
+
+def _repeated(line: Line, entries: Mapping[Key, Entry]) -> str:
+    before = entries.get(line.key)
+    return "" if before is None else f"line {before.line.number} is about the same problem: remove one of them"

@@ -1,0 +1,137 @@
+"""mxcomp-bench --configurations: every dispatch of programs, compiled in several ways."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from concurrent.futures import as_completed
+from contextlib import nullcontext
+from pathlib import Path
+
+from mxcomp import files, workers
+from mxcomp.errors import InputError
+from mxcomp.measuring import pictures, records
+from mxcomp.measuring.comparison import AITER, Failed, Task, timed
+from mxcomp.measuring.configurations import CONFIGURATIONS, PARTS
+from mxcomp.measuring.records import END_TO_END, Record
+from mxcomp.measuring.subject import Subject
+from mxcomp.mlir.session import read_source
+from mxcomp.problem import Problem
+from mxcomp.selection.tuned_lines import MEASURED, MODELLED
+from mxcomp.sim.timing.pictures import roofline
+from mxcomp.tools import shapes
+
+_SOURCES = {"sim": MODELLED, "hip": MEASURED}
+_FP4 = ["f4E2M1FN"] * 2
+_MS = 1000.0
+"""From so many µs on, tables show ms."""
+
+
+def run(name: str, args: argparse.Namespace) -> int:
+    """Prints and writes records; 1 where a configuration could not be timed. Raises InputError."""
+    if args.rows:
+        raise InputError("--configurations and --rows: expected sizes or models: one takes minutes")
+    if not args.subjects:
+        raise InputError("nothing to time: expected MxNxK or model.mlir")
+    tasks = [task for subject in args.subjects for task in _tasks(subject, args)]
+    order = [_key(task, args) for task in tasks]
+    found: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records.from_json(args.json, Record, name) if args.json and args.json.exists() else []:
+        found.setdefault((record.subject, record.configuration, record.source), []).append(record)
+    left = [task for task in tasks if _key(task, args) not in found]
+    failed = False
+    jobs = args.jobs or (1 if args.device == "hip" else None)
+    with workers.pool(jobs, fresh=True) if left else nullcontext() as executor:
+        futures = [] if executor is None else [executor.submit(timed, task) for task in left]
+        for done, future in enumerate(as_completed(futures), 1):
+            outcome = future.result()
+            if isinstance(outcome, Failed):
+                task, failed = outcome.task, True
+                print(f"{name}: {task.name}, {task.configuration}: not timed: {outcome.reason}", file=sys.stderr)
+            else:
+                found[outcome[0].subject, outcome[0].configuration, outcome[0].source] = outcome
+                _write(args, [each for listed in found.values() for each in listed])
+            if sys.stderr.isatty():
+                print(f"\rconfigurations: {done} of {len(left)}", end="\n" * (done == len(left)), file=sys.stderr)
+    for title in dict.fromkeys(task.name for task in tasks):
+        shown = [record for key in order if key[0] == title for record in found.get(key, ())]
+        if shown:
+            _print(title, shown)
+            _draw(args, title, shown)
+    return int(failed)
+
+
+def _key(task: Task, args: argparse.Namespace) -> tuple[str, str, str]:
+    return task.name, task.configuration, MODELLED if task.configuration == AITER else _SOURCES[args.device]
+
+
+def _tasks(subject: str, args: argparse.Namespace) -> list[Task]:
+    """A task for each configuration, the peer's behind ours where there is such a kernel."""
+    matmul, name = None, subject
+    if Path(subject).suffix or not subject[:1].isdigit():
+        if args.result or args.types != _FP4:
+            raise InputError(f"{subject}: --types and --result are for sizes: a model has its own")
+        source, _ = read_source(Path(subject))
+    else:
+        result = args.result or "f32"
+        matmul = Subject(Problem(*shapes.sizes(subject), (*args.types, *shapes.SCALES_AND_RESULT)), result)
+        if matmul.sizes[2] % 32:
+            raise InputError(f"{subject}: expected K to be a multiple of 32")
+        source, name = matmul.source().encode(), f"{subject} {' × '.join(args.types)} → {result}"
+    tasks = [Task(name, source, each, args.device, matmul) for each in CONFIGURATIONS]
+    if args.aiter and matmul is not None and args.types == _FP4:
+        tasks.append(Task(name, source, AITER, args.device, matmul, args.aiter))
+    return tasks
+
+
+def _write(args: argparse.Namespace, found: Sequence[Record]) -> None:
+    results: dict[str | Path, bytes] = {}
+    if args.json:
+        results[args.json] = records.to_json(found)
+    if args.csv:
+        results[args.csv] = records.to_csv(found, Record)
+    files.write(results)
+
+
+def _print(title: str, shown: Sequence[Record]) -> None:
+    """Parts in rows, configurations in columns."""
+    from rich.console import Console
+    from rich.table import Table
+
+    names = list(dict.fromkeys(each.configuration for each in shown))
+    present = dict.fromkeys(each.part for each in shown)
+    parts = [*(part for part in PARTS if part in present), *(p for p in present if p not in (*PARTS, END_TO_END))]
+    sources = {each.configuration: each.source for each in shown}
+    only = set(sources.values())
+    table = Table(title=f"{title}, {' and '.join(sorted(only))}", title_justify="left")
+    table.add_column("dispatch", overflow="fold")
+    for name in names:
+        table.add_column(name if len(only) == 1 else f"{name}, {sources[name]}", justify="right")
+    by_place: dict[tuple[str, str], list[Record]] = {}
+    for each in shown:
+        by_place.setdefault((each.part, each.configuration), []).append(each)
+    for part in [*parts, END_TO_END]:
+        table.add_row(part, *(_text(by_place.get((part, name), ())) for name in names))
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def _text(found: Sequence[Record]) -> str:
+    """µs of a part, of all dispatches of the same kernel."""
+    us = sum(each.us for each in found)
+    return "" if not found else f"{us / _MS:.2f} ms" if us >= _MS else f"{us:.1f} µs"
+
+
+def _draw(args: argparse.Namespace, title: str, shown: Sequence[Record]) -> None:
+    if not args.picture:
+        return
+    stem = Path(title.split(" ")[0]).stem
+    points = [
+        (f"{each.configuration}: {each.part}", each.flops, each.unique_bytes, each.us)
+        for each in shown
+        if each.unique_bytes and each.part != END_TO_END
+    ]
+    results: dict[str | Path, bytes] = {args.picture / f"{stem}-bars.png": pictures.bars(shown)}
+    if points:
+        results[args.picture / f"{stem}-roofline.png"] = roofline(points)
+    files.write(results)

@@ -1,0 +1,213 @@
+"""mxcomp-bench of matmul dispatches: the fastest ukernel for each size, and AITER's kernel beside it."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from iree.compiler import ir
+
+from mxcomp import files, workers
+from mxcomp.errors import InputError
+from mxcomp.formats import element_format
+from mxcomp.measuring import pictures, records
+from mxcomp.measuring.subject import RESULT_BYTES
+from mxcomp.options import FASTEST, Options
+from mxcomp.problem import Problem
+from mxcomp.selection import times
+from mxcomp.selection.ranking import fastest
+from mxcomp.selection.tuned_lines import MEASURED, MODELLED, Key
+from mxcomp.sim.timing import rows as table
+from mxcomp.sim.timing.aiter import Gemm
+from mxcomp.sim.timing.pictures import roofline
+from mxcomp.tools import shapes
+from mxcomp.tuning import Failure, Settings, tune
+from mxcomp.ukernels import Registry
+
+_SHOWN = 40
+"""More matmuls than these are summed up."""
+_WRITTEN = 25
+"""After so many of the peer's times the list is written: what is killed goes on from there."""
+_ROOFLINE = 12
+"""Matmuls in a picture that names each."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One matmul: sizes, our kernel and its µs; the peer's tile, 0 where none is named, and its modelled µs.
+
+    Measured times have neither an interval nor a bound.
+    """
+
+    m: int
+    n: int
+    k: int
+    tile_m: int
+    tile_n: int
+    kernel: str
+    ours_us: float
+    low: float
+    high: float
+    bound: str
+    peer_us: float | None = None
+    source: str = MODELLED
+
+    @property
+    def key(self) -> Gemm:
+        return Gemm(self.m, self.n, self.k, self.tile_m, self.tile_n)
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.m * self.n * self.k
+
+
+def run(name: str, args: argparse.Namespace) -> int:
+    """Prints and writes entries; the exit code. Raises InputError."""
+    wanted = [Gemm(*shapes.sizes(text), 0, 0) for text in args.subjects]
+    rows: list[table.Row] = []
+    if args.rows:
+        rows, faults, _ = table.read(args.rows)
+        for fault in faults:
+            print(f"{name}: {args.rows}:{fault.line}: {fault.message}: left out", file=sys.stderr)
+        wanted += [row.gemm for row in rows]
+    if not wanted:
+        raise InputError("nothing to time: expected MxNxK or --rows=FILE.csv")
+    result = args.result or "bf16"
+    before = records.from_json(args.json, Entry, name) if args.json and args.json.exists() else []
+    peers = {entry.key: entry.peer_us for entry in before if entry.peer_us is not None}
+    entries = list(modelled(wanted, args.types, result))
+    if args.device == "hip":
+        entries = _measured(name, entries, before, args, result)
+    entries = [replace(entry, peer_us=peers.get(entry.key)) for entry in entries]
+    _write(args, entries)
+    if args.aiter:
+        _add_peers(name, args, [row for row in rows if row.gemm not in peers], entries)
+    _print(entries)
+    _draw(args, entries)
+    return 0
+
+
+def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str) -> Iterator[Entry]:
+    """The fastest ukernel of each size. Raises InputError where none fits."""
+    options, size = Options.make(ukernels=FASTEST), RESULT_BYTES[result]
+    with ir.Context(), ir.Location.unknown():
+        registry = Registry(options.target.arch)
+    for gemm in wanted:
+        m, n, k = gemm.m, gemm.n, gemm.k
+        problem = Problem(m, n, k, (*types, *shapes.SCALES_AND_RESULT))
+        sizes = {"m": m, "n": n, "k": k}
+        found = fastest(problem, registry, options, size)
+        if not found:
+            raise InputError(f"{m}x{n}x{k}: no ukernel with known times fits: expected K to be a multiple of 32")
+        best = found[0]
+        low, high = best.interval
+        bound = times.bound(best.times, best.ukernel.tile, problem, sizes, size)
+        us = round(best.us, 3)
+        tile = (gemm.tile_m, gemm.tile_n)
+        yield Entry(m, n, k, *tile, best.ukernel.name, us, round(low, 3), round(high, 3), bound)
+
+
+def _measured(
+    name: str, entries: Sequence[Entry], before: Sequence[Entry], args: argparse.Namespace, result: str
+) -> list[Entry]:
+    """The same kernels on the GPU; those whose results are wrong are named, and left out."""
+    wanted = {(entry.key, entry.kernel): entry for entry in entries}
+    found = {(each.key, each.kernel): each for each in before if each.source == MEASURED}
+    left = [key for key in wanted if key not in found]
+    types = (*args.types, *shapes.SCALES_AND_RESULT)
+    keys = [Key("gfx950", Problem(gemm.m, gemm.n, gemm.k, types), result) for gemm, _ in left]
+    with workers.pool(args.jobs or 1, fresh=True) if left else nullcontext() as executor:
+        for key, outcome in zip(left, tune(keys, Settings("hip", 1), executor), strict=True):
+            if isinstance(outcome, Failure):
+                gemm, _ = key
+                print(f"{name}: {gemm.m}x{gemm.n}x{gemm.k}: left out: {outcome.reason}", file=sys.stderr)
+            else:
+                us = round(outcome.us, 3)
+                found[key] = replace(wanted[key], ours_us=us, low=us, high=us, bound="", source=MEASURED)
+                _write(args, [found[each] for each in wanted if each in found])
+    return [found[each] for each in wanted if each in found]
+
+
+def _add_peers(name: str, args: argparse.Namespace, left: Sequence[table.Row], entries: list[Entry]) -> None:
+    places = {entry.key: place for place, entry in enumerate(entries)}
+    try:
+        for done, (row, found) in enumerate(table.in_parallel(table.estimated, args.aiter, left, args.jobs), 1):
+            if isinstance(found, table.Fault):
+                print(f"{name}: {args.rows}:{found.line}: {found.message}: no peer", file=sys.stderr)
+            elif (place := places.get(row.gemm)) is not None:
+                entries[place] = replace(entries[place], peer_us=round(found.us, 3))
+            if done % _WRITTEN == 0:
+                _write(args, entries)
+            if sys.stderr.isatty():
+                print(f"\rpeer's kernels: {done} of {len(left)}", end="\n" * (done == len(left)), file=sys.stderr)
+    finally:  # after an interrupt too
+        _write(args, entries)
+
+
+def _write(args: argparse.Namespace, entries: Sequence[Entry]) -> None:
+    results: dict[str | Path, bytes] = {}
+    if args.json:
+        results[args.json] = records.to_json(entries)
+    if args.csv:
+        results[args.csv] = records.to_csv(entries, Entry)
+    files.write(results)
+
+
+def _draw(args: argparse.Namespace, entries: Sequence[Entry]) -> None:
+    """Speed over size; of modelled times the roofline of the largest, too."""
+    if not args.picture or not entries:
+        return
+    ours = [(each.flops, each.ours_us) for each in entries]
+    peers = [(each.flops, each.peer_us) for each in entries if each.peer_us is not None]
+    speed = pictures.speed({"ours": ours, "peer, modelled": peers}, entries[0].source)
+    results: dict[str | Path, bytes] = {args.picture / "speed.png": speed}
+    if entries[0].source == MODELLED:
+        size = RESULT_BYTES[args.result or "bf16"]
+        results[args.picture / "roofline.png"] = roofline(
+            [
+                (f"{each.m}×{each.n}×{each.k}", each.flops, _bytes(each, args.types, size), each.ours_us)
+                for each in sorted(entries, key=lambda each: -each.flops)[:_ROOFLINE]
+            ]
+        )
+    files.write(results)
+
+
+def _bytes(entry: Entry, types: Sequence[str], size: int) -> float:
+    """Of operands with their scales, and of the result, each once."""
+    lhs, rhs = (element_format(kind).block_bytes + 1 for kind in types)
+    return (entry.m * lhs + entry.n * rhs) * entry.k / 32 + entry.m * entry.n * size
+
+
+def _print(entries: Sequence[Entry]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    if len(entries) <= _SHOWN:
+        source = next((entry.source for entry in entries), MODELLED)
+        shown = Table(title=f"{source} µs on MI355X" if source == MODELLED else "measured µs", title_justify="left")
+        for name in ("M × N × K", "ukernel", "µs", "80 % between", "TFLOP/s", "bound by", "peer µs", "peer / ours"):
+            shown.add_column(name)
+        for entry in entries:
+            peer = (
+                ("", "") if entry.peer_us is None else (f"{entry.peer_us:.1f}", f"{entry.peer_us / entry.ours_us:.2f}")
+            )
+            between = f"{entry.low:.1f} to {entry.high:.1f}" if entry.source == MODELLED else ""
+            shown.add_row(
+                f"{entry.m} × {entry.n} × {entry.k}", entry.kernel, f"{entry.ours_us:.1f}", between,
+                f"{entry.flops / entry.ours_us * 1e-6:.0f}", entry.bound, *peer,
+            )  # fmt: skip
+        console.print(shown)
+    ratios = [entry.peer_us / entry.ours_us for entry in entries if entry.peer_us is not None]
+    if ratios:
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        least = sum(ratio >= 1 for ratio in ratios) / len(ratios)
+        console.print(
+            f"{len(ratios)} beside the peer's kernels in the same model: {mean:.2f} × their speed (geometric mean), at "
+            f"least as fast in {least:.0%}, {min(ratios):.2f} × at worst"
+        )

@@ -1,0 +1,24 @@
+"""Sizes of matmuls on command lines: 64x14336x4096."""
+
+from __future__ import annotations
+
+import re
+
+from mxcomp.errors import InputError
+
+SCALES_AND_RESULT = ("f8E8M0FNU", "f8E8M0FNU", "f32")
+"""Types of a problem behind those of LHS and RHS."""
+
+RESULTS = ("bf16", "f16", "f32")
+"""What --result may be."""
+
+_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")
+
+
+def sizes(text: str) -> tuple[int, int, int]:
+    """M, N and K. Raises InputError."""
+    found = _SHAPE.fullmatch(text)
+    if found is None or not all(map(int, found.groups())):
+        raise InputError(f"{text}: expected sizes as MxNxK, for example 64x14336x4096")
+    m, n, k = map(int, found.groups())
+    return m, n, k

@@ -1,0 +1,80 @@
+"""One candidate, compiled and timed: what workers do. Everything here is plain data, so that they may be anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mxcomp
+from mxcomp.errors import InputError, MxcompError
+from mxcomp.measuring.dispatches import Stopwatch, modelled
+from mxcomp.measuring.repeats import Recorded
+from mxcomp.measuring.subject import Subject
+from mxcomp.selection.tuned_lines import MEASURED, MODELLED, Key
+from mxcomp.target import get_target
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A ukernel for a problem, to be timed on "sim" (modelled, nothing is computed) or "hip" (measured, when right)."""
+
+    key: Key
+    kernel: str
+    device: str = "sim"
+    ukernel_dirs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """µs of the matmul dispatch; or why there are none."""
+
+    kernel: str
+    source: str
+    us: float | None = None
+    reason: str = ""
+
+
+def attempt(trial: Trial, stopwatch: Stopwatch | None = None) -> Outcome:
+    """What comes of a candidate; an error of its own is no exception, so that the others go on.
+
+    Raises InputError for what is not about the candidate, such as a device that is not there.
+    `stopwatch` is how it is measured. In tests the simulated device stands in for the GPU, with a clock of theirs.
+    """
+    source = MODELLED if trial.device == "sim" else MEASURED
+    try:
+        us = _modelled(trial) if trial.device == "sim" else _measured(trial, stopwatch or Stopwatch())
+    except InputError:
+        raise
+    except MxcompError as error:
+        return Outcome(trial.kernel, source, reason=str(error).splitlines()[0])
+    return Outcome(trial.kernel, source, us)
+
+
+def _modelled(trial: Trial) -> float:
+    subject = Subject(trial.key.problem, trial.key.result or "f32")
+    program = mxcomp.compile(subject.source(), trial.key.arch, ukernels=trial.kernel, ukernel_dirs=trial.ukernel_dirs)
+    kernel = _kernel(program, trial)
+    found = modelled(program.vmfb, subject.nothing())
+    return next(dispatch.us for dispatch in found if dispatch.kernel == kernel)
+
+
+def _measured(trial: Trial, stopwatch: Stopwatch) -> float:
+    """After its result has been compared with float64. Raises MxcompError where it is wrong."""
+    subject = Subject(trial.key.problem, trial.key.result or "f32")
+    program = mxcomp.compile(
+        subject.source(), trial.key.arch, ukernels=trial.kernel, ukernel_dirs=trial.ukernel_dirs, compile_to="hal"
+    )
+    kernel = _kernel(program, trial)
+    recorded = Recorded(program.vmfb, get_target(trial.key.arch).iree_flags)
+    operands = subject.operands()
+    (result,), taken = stopwatch.call(recorded.program(), operands)
+    if wrong := subject.objection(operands, result):
+        raise MxcompError(f"its result is wrong: {wrong}")
+    return stopwatch.dispatch(recorded, operands, recorded.kernels.index(kernel), min(taken)).us
+
+
+def _kernel(program: mxcomp.Program, trial: Trial) -> str:
+    """The matmul's function. Raises MxcompError where it is not the ukernel's."""
+    (matmul,) = program.report.matmuls
+    if matmul.ukernel != trial.kernel or matmul.kernel is None:
+        raise MxcompError(f"it is not used: {matmul.reason}")
+    return matmul.kernel

@@ -1,0 +1,102 @@
+"""Tuning: for each problem a line of a tuned table, or why there is none."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from iree.compiler import ir
+
+from mxcomp.measuring.subject import RESULT_BYTES
+from mxcomp.options import Options
+from mxcomp.selection.ranking import Candidate, fastest
+from mxcomp.selection.tuned_lines import MODELLED, Key, Line
+from mxcomp.tuning.trial import Outcome, Trial, attempt
+from mxcomp.ukernels import Registry
+
+_AHEAD = 8
+"""Problems whose candidates are on their way, while those before them are waited for."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How problems are tuned.
+
+    Attributes:
+        device: "sim": times are modelled; "hip": measured on the GPU.
+        candidates: How many, best first by the table of replays, are compiled and timed; 0: that table alone ranks.
+        ukernel_dirs: More ukernels.
+    """
+
+    device: str = "sim"
+    candidates: int = 0
+    ukernel_dirs: tuple[str | Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A problem without a line."""
+
+    key: Key
+    reason: str
+
+
+Attempt = Callable[[Trial], Outcome]
+
+
+def tune(
+    keys: Iterable[Key],
+    settings: Settings = Settings(),
+    executor: Executor | None = None,
+    task: Attempt = attempt,
+) -> Iterator[Line | Failure]:
+    """A line or a failure for each problem, in order, as they are done.
+
+    Candidates are compiled and timed by `executor` (of `concurrent.futures`, Dask's, …), by default one after the
+    other in this process; `task` is what it is given, with a `Trial`.
+    """
+    waiting: deque[tuple[Key, list[Candidate], list[Future[Outcome]]]] = deque()
+    registries: dict[str, Registry] = {}
+    for key in keys:
+        if key.arch not in registries:
+            with ir.Context(), ir.Location.unknown():
+                registries[key.arch] = Registry(key.arch, settings.ukernel_dirs)
+        ranked = _ranked(key, registries[key.arch], settings)
+        trials = [
+            Trial(key, each.ukernel.name, settings.device, tuple(map(str, settings.ukernel_dirs)))
+            for each in ranked[: settings.candidates]
+        ]
+        waiting.append((key, ranked, [_submitted(executor, task, trial) for trial in trials]))
+        if executor is None or len(waiting) >= _AHEAD:
+            yield _result(*waiting.popleft())
+    while waiting:
+        yield _result(*waiting.popleft())
+
+
+def _ranked(key: Key, registry: Registry, settings: Settings) -> list[Candidate]:
+    options = Options.make(key.arch, ukernel_dirs=settings.ukernel_dirs)
+    return fastest(key.problem, registry, options, RESULT_BYTES[key.result or "f32"])
+
+
+def _submitted(executor: Executor | None, task: Attempt, trial: Trial) -> Future[Outcome]:
+    if executor is not None:
+        return executor.submit(task, trial)
+    done: Future[Outcome] = Future()
+    done.set_result(task(trial))
+    return done
+
+
+def _result(key: Key, ranked: Sequence[Candidate], futures: Sequence[Future[Outcome]]) -> Line | Failure:
+    if not ranked:
+        return Failure(key, "no ukernel with known times fits: expected K to be a multiple of 32, and none of your own")
+    outcomes = [future.result() for future in futures] or [
+        Outcome(each.ukernel.name, MODELLED, each.us) for each in ranked
+    ]
+    timed = sorted((each.us, each.kernel, each.source) for each in outcomes if each.us is not None)
+    if not timed:
+        return Failure(key, "no candidate is right: " + "; ".join(f"{each.kernel}: {each.reason}" for each in outcomes))
+    (us, kernel, source), *others = timed
+    return Line(key, kernel, source, us, others[0][0] / us - 1 if others else None)

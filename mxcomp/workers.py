@@ -1,0 +1,64 @@
+"""Processes that work for a command, and end with it: an interrupt is one line of the command's, and none of theirs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+
+from mxcomp.errors import MxcompError
+
+_ALSO_INTERRUPTED_SECONDS = 0.2
+
+
+class WorkerError(MxcompError):
+    """A process that worked for this one is gone."""
+
+
+@contextmanager
+def pool(jobs: int | None = None, fresh: bool = False) -> Iterator[Executor]:
+    """An executor over `jobs` processes, by default one for each core.
+
+    Ctrl-C reaches all processes of a terminal: workers end at once and silently. Where it, or any other error, reaches
+    this process alone, workers are ended from here. Raises WorkerError where one is gone for another reason.
+
+    Args:
+        fresh: Workers start anew, as for libraries whose threads a copy of this process would lack.
+    """
+    count = jobs or os.cpu_count() or 1
+    before = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn" if fresh else "fork")
+    executor = ProcessPoolExecutor(count, context, _end_on_interrupt)
+    try:
+        _start(executor, count)
+        yield executor
+    except BaseException as error:
+        executor.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - before:
+            child.terminate()
+        if not isinstance(error, BrokenProcessPool):
+            raise
+        time.sleep(_ALSO_INTERRUPTED_SECONDS)  # if so, that is what is raised
+        raise WorkerError("a worker process is gone; was memory short? Fewer --jobs take less of it") from None
+    else:
+        executor.shutdown()
+
+
+def _start(executor: Executor, count: int) -> None:
+    """Starts all workers, which hear of no interrupt before they can end silently."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        for _ in range(count):
+            executor.submit(os.getpid)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_on_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
