@@ -26,14 +26,14 @@ from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, RHS
 from mxcomp.matching import requantise_chains
 from mxcomp.matching.canonical import problem_of
-from mxcomp.matching.consumers import stored_type
+from mxcomp.matching.consumers import STORED_BYTES, stored_type
 from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised
 from mxcomp.matching.storage import is_gathered, storage
 from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.options import AUTO, FASTEST, NONE, Options
+from mxcomp.options import AUTO, NONE, Options
 from mxcomp.selection import tuned
-from mxcomp.selection.choice import choose, choose_transposed
+from mxcomp.selection.choice import Place, choose, choose_transposed
 from mxcomp.ukernels import Registry
 
 OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference", "tuned")
@@ -43,16 +43,15 @@ def run(module: ir.Operation, options: Options) -> None:
     """Encodes the operands of every recognised scaled matmul below `module`. Raises UkernelError and InputError."""
     with module.context, module.location:
         registry = Registry(options.target.arch, options.ukernel_dirs)
-        if options.ukernels not in (AUTO, FASTEST, NONE):
+        if options.ukernels not in (AUTO, NONE):
             registry[options.ukernels]
         table = tuned.read(options.tuned, registry, options.target.arch) if options.tuned else tuned.NOTHING
         notes.warn(module, [str(fault) for fault in table.faults])
         recognised = [op for op in graph.walk(module) if is_recognised(op)]
         together = _requantised(recognised, registry, options)
         for index, op in enumerate(recognised):
-            own = replace(options, ukernels=AUTO) if options.ukernels == FASTEST and _is_symmetric(op) else options
             entry, objection = _entry(op, table, is_joined=op in together)
-            chosen = together.get(op) or choose(problem_of(op), _is_gathered(op), registry, own, entry)
+            chosen = together.get(op) or choose(problem_of(op), _place(op), registry, options, entry)
             decide(op, replace(chosen, index=index, note="; ".join(filter(None, (chosen.note, objection))) or None))
             if chosen.operands == DATA_TILED:
                 _encode(op)
@@ -74,8 +73,9 @@ def _entry(op: ir.Operation, table: tuned.Table, is_joined: bool) -> tuple[tuned
     return None, f"{entry.line}, which is not followed: {objection}"
 
 
-def _is_gathered(op: ir.Operation) -> bool:
-    return any(map(is_gathered, list(op.operands)[:ACC]))
+def _place(op: ir.Operation) -> Place:
+    gathered = any(map(is_gathered, list(op.operands)[:ACC]))
+    return Place(gathered, _is_symmetric(op), STORED_BYTES[stored_type(op)])
 
 
 def _is_symmetric(op: ir.Operation) -> bool:
@@ -109,7 +109,7 @@ def _sources(value: ir.Value) -> set[ir.Value | ir.Attribute]:
 
 def _requantised(recognised: list[ir.Operation], registry: Registry, options: Options) -> dict[ir.Operation, Decision]:
     """What is decided on matmuls that are computed transposed, so that results can be quantised where they are."""
-    if not options.data_tiling or options.ukernels not in (AUTO, FASTEST):
+    if not options.data_tiling or options.ukernels != AUTO:
         return {}
     chosen: dict[ir.Operation, Decision] = {}
     for chain in requantise_chains.find(recognised, watched=options.reference):

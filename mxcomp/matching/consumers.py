@@ -9,7 +9,8 @@ from mxcomp.mlir.linalg_ops import is_elementwise
 _ELEMENTWISE = ("arith.", "math.")
 """Operations that are so on tensors."""
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
-_STORED = ("f32", "f16", "bf16")
+STORED_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+"""Element types that a kernel of a matmul may store, with their bytes."""
 
 
 def stored_type(op: ir.Operation) -> str:
@@ -21,7 +22,7 @@ def stored_type(op: ir.Operation) -> str:
     value, found = op.results[0], "f32"
     while True:
         kind = str(ir.RankedTensorType(value.type).element_type)
-        found = kind if kind in _STORED else found
+        found = kind if kind in STORED_BYTES else found
         users = {use.owner.operation for use in value.uses}
         if len(users) != 1:
             return found

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mxcomp.formats import element_format
 from mxcomp.layout import DataTiledLayout
 from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, Decision
 from mxcomp.matching.operands import warning_of
-from mxcomp.options import AUTO, FASTEST, NONE, Options
+from mxcomp.options import AUTO, NONE, Options
 from mxcomp.problem import Problem
 from mxcomp.selection.limits import limits
-from mxcomp.selection.ranking import Candidate, fastest
+from mxcomp.selection.ranking import DYNAMIC_M, Candidate, fastest
 from mxcomp.selection.tuned import Entry
 from mxcomp.ukernels import Registry, Ukernel
 
@@ -40,16 +40,31 @@ IREE's code generation spills registers with other splits of the same tiles into
 """
 
 
+@dataclass(frozen=True)
+class Place:
+    """What a matmul's place in its module says.
+
+    Attributes:
+        is_gathered: An operand is stored in another order.
+        is_symmetric: LHS and RHS may be one tensor, which ukernels over units cannot be given.
+        result_bytes: Of an element as it is stored, behind what is fused.
+    """
+
+    is_gathered: bool = False
+    is_symmetric: bool = False
+    result_bytes: int = 4
+
+
 def choose(
-    problem: Problem, gathered: bool, registry: Registry, options: Options, tuned: Entry | None = None
+    problem: Problem, place: Place, registry: Registry, options: Options, tuned: Entry | None = None
 ) -> Decision:
-    """How a problem is computed, and why not otherwise; `gathered`: an operand is stored in another order.
+    """How a problem is computed, and why not otherwise.
 
     What a tuned table says of the problem comes first. Raises UkernelError for a ukernel by a name that does not exist.
     """
     if options.data_tiling:
-        return _data_tiled(problem, registry, options, tuned)
-    return _row_major(problem, gathered, registry, options)
+        return _data_tiled(problem, place, registry, options, tuned)
+    return _row_major(problem, place.is_gathered, registry, options)
 
 
 def choose_transposed(problem: Problem, name: str, registry: Registry, options: Options) -> Decision:
@@ -63,10 +78,11 @@ def choose_transposed(problem: Problem, name: str, registry: Registry, options: 
     return _bounded(chosen, flipped, ukernel.layout.workgroup_tile, options)
 
 
-def _data_tiled(problem: Problem, registry: Registry, options: Options, tuned: Entry | None) -> Decision:
-    ranked = fastest(problem, registry, options) if options.ukernels == FASTEST else []
+def _data_tiled(problem: Problem, place: Place, registry: Registry, options: Options, tuned: Entry | None) -> Decision:
+    by_time = options.ukernels == AUTO and not place.is_symmetric
+    ranked = fastest(problem, registry, options, place.result_bytes) if by_time else ()
     ukernel, reason = (ranked[0].ukernel, "") if ranked else _select(DATA_TILED, problem, registry, options)
-    note = _why(ranked)
+    note = _why(ranked, problem.m)
     if tuned is not None:
         ukernel, note = tuned.ukernel, tuned.note
     if ukernel is not None and ukernel.layout is not None:
@@ -93,18 +109,20 @@ def _row_major(problem: Problem, gathered: bool, registry: Registry, options: Op
 def _select(operands: str, problem: Problem, registry: Registry, options: Options) -> tuple[Ukernel | None, str]:
     if options.ukernels == NONE:
         return None, "--ukernels=none"
-    name = None if options.ukernels in (AUTO, FASTEST) else options.ukernels
+    name = None if options.ukernels == AUTO else options.ukernels
     return registry.select(operands, options.target.arch, problem, name)
 
 
-def _why(ranked: Sequence[Candidate]) -> str | None:
+def _why(ranked: Sequence[Candidate], m: int | None) -> str | None:
     """What the modelled times of the best candidates are, where they decided."""
     if not ranked:
         return None
     best, *others = ranked
     others_text = ", ".join(f"{each.ukernel.name} {each.us:.1f}" for each in others[:_NAMED])
     low, high = best.interval
-    return f"modelled {best.us:.1f} µs ({low:.1f} to {high:.1f})" + (f"; {others_text}" if others_text else "")
+    us = f"modelled {best.us:.1f} µs ({low:.1f} to {high:.1f})"
+    over = "" if m is not None else f", a geometric mean over M of {DYNAMIC_M[0]} to {DYNAMIC_M[-1]}"
+    return us + over + (f"; {others_text}" if others_text else "")
 
 
 def _codegen_layout(m: int | None) -> DataTiledLayout:

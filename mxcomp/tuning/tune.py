@@ -76,7 +76,7 @@ def tune(
         yield _result(*waiting.popleft())
 
 
-def _ranked(key: Key, registry: Registry, settings: Settings) -> list[Candidate]:
+def _ranked(key: Key, registry: Registry, settings: Settings) -> tuple[Candidate, ...]:
     options = Options.make(key.arch, ukernel_dirs=settings.ukernel_dirs)
     return fastest(key.problem, registry, options, RESULT_BYTES[key.result or "f32"])
 

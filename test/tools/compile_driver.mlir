@@ -28,7 +28,7 @@
 // Phase input is not run again, what comes at its end is.
 // RUN: iree-compile %S/compile.mlir --iree-hal-target-device=hip --compile-to=input -o %t.input.mlir
 // RUN: mxcomp-compile %t.input.mlir --compile-from=input --report=- -o %t.resumed | filecheck %s --check-prefix=REPORT
-// REPORT: "ukernel": "mx_f4_f4_f32_
+// REPORT: "ukernel": "mx_f4E2M1FN_f4E2M1FN_f32_
 // RUN: not mxcomp-compile %t.input.mlir --compile-from=input --compile-to=start 2>&1 | filecheck %s --check-prefix=BACKWARDS
 // BACKWARDS: {{^}}mxcomp-compile: error: --compile-to=start: expected input or later, as --compile-from says
 
