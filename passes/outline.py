@@ -11,6 +11,13 @@ After:
 
 IREE would do the same later. Done now, nothing of IREE's early optimisation reaches into the regions, and functions
 have no `iree_codegen` operations left in them, for which IREE's inliner would refuse them.
+
+What is assumed of a size that is passed is said in the executable, too: code generation needs it there, and what IREE
+3.13 finds out of operands by itself is nothing in a function that branches on data.
+
+    func.func @matmul_dispatch_1(%a: index, …) {
+      %b = util.assume.int %a<umin = 1, umax = 33554304> : index
+      %m = iree_tensor_ext.dispatch.workload.ordinal %b, 0 : index
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
 from mxcomp.mlir import graph
+from mxcomp.mlir.assumptions import assume, assumed
 from mxcomp.options import Options
 
 PIPELINE = (
@@ -35,13 +43,40 @@ def run(module: ir.Operation, options: Options) -> None:
     before = [op for op in graph.walk(module) if op.name == "flow.executable"]
     with module.context:
         PassManager.parse(PIPELINE).run(module)
-        for op in graph.walk(module):
-            if op.name == "flow.executable" and op not in before:
-                _rename(op, module)
+        outlined = [op for op in graph.walk(module) if op.name == "flow.executable" and op not in before]
+        executables = {_rename(op, module): op for op in outlined}
+        for call in [op for op in graph.walk(module) if op.name == "flow.dispatch"]:
+            name, *_ = ir.SymbolRefAttr(ir.ArrayAttr(call.attributes["entry_points"])[0]).value
+            if name in executables:
+                _pass_assumptions(call, executables[name])
 
 
-def _rename(executable: ir.Operation, module: ir.Operation) -> None:
-    """Takes an executable out of the way of IREE's own outlining, which numbers from 0 again."""
-    name = ir.SymbolTable.get_symbol_name(executable).value
+def _rename(executable: ir.Operation, module: ir.Operation) -> str:
+    """Takes an executable out of the way of IREE's own outlining, which numbers from 0 again. Returns its name."""
+    name = graph.symbol_name(executable)
     ir.SymbolTable.replace_all_symbol_uses(name, f"mxcomp_{name}", module)
     ir.SymbolTable.set_symbol_name(executable, f"mxcomp_{name}")
+    return f"mxcomp_{name}"
+
+
+def _pass_assumptions(call: ir.Operation, executable: ir.Operation) -> None:
+    """Says in an executable what operands of its only call are assumed to be."""
+    (function,) = (op for op in graph.walk(executable) if op.name == "func.func")
+    block = function.regions[0].blocks[0]
+    workload, arguments, *_ = ir.DenseI32ArrayAttr(call.attributes["operandSegmentSizes"])
+    given = list(call.operands)[workload : workload + arguments]
+    for argument, value in zip(list(block.arguments), given, strict=False):  # results that are written follow
+        known = assumed(value)
+        if known is None:
+            continue
+        users = [(use.owner.operation, use.operand_number) for use in argument.uses]
+        ordinals = [user for user, _ in users if user.name == "iree_tensor_ext.dispatch.workload.ordinal"]
+        with function.location, ir.InsertionPoint.at_block_begin(block):
+            size = assume(argument, known)
+        for ordinal in ordinals[:1]:  # one value for all users: IREE compares sizes of loads with those of tensors
+            ordinal.operands[0] = size
+            ordinal.move_after(size.owner)
+            size = ordinal.results[0]
+        for user, number in users:
+            if user not in ordinals[:1]:
+                user.operands[number] = size

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import quantisers
+import steps_matmul
 from checking import check
 from drawing import Drawing
 from elementwise import BINARY, UNARY, apply, sliced, times, transposed
@@ -19,6 +20,8 @@ from made import FP4, Make, again, floats, made_of_bits, multiplied, program, qu
 from mx_operands import Operand
 from nodes import SCALE, Node
 from spread import quick_if
+from steps_control import branch
+from steps_matmul import Scale
 
 import mxcomp
 from mxcomp.mlir import build
@@ -181,6 +184,12 @@ def _scalar(drawing: Drawing) -> list[Node]:
     return [Node(scaled.results[0], h.data / 2, "f32")]
 
 
+def _branch(drawing: Drawing) -> list[Node]:
+    """An activation of dynamic M that is one of two, as an argument says."""
+    activation = steps_matmul.floats(drawing, (3, 64), "f32", "", (0,), place="argument")
+    return [again(drawing, branch(drawing, activation, Scale()))]
+
+
 ALONE: dict[str, tuple[Make, dict[str, object]]] = {
     "producer writes over": (_writes_over, {}),
     "static fp4": (_static(FP4), {}),
@@ -190,6 +199,7 @@ ALONE: dict[str, tuple[Make, dict[str, object]]] = {
     "two views": (_two_views, {}),
     "slice behind": (_slice_behind, {"ukernels": "none"}),
     "scalar": (_scalar, {}),
+    "branch": (_branch, {}),
 }
 
 
