@@ -5,6 +5,7 @@ Exact to the last bit; the reason for what is left unfused is in the report.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 from made import FP4, Make, again, floats, made_of_bits, multiplied, program, quantised, result, stored
 from mx_operands import Operand
-from nodes import SCALE, Node
+from nodes import SCALE, VALUES, Node
 from spread import quick_if
 from steps_control import branch
 from steps_matmul import Scale
@@ -190,6 +191,41 @@ def _branch(drawing: Drawing) -> list[Node]:
     return [again(drawing, branch(drawing, activation, Scale()))]
 
 
+def _narrow(drawing: Drawing, *shape: int) -> Node:
+    """Elements of four bits."""
+    data = drawing.dice.numbers.integers(0, 256, math.prod(shape) // 2).astype(np.uint8)
+    value = build.bitcast(drawing.value(data, "i8"), build.tensor_type(shape, FP4))
+    return Node(value, made_of_bits(data, 4, shape), FP4)
+
+
+def _extended(node: Node) -> Node:
+    f32 = ir.F32Type.get()
+    result = build.tensor_type(node.shape, "f32")
+    value = build.elementwise(result, [node.ir], lambda x: arith.ExtFOp(f32, x).result)
+    return Node(value, VALUES[FP4][node.data], "f32")
+
+
+def _slice_of_values(drawing: Drawing) -> list[Node]:
+    """Two parts of bytes, and a row."""
+    values = apply(UNARY["relu"], _extended(_narrow(drawing, 6, 8)))
+    return [sliced(values, [1, 3], [4, 3], [1, 1]), sliced(values, [0, 1], [6, 7], [1, 1])]
+
+
+def _slice_of_codes(drawing: Drawing) -> list[Node]:
+    return [_extended(sliced(_narrow(drawing, 16, 2), [0, 1], [16, 1], [1, 1]))]
+
+
+def _gathered_codes(drawing: Drawing) -> list[Node]:
+    """Elements with other signs, which are no whole blocks."""
+    node, i4 = _narrow(drawing, 16, 4), ir.IntegerType.get_signless(4)
+
+    def body(x: ir.Value) -> ir.Value:
+        flipped = arith.XOrIOp(arith.BitcastOp(i4, x).result, arith.ConstantOp(i4, -8).result).result
+        return arith.BitcastOp(x.type, flipped).result
+
+    return [Node(build.elementwise(build.tensor_type(node.shape, FP4), [node.ir], body), node.data ^ 8, FP4)]
+
+
 ALONE: dict[str, tuple[Make, dict[str, object]]] = {
     "producer writes over": (_writes_over, {}),
     "static fp4": (_static(FP4), {}),
@@ -200,6 +236,9 @@ ALONE: dict[str, tuple[Make, dict[str, object]]] = {
     "slice behind": (_slice_behind, {"ukernels": "none"}),
     "scalar": (_scalar, {}),
     "branch": (_branch, {}),
+    "slice of values": (_slice_of_values, {}),
+    "slice of codes": (_slice_of_codes, {}),
+    "gathered codes": (_gathered_codes, {}),
 }
 
 

@@ -134,6 +134,10 @@ MUTANTS: dict[str, Mutant] = {
         ALONE["slice behind"][0],
         {"ukernels": "none"},
     ),
+    "slices of what is loaded": ("passes.widen_codes", "_keep_reads_behind", _nothing, ALONE["slice of values"][0], {}),
+    "slices of codes": ("passes.widen_codes", "_keep_reads_behind", _nothing, ALONE["slice of codes"][0], {}),
+    "codes that are gathered": ("passes.widen_codes", "_keep_reads_behind", _nothing, ALONE["gathered codes"][0], {}),
+    "assumptions of sizes": ("passes.outline", "_pass_assumptions", _nothing, ALONE["branch"][0], {}),
     "scale code 0": ("codes.decode", "_scale", _shifted, _scale_zero, {"ukernels": "none"}),
 }
 """By what is not looked at any more: module, function, what it becomes, a program, options."""
