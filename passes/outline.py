@@ -7,7 +7,7 @@ Before:
 After:
 
     flow.executable private @mxcomp_matmul_dispatch_0 { … }
-    %p = flow.dispatch @mxcomp_matmul_dispatch_0::@matmul_dispatch_0(%w) : (…) -> tensor<8x4x2x4x2x4x16x4xi32>
+    %p = flow.dispatch @mxcomp_matmul_dispatch_0::@mxcomp_matmul_dispatch_0(%w) : (…) -> tensor<8x4x2x4x2x4x16x4xi32>
 
 IREE would do the same later. Done now, nothing of IREE's early optimisation reaches into the regions, and functions
 have no `iree_codegen` operations left in them, for which IREE's inliner would refuse them.
@@ -15,7 +15,7 @@ have no `iree_codegen` operations left in them, for which IREE's inliner would r
 What is assumed of a size that is passed is said in the executable, too: code generation needs it there, and what IREE
 3.13 finds out of operands by itself is nothing in a function that branches on data.
 
-    func.func @matmul_dispatch_1(%a: index, …) {
+    func.func @mxcomp_matmul_dispatch_1(%a: index, …) {
       %b = util.assume.int %a<umin = 1, umax = 33554304> : index
       %m = iree_tensor_ext.dispatch.workload.ordinal %b, 0 : index
 """
@@ -35,6 +35,8 @@ PIPELINE = (
     "iree-flow-capture-dynamic-dims),iree-flow-outline-dispatch-regions)"
 )
 
+_CALLED = "entry_points"
+
 
 def run(module: ir.Operation, options: Options) -> None:
     """Outlines every dispatch region below `module`."""
@@ -44,23 +46,31 @@ def run(module: ir.Operation, options: Options) -> None:
     with module.context:
         PassManager.parse(PIPELINE).run(module)
         outlined = [op for op in graph.walk(module) if op.name == "flow.executable" and op not in before]
-        executables = {_rename(op, module): op for op in outlined}
-        for call in [op for op in graph.walk(module) if op.name == "flow.dispatch"]:
-            name, *_ = ir.SymbolRefAttr(ir.ArrayAttr(call.attributes["entry_points"])[0]).value
-            if name in executables:
-                _pass_assumptions(call, executables[name])
+        calls = [op for op in graph.walk(module) if op.name == "flow.dispatch"]
+        by_name = {ir.SymbolRefAttr(ir.ArrayAttr(op.attributes[_CALLED])[0]).value[0]: op for op in calls}
+        for executable in outlined:  # each has one call
+            call = by_name[graph.symbol_name(executable)]
+            _rename(executable, call)
+            _pass_assumptions(call, executable)
 
 
-def _rename(executable: ir.Operation, module: ir.Operation) -> str:
-    """Takes an executable out of the way of IREE's own outlining, which numbers from 0 again. Returns its name."""
+def _rename(executable: ir.Operation, call: ir.Operation) -> None:
+    """Takes an executable out of the way of IREE's own outlining, which numbers from 0 again.
+
+    So it does its function: names of functions meet where IREE links executables.
+    """
     name = graph.symbol_name(executable)
-    ir.SymbolTable.replace_all_symbol_uses(name, f"mxcomp_{name}", module)
-    ir.SymbolTable.set_symbol_name(executable, f"mxcomp_{name}")
-    return f"mxcomp_{name}"
+    function = f"mxcomp_{name}"
+    for op in (executable, *graph.walk(executable)):
+        if graph.symbol_name(op) == name:
+            ir.SymbolTable.set_symbol_name(op, function)
+        if "function_ref" in op.attributes:
+            op.attributes["function_ref"] = ir.FlatSymbolRefAttr.get(function)
+    call.attributes[_CALLED] = ir.ArrayAttr.get([ir.SymbolRefAttr.get([function, function])])
 
 
 def _pass_assumptions(call: ir.Operation, executable: ir.Operation) -> None:
-    """Says in an executable what operands of its only call are assumed to be."""
+    """Says in an executable what operands of its call are assumed to be."""
     (function,) = (op for op in graph.walk(executable) if op.name == "func.func")
     block = function.regions[0].blocks[0]
     workload, arguments, *_ = ir.DenseI32ArrayAttr(call.attributes["operandSegmentSizes"])

@@ -2,22 +2,22 @@
 // RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-outline,mxcomp-outline)' | filecheck %s
 
 // Dispatch regions become executables under names of our own: IREE will call the first region that it outlines of this
-// function @model_dispatch_0 again.
+// function @model_dispatch_0 again, and names of functions meet where it links executables.
 
 // CHECK: flow.executable private @mxcomp_model_dispatch_0 {
-// CHECK-NEXT: flow.executable.export public @model_dispatch_0 workgroups(
+// CHECK-NEXT: flow.executable.export public @mxcomp_model_dispatch_0 workgroups(
 // CHECK: builtin.module {
-// CHECK-NEXT: func.func @model_dispatch_0(
+// CHECK-NEXT: func.func @mxcomp_model_dispatch_0(
 // CHECK: arith.negf
 // CHECK: flow.executable private @mxcomp_model_dispatch_1 {
-// CHECK-NEXT: flow.executable.export public @model_dispatch_1 workgroups(
+// CHECK-NEXT: flow.executable.export public @mxcomp_model_dispatch_1 workgroups(
 // CHECK: arith.addf
 // CHECK-LABEL: util.func public @model(
 // CHECK-SAME: %[[X:[a-z0-9_]+]]: tensor<?xf32>)
 // CHECK-NOT: flow.dispatch.region
 // CHECK: %[[M:.+]] = tensor.dim %[[X]]
-// CHECK: %[[Y:.+]] = flow.dispatch @mxcomp_model_dispatch_0::@model_dispatch_0[{{.*}}](%[[X]], {{.*}} -> tensor<?xf32>{%[[M]]}
-// CHECK: %[[Z:.+]] = flow.dispatch @mxcomp_model_dispatch_1::@model_dispatch_1[{{.*}}](%[[Y]], {{.*}} -> tensor<?xf32>{%[[M]]}
+// CHECK: %[[Y:.+]] = flow.dispatch @mxcomp_model_dispatch_0::@mxcomp_model_dispatch_0[{{.*}}](%[[X]], {{.*}} -> tensor<?xf32>{%[[M]]}
+// CHECK: %[[Z:.+]] = flow.dispatch @mxcomp_model_dispatch_1::@mxcomp_model_dispatch_1[{{.*}}](%[[Y]], {{.*}} -> tensor<?xf32>{%[[M]]}
 // What is outside of regions stays.
 // CHECK: %[[R:.+]] = arith.mulf %[[Z]], %[[Z]] : tensor<?xf32>
 // CHECK-NOT: flow.dispatch.region
@@ -41,7 +41,7 @@ util.func @model(%x: tensor<?xf32>) -> tensor<?xf32> {
 // others nothing is.
 
 // CHECK: flow.executable private @mxcomp_assumed_dispatch_0 {
-// CHECK: func.func @assumed_dispatch_0(
+// CHECK: func.func @mxcomp_assumed_dispatch_0(
 // CHECK-NEXT: %[[TILES_KNOWN:.+]] = util.assume.int %{{.+}}<umin = 1, umax = 4> : index
 // CHECK-NEXT: %[[TILES:.+]] = iree_tensor_ext.dispatch.workload.ordinal %[[TILES_KNOWN]], 4 : index
 // CHECK-NEXT: %[[M_KNOWN:.+]] = util.assume.int %{{.+}}<umin = 1, umax = 100> : index

@@ -16,10 +16,10 @@ from checking import check
 from drawing import Drawing
 from elementwise import BINARY, UNARY, apply, sliced, times, transposed
 from iree.compiler import ir
-from iree.compiler.dialects import arith, tensor
+from iree.compiler.dialects import arith, scf, tensor
 from made import FP4, Make, again, floats, made_of_bits, multiplied, program, quantised, result, stored
 from mx_operands import Operand
-from nodes import SCALE, VALUES, Node
+from nodes import BITS, SCALE, VALUES, Node, packed
 from spread import quick_if
 from steps_control import branch
 from steps_matmul import Scale
@@ -191,6 +191,37 @@ def _branch(drawing: Drawing) -> list[Node]:
     return [again(drawing, branch(drawing, activation, Scale()))]
 
 
+def _constant(drawing: Drawing, kind: str, *shape: int) -> Node:
+    """Small elements, or scales around 1, of eight or four bits."""
+    codes = drawing.dice.numbers.integers(*((125, 130) if kind == SCALE else (0, 8)), shape).astype(np.uint8)
+    data = packed(codes, BITS[kind]).reshape(*shape[:-1], -1)
+    value = drawing.value(data, "i8", place="constant")
+    return Node(build.bitcast(value, build.tensor_type(shape, kind)), codes, kind)
+
+
+def _same_kernels(drawing: Drawing) -> list[Node]:
+    """Scales that the second dispatch of ours packs, and constant ones in a branch, which the second of IREE's does."""
+    flag = drawing.argument(np.array([1], np.int32), "i32")
+    condition = arith.CmpIOp(
+        arith.CmpIPredicate.ne,
+        tensor.ExtractOp(flag, [build.constant_index(0)]).result,
+        arith.ConstantOp(ir.IntegerType.get_signless(32), 0).result,
+    ).result
+    codes = drawing.dice.numbers.integers(125, 130, (255, 4)).astype(np.uint8)
+    whole = Node(build.bitcast(drawing.value(codes, "i8"), build.tensor_type(codes.shape, SCALE)), codes, SCALE)
+    every_other = sliced(whole, [0, 0], [128, 4], [2, 1])
+    lhs = quantised(drawing, floats(drawing, 1, 128), kind="f6E2M3FN")
+    first = multiplied(drawing, lhs, Operand(_constant(drawing, FP4, 128, 4, 32), every_other, "nki", "nk"))
+    op = scf.IfOp(condition, [first.ir.type], has_else=True)
+    with drawing.scope(), ir.InsertionPoint(op.then_block):
+        elements, scales = stored(drawing, "n", 128, 1, "f8E5M2").elements, _constant(drawing, SCALE, 128, 1)
+        other = multiplied(drawing, stored(drawing, "m", 1, 1), Operand(elements, scales, "nki", "nk"))
+        scf.YieldOp([other.ir])
+    with ir.InsertionPoint(op.else_block):
+        scf.YieldOp([first.ir])
+    return [first, other.at(op.results[0])]
+
+
 def _narrow(drawing: Drawing, *shape: int) -> Node:
     """Elements of four bits."""
     data = drawing.dice.numbers.integers(0, 256, math.prod(shape) // 2).astype(np.uint8)
@@ -216,8 +247,8 @@ def _slice_of_codes(drawing: Drawing) -> list[Node]:
 
 
 def _gathered_codes(drawing: Drawing) -> list[Node]:
-    """Elements with other signs, which are no whole blocks."""
-    node, i4 = _narrow(drawing, 16, 4), ir.IntegerType.get_signless(4)
+    """Elements with other signs in rows of less than a block, so many that IREE reads them as vectors."""
+    node, i4 = _narrow(drawing, 2048, 4), ir.IntegerType.get_signless(4)
 
     def body(x: ir.Value) -> ir.Value:
         flipped = arith.XOrIOp(arith.BitcastOp(i4, x).result, arith.ConstantOp(i4, -8).result).result
@@ -236,6 +267,7 @@ ALONE: dict[str, tuple[Make, dict[str, object]]] = {
     "slice behind": (_slice_behind, {"ukernels": "none"}),
     "scalar": (_scalar, {}),
     "branch": (_branch, {}),
+    "same kernels": (_same_kernels, {}),
     "slice of values": (_slice_of_values, {}),
     "slice of codes": (_slice_of_codes, {}),
     "gathered codes": (_gathered_codes, {}),
