@@ -68,6 +68,20 @@ def test_bounds() -> None:
     assert outside(np.array([1 + 2.0**-19], np.float32), node).all()
 
 
+def test_operands_beyond_f32() -> None:
+    """Sums with an operand of 2^128 or more are what the limits say: finite, infinite or NaN; others are exact."""
+    lhs, rhs = np.full((2, 1, 32), 2.0**-120), np.ones((3, 1, 32))
+    rhs[1, 0, 5], rhs[2] = 2.0**128, 2.0**127
+    node = products._added(None, products.sums_of((lhs, "mki"), (rhs, "nki"), "mn"), "f32", None)
+    assert not node.exact
+    found = node.data.astype(np.float32)
+    for value in (np.nan, np.inf, found[0, 1]):
+        found[:, 1] = value
+        assert not outside(found, node).any()
+    found[:, [0, 2]] = np.nextafter(found[:, [0, 2]], np.float32(np.inf))
+    assert outside(found, node).tolist() == [[True, False, True]] * 2
+
+
 def test_what_is_exact() -> None:
     """A sum is if all terms are multiples of one step, and not more than 2^24 of them together."""
     whole, step = np.array([3.0]), np.array([1.0])
