@@ -21,7 +21,8 @@ After; only what is not linalg reads codes without gaps:
 Slices of stored elements become slices of their bytes: IREE takes a slice of fewer dimensions for its source.
 
 What is computed from elements that are loaded is kept in memory where it is sliced, or read at places that a body
-computes. IREE 3.13 moves such reads in front of the computation, and cannot load parts of less than a byte.
+computes. IREE 3.13 moves such reads in front of the computation, and cannot load parts of less than a byte; slices
+with steps it cannot compile in one dispatch with it.
 
     %d = linalg.generic … ins(%w : tensor<64x64xf4E2M1FN>) … -> tensor<64x64xf32>
     %h = util.optimization_barrier %d : tensor<64x64xf32>
@@ -134,9 +135,9 @@ def _keep_reads_behind(module: ir.Operation) -> None:
 
 
 def _movable(op: ir.Operation) -> Iterator[ir.Operation]:
-    """The reads of a part of a tensor that IREE moves: slices without steps, and extracts in bodies."""
+    """The reads of a part of a tensor that IREE moves, or computes together with the tensor: slices, and in bodies."""
     if op.name == _SLICE:
-        if set(ir.DenseI64ArrayAttr(op.attributes["static_strides"])) == {1} and _is_used(op):
+        if _is_used(op):
             yield op
     elif indexing_maps(op) is not None and GATHER not in op.attributes:
         yield from (inner for inner in graph.walk(op) if inner.name == "tensor.extract")

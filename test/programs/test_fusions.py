@@ -237,9 +237,11 @@ def _extended(node: Node) -> Node:
 
 
 def _slice_of_values(drawing: Drawing) -> list[Node]:
-    """Two parts of bytes, and a row."""
+    """Parts of bytes, and every other row, of which something is computed."""
     values = apply(UNARY["relu"], _extended(_narrow(drawing, 6, 8)))
-    return [sliced(values, [1, 3], [4, 3], [1, 1]), sliced(values, [0, 1], [6, 7], [1, 1])]
+    return [
+        apply(UNARY["negate"], sliced(values, *part)) for part in (([1, 3], [4, 3], [1, 1]), ([0, 0], [3, 8], [2, 1]))
+    ]
 
 
 def _slice_of_codes(drawing: Drawing) -> list[Node]:
