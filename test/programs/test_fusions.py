@@ -166,7 +166,7 @@ def _two_views(drawing: Drawing) -> list[Node]:
 
 
 def _slice_behind(drawing: Drawing) -> list[Node]:
-    h = result(drawing, 17, 65, 3, ("f6E2M3FN", FP4))
+    h = result(drawing, 17, 65, 3, ("f6E2M3FN", "f8E4M3FN"))
     return [sliced(apply(UNARY["relu"], h), [4, 5], [6, 28], [1, 1])]
 
 
