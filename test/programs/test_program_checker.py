@@ -8,12 +8,16 @@ from pathlib import Path
 
 import campaign
 import drawn
+import made
 import numpy as np
 import products
 import program
 import pytest
 from checking import check, compared
+from drawing import Drawing
 from nodes import FLOATS, Node, outside, packed, summed, unpacked
+from steps_control import _multiplied_alike
+from steps_matmul import Scale
 
 import mxcomp
 from mxcomp import runtime
@@ -130,6 +134,17 @@ def test_a_seed_gives_the_same_program() -> None:
     first, second = program.draw(7), program.draw(7)
     assert first.text == second.text and first.features == second.features
     assert program.draw(8).text != first.text
+
+
+def test_a_branch_that_is_too_large() -> None:
+    """A value with which no product is small enough is drawn as it is, not for ever."""
+
+    def make(drawing: Drawing) -> list[Node]:
+        node = made.floats(drawing, 8, 8)
+        assert _multiplied_alike(drawing, node, Scale(products=8 * 8 * 32 - 1)) is node
+        return [_multiplied_alike(drawing, node, Scale(products=8 * 8 * 32))]
+
+    assert "scaling_extf" in made.program(make).text
 
 
 class Deadly:
