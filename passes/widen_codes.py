@@ -20,6 +20,14 @@ After; only what is not linalg reads codes without gaps:
 
 Slices of stored elements become slices of their bytes: IREE takes a slice of fewer dimensions for its source.
 
+What is computed from elements that are loaded is kept in memory where it is sliced, or read at places that a body
+computes. IREE 3.13 moves such reads in front of the computation, and cannot load parts of less than a byte; slices
+with steps it cannot compile in one dispatch with it.
+
+    %d = linalg.generic … ins(%w : tensor<64x64xf4E2M1FN>) … -> tensor<64x64xf32>
+    %h = util.optimization_barrier %d : tensor<64x64xf32>
+    %s = tensor.extract_slice %h[0, 3] [64, 9] [1, 1] : tensor<64x64xf32> to tensor<64x9xf32>
+
 6-bit elements are read and written in integers (`mxcomp.codes.six_bit`); reductions read them as f32, decoded once
 from codes that are in memory: where IREE 3.13 gathers bytes in a reduction, some lanes get others.
 What is only encoded stays as it is: it becomes part of packing, or this pass finds it after materialisation."""
@@ -35,6 +43,7 @@ from mxcomp.codes import packed, six_bit
 from mxcomp.codes.decode import stored_codes
 from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.matching.decision import decision_of
+from mxcomp.matching.elements import RESHAPES
 from mxcomp.matching.storage import BITCASTS, GATHER, sliced_in_bytes
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import is_sub_byte
@@ -69,6 +78,7 @@ def run(module: ir.Operation, options: Options) -> None:
         for op in list(_outside_dispatches(module)):
             widening.visit(op)
         widening.finish()
+        _keep_reads_behind(module)
 
 
 def _outside_dispatches(root: ir.Operation) -> Iterator[ir.Operation]:
@@ -109,6 +119,47 @@ def _only_encoded(value: ir.Value) -> bool:
         if user.name not in _ENCODED and not (moves and _only_encoded(user.results[0])):
             return False
     return True
+
+
+def _keep_reads_behind(module: ir.Operation) -> None:
+    """Hides what is computed from narrow elements where IREE would move a read of it in front of the computation."""
+    held: dict[ir.Value, ir.Value] = {}
+    for read in [read for op in _outside_dispatches(module) for read in _movable(op)]:
+        value = read.operands[0]
+        if not _loads_narrow(value):
+            continue
+        if value not in held:
+            with value.owner.location, ir.InsertionPoint.after(value.owner):
+                held[value] = build.barrier(value)
+        read.operands[0] = held[value]
+
+
+def _movable(op: ir.Operation) -> Iterator[ir.Operation]:
+    """The reads of a part of a tensor that IREE moves, or computes together with the tensor: slices, and in bodies."""
+    if op.name == _SLICE:
+        if _is_used(op):
+            yield op
+    elif indexing_maps(op) is not None and GATHER not in op.attributes:
+        yield from (inner for inner in graph.walk(op) if inner.name == "tensor.extract")
+
+
+def _is_used(op: ir.Operation) -> bool:
+    return any(True for _ in op.results[0].uses)
+
+
+def _loads_narrow(value: ir.Value) -> bool:
+    """Whether a tensor is computed from elements of less than a byte that IREE would load for it."""
+    found: set[ir.Operation] = set()
+    pending = [graph.producer(value)]
+    while pending:
+        op = pending.pop()
+        if op is None or op in found or not (op.name in RESHAPES or _is_calculation(op)):
+            continue
+        if any(map(is_narrow_tensor, op.operands)):
+            return True
+        found.add(op)
+        pending += [graph.producer(operand) for operand in op.operands]
+    return False
 
 
 @dataclass

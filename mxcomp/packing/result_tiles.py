@@ -11,9 +11,10 @@ from mxcomp.layout import ACC, COLUMNS, ROWS, DataTiledLayout
 from mxcomp.matching.canonical import inner_tiled_loops
 from mxcomp.matching.decision import Decision
 from mxcomp.mlir import attributes, build, linalg
+from mxcomp.mlir.assumptions import Range, assume
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.packing.runtime_sizes import RuntimeSizes, assume
+from mxcomp.packing.runtime_sizes import RuntimeSizes
 from mxcomp.problem import Problem
 
 BATCHED = "_batched"
@@ -73,7 +74,7 @@ def hidden_limits(tiles: ResultTiles, sizes: RuntimeSizes) -> list[ir.Value | No
     """
 
     def hidden() -> ir.Value:
-        return assume(build.barrier(build.constant_index(1)), 2)  # 1 would be folded
+        return assume(build.barrier(build.constant_index(1)), Range(1, 2))  # 1 would be folded
 
     m, n = sizes.rows_and_columns
     single = tiles.counts[COLUMNS] == 1

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, cf, util
+from iree.compiler.dialects import arith, cf
 
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.matching.decision import Decision
 from mxcomp.mlir import build
+from mxcomp.mlir.assumptions import Range, assume
 from mxcomp.packing.stored_operand import Dynamic
 from mxcomp.problem import Problem
 
@@ -69,7 +70,7 @@ def _guarded(axis: str, operands: list[ir.Value], limit: int) -> ir.Value:
     for other in others:
         same = arith.CmpIOp(arith.CmpIPredicate.eq, value, build.dim(operands[other], at)).result
         cf.AssertOp(same, f"mxcomp: {_LABELS[first]} and {_LABELS[other]} must have the same {axis.upper()}")
-    return assume(value, limit // unit)
+    return assume(value, Range(1, limit // unit))
 
 
 _LABELS = ("LHS", "RHS", "LHS scales", "RHS scales")
@@ -83,10 +84,3 @@ def _guard_result(matrices: int, values: dict[str, ir.Value], max_bytes: int) ->
     limit = build.constant_index(max_bytes // (4 * matrices))
     fits = arith.CmpIOp(arith.CmpIPredicate.sle, elements, limit).result
     cf.AssertOp(fits, f"mxcomp: the result must be at most {max_bytes} bytes")
-
-
-def assume(value: ir.Value, limit: int) -> ir.Value:
-    """`value`, known to be between 1 and `limit`."""
-    assumption = ir.Attribute.parse(f"#util.int.assumption<umin = 1, umax = {limit}>")  # no builder in the bindings
-    assumptions = ir.ArrayAttr.get([ir.ArrayAttr.get([assumption])])
-    return util.AssumeIntOp([value.type], [value], assumptions).results[0]

@@ -219,7 +219,7 @@ def test_report() -> None:
 def test_report_as_json_and_table() -> None:
     report = built(DYNAMIC, "none")[0].report
     kernel = report.matmuls[0].kernel
-    assert kernel.startswith("main_dispatch_4_")
+    assert kernel.startswith("mxcomp_main_dispatch_4_")
     stored = asdict(report.matmuls[0].stored)
     assert [operand["operand"] for operand in stored["operands"]] == ["lhs", "rhs", "lhs_scale", "rhs_scale"]
     assert json.loads(report.to_json()) == {

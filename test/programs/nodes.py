@@ -41,7 +41,10 @@ SMALLEST = {"f32": 2.0**-126, "f16": 2.0**-14, "bf16": 2.0**-126}
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A tensor of MLIR type `kind`: float64 values, codes of narrow floats, or integers; no `error` if it is exact."""
+    """A tensor of MLIR type `kind`: float64 values, codes of narrow floats, or integers; no `error` if it is exact.
+
+    An error of NaN says that nothing is known of a number.
+    """
 
     ir: ir.Value
     data: np.ndarray
@@ -118,11 +121,12 @@ def outside(found: np.ndarray, node: Node) -> NDArray[np.bool_]:
     """Which numbers of a result no right computation gives."""
     if node.kind not in FLOATS:
         return found != node.data
-    error = np.zeros_like(node.data) if node.error is None else np.where(np.isnan(node.error), np.inf, node.error)
+    error = np.zeros_like(node.data) if node.error is None else node.error
     with np.errstate(all="ignore"):
         low, high = ((node.data + sign * error).astype(found.dtype).astype(np.float64) for sign in (-1, 1))
     actual = found.astype(np.float64)
-    return np.where(np.isnan(node.data), ~np.isnan(actual), ~((low <= actual) & (actual <= high)))
+    wrong = np.where(np.isnan(node.data), ~np.isnan(actual), ~((low <= actual) & (actual <= high)))
+    return wrong & ~np.isnan(error)
 
 
 def packed(codes: Bytes, bits: int) -> Bytes:

@@ -21,6 +21,8 @@ BEFORE = {"f32": 4, "bf16": 1}
 """What operands are dequantised to."""
 SMALL = 60000.0
 """Sums up to this can be made in f16."""
+LARGE = 2.0**128
+"""Numbers from this on have no f32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,12 +158,17 @@ def _scalar(given: dict[tuple[int, int], ir.Value], side: int, f32: ir.Type) -> 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Sums of products, of their magnitudes, what all products are multiples of, and how many are summed."""
+    """Sums of products, of their magnitudes, what all products are multiples of, and how many are summed.
+
+    `beyond`: where an operand that goes into a sum is too large for an f32. A matmul that is left to IREE takes it for
+    an infinity, as a program that dequantises it first says itself; the scaled MFMA does not.
+    """
 
     data: Floats
     magnitude: Floats
     step: Floats
     terms: int
+    beyond: np.ndarray
 
 
 def numbers(value: ir.Value | None, lhs: Operand, rhs: Operand, out: str, kind: str, start: Node | None) -> Node:
@@ -170,6 +177,14 @@ def numbers(value: ir.Value | None, lhs: Operand, rhs: Operand, out: str, kind: 
 
 
 def _added(value: ir.Value | None, sums: Sums, kind: str, start: Node | None) -> Node:
+    found = _total(value, sums, kind, start)
+    if not sums.beyond.any():
+        return found
+    error = np.zeros_like(found.data) if found.error is None else found.error
+    return Node(value, found.data, kind, np.where(sums.beyond & ~np.isnan(found.data), np.nan, error))
+
+
+def _total(value: ir.Value | None, sums: Sums, kind: str, start: Node | None) -> Node:
     if start is None:
         return summed(value, sums.data, sums.magnitude, sums.step, sums.terms, kind)
     step = np.minimum(sums.step, steps(start.data[..., None], (-1,)))
@@ -191,7 +206,11 @@ def sums_of(lhs: tuple[Floats, str], rhs: tuple[Floats, str], out: str) -> Sums:
     with np.errstate(all="ignore"):
         data = np.einsum(over, lhs[0], rhs[0], optimize=True)
         magnitude = np.einsum(over, *(np.abs(clean(values)) for values, _ in sides), optimize=True)
-    least = [steps(values, tuple(i for i, axis in enumerate(axes) if axis not in out)) for values, axes in sides]
+    reduced = [tuple(i for i, axis in enumerate(axes) if axis not in out) for _, axes in sides]
+    rows = [values for values, _ in sides]
+    least = [steps(values, axes) for values, axes in zip(rows, reduced, strict=True)]
+    fit = [(np.abs(clean(values)) < LARGE).all(axes).astype(float) for values, axes in zip(rows, reduced, strict=True)]
     names = ",".join("".join(axis for axis in axes if axis in out) for _, axes in sides)
     terms = math.prod(size for axis, size in zip(lhs[1], lhs[0].shape, strict=True) if axis not in out)
-    return Sums(data, magnitude, np.einsum(f"{names}->{out}", *least), terms)
+    step, within = (np.einsum(f"{names}->{out}", *parts) for parts in (least, fit))
+    return Sums(data, magnitude, step, terms, within == 0)

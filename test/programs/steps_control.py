@@ -11,7 +11,7 @@ from drawing import Drawing
 from iree.compiler import ir
 from iree.compiler.dialects import arith, func, scf, tensor
 from mx_operands import Operand
-from nodes import Node
+from nodes import BLOCK, Node
 from steps_elementwise import binary, unary
 from steps_matmul import Scale, stored_product
 
@@ -40,8 +40,10 @@ def branch(drawing: Drawing, node: Node, scale: Scale) -> Node:
 
 
 def _multiplied_alike(drawing: Drawing, node: Node, scale: Scale) -> Node:
-    """A product of the same type, if sizes are such that there is one; else the value itself."""
+    """A product of the same type, if sizes are such that there is one, and not too large; else the value itself."""
     if len(node.shape) != 2 or not node.static or node.kind != "f32":
+        return node
+    if node.data.size * BLOCK > scale.most(drawing.dice):
         return node
     own = replace(scale, rows={node.shape[0]: 1}, columns={node.shape[1]: 1}, blocks={1: 1, 2: 1}, dynamic={"": 1})
     found = stored_product(drawing, own)

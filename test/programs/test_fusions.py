@@ -5,20 +5,24 @@ Exact to the last bit; the reason for what is left unfused is in the report.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 import quantisers
+import steps_matmul
 from checking import check
 from drawing import Drawing
 from elementwise import BINARY, UNARY, apply, sliced, times, transposed
 from iree.compiler import ir
-from iree.compiler.dialects import arith, tensor
+from iree.compiler.dialects import arith, scf, tensor
 from made import FP4, Make, again, floats, made_of_bits, multiplied, program, quantised, result, stored
 from mx_operands import Operand
-from nodes import SCALE, Node
+from nodes import BITS, SCALE, VALUES, Node, packed
 from spread import quick_if
+from steps_control import branch
+from steps_matmul import Scale
 
 import mxcomp
 from mxcomp.mlir import build
@@ -162,7 +166,7 @@ def _two_views(drawing: Drawing) -> list[Node]:
 
 
 def _slice_behind(drawing: Drawing) -> list[Node]:
-    h = result(drawing, 17, 65, 3, ("f6E2M3FN", FP4))
+    h = result(drawing, 17, 65, 3, ("f6E2M3FN", "f8E4M3FN"))
     return [sliced(apply(UNARY["relu"], h), [4, 5], [6, 28], [1, 1])]
 
 
@@ -181,6 +185,80 @@ def _scalar(drawing: Drawing) -> list[Node]:
     return [Node(scaled.results[0], h.data / 2, "f32")]
 
 
+def _branch(drawing: Drawing) -> list[Node]:
+    """An activation of dynamic M that is one of two, as an argument says."""
+    activation = steps_matmul.floats(drawing, (3, 64), "f32", "", (0,), place="argument")
+    return [again(drawing, branch(drawing, activation, Scale()))]
+
+
+def _constant(drawing: Drawing, kind: str, *shape: int) -> Node:
+    """Small elements, or scales around 1, of eight or four bits."""
+    codes = drawing.dice.numbers.integers(*((125, 130) if kind == SCALE else (0, 8)), shape).astype(np.uint8)
+    data = packed(codes, BITS[kind]).reshape(*shape[:-1], -1)
+    value = drawing.value(data, "i8", place="constant")
+    return Node(build.bitcast(value, build.tensor_type(shape, kind)), codes, kind)
+
+
+def _same_kernels(drawing: Drawing) -> list[Node]:
+    """Scales that the second dispatch of ours packs, and constant ones in a branch, which the second of IREE's does."""
+    flag = drawing.argument(np.array([1], np.int32), "i32")
+    condition = arith.CmpIOp(
+        arith.CmpIPredicate.ne,
+        tensor.ExtractOp(flag, [build.constant_index(0)]).result,
+        arith.ConstantOp(ir.IntegerType.get_signless(32), 0).result,
+    ).result
+    codes = drawing.dice.numbers.integers(125, 130, (255, 4)).astype(np.uint8)
+    whole = Node(build.bitcast(drawing.value(codes, "i8"), build.tensor_type(codes.shape, SCALE)), codes, SCALE)
+    every_other = sliced(whole, [0, 0], [128, 4], [2, 1])
+    lhs = quantised(drawing, floats(drawing, 1, 128), kind="f6E2M3FN")
+    first = multiplied(drawing, lhs, Operand(_constant(drawing, FP4, 128, 4, 32), every_other, "nki", "nk"))
+    op = scf.IfOp(condition, [first.ir.type], has_else=True)
+    with drawing.scope(), ir.InsertionPoint(op.then_block):
+        elements, scales = stored(drawing, "n", 128, 1, "f8E5M2").elements, _constant(drawing, SCALE, 128, 1)
+        other = multiplied(drawing, stored(drawing, "m", 1, 1), Operand(elements, scales, "nki", "nk"))
+        scf.YieldOp([other.ir])
+    with ir.InsertionPoint(op.else_block):
+        scf.YieldOp([first.ir])
+    return [first, other.at(op.results[0])]
+
+
+def _narrow(drawing: Drawing, *shape: int) -> Node:
+    """Elements of four bits."""
+    data = drawing.dice.numbers.integers(0, 256, math.prod(shape) // 2).astype(np.uint8)
+    value = build.bitcast(drawing.value(data, "i8"), build.tensor_type(shape, FP4))
+    return Node(value, made_of_bits(data, 4, shape), FP4)
+
+
+def _extended(node: Node) -> Node:
+    f32 = ir.F32Type.get()
+    result = build.tensor_type(node.shape, "f32")
+    value = build.elementwise(result, [node.ir], lambda x: arith.ExtFOp(f32, x).result)
+    return Node(value, VALUES[FP4][node.data], "f32")
+
+
+def _slice_of_values(drawing: Drawing) -> list[Node]:
+    """Parts of bytes, and every other row, of which something is computed."""
+    values = apply(UNARY["relu"], _extended(_narrow(drawing, 6, 8)))
+    return [
+        apply(UNARY["negate"], sliced(values, *part)) for part in (([1, 3], [4, 3], [1, 1]), ([0, 0], [3, 8], [2, 1]))
+    ]
+
+
+def _slice_of_codes(drawing: Drawing) -> list[Node]:
+    return [_extended(sliced(_narrow(drawing, 16, 2), [0, 1], [16, 1], [1, 1]))]
+
+
+def _gathered_codes(drawing: Drawing) -> list[Node]:
+    """Elements with other signs in rows of less than a block, so many that IREE reads them as vectors."""
+    node, i4 = _narrow(drawing, 2048, 4), ir.IntegerType.get_signless(4)
+
+    def body(x: ir.Value) -> ir.Value:
+        flipped = arith.XOrIOp(arith.BitcastOp(i4, x).result, arith.ConstantOp(i4, -8).result).result
+        return arith.BitcastOp(x.type, flipped).result
+
+    return [Node(build.elementwise(build.tensor_type(node.shape, FP4), [node.ir], body), node.data ^ 8, FP4)]
+
+
 ALONE: dict[str, tuple[Make, dict[str, object]]] = {
     "producer writes over": (_writes_over, {}),
     "static fp4": (_static(FP4), {}),
@@ -190,6 +268,11 @@ ALONE: dict[str, tuple[Make, dict[str, object]]] = {
     "two views": (_two_views, {}),
     "slice behind": (_slice_behind, {"ukernels": "none"}),
     "scalar": (_scalar, {}),
+    "branch": (_branch, {}),
+    "same kernels": (_same_kernels, {}),
+    "slice of values": (_slice_of_values, {}),
+    "slice of codes": (_slice_of_codes, {}),
+    "gathered codes": (_gathered_codes, {}),
 }
 
 

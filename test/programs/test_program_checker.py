@@ -8,12 +8,16 @@ from pathlib import Path
 
 import campaign
 import drawn
+import made
 import numpy as np
 import products
 import program
 import pytest
 from checking import check, compared
+from drawing import Drawing
 from nodes import FLOATS, Node, outside, packed, summed, unpacked
+from steps_control import _multiplied_alike
+from steps_matmul import Scale
 
 import mxcomp
 from mxcomp import runtime
@@ -68,6 +72,20 @@ def test_bounds() -> None:
     assert outside(np.array([1 + 2.0**-19], np.float32), node).all()
 
 
+def test_operands_beyond_f32() -> None:
+    """Sums with an operand of 2^128 or more are what the limits say: finite, infinite or NaN; others are exact."""
+    lhs, rhs = np.full((2, 1, 32), 2.0**-120), np.ones((3, 1, 32))
+    rhs[1, 0, 5], rhs[2] = 2.0**128, 2.0**127
+    node = products._added(None, products.sums_of((lhs, "mki"), (rhs, "nki"), "mn"), "f32", None)
+    assert not node.exact
+    found = node.data.astype(np.float32)
+    for value in (np.nan, np.inf, found[0, 1]):
+        found[:, 1] = value
+        assert not outside(found, node).any()
+    found[:, [0, 2]] = np.nextafter(found[:, [0, 2]], np.float32(np.inf))
+    assert outside(found, node).tolist() == [[True, False, True]] * 2
+
+
 def test_what_is_exact() -> None:
     """A sum is if all terms are multiples of one step, and not more than 2^24 of them together."""
     whole, step = np.array([3.0]), np.array([1.0])
@@ -116,6 +134,17 @@ def test_a_seed_gives_the_same_program() -> None:
     first, second = program.draw(7), program.draw(7)
     assert first.text == second.text and first.features == second.features
     assert program.draw(8).text != first.text
+
+
+def test_a_branch_that_is_too_large() -> None:
+    """A value with which no product is small enough is drawn as it is, not for ever."""
+
+    def make(drawing: Drawing) -> list[Node]:
+        node = made.floats(drawing, 8, 8)
+        assert _multiplied_alike(drawing, node, Scale(products=8 * 8 * 32 - 1)) is node
+        return [_multiplied_alike(drawing, node, Scale(products=8 * 8 * 32))]
+
+    assert "scaling_extf" in made.program(make).text
 
 
 class Deadly:

@@ -30,7 +30,7 @@ from test_fusions import ALONE, CHAINS
 
 from mxcomp.layout import LHS_SCALE
 from mxcomp.matching import replacing, storage
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
 
 whole = replacing.objection
 
@@ -65,6 +65,13 @@ def _shifted(code: Any) -> Any:
     i32 = ir.IntegerType.get_signless(32)
     bits = arith.ShLIOp(code, arith.ConstantOp(i32, 23).result).result
     return arith.BitcastOp(ir.F32Type.get(), bits).result
+
+
+def _executable_renamed(executable: ir.Operation, call: ir.Operation) -> None:
+    """The function in it keeps the name that IREE gives to others, too."""
+    function = graph.symbol_name(executable)
+    ir.SymbolTable.set_symbol_name(executable, f"mxcomp_{function}")
+    call.attributes["entry_points"] = ir.ArrayAttr.get([ir.SymbolRefAttr.get([f"mxcomp_{function}", function])])
 
 
 def _same(value: Any, *others: Any) -> Any:
@@ -134,6 +141,11 @@ MUTANTS: dict[str, Mutant] = {
         ALONE["slice behind"][0],
         {"ukernels": "none"},
     ),
+    "slices of what is loaded": ("passes.widen_codes", "_keep_reads_behind", _nothing, ALONE["slice of values"][0], {}),
+    "slices of codes": ("passes.widen_codes", "_keep_reads_behind", _nothing, ALONE["slice of codes"][0], {}),
+    "codes that are gathered": ("passes.widen_codes", "_keep_reads_behind", _nothing, ALONE["gathered codes"][0], {}),
+    "names of kernels": ("passes.outline", "_rename", _executable_renamed, ALONE["same kernels"][0], {}),
+    "assumptions of sizes": ("passes.outline", "_pass_assumptions", _nothing, ALONE["branch"][0], {}),
     "scale code 0": ("codes.decode", "_scale", _shifted, _scale_zero, {"ukernels": "none"}),
 }
 """By what is not looked at any more: module, function, what it becomes, a program, options."""

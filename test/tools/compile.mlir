@@ -69,7 +69,7 @@
 // SOURCES: #[[TARGET:.+]] = #hal.executable.target<"rocm", {{.*}}iree_codegen.ukernel_provider = #rocm.tensor_ukernel_provider
 // SOURCES-NOT: attributes {hal.executable.target
 // SOURCES: util.func private @mx_f4E2M1FN_f4E2M1FN_f32_m{{[0-9]+}}_n{{[0-9]+}}_k512
-// SOURCES: func.func @model_dispatch_4{{.*}} attributes {hal.executable.target = #[[TARGET]]} {
+// SOURCES: func.func @mxcomp_model_dispatch_4{{.*}} attributes {hal.executable.target = #[[TARGET]]} {
 // SOURCES: iree_codegen.inner_tiled
 // SOURCES-NOT: attributes {hal.executable.target
 // FLAG: mxcomp-compile: {{.*}}--no-such-flag

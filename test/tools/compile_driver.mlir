@@ -38,7 +38,7 @@
 // RUN: mxcomp-compile %S/compile.mlir --compile-to=executable-sources -o %t.sources.mlir
 // RUN: iree-compile %t.sources.mlir --compile-from=executable-sources --compile-to=executable-configurations \
 // RUN:   | filecheck %s --check-prefix=LATER
-// LATER: mx_f4_f4_f32_m64_n128_k512
+// LATER: mx_f4E2M1FN_f4E2M1FN_f32_m{{[0-9]+}}_n{{[0-9]+}}_k512
 
 // RUN: not mxcomp-compile %s --compile-mode=hal-executable 2>&1 | filecheck %s --check-prefix=MODE
 // MODE: {{^}}mxcomp-compile: error: --compile-mode=hal-executable: expected std, {{.+}}: iree-compile --compile-mode=hal-executable does the rest

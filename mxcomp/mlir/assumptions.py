@@ -1,0 +1,52 @@
+"""What sizes are assumed to be, which code generation relies on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import util
+
+from mxcomp.mlir import graph
+
+
+@dataclass(frozen=True)
+class Range:
+    """From `low` to `high`, both included; neither is negative."""
+
+    low: int
+    high: int
+
+
+def assume(value: ir.Value, known: Range) -> ir.Value:
+    """`value`, known to be in a range."""
+    assumption = ir.Attribute.parse(f"#util.int.assumption<umin = {known.low}, umax = {known.high}>")  # has no builder
+    assumptions = ir.ArrayAttr.get([ir.ArrayAttr.get([assumption])])
+    return util.AssumeIntOp([value.type], [value], assumptions).results[0]
+
+
+def assumed(value: ir.Value) -> Range | None:
+    """What an index is known to be by an assumption, or as a count of tiles that cover a size known so."""
+    op = graph.producer(value)
+    if op is None:
+        return None
+    if op.name == "util.assume.int":
+        assumption = ir.ArrayAttr(op.attributes["assumptions"])[ir.OpResult(value).result_number]
+        found = dict(re.findall(r"(umin|umax) = (\d+)", str(assumption)))
+        return Range(int(found["umin"]), int(found["umax"])) if len(found) == 2 else None
+    step = _step(op)
+    size = assumed(op.operands[0]) if step else None
+    return Range(-(-size.low // step), -(-size.high // step)) if size else None
+
+
+def _step(op: ir.Operation) -> int:
+    """The tile that an operation divides its only operand by, rounding up; 0 for others."""
+    if op.name != "affine.apply" or len(op.operands) != 1:
+        return 0
+    (expr,) = ir.AffineMapAttr(op.attributes["map"]).value.results
+    if not isinstance(expr, ir.AffineCeilDivExpr):
+        return 0
+    binary = ir.AffineBinaryExpr(expr)
+    plain = isinstance(binary.lhs, ir.AffineDimExpr | ir.AffineSymbolExpr)
+    return ir.AffineConstantExpr(binary.rhs).value if plain and isinstance(binary.rhs, ir.AffineConstantExpr) else 0
