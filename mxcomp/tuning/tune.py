@@ -58,7 +58,7 @@ def tune(
     Candidates are compiled and timed by `executor` (of `concurrent.futures`, Dask's, …), by default one after the
     other in this process; `task` is what it is given, with a `Trial`.
     """
-    waiting: deque[tuple[Key, list[Candidate], list[Future[Outcome]]]] = deque()
+    waiting: deque[tuple[Key, tuple[Candidate, ...], list[Future[Outcome]]]] = deque()
     registries: dict[str, Registry] = {}
     for key in keys:
         if key.arch not in registries:
