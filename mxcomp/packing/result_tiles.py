@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, tensor
@@ -18,6 +18,9 @@ from mxcomp.problem import Problem
 
 BATCHED = "_batched"
 """Behind the name of a ukernel whose tiles have a batch dimension in front."""
+
+WORKGROUP_ORDER = "mxcomp.workgroup_order"
+"""The attribute with the entries of the `Order` that mxcomp-order-workgroups gives a matmul's workgroups."""
 
 UNROLL = {"amdgpu-unroll-threshold": "20000"}
 """IREE runs an epilogue of more than 64 elements a lane in a loop; not unrolled, it keeps them in scratch memory."""
@@ -115,7 +118,8 @@ def annotate(
 ) -> None:
     """Says how IREE is to compile a matmul's dispatch, and with which ukernel.
 
-    `workgroup` are tile sizes of the loops; `reorder` lets IREE change the order of workgroups.
+    `workgroup` are tile sizes of the loops; `reorder` lets IREE change the order of workgroups, where no other one was
+    decided.
     """
     op.attributes["compilation_info"] = attributes.compilation_info(
         workgroup,
@@ -126,6 +130,8 @@ def annotate(
     )
     if decision.ukernel is not None:
         op.attributes["iree_codegen.ukernel"] = attributes.ukernel_descriptor(decision.ukernel + suffix)
+    if decision.order is not None:
+        op.attributes[WORKGROUP_ORDER] = attributes.from_python(asdict(decision.order))
 
 
 def with_epilogue(
