@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.options import Options
+from mxcomp.order import Order
 from mxcomp.problem import Problem
 from mxcomp.selection import times
 from mxcomp.sim.timing.parameters import mi355x
@@ -14,10 +15,11 @@ from mxcomp.ukernels import Registry, Ukernel
 
 @dataclass(frozen=True)
 class Candidate:
-    """A ukernel that fits, its times, and the modelled µs of the problem with it."""
+    """A ukernel that fits, its times, its best order of workgroups, and the modelled µs of the problem with them."""
 
     ukernel: Ukernel
     times: times.KernelTimes
+    order: Order
     us: float
 
     @property
@@ -31,8 +33,7 @@ def fastest(problem: Problem, registry: Registry, options: Options, result_bytes
 
     A ukernel of the user's own that fits leaves nothing to choose: it is there to be taken.
     """
-    sizes = {axis: size for axis, size in problem.sizes.items() if size is not None}
-    if len(sizes) < len(problem.sizes):
+    if problem.dynamic:
         return []
     found: list[Candidate] = []
     for ukernel in registry.ukernels.values():
@@ -40,8 +41,15 @@ def fastest(problem: Problem, registry: Registry, options: Options, result_bytes
             continue
         if registry.is_foreign(ukernel):
             return []
-        known = times.of(ukernel)
-        if known is not None:
-            us = times.modelled(known, ukernel.tile, problem, sizes, result_bytes)
-            found.append(Candidate(ukernel, known, us))
+        found += candidates(ukernel, problem, result_bytes)
     return sorted(found, key=lambda candidate: candidate.us)
+
+
+def candidates(ukernel: Ukernel, problem: Problem, result_bytes: int = 4) -> list[Candidate]:
+    """A ukernel in its best order of workgroups; none where its times are not known, or a size is not."""
+    sizes = {axis: size for axis, size in problem.sizes.items() if size is not None}
+    known = times.of(ukernel)
+    if problem.dynamic or known is None:
+        return []
+    order, us = times.ordered(known, ukernel.tile, problem, sizes, result_bytes)
+    return [Candidate(ukernel, known, order, us)]
