@@ -21,10 +21,10 @@ class Order:
     band: int = 1
 
     def __str__(self) -> str:
-        return "plain" if self == PLAIN else f"{self.xcds} XCDs in bands of {self.band}"
+        return "plain" if self == PLAIN_ORDER else f"{self.xcds} XCDs in bands of {self.band}"
 
 
-PLAIN = Order()
+PLAIN_ORDER = Order()
 """Columns first, then rows, then matrices of a batch."""
 
 

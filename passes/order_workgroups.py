@@ -17,8 +17,8 @@ After:
     } {mapping = [#iree_codegen.workgroup_mapping<y>, #iree_codegen.workgroup_mapping<x>]}
 
 IREE's own pass makes the loop over workgroups, with all that it fuses into it, exactly as it would later; done now, its
-indices can be replaced. Later IREE finds the loop made. For the plain order it is enough to take IREE's strategy of
-reordering away. A stock iree-compile knows nothing of the attribute and keeps that strategy.
+indices can be replaced. Later IREE finds the loop made. A stock iree-compile knows nothing of the attribute, and keeps
+the plain order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.mlir.whole import Number, Whole, least
 from mxcomp.options import Options
-from mxcomp.order import PLAIN, Order, place
+from mxcomp.order import Order, place
 from mxcomp.packing.result_tiles import WORKGROUP_ORDER
 
 PIPELINE = "func.func(iree-codegen-tile-and-distribute-to-workgroups-using-forall-op)"
@@ -44,13 +44,12 @@ def run(module: ir.Operation, options: Options) -> None:
     with module.context:
         functions = {_function(op): _order(op) for op in graph.walk(module) if WORKGROUP_ORDER in op.attributes}
         for function, order in functions.items():
-            _forget(function, "workgroup_reordering_strategy")
-            if order != PLAIN:
-                _distribute(function, order)
-                _forget(function, "workgroup")
+            _distribute(function)
             for op in graph.walk(function):
                 if WORKGROUP_ORDER in op.attributes:
-                    del op.attributes[WORKGROUP_ORDER]
+                    _mark_distributed(op)
+                elif "#iree_codegen.workgroup_mapping" in str(op.attributes.get("mapping", "")):
+                    _permute(op, order)
 
 
 def _function(op: ir.Operation) -> ir.Operation:
@@ -65,24 +64,19 @@ def _order(op: ir.Operation) -> Order:
     return Order(**to_python(op.attributes[WORKGROUP_ORDER]))
 
 
-def _forget(function: ir.Operation, entry: str) -> None:
-    """Takes an entry out of the lowering configurations of matmuls that have an order."""
-    for op in graph.walk(function):
-        if WORKGROUP_ORDER in op.attributes and _CONFIG in op.attributes:
-            config = iree_gpu.LoweringConfigAttr(op.attributes[_CONFIG]).attributes
-            kept = {each.name: each.attr for each in ir.DictAttr(config) if each.name != entry}
-            op.attributes[_CONFIG] = iree_gpu.LoweringConfigAttr.get(ir.DictAttr.get(kept))
-
-
-def _distribute(function: ir.Operation, order: Order) -> None:
+def _distribute(function: ir.Operation) -> None:
     try:
         PassManager.parse(PIPELINE).run(function)
     except ir.MLIRError as error:
         raise CompileError(f"{function.location}: workgroups were not distributed", (str(error),)) from None
-    for op in graph.walk(function):
-        if "mapping" in op.attributes and "#iree_codegen.workgroup_mapping" in str(op.attributes["mapping"]):
-            _permute(op, order)
-            return
+
+
+def _mark_distributed(op: ir.Operation) -> None:
+    """Leaves nothing to distribute of a matmul that is in the loop."""
+    config = ir.DictAttr(iree_gpu.LoweringConfigAttr(op.attributes[_CONFIG]).attributes)
+    kept = {each.name: each.attr for each in config if each.name != "workgroup"}
+    op.attributes[_CONFIG] = iree_gpu.LoweringConfigAttr.get(ir.DictAttr.get(kept))
+    del op.attributes[WORKGROUP_ORDER]
 
 
 def _permute(loop: ir.Operation, order: Order) -> None:

@@ -16,7 +16,7 @@ from iree.compiler import ir
 
 from mxcomp.layout import DataTiledLayout, layout_entries, layout_from
 from mxcomp.mlir import attributes, graph
-from mxcomp.order import Order
+from mxcomp.order import PLAIN_ORDER, Order
 
 SCALED_MATMUL = "mxcomp.scaled_matmul"
 """The attribute that marks every scaled matmul and holds the entries of its `Decision`."""
@@ -37,7 +37,7 @@ class Decision:
         transposed: RHS is multiplied in the place of LHS; `layout`, `tile` and limits are those of N × M.
         requantised_for: The index of the matmul whose LHS is quantised from this result in its tile.
         ukernel: The name of the code that computes a tile; None: IREE generates it.
-        order: In which workgroups take tiles; None: as IREE pleases.
+        order: In which workgroups take tiles of data-tiled operands.
         workgroup_size: Threads in x, y and z.
         llvm_func_attrs: What LLVM is told of the kernel's function.
         max_m, max_n, max_k: The largest dynamic sizes in elements that buffers allow, as they are multiplied.
@@ -54,7 +54,7 @@ class Decision:
     transposed: bool = False
     requantised_for: int | None = None
     ukernel: str | None = None
-    order: Order | None = None
+    order: Order = PLAIN_ORDER
     workgroup_size: tuple[int, ...] = ()
     llvm_func_attrs: Mapping[str, str] = field(default_factory=dict)
     max_m: int | None = None

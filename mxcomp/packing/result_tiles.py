@@ -13,6 +13,7 @@ from mxcomp.matching.decision import Decision
 from mxcomp.mlir import attributes, build, linalg
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
+from mxcomp.order import PLAIN_ORDER
 from mxcomp.packing.runtime_sizes import RuntimeSizes, assume
 from mxcomp.problem import Problem
 
@@ -102,9 +103,8 @@ def accumulate(
         attributes.mma_layout(layout, problem.types),
         attributes.mma_semantics(opaque=not layout.expressible_in_iree),
     ).operation
-    reorder = not batch and 1 not in build.static_sizes(acc)[:2]
     workgroup = [1] * (2 + batch) + [0] * (len(iterators) - 2 - batch)
-    annotate(op, decision, workgroup, reorder, llvm_func_attrs, suffix=BATCHED * batch)
+    annotate(op, decision, workgroup, False, llvm_func_attrs, suffix=BATCHED * batch)
     return op.results[0]
 
 
@@ -118,8 +118,7 @@ def annotate(
 ) -> None:
     """Says how IREE is to compile a matmul's dispatch, and with which ukernel.
 
-    `workgroup` are tile sizes of the loops; `reorder` lets IREE change the order of workgroups, where no other one was
-    decided.
+    `workgroup` are tile sizes of the loops; `reorder` lets IREE change the order of workgroups.
     """
     op.attributes["compilation_info"] = attributes.compilation_info(
         workgroup,
@@ -130,7 +129,7 @@ def annotate(
     )
     if decision.ukernel is not None:
         op.attributes["iree_codegen.ukernel"] = attributes.ukernel_descriptor(decision.ukernel + suffix)
-    if decision.order is not None:
+    if decision.order != PLAIN_ORDER:
         op.attributes[WORKGROUP_ORDER] = attributes.from_python(asdict(decision.order))
 
 

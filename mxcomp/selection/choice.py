@@ -11,10 +11,11 @@ from mxcomp.layout import DataTiledLayout
 from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, Decision
 from mxcomp.matching.operands import warning_of
 from mxcomp.options import AUTO, FASTEST, NONE, Options
-from mxcomp.order import PLAIN
+from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
 from mxcomp.selection.limits import limits
 from mxcomp.selection.ranking import Candidate, candidates, fastest
+from mxcomp.selection.sharing import least
 from mxcomp.ukernels import Registry, Ukernel
 
 _NAMED = 2
@@ -57,7 +58,8 @@ def choose_transposed(problem: Problem, name: str, registry: Registry, options: 
     if ukernel is None or ukernel.layout is None:
         return _left(reason, flipped)
     layout = replace(ukernel.layout, lane_rows=True)
-    chosen = _with(ukernel, flipped, Decision(operands=DATA_TILED, transposed=True, layout=layout))
+    order = _order(flipped, ukernel.layout, ukernel)
+    chosen = _with(ukernel, Decision(operands=DATA_TILED, transposed=True, layout=layout, order=order))
     return _bounded(chosen, flipped, ukernel.layout.workgroup_tile, options)
 
 
@@ -66,13 +68,20 @@ def _data_tiled(problem: Problem, registry: Registry, options: Options) -> Decis
     ukernel, reason = (ranked[0].ukernel, "") if ranked else _select(DATA_TILED, problem, registry, options)
     if ukernel is not None and ukernel.layout is not None:
         layout = ukernel.layout
-        chosen = _with(ukernel, problem, Decision(operands=DATA_TILED, layout=layout, note=_why(ranked)))
+        chosen = _with(ukernel, Decision(operands=DATA_TILED, layout=layout, note=_why(ranked)))
     elif not all(element_format(kind).loadable for kind in problem.types[:2]):
         return _left(reason, problem)
     else:
         layout = _codegen_layout(problem.m)
         chosen = Decision(operands=DATA_TILED, layout=layout, workgroup_size=(layout.threads, 1, 1), reason=reason)
-    return _bounded(chosen, problem, layout.workgroup_tile, options)
+    ordered = replace(chosen, order=_order(problem, layout, ukernel))
+    return _bounded(ordered, problem, layout.workgroup_tile, options)
+
+
+def _order(problem: Problem, layout: DataTiledLayout, ukernel: Ukernel | None) -> Order:
+    """The order of workgroups: the fastest of a ukernel whose times are known, else that with the least to load."""
+    timed = candidates(ukernel, problem) if ukernel is not None else []
+    return timed[0].order if timed else least(problem, layout.workgroup_tile)
 
 
 def _row_major(problem: Problem, gathered: bool, registry: Registry, options: Options) -> Decision:
@@ -81,7 +90,7 @@ def _row_major(problem: Problem, gathered: bool, registry: Registry, options: Op
         return _left(f"--data-tiling=off and {reason}", problem)
     if problem.batch or gathered:
         return _left(f"--data-tiling=off and {ukernel.name}: it takes row-major operands without a batch", problem)
-    chosen = _with(ukernel, problem, Decision(operands=ROW_MAJOR, tile=ukernel.tile))
+    chosen = _with(ukernel, Decision(operands=ROW_MAJOR, tile=ukernel.tile))
     return _bounded(chosen, problem, (1, 1, 1), options)
 
 
@@ -99,7 +108,7 @@ def _why(ranked: Sequence[Candidate]) -> str | None:
     best, *others = ranked
     others_text = ", ".join(f"{each.ukernel.name} {each.us:.1f}" for each in others[:_NAMED])
     low, high = best.interval
-    order = "" if best.order == PLAIN else f", {best.order}"
+    order = "" if best.order == PLAIN_ORDER else f", {best.order}"
     text = f"modelled {best.us:.1f} µs ({low:.1f} to {high:.1f}){order}"
     return f"{text}; {others_text}" if others_text else text
 
@@ -108,12 +117,11 @@ def _codegen_layout(m: int | None) -> DataTiledLayout:
     return next(layout for limit, layout in CODEGEN_LAYOUTS.items() if limit is None or (m is not None and m <= limit))
 
 
-def _with(ukernel: Ukernel, problem: Problem, decision: Decision) -> Decision:
-    """A decision with how a ukernel is launched, in its best order of workgroups where that is known."""
+def _with(ukernel: Ukernel, decision: Decision) -> Decision:
+    """A decision with how a ukernel is launched."""
     return replace(
         decision,
         ukernel=ukernel.name,
-        order=next((candidate.order for candidate in candidates(ukernel, problem)), None),
         workgroup_size=ukernel.workgroup_size,
         llvm_func_attrs=ukernel.llvm_func_attrs,
     )

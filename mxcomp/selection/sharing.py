@@ -8,10 +8,12 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.order import PLAIN, Order, place
-from mxcomp.sim.timing.chip import XCDS
+from mxcomp.formats import element_format
+from mxcomp.order import PLAIN_ORDER, Order, place
+from mxcomp.problem import Problem
+from mxcomp.sim.timing.chip import CUS, XCDS
 
-ORDERS = (PLAIN, *(Order(XCDS, band) for band in (1, 2, 3, 4, 5, 6, 8)))
+ORDERS = (PLAIN_ORDER, *(Order(XCDS, band) for band in (1, 2, 3, 4, 5, 6, 8)))
 
 Counts = NDArray[np.int64]
 
@@ -39,6 +41,20 @@ def batches(grid: tuple[int, int, int], capacity: int, orders: tuple[Order, ...]
     if rest:
         ranges.append((range(total - rest, total), 1))
     return tuple(_shared(ids, count, grid, orders) for ids, count in ranges)
+
+
+def least(problem: Problem, tile: tuple[int, int, int]) -> Order:
+    """The order in which XCDs load least, with one workgroup (M, N, K) on a CU; the plain one if that saves little.
+
+    Where only the running program knows the sizes, one that does for most: 8 columns to 4 rows, of what runs together.
+    """
+    if problem.m is None or problem.n is None:
+        return Order(XCDS, 4)
+    grid = problem.matrices, -(-problem.m // tile[0]), -(-problem.n // tile[1])
+    step_bits = [step * element_format(kind).bits for step, kind in zip(tile[:2], problem.types, strict=False)]
+    loaded = np.sum([each.count * (each.fabric @ step_bits) for each in batches(grid, CUS, ORDERS)], axis=0)
+    best = int(np.argmin(loaded))
+    return ORDERS[best] if loaded[best] < 0.95 * loaded[0] else PLAIN_ORDER
 
 
 def _shared(ids: range, count: int, grid: tuple[int, int, int], orders: tuple[Order, ...]) -> Shared:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mxcomp.formats import ELEMENT_TYPES, element_format
-from mxcomp.order import PLAIN, Order
+from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
 from mxcomp.selection.sharing import ORDERS, batches
 from mxcomp.sim.timing.chip import CUS, Ask, Batch, Floats, Launches, Rates, modelled_us
@@ -158,7 +158,7 @@ _WITHOUT = {
 
 def bound(
     times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int = 4,
-    order: Order = PLAIN,
+    order: Order = PLAIN_ORDER,
 ) -> str:  # fmt: skip
     """The resource of `_WITHOUT` whose absence would save most, or "compute" if none saves a quarter of the time."""
     us = modelled(times, tile, problem, sizes, size, order=order)
@@ -172,7 +172,7 @@ def bound(
 
 def modelled(
     times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int = 4,
-    parameters: Parameters | None = None, order: Order = PLAIN,
+    parameters: Parameters | None = None, order: Order = PLAIN_ORDER,
 ) -> float:  # fmt: skip
     """µs of a matmul with a workgroup tile (M, N, K); operands cold, an element of the result `size` bytes."""
     return float(_in_orders(times, tile, problem, sizes, size, parameters, (order,))[0])
@@ -231,6 +231,6 @@ def _in_orders(
         return times.cycles(k_tiles, rates, is_first, resident)
 
     asking: Ask = ask
-    permuting = np.where([order == PLAIN for order in orders], 0.0, _PERMUTING_US)
+    permuting = np.where([order == PLAIN_ORDER for order in orders], 0.0, _PERMUTING_US)
     us: Floats = modelled_us(Launches.of(launches), p, asking) + permuting
     return us

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -21,8 +22,8 @@ from test_units import BATCHED, of
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp.matching.decision import Decision, decide
-from mxcomp.order import PLAIN, Order
-from mxcomp.passes import encode
+from mxcomp.order import PLAIN_ORDER, Order
+from mxcomp.passes import encode, order_workgroups
 from mxcomp.selection import sharing
 from mxcomp.sim.device import Device
 from mxcomp.sim.program import program_of
@@ -38,11 +39,20 @@ def decide_in(order: Order, op: ir.Operation, decision: Decision) -> None:
 
 
 @pytest.fixture
-def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Order:
-    """The one that all matmuls are computed in."""
+def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Order]:
+    """The one that all matmuls are computed in; loops over workgroups are found in each program."""
     found: Order = request.param
+    given: list[Order] = []
+    permute = order_workgroups._permute
+
+    def permuted(loop: ir.Operation, order: Order) -> None:
+        given.append(order)
+        permute(loop, order)
+
     monkeypatch.setattr(encode, "decide", partial(decide_in, found))
-    return found
+    monkeypatch.setattr(order_workgroups, "_permute", permuted)
+    yield found
+    assert set(given) == {found} - {PLAIN_ORDER}
 
 
 def in_orders(*orders: Order) -> pytest.MarkDecorator:
@@ -63,7 +73,7 @@ def in_orders(*orders: Order) -> pytest.MarkDecorator:
     ],
     ids=lambda value: str(value) if isinstance(value, Shaped) else "",
 )
-@in_orders(PLAIN, Order(8, 3), Order(4, 2))
+@in_orders(PLAIN_ORDER, Order(8, 3), Order(4, 2))
 def test_shapes(order: Order, shaped: Shaped, ukernel: str, runs: list[tuple[int, int, int]]) -> None:
     """Padded, dynamic and batched; loops over workgroups that IREE makes of fewer dimensions; without a ukernel."""
     program = mxcomp.compile(shaped.text(), ukernels=ukernel)
@@ -97,7 +107,7 @@ def test_requantised(order: Order) -> None:
         pytest.param(10000, 28672, "m256_n256", marks=SLOW),
     ],
 )
-@in_orders(PLAIN, Order(8, 3))
+@in_orders(PLAIN_ORDER, Order(8, 3))
 def test_an_xcd_loads_what_selection_counts(order: Order, m: int, n: int, size: str) -> None:
     """Bytes that an XCD loads for the first time, by the addresses of the compiled kernel."""
     k = 1024

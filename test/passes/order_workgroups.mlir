@@ -49,8 +49,7 @@
 // FOLDED: arith.index_castui %[[ROW]]
 // FOLDED: arith.index_castui %[[COLUMN]]
 func.func @static(%a: tensor<10x64xf32>, %b: tensor<64x6xf32>, %zero: tensor<10x6xf32>) -> tensor<10x6xf32> {
-  %r = linalg.matmul {lowering_config = #iree_gpu.lowering_config<{workgroup = [1, 1, 0], reduction = [0, 0, 4],
-      workgroup_reordering_strategy = #iree_gpu.conditional_transpose<8, 32>}>,
+  %r = linalg.matmul {lowering_config = #iree_gpu.lowering_config<{workgroup = [1, 1, 0], reduction = [0, 0, 4]}>,
       mxcomp.workgroup_order = {band = 4, xcds = 8}}
     ins(%a, %b : tensor<10x64xf32>, tensor<64x6xf32>) outs(%zero : tensor<10x6xf32>) -> tensor<10x6xf32>
   %s = linalg.generic {indexing_maps = [affine_map<(m, n) -> (m, n)>, affine_map<(m, n) -> (m, n)>],
@@ -103,25 +102,12 @@ func.func @column(%a: tensor<10x64xf32>, %b: tensor<64x1xf32>, %zero: tensor<10x
   return %r : tensor<10x1xf32>
 }
 
-// The plain order is IREE's own without a strategy: it distributes workgroups later.
+// Without an order all stays with IREE.
 // CHECK-LABEL: func.func @plain
 // CHECK-NOT: scf.forall
 // CHECK: linalg.matmul {lowering_config = #iree_gpu.lowering_config<{workgroup = [1, 1, 0]}>}
 func.func @plain(%a: tensor<10x64xf32>, %b: tensor<64x6xf32>, %zero: tensor<10x6xf32>) -> tensor<10x6xf32> {
-  %r = linalg.matmul {lowering_config = #iree_gpu.lowering_config<{workgroup = [1, 1, 0],
-      workgroup_reordering_strategy = #iree_gpu.conditional_transpose<8, 32>}>,
-      mxcomp.workgroup_order = {band = 1, xcds = 1}}
-    ins(%a, %b : tensor<10x64xf32>, tensor<64x6xf32>) outs(%zero : tensor<10x6xf32>) -> tensor<10x6xf32>
-  return %r : tensor<10x6xf32>
-}
-
-// No order was decided: all stays with IREE.
-// CHECK-LABEL: func.func @undecided
-// CHECK-NOT: scf.forall
-// CHECK: workgroup_reordering_strategy
-func.func @undecided(%a: tensor<10x64xf32>, %b: tensor<64x6xf32>, %zero: tensor<10x6xf32>) -> tensor<10x6xf32> {
-  %r = linalg.matmul {lowering_config = #iree_gpu.lowering_config<{workgroup = [1, 1, 0],
-      workgroup_reordering_strategy = #iree_gpu.conditional_transpose<8, 32>}>}
+  %r = linalg.matmul {lowering_config = #iree_gpu.lowering_config<{workgroup = [1, 1, 0]}>}
     ins(%a, %b : tensor<10x64xf32>, tensor<64x6xf32>) outs(%zero : tensor<10x6xf32>) -> tensor<10x6xf32>
   return %r : tensor<10x6xf32>
 }
