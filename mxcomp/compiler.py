@@ -138,4 +138,7 @@ def _advance(session: Session, source: Source, options: Options, report: Report,
         report.add_operands(module)
         pipeline.run(module, pipeline.EXECUTABLE_PASSES, options)
 
+    if session.advance("executable-configurations", compile_to):
+        pipeline.run(module, pipeline.CONFIGURED_PASSES, options)
+
     session.advance("end", compile_to)

@@ -9,12 +9,14 @@ decides on the others; what comes later reads, and decides nothing again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 from iree.compiler import ir
 
 from mxcomp.layout import DataTiledLayout, layout_entries, layout_from
 from mxcomp.mlir import attributes, graph
+from mxcomp.order import PLAIN_ORDER, Order
 
 SCALED_MATMUL = "mxcomp.scaled_matmul"
 """The attribute that marks every scaled matmul and holds the entries of its `Decision`."""
@@ -35,6 +37,7 @@ class Decision:
         transposed: RHS is multiplied in the place of LHS; `layout`, `tile` and limits are those of N × M.
         requantised_for: The index of the matmul whose LHS is quantised from this result in its tile.
         ukernel: The name of the code that computes a tile; None: IREE generates it.
+        order: In which workgroups take tiles of data-tiled operands.
         workgroup_size: Threads in x, y and z.
         llvm_func_attrs: What LLVM is told of the kernel's function.
         max_m, max_n, max_k: The largest dynamic sizes in elements that buffers allow, as they are multiplied.
@@ -51,6 +54,7 @@ class Decision:
     transposed: bool = False
     requantised_for: int | None = None
     ukernel: str | None = None
+    order: Order = PLAIN_ORDER
     workgroup_size: tuple[int, ...] = ()
     llvm_func_attrs: Mapping[str, str] = field(default_factory=dict)
     max_m: int | None = None
@@ -72,7 +76,7 @@ class Decision:
         for name in (each.name for each in fields(self)):
             value = getattr(self, name)
             if value != getattr(nothing, name):
-                entries[name] = layout_entries(value) if isinstance(value, DataTiledLayout) else value
+                entries[name] = _entry(value)
         return ir.DictAttr(attributes.from_python(entries))
 
     @staticmethod
@@ -81,9 +85,18 @@ class Decision:
         entries = attributes.to_python(attribute)
         if "layout" in entries:
             entries["layout"] = layout_from(entries["layout"])
+        if "order" in entries:
+            entries["order"] = Order(**entries["order"])
         for name in ("tile", "workgroup_size"):
             entries[name] = tuple(entries.get(name, ()))
         return Decision(**entries)
+
+
+def _entry(value: Any) -> Any:
+    """An entry as attributes have it."""
+    if isinstance(value, Order):
+        return asdict(value)
+    return layout_entries(value) if isinstance(value, DataTiledLayout) else value
 
 
 def decision_of(op: ir.Operation) -> Decision | None:

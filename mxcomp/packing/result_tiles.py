@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, tensor
@@ -14,11 +14,15 @@ from mxcomp.mlir import attributes, build, linalg
 from mxcomp.mlir.assumptions import Range, assume
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
+from mxcomp.order import PLAIN_ORDER
 from mxcomp.packing.runtime_sizes import RuntimeSizes
 from mxcomp.problem import Problem
 
 BATCHED = "_batched"
 """Behind the name of a ukernel whose tiles have a batch dimension in front."""
+
+WORKGROUP_ORDER = "mxcomp.workgroup_order"
+"""The attribute with the entries of the `Order` that mxcomp-order-workgroups gives a matmul's workgroups."""
 
 UNROLL = {"amdgpu-unroll-threshold": "20000"}
 """IREE runs an epilogue of more than 64 elements a lane in a loop; not unrolled, it keeps them in scratch memory."""
@@ -100,9 +104,8 @@ def accumulate(
         attributes.mma_layout(layout, problem.types),
         attributes.mma_semantics(opaque=not layout.expressible_in_iree),
     ).operation
-    reorder = not batch and 1 not in build.static_sizes(acc)[:2]
     workgroup = [1] * (2 + batch) + [0] * (len(iterators) - 2 - batch)
-    annotate(op, decision, workgroup, reorder, llvm_func_attrs, suffix=BATCHED * batch)
+    annotate(op, decision, workgroup, False, llvm_func_attrs, suffix=BATCHED * batch)
     return op.results[0]
 
 
@@ -127,6 +130,8 @@ def annotate(
     )
     if decision.ukernel is not None:
         op.attributes["iree_codegen.ukernel"] = attributes.ukernel_descriptor(decision.ukernel + suffix)
+    if decision.order != PLAIN_ORDER:
+        op.attributes[WORKGROUP_ORDER] = attributes.from_python(asdict(decision.order))
 
 
 def with_epilogue(

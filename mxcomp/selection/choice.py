@@ -11,9 +11,11 @@ from mxcomp.layout import DataTiledLayout
 from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, Decision
 from mxcomp.matching.operands import warning_of
 from mxcomp.options import AUTO, NONE, Options
+from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
 from mxcomp.selection.limits import limits
-from mxcomp.selection.ranking import DYNAMIC_M, Candidate, fastest
+from mxcomp.selection.ranking import DYNAMIC_M, Candidate, candidate, fastest
+from mxcomp.selection.sharing import least
 from mxcomp.selection.tuned import Entry
 from mxcomp.ukernels import Registry, Ukernel
 
@@ -74,7 +76,8 @@ def choose_transposed(problem: Problem, name: str, registry: Registry, options: 
     if ukernel is None or ukernel.layout is None:
         return _left(reason, flipped)
     layout = replace(ukernel.layout, lane_rows=True)
-    chosen = _with(ukernel, Decision(operands=DATA_TILED, transposed=True, layout=layout))
+    order = _order(flipped, ukernel.layout, ukernel)
+    chosen = _with(ukernel, Decision(operands=DATA_TILED, transposed=True, layout=layout, order=order))
     return _bounded(chosen, flipped, ukernel.layout.workgroup_tile, options)
 
 
@@ -93,7 +96,14 @@ def _data_tiled(problem: Problem, place: Place, registry: Registry, options: Opt
     else:
         layout = _codegen_layout(problem.m)
         chosen = Decision(operands=DATA_TILED, layout=layout, workgroup_size=(layout.threads, 1, 1), reason=reason)
-    return _bounded(chosen, problem, layout.workgroup_tile, options)
+    ordered = replace(chosen, order=_order(problem, layout, ukernel))
+    return _bounded(ordered, problem, layout.workgroup_tile, options)
+
+
+def _order(problem: Problem, layout: DataTiledLayout, ukernel: Ukernel | None) -> Order:
+    """The order of workgroups: the fastest of a ukernel whose times are known, else that with the least to load."""
+    timed = None if ukernel is None else candidate(ukernel, problem)
+    return least(problem, layout.workgroup_tile) if timed is None else timed.order
 
 
 def _row_major(problem: Problem, gathered: bool, registry: Registry, options: Options) -> Decision:
@@ -122,7 +132,8 @@ def _why(ranked: Sequence[Candidate], m: int | None) -> str | None:
     low, high = best.interval
     us = f"modelled {best.us:.1f} µs ({low:.1f} to {high:.1f})"
     over = "" if m is not None else f", a geometric mean over M of {DYNAMIC_M[0]} to {DYNAMIC_M[-1]}"
-    return us + over + (f"; {others_text}" if others_text else "")
+    order = "" if best.order == PLAIN_ORDER else f", {best.order}"
+    return us + over + order + (f"; {others_text}" if others_text else "")
 
 
 def _codegen_layout(m: int | None) -> DataTiledLayout:

@@ -8,8 +8,10 @@ from statistics import geometric_mean
 
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.options import Options
+from mxcomp.order import Order
 from mxcomp.problem import Problem
 from mxcomp.selection import times
+from mxcomp.selection.sharing import least
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Registry, Ukernel
 
@@ -22,10 +24,11 @@ _LAYERS = 64
 
 @dataclass(frozen=True)
 class Candidate:
-    """A ukernel that fits, its times, and the modelled µs of the problem with it."""
+    """A ukernel that fits, its times, its best order of workgroups, and the modelled µs of the problem with them."""
 
     ukernel: Ukernel
     times: times.KernelTimes
+    order: Order
     us: float
 
     @property
@@ -41,18 +44,27 @@ def fastest(problem: Problem, registry: Registry, options: Options, result_bytes
     Where M is, their µs are geometric means over `DYNAMIC_M`: nobody is much slower than need be, at any M.
     A ukernel of the user's own that fits leaves nothing to choose: it is there to be taken.
     """
-    n, k = problem.n, problem.k
-    if n is None or k is None:
-        return ()
-    sizes = [{"m": m, "n": n, "k": k} for m in (DYNAMIC_M if problem.m is None else (problem.m,))]
     found: list[Candidate] = []
     for ukernel in registry.ukernels.values():
         if ukernel.operands != DATA_TILED or ukernel.mismatch(options.target.arch, problem):
             continue
         if registry.is_foreign(ukernel):
             return ()
-        known = times.of(ukernel)
-        if known is not None:
-            us = geometric_mean(times.modelled(known, ukernel.tile, problem, each, result_bytes) for each in sizes)
-            found.append(Candidate(ukernel, known, us))
-    return tuple(sorted(found, key=lambda candidate: candidate.us))
+        if (timed := candidate(ukernel, problem, result_bytes)) is not None:
+            found.append(timed)
+    return tuple(sorted(found, key=lambda each: each.us))
+
+
+def candidate(ukernel: Ukernel, problem: Problem, result_bytes: int = 4) -> Candidate | None:
+    """A ukernel in its best order of workgroups; None where its times, N or K are not known."""
+    known, n, k = times.of(ukernel), problem.n, problem.k
+    if known is None or n is None or k is None:
+        return None
+    tile = ukernel.tile
+    if problem.m is not None:
+        order, us = times.ordered(known, tile, problem, {"m": problem.m, "n": n, "k": k}, result_bytes)
+        return Candidate(ukernel, known, order, us)
+    order = least(problem, tile)
+    each = [{"m": m, "n": n, "k": k} for m in DYNAMIC_M]
+    us = geometric_mean(times.modelled(known, tile, problem, sizes, result_bytes, order=order) for sizes in each)
+    return Candidate(ukernel, known, order, us)

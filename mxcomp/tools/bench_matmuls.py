@@ -106,7 +106,7 @@ def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str) -> Itera
             raise InputError(f"{m}x{n}x{k}: no ukernel with known times fits: expected K to be a multiple of 32")
         best = found[0]
         low, high = best.interval
-        bound = times.bound(best.times, best.ukernel.tile, problem, sizes, size)
+        bound = times.bound(best.times, best.ukernel.tile, problem, sizes, size, best.order)
         us = round(best.us, 3)
         tile = (gemm.tile_m, gemm.tile_n)
         yield Entry(m, n, k, *tile, best.ukernel.name, us, round(low, 3), round(high, 3), bound)

@@ -95,7 +95,7 @@ def test_the_builtin_ukernel_has_the_layout_we_think() -> None:
 
 def test_compilation_info_survives() -> None:
     (line,) = [line for line in at("executable-configurations").split("\n") if M128 in line and "inner_tiled" in line]
-    assert "lowering_config<{workgroup = [1, 1, 0, 0], workgroup_reordering_strategy" in line
+    assert "lowering_config<{workgroup = [1, 1, 0, 0]}>" in line
     (kernel,) = [
         line for line in at("executable-configurations").split("\n") if "func.func @mxcomp_main_dispatch_4" in line
     ]

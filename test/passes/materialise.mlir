@@ -20,7 +20,6 @@
 // CHECK-DAG: #[[S_BLOCK:.+]] = affine_map<(d0, d1, d2, d3, d4) -> (d1 * 8 + d2)>
 // CHECK-DAG: #[[S_NEXT_BLOCK:.+]] = affine_map<(d0, d1, d2, d3, d4) -> (d1 * 8 + d2 + 4)>
 // CHECK-DAG: #[[TRANSLATION:.+]] = #iree_codegen.translation_info<pipeline = #iree_gpu.pipeline<TileAndFuse> workgroup_size = [128, 1, 1] subgroup_size = 64,
-// One tile in N: no reordering of workgroups.
 // CHECK: #[[INFO:.+]] = #iree_codegen.compilation_info<lowering_config = #iree_gpu.lowering_config<{workgroup = [1, 1, 0, 0]}>, translation_info = #[[TRANSLATION]]>
 
 // CHECK-LABEL: util.func public @even(

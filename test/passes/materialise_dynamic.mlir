@@ -35,6 +35,7 @@
 // CHECK: flow.dispatch.region -> (tensor<?x1x4x2x8xi32>{
 // CHECK: %[[R:.+]] = flow.dispatch.region -> (tensor<?x128xf32>{%[[M]]}) {
 // CHECK: iree_codegen.inner_tiled
+// CHECK-SAME: mxcomp.workgroup_order = {band = 4 : i64, xcds = 8 : i64}
 // CHECK: %[[C:.+]] = tensor.collapse_shape {{.*}} into tensor<?x128xf32>
 // CHECK-NEXT: %[[SLICE:.+]] = tensor.extract_slice %[[C]][0, 0] [%[[M]], 128] [1, 1] : tensor<?x128xf32> to tensor<?x128xf32>
 // CHECK-NEXT: flow.return %[[SLICE]]

@@ -13,8 +13,7 @@
 // CHECK-DAG: #[[LHS_ROWS:.+]] = affine_map<(d0) -> (d0, 49)>
 // CHECK-DAG: #[[RHS_ROWS:.+]] = affine_map<(d0) -> (d0, 119)>
 // CHECK-DAG: #[[BLOCKS:.+]] = affine_map<(d0) -> (d0, 8)>
-// More than one tile in M and N: workgroups are reordered.
-// CHECK-DAG: #iree_gpu.lowering_config<{workgroup = [1, 1, 0, 0], workgroup_reordering_strategy = #iree_gpu.conditional_transpose<8, 32>}>
+// CHECK-DAG: #iree_gpu.lowering_config<{workgroup = [1, 1, 0, 0]}>
 
 // CHECK-LABEL: util.func public @padded(
 // CHECK-SAME: %[[A:[a-z0-9_]+]]: tensor<50x9x32xf4E2M1FN>, %[[B:[a-z0-9_]+]]: tensor<120x9x32xf4E2M1FN>,

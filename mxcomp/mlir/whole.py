@@ -1,0 +1,70 @@
+"""Whole numbers of a running program, to calculate with as with Python's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An i32 that is never negative; operations go to the insertion point."""
+
+    value: ir.Value
+
+    @staticmethod
+    def of(index: ir.Value) -> Whole:
+        """An index, which must be below 2³²."""
+        return Whole(arith.IndexCastUIOp(ir.IntegerType.get_signless(32), index).result)
+
+    @property
+    def index(self) -> ir.Value:
+        return arith.IndexCastUIOp(ir.IndexType.get(), self.value).result
+
+    def __add__(self, other: Number) -> Whole:
+        return _made(arith.AddIOp, self, other)
+
+    def __radd__(self, other: Number) -> Whole:
+        return _made(arith.AddIOp, other, self)
+
+    def __sub__(self, other: Number) -> Whole:
+        return _made(arith.SubIOp, self, other)
+
+    def __rsub__(self, other: Number) -> Whole:
+        return _made(arith.SubIOp, other, self)
+
+    def __mul__(self, other: Number) -> Whole:
+        return _made(arith.MulIOp, self, other)
+
+    def __rmul__(self, other: Number) -> Whole:
+        return _made(arith.MulIOp, other, self)
+
+    def __floordiv__(self, other: Number) -> Whole:
+        return _made(arith.DivUIOp, self, other)
+
+    def __mod__(self, other: Number) -> Whole:
+        return _made(arith.RemUIOp, self, other)
+
+
+Number: TypeAlias = Whole | int
+
+
+def least(first: Number, second: Number) -> Number:
+    """The smaller of two."""
+    if isinstance(first, int) and isinstance(second, int):
+        return min(first, second)
+    return _made(arith.MinUIOp, first, second)
+
+
+def _made(op: Callable[[ir.Value, ir.Value], ir.OpView], first: Number, second: Number) -> Whole:
+    return Whole(op(_value(first), _value(second)).operation.results[0])
+
+
+def _value(number: Number) -> ir.Value:
+    if isinstance(number, Whole):
+        return number.value
+    return arith.ConstantOp(ir.IntegerType.get_signless(32), number).result

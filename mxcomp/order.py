@@ -1,0 +1,48 @@
+"""The order in which workgroups take the tiles of a result.
+
+Workgroup i runs on XCD i % 8 of an MI355X, and each XCD has an L2 of its own. In the plain order, columns first, the
+workgroups of an XCD share rows and columns of tiles only where the number of columns happens to suit. Here each XCD
+gets consecutive tiles instead, and walks them in bands of a few rows, column by column: what runs at the same time is
+a block of tiles, as square as the band is chosen to make it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Order:
+    """Each of `xcds` takes as many consecutive tiles as the others (or one more), in bands of `band` rows."""
+
+    xcds: int = 1
+    band: int = 1
+
+    def __str__(self) -> str:
+        return "plain" if self == PLAIN_ORDER else f"{self.xcds} XCDs in bands of {self.band}"
+
+
+PLAIN_ORDER = Order()
+"""Columns first, then rows, then matrices of a batch."""
+
+
+def place(
+    number: Any, grid: tuple[Any, Any, Any], xcds: Any, band: Any, least: Callable[[Any, Any], Any]
+) -> tuple[Any, Any, Any]:
+    """Matrix, row and column of the tile that workgroup `number` computes, in an order of these `xcds` and `band`.
+
+    `grid` counts matrices, rows and columns. Anything that has the arithmetic of whole numbers will do, among them
+    arrays, and values of a program; `least` is the smaller of two. Each tile of the grid has one number.
+    """
+    matrices, rows, columns = grid
+    tiles = rows * columns
+    total = matrices * tiles
+    xcd = number % xcds
+    turn = xcd * (total // xcds) + least(xcd, total % xcds) + number // xcds
+    matrix, tile = turn // tiles, turn % tiles
+    first = tile // (band * columns) * band
+    height = least(band, rows - first)
+    within = tile - first * columns
+    return matrix, first + within % height, within // height

@@ -1,0 +1,74 @@
+"""Which orders of workgroups there are to choose from, and how many rows and columns of tiles an XCD needs in each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mxcomp.formats import element_format
+from mxcomp.order import PLAIN_ORDER, Order, place
+from mxcomp.problem import Problem
+from mxcomp.sim.timing.chip import CUS, XCDS
+
+ORDERS = (PLAIN_ORDER, *(Order(XCDS, band) for band in (1, 2, 3, 4, 5, 6, 8)))
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Batches of workgroups that run at the same time: `running` of them, `count` batches alike.
+
+    `fabric` are distinct (rows, columns) of tiles summed over XCDs, int64[orders, 2], `chip` those of all XCDs.
+    """
+
+    running: int
+    count: int
+    fabric: Counts
+    chip: Counts
+
+
+@cache
+def batches(grid: tuple[int, int, int], capacity: int, orders: tuple[Order, ...]) -> tuple[Shared, ...]:
+    """The first batch, those behind it, and the last, of a grid of matrices, rows and columns of tiles."""
+    total = grid[0] * grid[1] * grid[2]
+    whole, rest = divmod(total, capacity)
+    starts = [(0, 1), (capacity * (whole // 2), whole - 1)] if whole else []
+    ranges = [(range(start, start + capacity), count) for start, count in starts if count > 0]
+    if rest:
+        ranges.append((range(total - rest, total), 1))
+    return tuple(_shared(ids, count, grid, orders) for ids, count in ranges)
+
+
+def least(problem: Problem, tile: tuple[int, int, int]) -> Order:
+    """The order in which XCDs load least, with one workgroup (M, N, K) on a CU; the plain one if that saves little.
+
+    Where only the running program knows the sizes, one that does for most: 8 columns to 4 rows, of what runs together.
+    """
+    if problem.m is None or problem.n is None:
+        return Order(XCDS, 4)
+    grid = problem.matrices, -(-problem.m // tile[0]), -(-problem.n // tile[1])
+    step_bits = [step * element_format(kind).bits for step, kind in zip(tile[:2], problem.types, strict=False)]
+    loaded = np.sum([each.count * (each.fabric @ step_bits) for each in batches(grid, CUS, ORDERS)], axis=0)
+    best = int(np.argmin(loaded))
+    return ORDERS[best] if loaded[best] < 0.95 * loaded[0] else PLAIN_ORDER
+
+
+def _shared(ids: range, count: int, grid: tuple[int, int, int], orders: tuple[Order, ...]) -> Shared:
+    numbers = np.arange(ids.start, ids.stop)
+    xcds, bands = (np.array(values)[:, None] for values in zip(*((o.xcds, o.band) for o in orders), strict=True))
+    matrix, row, column = place(numbers, grid, xcds, bands, np.minimum)
+    found = []
+    for lines, size in ((matrix * grid[1] + row, grid[0] * grid[1]), (matrix * grid[2] + column, grid[0] * grid[2])):
+        found.append((_distinct(numbers % XCDS * size + lines), _distinct(lines)))
+    fabric, chip = (np.stack(counts, axis=1) for counts in zip(*found, strict=True))
+    return Shared(len(ids), count, fabric, chip)
+
+
+def _distinct(values: Counts) -> Counts:
+    """How many different values there are in each row."""
+    counts: Counts = 1 + np.count_nonzero(np.diff(np.sort(values, axis=1)), axis=1)
+    return counts

@@ -1,0 +1,69 @@
+"""Orders of workgroups: each tile is taken once, by the XCD that it belongs to; and which order is chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from iree.compiler import ir
+
+from mxcomp.matching.decision import Decision
+from mxcomp.options import Options
+from mxcomp.order import PLAIN_ORDER, Order, place
+from mxcomp.problem import Problem
+from mxcomp.selection import times
+from mxcomp.selection.choice import choose
+from mxcomp.selection.ranking import candidates
+from mxcomp.ukernels import Registry
+
+TYPES = ("f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32")
+LARGE = "mx_f4E2M1FN_f4E2M1FN_f32_m256_n256_k512"
+sizes = st.integers(1, 30)
+
+
+@given(st.integers(1, 4), sizes, sizes, st.integers(1, 9), st.integers(1, 9))
+def test_each_tile_once(matrices: int, rows: int, columns: int, xcds: int, band: int) -> None:
+    """XCDs take parts of one walk, of which no two differ by more than one tile; arrays and numbers agree."""
+    grid, total = (matrices, rows, columns), matrices * rows * columns
+    numbers = np.arange(total)
+    walked = np.stack(place(numbers, grid, 1, band, np.minimum))
+    taken = np.stack(place(numbers, grid, xcds, band, np.minimum))
+    assert len({tuple(tile) for tile in taken.T.tolist()}) == total
+    assert (taken >= 0).all() and (taken < np.array(grid)[:, None]).all()
+    parts = [taken[:, numbers % xcds == k] for k in range(xcds)]
+    assert np.array_equal(np.concatenate(parts, axis=1), walked)
+    assert max(part.shape[1] for part in parts) - min(part.shape[1] for part in parts) <= 1
+    assert [place(k, grid, xcds, band, min) for k in range(total)] == [tuple(tile) for tile in taken.T.tolist()]
+
+
+def test_the_plain_order_is_that_of_ids() -> None:
+    grid = 2, 3, 5
+    found = place(np.arange(30), grid, PLAIN_ORDER.xcds, PLAIN_ORDER.band, np.minimum)
+    assert np.array_equal(np.ravel_multi_index(found, grid), np.arange(30))
+
+
+def test_an_attribute_keeps_it() -> None:
+    with ir.Context():
+        decision = Decision(order=Order(8, 5))
+        assert Decision.from_attr(decision.to_attr()) == decision
+        assert Decision.from_attr(Decision(order=PLAIN_ORDER).to_attr()) == Decision(order=PLAIN_ORDER)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "order"),
+    [(8192, 1280, Order(8, 1)), (1024, 16384, PLAIN_ORDER), (256, 16384, PLAIN_ORDER), (16384, 256, PLAIN_ORDER)],
+)  # fmt: skip
+def test_what_is_chosen(m: int, n: int, order: Order) -> None:
+    """Of 32 × 5 tiles an XCD gets 4 × 5, of 4 × 64 it has 4 × 8 anyway; of one row or column all share all."""
+    problem, options = Problem(m, n, 8192, TYPES), Options.make(ukernels=LARGE)
+    with ir.Context(), ir.Location.unknown():
+        registry = Registry("gfx950")
+        ukernel = registry[LARGE]
+        (best,) = candidates(ukernel, problem)
+        assert choose(problem, False, registry, options).order == best.order == order
+        assert not candidates(ukernel, Problem(None, n, 8192, TYPES))
+        assert choose(Problem(None, n, 8192, TYPES), False, registry, options).order == Order(8, 4)
+    plain = times.modelled(best.times, ukernel.tile, problem, {"m": m, "n": n, "k": 8192})
+    assert best.us <= plain
+    assert (best.us < 0.995 * plain) == (order != PLAIN_ORDER)
