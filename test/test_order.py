@@ -13,8 +13,8 @@ from mxcomp.options import Options
 from mxcomp.order import PLAIN_ORDER, Order, place
 from mxcomp.problem import Problem
 from mxcomp.selection import times
-from mxcomp.selection.choice import choose
-from mxcomp.selection.ranking import candidates
+from mxcomp.selection.choice import Place, choose
+from mxcomp.selection.ranking import candidate
 from mxcomp.ukernels import Registry
 
 TYPES = ("f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32")
@@ -60,10 +60,11 @@ def test_what_is_chosen(m: int, n: int, order: Order) -> None:
     with ir.Context(), ir.Location.unknown():
         registry = Registry("gfx950")
         ukernel = registry[LARGE]
-        (best,) = candidates(ukernel, problem)
-        assert choose(problem, False, registry, options).order == best.order == order
-        assert not candidates(ukernel, Problem(None, n, 8192, TYPES))
-        assert choose(Problem(None, n, 8192, TYPES), False, registry, options).order == Order(8, 4)
+        best = candidate(ukernel, problem)
+        assert best is not None
+        assert choose(problem, Place(), registry, options).order == best.order == order
+        assert candidate(ukernel, Problem(m, n, None, TYPES)) is None
+        assert choose(Problem(None, n, 8192, TYPES), Place(), registry, options).order == Order(8, 4)
     plain = times.modelled(best.times, ukernel.tile, problem, {"m": m, "n": n, "k": 8192})
     assert best.us <= plain
     assert (best.us < 0.995 * plain) == (order != PLAIN_ORDER)

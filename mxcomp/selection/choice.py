@@ -96,13 +96,13 @@ def _data_tiled(problem: Problem, place: Place, registry: Registry, options: Opt
     else:
         layout = _codegen_layout(problem.m)
         chosen = Decision(operands=DATA_TILED, layout=layout, workgroup_size=(layout.threads, 1, 1), reason=reason)
-    ordered = replace(chosen, order=_order(problem, layout, ukernel))
+    ordered = replace(chosen, order=_order(problem, layout, ukernel, place.result_bytes))
     return _bounded(ordered, problem, layout.workgroup_tile, options)
 
 
-def _order(problem: Problem, layout: DataTiledLayout, ukernel: Ukernel | None) -> Order:
+def _order(problem: Problem, layout: DataTiledLayout, ukernel: Ukernel | None, result_bytes: int = 4) -> Order:
     """The order of workgroups: the fastest of a ukernel whose times are known, else that with the least to load."""
-    timed = None if ukernel is None else candidate(ukernel, problem)
+    timed = None if ukernel is None else candidate(ukernel, problem, result_bytes)
     return least(problem, layout.workgroup_tile) if timed is None else timed.order
 
 
