@@ -84,11 +84,11 @@ def replays(instance: family.Instance) -> Iterator[dict[str, object]]:
     waves = instance.tile.waves.k if instance.tile.waves else 1
     p = mi355x()
     lengths = (4, 12) if waves == 1 else (waves, 3 * waves)
-    works = [traced(instance, k_tiles) for k_tiles in lengths]
+    works = [work for work in (traced(instance, k_tiles) for k_tiles in lengths) if work is not None]
+    if len(works) < len(lengths):
+        return
+    resident = min(each.resident for each in works)
     for work, k_tiles in zip(works, lengths, strict=True):
-        if work is None:
-            return
-        resident = min(each.resident for each in works if each is not None)
         for many, is_first, latency in product(sorted({1, resident}), (True, False), (p.warm_latency, p.cold_latency)):
             if latency == p.cold_latency and not is_first:
                 continue

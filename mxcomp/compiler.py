@@ -91,8 +91,8 @@ def compile(
 ) -> Program:
     """Compiles MX scaled matmuls of a module through our layouts and ukernels, and everything through IREE.
 
-    `source` is a path, MLIR text, bytes (text or bytecode) or an `ir.Module`. `ukernels` is "auto" (by modelled
-    time), "none" or a ukernel's name. `iree_flags` are session flags of iree-compile, and may name no
+    `source` is a path, MLIR text, bytes (text or bytecode) or an `ir.Module`. `ukernels` is "auto", "fastest" (by
+    modelled time), "none" or a ukernel's name. `iree_flags` are session flags of iree-compile, and may name no
     other GPU. `compile_to` stops at the end of an IREE phase and gives MLIR text. With `packed_parameters` the
     program reads parameters that are operands in their packed layout: `report.manifest` says which, `mxcomp-pack`
     and `mxcomp.weights` make them. `tuned` is a table of mxcomp-tune: its ukernels come first. May be called from

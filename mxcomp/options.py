@@ -8,13 +8,13 @@ from pathlib import Path
 from mxcomp.errors import InputError
 from mxcomp.target import Target, get_target
 
-AUTO, NONE = "auto", "none"
-"""Which ukernels to take: of those that match the one with the shortest modelled time, or none."""
+AUTO, FASTEST, NONE = "auto", "fastest", "none"
+"""Which ukernels to take: the match of highest benefit, that of the shortest modelled time, or none."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """`ukernels` is AUTO, NONE, or the name of one ukernel.
+    """`ukernels` is AUTO, FASTEST, NONE, or the name of one ukernel.
 
     `reference` replaces the inner tile by its mathematical meaning, for targets without scaled MFMA.
     `tuned` is a table that says the ukernel of some problems (`mxcomp.selection.tuned`), whatever would be chosen.
@@ -45,7 +45,7 @@ class Options:
                 raise InputError(f"--data-tiling={data_tiling}: expected on or off")
             data_tiling = data_tiling == "on"
         if not ukernels:
-            raise InputError("--ukernels is empty: expected auto, none or a ukernel's name")
+            raise InputError("--ukernels is empty: expected auto, fastest, none or a ukernel's name")
         dirs = tuple(map(Path, ukernel_dirs))
         table = None if tuned is None else Path(tuned)
         options = Options(get_target(target), data_tiling, ukernels, dirs, reference, packed_parameters, table)
@@ -58,5 +58,5 @@ class Options:
             return
         if not self.data_tiling:
             raise InputError(f"--tuned={self.tuned} is about ukernels on packed operands: expected --data-tiling=on")
-        if self.ukernels != AUTO:
-            raise InputError(f"--tuned={self.tuned} and --ukernels={self.ukernels}: expected {AUTO}")
+        if self.ukernels not in (AUTO, FASTEST):
+            raise InputError(f"--tuned={self.tuned} and --ukernels={self.ukernels}: expected {AUTO} or {FASTEST}")

@@ -31,7 +31,7 @@ from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised
 from mxcomp.matching.storage import is_gathered, storage
 from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.options import AUTO, NONE, Options
+from mxcomp.options import AUTO, FASTEST, NONE, Options
 from mxcomp.selection import tuned
 from mxcomp.selection.choice import Place, choose, choose_transposed
 from mxcomp.ukernels import Registry
@@ -43,7 +43,7 @@ def run(module: ir.Operation, options: Options) -> None:
     """Encodes the operands of every recognised scaled matmul below `module`. Raises UkernelError and InputError."""
     with module.context, module.location:
         registry = Registry(options.target.arch, options.ukernel_dirs)
-        if options.ukernels not in (AUTO, NONE):
+        if options.ukernels not in (AUTO, FASTEST, NONE):
             registry[options.ukernels]
         table = tuned.read(options.tuned, registry, options.target.arch) if options.tuned else tuned.NOTHING
         notes.warn(module, [str(fault) for fault in table.faults])
@@ -109,7 +109,7 @@ def _sources(value: ir.Value) -> set[ir.Value | ir.Attribute]:
 
 def _requantised(recognised: list[ir.Operation], registry: Registry, options: Options) -> dict[ir.Operation, Decision]:
     """What is decided on matmuls that are computed transposed, so that results can be quantised where they are."""
-    if not options.data_tiling or options.ukernels != AUTO:
+    if not options.data_tiling or options.ukernels not in (AUTO, FASTEST):
         return {}
     chosen: dict[ir.Operation, Decision] = {}
     for chain in requantise_chains.find(recognised, watched=options.reference):

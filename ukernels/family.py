@@ -88,11 +88,12 @@ class Tile:
 _STREAMS = ((1, 1, 4), (1, 2, 8), (1, 4, 8), (2, 2, 8), (2, 4, 8), (4, 2, 8), (4, 4, 4))
 """Units along M and N, and waves along K."""
 
+_SPILLING = ((4, 6), (4, 8), (6, 6), (8, 4))
 _SHARED: tuple[tuple[int, int, Waves, Pairs], ...] = (
     (4, 8, Waves(2, 4), ()), (6, 8, Waves(2, 4), ()), (8, 8, Waves(2, 4), ()), (10, 8, Waves(2, 4), ()),
     (12, 8, Waves(2, 4, meet=1), ()), (8, 16, Waves(2, 4), ()), (16, 8, Waves(4, 2), ()), (12, 12, Waves(2, 2), ()),
-    (10, 16, Waves(2, 4), ()), (12, 16, Waves(2, 4), ()), (14, 16, Waves(2, 4, meet=1), ((4, 6), (4, 8))),
-    (16, 16, Waves(2, 4, meet=1), ((4, 6), (4, 8), (6, 6), (8, 4))),
+    (10, 16, Waves(2, 4), ()), (12, 16, Waves(2, 4), ()), (14, 16, Waves(2, 4, meet=1), _SPILLING),
+    (16, 16, Waves(2, 4, meet=1), _SPILLING),
 )  # fmt: skip
 """Units along M and N, waves along both, and which bits of elements spill registers."""
 

@@ -10,7 +10,7 @@ from mxcomp.formats import element_format
 from mxcomp.layout import DataTiledLayout
 from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, Decision
 from mxcomp.matching.operands import warning_of
-from mxcomp.options import AUTO, NONE, Options
+from mxcomp.options import AUTO, FASTEST, NONE, Options
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
 from mxcomp.selection.limits import limits
@@ -82,7 +82,7 @@ def choose_transposed(problem: Problem, name: str, registry: Registry, options: 
 
 
 def _data_tiled(problem: Problem, place: Place, registry: Registry, options: Options, tuned: Entry | None) -> Decision:
-    by_time = options.ukernels == AUTO and not place.is_symmetric
+    by_time = options.ukernels == FASTEST and not place.is_symmetric
     ranked = fastest(problem, registry, options, place.result_bytes) if by_time else ()
     ukernel, reason = (ranked[0].ukernel, "") if ranked else _select(DATA_TILED, problem, registry, options)
     note = _why(ranked, problem.m)
@@ -119,7 +119,7 @@ def _row_major(problem: Problem, gathered: bool, registry: Registry, options: Op
 def _select(operands: str, problem: Problem, registry: Registry, options: Options) -> tuple[Ukernel | None, str]:
     if options.ukernels == NONE:
         return None, "--ukernels=none"
-    name = None if options.ukernels == AUTO else options.ukernels
+    name = None if options.ukernels in (AUTO, FASTEST) else options.ukernels
     return registry.select(operands, options.target.arch, problem, name)
 
 

@@ -17,7 +17,7 @@ from mxcomp.errors import InputError
 from mxcomp.formats import element_format
 from mxcomp.measuring import pictures, records
 from mxcomp.measuring.subject import RESULT_BYTES
-from mxcomp.options import Options
+from mxcomp.options import FASTEST, Options
 from mxcomp.problem import Problem
 from mxcomp.selection import times
 from mxcomp.selection.ranking import fastest
@@ -94,7 +94,7 @@ def run(name: str, args: argparse.Namespace) -> int:
 
 def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str) -> Iterator[Entry]:
     """The fastest ukernel of each size. Raises InputError where none fits."""
-    options, size = Options.make(), RESULT_BYTES[result]
+    options, size = Options.make(ukernels=FASTEST), RESULT_BYTES[result]
     with ir.Context(), ir.Location.unknown():
         registry = Registry(options.target.arch)
     for gemm in wanted:

@@ -25,8 +25,8 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
     result.add_argument(
         "--ukernels",
         default="auto",
-        metavar="{auto,none,NAME}",
-        help="which ukernels to use (default: auto, by modelled time)",
+        metavar="{auto,fastest,none,NAME}",
+        help="which ukernels to use; fastest: by modelled time",
     )
     result.add_argument("--tuned", metavar="FILE.csv", help="ukernels that a table of mxcomp-tune says come first")
     result.add_argument("--ukernel-dir", action="append", default=[], metavar="DIR", help="more ukernels; repeatable")

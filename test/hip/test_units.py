@@ -117,7 +117,7 @@ def test_one_tensor_on_both_sides() -> None:
         return mx.scaled_matmul(side, side)
 
     module = mx.module(gram, "48x64xi8", "48x4xi8")
-    (matmul,) = mxcomp.compile(module, compile_to="executable-sources").report.matmuls
+    (matmul,) = mxcomp.compile(module, ukernels="fastest", compile_to="executable-sources").report.matmuls
     assert matmul.ukernel and layout_of(matmul.ukernel).units is None
     with pytest.raises(CompileError, match="expected element type to be 'i8'"):
         mxcomp.compile(module, ukernels=of("m32_n32"))
@@ -128,7 +128,7 @@ def test_the_fastest_is_taken() -> None:
     taken = {}
     for m, n, k in ((1, 2048, 4096), (4096, 4096, 512)):
         shaped = Shaped(m, n, k)
-        program = mxcomp.compile(shaped.text(), compile_to="input")
+        program = mxcomp.compile(shaped.text(), ukernels="fastest", compile_to="input")
         (matmul,) = program.report.matmuls
         assert matmul.note is not None
         best, *others = map(float, re.findall(r"(\d+\.\d)(?: µs|[,;]|$)", matmul.note))

@@ -18,7 +18,7 @@
 // MXFP8, both formats.
 // CHECK-LABEL: util.func public @fp8(
 // CHECK: linalg.generic
-// CHECK-SAME: ukernel = "mx_f8E4M3FN_f8E5M2_f32_m16_n16_k512"
+// CHECK-SAME: ukernel = "mx_f8E4M3FN_f8E5M2_f32_m64_n128_k256"
 // NONE-LABEL: util.func public @fp8(
 // NONE: linalg.generic
 // NONE-SAME: mxcomp.scaled_matmul = {index = 0 : i64, layout = {{.*}}reason = "--ukernels=none"
@@ -51,7 +51,7 @@ util.func @fp8(%a: tensor<64x8x32xi8>, %b: tensor<128x256xi8>, %as: tensor<64x8x
 // MXFP8 activations, MXFP4 weights.
 // CHECK-LABEL: util.func public @fp8_fp4(
 // CHECK: linalg.generic
-// CHECK-SAME: ukernel = "mx_f8E5M2_f4E2M1FN_f32_m16_n16_k512"
+// CHECK-SAME: ukernel = "mx_f8E5M2_f4E2M1FN_f32_m64_n128_k256"
 // NONE-LABEL: util.func public @fp8_fp4(
 // NONE: linalg.generic
 // NONE-SAME: mxcomp.scaled_matmul = {index = 1 : i64, layout = {{.*}}reason = "--ukernels=none"
@@ -84,7 +84,7 @@ util.func @fp8_fp4(%a: tensor<64x8x32xi8>, %b: tensor<128x128xi8>, %as: tensor<6
 // 6-bit elements, in 24 bytes a block or in rows of bytes.
 // CHECK-LABEL: util.func public @fp6(
 // CHECK: linalg.generic
-// CHECK-SAME: ukernel = "mx_f6E2M3FN_f6E3M2FN_f32_m16_n16_k512"
+// CHECK-SAME: ukernel = "mx_f6E2M3FN_f6E3M2FN_f32_m64_n128_k256"
 // NONE-LABEL: util.func public @fp6(
 // NONE: linalg.generic
 // NONE-SAME: mxcomp.scaled_matmul = {index = 2 : i64, reason = "left to IREE: --ukernels=none", warning = "6-bit operands are dequantised to f32 first, which is slow: stock IREE cannot load them"}
@@ -117,7 +117,7 @@ util.func @fp6(%a: tensor<64x8x24xi8>, %b: tensor<128x192xi8>, %as: tensor<64x8x
 // Both warnings.
 // CHECK-LABEL: util.func public @fp8_fp6(
 // CHECK: linalg.generic
-// CHECK-SAME: ukernel = "mx_f8E4M3FN_f6E3M2FN_f32_m16_n16_k512"
+// CHECK-SAME: ukernel = "mx_f8E4M3FN_f6E3M2FN_f32_m64_n128_k256"
 // NONE-LABEL: util.func public @fp8_fp6(
 // NONE: linalg.generic
 // NONE-SAME: mxcomp.scaled_matmul = {index = 3 : i64, reason = "left to IREE: --ukernels=none", warning = "6-bit operands are dequantised to f32 first, which is slow: stock IREE cannot load them; 8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"}

@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{ukernels=mx_f4_f4_f32_m64_n128_k512},mxcomp-materialise)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode,mxcomp-materialise)' | filecheck %s
 
 // A quantiser in front of a scaled matmul is computed in packed order, elements and scales in one dispatch.
 

@@ -127,7 +127,7 @@ def test_options_that_contradict_a_table() -> None:
     with pytest.raises(InputError, match="expected --data-tiling=on"):
         Options.make(data_tiling=False, tuned="t.csv")
     for ukernels in ("none", STREAM):
-        with pytest.raises(InputError, match=f"--ukernels={ukernels}: expected auto"):
+        with pytest.raises(InputError, match=f"--ukernels={ukernels}: expected auto or fastest"):
             Options.make(ukernels=ukernels, tuned="t.csv")
 
 
@@ -140,12 +140,13 @@ def model(result: str, same: bool = False) -> ir.Module:
     return mx.module(main, "128x256xi8", "128x16xi8", "256x256xi8", "256x16xi8")
 
 
-def test_a_table_comes_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ukernels", ["auto", "fastest"])
+def test_a_table_comes_first(tmp_path: Path, ukernels: str) -> None:
     """Also beside lines that are left out, which the report names; for another result nothing is said."""
     path = written(tmp_path / "t.csv", replace(LINE, kernel="mx_nothing"), replace(LINE, kernel=SHARED))
-    plain = mxcomp.compile(model("bf16"), compile_to="input").report
-    with_table = mxcomp.compile(model("bf16"), compile_to="input", tuned=path).report
-    other = mxcomp.compile(model("f32"), compile_to="input", tuned=path).report
+    plain = mxcomp.compile(model("bf16"), ukernels=ukernels, compile_to="input").report
+    with_table = mxcomp.compile(model("bf16"), ukernels=ukernels, compile_to="input", tuned=path).report
+    other = mxcomp.compile(model("f32"), ukernels=ukernels, compile_to="input", tuned=path).report
     assert plain.matmuls[0].ukernel == other.matmuls[0].ukernel != SHARED
     assert with_table.matmuls[0].ukernel == SHARED
     assert with_table.matmuls[0].note == "tuned table line 3: measured 12.3 µs; the second best takes 5.0% longer"
@@ -159,7 +160,10 @@ def test_a_table_comes_first(tmp_path: Path) -> None:
 def test_lines_that_are_not_followed(tmp_path: Path) -> None:
     """The report says why."""
     unused = mxcomp.compile(
-        model("bf16"), compile_to="input", tuned=written(tmp_path / "t.csv", replace(LINE, kernel=SHARED, use=False))
+        model("bf16"),
+        ukernels="fastest",
+        compile_to="input",
+        tuned=written(tmp_path / "t.csv", replace(LINE, kernel=SHARED, use=False)),
     ).report
     assert unused.matmuls[0].ukernel != SHARED
     note = str(unused.matmuls[0].note)
