@@ -2,7 +2,7 @@
 
     python benchmarks/kernel_times.py [--only mx_f4E2M1FN_f4E2M1FN] [-o FILE]
 
-Every ukernel over units is compiled for two K, one workgroup of each is traced, and replayed at a few latencies and
+Every ukernel over units is compiled for three K, one workgroup of each is traced, and replayed at a few latencies and
 rates. Kernels that spill registers are left out, and named.
 """
 
@@ -83,7 +83,7 @@ def replays(instance: family.Instance) -> Iterator[dict[str, object]]:
     """Rows of the table; none for a kernel that spills."""
     waves = instance.tile.waves.k if instance.tile.waves else 1
     p = mi355x()
-    lengths = (4, 12) if waves == 1 else (waves, 3 * waves)
+    lengths = (1, 4, 12) if waves == 1 else (1, waves, 3 * waves)
     works = [work for work in (traced(instance, k_tiles) for k_tiles in lengths) if work is not None]
     if len(works) < len(lengths):
         return

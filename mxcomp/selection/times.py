@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +64,7 @@ class KernelTimes:
 
     def cycles(self, k_tiles: float, rates: Rates, is_first: bool, resident: int) -> tuple[Floats, Floats]:
         """Cycles of workgroups with so many K tiles, and those that an MFMA pipe is busy; `resident`: 1, or all."""
-        short, long = sorted(self.load_bytes)
+        short, long = self._around(k_tiles)
         at = [self._at(resident, k, rates, is_first) for k in (short, long)]
         part = (k_tiles - short) / (long - short)
         (cycles, matrix), (more, more_matrix) = at
@@ -71,8 +72,14 @@ class KernelTimes:
 
     def loaded(self, k_tiles: float) -> float:
         """Bytes that a workgroup loads."""
-        (short, least), (long, most) = sorted(self.load_bytes.items())
+        short, long = self._around(k_tiles)
+        least, most = self.load_bytes[short], self.load_bytes[long]
         return least + (most - least) * (k_tiles - short) / (long - short)
+
+    def _around(self, k_tiles: float) -> tuple[int, int]:
+        """The two numbers of K tiles that were replayed between which, or behind which, `k_tiles` lies."""
+        pairs = list(pairwise(sorted(self.load_bytes)))
+        return next((pair for pair in pairs if k_tiles <= pair[1]), pairs[-1])
 
     def _at(self, resident: int, k_tiles: int, rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
         rows = [row for row in self.replays if row[:3] == (resident, k_tiles, is_first)]
