@@ -28,7 +28,8 @@ from mxcomp.matching import requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.consumers import STORED_BYTES, stored_type
 from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised
-from mxcomp.matching.storage import is_gathered, storage
+from mxcomp.matching.storage import is_gathered
+from mxcomp.matching.symmetry import is_symmetric
 from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import AUTO, FASTEST, NONE, Options
@@ -66,7 +67,7 @@ def _entry(op: ir.Operation, table: tuned.Table, is_joined: bool) -> tuple[tuned
         objection = "use is 0"
     elif is_joined:
         objection = "results are quantised again in their tile, for which there is one ukernel"
-    elif entry.ukernel.layout is not None and entry.ukernel.layout.units is not None and _is_symmetric(op):
+    elif entry.ukernel.layout is not None and entry.ukernel.layout.units is not None and is_symmetric(op):
         objection = "LHS and RHS may be one tensor, which ukernels over units cannot be given"
     else:
         return entry, ""
@@ -75,36 +76,7 @@ def _entry(op: ir.Operation, table: tuned.Table, is_joined: bool) -> tuple[tuned
 
 def _place(op: ir.Operation) -> Place:
     gathered = any(map(is_gathered, list(op.operands)[:ACC]))
-    return Place(gathered, _is_symmetric(op), STORED_BYTES[stored_type(op)])
-
-
-def _is_symmetric(op: ir.Operation) -> bool:
-    """Whether LHS and RHS may come to be packed alike, and then be one tensor.
-
-    Ukernels over units pack both alike, and IREE 3.13 does not compile a dispatch that bitcasts what it loads twice
-    (test/hip/test_units.py).
-    """
-    lhs, rhs = (storage(op.operands[side]) for side in (LHS, RHS))
-    return lhs == rhs or bool(_sources(lhs) & _sources(rhs))
-
-
-def _sources(value: ir.Value) -> set[ir.Value | ir.Attribute]:
-    """What a value is computed from: arguments, and the attributes of constants and of globals that are loaded."""
-    found: set[ir.Value | ir.Attribute] = set()
-    seen: set[ir.Value] = set()
-    left = [value]
-    while left:
-        value = left.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        op = graph.producer(value)
-        operands = [] if op is None else [each for each in op.operands if isinstance(each.type, ir.RankedTensorType)]
-        if not operands and (op is None or op.name != "tensor.empty"):
-            names = () if op is None else [name for name in ("value", "global") if name in op.attributes]
-            found.add(value if op is None or not names else op.attributes[names[0]])
-        left += operands
-    return found
+    return Place(gathered, is_symmetric(op), STORED_BYTES[stored_type(op)])
 
 
 def _requantised(recognised: list[ir.Operation], registry: Registry, options: Options) -> dict[ir.Operation, Decision]:

@@ -2,7 +2,7 @@
 
 IREE 3.13 lays 8-bit operands out wrongly for scaled MFMA: results are wrong where scales differ. It cannot load 6-bit
 ones. A recognised matmul that got no layout of ours is taken apart, unless its operands are 4-bit, as they are needed
-in memory, and only M is dynamic.
+in memory, surely two tensors, and only M is dynamic.
 
 Before:
 
@@ -46,6 +46,7 @@ from mxcomp.matching.decision import Decision, decide, decision_of, left_to_iree
 from mxcomp.matching.elements import RESHAPES
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.storage import erase_gather, is_gathered, settled
+from mxcomp.matching.symmetry import is_symmetric
 from mxcomp.mlir import build, graph, linalg, linalg_ops
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.inline import inline
@@ -143,6 +144,7 @@ def _compiles_well(op: ir.Operation) -> bool:
         and not problem.batch
         and None not in (problem.n, problem.k)
         and not any(map(is_gathered, list(op.operands)[:ACC]))
+        and not is_symmetric(op)
     )
 
 

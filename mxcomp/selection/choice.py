@@ -48,7 +48,7 @@ class Place:
 
     Attributes:
         is_gathered: An operand is stored in another order.
-        is_symmetric: LHS and RHS may be one tensor, which ukernels over units cannot be given.
+        is_symmetric: LHS and RHS may be one tensor, which ukernels over units, and row-major ones, cannot be given.
         result_bytes: Of an element as it is stored, behind what is fused.
     """
 
@@ -66,7 +66,7 @@ def choose(
     """
     if options.data_tiling:
         return _data_tiled(problem, place, registry, options, tuned)
-    return _row_major(problem, place.is_gathered, registry, options)
+    return _row_major(problem, place, registry, options)
 
 
 def choose_transposed(problem: Problem, name: str, registry: Registry, options: Options) -> Decision:
@@ -88,6 +88,8 @@ def _data_tiled(problem: Problem, place: Place, registry: Registry, options: Opt
     note = _why(ranked, problem.m)
     if tuned is not None:
         ukernel, note = tuned.ukernel, tuned.note
+    if place.is_symmetric and ukernel is not None and ukernel.layout is not None and ukernel.layout.units is not None:
+        reason, ukernel = f"{ukernel.name}: LHS and RHS may be one tensor", None
     if ukernel is not None and ukernel.layout is not None:
         layout = ukernel.layout
         chosen = _with(ukernel, Decision(operands=DATA_TILED, layout=layout, note=note))
@@ -106,12 +108,14 @@ def _order(problem: Problem, layout: DataTiledLayout, ukernel: Ukernel | None, r
     return least(problem, layout.workgroup_tile) if timed is None else timed.order
 
 
-def _row_major(problem: Problem, gathered: bool, registry: Registry, options: Options) -> Decision:
+def _row_major(problem: Problem, place: Place, registry: Registry, options: Options) -> Decision:
     ukernel, reason = _select(ROW_MAJOR, problem, registry, options)
     if ukernel is None:
         return _left(f"--data-tiling=off and {reason}", problem)
-    if problem.batch or gathered:
+    if problem.batch or place.is_gathered:
         return _left(f"--data-tiling=off and {ukernel.name}: it takes row-major operands without a batch", problem)
+    if place.is_symmetric:
+        return _left(f"--data-tiling=off and {ukernel.name}: LHS and RHS may be one tensor", problem)
     chosen = _with(ukernel, Decision(operands=ROW_MAJOR, tile=ukernel.tile))
     return _bounded(chosen, problem, (1, 1, 1), options)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from iree.compiler import ir
 from modules import FP4, KINDS
@@ -12,7 +13,7 @@ from shapes import Shaped
 
 import mxcomp
 import mxcomp.ir as mx
-from mxcomp.errors import CompileError
+from mxcomp.formats import dequantise, pack_bits
 from mxcomp.layout import DataTiledLayout
 from mxcomp.ukernels import Registry, family
 
@@ -106,21 +107,26 @@ def test_types(size: str, lhs: str, rhs: str) -> None:
     check(Shaped(100, 140, 1056, types=(lhs, rhs)), of(size, lhs, rhs))
 
 
-def test_one_tensor_on_both_sides() -> None:
-    """x · xᵀ is packed once by ukernels over units, which IREE 3.13 does not compile: it gets others.
-
-    If the second part fails, `_is_symmetric` in passes/encode.py can go.
-    """
+@pytest.mark.parametrize(
+    ("ukernels", "data_tiling"), [("fastest", True), (of("m32_n32"), True), ("auto", False), ("none", False)]
+)
+@pytest.mark.parametrize(("rows", "k"), [(17, 64), (48, 128)])
+def test_one_tensor_on_both_sides(rows: int, k: int, ukernels: str, data_tiling: bool) -> None:
+    """x · xᵀ would be packed once by ukernels over units, and read twice: IREE 3.13 does not compile that."""
 
     def gram(x: ir.Value, scales: ir.Value) -> ir.Value:
         side = mx.operand(x, scales, "E2M1")
         return mx.scaled_matmul(side, side)
 
-    module = mx.module(gram, "48x64xi8", "48x4xi8")
-    (matmul,) = mxcomp.compile(module, ukernels="fastest", compile_to="executable-sources").report.matmuls
-    assert matmul.ukernel and layout_of(matmul.ukernel).units is None
-    with pytest.raises(CompileError, match="expected element type to be 'i8'"):
-        mxcomp.compile(module, ukernels=of("m32_n32"))
+    module = mx.module(gram, f"{rows}x{k // 2}xi8", f"{rows}x{k // 32}xi8")
+    program = mxcomp.compile(module, ukernels=ukernels, data_tiling=data_tiling)
+    (matmul,) = program.report.matmuls
+    assert not matmul.ukernel or layout_of(matmul.ukernel).units is None
+    dice = np.random.default_rng(rows)
+    codes, scales = dice.integers(0, 16, (rows, k), np.uint8), dice.integers(120, 134, (rows, k // 32), np.uint8)
+    values = dequantise(codes, scales, "E2M1").astype(np.float64)
+    found = program.run(pack_bits(codes, "E2M1").view(np.int8), scales.view(np.int8))
+    assert np.allclose(found, values @ values.T, rtol=1e-6, atol=1e-6 * np.abs(values @ values.T).max())
 
 
 def test_the_fastest_is_taken() -> None:

@@ -76,3 +76,24 @@ util.func public @four_bits(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4
   } -> tensor<64x128xf32>
   util.return %r : tensor<64x128xf32>
 }
+
+// IREE's own code generation of a product of one tensor with itself does not compile for some sizes.
+// CHECK-LABEL: util.func public @one_tensor(
+// CHECK-COUNT-2: tensor.collapse_shape
+// CHECK: linalg.generic {{.*}}ins(%{{.+}}, %{{.+}} : tensor<17x64xf32>, tensor<17x64xf32>)
+// CHECK-NOT: scaling_extf
+util.func public @one_tensor(%a: tensor<17x2x32xf4E2M1FN>, %as: tensor<17x2xf8E8M0FNU>, %zero: tensor<17x17xf32>)
+    -> tensor<17x17xf32> {
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %a, %as, %as : tensor<17x2x32xf4E2M1FN>, tensor<17x2x32xf4E2M1FN>, tensor<17x2xf8E8M0FNU>, tensor<17x2xf8E8M0FNU>)
+      outs(%zero : tensor<17x17xf32>) attrs = {mxcomp.scaled_matmul = {index = 0 : i64, reason = "left to IREE: why"}} {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<17x17xf32>
+  util.return %r : tensor<17x17xf32>
+}
