@@ -123,6 +123,14 @@ def test_lds_reads() -> None:
     np.testing.assert_array_equal(wave.v[13], LDS[L * 16 + 1].astype(int) | LDS[L * 16 + 2].astype(int) << 8)
 
 
+def test_lds_addresses_wrap() -> None:
+    """A negative VGPR and a positive immediate."""
+    text = "ds_write_b32 v1, v0 offset:8\nds_read2_b32 v[2:3], v1 offset0:2 offset1:3\ns_waitcnt lgkmcnt(0)"
+    wave = run(text, {0: LANES * 3, 1: LANES * 4 - 8}, lds=LDS)
+    np.testing.assert_array_equal(wave.v[2], LANES * 3)
+    np.testing.assert_array_equal(wave.v[3][:63], LANES[1:] * 3)
+
+
 def test_lds_writes_and_atomics() -> None:
     text = (
         "ds_write_b8_d16_hi v0, v1 offset:3\nds_write2_b32 v0, v1, v2 offset0:1 offset1:2\ns_waitcnt lgkmcnt(0)\n"

@@ -78,6 +78,11 @@ def lds_store(w: Wave, i: Instruction, addresses: Addresses, active: Mask, value
     scatter(group.lds, group.lds_words, at, new)
 
 
+def _base(w: Wave, row: int) -> Addresses:
+    """int64[64]: a VGPR as signed, as immediates are added modulo 2³²: LLVM makes such of `base - 8 + 8`."""
+    return w.v[row].view(np.int32).astype(np.int64)
+
+
 def _load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     assert operands.result is not None and operands.address is not None
     row, offsets = operands.address.vgpr, lds_offsets(op, operands)
@@ -85,7 +90,7 @@ def _load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     per_access = op.registers // op.accesses
 
     def load(w: Wave) -> None:
-        base = w.v[row].astype(np.int64)
+        base = _base(w, row)
         transfer = Transfer(flight, w.barriers)
         loaded = [lds_load(w, i, base + offset, w.active, op.size, transfer) for offset in offsets]
         for k, raw in enumerate(loaded):
@@ -106,7 +111,7 @@ def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     sources = [operand for operand in (operands.data, operands.data1) if operand is not None]
 
     def store(w: Wave) -> None:
-        base = w.v[row].astype(np.int64)
+        base = _base(w, row)
         transfer = Transfer(flight, w.barriers)
         for operand, offset in zip(sources, offsets, strict=True):
             values = m.to_bytes(w.v[operand.vgpr : operand.vgpr + operand.dwords], op.size, op.half)
@@ -138,7 +143,7 @@ def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     event = f"{memory_event(i)}.bytes"
 
     def atomic(w: Wave) -> None:
-        addresses = w.v[row].astype(np.int64) + operands.offset
+        addresses = _base(w, row) + operands.offset
         operand = m.to_bytes(w.v[data.vgpr : data.vgpr + data.dwords], 4 * data.dwords, "")
         old = np.zeros((64, op.size), np.uint8)
         lanes = _allowed(w, i, addresses, w.active, op.size, "updates")
