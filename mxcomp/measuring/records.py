@@ -10,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from mxcomp import files
 from mxcomp.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,6 +52,18 @@ Kind = TypeVar("Kind", bound="DataclassInstance")
 def to_json(records: Sequence[DataclassInstance]) -> bytes:
     """A list of objects."""
     return (json.dumps([asdict(each) for each in records], indent=1) + "\n").encode()
+
+
+def write(
+    records: Sequence[DataclassInstance], kind: type[DataclassInstance], json_file: Path | None, csv_file: Path | None
+) -> None:
+    """To the files that are named, both or neither."""
+    results: dict[str | Path, bytes] = {}
+    if json_file:
+        results[json_file] = to_json(records)
+    if csv_file:
+        results[csv_file] = to_csv(records, kind)
+    files.write(results)
 
 
 def to_csv(records: Sequence[DataclassInstance], kind: type[DataclassInstance]) -> bytes:

@@ -98,8 +98,9 @@ def _data_tiled(problem: Problem, place: Place, registry: Registry, options: Opt
     else:
         layout = _codegen_layout(problem.m)
         chosen = Decision(operands=DATA_TILED, layout=layout, workgroup_size=(layout.threads, 1, 1), reason=reason)
-    ordered = replace(chosen, order=_order(problem, layout, ukernel, place.result_bytes))
-    return _bounded(ordered, problem, layout.workgroup_tile, options)
+    is_ranked = bool(ranked) and ukernel is ranked[0].ukernel
+    order = ranked[0].order if is_ranked else _order(problem, layout, ukernel, place.result_bytes)
+    return _bounded(replace(chosen, order=order), problem, layout.workgroup_tile, options)
 
 
 def _order(problem: Problem, layout: DataTiledLayout, ukernel: Ukernel | None, result_bytes: int = 4) -> Order:

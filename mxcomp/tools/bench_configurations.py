@@ -86,12 +86,7 @@ def _tasks(subject: str, args: argparse.Namespace) -> list[Task]:
 
 
 def _write(args: argparse.Namespace, found: Sequence[Record]) -> None:
-    results: dict[str | Path, bytes] = {}
-    if args.json:
-        results[args.json] = records.to_json(found)
-    if args.csv:
-        results[args.csv] = records.to_csv(found, Record)
-    files.write(results)
+    records.write(found, Record, args.json, args.csv)
 
 
 def _print(title: str, shown: Sequence[Record]) -> None:

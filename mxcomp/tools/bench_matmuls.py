@@ -150,12 +150,7 @@ def _add_peers(name: str, args: argparse.Namespace, left: Sequence[table.Row], e
 
 
 def _write(args: argparse.Namespace, entries: Sequence[Entry]) -> None:
-    results: dict[str | Path, bytes] = {}
-    if args.json:
-        results[args.json] = records.to_json(entries)
-    if args.csv:
-        results[args.csv] = records.to_csv(entries, Entry)
-    files.write(results)
+    records.write(entries, Entry, args.json, args.csv)
 
 
 def _draw(args: argparse.Namespace, entries: Sequence[Entry]) -> None:
