@@ -42,12 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: sim: one for each core, hip: 1)")
     parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
     args = parser.parse_args(argv)
-    codes = [0]
-
-    def run() -> None:
-        codes[0] = _bench(args)
-
-    return common.exit_code(NAME, run) or codes[0]
+    return common.exit_code(NAME, lambda: _bench(args))
 
 
 def _bench(args: argparse.Namespace) -> int:

@@ -49,10 +49,10 @@ def check_place(name: str | Path | None, flag: str = "") -> None:
         raise InputError(f"{flag}cannot write {name}: {os.strerror(fault)}")
 
 
-def exit_code(name: str, run: Callable[[], None]) -> int:
-    """Runs a tool: 0, 1 with the error on stderr, or 130 after an interrupt, with a line of it."""
+def exit_code(name: str, run: Callable[[], int | None]) -> int:
+    """Runs a tool: what it returns or 0, 1 with the error on stderr, or 130 after an interrupt, with a line of it."""
     try:
-        run()
+        return run() or 0
     except MxcompError as error:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 1
@@ -61,4 +61,3 @@ def exit_code(name: str, run: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         return 130
-    return 0

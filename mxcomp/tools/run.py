@@ -70,16 +70,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--print-hip-dylib", action="store_true", help="for iree-run-module's --hip_dylib_path")
     parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
     args, flags = parser.parse_known_args(argv)
-    codes = [0]
 
-    def run() -> None:
+    def run() -> int:
         if args.print_hip_dylib:
             print(library.hip_dylib_directory())
-        else:
-            module = [] if args.module is None else [f"--module={args.module}"]
-            codes[0] = _run(args, [*module, *flags])
+            return 0
+        module = [] if args.module is None else [f"--module={args.module}"]
+        return _run(args, [*module, *flags])
 
-    return common.exit_code(NAME, run) or codes[0]
+    return common.exit_code(NAME, run)
 
 
 def _run(args: argparse.Namespace, flags: list[str]) -> int:

@@ -48,12 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--force", action="store_true", help="tune what the table has already, too")
     parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
     args = parser.parse_args(argv)
-    codes = [0]
-
-    def run() -> None:
-        codes[0] = _tune(args)
-
-    return common.exit_code(NAME, run) or codes[0]
+    return common.exit_code(NAME, lambda: _tune(args))
 
 
 def _count(text: str) -> int:
