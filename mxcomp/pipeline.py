@@ -1,7 +1,7 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
-    source ─ import torch ─ IREE: input ─ legalise, recognise, hold constants, encode, fall back,
-           hold constants, widen codes, fuse consumers, materialise, widen codes, outline
+    source ─ import torch ─ IREE: input ─ inline calls, legalise, recognise, hold constants, encode,
+           fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, outline
            ─ IREE: flow … executable-sources ─ link ukernels
            ─ IREE: executable-configurations ─ order workgroups ─ IREE: vmfb
 
@@ -21,7 +21,7 @@ from mxcomp.options import Options
 from mxcomp.passes import get_pass
 
 IMPORTING_PASSES = ("mxcomp-import-torch",)
-PREPARING_PASSES = ("mxcomp-legalise", "mxcomp-recognise")
+PREPARING_PASSES = ("mxcomp-inline-calls", "mxcomp-legalise", "mxcomp-recognise")
 CHOOSING_PASSES = ("mxcomp-hold-constants", "mxcomp-encode")
 BUILDING_PASSES = (
     "mxcomp-fall-back",
