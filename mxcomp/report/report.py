@@ -9,12 +9,12 @@ from typing import Any, TextIO
 
 from iree.compiler import ir
 
-from mxcomp.layout import layout_entries, layout_from
+from mxcomp.layout import layout_entries
 from mxcomp.matching.canonical import is_canonical, problem_of
 from mxcomp.matching.decision import PLAIN, decision_of
 from mxcomp.mlir import graph, notes
 from mxcomp.mlir.graph import location_text
-from mxcomp.report import kernel_operands
+from mxcomp.report import kernel_operands, table
 from mxcomp.report.kernel_operands import KernelOperands
 from mxcomp.weights.manifest import Manifest
 
@@ -126,43 +126,16 @@ class Report:
                 del entries[name]
         return json.dumps(entries, indent=2)
 
-    def print(self, stream: TextIO) -> None:
-        """A table for people."""
-        from rich.console import Console
-        from rich.table import Table
+    def summary(self) -> str:
+        """What became of the matmuls, in one line."""
+        return table.summary(self.matmuls)
 
-        table = Table(title=f"scaled matmuls for {self.target}", title_justify="left")
-        for column in ("location", "M × N × K", "types", "tile", "ukernel", "dispatches", "why not"):
-            table.add_column(column, overflow="fold")
-        for matmul in self.matmuls:
-            sizes = " × ".join("?" if size is None else str(size) for size in (matmul.m, matmul.n, matmul.k))
-            remarks = "; ".join(
-                remark for remark in (matmul.note, matmul.reason, matmul.warning, *matmul.unfused) if remark
-            )
-            table.add_row(
-                matmul.location,
-                sizes if matmul.n else "",
-                " × ".join(matmul.types[:2]),
-                _tile_text(matmul),
-                matmul.ukernel or "-",
-                str(len(matmul.dispatches)) if matmul.dispatches else "-",
-                remarks or "-",
-            )
-        console = Console(file=stream, width=None if stream.isatty() else 140)
-        console.print(table)
-        for line in self.left_out:
-            console.print(f"warning: {line}", markup=False, highlight=False)
+    def print(self, stream: TextIO, width: int | None = None) -> None:
+        """A table for people, as wide as the terminal; where there is none, `width` or 140 columns."""
+        table.show(self, stream, width)
 
 
 def _entry_point(dispatch: ir.Operation) -> str:
     """The function that a `flow.dispatch` calls, in whatever executable."""
     (symbol,) = ir.ArrayAttr(dispatch.attributes["entry_points"])
     return str(ir.SymbolRefAttr(symbol).value[-1])
-
-
-def _tile_text(matmul: ScaledMatmul) -> str:
-    """M × N × K of a workgroup's tile."""
-    if matmul.layout is None:
-        return "-"
-    m, n, k = layout_from(matmul.layout).workgroup_tile
-    return "×".join(map(str, (n, m, k) if matmul.transposed else (m, n, k)))
