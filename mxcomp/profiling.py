@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,9 @@ class DispatchProfile:
     Attributes:
         grid: Workgroups in x, y and z.
         counters: What it did, see `mxcomp.sim.counters`.
-        seconds: The simulator's own time.
+        seconds: The simulator's own time, which says nothing of a GPU's.
         modelled: None where the timing model cannot follow the kernel; `reason` says why.
+        owner: Which part of which matmul it computes, where a report says so.
     """
 
     kernel: str
@@ -65,6 +66,7 @@ class DispatchProfile:
     seconds: float
     modelled: Estimate | None
     reason: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,31 +86,51 @@ class Profile:
         return json.dumps(data, indent=2) + "\n"
 
     def table(self) -> Table:
-        """For a terminal; times are modelled."""
-        table = Table("dispatch", "grid")
+        """For a terminal; times are modelled, and the simulator's own is not among them."""
+        owned = any(d.owner for d in self.dispatches)
+        table = Table("dispatch", "grid", caption=self._caption(), caption_justify="left")
         for name in ("modelled µs", "low", "high"):
             table.add_column(name, justify="right")
         table.add_column("bound")
-        for name in (*_COUNTED, "ms simulated"):
+        for name in _COUNTED:
             table.add_column(name, justify="right")
+        if owned:
+            table.add_column("part of", overflow="fold")
         for d in self.dispatches:
             m = d.modelled
             times = ("", "", "", d.reason) if m is None else (f"{m.us:.1f}", f"{m.low:.1f}", f"{m.high:.1f}", m.bound)
             sums = (sum(d.counters.get(counter, 0) for counter in parts) for parts in _COUNTED.values())
             counts = [f"{total:,}" for total in sums]
-            table.add_row(d.kernel, "×".join(map(str, d.grid)), *times, *counts, f"{1000 * d.seconds:.1f}")
+            table.add_row(d.kernel, "×".join(map(str, d.grid)), *times, *counts, *([d.owner] if owned else []))
         return table
 
+    def _caption(self) -> str:
+        known = sum(d.modelled is not None for d in self.dispatches)
+        return f"{known} of {len(self.dispatches)} dispatches: {self.modelled_us:.1f} µs on an MI355X, modelled"
 
-def read(path: Path) -> Profile:
-    """What the simulator's worker noted, a line of JSON for each launch; nothing where it noted none."""
+
+def owners(matmuls: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """By the name of a kernel: which part of which matmul it computes; from the entries of a report."""
+    found: dict[str, list[str]] = {}
+    for matmul in matmuls:
+        for kernel, part in zip(matmul.get("kernels", ()), matmul["dispatches"], strict=False):
+            found.setdefault(kernel, []).append(f"{part} of {matmul['location']}")
+    return {kernel: "\n".join(dict.fromkeys(lines)) for kernel, lines in found.items()}
+
+
+def read(path: Path, owner: Mapping[str, str] | None = None) -> Profile:
+    """What the simulator's worker noted, a line of JSON for each launch; nothing where it noted none.
+
+    `owner` says by kernels' names what they belong to (`owners`).
+    """
     lines = path.read_text().splitlines() if path.exists() else []
-    return Profile(tuple(_dispatch(json.loads(line)) for line in lines))
+    return Profile(tuple(_dispatch(json.loads(line), owner or {}) for line in lines))
 
 
-def _dispatch(line: Mapping[str, Any]) -> DispatchProfile:
+def _dispatch(line: Mapping[str, Any], owner: Mapping[str, str]) -> DispatchProfile:
     found = line["modelled"] or {}
     modelled = None if "us" not in found else Estimate(**found)
+    kernel, reason = line["kernel"], found.get("error", "")
     return DispatchProfile(
-        line["kernel"], tuple(line["grid"]), line["counters"], line["seconds"], modelled, found.get("error", "")
+        kernel, tuple(line["grid"]), line["counters"], line["seconds"], modelled, reason, owner.get(kernel, "")
     )

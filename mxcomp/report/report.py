@@ -9,13 +9,15 @@ from typing import Any, TextIO
 
 from iree.compiler import ir
 
+from mxcomp import profiling
+from mxcomp.errors import InputError
 from mxcomp.layout import layout_entries
 from mxcomp.matching.canonical import is_canonical, problem_of
 from mxcomp.matching.decision import PLAIN, decision_of
 from mxcomp.mlir import graph, notes
 from mxcomp.mlir.graph import location_text
 from mxcomp.report import kernel_operands, table
-from mxcomp.report.kernel_operands import KernelOperands
+from mxcomp.report.kernel_operands import KernelOperands, StoredOperand
 from mxcomp.weights.manifest import Manifest
 
 _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
@@ -27,8 +29,8 @@ class ScaledMatmul:
     how a choice was made.
 
     `transposed`: RHS is multiplied in the place of LHS, in a layout of N × M. `unfused` says why operations around it
-    have a dispatch of their own. `kernel` multiplies it, perhaps other matmuls too; `stored` says where that finds the
-    operands.
+    have a dispatch of their own. `kernels` are those of `dispatches`; `kernel` is the one that multiplies it, perhaps
+    other matmuls too, and `stored` says where that finds the operands.
     """
 
     location: str
@@ -48,6 +50,7 @@ class ScaledMatmul:
     kernel: str | None = None
     stored: KernelOperands | None = None
     note: str | None = None
+    kernels: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -104,8 +107,9 @@ class Report:
             else:
                 continue
             matmul.dispatches.append(part)
+            matmul.kernels.append(_entry_point(op))
             if part == "matmul":
-                matmul.kernel = _entry_point(op)
+                matmul.kernel = matmul.kernels[-1]
 
     def add_operands(self, module: ir.Operation) -> None:
         """Adds where kernels find their operands, from a module at IREE's phase `executable-sources`."""
@@ -118,6 +122,23 @@ class Report:
     def warnings(self) -> tuple[str, ...]:
         """What users ought to know, one line each."""
         return tuple(f"{m.location}: warning: {m.warning}" for m in self.matmuls if m.warning)
+
+    def owners(self) -> dict[str, str]:
+        """By the name of a kernel: which part of which matmul it computes, `pack_lhs of model.mlir:4:10`."""
+        return profiling.owners([asdict(matmul) for matmul in self.matmuls])
+
+    @staticmethod
+    def from_json(text: str | bytes, name: str = "report") -> Report:
+        """Inverse of `to_json`. Raises InputError where the text is no report of this version of mxcomp."""
+        try:
+            entries = json.loads(text)
+            found = Manifest.from_json(json.dumps(entries["manifest"]), name) if "manifest" in entries else None
+            matmuls = [_matmul(entry) for entry in entries["matmuls"]]
+            return Report(entries["target"], matmuls, found, entries.get("left_out", []))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(
+                f"{name} is no report of this version of mxcomp ({error}): mxcomp-compile --report={name} writes one"
+            ) from None
 
     def to_json(self) -> str:
         entries = asdict(self)
@@ -133,6 +154,15 @@ class Report:
     def print(self, stream: TextIO, width: int | None = None) -> None:
         """A table for people, as wide as the terminal; where there is none, `width` or 140 columns."""
         table.show(self, stream, width)
+
+
+def _matmul(entry: dict[str, Any]) -> ScaledMatmul:
+    """Raises KeyError and TypeError."""
+    stored = entry["stored"]
+    if stored is not None:
+        operands = [StoredOperand(**operand) for operand in stored["operands"]]
+        stored = KernelOperands(operands, stored["rows"])
+    return ScaledMatmul(**entry | {"stored": stored})
 
 
 def _entry_point(dispatch: ir.Operation) -> str:
