@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from os import path
 from typing import TYPE_CHECKING, TextIO
@@ -21,6 +22,9 @@ _FILE_COLUMNS = 140
 
 _TABLE_COLUMNS = 120
 """A terminal narrower than this gets a few lines for each matmul in place of a row."""
+
+_DIRECTORIES = re.compile(r"/(?:[^\s:/]+/)+(?=[^\s:/]+:\d+:\d+)")
+"""Those of a file in a text that names a place in it."""
 
 _NAMED = 3
 """Ukernels that a summary names."""
@@ -73,7 +77,7 @@ def show(report: Report, stream: TextIO, width: int | None = None) -> None:
 def _table(matmuls: Sequence[ScaledMatmul], title: str) -> Table:
     table = Table(title=title, title_justify="left")
     for column in ("location", "M × N × K", "types", "tile", "ukernel", "dispatches", "why not"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column == "ukernel")
     for matmul in matmuls:
         table.add_row(
             Text(place(matmul.location)),
@@ -107,7 +111,8 @@ def place(location: str) -> str:
 
 
 def _remarks(matmul: ScaledMatmul) -> list[str]:
-    return [remark for remark in (matmul.note, matmul.reason, matmul.warning, *matmul.unfused) if remark]
+    remarks = (matmul.note, matmul.reason, matmul.warning, *matmul.unfused)
+    return [_DIRECTORIES.sub("", remark) for remark in remarks if remark]
 
 
 def _sizes(matmul: ScaledMatmul) -> str:
