@@ -24,6 +24,7 @@ from mxcomp.mlir.session import PHASES, SPLIT_MARK, set_global_flags
 from mxcomp.options import Options
 from mxcomp.plugin.emit import emit_plugin
 from mxcomp.plugin.response_file import RESPONSE
+from mxcomp.progress import waiting
 from mxcomp.report.report import Report
 from mxcomp.tools import common, remarks, response
 from mxcomp.tools.pieces import compile_pieces
@@ -67,13 +68,8 @@ def _run(args: argparse.Namespace, driver_flags: Sequence[str], iree_flags: Sequ
     set_global_flags(NAME, iree_flags)
     target = target_flags.missing(options.target)
     try:
-        if args.emit_plugin:
-            flags = (*target, *driver_flags, *iree_flags)
-            report = emit_plugin(_source(args), options, Path(args.emit_plugin), flags, target)
-            results: dict[str | Path, bytes] = {}
-        else:
-            program = _compile(args, options, (*target, *driver_flags))
-            report, results = program.report, {args.output: program.vmfb}
+        with waiting(f"compiling {args.input}"):
+            report, results = _results(args, options, driver_flags, iree_flags, target)
     except MxcompError as error:
         if error.report is not None and error.report.matmuls:
             _write_beside(error, _report(args, error.report))
@@ -88,6 +84,21 @@ def _run(args: argparse.Namespace, driver_flags: Sequence[str], iree_flags: Sequ
     if args.packed_parameters and report.manifest is not None:
         results[args.packed_parameters] = report.manifest.to_json().encode() + b"\n"
     files.write(results)
+
+
+def _results(
+    args: argparse.Namespace,
+    options: Options,
+    driver_flags: Sequence[str],
+    iree_flags: Sequence[str],
+    target: Sequence[str],
+) -> tuple[Report, dict[str | Path, bytes]]:
+    """The report, and the program by the name of its file; a plugin has been written then, and there is none."""
+    if args.emit_plugin:
+        flags = (*target, *driver_flags, *iree_flags)
+        return emit_plugin(_source(args), options, Path(args.emit_plugin), flags, target), {}
+    program = _compile(args, options, (*target, *driver_flags))
+    return program.report, {args.output: program.vmfb}
 
 
 def _source(args: argparse.Namespace) -> bytes | Path:

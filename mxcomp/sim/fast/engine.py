@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mxcomp.progress import tracked
 from mxcomp.sim.checks.journal import ROW_BYTES
 from mxcomp.sim.checks.lds import NO_SHADOW
 from mxcomp.sim.checks.registers import Facts
@@ -130,7 +131,8 @@ class FastEngine:
             kernel = self._kernels[key] = CompiledKernel.of(dispatch.program, watch)
         inquiry = Inquiry(dispatch, partial(_run_workgroup, kernel))
         with np.errstate(all="ignore"):
-            return {number: inquiry.run(number) for number in dispatch.workgroups}
+            workgroups = tracked(dispatch.workgroups, f"simulating {dispatch.program.kernel.name}")
+            return {number: inquiry.run(number) for number in workgroups}
 
 
 def _run_workgroup(kernel: CompiledKernel, dispatch: Dispatch, number: Workgroup, trial: Trial | None) -> Counters:
