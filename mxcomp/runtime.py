@@ -19,6 +19,7 @@ import numpy as np
 from iree import runtime as rt
 from iree.runtime import _binding
 
+from mxcomp import statuses
 from mxcomp.errors import InputError, MxcompError, VerifyError
 from mxcomp.hip import library
 from mxcomp.hip.interrupts import interruptible
@@ -31,13 +32,6 @@ DRIVERS = {"cpu": "local-sync", "sim": "hip", "hip": "hip"}
 _environment = threading.Lock()
 _of_thread = threading.local()
 """`simulated`: a thread's `Simulated`, or None."""
-
-
-_HINTS = {
-    "'io_parameters' not registered": "it reads parameters, and none are given: ",
-    "no parameter found": "a parameter is not in its file (mxcomp-pack writes what a program's manifest lists): ",
-}
-"""What IREE's messages about parameters mean to users of ours."""
 
 
 @dataclass
@@ -184,7 +178,7 @@ class _Function:
             raise InputError(f"no function '{self.name}': expected {names}") from None
         except (RuntimeError, ValueError) as error:
             self.simulated.device = None  # a device on which a kernel has failed refuses all further work
-            raise self.failure(f"@{self.name} failed: {error}") from None
+            raise self.failure(f"@{self.name} failed: {statuses.explained(str(error))}") from None
 
 
 @dataclass(frozen=True)
@@ -225,8 +219,8 @@ def load(
         *_, module = rt.load_vm_modules(*_parameters(config.vm_instance, parameters), module, config=config)
     except (RuntimeError, ValueError, LookupError) as error:  # of IREE's: a parameter's bytes may be too few
         simulated.device = None
-        hint = next((hint for text, hint in _HINTS.items() if text in str(error)), "")
-        raise failure(f"the program cannot be loaded on device '{device}': {hint}{error}") from None
+        why = statuses.explained(str(error))
+        raise failure(f"the program cannot be loaded on device '{device}': {why}") from None
     return Loaded(module, config.device, simulated, failure)
 
 
