@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 _COUNTED: Mapping[str, tuple[str, ...]] = {
     "instructions": ("instructions",),
@@ -19,6 +21,12 @@ _COUNTED: Mapping[str, tuple[str, ...]] = {
     "bank conflicts": ("lds.conflict.cycles",),
 }
 """Columns of the table, and the counters (see `mxcomp.sim.counters`) that each adds up."""
+
+_NAME_COLUMNS = 32
+"""A dispatch's name gets at least as many, if it is that long."""
+
+_DIRECTORIES = re.compile(r" of (?:[^\s:]*/)(?=[^/\s:]+:\d)")
+"""Of a file, in the place of a matmul."""
 
 
 @dataclass(frozen=True)
@@ -86,22 +94,26 @@ class Profile:
         return json.dumps(data, indent=2) + "\n"
 
     def table(self) -> Table:
-        """For a terminal; times are modelled, and the simulator's own is not among them."""
-        owned = any(d.owner for d in self.dispatches)
-        table = Table("dispatch", "grid", caption=self._caption(), caption_justify="left")
+        """For a terminal; times are modelled, and the simulator's own is not among them.
+
+        A dispatch is named by its part of a matmul where that is known, else by its kernel.
+        """
+        names = [_DIRECTORIES.sub(" of ", d.owner) or d.kernel for d in self.dispatches]
+        table = Table(caption=self._caption(), caption_justify="left")
+        longest = max((len(line) for name in names for line in name.splitlines()), default=0)
+        table.add_column("dispatch", overflow="fold", min_width=min(longest, _NAME_COLUMNS))
+        table.add_column("grid")
         for name in ("modelled µs", "low", "high"):
             table.add_column(name, justify="right")
         table.add_column("bound")
         for name in _COUNTED:
             table.add_column(name, justify="right")
-        if owned:
-            table.add_column("part of", overflow="fold")
-        for d in self.dispatches:
+        for name, d in zip(names, self.dispatches, strict=True):
             m = d.modelled
             times = ("", "", "", d.reason) if m is None else (f"{m.us:.1f}", f"{m.low:.1f}", f"{m.high:.1f}", m.bound)
             sums = (sum(d.counters.get(counter, 0) for counter in parts) for parts in _COUNTED.values())
             counts = [f"{total:,}" for total in sums]
-            table.add_row(d.kernel, "×".join(map(str, d.grid)), *times, *counts, *([d.owner] if owned else []))
+            table.add_row(Text(name), "×".join(map(str, d.grid)), *times, *counts)
         return table
 
     def _caption(self) -> str:

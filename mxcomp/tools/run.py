@@ -180,7 +180,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _print(table: Table) -> None:
-    Console(file=sys.stderr, width=None if sys.stderr.isatty() else 160).print(table)
+    Console(file=sys.stderr, width=None if sys.stderr.isatty() else 200).print(table)
 
 
 if __name__ == "__main__":
