@@ -1,6 +1,6 @@
 // y[64, 256] = x[64, 512] · wᵀ in MXFP8: a scale for every 32 elements along K = 16 × 32
-func.func @main(%x: tensor<64x16x32xf8E4M3FN>, %x_scales: tensor<64x16xf8E8M0FNU>,
-                %w: tensor<256x16x32xf8E4M3FN>, %w_scales: tensor<256x16xf8E8M0FNU>) -> tensor<64x256xf32> {
+func.func @main(%x: tensor<64x16x32xf8E4M3FN>, %w: tensor<256x16x32xf8E4M3FN>,
+                %x_scales: tensor<64x16xf8E8M0FNU>, %w_scales: tensor<256x16xf8E8M0FNU>) -> tensor<64x256xf32> {
   %zeros = arith.constant dense<0.0> : tensor<64x256xf32>
   %y = linalg.generic {
     indexing_maps = [affine_map<(m, n, k, b) -> (m, k, b)>, affine_map<(m, n, k, b) -> (n, k, b)>,
