@@ -65,7 +65,7 @@ class PlatformWheel(bdist_wheel):
 
     def get_tag(self) -> tuple[str, str, str]:
         python, abi, tag = super().get_tag()
-        return ("py3", "none", tag) if self.distribution.has_ext_modules() else (python, abi, tag)
+        return ("py3", "none", build.platform_tag(LIBRARY, tag)) if build.is_current(LIBRARY) else (python, abi, tag)
 
 
 class WithLibrary(Distribution):

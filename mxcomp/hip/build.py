@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,15 @@ def build(library: Path, flags: Sequence[str] = ()) -> None:
         command = (*compiler(), *_FLAGS, *flags, f'-DMX_SOURCES="{digest()}"', "-o", str(result), *sources, "-ldl")
         _run(command)
         os.replace(result, library)
+
+
+def platform_tag(library: Path, tag: str) -> str:
+    """The tag of a wheel with the library: by the newest glibc that a function of it is from, so that it runs elsewhere.
+
+    It needs nothing but glibc. `tag` is what one has where the library has no such functions, as with musl.
+    """
+    found = [int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", library.read_bytes())]
+    return f"manylinux_2_{max(found)}_{platform.machine()}" if found and sys.platform == "linux" else tag
 
 
 def compiler() -> tuple[str, ...]:

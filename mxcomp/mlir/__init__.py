@@ -1,1 +1,5 @@
 """What the whole compiler needs of MLIR and IREE: building and reading IR, attributes, and sessions of IREE."""
+
+from mxcomp import versions
+
+versions.check()  # before anything of IREE is imported that another version may lack

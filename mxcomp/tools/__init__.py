@@ -1,0 +1,15 @@
+"""The commands. Without the IREE that they need, importing one ends the program with a message and exit code 1."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from mxcomp import versions
+from mxcomp.errors import InputError
+
+try:
+    versions.check()
+except InputError as error:
+    name = Path(sys.argv[0]).name
+    sys.exit(f"{name if name.startswith('mxcomp') else 'mxcomp'}: error: {error}")

@@ -1,0 +1,53 @@
+"""Which IREE there is, and whether it is one that mxcomp was made for.
+
+Passes build IREE's operations and read what its phases leave, which changes from release to release:
+`test/e2e/test_iree_contract.py` has what is relied on. IREE 3.12, for one, does not parse the layouts of our ukernels.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+
+from mxcomp.errors import InputError
+
+MADE_FOR = (3, 13)
+"""As the dependencies in pyproject.toml say."""
+
+PACKAGES = {"iree-base-compiler": "iree.compiler", "iree-base-runtime": "iree.runtime"}
+"""Those of IREE, and what one imports of each."""
+
+_SERIES = ".".join(map(str, MADE_FOR))
+_INSTALL = "pip install " + " ".join(f"'{package}~={_SERIES}.0'" for package in PACKAGES)
+_CONTRACT = "test/e2e/test_iree_contract.py"
+
+
+@cache
+def check() -> None:
+    """Raises InputError where IREE is missing or older, and warns once where it is newer; both say what to do."""
+    for package, module in PACKAGES.items():
+        found = installed(package, module)
+        if found is None:  # IREE's own build, which has no metadata
+            continue
+        number = tuple(map(int, found.split(".")[:2]))
+        if number < MADE_FOR:
+            raise InputError(f"{package} {found} is older than IREE {_SERIES}, which mxcomp is made for: {_INSTALL}")
+        if number > MADE_FOR:
+            warnings.warn(
+                f"{package} {found} is newer than IREE {_SERIES}, which mxcomp is made for: if something fails, "
+                f"{_CONTRACT} says which assumption does not hold any more, and {_INSTALL} goes back",
+                stacklevel=2,
+            )
+            return
+
+
+def installed(package: str, module: str) -> str | None:
+    """A package's version; None for a module that no package is known of. Raises InputError where there is neither."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        if find_spec("iree") is not None and find_spec(module) is not None:
+            return None
+        raise InputError(f"{package} is not installed: {_INSTALL}") from None
