@@ -54,9 +54,9 @@ def build(library: Path, flags: Sequence[str] = ()) -> None:
 
 
 def platform_tag(library: Path, tag: str) -> str:
-    """The tag of a wheel with the library: by the newest glibc that a function of it is from, so that it runs elsewhere.
+    """The tag of a wheel with the library, by the newest glibc that it takes a function of; it needs nothing else.
 
-    It needs nothing but glibc. `tag` is what one has where the library has no such functions, as with musl.
+    `tag` is what one has where there are no such functions, as with musl.
     """
     found = [int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", library.read_bytes())]
     return f"manylinux_2_{max(found)}_{platform.machine()}" if found and sys.platform == "linux" else tag
