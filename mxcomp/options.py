@@ -8,13 +8,13 @@ from pathlib import Path
 from mxcomp.errors import InputError
 from mxcomp.target import Target, get_target
 
-AUTO, FASTEST, NONE = "auto", "fastest", "none"
-"""Which ukernels to take: the match of highest benefit, that of the shortest modelled time, or none."""
+FASTEST, BENEFIT, NONE = "fastest", "benefit", "none"
+"""Which ukernels to take: that of the shortest modelled time, the match of highest benefit, or none."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """`ukernels` is AUTO, FASTEST, NONE, or the name of one ukernel.
+    """`ukernels` is FASTEST, BENEFIT, NONE, or the name of one ukernel.
 
     `reference` replaces the inner tile by its mathematical meaning, for targets without scaled MFMA.
     `tuned` is a table that says the ukernel of some problems (`mxcomp.selection.tuned`), whatever would be chosen.
@@ -23,7 +23,7 @@ class Options:
 
     target: Target
     data_tiling: bool = True
-    ukernels: str = "auto"
+    ukernels: str = FASTEST
     ukernel_dirs: tuple[Path, ...] = ()
     reference: bool = False
     packed_parameters: bool = False
@@ -33,7 +33,7 @@ class Options:
     def make(
         target: str = "gfx950",
         data_tiling: bool | str = True,
-        ukernels: str = "auto",
+        ukernels: str = FASTEST,
         ukernel_dirs: tuple[str | Path, ...] = (),
         reference: bool = False,
         packed_parameters: bool = False,
@@ -45,7 +45,7 @@ class Options:
                 raise InputError(f"--data-tiling={data_tiling}: expected on or off")
             data_tiling = data_tiling == "on"
         if not ukernels:
-            raise InputError("--ukernels is empty: expected auto, fastest, none or a ukernel's name")
+            raise InputError("--ukernels is empty: expected fastest, benefit, none or a ukernel's name")
         dirs = tuple(map(Path, ukernel_dirs))
         table = None if tuned is None else Path(tuned)
         options = Options(get_target(target), data_tiling, ukernels, dirs, reference, packed_parameters, table)
@@ -58,5 +58,5 @@ class Options:
             return
         if not self.data_tiling:
             raise InputError(f"--tuned={self.tuned} is about ukernels on packed operands: expected --data-tiling=on")
-        if self.ukernels not in (AUTO, FASTEST):
-            raise InputError(f"--tuned={self.tuned} and --ukernels={self.ukernels}: expected {AUTO} or {FASTEST}")
+        if self.ukernels not in (FASTEST, BENEFIT):
+            raise InputError(f"--tuned={self.tuned} and --ukernels={self.ukernels}: expected {FASTEST} or {BENEFIT}")

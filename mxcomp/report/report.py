@@ -132,7 +132,7 @@ class Report:
         from rich.table import Table
 
         table = Table(title=f"scaled matmuls for {self.target}", title_justify="left")
-        for column in ("location", "M × N × K", "types", "tile", "ukernel", "dispatches", "why not"):
+        for column in ("location", "M × N × K", "types", "tile", "ukernel", "dispatches", "why"):
             table.add_column(column, overflow="fold")
         for matmul in self.matmuls:
             sizes = " × ".join("?" if size is None else str(size) for size in (matmul.m, matmul.n, matmul.k))

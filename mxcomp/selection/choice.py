@@ -10,7 +10,7 @@ from mxcomp.formats import element_format
 from mxcomp.layout import DataTiledLayout
 from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, Decision
 from mxcomp.matching.operands import warning_of
-from mxcomp.options import AUTO, FASTEST, NONE, Options
+from mxcomp.options import BENEFIT, FASTEST, NONE, Options
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
 from mxcomp.selection.limits import limits
@@ -124,7 +124,7 @@ def _row_major(problem: Problem, place: Place, registry: Registry, options: Opti
 def _select(operands: str, problem: Problem, registry: Registry, options: Options) -> tuple[Ukernel | None, str]:
     if options.ukernels == NONE:
         return None, "--ukernels=none"
-    name = None if options.ukernels in (AUTO, FASTEST) else options.ukernels
+    name = None if options.ukernels in (FASTEST, BENEFIT) else options.ukernels
     return registry.select(operands, options.target.arch, problem, name)
 
 
@@ -133,7 +133,8 @@ def _why(ranked: Sequence[Candidate], m: int | None) -> str | None:
     if not ranked:
         return None
     best, *others = ranked
-    others_text = ", ".join(f"{each.ukernel.name} {each.us:.1f}" for each in others[:_NAMED])
+    prefix = best.ukernel.name.partition("_f32_")[0] + "_f32_"
+    others_text = ", ".join(f"{each.ukernel.name.removeprefix(prefix)} {each.us:.1f}" for each in others[:_NAMED])
     low, high = best.interval
     us = f"modelled {best.us:.1f} µs ({low:.1f} to {high:.1f})"
     over = "" if m is not None else f", a geometric mean over M of {DYNAMIC_M[0]} to {DYNAMIC_M[-1]}"

@@ -29,7 +29,7 @@ class Plain(Dice):
         return False
 
 
-def program(make: Callable[[Drawing], Sequence[Node]], data_tiling: bool = True, ukernels: str = "auto") -> Program:
+def program(make: Callable[[Drawing], Sequence[Node]], data_tiling: bool = True, ukernels: str = "fastest") -> Program:
     """The program that returns what `make` builds, with arguments only."""
     with ir.Context(), ir.Location.unknown():
         module = Module(ir.Module.create(), Plain(0))

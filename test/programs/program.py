@@ -11,7 +11,7 @@ from themes import Function, draw_module
 
 WAYS = {"plain": 30, "parameters": 2, "packed": 2.5, "plugin": 0.7, "torch": 1}
 """How weights come in, who compiles, and what programs are written in."""
-UKERNELS = {"auto": 6, "fastest": 3, "none": 1}
+UKERNELS = {"fastest": 6, "benefit": 3, "none": 1}
 DATA_TILING = {True: 6, False: 1.3}
 
 
@@ -37,7 +37,7 @@ def draw(seed: int, theme: str = "", way: str = "") -> Program:
     way = "plain" if way == "torch" and not torch_models.AVAILABLE else way
     dice.features.add(f"way:{way}")
     ukernels, data_tiling = dice.pick(UKERNELS), dice.pick(DATA_TILING)
-    if ukernels != "auto":
+    if ukernels != "fastest":
         dice.features.add(f"ukernels:{ukernels}")
     if not data_tiling:
         dice.features.add("data tiling:off")
