@@ -18,6 +18,7 @@ class Options:
 
     `reference` replaces the inner tile by its mathematical meaning, for targets without scaled MFMA.
     `tuned` is a table that says the ukernel of some problems (`mxcomp.selection.tuned`), whatever would be chosen.
+    With `versions`, a dynamic M may have kernels by ranges.
     With `packed_parameters`, operands that are parameters are read in their packed layout (see `mxcomp.weights`).
     """
 
@@ -28,6 +29,7 @@ class Options:
     reference: bool = False
     packed_parameters: bool = False
     tuned: Path | None = None
+    versions: bool = True
 
     @staticmethod
     def make(

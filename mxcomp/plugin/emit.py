@@ -46,7 +46,7 @@ def emit_plugin(
     wrong or fails for some of what mxcomp rewrites) or cannot be told the directory's name, and the errors of
     `mxcomp.compile`. Errors have the report once there is one.
     """
-    directory = directory.absolute()
+    directory, options = directory.absolute(), replace(options, versions=False)  # a stock iree-compile has no pass for it
     response = response_file(directory, flags)
     program = compile_with(source, options, session_flags, "executable-sources")
     try:

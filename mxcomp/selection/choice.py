@@ -13,6 +13,7 @@ from mxcomp.matching.operands import warning_of
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
+from mxcomp.selection import versions
 from mxcomp.selection.limits import limits
 from mxcomp.selection.ranking import DYNAMIC_M, Candidate, candidate, fastest
 from mxcomp.selection.sharing import least
@@ -99,8 +100,22 @@ def _data_tiled(problem: Problem, place: Place, registry: Registry, options: Opt
         layout = _codegen_layout(problem.m)
         chosen = Decision(operands=DATA_TILED, layout=layout, workgroup_size=(layout.threads, 1, 1), reason=reason)
     is_ranked = bool(ranked) and ukernel is ranked[0].ukernel
+    if is_ranked and options.versions and (found := versions.choose(problem, ranked, place.result_bytes)):
+        return _by_rows(chosen, found, problem, options)
     order = ranked[0].order if is_ranked else _order(problem, layout, ukernel, place.result_bytes)
     return _bounded(replace(chosen, order=order), problem, layout.workgroup_tile, options)
+
+
+def _by_rows(chosen: Decision, found: versions.Choice, problem: Problem, options: Options) -> Decision:
+    """A decision with kernels by ranges of M, of which the last is the one that it names."""
+    *others, last = found.versions
+    names = [f"{each.ukernel} up to M = {each.max_m}" for each in others]
+    note = f"{', '.join(names)}; modelled {found.us:.1f} µs, a geometric mean, against {found.alone_us:.1f} with one"
+    decision = replace(chosen.of(last), versions=found.versions, note=note)
+    assert decision.packing is not None
+    steps = max(each.step for each in found.versions)
+    m, n, k = decision.packing.workgroup_tile
+    return _bounded(decision, problem, (m * steps, n, k), options)
 
 
 def _order(problem: Problem, layout: DataTiledLayout, ukernel: Ukernel | None, result_bytes: int = 4) -> Order:
