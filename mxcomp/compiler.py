@@ -88,6 +88,7 @@ def compile(
     compile_to: str = "end",
     packed_parameters: bool = False,
     tuned: str | Path | None = None,
+    versions: bool = True,
 ) -> Program:
     """Compiles MX scaled matmuls of a module through our layouts and ukernels, and everything through IREE.
 
@@ -96,11 +97,13 @@ def compile(
     may name no other GPU. `compile_to` stops at the end of an IREE phase and gives MLIR text. With
     `packed_parameters` the program reads parameters that are operands in their packed layout: `report.manifest` says
     which, `mxcomp-pack` and `mxcomp.weights` make them. `tuned` is a table of mxcomp-tune: its ukernels come first.
-    May be called from several threads. Raises a subclass of MxcompError.
+    With `versions` a dynamic M gets kernels by ranges, of which the one that fits is run. May be called from several
+    threads. Raises a subclass of MxcompError.
     """
     options = Options.make(
-        target, data_tiling, ukernels, tuple(ukernel_dirs), packed_parameters=packed_parameters, tuned=tuned
-    )
+        target, data_tiling, ukernels, tuple(ukernel_dirs), packed_parameters=packed_parameters, tuned=tuned,
+        versions=versions,
+    )  # fmt: skip
     flags = (*target_flags.missing(options.target, iree_flags), *iree_flags)
     return compile_with(source, options, flags, compile_to)
 

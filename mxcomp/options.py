@@ -40,17 +40,19 @@ class Options:
         reference: bool = False,
         packed_parameters: bool = False,
         tuned: str | Path | None = None,
+        versions: bool | str = True,
     ) -> Options:
         """Options from user input. Raises TargetError or InputError."""
-        if isinstance(data_tiling, str):
-            if data_tiling not in ("on", "off"):
-                raise InputError(f"--data-tiling={data_tiling}: expected on or off")
-            data_tiling = data_tiling == "on"
+        switches = {"data-tiling": data_tiling, "versions": versions}
+        is_on = {name: _is_on(name, value) for name, value in switches.items()}
         if not ukernels:
             raise InputError("--ukernels is empty: expected fastest, benefit, none or a ukernel's name")
         dirs = tuple(map(Path, ukernel_dirs))
         table = None if tuned is None else Path(tuned)
-        options = Options(get_target(target), data_tiling, ukernels, dirs, reference, packed_parameters, table)
+        options = Options(
+            get_target(target), is_on["data-tiling"], ukernels, dirs, reference, packed_parameters, table,
+            is_on["versions"],
+        )  # fmt: skip
         options.check()
         return options
 
@@ -62,3 +64,9 @@ class Options:
             raise InputError(f"--tuned={self.tuned} is about ukernels on packed operands: expected --data-tiling=on")
         if self.ukernels not in (FASTEST, BENEFIT):
             raise InputError(f"--tuned={self.tuned} and --ukernels={self.ukernels}: expected {FASTEST} or {BENEFIT}")
+
+
+def _is_on(name: str, value: bool | str) -> bool:
+    if value not in (True, False, "on", "off"):
+        raise InputError(f"--{name}={value}: expected on or off")
+    return value in (True, "on")

@@ -37,7 +37,7 @@ from mxcomp.selection import tuned
 from mxcomp.selection.choice import Place, choose, choose_transposed
 from mxcomp.ukernels import Registry
 
-OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference", "tuned")
+OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference", "tuned", "versions")
 
 
 def run(module: ir.Operation, options: Options) -> None:

@@ -33,7 +33,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp.errors import CompileError
-from mxcomp.layout import ACC, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, SCALED_MATMUL, VERSIONS, Decision, Version, decision_of
 from mxcomp.mlir import build, graph, notes
@@ -85,7 +85,9 @@ class _Matmul:
 
     @property
     def tiles(self) -> ResultTiles:
-        return ResultTiles(self.problem, self.layout, self.decision.transposed)
+        columns, units, *_ = build.static_sizes(self.packed[RHS])[len(self.problem.batch) :]
+        padded = None if columns is None or self.layout.units is None else columns * (units or 1)
+        return ResultTiles(self.problem, self.layout, self.decision.transposed, padded)
 
 
 def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: Options) -> list[ir.Value]:
@@ -110,7 +112,7 @@ def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: O
         if options.reference:
             result = _in_place(matmul)
         elif plan is None:
-            result = _by_rows(matmul) if decision.versions else _cast(matmul, _dispatched(matmul))
+            result = _by_rows(matmul, op) if decision.versions else _cast(matmul, _dispatched(matmul))
         else:
             replaced = _requantised(matmul, plan, packer)
             result = _gone(unset)
@@ -136,12 +138,13 @@ def _in_place(matmul: _Matmul) -> ir.Value:
     return _cast(matmul, result_tiles.unpack(tiled, tiles, counts.of(ACC), limits))
 
 
-def _by_rows(matmul: _Matmul) -> ir.Value:
+def _by_rows(matmul: _Matmul, op: ir.Operation) -> ir.Value:
     """The result of the version that takes a dynamic M, each in a dispatch of its own."""
     rows, (*others, last) = matmul.sizes.values["m"], matmul.decision.versions
     result = _dispatched(_version(matmul, last))
     for version in reversed(others):
-        made = _dispatched(_version(matmul, version))
+        with part_location(matmul.decision, f"matmul_up_to_{version.max_m}", op):
+            made = _dispatched(_version(matmul, version))
         choice = arith.SelectOp(is_for(version, rows), made, result)
         choice.operation.attributes[VERSIONS] = ir.UnitAttr.get()
         result = choice.result
@@ -185,12 +188,9 @@ def _requantised(matmul: _Matmul, plan: Plan, packer: Packer) -> tuple[ir.Value,
 
 def _tiled(matmul: _Matmul, counts: TileCounts, llvm_func_attrs: dict[str, str]) -> ir.Value:
     """Accumulator tiles of the hardware behind the epilogue, in the region of a dispatch."""
-    columns = matmul.tiles.counts[COLUMNS]
-    packed = [
-        stored_operand.leading(value, columns) if i in (RHS, RHS_SCALE) else value
-        for i, value in enumerate(matmul.packed)
+    elements = [
+        stored_operand.elements(value, matmul.problem.types[i], counts.of(i)) for i, value in enumerate(matmul.packed)
     ]
-    elements = [stored_operand.elements(value, matmul.problem.types[i], counts.of(i)) for i, value in enumerate(packed)]
     acc = matmul.tiles.zeros(counts.of(ACC))
     tiled = result_tiles.accumulate(elements, acc, matmul.problem, matmul.decision, llvm_func_attrs)
     return _finished(matmul, tiled, counts)

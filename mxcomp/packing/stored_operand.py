@@ -89,15 +89,6 @@ def regrouped(packed: ir.Value, units: int, tiles: list[ir.Value]) -> ir.Value:
     return build.bitcast(packed, build.tensor_type((count, units, *others), str(kind.element_type)), None, tiles)
 
 
-def leading(packed: ir.Value, count: int | None) -> ir.Value:
-    """The first tiles of an operand that was padded to more, for others; `count` is None where it is dynamic."""
-    rows, *others = static_sizes(packed)
-    if count is None or rows is None or rows == count:
-        return packed
-    result = build.tensor_type((count, *others), str(ir.RankedTensorType(packed.type).element_type))
-    return build.leading_slice(packed, result, build.dynamic_sizes(packed))
-
-
 def elements(packed: ir.Value, element: str, tiles: list[ir.Value]) -> ir.Value:
     """Packed elements from their bytes, scales as they are; `tiles` are the outer sizes where dynamic."""
     if str(ir.RankedTensorType(packed.type).element_type) != "i8":

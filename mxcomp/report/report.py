@@ -22,13 +22,24 @@ _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
 
 
 @dataclass
+class KernelVersion:
+    """The kernel for up to `max_m` rows of a matmul with a dynamic M, None for all above; entries as of the matmul."""
+
+    max_m: int | None
+    ukernel: str
+    layout: dict[str, Any]
+    kernel: str | None = None
+    stored: KernelOperands | None = None
+
+
+@dataclass
 class ScaledMatmul:
     """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done, `note`
     how a choice was made.
 
     `transposed`: RHS is multiplied in the place of LHS, in a layout of N × M. `unfused` says why operations around it
     have a dispatch of their own. `kernel` multiplies it, perhaps other matmuls too; `stored` says where that finds the
-    operands.
+    operands. With `versions` the last of them is what all entries are about.
     """
 
     location: str
@@ -48,6 +59,7 @@ class ScaledMatmul:
     kernel: str | None = None
     stored: KernelOperands | None = None
     note: str | None = None
+    versions: list[KernelVersion] = field(default_factory=list)
 
 
 @dataclass
@@ -78,6 +90,9 @@ class Report:
                 note=decision.note,
                 reason=decision.reason,
                 warning=decision.warning,
+                versions=[
+                    KernelVersion(each.max_m, each.ukernel, layout_entries(each.layout)) for each in decision.versions
+                ],
             )
             if is_canonical(op):
                 problem = problem_of(op)
@@ -106,13 +121,18 @@ class Report:
             matmul.dispatches.append(part)
             if part == "matmul":
                 matmul.kernel = _entry_point(op)
+            for version in matmul.versions:
+                if part == ("matmul" if version.max_m is None else f"matmul_up_to_{version.max_m}"):
+                    version.kernel = _entry_point(op)
 
     def add_operands(self, module: ir.Operation) -> None:
         """Adds where kernels find their operands, from a module at IREE's phase `executable-sources`."""
-        kernels = {matmul.kernel for matmul in self.matmuls if matmul.kernel is not None}
-        found = kernel_operands.find(module, kernels)
+        each: list[ScaledMatmul | KernelVersion] = [*self.matmuls]
         for matmul in self.matmuls:
-            matmul.stored = found.get(matmul.kernel or "")
+            each += matmul.versions
+        found = kernel_operands.find(module, {part.kernel for part in each if part.kernel is not None})
+        for part in each:
+            part.stored = found.get(part.kernel or "")
 
     @property
     def warnings(self) -> tuple[str, ...]:
