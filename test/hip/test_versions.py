@@ -109,12 +109,12 @@ def layers(outputs: list[tuple[int, np.ndarray, np.ndarray]]) -> Callable[[ir.Va
 
 def test_matmuls_of_one_activation_share_its_packing() -> None:
     """Like the projections of attention, of different sizes: whatever tiles they get, rows are padded alike."""
-    made = [weights("E2M1", n, 128) for n in (256, 48, 48)]
+    made = [weights("E2M1", n, 128) for n in (112, 48)]
     function = layers([(len(codes), codes, scales) for codes, scales, _ in made])
     program = mxcomp.compile(mx.module(function, "?x128xf32"))
     dispatches = [matmul.dispatches for matmul in program.report.matmuls]
     assert sum(parts.count("quantise_lhs") for parts in dispatches) == 1
-    for rows in (3, 40, 600):
+    for rows in (3, 70):
         x = RNG.standard_normal((rows, 128)).astype(np.float32)
         a = quantised(x, "E2M1")
         for y, (_, _, w) in zip(program.run(x), made, strict=True):
@@ -131,7 +131,7 @@ def test_one_matmul_behind_another() -> None:
         return mx.scaled_matmul(mx.quantise(hidden, "E4M3"), mx.constant(d, t, "E4M3"))
 
     program = mxcomp.compile(mx.module(function, "?x64xf32"))
-    for rows in (2, 30, 70):
+    for rows in (2, 70):
         x = RNG.standard_normal((rows, 64)).astype(np.float32)
         products = np.maximum(quantised(x, "E2M1") @ first.T, 0.0).astype(np.float32)
         a = quantised(products.astype(ml_dtypes.bfloat16).astype(np.float32), "E4M3")
