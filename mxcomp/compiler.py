@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from iree.compiler import ir
@@ -20,6 +20,12 @@ from mxcomp.options import FASTEST, Options
 from mxcomp.packing import parameter_operand
 from mxcomp.profiling import Profile
 from mxcomp.report.report import Report
+
+if TYPE_CHECKING:
+    from mxcomp.resident import Resident
+
+_ARCHIVE, _IDENTIFIER, _IDENTIFIED = b"PK\3\4", b"IREE", 16
+"""How a vmfb begins: as an archive, or as a flatbuffer with its identifier among the first bytes."""
 
 Source: TypeAlias = str | bytes | Path | ir.Module
 
@@ -38,21 +44,54 @@ class Program:
         """Writes the program whole or not at all. Raises InputError."""
         files.write({path: self.vmfb})
 
+    @staticmethod
+    def load(path: str | Path, report: str | Path | None = None) -> Program:
+        """A program that was saved; `report` is what `--report` wrote or `Report.to_json` gave. Raises InputError."""
+        data = files.read(path)
+        if not data.startswith(_ARCHIVE) and _IDENTIFIER not in data[:_IDENTIFIED]:
+            raise InputError(f"{path} is no compiled program: expected a .vmfb of mxcomp-compile or iree-compile")
+        known = Report("gfx950") if report is None else Report.from_json(files.read(report), str(report))
+        return Program(data, known)
+
     def run(
         self,
         *arrays: np.ndarray,
         function: str | None = None,
         device: str = "sim",
         parameters: Mapping[str, str | Path] | None = None,
+        engine: str | None = None,
+        checks: str | Sequence[str] | None = None,
+        profile: str | Path | None = None,
     ) -> list[np.ndarray]:
         """Calls a function, by default the only one, on the simulated gfx950 ("sim") or the GPU ("hip").
 
-        `parameters` are files by scope. See `mxcomp.runtime.run`, which also takes settings of the simulator. Raises
-        InputError and RunError.
+        Args:
+            parameters: Files by scope.
+            engine: "fast", "numpy", "both" or "timing"; of the simulator, as what follows.
+            checks: Names, "all" or "none".
+            profile: A file that gets a line of JSON for each launch (`mxcomp.profiling.read`); see also `profile`.
+
+        See `mxcomp.runtime.run`. Raises InputError and RunError.
         """
         from mxcomp import runtime
 
-        return runtime.run(self.vmfb, function, arrays, device, parameters=parameters)
+        return runtime.run(self.vmfb, function, arrays, device, engine, checks, parameters=parameters, profile=profile)
+
+    def session(
+        self,
+        device: str = "sim",
+        parameters: Mapping[str, str | Path] | None = None,
+        engine: str | None = None,
+        checks: str | Sequence[str] | None = None,
+        profile: str | Path | None = None,
+    ) -> Resident:
+        """The program, loaded once and called many times: `with program.session() as s: (y,) = s.main(x)`.
+
+        Arguments are those of `run`. Raises InputError and RunError.
+        """
+        from mxcomp.resident import Resident
+
+        return Resident(self.vmfb, device, engine, checks, parameters=parameters, profile=profile)
 
     def profile(
         self,
@@ -61,7 +100,7 @@ class Program:
         parameters: Mapping[str, str | Path] | None = None,
         execute: bool = True,
     ) -> Profile:
-        """What each dispatch of a call does, and its modelled µs on an MI355X.
+        """What each dispatch of a call does, for which matmul, and its modelled µs on an MI355X.
 
         Args:
             execute: Compute results too. Without, nothing is computed and sizes may be large: kernels are followed as
@@ -69,13 +108,13 @@ class Program:
 
         Raises InputError and RunError.
         """
-        from mxcomp import profiling, runtime
+        from mxcomp import profiling
 
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "profile.jsonl"
             engine = None if execute else "timing"
-            runtime.run(self.vmfb, function, arrays, engine=engine, device="sim", parameters=parameters, profile=path)
-            return profiling.read(path)
+            self.run(*arrays, function=function, parameters=parameters, engine=engine, profile=path)
+            return profiling.read(path, self.report.owners())
 
 
 def compile(

@@ -57,6 +57,14 @@ def write(results: Mapping[str | Path, bytes]) -> None:
             file.clean()
 
 
+def read(name: str | Path) -> bytes:
+    """What a file holds. Raises InputError."""
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {name}: {error.strerror or error}") from None
+
+
 @contextmanager
 def writing(name: str | Path) -> Iterator[Path]:
     """An empty file for someone else to write a large result to: renamed to `name` if all goes well, else removed.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 _COUNTED: Mapping[str, tuple[str, ...]] = {
     "instructions": ("instructions",),
@@ -19,6 +21,12 @@ _COUNTED: Mapping[str, tuple[str, ...]] = {
     "bank conflicts": ("lds.conflict.cycles",),
 }
 """Columns of the table, and the counters (see `mxcomp.sim.counters`) that each adds up."""
+
+_NAME_COLUMNS = 32
+"""A dispatch's name gets at least as many, if it is that long."""
+
+_DIRECTORIES = re.compile(r" of (?:[^\s:]*/)(?=[^/\s:]+:\d)")
+"""Of a file, in the place of a matmul."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +63,9 @@ class DispatchProfile:
     Attributes:
         grid: Workgroups in x, y and z.
         counters: What it did, see `mxcomp.sim.counters`.
-        seconds: The simulator's own time.
+        seconds: The simulator's own time, which says nothing of a GPU's.
         modelled: None where the timing model cannot follow the kernel; `reason` says why.
+        owner: Which part of which matmul it computes, where a report says so.
     """
 
     kernel: str
@@ -65,6 +74,7 @@ class DispatchProfile:
     seconds: float
     modelled: Estimate | None
     reason: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,31 +94,55 @@ class Profile:
         return json.dumps(data, indent=2) + "\n"
 
     def table(self) -> Table:
-        """For a terminal; times are modelled."""
-        table = Table("dispatch", "grid")
+        """For a terminal; times are modelled, and the simulator's own is not among them.
+
+        A dispatch is named by its part of a matmul where that is known, else by its kernel.
+        """
+        names = [_DIRECTORIES.sub(" of ", d.owner) or d.kernel for d in self.dispatches]
+        table = Table(caption=self._caption(), caption_justify="left")
+        longest = max((len(line) for name in names for line in name.splitlines()), default=0)
+        table.add_column("dispatch", overflow="fold", min_width=min(longest, _NAME_COLUMNS))
+        table.add_column("grid")
         for name in ("modelled µs", "low", "high"):
             table.add_column(name, justify="right")
         table.add_column("bound")
-        for name in (*_COUNTED, "ms simulated"):
+        for name in _COUNTED:
             table.add_column(name, justify="right")
-        for d in self.dispatches:
+        for name, d in zip(names, self.dispatches, strict=True):
             m = d.modelled
             times = ("", "", "", d.reason) if m is None else (f"{m.us:.1f}", f"{m.low:.1f}", f"{m.high:.1f}", m.bound)
             sums = (sum(d.counters.get(counter, 0) for counter in parts) for parts in _COUNTED.values())
             counts = [f"{total:,}" for total in sums]
-            table.add_row(d.kernel, "×".join(map(str, d.grid)), *times, *counts, f"{1000 * d.seconds:.1f}")
+            table.add_row(Text(name), "×".join(map(str, d.grid)), *times, *counts)
         return table
 
+    def _caption(self) -> str:
+        known = sum(d.modelled is not None for d in self.dispatches)
+        return f"{known} of {len(self.dispatches)} dispatches: {self.modelled_us:.1f} µs on an MI355X, modelled"
 
-def read(path: Path) -> Profile:
-    """What the simulator's worker noted, a line of JSON for each launch; nothing where it noted none."""
+
+def owners(matmuls: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """By the name of a kernel: which part of which matmul it computes; from the entries of a report."""
+    found: dict[str, list[str]] = {}
+    for matmul in matmuls:
+        for kernel, part in zip(matmul.get("kernels", ()), matmul["dispatches"], strict=False):
+            found.setdefault(kernel, []).append(f"{part} of {matmul['location']}")
+    return {kernel: "\n".join(dict.fromkeys(lines)) for kernel, lines in found.items()}
+
+
+def read(path: Path, owner: Mapping[str, str] | None = None) -> Profile:
+    """What the simulator's worker noted, a line of JSON for each launch; nothing where it noted none.
+
+    `owner` says by kernels' names what they belong to (`owners`).
+    """
     lines = path.read_text().splitlines() if path.exists() else []
-    return Profile(tuple(_dispatch(json.loads(line)) for line in lines))
+    return Profile(tuple(_dispatch(json.loads(line), owner or {}) for line in lines))
 
 
-def _dispatch(line: Mapping[str, Any]) -> DispatchProfile:
+def _dispatch(line: Mapping[str, Any], owner: Mapping[str, str]) -> DispatchProfile:
     found = line["modelled"] or {}
     modelled = None if "us" not in found else Estimate(**found)
+    kernel, reason = line["kernel"], found.get("error", "")
     return DispatchProfile(
-        line["kernel"], tuple(line["grid"]), line["counters"], line["seconds"], modelled, found.get("error", "")
+        kernel, tuple(line["grid"]), line["counters"], line["seconds"], modelled, reason, owner.get(kernel, "")
     )

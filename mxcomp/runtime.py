@@ -19,6 +19,7 @@ import numpy as np
 from iree import runtime as rt
 from iree.runtime import _binding
 
+from mxcomp import statuses
 from mxcomp.errors import InputError, MxcompError, VerifyError
 from mxcomp.hip import library
 from mxcomp.hip.interrupts import interruptible
@@ -30,18 +31,11 @@ DRIVERS = {"cpu": "local-sync", "sim": "hip", "hip": "hip"}
 
 _environment = threading.Lock()
 _of_thread = threading.local()
-"""`simulated`: a thread's `_Simulated`, or None."""
-
-
-_HINTS = {
-    "'io_parameters' not registered": "it reads parameters, and none are given: ",
-    "no parameter found": "a parameter is not in its file (mxcomp-pack writes what a program's manifest lists): ",
-}
-"""What IREE's messages about parameters mean to users of ours."""
+"""`simulated`: a thread's `Simulated`, or None."""
 
 
 @dataclass
-class _Simulated:
+class Simulated:
     """A simulated device that is kept: giving one back takes IREE and Python's garbage collection a while."""
 
     device: rt.HalDevice | None = None
@@ -57,7 +51,7 @@ def run(
     inputs: Sequence[np.ndarray],
     device: str = "cpu",
     engine: str | None = None,
-    checks: str | None = None,
+    checks: str | Sequence[str] | None = None,
     schedule: str | None = None,
     seed: int | None = None,
     parameters: Mapping[str, str | Path] | None = None,
@@ -70,9 +64,9 @@ def run(
         function: Its name; None: the only one.
         inputs: Arguments, of the types that the function declares.
         device: "cpu", "sim" (gfx950 code on the simulator) or "hip" (gfx950 code on the GPU).
-        engine, checks, schedule, seed: Of the simulator, see `mxcomp.sim.Device`; `checks` is a list with commas,
-            "all" or "none". None: as MXCOMP_SIM_ENGINE and so on say. They hold for all of this process's simulated
-            devices until the next run.
+        engine, checks, schedule, seed: Of the simulator, see `mxcomp.sim.Device`; `checks` are names, as a sequence or
+            with commas, "all" or "none". None: as MXCOMP_SIM_ENGINE and so on say. They hold for all of this process's
+            simulated devices until the next run.
         parameters: Files (.irpa, .safetensors, .gguf) by the scope of the parameters in them, "" for no scope.
         profile: A file that gets a line for each launch on the simulator, for `mxcomp.profiling.read`.
 
@@ -82,11 +76,23 @@ def run(
     Raises VerifyError on the CPU and RunError elsewhere when the program fails; InputError when there is no such
     device or function, or a file of parameters cannot be read.
     """
-    settings = {
-        "engine": engine, "checks": checks, "schedule": schedule, "seed": None if seed is None else str(seed),
+    how = settings(engine, checks, schedule, seed, profile)
+    return on(device, lambda simulated: load(vmfb, device, how, parameters or {}, simulated).call(function, inputs))
+
+
+def settings(
+    engine: str | None,
+    checks: str | Sequence[str] | None,
+    schedule: str | None,
+    seed: int | None,
+    profile: str | Path | None,
+) -> dict[str, str | None]:
+    """The arguments of `run` that are about the simulator, as `mxcomp.hip.settings` reads them."""
+    listed = checks if checks is None or isinstance(checks, str) else ",".join(checks) or "none"
+    return {
+        "engine": engine, "checks": listed, "schedule": schedule, "seed": None if seed is None else str(seed),
         "profile": None if profile is None else str(profile),
     }  # fmt: skip
-    return _on(device, lambda simulated: _run(vmfb, function, inputs, device, settings, parameters or {}, simulated))
 
 
 def timed(
@@ -101,8 +107,8 @@ def timed(
     Arguments are on the device before. A call returns when its work is done. Raises what `run` raises.
     """
 
-    def work(simulated: _Simulated) -> tuple[list[np.ndarray], list[float]]:
-        call = _loaded(vmfb, None, device, {}, {}, simulated)
+    def work(simulated: Simulated) -> tuple[list[np.ndarray], list[float]]:
+        call = load(vmfb, device, {}, {}, simulated).function(None)
         arrays = call.on_device(inputs)
         results, seconds = call.arrays(arrays), []
         for _ in range(runs):
@@ -111,19 +117,23 @@ def timed(
             seconds.append(clock() - start)
         return results, seconds
 
-    return _on(device, work)
+    return on(device, work)
 
 
 Result = TypeVar("Result")
 
 
-def _on(device: str, work: Callable[[_Simulated], Result]) -> Result:
-    """Does work on a device that signals can end. Raises InputError for a device that there is not."""
+def on(device: str, work: Callable[[Simulated], Result], simulated: Simulated | None = None) -> Result:
+    """Does work on a device that signals can end: on this thread's own if none is given.
+
+    Raises InputError for a device that there is not.
+    """
     if device not in DRIVERS:
         raise InputError(f"device '{device}': expected {', '.join(DRIVERS)}")
-    if getattr(_of_thread, "simulated", None) is None:
-        _of_thread.simulated = _Simulated()
-    simulated = _of_thread.simulated
+    if simulated is None:
+        if getattr(_of_thread, "simulated", None) is None:
+            _of_thread.simulated = Simulated()
+        simulated = _of_thread.simulated
     try:
         return interruptible(partial(work, simulated), _end_simulation if device == "sim" else None)
     except MxcompError:
@@ -133,19 +143,6 @@ def _on(device: str, work: Callable[[_Simulated], Result]) -> Result:
         raise
 
 
-def _run(
-    vmfb: bytes,
-    function: str | None,
-    inputs: Sequence[np.ndarray],
-    device: str,
-    settings: dict[str, str | None],
-    parameters: Mapping[str, str | Path],
-    simulated: _Simulated,
-) -> list[np.ndarray]:
-    call = _loaded(vmfb, function, device, settings, parameters, simulated)
-    return call.arrays([np.asarray(array, order="C") for array in inputs])
-
-
 @dataclass(frozen=True)
 class _Function:
     """A function of a module on a device; `failure` is what it raises."""
@@ -153,7 +150,7 @@ class _Function:
     name: str
     module: Any
     device: rt.HalDevice
-    simulated: _Simulated
+    simulated: Simulated
     failure: type[MxcompError]
 
     def on_device(self, inputs: Sequence[np.ndarray]) -> list[rt.DeviceArray]:
@@ -181,28 +178,50 @@ class _Function:
             raise InputError(f"no function '{self.name}': expected {names}") from None
         except (RuntimeError, ValueError) as error:
             self.simulated.device = None  # a device on which a kernel has failed refuses all further work
-            raise self.failure(f"@{self.name} failed: {error}") from None
+            raise self.failure(f"@{self.name} failed: {statuses.explained(str(error))}") from None
 
 
-def _loaded(
+@dataclass(frozen=True)
+class Loaded:
+    """A module on a device, with its parameters; `failure` is what its functions raise."""
+
+    module: Any
+    device: rt.HalDevice
+    simulated: Simulated
+    failure: type[MxcompError]
+
+    def functions(self) -> list[str]:
+        """Names that can be called."""
+        return _functions(self.module.vm_module)
+
+    def function(self, name: str | None) -> _Function:
+        """A function; None: the only one. Raises InputError where there are several."""
+        chosen = name if name is not None else _only_function(self.module.vm_module)
+        return _Function(chosen, self.module, self.device, self.simulated, self.failure)
+
+    def call(self, name: str | None, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Results of a function, on the host."""
+        return self.function(name).arrays([np.asarray(array, order="C") for array in inputs])
+
+
+def load(
     vmfb: bytes,
-    function: str | None,
     device: str,
     settings: dict[str, str | None],
     parameters: Mapping[str, str | Path],
-    simulated: _Simulated,
-) -> _Function:
+    simulated: Simulated,
+) -> Loaded:
+    """Puts a module on a device. Raises what `run` raises."""
     failure = VerifyError if device == "cpu" else RunError
-    config = rt.Config(device=_device(device, settings, simulated))
+    config = rt.Config(device=device_of(device, settings, simulated))
     try:
         module = rt.VmModule.copy_buffer(config.vm_instance, vmfb)
         *_, module = rt.load_vm_modules(*_parameters(config.vm_instance, parameters), module, config=config)
     except (RuntimeError, ValueError, LookupError) as error:  # of IREE's: a parameter's bytes may be too few
         simulated.device = None
-        hint = next((hint for text, hint in _HINTS.items() if text in str(error)), "")
-        raise failure(f"the program cannot be loaded on device '{device}': {hint}{error}") from None
-    name = function if function is not None else _only_function(module.vm_module)
-    return _Function(name, module, config.device, simulated, failure)
+        why = statuses.explained(str(error))
+        raise failure(f"the program cannot be loaded on device '{device}': {why}") from None
+    return Loaded(module, config.device, simulated, failure)
 
 
 def _parameters(instance: rt.VmInstance, files: Mapping[str, str | Path]) -> list[rt.VmModule]:
@@ -220,7 +239,8 @@ def _parameters(instance: rt.VmInstance, files: Mapping[str, str | Path]) -> lis
     return [rt.create_io_parameters_module(instance, *providers)]
 
 
-def _device(device: str, settings: dict[str, str | None], simulated: _Simulated) -> rt.HalDevice:
+def device_of(device: str, settings: dict[str, str | None], simulated: Simulated) -> rt.HalDevice:
+    """The device of a name, which has been told the settings if it is simulated. Raises InputError."""
     if device == "cpu":
         return rt.get_device(DRIVERS[device])
     try:

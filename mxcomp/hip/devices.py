@@ -6,7 +6,6 @@ import gc
 import hashlib
 import json
 import struct
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -18,16 +17,22 @@ from mxcomp.hip import loading
 from mxcomp.hip.protocol import ARGUMENT, FUNCTION, LAUNCH, ErrorCode, MemoryKind, Operation
 from mxcomp.hip.settings import Settings
 from mxcomp.hip.storage import SharedStorage, available_bytes
+from mxcomp.hip.warned import Warnings
 from mxcomp.sim import Buffer, Device, Kernel, LaunchStats, Module
 from mxcomp.sim.device import TIMING
 from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.findings import CHECKS
 from mxcomp.sim.memory import Memory
 
 if TYPE_CHECKING:
+    from mxcomp.hip.cold import ColdStarts
     from mxcomp.hip.dump import OperandDump
 
 Answer = tuple[int, bytes]
 """A number and a payload."""
+
+_COMPILED = ("fast", "both")
+"""Engines that execute compiled kernels."""
 
 _ALWAYS_ALLOWED = 64 << 20
 """Bytes that are allocated without asking how much memory there is."""
@@ -84,9 +89,10 @@ class Devices:
         self._codes: dict[tuple[int, bytes], Code] = {}
         self._kernels: dict[int, Kernel] = {}
         self._launched: set[Kernel] = set()
+        self._cold: ColdStarts | None = None
         self._timelines = 0
         self._last_id = 0
-        self._warned: set[tuple[str, str, int]] = set()
+        self._warnings = Warnings()
         self._dump: OperandDump | None = None
         self.handlers: Mapping[Operation, Callable[[int, int, int, bytes], Answer]] = {
             Operation.SETTINGS: self._configure,
@@ -249,6 +255,7 @@ class Devices:
         if self._dump is not None:
             self._dump.write(self._devices[device], kernel, kernarg)
         settings = self._settings or Settings()
+        self._prepare(kernel, settings)
         launch = partial(
             self._devices[device].launch, kernel, sizes[:3], sizes[3:], kernarg, dynamic_lds,
             max_instructions=settings.max_instructions,
@@ -261,6 +268,15 @@ class Devices:
             self._launched.add(kernel)
             _settle()
         return 0, b""
+
+    def _prepare(self, kernel: Kernel, settings: Settings) -> None:
+        """Has kernels compiled by several processes, if they never were and the engine needs that."""
+        if settings.engine in _COMPILED and kernel not in self._launched:
+            if self._cold is None:
+                from mxcomp.hip.cold import ColdStarts  # LLVM comes along
+
+                self._cold = ColdStarts()
+            self._cold.prepare(kernel, CHECKS if settings.checks is None else settings.checks)
 
     def _timed(
         self, launch: Callable[..., LaunchStats], settings: Settings
@@ -281,11 +297,7 @@ class Devices:
         return stats, asdict(found)
 
     def _report(self, device: int, sizes: list[int], stats: LaunchStats, modelled: dict[str, object] | None) -> None:
-        for finding in stats.findings:  # warnings: errors fail the launch
-            key = stats.kernel, finding.message, finding.offset
-            if key not in self._warned:
-                self._warned.add(key)
-                print(f"mxcomp simulator: kernel {stats.kernel}: {finding}", file=sys.stderr, flush=True)
+        self._warnings.say(stats.kernel, stats.findings)  # errors fail the launch
         if self._settings is not None and self._settings.profile:
             line = {
                 "kernel": stats.kernel,

@@ -3,7 +3,8 @@
     match.mlir    a transform spec for preprocessing: finds each scaled matmul of the model by its operations and calls
                   a function that holds its packing and matmul, as dispatches that are ready to compile
     link.mlir     a transform spec for executables: puts in the ukernels
-    mxcomp.rsp    the flags: `iree-compile @DIR/mxcomp.rsp model.mlir -o model.vmfb`
+    mxcomp.rsp    the flags: `iree-compile @DIR/mxcomp.rsp model.mlir -o model.vmfb`; they name the directory
+    compile.sh    the same call, with which the directory may be moved: `sh DIR/compile.sh model.mlir -o model.vmfb`
 
 The functions come from the same passes as in-process compilation, and are inlined where they are called: a call left
 standing would make IREE copy every operand. Specs are per shape: a model with other shapes needs files of its own.
@@ -32,7 +33,8 @@ from mxcomp.packing.stored_operand import CONSTANT, is_constant
 from mxcomp.passes.link_ukernels import DESCRIPTOR, descriptor_name, function, target_with_provider
 from mxcomp.passes.recognise import find
 from mxcomp.plugin import stock
-from mxcomp.plugin.response_file import LINK, MATCH, response_file
+from mxcomp.plugin.response_file import LINK, MATCH, RESPONSE, response_file
+from mxcomp.plugin.script import SCRIPT, script
 from mxcomp.report.report import Report
 from mxcomp.ukernels import Registry
 
@@ -59,7 +61,8 @@ def emit_plugin(
     except OSError as error:
         raise InputError(f"cannot write {directory}: {error.strerror}") from None
     lines = response if LINK in texts else response[:-1]
-    texts["mxcomp.rsp"] = "\n".join(lines) + "\n"
+    texts[RESPONSE] = "\n".join(lines) + "\n"
+    texts[SCRIPT] = script(flags, LINK in texts)
     files.write({directory / file: text.encode() for file, text in texts.items()})
     return program.report
 

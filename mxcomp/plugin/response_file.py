@@ -7,18 +7,22 @@ from pathlib import Path
 
 from mxcomp.errors import InputError
 
-MATCH, LINK = "match.mlir", "link.mlir"
+MATCH, LINK, RESPONSE = "match.mlir", "link.mlir", "mxcomp.rsp"
 
 
 def response_file(directory: Path, flags: Sequence[str]) -> list[str]:
     """A line for each of `flags`, one for MATCH and, last, one for LINK. Raises InputError for names it cannot hold."""
-    interpreter = f"iree-preprocessing-transform-interpreter{{transform-spec-path={_pass_option(directory / LINK)}}}"
+    return [_token(flag) for flag in (*flags, *spec_flags(str(directory / MATCH), _pass_option(directory / LINK)))]
+
+
+def spec_flags(match: str, link: str) -> tuple[str, str]:
+    """The flags for the files MATCH, a path, and LINK, a path as the value of a pass's option."""
+    interpreter = f"iree-preprocessing-transform-interpreter{{transform-spec-path={link}}}"
     variant = f"builtin.module(hal.executable.variant(builtin.module({interpreter})))"
-    own = (
-        f"--iree-preprocessing-transform-spec-filename={directory / MATCH}",
+    return (
+        f"--iree-preprocessing-transform-spec-filename={match}",
         f"--iree-hal-preprocess-executables-with={variant}",
     )
-    return [_token(flag) for flag in (*flags, *own)]
 
 
 def _token(flag: str) -> str:

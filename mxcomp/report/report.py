@@ -9,13 +9,15 @@ from typing import Any, TextIO
 
 from iree.compiler import ir
 
-from mxcomp.layout import layout_entries, layout_from
+from mxcomp import profiling
+from mxcomp.errors import InputError
+from mxcomp.layout import layout_entries
 from mxcomp.matching.canonical import is_canonical, problem_of
 from mxcomp.matching.decision import PLAIN, decision_of
 from mxcomp.mlir import graph, notes
 from mxcomp.mlir.graph import location_text
-from mxcomp.report import kernel_operands
-from mxcomp.report.kernel_operands import KernelOperands
+from mxcomp.report import kernel_operands, table
+from mxcomp.report.kernel_operands import KernelOperands, StoredOperand
 from mxcomp.weights.manifest import Manifest
 
 _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
@@ -38,8 +40,9 @@ class ScaledMatmul:
     how a choice was made.
 
     `transposed`: RHS is multiplied in the place of LHS, in a layout of N × M. `unfused` says why operations around it
-    have a dispatch of their own. `kernel` multiplies it, perhaps other matmuls too; `stored` says where that finds the
-    operands. With `versions` the last of them is what all entries are about.
+    have a dispatch of their own. `kernels` are those of `dispatches`; `kernel` is the one that multiplies it, perhaps
+    other matmuls too, and `stored` says where that finds the operands. With `versions` the last of them is what all
+    entries are about.
     """
 
     location: str
@@ -60,6 +63,7 @@ class ScaledMatmul:
     stored: KernelOperands | None = None
     note: str | None = None
     versions: list[KernelVersion] = field(default_factory=list)
+    kernels: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -119,11 +123,12 @@ class Report:
             else:
                 continue
             matmul.dispatches.append(part)
+            matmul.kernels.append(_entry_point(op))
             if part == "matmul":
-                matmul.kernel = _entry_point(op)
+                matmul.kernel = matmul.kernels[-1]
             for version in matmul.versions:
                 if part == ("matmul" if version.max_m is None else f"matmul_up_to_{version.max_m}"):
-                    version.kernel = _entry_point(op)
+                    version.kernel = matmul.kernels[-1]
 
     def add_operands(self, module: ir.Operation) -> None:
         """Adds where kernels find their operands, from a module at IREE's phase `executable-sources`."""
@@ -139,6 +144,23 @@ class Report:
         """What users ought to know, one line each."""
         return tuple(f"{m.location}: warning: {m.warning}" for m in self.matmuls if m.warning)
 
+    def owners(self) -> dict[str, str]:
+        """By the name of a kernel: which part of which matmul it computes, `pack_lhs of model.mlir:4:10`."""
+        return profiling.owners([asdict(matmul) for matmul in self.matmuls])
+
+    @staticmethod
+    def from_json(text: str | bytes, name: str = "report") -> Report:
+        """Inverse of `to_json`. Raises InputError where the text is no report of this version of mxcomp."""
+        try:
+            entries = json.loads(text)
+            found = Manifest.from_json(json.dumps(entries["manifest"]), name) if "manifest" in entries else None
+            matmuls = [_matmul(entry) for entry in entries["matmuls"]]
+            return Report(entries["target"], matmuls, found, entries.get("left_out", []))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(
+                f"{name} is no report of this version of mxcomp ({error}): mxcomp-compile --report={name} writes one"
+            ) from None
+
     def to_json(self) -> str:
         entries = asdict(self)
         for name in ("manifest", "left_out"):
@@ -146,43 +168,28 @@ class Report:
                 del entries[name]
         return json.dumps(entries, indent=2)
 
-    def print(self, stream: TextIO) -> None:
-        """A table for people."""
-        from rich.console import Console
-        from rich.table import Table
+    def summary(self) -> str:
+        """What became of the matmuls, in one line."""
+        return table.summary(self.matmuls)
 
-        table = Table(title=f"scaled matmuls for {self.target}", title_justify="left")
-        for column in ("location", "M × N × K", "types", "tile", "ukernel", "dispatches", "why"):
-            table.add_column(column, overflow="fold")
-        for matmul in self.matmuls:
-            sizes = " × ".join("?" if size is None else str(size) for size in (matmul.m, matmul.n, matmul.k))
-            remarks = "; ".join(
-                remark for remark in (matmul.note, matmul.reason, matmul.warning, *matmul.unfused) if remark
-            )
-            table.add_row(
-                matmul.location,
-                sizes if matmul.n else "",
-                " × ".join(matmul.types[:2]),
-                _tile_text(matmul),
-                matmul.ukernel or "-",
-                str(len(matmul.dispatches)) if matmul.dispatches else "-",
-                remarks or "-",
-            )
-        console = Console(file=stream, width=None if stream.isatty() else 140)
-        console.print(table)
-        for line in self.left_out:
-            console.print(f"warning: {line}", markup=False, highlight=False)
+    def print(self, stream: TextIO, width: int | None = None) -> None:
+        """A table for people, as wide as the terminal; where there is none, `width` or 140 columns."""
+        table.show(self, stream, width)
+
+
+def _matmul(entry: dict[str, Any]) -> ScaledMatmul:
+    """Raises KeyError and TypeError."""
+    versions = [KernelVersion(**each | {"stored": _stored(each["stored"])}) for each in entry["versions"]]
+    return ScaledMatmul(**entry | {"stored": _stored(entry["stored"]), "versions": versions})
+
+
+def _stored(entries: dict[str, Any] | None) -> KernelOperands | None:
+    if entries is None:
+        return None
+    return KernelOperands([StoredOperand(**operand) for operand in entries["operands"]], entries["rows"])
 
 
 def _entry_point(dispatch: ir.Operation) -> str:
     """The function that a `flow.dispatch` calls, in whatever executable."""
     (symbol,) = ir.ArrayAttr(dispatch.attributes["entry_points"])
     return str(ir.SymbolRefAttr(symbol).value[-1])
-
-
-def _tile_text(matmul: ScaledMatmul) -> str:
-    """M × N × K of a workgroup's tile."""
-    if matmul.layout is None:
-        return "-"
-    m, n, k = layout_from(matmul.layout).workgroup_tile
-    return "×".join(map(str, (n, m, k) if matmul.transposed else (m, n, k)))

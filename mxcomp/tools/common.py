@@ -55,7 +55,10 @@ def check_place(name: str | Path | None, flag: str = "") -> None:
 
 
 def exit_code(name: str, run: Callable[[], int | None]) -> int:
-    """Runs a tool: what it returns or 0, 1 with the error on stderr, or 130 after an interrupt, with a line of it."""
+    """Runs a tool: what it returns or 0, 1 with the error on stderr, or 130 after an interrupt, with a line of it.
+
+    (argparse exits with 2 where it cannot read the command line.)
+    """
     try:
         return run() or 0
     except MxcompError as error:

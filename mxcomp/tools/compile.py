@@ -7,6 +7,7 @@ Takes the flags of iree-compile besides its own, for example --compile-to=PHASE,
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +23,8 @@ from mxcomp.mlir.driver import DriverFlags
 from mxcomp.mlir.session import PHASES, SPLIT_MARK, set_global_flags
 from mxcomp.options import Options
 from mxcomp.plugin.emit import emit_plugin
+from mxcomp.plugin.response_file import RESPONSE
+from mxcomp.progress import waiting
 from mxcomp.report.report import Report
 from mxcomp.tools import common, remarks, response
 from mxcomp.tools.pieces import compile_pieces
@@ -45,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--split-input-file", action="store_true", help=f"treat parts between '{SPLIT_MARK}' lines apart"
     )
-    parser.add_argument("-w", "--no-warnings", action="store_true", help="no warnings and remarks on stderr")
+    parser.add_argument("-w", "--no-warnings", action="store_true", help="nothing on stderr but errors")
 
     def run() -> None:
         driver_flags, others = driver.split(response.expanded(sys.argv[1:] if argv is None else argv))
@@ -65,13 +68,8 @@ def _run(args: argparse.Namespace, driver_flags: Sequence[str], iree_flags: Sequ
     set_global_flags(NAME, iree_flags)
     target = target_flags.missing(options.target)
     try:
-        if args.emit_plugin:
-            flags = (*target, *driver_flags, *iree_flags)
-            report = emit_plugin(_source(args), options, Path(args.emit_plugin), flags, target)
-            results: dict[str | Path, bytes] = {}
-        else:
-            program = _compile(args, options, (*target, *driver_flags))
-            report, results = program.report, {args.output: program.vmfb}
+        with waiting(f"compiling {args.input}"):
+            report, results = _results(args, options, driver_flags, iree_flags, target)
     except MxcompError as error:
         if error.report is not None and error.report.matmuls:
             _write_beside(error, _report(args, error.report))
@@ -79,14 +77,39 @@ def _run(args: argparse.Namespace, driver_flags: Sequence[str], iree_flags: Sequ
     if not args.no_warnings and args.compile_to != "start":
         for line in remarks.lines(report, options):
             print(line, file=sys.stderr)
+        print(f"{NAME}: {report.summary()}", file=sys.stderr)
+        if args.emit_plugin:
+            print(f"{NAME}: next: {_next_command(args)}", file=sys.stderr)
     results |= _report(args, report)
     if args.packed_parameters and report.manifest is not None:
         results[args.packed_parameters] = report.manifest.to_json().encode() + b"\n"
     files.write(results)
 
 
+def _results(
+    args: argparse.Namespace,
+    options: Options,
+    driver_flags: Sequence[str],
+    iree_flags: Sequence[str],
+    target: Sequence[str],
+) -> tuple[Report, dict[str | Path, bytes]]:
+    """The report, and the program by the name of its file; a plugin has been written then, and there is none."""
+    if args.emit_plugin:
+        flags = (*target, *driver_flags, *iree_flags)
+        return emit_plugin(_source(args), options, Path(args.emit_plugin), flags, target), {}
+    program = _compile(args, options, (*target, *driver_flags))
+    return program.report, {args.output: program.vmfb}
+
+
 def _source(args: argparse.Namespace) -> bytes | Path:
     return sys.stdin.buffer.read() if args.input == "-" else Path(args.input)
+
+
+def _next_command(args: argparse.Namespace) -> str:
+    """What compiles a model with the plugin that has been written."""
+    model = "model.mlir" if args.input == "-" else args.input
+    output = "model.vmfb" if args.output == "-" else args.output
+    return shlex.join(("iree-compile", f"@{Path(args.emit_plugin) / RESPONSE}", model, "-o", output))
 
 
 def _compile(args: argparse.Namespace, options: Options, flags: Sequence[str]) -> Program:

@@ -60,7 +60,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--profile-json", metavar="FILE", help="the same as JSON; - for stdout")
     parser.add_argument("--roofline", metavar="FILE.png", help="a picture of all dispatches' modelled FLOP/s")
     parser.add_argument("--timeline", metavar="DIR", help="a trace of a CU for each dispatch, for ui.perfetto.dev")
-    parser.add_argument("--report", metavar="FILE", help="what mxcomp-compile --report wrote, for --dump-operands")
+    parser.add_argument(
+        "--report",
+        metavar="FILE",
+        help="what mxcomp-compile --report wrote, for --dump-operands and --profile",
+    )
     parser.add_argument(
         "--dump-operands",
         "--dump_operands",
@@ -119,7 +123,7 @@ def _profiled(args: argparse.Namespace) -> Iterator[None]:
         path = Path(directory) / "profile.jsonl"
         os.environ |= library.environment(profile=str(path))
         yield
-        found = profiling.read(path)
+        found = profiling.read(path, profiling.owners(read_report(args.report)) if args.report else None)
         if args.profile:
             _print(found.table())
         if args.profile_json:
@@ -176,7 +180,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _print(table: Table) -> None:
-    Console(file=sys.stderr, width=None if sys.stderr.isatty() else 160).print(table)
+    Console(file=sys.stderr, width=None if sys.stderr.isatty() else 200).print(table)
 
 
 if __name__ == "__main__":

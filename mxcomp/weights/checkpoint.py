@@ -24,6 +24,7 @@ from iree import runtime as rt
 from mxcomp import files
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE
+from mxcomp.progress import tracked
 from mxcomp.weights.manifest import Manifest, TensorType
 from mxcomp.weights.views import Bytes
 
@@ -182,7 +183,7 @@ def pack(manifest: Manifest, checkpoint: Checkpoint, scope: str | None = None) -
     Raises InputError where the checkpoint lacks a tensor, or has it in another type or shape.
     """
     packed = {}
-    for parameter in manifest.of(scope):
+    for parameter in tracked(tuple(manifest.of(scope)), "packing parameters"):
         key, expected = parameter.source
         tensor = checkpoint.find(key)
         if problem := tensor.misfit(expected):

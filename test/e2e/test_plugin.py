@@ -131,6 +131,28 @@ def test_ours_not_the_builtin(tmp_path: Path) -> None:
     assert "enable-tensor-ukernels" not in (tmp_path / "plugin" / "mxcomp.rsp").read_text()
 
 
+def test_a_moved_plugin(tmp_path: Path) -> None:
+    """The script has iree-compile make what the response file does, from a directory whose name needs quoting."""
+    text, phase = source(NARROW), "--compile-to=executable-configurations"
+    emitted(text, tmp_path)
+    configured = stock_compile(text, tmp_path, phase)
+    assert "mx_f4_f4_f32_m64_n128_k512" in configured
+    moved = tmp_path / "an other's $HOME"
+    (tmp_path / "plugin").rename(moved)
+    environment = {"PATH": "/usr/bin:/bin", "IREE_COMPILE": str(PROGRAMS / "iree-compile")}
+    command = ["sh", moved / "compile.sh", "model.mlir", phase]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == configured
+
+
+def test_a_plugin_where_iree_cannot_read_it(tmp_path: Path) -> None:
+    emitted(source(NARROW), tmp_path)
+    moved = (tmp_path / "plugin").rename(tmp_path / 'with "quotes"')
+    result = subprocess.run(["sh", moved / "compile.sh"], capture_output=True, text=True)
+    assert (result.returncode, "quotes or braces" in result.stderr) == (2, True)
+
+
 def test_other_shapes_do_not_match(tmp_path: Path) -> None:
     emitted(source(EXACT), tmp_path)
     assert "ukernel_descriptor" not in stock_compile(source(PADDED), tmp_path, "--compile-to=executable-configurations")

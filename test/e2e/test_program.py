@@ -243,6 +243,7 @@ def test_report_as_json_and_table() -> None:
                 "kernel": kernel,
                 "stored": stored,
                 "note": None,
+                "kernels": report.matmuls[0].kernels,
             }
         ],
     }

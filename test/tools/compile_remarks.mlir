@@ -1,14 +1,20 @@
 // What is left to IREE is said on stderr, unless a user asked for it or wants to hear nothing.
 
 // RUN: mxcomp-compile %s --compile-to=flow -o %t.mlir 2>&1 | filecheck %s --check-prefix=LEFT
-// LEFT: {{^.+}}compile_remarks.mlir:[[# @LINE + 31]]:8: remark: scaled matmul left to IREE: block size 16: expected 32
+// LEFT: {{^.+}}compile_remarks.mlir:[[# @LINE + 39]]:8: remark: scaled matmul left to IREE: block size 16: expected 32
+// LEFT-NEXT: {{^}}mxcomp-compile: 1 scaled matmul: 1 left to IREE; 1 dispatch{{$}}
 // LEFT-NOT: {{.}}
 // RUN: mxcomp-compile %s --compile-to=flow -o %t.mlir -w 2>&1 | filecheck %s --check-prefix=QUIET --allow-empty
 // RUN: mxcomp-compile %s --compile-to=flow -o %t.mlir --no-warnings 2>&1 | filecheck %s --check-prefix=QUIET --allow-empty
-// RUN: mxcomp-compile %S/compile.mlir --compile-to=flow -o %t.mlir --data-tiling=off --ukernels=none 2>&1 \
-// RUN:   | filecheck %s --check-prefix=QUIET --allow-empty
-// RUN: mxcomp-compile %S/compile.mlir --compile-to=flow -o %t.mlir --data-tiling=off 2>&1 | filecheck %s --check-prefix=QUIET --allow-empty
 // QUIET-NOT: {{.}}
+
+// One line says what became of the matmuls, and nothing else where all is as asked for.
+// RUN: mxcomp-compile %S/compile.mlir --compile-to=flow -o %t.mlir --data-tiling=off --ukernels=none 2>&1 \
+// RUN:   | filecheck %s --check-prefixes=PLAIN
+// PLAIN: {{^}}mxcomp-compile: 1 scaled matmul: 1 left to IREE; 1 dispatch{{$}}
+// RUN: mxcomp-compile %S/compile.mlir --compile-to=flow -o %t.mlir --data-tiling=off 2>&1 | filecheck %s --check-prefix=ONE-LINE
+// ONE-LINE: {{^}}mxcomp-compile: 1 scaled matmul: {{.*}}
+// ONE-LINE-NOT: {{.}}
 
 // A ukernel by name that fits nothing; -w also for these.
 // RUN: mxcomp-compile %S/compile.mlir --ukernels=mx_f4_f4_f32_m128_n256_k256 --compile-to=flow -o %t.mlir 2>&1 \
@@ -20,7 +26,9 @@
 // RUN: mxcomp-compile %S/compile_plain.mlir --ukernels=mx_f4_f4_f32_m128_n256_k256 --compile-to=flow -o %t.mlir -w 2>&1 \
 // RUN:   | filecheck %s --check-prefix=QUIET --allow-empty
 // RUN: mxcomp-compile %S/compile.mlir --ukernels=mx_f4_f4_f32_m64_n128_k512 --compile-to=flow -o %t.mlir 2>&1 \
-// RUN:   | filecheck %s --check-prefix=QUIET --allow-empty
+// RUN:   | filecheck %s --check-prefix=USED
+// USED: {{^}}mxcomp-compile: 1 scaled matmul: 1 by ukernels (mx_f4_f4_f32_m64_n128_k512); 5 dispatches{{$}}
+// USED-NOT: {{.}}
 
 #lhs = affine_map<(m, n, ko, kb) -> (m, ko, kb)>
 #rhs = affine_map<(m, n, ko, kb) -> (n, ko, kb)>

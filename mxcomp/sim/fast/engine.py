@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mxcomp.progress import tracked
 from mxcomp.sim.checks.journal import ROW_BYTES
 from mxcomp.sim.checks.lds import NO_SHADOW
 from mxcomp.sim.checks.registers import Facts
@@ -23,9 +23,9 @@ from mxcomp.sim.checks.waits import Outstanding
 from mxcomp.sim.counters import Counters, events, memory_event
 from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.errors import SimulationError
-from mxcomp.sim.fast import jit
+from mxcomp.sim.fast import jit, objects
 from mxcomp.sim.fast.frame import MODE_SLOT, SCC_SLOT, SGPR_SLOTS, Env, Log, Status
-from mxcomp.sim.fast.kernel import NAME, Segment, kernel_text, segments
+from mxcomp.sim.fast.kernel import Segment, segments
 from mxcomp.sim.fast.local import Chunk, Code, LocalMemory, Recorder
 from mxcomp.sim.fast.paths import Note, Paths
 from mxcomp.sim.instruction import Instruction
@@ -77,13 +77,9 @@ class CompiledKernel:
 
     @classmethod
     def of(cls, program: Program, watch: Reporter) -> CompiledKernel:
-        kernel = program.kernel
         parts = segments(program)
         watched = watch.late or watch.race or watch.hazard or watch.uninit
-        text = hashlib.sha256(kernel.module.text).hexdigest()
-        cuts = [part.start for part in parts]  # they depend on symbols as well
-        key = f"{kernel.name} {kernel.entries} {kernel.module.text_address} {text} {cuts} {watched}"
-        library = jit.cached(key, lambda: kernel_text(parts, watched), NAME)
+        library = objects.compiled(program.kernel, parts, watched)
         starts = frozenset(part.start for part in parts)
         call, lines = _FUNCTION(library.address), Lines(program.instructions)
         return cls(parts, library, call, lines, starts, *_weights(parts), Watched(parts, watch) if watched else None)
@@ -135,7 +131,8 @@ class FastEngine:
             kernel = self._kernels[key] = CompiledKernel.of(dispatch.program, watch)
         inquiry = Inquiry(dispatch, partial(_run_workgroup, kernel))
         with np.errstate(all="ignore"):
-            return {number: inquiry.run(number) for number in dispatch.workgroups}
+            workgroups = tracked(dispatch.workgroups, f"simulating {dispatch.program.kernel.name}")
+            return {number: inquiry.run(number) for number in workgroups}
 
 
 def _run_workgroup(kernel: CompiledKernel, dispatch: Dispatch, number: Workgroup, trial: Trial | None) -> Counters:

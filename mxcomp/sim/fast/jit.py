@@ -90,12 +90,22 @@ def compile_module(text: str) -> bytes:
 
 def cached(key: str, make: Callable[[], str], name: str) -> Compiled:
     """The compiled module of this key, from the cache if it is there."""
+    return Compiled(objects(key, make), name)
+
+
+def objects(key: str, make: Callable[[], str]) -> bytes:
+    """Object code of this key, from the cache if it is there; else of the LLVM IR that `make` gives."""
     digest = _digest(key)
-    objects = object_cache.load(digest)
-    if objects is None:
-        objects = compile_module(make())
-        object_cache.save(digest, objects)
-    return Compiled(objects, name)
+    found = object_cache.load(digest)
+    if found is None:
+        found = compile_module(make())
+        object_cache.save(digest, found)
+    return found
+
+
+def is_kept(key: str) -> bool:
+    """Whether object code of this key is in the cache."""
+    return object_cache.load(_digest(key)) is not None
 
 
 def _digest(key: str) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from mxcomp.progress import tracked
 from mxcomp.sim.checks.lds import NO_SHADOW, LdsShadow
 from mxcomp.sim.checks.registers import Facts, check_registers
 from mxcomp.sim.checks.trial import Trial
@@ -83,7 +84,8 @@ class NumpyEngine:
         lines = self._compiled[program]
         inquiry = Inquiry(dispatch, partial(_run_workgroup, lines))
         with np.errstate(all="ignore"):
-            return {number: inquiry.run(number) for number in dispatch.workgroups}
+            workgroups = tracked(dispatch.workgroups, f"simulating {dispatch.program.kernel.name}")
+            return {number: inquiry.run(number) for number in workgroups}
 
 
 def _run_workgroup(lines: dict[int, Line], dispatch: Dispatch, number: Workgroup, trial: Trial | None) -> Counters:

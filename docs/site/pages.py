@@ -1,0 +1,144 @@
+"""Pages of the documentation site that are made of the code: front page, commands, passes, limits, changelog.
+
+`PAGES` has a function for each; `hooks.py` hands them to MkDocs, and the tests look at them without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).parents[2]
+
+COMMANDS = ("compile", "run", "pack", "tune", "bench", "opt", "sim", "show")
+"""Modules of `mxcomp.tools`, in the order in which one meets them."""
+
+_LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<path>[^)#\s]+)(?P<anchor>#[^)]*)?\)")
+_MOVED = {"ukernels/README.md": "ukernels.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
+"""Files outside of docs/ that have a page."""
+
+
+class _Parsed(BaseException):
+    """Carries a command's parser out of its `main`."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self.parser = parser
+
+
+def parser_of(command: str) -> argparse.ArgumentParser:
+    """The parser that a command makes, just before it would parse."""
+
+    def caught(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
+        raise _Parsed(parser)
+
+    with mock.patch.object(argparse.ArgumentParser, "parse_known_args", caught):
+        try:
+            import_module(f"mxcomp.tools.{command}").main([])
+        except _Parsed as found:
+            return found.parser
+    raise RuntimeError(f"mxcomp.tools.{command} has no parser")
+
+
+def cli() -> str:
+    """Every command: what it is for, and its arguments."""
+    text = [
+        "# Commands\n",
+        "Every command ends with exit code 0 when all went well, 1 after an error that it has said on stderr (of "
+        "`mxcomp-run`: the program failed, or `--expected_output` differs; of `mxcomp-tune`: something could not be "
+        "tuned), 2 for arguments of its own that it cannot read, and 130 after an interrupt.\n",
+    ]
+    for command in COMMANDS:
+        parser = parser_of(command)
+        first, _, rest = (parser.description or "").strip().partition("\n")
+        text += [f"## {parser.prog}\n", _sentence(first.partition(": ")[2] or first)]
+        if rest.strip():
+            text.append(f"\n```text\n{inspect.cleandoc(rest)}\n```\n")
+        text += ["\n| argument | |\n|---|---|", *map(_row, parser._actions), ""]
+    return "\n".join(text)
+
+
+def _row(action: argparse.Action) -> str:
+    metavar = action.metavar if action.metavar is not None else (action.dest.upper() if action.nargs != 0 else "")
+    if isinstance(metavar, tuple):
+        metavar = " ".join(metavar)
+    if action.choices is not None and action.metavar is None:
+        metavar = "{" + ",".join(map(str, action.choices)) + "}"
+    names = ", ".join(action.option_strings) or (action.metavar or action.dest)
+    value = f" {metavar}" if metavar and action.option_strings else ""
+    help_text = (action.help or "").replace("%(default)s", str(action.default)).replace("%%", "%")
+    return f"| `{_cell(names + value)}` | {_cell(help_text)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def passes() -> str:
+    """Every pass, in the order of the registry: what it does, and the IR before and after."""
+    from mxcomp.passes import PASSES, get_pass
+
+    text = [
+        "# Passes\n",
+        "In the order in which they are registered; `mxcomp/pipeline.py` has the order they run in.\n",
+    ]
+    for name, file in PASSES.items():
+        docstring = inspect.cleandoc(import_module(f"mxcomp.passes.{file}").__doc__ or "")
+        first, _, rest = docstring.partition("\n")
+        text += [f"## {name}\n", _sentence(first.removeprefix(f"{name}: "))]
+        if options := get_pass(name).options:
+            text.append(f"\nOptions: {', '.join(f'`{option}`' for option in options)}.")
+        text.append(f"{rest}\n")
+    return "\n".join(text)
+
+
+def index() -> str:
+    """The README, with its links as they are on the site."""
+    return site_links((ROOT / "README.md").read_text())
+
+
+def limits() -> str:
+    """The README's section."""
+    section = (ROOT / "README.md").read_text().partition("\n## Limits\n")[2].partition("\n## ")[0]
+    return site_links(f"# Limits\n{section}")
+
+
+def ukernels() -> str:
+    return site_links((ROOT / "ukernels" / "README.md").read_text(), "ukernels")
+
+
+def changelog() -> str:
+    return (ROOT / "CHANGELOG.md").read_text()
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "index.md": index,
+    "limits.md": limits,
+    "ukernels.md": ukernels,
+    "changelog.md": changelog,
+    "reference/cli.md": cli,
+    "reference/passes.md": passes,
+}
+"""Pages by their place below docs/."""
+
+
+def site_links(text: str, folder: str = "") -> str:
+    """Markdown of a file in `folder` of the repository, for a page at the top of the site.
+
+    Links to what has no page become its name.
+    """
+
+    def moved(link: re.Match[str]) -> str:
+        path = (Path(folder) / link["path"]).as_posix()
+        target = _MOVED.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else None)
+        return f"]({target}{link['anchor'] or ''})" if target else f"](index.md '{path}')"
+
+    return _LINK.sub(moved, text)

@@ -1,0 +1,54 @@
+"""Object code of kernels, apart from what runs it: whether it is there already, and making it ahead of a launch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+
+from mxcomp.sim.code_object import Kernel
+from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.fast import jit
+from mxcomp.sim.fast.kernel import NAME, Segment, kernel_text, segments
+from mxcomp.sim.program import program_of
+
+_WATCHING = frozenset(("late", "race", "hazard", "uninit"))
+"""Checks for which compiled code says what it does; "bounds" needs nothing of it."""
+
+
+def is_watched(checks: Collection[str]) -> bool:
+    """Whether one of the checks looks at what compiled code does."""
+    return not _WATCHING.isdisjoint(checks)
+
+
+def compiled(kernel: Kernel, parts: list[Segment], watched: bool) -> jit.Compiled:
+    """A kernel's loaded code, from the cache if it is there."""
+    return jit.Compiled(jit.objects(_key(kernel, parts, watched), lambda: kernel_text(parts, watched)), NAME)
+
+
+def missing(kernels: Sequence[Kernel], checks: Collection[str]) -> list[Kernel]:
+    """Those of the kernels whose code is not in the cache; not those that cannot be simulated."""
+    watched, found = is_watched(checks), []
+    for kernel in kernels:
+        parts = _parts(kernel)
+        if parts and not jit.is_kept(_key(kernel, parts, watched)):
+            found.append(kernel)
+    return found
+
+
+def make(kernel: Kernel, checks: Collection[str]) -> None:
+    """Compiles a kernel into the cache, unless it is there."""
+    watched, parts = is_watched(checks), _parts(kernel)
+    jit.objects(_key(kernel, parts, watched), lambda: kernel_text(parts, watched))
+
+
+def _parts(kernel: Kernel) -> list[Segment]:
+    try:
+        return segments(program_of(kernel))
+    except SimulationError:  # which its launch will raise as well
+        return []
+
+
+def _key(kernel: Kernel, parts: list[Segment], watched: bool) -> str:
+    text = hashlib.sha256(kernel.module.text).hexdigest()
+    cuts = [part.start for part in parts]  # they depend on symbols as well
+    return f"{kernel.name} {kernel.entries} {kernel.module.text_address} {text} {cuts} {watched}"

@@ -1,0 +1,123 @@
+"""Programs that are loaded once and called many times, and programs that are loaded from files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from modules import Matmul, source
+from stock import compiled
+
+import mxcomp
+from mxcomp import profiling
+from mxcomp.errors import InputError
+from mxcomp.report import Report
+from mxcomp.runtime import RunError
+
+MATMUL = Matmul(64, 256, 512)
+COUNTS = """
+util.global private mutable @count = dense<0.0> : tensor<4xf32>
+func.func @add(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %old = util.global.load @count : tensor<4xf32>
+  %new = arith.addf %old, %x : tensor<4xf32>
+  util.global.store %new, @count : tensor<4xf32>
+  return %new : tensor<4xf32>
+}
+func.func @close(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %y = arith.mulf %x, %x : tensor<4xf32>
+  return %y : tensor<4xf32>
+}
+"""
+ONES = np.ones(4, np.float32)
+
+
+@pytest.fixture(scope="module")
+def program() -> mxcomp.Program:
+    return mxcomp.compile(source(MATMUL))
+
+
+@pytest.fixture(scope="module")
+def counting() -> mxcomp.Program:
+    return mxcomp.Program(compiled(COUNTS), Report("gfx950"))
+
+
+def test_state_stays_between_calls(counting: mxcomp.Program) -> None:
+    with counting.session() as s, counting.session() as other:
+        assert s.functions == ("add", "close")
+        assert [s.add(ONES)[0].tolist() for _ in range(3)] == [[k] * 4 for k in (1, 2, 3)]
+        assert other.add(ONES)[0].tolist() == [1] * 4
+        assert counting.run(ONES, function="add")[0].tolist() == [1] * 4
+        assert s.run(2 * ONES, function="close")[0].tolist() == [4] * 4
+        assert s.add(ONES)[0].tolist() == [4] * 4
+    with pytest.raises(InputError, match="closed"):
+        s.add(ONES)
+
+
+def test_what_is_no_function(counting: mxcomp.Program) -> None:
+    with counting.session() as s:
+        with pytest.raises(AttributeError, match="no function 'subtract': expected add, close"):
+            s.subtract(ONES)
+        with pytest.raises(InputError, match="which function"):
+            s.run(ONES)
+        with pytest.raises(InputError, match="no function 'subtract'"):
+            s.run(ONES, function="subtract")
+
+
+def test_a_call_that_fails_starts_anew(counting: mxcomp.Program) -> None:
+    with counting.session() as s:
+        assert s.add(ONES)[0].tolist() == [1] * 4
+        with pytest.raises(RunError):
+            s.add(np.ones(5, np.float32))
+        assert s.add(ONES)[0].tolist() == [1] * 4
+
+
+def test_settings_hold_for_every_call(program: mxcomp.Program, tmp_path: Path) -> None:
+    """Whatever other calls say in between; a profile gets a line for each launch."""
+    path = tmp_path / "profile.jsonl"
+    with program.session(checks=("race", "late"), profile=path) as s:
+        results = [s.main(*MATMUL.inputs)[0]]
+        lines = len(profiling.read(path).dispatches)
+        program.run(*MATMUL.inputs, checks="none", engine="fast")
+        results += s.main(*MATMUL.inputs)
+    assert len(profiling.read(path).dispatches) == 2 * lines == 2 * len(program.report.matmuls[0].dispatches)
+    assert all(MATMUL.error(result) <= MATMUL.bound for result in results)
+
+
+def test_settings_without_meaning(program: mxcomp.Program) -> None:
+    for settings in ({"engine": "steam"}, {"checks": ["late", "early"]}, {"device": "toaster"}):
+        with pytest.raises(InputError, match=r"steam|early|toaster"):
+            program.run(*MATMUL.inputs, **settings)
+        with pytest.raises(InputError, match=r"steam|early|toaster"):
+            program.session(**settings)
+
+
+def test_load(program: mxcomp.Program, tmp_path: Path) -> None:
+    """With the report a profile says whose dispatches they are."""
+    program.save(tmp_path / "model.vmfb")
+    (tmp_path / "report.json").write_text(program.report.to_json())
+    loaded = mxcomp.Program.load(tmp_path / "model.vmfb", tmp_path / "report.json")
+    assert loaded == program
+    found = loaded.profile(*MATMUL.inputs, execute=False)
+    parts = [f"{part} of {program.report.matmuls[0].location}" for part in program.report.matmuls[0].dispatches]
+    assert [dispatch.owner for dispatch in found.dispatches] == parts
+    assert mxcomp.Program.load(tmp_path / "model.vmfb").report.matmuls == []
+    headers = [column.header for column in found.table().columns]
+    assert [str(cell) for cell in found.table().columns[0].cells] == parts
+    assert not any("simulated" in str(header) for header in headers)
+    assert f"{found.modelled_us:.1f} µs on an MI355X, modelled" in str(found.table().caption)
+
+
+def test_load_what_is_no_program(tmp_path: Path) -> None:
+    (tmp_path / "model.mlir").write_text("module {}\n")
+    with pytest.raises(InputError, match=r"model\.mlir is no compiled program"):
+        mxcomp.Program.load(tmp_path / "model.mlir")
+    with pytest.raises(InputError, match="cannot read"):
+        mxcomp.Program.load(tmp_path / "missing.vmfb")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({"target": "gfx950", "matmuls": [{"new": 1}]})])
+def test_report_that_is_none(text: str) -> None:
+    with pytest.raises(InputError, match="no report of this version"):
+        Report.from_json(text)

@@ -1,0 +1,104 @@
+"""The documentation: links lead somewhere, pages are in the navigation, snippets run, and the site builds."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+WRITTEN = {path.relative_to(DOCS).as_posix(): path.read_text() for path in DOCS.rglob("*.md")}
+LINK = re.compile(r"\]\((?!https?:|mailto:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]*))?(?:\s+'[^']*')?\)")
+NAVIGATION = re.findall(r"^ +- [^:\n]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+
+
+def load(name: str) -> ModuleType:
+    """A script of docs/site."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / "site" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def site() -> dict[str, str]:
+    """All pages by their place, those made of the code as well."""
+    return WRITTEN | {path: make() for path, make in load("pages").PAGES.items()}
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"^( *)```.*?^\1```", "", text, flags=re.M | re.S))
+
+
+def links(text: str) -> Iterator[tuple[str, str | None]]:
+    yield from ((link["path"], link["anchor"]) for link in LINK.finditer(without_code(text)))
+
+
+@pytest.mark.parametrize("file", ["README.md", "ukernels/README.md", *(f"docs/{path}" for path in WRITTEN)])
+def test_links_in_the_repository(file: str, site: dict[str, str]) -> None:
+    """Those of a page may also lead to a page that is made of the code."""
+    path = ROOT / file
+    for target, _ in links(path.read_text()):
+        place = Path(os.path.normpath(path.parent / target))
+        is_made = place.is_relative_to(DOCS) and place.relative_to(DOCS).as_posix() in site
+        assert not target or place.exists() or is_made, f"{file}: {target}"
+
+
+def test_links_on_the_site(site: dict[str, str]) -> None:
+    for page, text in site.items():
+        for target, _ in links(text):
+            place = os.path.normpath(Path(page).parent / target)
+            assert not target or place in site or (DOCS / place).is_file(), f"{page}: {target}"
+
+
+def test_every_page_is_in_the_navigation(site: dict[str, str]) -> None:
+    assert sorted(NAVIGATION) == sorted(site)
+
+
+def test_every_argument_of_every_command(site: dict[str, str]) -> None:
+    pages = load("pages")
+    commands = {path.stem for path in (ROOT / "mxcomp" / "tools").glob("*.py") if "def main(" in path.read_text()}
+    assert set(pages.COMMANDS) == commands
+    for command in commands:
+        parser = pages.parser_of(command)
+        assert f"## {parser.prog}\n" in site["reference/cli.md"]
+        for action in parser._actions:
+            for flag in action.option_strings:
+                assert f"{flag}" in site["reference/cli.md"]
+    assert "%(" not in site["reference/cli.md"]
+
+
+def test_every_pass_has_ir_before_and_after(site: dict[str, str]) -> None:
+    from mxcomp.passes import PASSES
+
+    for name in PASSES:
+        section = site["reference/passes.md"].partition(f"## {name}\n")[2].partition("\n## ")[0]
+        assert re.search(r"^    \S", section, re.M), name
+
+
+def test_every_example_is_in_the_gallery() -> None:
+    for example in (ROOT / "examples").glob("[0-9]*.py"):
+        assert f"examples/{example.name}" in WRITTEN["gallery.md"]
+        assert f"(gallery/{example.stem}.png)" in WRITTEN["gallery.md"]
+
+
+def test_the_site_builds(tmp_path: Path) -> None:
+    """Strictly: every warning is an error, a link that leads nowhere among them."""
+    for package in ("mkdocs", "material", "mkdocstrings"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f'{package} is not installed: pip install -e ".[docs]"')
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", tmp_path]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "reference" / "api" / "index.html").read_text().count("mxcomp.compiler.Program") > 1
