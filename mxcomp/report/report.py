@@ -13,18 +13,22 @@ from mxcomp.layout import layout_entries, layout_from
 from mxcomp.matching.canonical import is_canonical, problem_of
 from mxcomp.matching.decision import PLAIN, decision_of
 from mxcomp.mlir import graph, notes
-from mxcomp.mlir.graph import location_text
+from mxcomp.mlir.graph import location_name, location_text
 from mxcomp.report import kernel_operands
 from mxcomp.report.kernel_operands import KernelOperands
 from mxcomp.weights.manifest import Manifest
 
+_FOLDERS = re.compile(r"(?<![^\s(])/(?:[^/\s:]+/)+(?=[^/\s:]+:\d)")
+"""Folders in front of the file of a location, which leave no room for anything else in a table."""
+_NO_COLUMN = re.compile(r"(?<=:)(\d+):0\b")
+"""The column 0 of locations in Python files."""
 _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
 
 
 @dataclass
 class ScaledMatmul:
     """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done, `note`
-    how a choice was made.
+    how a choice was made. `name` is what the source calls it: of PyTorch, the module in the model.
 
     `transposed`: RHS is multiplied in the place of LHS, in a layout of N × M. `unfused` says why operations around it
     have a dispatch of their own. `kernel` multiplies it, perhaps other matmuls too; `stored` says where that finds the
@@ -48,6 +52,7 @@ class ScaledMatmul:
     kernel: str | None = None
     stored: KernelOperands | None = None
     note: str | None = None
+    name: str | None = None
 
 
 @dataclass
@@ -70,6 +75,7 @@ class Report:
                 continue
             matmul = ScaledMatmul(
                 location_text(op.location),
+                name=location_name(op.location) or None,
                 index=decision.index,
                 operands=decision.operands,
                 layout=None if decision.layout is None else layout_entries(decision.layout),
@@ -93,14 +99,14 @@ class Report:
     def add_dispatches(self, module: ir.Operation) -> None:
         """Adds the dispatches of each matmul, from their locations, in a module at IREE's flow phase."""
         ours = {matmul.index: matmul for matmul in self.matmuls if matmul.operands != PLAIN}
-        plain = {matmul.location: matmul for matmul in self.matmuls if matmul.operands == PLAIN}
+        plain = {(matmul.location, matmul.name): matmul for matmul in self.matmuls if matmul.operands == PLAIN}
         for op in graph.walk(module):
             if op.name != "flow.dispatch":
                 continue
             if found := _DISPATCH_NAME.search(str(op.location)):
                 matmul, part = ours[int(found["index"])], found["part"]
-            elif (location := location_text(op.location)) in plain:
-                matmul, part = plain[location], "matmul"
+            elif (place := (location_text(op.location), location_name(op.location) or None)) in plain:
+                matmul, part = plain[place], "matmul"
             else:
                 continue
             matmul.dispatches.append(part)
@@ -140,18 +146,23 @@ class Report:
                 remark for remark in (matmul.note, matmul.reason, matmul.warning, *matmul.unfused) if remark
             )
             table.add_row(
-                matmul.location,
+                _shortened("\n".join(filter(None, (matmul.name, matmul.location)))),
                 sizes if matmul.n else "",
                 " × ".join(matmul.types[:2]),
                 _tile_text(matmul),
                 matmul.ukernel or "-",
                 str(len(matmul.dispatches)) if matmul.dispatches else "-",
-                remarks or "-",
+                _shortened(remarks) or "-",
             )
         console = Console(file=stream, width=None if stream.isatty() else 140)
         console.print(table)
         for line in self.left_out:
             console.print(f"warning: {line}", markup=False, highlight=False)
+
+
+def _shortened(text: str) -> str:
+    """Locations in a text as they fit a table."""
+    return _NO_COLUMN.sub(r"\1", _FOLDERS.sub("", text))
 
 
 def _entry_point(dispatch: ir.Operation) -> str:
