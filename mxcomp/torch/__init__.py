@@ -20,8 +20,10 @@ try:
 except ImportError as error:
     raise ImportError(f"mxcomp.torch needs PyTorch: pip install mxcomp[torch] ({error})") from error
 
+from mxcomp.torch.experts import ScaledExperts
 from mxcomp.torch.exporting import compile, export
 from mxcomp.torch.linear import ScaledLinear, replace_linears
+from mxcomp.torch.loading import load
 from mxcomp.torch.operators import scaled_linear
 
-__all__ = ["ScaledLinear", "compile", "export", "replace_linears", "scaled_linear"]
+__all__ = ["ScaledExperts", "ScaledLinear", "compile", "export", "load", "replace_linears", "scaled_linear"]

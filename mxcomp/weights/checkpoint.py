@@ -92,12 +92,23 @@ def _boundaries(shape: tuple[int, ...]) -> set[int]:
     return {math.prod(shape[i:]) for i in range(len(shape) + 1)}
 
 
+_FORMATS = {name: name.rpartition("_")[2] for name in _SMALL.values()} | {"F4": "E2M1"}
+"""Element formats by the types of elements in safetensors files."""
+_BITS_OF_BYTES = {("", 4): "E2M1", (".weight_packed", 6): "E2M3"}
+"""Element formats where elements are bytes: by the ending of the name, "" for any, and bits. compressed-tensors packs
+6 bits as E2M3 only (compressors/mxfp6/helpers.py there)."""
+
+
 @dataclass(frozen=True)
 class MxWeights:
-    """Elements, uint8[…, N, K · bits / 8], and E8M0 scales, uint8[…, N, K/32]."""
+    """Elements, uint8[…, N, K · bits / 8], and E8M0 scales, uint8[…, N, K/32].
+
+    `format` is that of the elements, as in `mxcomp.formats`; None where the file does not say it.
+    """
 
     elements: Bytes
     scales: Bytes
+    format: str | None = None
 
 
 class Checkpoint(Mapping[str, Tensor]):
@@ -178,7 +189,14 @@ class Checkpoint(Mapping[str, Tensor]):
         for tensor, kinds in ((elements, _DTYPES["i8"]), (scales, _DTYPES["f8E8M0FNU"])):
             if tensor.dtype is not None and tensor.dtype not in kinds:
                 raise InputError(f"{self.name}: '{name}': type {tensor.dtype}, expected {' or '.join(sorted(kinds))}")
-        return MxWeights(elements.data.reshape(*lead, -1), scales.data)
+        bits = int(size) * 8 // BLOCK_SIZE
+        known = _FORMATS.get(elements.dtype or "") or _BITS_OF_BYTES.get((ends[0], bits))
+        return MxWeights(elements.data.reshape(*lead, -1), scales.data, known or _BITS_OF_BYTES.get(("", bits)))
+
+    def mx_names(self, name: str) -> tuple[str, ...]:
+        """What elements and scales of a weight are called in the files; nothing where there are none."""
+        stem = _split(name)[0]
+        return tuple(stem + end for end in self._naming(stem) or ())
 
 
 def pack(manifest: Manifest, checkpoint: Checkpoint, scope: str | None = None) -> Streamed:
