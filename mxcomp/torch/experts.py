@@ -5,8 +5,12 @@ What the router did not choose is multiplied by 0: right for any number of token
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 
+from mxcomp.formats import pack_bits, quantise
 from mxcomp.torch.operators import scaled_linear
 
 
@@ -34,6 +38,18 @@ class ScaledExperts(torch.nn.Module):
             self.register_buffer(f"{name}_proj_scales", scales)
             self.register_buffer(f"{name}_proj_bias", bias)
 
+    @classmethod
+    def from_experts(
+        cls, experts: Any, weight_format: str = "E2M1", input_format: str = "E2M1", mode: str = "even"
+    ) -> ScaledExperts:
+        """Quantises transformers' `GptOssExperts`, whose weights are [experts, K, N]. Raises ValueError."""
+        (gate_up, down), biases = (
+            [_quantised(getattr(experts, name), weight_format, mode) for name in ("gate_up_proj", "down_proj")],
+            [getattr(experts, name).detach() for name in ("gate_up_proj_bias", "down_proj_bias")],
+        )
+        formats = weight_format, input_format, mode
+        return cls(gate_up, biases[0], down, biases[1], experts.alpha, experts.limit, formats)
+
     def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """[tokens, K] from [tokens, K], and the experts chosen for each token and their weights, [tokens, k]."""
         result = torch.zeros_like(x)
@@ -50,3 +66,10 @@ class ScaledExperts(torch.nn.Module):
     def _linear(self, name: str, x: torch.Tensor, expert: int) -> torch.Tensor:
         elements, scales, bias = (getattr(self, f"{name}_proj_{part}")[expert] for part in ("blocks", "scales", "bias"))
         return scaled_linear(x, elements, scales, *self.formats) + bias
+
+
+def _quantised(weight: torch.Tensor, weight_format: str, mode: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Elements and scales of weights [experts, K, N], in blocks along K."""
+    rows = np.ascontiguousarray(weight.detach().float().cpu().numpy().transpose(0, 2, 1))
+    codes, scales = quantise(rows, weight_format, mode)
+    return torch.from_numpy(pack_bits(codes, weight_format)), torch.from_numpy(np.ascontiguousarray(scales))

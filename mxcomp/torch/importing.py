@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -19,6 +19,16 @@ _OUR_FRAME = re.compile(rf' *File "{re.escape(str(Path(__file__).parent))}/[^"]*
 
 _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range")
 """Operators that check what holds already for the shapes and types that the program is compiled for."""
+
+
+def _squeezed(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    """Without dimensions of size 1."""
+    gone = {dim % max(x.dim(), 1) for dim in dims}
+    return x.reshape([size for dim, size in enumerate(x.shape) if dim not in gone or size != 1])
+
+
+_DECOMPOSITIONS = {torch.ops.aten.squeeze.dims: _squeezed}
+"""What core ATen has and torch's dialect has not."""
 
 
 class _NamedLocations(ContextCache):
@@ -58,7 +68,7 @@ def _lowered(program: torch.export.ExportedProgram) -> torch.export.ExportedProg
     """A copy in the operators of core ATen, without checks, its locations those of the caller's lines."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of torch, about torch
-        lowered = program.run_decompositions()
+        lowered = program.run_decompositions({**torch.export.default_decompositions(), **_DECOMPOSITIONS})
     for node in reversed(list(lowered.graph.nodes)):
         if not node.users and any(check in str(node.target) for check in _CHECKS):
             lowered.graph.erase_node(node)

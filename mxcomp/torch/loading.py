@@ -57,7 +57,7 @@ def load(
         for key, value in model.state_dict().items()
         if key in found and not key.startswith(inside)
     }
-    tied = set(getattr(model, "_tied_weights_keys", None) or ())
+    tied = _tied(model)
     missing = [
         key
         for key, value in model.state_dict(keep_vars=True).items()
@@ -75,6 +75,12 @@ def load(
     if tied:
         model.tie_weights()
     return model
+
+
+def _tied(model: Any) -> set[str]:
+    """Names of tensors that a model of transformers shares with others, and no file has."""
+    shares = getattr(getattr(model, "config", None), "tie_word_embeddings", False)
+    return set(getattr(model, "_tied_weights_keys", None) or ()) if shares else set()
 
 
 def _others(names: list[str]) -> str:

@@ -112,6 +112,24 @@ def test_exported_program() -> None:
         mxcomp.torch.export(torch.export.export(net, (X,)), (X,))
 
 
+class Shifted(torch.nn.Module):
+    """Adds the position, which is a tensor without dimensions at last, to what a layer takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = torch.nn.Linear(K, N)
+
+    def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        at = position + torch.arange(1)
+        return self.fc(x + torch.where(torch.arange(K) >= at[0], 1.0, 0.0))
+
+
+def test_a_position_without_dimensions() -> None:
+    net = mxcomp.torch.replace_linears(Shifted())
+    module = mxcomp.torch.export(net, (X, torch.tensor([3])))
+    assert [matmul.reason for matmul in mxcomp.compile(module, compile_to="flow").report.matmuls] == [None]
+
+
 def test_tied_weights_are_one_parameter(tmp_path: Path) -> None:
     net = torch.nn.Sequential(torch.nn.Embedding(40, K), torch.nn.Linear(K, 40, bias=False))
     net[1].weight = net[0].weight
