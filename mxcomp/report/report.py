@@ -15,7 +15,7 @@ from mxcomp.layout import layout_entries
 from mxcomp.matching.canonical import is_canonical, problem_of
 from mxcomp.matching.decision import PLAIN, decision_of
 from mxcomp.mlir import graph, notes
-from mxcomp.mlir.graph import location_text
+from mxcomp.mlir.graph import location_name, location_text
 from mxcomp.report import kernel_operands, table
 from mxcomp.report.kernel_operands import KernelOperands, StoredOperand
 from mxcomp.weights.manifest import Manifest
@@ -37,7 +37,7 @@ class KernelVersion:
 @dataclass
 class ScaledMatmul:
     """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done, `note`
-    how a choice was made.
+    how a choice was made. `name` is what the source calls it: of PyTorch, the module in the model.
 
     `transposed`: RHS is multiplied in the place of LHS, in a layout of N × M. `unfused` says why operations around it
     have a dispatch of their own. `kernels` are those of `dispatches`; `kernel` is the one that multiplies it, perhaps
@@ -64,6 +64,7 @@ class ScaledMatmul:
     note: str | None = None
     versions: list[KernelVersion] = field(default_factory=list)
     kernels: list[str] = field(default_factory=list)
+    name: str | None = None
 
 
 @dataclass
@@ -86,6 +87,7 @@ class Report:
                 continue
             matmul = ScaledMatmul(
                 location_text(op.location),
+                name=location_name(op.location) or None,
                 index=decision.index,
                 operands=decision.operands,
                 layout=None if decision.layout is None else layout_entries(decision.layout),
@@ -112,14 +114,14 @@ class Report:
     def add_dispatches(self, module: ir.Operation) -> None:
         """Adds the dispatches of each matmul, from their locations, in a module at IREE's flow phase."""
         ours = {matmul.index: matmul for matmul in self.matmuls if matmul.operands != PLAIN}
-        plain = {matmul.location: matmul for matmul in self.matmuls if matmul.operands == PLAIN}
+        plain = {(matmul.location, matmul.name): matmul for matmul in self.matmuls if matmul.operands == PLAIN}
         for op in graph.walk(module):
             if op.name != "flow.dispatch":
                 continue
             if found := _DISPATCH_NAME.search(str(op.location)):
                 matmul, part = ours[int(found["index"])], found["part"]
-            elif (location := location_text(op.location)) in plain:
-                matmul, part = plain[location], "matmul"
+            elif (place := (location_text(op.location), location_name(op.location) or None)) in plain:
+                matmul, part = plain[place], "matmul"
             else:
                 continue
             matmul.dispatches.append(part)

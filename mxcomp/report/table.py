@@ -85,7 +85,7 @@ def _table(matmuls: Sequence[ScaledMatmul], title: str) -> Table:
         table.add_column(column, overflow="fold", no_wrap=column == "ukernel")
     for matmul in matmuls:
         table.add_row(
-            Text(place(matmul.location)),
+            Text("\n".join(_names_of(matmul))),
             _sizes(matmul),
             " × ".join(matmul.types[:2]),
             _tile(matmul),
@@ -99,20 +99,25 @@ def _table(matmuls: Sequence[ScaledMatmul], title: str) -> Table:
 def _entry(matmul: ScaledMatmul) -> Text:
     """Lines of one matmul: where it is, what it is, how it is computed, and why not otherwise."""
     tile = f"tile {_tile(matmul)}" if matmul.layout is not None else ""
-    dispatches = _counted(len(matmul.dispatches), "dispatch", "dispatches") if matmul.dispatches else ""
+    dispatches = _counted(_running(matmul), "dispatch", "dispatches") if matmul.dispatches else ""
     how = (matmul.ukernel or "no ukernel", tile, dispatches)
     lines = (
         "  ".join(filter(None, (_sizes(matmul), " × ".join(matmul.types[:2])))),
         ", ".join(filter(None, how)),
         *_remarks(matmul),
     )
-    return Text("\n  ".join((place(matmul.location), *filter(None, lines))))
+    return Text("\n  ".join((" ".join(_names_of(matmul)), *filter(None, lines))))
+
+
+def _names_of(matmul: ScaledMatmul) -> list[str]:
+    """What the source calls it, if it does, and where it is."""
+    return [*filter(None, (matmul.name, place(matmul.location)))]
 
 
 def place(location: str) -> str:
     """A location without the directories of its file; what is no file stays as it is."""
     name, separator, position = location.partition(":")
-    return f"{path.basename(name)}{separator}{position}" if position[:1].isdigit() else location
+    return f"{path.basename(name)}{separator}{position.removesuffix(':0')}" if position[:1].isdigit() else location
 
 
 def _remarks(matmul: ScaledMatmul) -> list[str]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -84,7 +85,7 @@ def _compiled(program: Program, directory: Path) -> tuple[bytes, dict[str, Path]
         )
     parameters = None
     if program.parameters:
-        tensors = {key: array.view(np.uint8) for key, array in program.parameters.items()}
+        tensors: Mapping[str, np.ndarray] = {key: array.view(np.uint8) for key, array in program.parameters.items()}
         if compiled.report.manifest is not None and compiled.report.manifest.parameters:
             source = Checkpoint({key: Tensor(array) for key, array in tensors.items()})
             tensors = checkpoint.pack(compiled.report.manifest, source)
