@@ -16,7 +16,7 @@ from mxcomp import files, pipeline
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.mlir import target_flags
 from mxcomp.mlir.session import PHASES, Session, read_source
-from mxcomp.options import Options
+from mxcomp.options import FASTEST, Options
 from mxcomp.packing import parameter_operand
 from mxcomp.profiling import Profile
 from mxcomp.report.report import Report
@@ -121,25 +121,28 @@ def compile(
     source: Source,
     target: str = "gfx950",
     data_tiling: bool = True,
-    ukernels: str = "auto",
+    ukernels: str = FASTEST,
     ukernel_dirs: Sequence[str | Path] = (),
     iree_flags: Sequence[str] = (),
     compile_to: str = "end",
     packed_parameters: bool = False,
     tuned: str | Path | None = None,
+    versions: bool = True,
 ) -> Program:
     """Compiles MX scaled matmuls of a module through our layouts and ukernels, and everything through IREE.
 
-    `source` is a path, MLIR text, bytes (text or bytecode) or an `ir.Module`. `ukernels` is "auto", "fastest" (by
-    modelled time), "none" or a ukernel's name. `iree_flags` are session flags of iree-compile, and may name no
-    other GPU. `compile_to` stops at the end of an IREE phase and gives MLIR text. With `packed_parameters` the
-    program reads parameters that are operands in their packed layout: `report.manifest` says which, `mxcomp-pack`
-    and `mxcomp.weights` make them. `tuned` is a table of mxcomp-tune: its ukernels come first. May be called from
-    several threads. Raises a subclass of MxcompError.
+    `source` is a path, MLIR text, bytes (text or bytecode) or an `ir.Module`. `ukernels` is "fastest" (by modelled
+    time), "benefit" (by match rules), "none" or a ukernel's name. `iree_flags` are session flags of iree-compile, and
+    may name no other GPU. `compile_to` stops at the end of an IREE phase and gives MLIR text. With
+    `packed_parameters` the program reads parameters that are operands in their packed layout: `report.manifest` says
+    which, `mxcomp-pack` and `mxcomp.weights` make them. `tuned` is a table of mxcomp-tune: its ukernels come first.
+    With `versions` a dynamic M gets kernels by ranges, of which the one that fits is run. May be called from several
+    threads. Raises a subclass of MxcompError.
     """
     options = Options.make(
-        target, data_tiling, ukernels, tuple(ukernel_dirs), packed_parameters=packed_parameters, tuned=tuned
-    )
+        target, data_tiling, ukernels, tuple(ukernel_dirs), packed_parameters=packed_parameters, tuned=tuned,
+        versions=versions,
+    )  # fmt: skip
     flags = (*target_flags.missing(options.target, iree_flags), *iree_flags)
     return compile_with(source, options, flags, compile_to)
 

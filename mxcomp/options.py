@@ -8,47 +8,51 @@ from pathlib import Path
 from mxcomp.errors import InputError
 from mxcomp.target import Target, get_target
 
-AUTO, FASTEST, NONE = "auto", "fastest", "none"
-"""Which ukernels to take: the match of highest benefit, that of the shortest modelled time, or none."""
+FASTEST, BENEFIT, NONE = "fastest", "benefit", "none"
+"""Which ukernels to take: that of the shortest modelled time, the match of highest benefit, or none."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """`ukernels` is AUTO, FASTEST, NONE, or the name of one ukernel.
+    """`ukernels` is FASTEST, BENEFIT, NONE, or the name of one ukernel.
 
     `reference` replaces the inner tile by its mathematical meaning, for targets without scaled MFMA.
     `tuned` is a table that says the ukernel of some problems (`mxcomp.selection.tuned`), whatever would be chosen.
+    With `versions`, a dynamic M may have kernels by ranges.
     With `packed_parameters`, operands that are parameters are read in their packed layout (see `mxcomp.weights`).
     """
 
     target: Target
     data_tiling: bool = True
-    ukernels: str = "auto"
+    ukernels: str = FASTEST
     ukernel_dirs: tuple[Path, ...] = ()
     reference: bool = False
     packed_parameters: bool = False
     tuned: Path | None = None
+    versions: bool = True
 
     @staticmethod
     def make(
         target: str = "gfx950",
         data_tiling: bool | str = True,
-        ukernels: str = "auto",
+        ukernels: str = FASTEST,
         ukernel_dirs: tuple[str | Path, ...] = (),
         reference: bool = False,
         packed_parameters: bool = False,
         tuned: str | Path | None = None,
+        versions: bool | str = True,
     ) -> Options:
         """Options from user input. Raises TargetError or InputError."""
-        if isinstance(data_tiling, str):
-            if data_tiling not in ("on", "off"):
-                raise InputError(f"--data-tiling={data_tiling}: expected on or off")
-            data_tiling = data_tiling == "on"
+        switches = {"data-tiling": data_tiling, "versions": versions}
+        is_on = {name: _is_on(name, value) for name, value in switches.items()}
         if not ukernels:
-            raise InputError("--ukernels is empty: expected auto, fastest, none or a ukernel's name")
+            raise InputError("--ukernels is empty: expected fastest, benefit, none or a ukernel's name")
         dirs = tuple(map(Path, ukernel_dirs))
         table = None if tuned is None else Path(tuned)
-        options = Options(get_target(target), data_tiling, ukernels, dirs, reference, packed_parameters, table)
+        options = Options(
+            get_target(target), is_on["data-tiling"], ukernels, dirs, reference, packed_parameters, table,
+            is_on["versions"],
+        )  # fmt: skip
         options.check()
         return options
 
@@ -58,5 +62,11 @@ class Options:
             return
         if not self.data_tiling:
             raise InputError(f"--tuned={self.tuned} is about ukernels on packed operands: expected --data-tiling=on")
-        if self.ukernels not in (AUTO, FASTEST):
-            raise InputError(f"--tuned={self.tuned} and --ukernels={self.ukernels}: expected {AUTO} or {FASTEST}")
+        if self.ukernels not in (FASTEST, BENEFIT):
+            raise InputError(f"--tuned={self.tuned} and --ukernels={self.ukernels}: expected {FASTEST} or {BENEFIT}")
+
+
+def _is_on(name: str, value: bool | str) -> bool:
+    if value not in (True, False, "on", "off"):
+        raise InputError(f"--{name}={value}: expected on or off")
+    return value in (True, "on")

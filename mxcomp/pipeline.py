@@ -1,7 +1,8 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
     source ─ import torch ─ IREE: input ─ inline calls, legalise, recognise, hold constants, encode,
-           fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, outline
+           fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, outline,
+           skip versions
            ─ IREE: flow … executable-sources ─ link ukernels
            ─ IREE: executable-configurations ─ order workgroups ─ IREE: vmfb
 
@@ -31,6 +32,7 @@ BUILDING_PASSES = (
     "mxcomp-materialise",
     "mxcomp-widen-codes",
     "mxcomp-outline",
+    "mxcomp-skip-versions",
 )
 MODULE_PASSES = (*PREPARING_PASSES, *CHOOSING_PASSES, *BUILDING_PASSES)
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)

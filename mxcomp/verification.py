@@ -25,7 +25,7 @@ from mxcomp.matching.storage import is_gathered
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.graph import location_text
 from mxcomp.mlir.session import Session, read_source
-from mxcomp.options import Options
+from mxcomp.options import FASTEST, Options
 from mxcomp.report.report import Report
 from mxcomp.runtime import run
 
@@ -79,7 +79,7 @@ def verify(
     inputs: Sequence[np.ndarray],
     function: str | None = None,
     target: str = "gfx950",
-    ukernels: str = "auto",
+    ukernels: str = FASTEST,
     ukernel_dirs: Sequence[str] = (),
     parameters: Mapping[str, str | Path] | None = None,
 ) -> Verification:

@@ -25,6 +25,7 @@ PASSES = {
     "mxcomp-fuse-consumers": "fuse_consumers",
     "mxcomp-materialise": "materialise",
     "mxcomp-outline": "outline",
+    "mxcomp-skip-versions": "skip_versions",
     "mxcomp-link-ukernels": "link_ukernels",
     "mxcomp-order-workgroups": "order_workgroups",
 }

@@ -32,19 +32,19 @@ from mxcomp.matching.storage import is_gathered
 from mxcomp.matching.symmetry import is_symmetric
 from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.options import AUTO, FASTEST, NONE, Options
+from mxcomp.options import BENEFIT, FASTEST, NONE, Options
 from mxcomp.selection import tuned
 from mxcomp.selection.choice import Place, choose, choose_transposed
 from mxcomp.ukernels import Registry
 
-OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference", "tuned")
+OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference", "tuned", "versions")
 
 
 def run(module: ir.Operation, options: Options) -> None:
     """Encodes the operands of every recognised scaled matmul below `module`. Raises UkernelError and InputError."""
     with module.context, module.location:
         registry = Registry(options.target.arch, options.ukernel_dirs)
-        if options.ukernels not in (AUTO, FASTEST, NONE):
+        if options.ukernels not in (FASTEST, BENEFIT, NONE):
             registry[options.ukernels]
         table = tuned.read(options.tuned, registry, options.target.arch) if options.tuned else tuned.NOTHING
         notes.warn(module, [str(fault) for fault in table.faults])
@@ -81,7 +81,7 @@ def _place(op: ir.Operation) -> Place:
 
 def _requantised(recognised: list[ir.Operation], registry: Registry, options: Options) -> dict[ir.Operation, Decision]:
     """What is decided on matmuls that are computed transposed, so that results can be quantised where they are."""
-    if not options.data_tiling or options.ukernels not in (AUTO, FASTEST):
+    if not options.data_tiling or options.ukernels not in (FASTEST, BENEFIT):
         return {}
     chosen: dict[ir.Operation, Decision] = {}
     for chain in requantise_chains.find(recognised, watched=options.reference):

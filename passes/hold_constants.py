@@ -40,6 +40,8 @@ def run(module: ir.Operation, options: Options) -> None:
     with module.context:
         for op in [op for op in graph.walk(module) if _is_narrow(op) or _skips(op)]:
             _hold([op])
+        for op in [op for op in graph.walk(module) if op.name == "linalg.generic" and _chooses(op)]:
+            _hold_choices(op)
         for op in [op for op in graph.walk(module) if is_recognised(op)]:
             operands = [graph.producer(value) for value in list(op.operands)[:ACC]]
             sides = ((operands[LHS], operands[LHS_SCALE]), (operands[RHS], operands[RHS_SCALE]))
@@ -48,6 +50,18 @@ def run(module: ir.Operation, options: Options) -> None:
             for value in list(op.operands)[:ACC]:
                 if not is_constant(value):  # computed from constants, perhaps: packing would not be evaluated in order
                     _hold([graph.producer(value)])
+
+
+def _chooses(op: ir.Operation) -> bool:
+    return any(inner.name == "arith.select" for inner in graph.walk(op))
+
+
+def _hold_choices(op: ir.Operation) -> None:
+    """Hides two or more constants that elements are chosen from: if they are equal, IREE finds the choice constant."""
+    producers = [graph.producer(value) for value in op.operands if isinstance(value.type, ir.RankedTensorType)]
+    chosen = [producer for producer in producers if producer is not None and _constants([producer])]
+    if len(chosen) > 1:
+        _hold(chosen)
 
 
 def _skips(op: ir.Operation) -> bool:

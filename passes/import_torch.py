@@ -36,6 +36,7 @@ _OPERANDS = {"x": ("f32", "f16", "bf16"), "weight": ("ui8",), "weight_scale": ("
 """The tensors, and their element types."""
 
 _VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[0-9?,]*)\],(?P<kind>\w+)>")
+_SIGN = re.compile(r"^[su]i(?=\d)")
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -83,14 +84,21 @@ def _builtin(op: ir.Operation, name: str, value: ir.Value) -> ir.Value:
     The bindings know the type, a `!torch.vtensor<[64,256],f32>`, as text only.
     """
     text, kinds = str(value.type), _OPERANDS[name]
-    found = _VTENSOR.fullmatch(text)
-    if found is None or found["kind"] not in kinds:
+    found, result = _VTENSOR.fullmatch(text), builtin_type(text)
+    if found is None or result is None or found["kind"] not in kinds:
         *most, last = kinds
         expected = f"{', '.join(most)} or {last}" if most else last
         raise InputError(f"{op.location}: {OPERATOR}: {name} is {text}: expected a tensor of {expected}")
-    sizes = [None if size == "?" else int(size) for size in found["sizes"].split(",") if size]
-    result = build.tensor_type(sizes, "i8" if found["kind"] == "ui8" else found["kind"])
     return ir.Operation.create("torch_c.to_builtin_tensor", results=[result], operands=[value]).result
+
+
+def builtin_type(text: str) -> ir.Type | None:
+    """The builtin tensor type for the text of a `!torch.vtensor` of known rank; None for any other text."""
+    found = _VTENSOR.fullmatch(text)
+    if found is None:
+        return None
+    sizes = [None if size == "?" else int(size) for size in found["sizes"].split(",") if size]
+    return build.tensor_type(sizes, _SIGN.sub("i", found["kind"]))
 
 
 def _check_shapes(op: ir.Operation, x: ir.Value, weight: ir.Value, scale: ir.Value, weight_format: str) -> None:

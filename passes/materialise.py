@@ -27,22 +27,22 @@ one more dimension, the first, of all packed tensors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iree.compiler import ir
-from iree.compiler.dialects import tensor
+from iree.compiler.dialects import arith, tensor
 
 from mxcomp.errors import CompileError
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.matching.canonical import problem_of
-from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, SCALED_MATMUL, Decision, decision_of
+from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, SCALED_MATMUL, VERSIONS, Decision, Version, decision_of
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import Options
 from mxcomp.packing import reference_tiles, requantised_result, result_tiles, stored_operand
 from mxcomp.packing.packer import Packer, part_location
 from mxcomp.packing.requantised_result import Plan
 from mxcomp.packing.result_tiles import ALONE, UNROLL, ResultTiles
-from mxcomp.packing.runtime_sizes import RuntimeSizes, TileCounts, guarded
+from mxcomp.packing.runtime_sizes import RuntimeSizes, TileCounts, guarded, is_for, padded_units
 from mxcomp.passes.fuse_consumers import EPILOGUE
 from mxcomp.problem import Problem, flipped
 
@@ -85,7 +85,9 @@ class _Matmul:
 
     @property
     def tiles(self) -> ResultTiles:
-        return ResultTiles(self.problem, self.layout, self.decision.transposed)
+        columns, units, *_ = build.static_sizes(self.packed[RHS])[len(self.problem.batch) :]
+        padded = None if columns is None or self.layout.units is None else columns * (units or 1)
+        return ResultTiles(self.problem, self.layout, self.decision.transposed, padded)
 
 
 def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: Options) -> list[ir.Value]:
@@ -99,6 +101,8 @@ def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: O
         problem, sources = problem.flipped, list(flipped(sources))
     with op.context, op.location, ir.InsertionPoint(op):
         sizes = guarded(sources, problem, decision)
+        if decision.versions and not options.reference:
+            sizes = replace(sizes, units=padded_units(sizes.values["m"], decision.versions))
         packed = packer.operands(op, sources, decision, sizes)
     element = str(build.element(unset.results[0]))
     matmul = _Matmul(decision, sizes, packed, epilogue, element)
@@ -108,7 +112,7 @@ def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: O
         if options.reference:
             result = _in_place(matmul)
         elif plan is None:
-            result = _dispatched(matmul)
+            result = _by_rows(matmul, op) if decision.versions else _cast(matmul, _dispatched(matmul))
         else:
             replaced = _requantised(matmul, plan, packer)
             result = _gone(unset)
@@ -134,15 +138,38 @@ def _in_place(matmul: _Matmul) -> ir.Value:
     return _cast(matmul, result_tiles.unpack(tiled, tiles, counts.of(ACC), limits))
 
 
+def _by_rows(matmul: _Matmul, op: ir.Operation) -> ir.Value:
+    """The result of the version that takes a dynamic M, each in a dispatch of its own."""
+    rows, (*others, last) = matmul.sizes.values["m"], matmul.decision.versions
+    result = _dispatched(_version(matmul, last))
+    for version in reversed(others):
+        with part_location(matmul.decision, f"matmul_up_to_{version.max_m}", op):
+            made = _dispatched(_version(matmul, version))
+        choice = arith.SelectOp(is_for(version, rows), made, result)
+        choice.operation.attributes[VERSIONS] = ir.UnitAttr.get()
+        result = choice.result
+    return _cast(matmul, result)
+
+
+def _version(matmul: _Matmul, version: Version) -> _Matmul:
+    """A matmul by the kernel of one version, its operands in as many units."""
+    decision = matmul.decision.of(version)
+    counts = TileCounts(matmul.sizes, version.layout)
+    packed = [
+        stored_operand.regrouped(value, version.units[i % 2], counts.of(i)) for i, value in enumerate(matmul.packed)
+    ]
+    return replace(matmul, decision=decision, packed=packed)
+
+
 def _dispatched(matmul: _Matmul) -> ir.Value:
-    """The dispatch of inner tiles, epilogue and unpacking: [(batch,) M, N]."""
+    """The dispatch of inner tiles, epilogue and unpacking: [(batch,) M, N], sizes perhaps hidden."""
     limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes)
     known = [limit for limit in limits if limit is not None]
     with build.dispatch_region([matmul.tiles.type(matmul.element, limits)], known) as region:
         counts = TileCounts(matmul.sizes, matmul.layout)
         tiled = _tiled(matmul, counts, UNROLL if matmul.epilogue is not None else {})
         region.returned = [result_tiles.unpack(tiled, matmul.tiles, counts.of(ACC), limits)]
-    return _cast(matmul, region.results[0])
+    return region.results[0]
 
 
 def _requantised(matmul: _Matmul, plan: Plan, packer: Packer) -> tuple[ir.Value, ...]:

@@ -1,9 +1,10 @@
 """Draws the pictures of the gallery: what each dispatch of the examples takes on an MI355X, modelled.
 
     python docs/site/pictures.py            # docs/gallery/NN_name.png for each example
+    python docs/site/pictures.py 01 03      # of these alone
 
 Runs each example as it stands, follows every program that it calls, and draws the last one. Needs the extras "plot"
-and, for some examples, "checkpoint" and "torch".
+and, for some examples, "checkpoint" and "torch"; 06 needs transformers.
 """
 
 from __future__ import annotations
@@ -70,7 +71,10 @@ def _label(kernel: str, owner: str) -> str:
 def main() -> None:
     GALLERY.mkdir(exist_ok=True)
     os.environ.setdefault("COLUMNS", "140")
+    wanted = tuple(sys.argv[1:]) or ("",)
     for example in sorted((ROOT / "examples").glob("[0-9]*.py")):
+        if not example.name.startswith(wanted):
+            continue
         data = picture(example.stem, profile_of(example))
         (GALLERY / f"{example.stem}.png").write_bytes(data)
         print(f"docs/gallery/{example.stem}.png")

@@ -41,8 +41,10 @@ class OperandDump:
         self._launches = 0
         self._matmuls: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         for matmul in matmuls:
-            if matmul.get("stored"):
-                self._matmuls[matmul["kernel"]].append(matmul)
+            for kernel in matmul.get("versions") or [{}]:
+                entries = {**matmul, **kernel}
+                if entries.get("stored"):
+                    self._matmuls[entries["kernel"]].append(entries)
 
     def write(self, device: Device, kernel: Kernel, kernarg: bytes) -> None:
         """Writes the operands that a launch of `kernel` with these arguments is going to read, if it is a matmul."""

@@ -9,7 +9,7 @@ decides on the others; what comes later reads, and decides nothing again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from iree.compiler import ir
@@ -21,8 +21,35 @@ from mxcomp.order import PLAIN_ORDER, Order
 SCALED_MATMUL = "mxcomp.scaled_matmul"
 """The attribute that marks every scaled matmul and holds the entries of its `Decision`."""
 
+VERSIONS = "mxcomp.versions"
+"""On what chooses among results of versions, each in a dispatch, of which only the chosen one need run."""
+
 PLAIN, DATA_TILED, ROW_MAJOR = "plain", "data_tiled", "row_major"
 """How a kernel takes its operands: as IREE pleases, packed into a layout of ours, or as they are stored."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """The kernel for a range of a dynamic M; entries as those of `Decision`.
+
+    Attributes:
+        max_m: The most rows that it is for; None for the last.
+        step: Of so many units of rows LHS is padded to whole multiples, the same for all matmuls of that many rows.
+    """
+
+    max_m: int | None
+    step: int
+    layout: DataTiledLayout
+    ukernel: str
+    order: Order
+    workgroup_size: tuple[int, ...]
+    llvm_func_attrs: Mapping[str, str]
+
+    @property
+    def units(self) -> tuple[int, int]:
+        """Units of rows and of columns that a workgroup takes."""
+        assert self.layout.units is not None
+        return self.layout.units
 
 
 @dataclass(frozen=True)
@@ -37,6 +64,7 @@ class Decision:
         transposed: RHS is multiplied in the place of LHS; `layout`, `tile` and limits are those of N × M.
         requantised_for: The index of the matmul whose LHS is quantised from this result in its tile.
         ukernel: The name of the code that computes a tile; None: IREE generates it.
+        versions: Kernels by ranges of a dynamic M, ascending; the last is what the decision says by itself.
         order: In which workgroups take tiles of data-tiled operands.
         workgroup_size: Threads in x, y and z.
         llvm_func_attrs: What LLVM is told of the kernel's function.
@@ -54,6 +82,7 @@ class Decision:
     transposed: bool = False
     requantised_for: int | None = None
     ukernel: str | None = None
+    versions: tuple[Version, ...] = ()
     order: Order = PLAIN_ORDER
     workgroup_size: tuple[int, ...] = ()
     llvm_func_attrs: Mapping[str, str] = field(default_factory=dict)
@@ -70,6 +99,25 @@ class Decision:
         """Whether passes of ours build its dispatch."""
         return self.operands != PLAIN
 
+    @property
+    def packing(self) -> DataTiledLayout | None:
+        """The layout of packed operands. With versions it has single units of rows, and columns for each of them."""
+        if not self.versions or self.layout is None:
+            return self.layout
+        return replace(self.layout, units=(1, max(version.units[1] for version in self.versions)))
+
+    def of(self, version: Version) -> Decision:
+        """The same with the kernel of a version alone."""
+        return replace(
+            self,
+            layout=version.layout,
+            ukernel=version.ukernel,
+            versions=(),
+            order=version.order,
+            workgroup_size=version.workgroup_size,
+            llvm_func_attrs=version.llvm_func_attrs,
+        )
+
     def to_attr(self) -> ir.DictAttr:
         """The entries that differ from their defaults, in the current context."""
         nothing, entries = Decision(), {}
@@ -82,21 +130,38 @@ class Decision:
     @staticmethod
     def from_attr(attribute: ir.Attribute) -> Decision:
         """Inverse of `to_attr`. Raises ValueError and TypeError for what is no decision."""
-        entries = attributes.to_python(attribute)
-        if "layout" in entries:
-            entries["layout"] = layout_from(entries["layout"])
-        if "order" in entries:
-            entries["order"] = Order(**entries["order"])
-        for name in ("tile", "workgroup_size"):
-            entries[name] = tuple(entries.get(name, ()))
+        entries = _read(attributes.to_python(attribute))
+        entries["tile"] = tuple(entries.get("tile", ()))
+        entries["workgroup_size"] = entries.get("workgroup_size", ())
+        entries["versions"] = tuple(Version(**{"max_m": None, **_read(each)}) for each in entries.get("versions", ()))
         return Decision(**entries)
 
 
 def _entry(value: Any) -> Any:
-    """An entry as attributes have it."""
-    if isinstance(value, Order):
-        return asdict(value)
-    return layout_entries(value) if isinstance(value, DataTiledLayout) else value
+    """An entry as attributes have it; what is None is left out."""
+    match value:
+        case Order():
+            return asdict(value)
+        case DataTiledLayout():
+            return layout_entries(value)
+        case Version():
+            entries = {each.name: getattr(value, each.name) for each in fields(value)}
+            return {name: _entry(entry) for name, entry in entries.items() if entry is not None}
+        case tuple():
+            return [_entry(each) for each in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _read(entries: dict[str, Any]) -> dict[str, Any]:
+    """Entries of a decision or a version, from those of attributes."""
+    found = dict(entries)
+    if "layout" in found:
+        found["layout"] = layout_from(found["layout"])
+    if "order" in found:
+        found["order"] = Order(**found["order"])
+    if "workgroup_size" in found:
+        found["workgroup_size"] = tuple(found["workgroup_size"])
+    return found
 
 
 def decision_of(op: ir.Operation) -> Decision | None:

@@ -78,7 +78,7 @@ CONFIGURATIONS: Mapping[str, Callable[[bytes], Compiled]] = {
     "no dt": lambda source: _ours(source, data_tiling=False, ukernels="none"),
     "no dt + uk": lambda source: _ours(source, data_tiling=False),
     "dt": lambda source: _ours(source, ukernels="none"),
-    "dt + uk": lambda source: _ours(source, ukernels="fastest"),
+    "dt + uk": lambda source: _ours(source),
     "IREE dt": lambda source: _stock(source, _DATA_TILING),
     "IREE dt + uk": lambda source: _stock(source, _DATA_TILING, _UKERNELS),
 }

@@ -209,6 +209,10 @@ def ceildiv(value: ir.Value, divisor: int) -> ir.Value:
     return apply(ir.AffineExpr.get_ceil_div(ir.AffineExpr.get_dim(0), divisor), [value])
 
 
+def floordiv(value: ir.Value, divisor: int) -> ir.Value:
+    return value if divisor == 1 else apply(ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(0), divisor), [value])
+
+
 def times(value: ir.Value, factor: int) -> ir.Value:
     return value if factor == 1 else apply(ir.AffineExpr.get_dim(0) * factor, [value])
 

@@ -27,6 +27,18 @@ def location_text(location: ir.Location) -> str:
     return str(location) if found is None else f"{found.filename}:{found.start_line}:{found.start_col}"
 
 
+def location_name(location: ir.Location) -> str:
+    """The name that a location gives its operation, the outermost where there are several; "" for none."""
+    match location:
+        case ir.NameLoc():
+            return str(location.name_str)
+        case ir.CallSiteLoc():
+            return location_name(location.callee) or location_name(location.caller)
+        case ir.FusedLoc():
+            return next(filter(None, map(location_name, location.locations)), "")
+    return ""
+
+
 def _places(location: ir.Location) -> Iterator[ir.FileLineColLoc]:
     match location:
         case ir.FileLineColLoc():

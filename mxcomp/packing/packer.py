@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 
 from iree.compiler import ir
 
-from mxcomp.layout import ACC, LHS_SCALE, OPERAND_NAMES, DataTiledLayout
+from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, DataTiledLayout
 from mxcomp.matching import quantiser
 from mxcomp.matching.decision import Decision
 from mxcomp.matching.storage import storage, viewed
@@ -38,13 +38,13 @@ class Packer:
         self, op: ir.Operation, sources: list[ir.Value], decision: Decision, sizes: RuntimeSizes
     ) -> list[ir.Value]:
         """The four packed operands of `op`, at the insertion point; `sources` and `sizes` as they are multiplied."""
-        layout, packed = decision.layout, dict[int, ir.Value]()
+        layout, packed = decision.packing, dict[int, ir.Value]()
         assert layout is not None
         for index in range(ACC):
             if index in packed:
                 continue
             together = self._together(index, sources)
-            key = _key(op, together, sources, layout)
+            key = (*_key(op, together, sources, layout), _padding(decision, index))
             if key not in self._packed:
                 self._packed[key] = self._pack(op, together, sources, layout, sizes, decision)
             packed |= zip(together, self._packed[key], strict=True)
@@ -59,7 +59,7 @@ class Packer:
         packed: tuple[ir.Value, ...],
     ) -> None:
         """Gives operands of `op` that are packed already."""
-        self._packed[_key(op, together, sources, layout)] = packed
+        self._packed[*_key(op, together, sources, layout), ()] = packed
 
     def _together(self, index: int, sources: list[ir.Value]) -> tuple[int, ...]:
         """Elements and scales, if both are computed on the way; what is stored is packed by itself.
@@ -90,10 +90,18 @@ class Packer:
                 return (ready or stored_operand.pack(sources[index], layout, index, dynamic, self._regions),)
             producer = quantiser.find(sources[index], sources[scale[0]])
             assert producer is not None
-            return quantised_operand.pack(producer, layout, index, sources[index], dynamic.rows, self._regions)
+            return quantised_operand.pack(producer, layout, index, sources[index], dynamic, self._regions)
 
 
-def _key(op: ir.Operation, together: tuple[int, ...], sources: Sequence[ir.Value], layout: DataTiledLayout) -> Hashable:
+def _padding(decision: Decision, operand: int) -> tuple[Hashable, ...]:
+    """What rows are padded to, besides what the layout says."""
+    rows = operand in (LHS, LHS_SCALE)
+    return tuple((version.max_m, version.step) for version in decision.versions) if rows else ()
+
+
+def _key(
+    op: ir.Operation, together: tuple[int, ...], sources: Sequence[ir.Value], layout: DataTiledLayout
+) -> tuple[Hashable, ...]:
     return op.parent, op.block, *(_identity(sources[index], index, layout) for index in together)
 
 

@@ -31,6 +31,7 @@ from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside
 from mxcomp.mlir import attributes, build, linalg
 from mxcomp.mlir.inline import constant, inline
 from mxcomp.packing.packed_loops import LoopNest, OperandSize
+from mxcomp.packing.stored_operand import Dynamic
 
 _THREADS = 256
 
@@ -40,20 +41,20 @@ def pack(
     layout: DataTiledLayout,
     operand: int,
     source: ir.Value,
-    rows: ir.Value | None,
+    dynamic: Dynamic,
     regions: bool,
 ) -> tuple[ir.Value, ir.Value]:
     """Elements and scales of LHS or RHS as `stored_operand.pack` gives them, computed by `producer`.
 
-    `source` is the tensor [rows, K/32, 32] that it computes elsewhere; `rows` is its row count where dynamic.
+    `source` is the tensor [rows, K/32, 32] that it computes elsewhere; `dynamic` has its row count where dynamic.
     """
     height, blocks, *_ = build.static_sizes(source)
     element = str(ir.RankedTensorType(source.type).element_type)
     swizzle, scale_swizzle = layout.packing(operand, element), layout.packing(operand + LHS_SCALE)
     multiple = swizzle.multiples[ROWS]
-    taken = [build.ceildiv(rows, swizzle.tile_shape[ROWS] * multiple)] if rows is not None else []
+    taken = dynamic.taken(swizzle.tile_shape[ROWS] * multiple)
     tiles = [build.times(count, multiple) for count in taken]
-    size = OperandSize(height, blocks or 0, rows, tiles)
+    size = OperandSize(height, blocks or 0, dynamic.rows, tiles)
     nest = LoopNest.of(swizzle, element_format(element).lane_unit, size)
     if nest.inner == (BLOCK_SIZE,):
         outer = nest.outer

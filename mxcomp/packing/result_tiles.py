@@ -35,12 +35,13 @@ ALONE = UNROLL | {"amdgpu-waves-per-eu": "1"}
 class ResultTiles:
     """The shape of a data-tiled result: M × N of `problem`, as it is multiplied, in tiles of `layout`.
 
-    `transposed`: the result wanted is N × M.
+    `transposed`: the result wanted is N × M. `units` of columns the RHS has been padded to, where it is in units.
     """
 
     problem: Problem
     layout: DataTiledLayout
     transposed: bool
+    units: int | None = None
 
     @property
     def dims(self) -> tuple[int, int]:
@@ -56,7 +57,10 @@ class ResultTiles:
     def counts(self) -> list[int | None]:
         """Tiles along M and along N, None where dynamic."""
         swizzle = self.layout.packing(ACC)
-        return [swizzle.tiles(dim, size) for dim, size in enumerate(self.sizes)]
+        counts = [swizzle.tiles(dim, size) for dim, size in enumerate(self.sizes)]
+        if self.units is not None and self.layout.units is not None:
+            counts[COLUMNS] = self.units // self.layout.units[COLUMNS]
+        return counts
 
     def type(self, element: str, limits: list[ir.Value | None] | None = None) -> ir.RankedTensorType:
         """The result wanted, row-major; with a dynamic size wherever a limit is a value."""
@@ -157,7 +161,7 @@ def with_epilogue(
             limit = sizes.rows_and_columns[source_dim]
             assert limit is not None
             return build.clamp(index, limit)
-        return build.clamp(index, size) if size % (tile * swizzle.multiples[source_dim]) else index
+        return index if size == tile * (tiles.counts[source_dim] or 0) else build.clamp(index, size)
 
     def body(element: ir.Value) -> ir.Value:
         loops = [linalg.IndexOp(i).result for i in range(len(shape))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -9,19 +10,23 @@ from iree.compiler.dialects import arith, cf
 
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
-from mxcomp.matching.decision import Decision
+from mxcomp.matching.decision import Decision, Version
 from mxcomp.mlir import build
-from mxcomp.mlir.assumptions import Range, assume
+from mxcomp.mlir.assumptions import Range, assume, assumed
 from mxcomp.packing.stored_operand import Dynamic
 from mxcomp.problem import Problem
 
 
 @dataclass(frozen=True)
 class RuntimeSizes:
-    """A problem as it is multiplied; `values` are the dynamic ones of its M and N, and of its K in blocks."""
+    """A problem as it is multiplied; `values` are the dynamic ones of its M and N, and of its K in blocks.
+
+    Where a dynamic M has versions, `units` are the units of rows that LHS is padded to.
+    """
 
     problem: Problem
     values: dict[str, ir.Value]
+    units: ir.Value | None = None
 
     @property
     def rows_and_columns(self) -> list[ir.Value | None]:
@@ -30,7 +35,8 @@ class RuntimeSizes:
 
     def of(self, operand: int) -> Dynamic:
         """Those that index operand 0 … 3."""
-        return Dynamic(self.values.get("mn"[operand % 2]), self.values.get("k"))
+        rows = self.values.get("mn"[operand % 2])
+        return Dynamic(rows, self.values.get("k"), self.units if operand in (LHS, LHS_SCALE) else None)
 
 
 class TileCounts:
@@ -40,11 +46,39 @@ class TileCounts:
         m, n, k = layout.workgroup_tile
         steps = {"m": m, "n": n, "k": k // BLOCK_SIZE}
         self.counts = {axis: build.ceildiv(value, steps[axis]) for axis, value in sizes.values.items()}
+        if sizes.units is not None and layout.units is not None:
+            self.counts["m"] = _tiles(sizes.units, layout.units[0])
 
     def of(self, operand: int) -> list[ir.Value]:
         """The dynamic outer sizes of a packed operand, or of the packed result."""
         axes = "mn" if operand == ACC else ("mn"[operand % 2], "k")
         return [self.counts[axis] for axis in axes if axis in self.counts]
+
+
+def _tiles(units: ir.Value, each: int) -> ir.Value:
+    """Whole tiles of so many units each; there may be none, where another version has them."""
+    known = assumed(units)
+    assert known is not None
+    return assume(build.floordiv(units, each), Range(0, known.high // each))
+
+
+def padded_units(rows: ir.Value, versions: Sequence[Version]) -> ir.Value:
+    """Units of rows that LHS is padded to, by the version that a number of rows has."""
+    (unit,) = {version.layout.tile[0] for version in versions}
+    *others, last = versions
+    known = assumed(rows)
+    assert known is not None
+    units = build.times(build.ceildiv(rows, unit * last.step), last.step)
+    for version in reversed(others):
+        fewer = build.times(build.ceildiv(rows, unit * version.step), version.step)
+        units = arith.SelectOp(is_for(version, rows), fewer, units).result
+    return assume(units, Range(1, -(-known.high // (unit * last.step)) * last.step))
+
+
+def is_for(version: Version, rows: ir.Value) -> ir.Value:
+    """Whether a version takes so many rows, if those before it do not."""
+    assert version.max_m is not None
+    return arith.CmpIOp(arith.CmpIPredicate.ule, rows, build.constant_index(version.max_m)).result
 
 
 def guarded(operands: list[ir.Value], problem: Problem, decision: Decision) -> RuntimeSizes:

@@ -32,10 +32,17 @@ CONSTANT = "mxcomp.constant"
 
 
 class Dynamic(NamedTuple):
-    """Rows and blocks along K of an operand, as values where they are dynamic."""
+    """Rows and blocks along K of an operand, as values where they are dynamic; perhaps the tiles of rows to pad to."""
 
     rows: ir.Value | None = None
     blocks: ir.Value | None = None
+    row_tiles: ir.Value | None = None
+
+    def taken(self, tile_rows: int) -> list[ir.Value]:
+        """How often `tile_rows` rows are taken, if there is a dynamic number of them."""
+        if self.rows is None:
+            return []
+        return [build.ceildiv(self.rows, tile_rows) if self.row_tiles is None else self.row_tiles]
 
 
 def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynamic, regions: bool) -> ir.Value:
@@ -56,11 +63,10 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynam
     columns = None if blocks is None else blocks * (BLOCK_SIZE // unit)
     outer = [swizzle.tiles(dim, size) for dim, size in enumerate((height, columns))]
     limits = (dynamic.rows, dynamic.blocks and build.times(dynamic.blocks, BLOCK_SIZE // unit))
-    taken = [
-        build.ceildiv(limit, swizzle.tile_shape[dim] * swizzle.multiples[dim])
-        for dim, limit in enumerate(limits)
-        if limit is not None
-    ]
+    steps = [tile * multiple for tile, multiple in zip(swizzle.tile_shape, swizzle.multiples, strict=False)]
+    taken = dynamic.taken(steps[ROWS])
+    if limits[COLUMNS] is not None:
+        taken.append(build.ceildiv(limits[COLUMNS], steps[COLUMNS]))
     multiples = [swizzle.multiples[dim] for dim, limit in enumerate(limits) if limit is not None]
     tiles = [build.times(count, multiple) for count, multiple in zip(taken, multiples, strict=True)]
     target = _Target(swizzle, (height, columns), limits, unit, len(batch))
@@ -73,6 +79,14 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynam
     if bits:
         shape, element = (*shape[:-1], BLOCK_SIZE * bits // 8), "i8"
     return build.bitcast(region.results[0], build.tensor_type(shape, element), tiles, taken)
+
+
+def regrouped(packed: ir.Value, units: int, tiles: list[ir.Value]) -> ir.Value:
+    """An operand packed in units, in groups of so many along its rows; `tiles` are its outer sizes where dynamic."""
+    kind = ir.RankedTensorType(packed.type)
+    rows, each, *others = static_sizes(packed)
+    count = None if rows is None else rows * (each or 1) // units
+    return build.bitcast(packed, build.tensor_type((count, units, *others), str(kind.element_type)), None, tiles)
 
 
 def elements(packed: ir.Value, element: str, tiles: list[ir.Value]) -> ir.Value:

@@ -15,7 +15,7 @@ from mxcomp.layout import layout_entries
 from mxcomp.matching.canonical import is_canonical, problem_of
 from mxcomp.matching.decision import PLAIN, decision_of
 from mxcomp.mlir import graph, notes
-from mxcomp.mlir.graph import location_text
+from mxcomp.mlir.graph import location_name, location_text
 from mxcomp.report import kernel_operands, table
 from mxcomp.report.kernel_operands import KernelOperands, StoredOperand
 from mxcomp.weights.manifest import Manifest
@@ -24,13 +24,25 @@ _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
 
 
 @dataclass
+class KernelVersion:
+    """The kernel for up to `max_m` rows of a matmul with a dynamic M, None for all above; entries as of the matmul."""
+
+    max_m: int | None
+    ukernel: str
+    layout: dict[str, Any]
+    kernel: str | None = None
+    stored: KernelOperands | None = None
+
+
+@dataclass
 class ScaledMatmul:
     """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done, `note`
-    how a choice was made.
+    how a choice was made. `name` is what the source calls it: of PyTorch, the module in the model.
 
     `transposed`: RHS is multiplied in the place of LHS, in a layout of N × M. `unfused` says why operations around it
     have a dispatch of their own. `kernels` are those of `dispatches`; `kernel` is the one that multiplies it, perhaps
-    other matmuls too, and `stored` says where that finds the operands.
+    other matmuls too, and `stored` says where that finds the operands. With `versions` the last of them is what all
+    entries are about.
     """
 
     location: str
@@ -50,7 +62,9 @@ class ScaledMatmul:
     kernel: str | None = None
     stored: KernelOperands | None = None
     note: str | None = None
+    versions: list[KernelVersion] = field(default_factory=list)
     kernels: list[str] = field(default_factory=list)
+    name: str | None = None
 
 
 @dataclass
@@ -73,6 +87,7 @@ class Report:
                 continue
             matmul = ScaledMatmul(
                 location_text(op.location),
+                name=location_name(op.location) or None,
                 index=decision.index,
                 operands=decision.operands,
                 layout=None if decision.layout is None else layout_entries(decision.layout),
@@ -81,6 +96,9 @@ class Report:
                 note=decision.note,
                 reason=decision.reason,
                 warning=decision.warning,
+                versions=[
+                    KernelVersion(each.max_m, each.ukernel, layout_entries(each.layout)) for each in decision.versions
+                ],
             )
             if is_canonical(op):
                 problem = problem_of(op)
@@ -96,27 +114,32 @@ class Report:
     def add_dispatches(self, module: ir.Operation) -> None:
         """Adds the dispatches of each matmul, from their locations, in a module at IREE's flow phase."""
         ours = {matmul.index: matmul for matmul in self.matmuls if matmul.operands != PLAIN}
-        plain = {matmul.location: matmul for matmul in self.matmuls if matmul.operands == PLAIN}
+        plain = {(matmul.location, matmul.name): matmul for matmul in self.matmuls if matmul.operands == PLAIN}
         for op in graph.walk(module):
             if op.name != "flow.dispatch":
                 continue
             if found := _DISPATCH_NAME.search(str(op.location)):
                 matmul, part = ours[int(found["index"])], found["part"]
-            elif (location := location_text(op.location)) in plain:
-                matmul, part = plain[location], "matmul"
+            elif (place := (location_text(op.location), location_name(op.location) or None)) in plain:
+                matmul, part = plain[place], "matmul"
             else:
                 continue
             matmul.dispatches.append(part)
             matmul.kernels.append(_entry_point(op))
             if part == "matmul":
                 matmul.kernel = matmul.kernels[-1]
+            for version in matmul.versions:
+                if part == ("matmul" if version.max_m is None else f"matmul_up_to_{version.max_m}"):
+                    version.kernel = matmul.kernels[-1]
 
     def add_operands(self, module: ir.Operation) -> None:
         """Adds where kernels find their operands, from a module at IREE's phase `executable-sources`."""
-        kernels = {matmul.kernel for matmul in self.matmuls if matmul.kernel is not None}
-        found = kernel_operands.find(module, kernels)
+        each: list[ScaledMatmul | KernelVersion] = [*self.matmuls]
         for matmul in self.matmuls:
-            matmul.stored = found.get(matmul.kernel or "")
+            each += matmul.versions
+        found = kernel_operands.find(module, {part.kernel for part in each if part.kernel is not None})
+        for part in each:
+            part.stored = found.get(part.kernel or "")
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -158,11 +181,14 @@ class Report:
 
 def _matmul(entry: dict[str, Any]) -> ScaledMatmul:
     """Raises KeyError and TypeError."""
-    stored = entry["stored"]
-    if stored is not None:
-        operands = [StoredOperand(**operand) for operand in stored["operands"]]
-        stored = KernelOperands(operands, stored["rows"])
-    return ScaledMatmul(**entry | {"stored": stored})
+    versions = [KernelVersion(**each | {"stored": _stored(each["stored"])}) for each in entry["versions"]]
+    return ScaledMatmul(**entry | {"stored": _stored(entry["stored"]), "versions": versions})
+
+
+def _stored(entries: dict[str, Any] | None) -> KernelOperands | None:
+    if entries is None:
+        return None
+    return KernelOperands([StoredOperand(**operand) for operand in entries["operands"]], entries["rows"])
 
 
 def _entry_point(dispatch: ir.Operation) -> str:

@@ -45,9 +45,14 @@ def summary(matmuls: Sequence[ScaledMatmul]) -> str:
         (plain, "left to IREE"),
     )
     text = ", ".join(f"{count} {how}" for count, how in parts if count)
-    dispatches = sum(len(matmul.dispatches) for matmul in matmuls)
+    dispatches = sum(_running(matmul) for matmul in matmuls)
     behind = f"; {_counted(dispatches, 'dispatch', 'dispatches')}" if dispatches else ""
     return f"{_counted(len(matmuls), 'scaled matmul', 'scaled matmuls')}: {text}{behind}"
+
+
+def _running(matmul: ScaledMatmul) -> int:
+    """Dispatches of a call: of several versions one runs."""
+    return len(matmul.dispatches) - max(0, len(matmul.versions) - 1)
 
 
 def _counted(count: int, one: str, several: str) -> str:
@@ -76,16 +81,16 @@ def show(report: Report, stream: TextIO, width: int | None = None) -> None:
 
 def _table(matmuls: Sequence[ScaledMatmul], title: str) -> Table:
     table = Table(title=title, title_justify="left")
-    for column in ("location", "M × N × K", "types", "tile", "ukernel", "dispatches", "why not"):
+    for column in ("location", "M × N × K", "types", "tile", "ukernel", "dispatches", "why"):
         table.add_column(column, overflow="fold", no_wrap=column == "ukernel")
     for matmul in matmuls:
         table.add_row(
-            Text(place(matmul.location)),
+            Text("\n".join(_names_of(matmul))),
             _sizes(matmul),
             " × ".join(matmul.types[:2]),
             _tile(matmul),
             matmul.ukernel or "-",
-            str(len(matmul.dispatches)) if matmul.dispatches else "-",
+            str(_running(matmul)) if matmul.dispatches else "-",
             Text("; ".join(_remarks(matmul)) or "-"),
         )
     return table
@@ -94,20 +99,25 @@ def _table(matmuls: Sequence[ScaledMatmul], title: str) -> Table:
 def _entry(matmul: ScaledMatmul) -> Text:
     """Lines of one matmul: where it is, what it is, how it is computed, and why not otherwise."""
     tile = f"tile {_tile(matmul)}" if matmul.layout is not None else ""
-    dispatches = _counted(len(matmul.dispatches), "dispatch", "dispatches") if matmul.dispatches else ""
+    dispatches = _counted(_running(matmul), "dispatch", "dispatches") if matmul.dispatches else ""
     how = (matmul.ukernel or "no ukernel", tile, dispatches)
     lines = (
         "  ".join(filter(None, (_sizes(matmul), " × ".join(matmul.types[:2])))),
         ", ".join(filter(None, how)),
         *_remarks(matmul),
     )
-    return Text("\n  ".join((place(matmul.location), *filter(None, lines))))
+    return Text("\n  ".join((" ".join(_names_of(matmul)), *filter(None, lines))))
+
+
+def _names_of(matmul: ScaledMatmul) -> list[str]:
+    """What the source calls it, if it does, and where it is."""
+    return [*filter(None, (matmul.name, place(matmul.location)))]
 
 
 def place(location: str) -> str:
     """A location without the directories of its file; what is no file stays as it is."""
     name, separator, position = location.partition(":")
-    return f"{path.basename(name)}{separator}{position}" if position[:1].isdigit() else location
+    return f"{path.basename(name)}{separator}{position.removesuffix(':0')}" if position[:1].isdigit() else location
 
 
 def _remarks(matmul: ScaledMatmul) -> list[str]:

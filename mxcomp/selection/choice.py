@@ -10,9 +10,10 @@ from mxcomp.formats import element_format
 from mxcomp.layout import DataTiledLayout
 from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, Decision
 from mxcomp.matching.operands import warning_of
-from mxcomp.options import AUTO, FASTEST, NONE, Options
+from mxcomp.options import BENEFIT, FASTEST, NONE, Options
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
+from mxcomp.selection import versions
 from mxcomp.selection.limits import limits
 from mxcomp.selection.ranking import DYNAMIC_M, Candidate, candidate, fastest
 from mxcomp.selection.sharing import least
@@ -99,8 +100,22 @@ def _data_tiled(problem: Problem, place: Place, registry: Registry, options: Opt
         layout = _codegen_layout(problem.m)
         chosen = Decision(operands=DATA_TILED, layout=layout, workgroup_size=(layout.threads, 1, 1), reason=reason)
     is_ranked = bool(ranked) and ukernel is ranked[0].ukernel
+    if is_ranked and options.versions and (found := versions.choose(problem, ranked, place.result_bytes)):
+        return _by_rows(chosen, found, problem, options)
     order = ranked[0].order if is_ranked else _order(problem, layout, ukernel, place.result_bytes)
     return _bounded(replace(chosen, order=order), problem, layout.workgroup_tile, options)
+
+
+def _by_rows(chosen: Decision, found: versions.Choice, problem: Problem, options: Options) -> Decision:
+    """A decision with kernels by ranges of M, of which the last is the one that it names."""
+    *others, last = found.versions
+    names = [f"{each.ukernel} up to M = {each.max_m}" for each in others]
+    note = f"{', '.join(names)}; modelled {found.us:.1f} µs, a geometric mean, against {found.alone_us:.1f} with one"
+    decision = replace(chosen.of(last), versions=found.versions, note=note)
+    assert decision.packing is not None
+    steps = max(each.step for each in found.versions)
+    m, n, k = decision.packing.workgroup_tile
+    return _bounded(decision, problem, (m * steps, n, k), options)
 
 
 def _order(problem: Problem, layout: DataTiledLayout, ukernel: Ukernel | None, result_bytes: int = 4) -> Order:
@@ -124,7 +139,7 @@ def _row_major(problem: Problem, place: Place, registry: Registry, options: Opti
 def _select(operands: str, problem: Problem, registry: Registry, options: Options) -> tuple[Ukernel | None, str]:
     if options.ukernels == NONE:
         return None, "--ukernels=none"
-    name = None if options.ukernels in (AUTO, FASTEST) else options.ukernels
+    name = None if options.ukernels in (FASTEST, BENEFIT) else options.ukernels
     return registry.select(operands, options.target.arch, problem, name)
 
 
@@ -133,7 +148,8 @@ def _why(ranked: Sequence[Candidate], m: int | None) -> str | None:
     if not ranked:
         return None
     best, *others = ranked
-    others_text = ", ".join(f"{each.ukernel.name} {each.us:.1f}" for each in others[:_NAMED])
+    prefix = best.ukernel.name.partition("_f32_")[0] + "_f32_"
+    others_text = ", ".join(f"{each.ukernel.name.removeprefix(prefix)} {each.us:.1f}" for each in others[:_NAMED])
     low, high = best.interval
     us = f"modelled {best.us:.1f} µs ({low:.1f} to {high:.1f})"
     over = "" if m is not None else f", a geometric mean over M of {DYNAMIC_M[0]} to {DYNAMIC_M[-1]}"

@@ -35,12 +35,15 @@ class Shared:
 def batches(grid: tuple[int, int, int], capacity: int, orders: tuple[Order, ...]) -> tuple[Shared, ...]:
     """The first batch, those behind it, and the last, of a grid of matrices, rows and columns of tiles."""
     total = grid[0] * grid[1] * grid[2]
+    return tuple(_shared(ids, count, grid, orders) for ids, count in ranges(total, capacity))
+
+
+def ranges(total: int, capacity: int) -> list[tuple[range, int]]:
+    """Workgroups of the first batch, of one of those behind it, and of the last, with how many like it there are."""
     whole, rest = divmod(total, capacity)
     starts = [(0, 1), (capacity * (whole // 2), whole - 1)] if whole else []
-    ranges = [(range(start, start + capacity), count) for start, count in starts if count > 0]
-    if rest:
-        ranges.append((range(total - rest, total), 1))
-    return tuple(_shared(ids, count, grid, orders) for ids, count in ranges)
+    found = [(range(start, start + capacity), count) for start, count in starts if count > 0]
+    return [*found, (range(total - rest, total), 1)] if rest else found
 
 
 def least(problem: Problem, tile: tuple[int, int, int]) -> Order:
@@ -58,12 +61,22 @@ def least(problem: Problem, tile: tuple[int, int, int]) -> Order:
 
 
 def _shared(ids: range, count: int, grid: tuple[int, int, int], orders: tuple[Order, ...]) -> Shared:
-    numbers = np.arange(ids.start, ids.stop)
+    matrix, row, column = placed(ids, grid, orders)
+    return of_lines(ids, count, matrix * grid[1] + row, matrix * grid[2] + column)
+
+
+def placed(ids: range, grid: tuple[int, int, int], orders: tuple[Order, ...]) -> tuple[Counts, Counts, Counts]:
+    """Matrix, row and column of these workgroups' tiles, int64[orders, workgroups] each."""
     xcds, bands = (np.array(values)[:, None] for values in zip(*((o.xcds, o.band) for o in orders), strict=True))
-    matrix, row, column = place(numbers, grid, xcds, bands, np.minimum)
-    found = []
-    for lines, size in ((matrix * grid[1] + row, grid[0] * grid[1]), (matrix * grid[2] + column, grid[0] * grid[2])):
-        found.append((_distinct(numbers % XCDS * size + lines), _distinct(lines)))
+    matrix, row, column = place(np.arange(ids.start, ids.stop), grid, xcds, bands, np.minimum)
+    return matrix, row, column
+
+
+def of_lines(ids: range, count: int, rows: Counts, columns: Counts) -> Shared:
+    """`count` batches like that of workgroups `ids`; numbers of rows and of columns are equal for the same data."""
+    xcd, found = np.arange(ids.start, ids.stop) % XCDS, []
+    for lines in (rows, columns):
+        found.append((_distinct(xcd * (int(lines.max()) + 1) + lines), _distinct(lines)))
     fabric, chip = (np.stack(counts, axis=1) for counts in zip(*found, strict=True))
     return Shared(len(ids), count, fabric, chip)
 

@@ -141,7 +141,7 @@ _REPRESENTATIVE = {element_format(kind).bits: kind for kind in reversed(ELEMENT_
 
 
 @dataclass(frozen=True)
-class _Launch:
+class Launch:
     """A launch as `Launches` wants it."""
 
     batches: Sequence[Batch]
@@ -152,7 +152,7 @@ class _Launch:
 
 
 _GREAT = 1e12
-_WITHOUT = {
+WITHOUT = {
     "CU bytes": {"cu_bytes": _GREAT},
     "L2 and fabric": {"fabric_bytes": _GREAT},
     "HBM": {"cold_bytes": _GREAT, "hbm_terabytes": _GREAT},
@@ -167,11 +167,11 @@ def bound(
     times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int = 4,
     order: Order = PLAIN_ORDER,
 ) -> str:  # fmt: skip
-    """The resource of `_WITHOUT` whose absence would save most, or "compute" if none saves a quarter of the time."""
+    """The resource of `WITHOUT` whose absence would save most, or "compute" if none saves a quarter of the time."""
     us = modelled(times, tile, problem, sizes, size, order=order)
     saved = {
         name: us - modelled(times, tile, problem, sizes, size, mi355x().replaced(**values), order)
-        for name, values in _WITHOUT.items()
+        for name, values in WITHOUT.items()
     }
     most = max(saved, key=lambda name: saved[name])
     return most if saved[most] > us / 4 else "compute"
@@ -191,16 +191,16 @@ def ordered(
     """The order of workgroups that is fastest, and its µs; the plain one if others save next to nothing."""
     us = _in_orders(times, tile, problem, sizes, size, None, ORDERS)
     best = int(np.argmin(us))
-    if us[best] > (1 - _LEAST_GAIN) * us[0]:
+    if us[best] > (1 - LEAST_GAIN) * us[0]:
         best = 0
     return ORDERS[best], float(us[best])
 
 
-_LEAST_GAIN = 0.005
+LEAST_GAIN = 0.005
 """Behind other addresses LLVM schedules a loop differently: where MFMA binds, kernels with the same sharing take from
 2 % less to 2 % more, modelled."""
 
-_PERMUTING_US = 0.1
+PERMUTING_US = 0.1
 """The most that workgroups were modelled to take to find their tile in an order that is not the plain one."""
 
 
@@ -221,7 +221,7 @@ def _in_orders(
     shared = batches((matrices, rows, columns), resident * CUS, orders)
     step_bytes = np.array([row_bytes, column_bytes])
     launches = [
-        _Launch(
+        Launch(
             batches=[
                 Batch(each.running, each.count, float(each.fabric[k] @ step_bytes), float(each.chip[k] @ step_bytes))
                 for each in shared
@@ -238,6 +238,6 @@ def _in_orders(
         return times.cycles(k_tiles, rates, is_first, resident)
 
     asking: Ask = ask
-    permuting = np.where([order == PLAIN_ORDER for order in orders], 0.0, _PERMUTING_US)
+    permuting = np.where([order == PLAIN_ORDER for order in orders], 0.0, PERMUTING_US)
     us: Floats = modelled_us(Launches.of(launches), p, asking) + permuting
     return us

@@ -4,6 +4,8 @@ mxcomp-bench 10000x16384x16384 64x14336x4096              # the matmul dispatch 
 mxcomp-bench --rows FILE.csv --aiter DIR --json OUT       # m,n,k and perhaps tile_m,tile_n of AITER's kernel
 mxcomp-bench --configurations 10000x16384x16384           # every dispatch, with and without data tiling and ukernels,
 mxcomp-bench --configurations model.mlir                  #     beside stock IREE's own; and AITER's kernel by --aiter
+mxcomp-bench --moe FILE.csv --json OUT                    # both grouped matmuls of MoE layers; columns tokens,
+                                                          #     model_dim,inter_dim,experts,top_k,a_type,w_type
 
 Matmuls have their operands packed already, and results of bf16; of configurations operands come as rows, and results
 are f32 (or what --result says). A list goes to --json and --csv, pictures into --picture; what --json has from an
@@ -32,6 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("subjects", nargs="*", metavar="MxNxK|model.mlir", help="sizes of matmuls, and models")
     parser.add_argument("--configurations", action="store_true", help="every dispatch of programs, compiled in 6 ways")
     parser.add_argument("--rows", type=Path, metavar="FILE.csv", help="more sizes; columns m,n,k,tile_m,tile_n")
+    parser.add_argument("--moe", type=Path, metavar="FILE.csv", help="layers of mixtures of experts, without routing")
     parser.add_argument("--types", nargs=2, default=["f4E2M1FN"] * 2, metavar=("LHS", "RHS"), choices=ELEMENT_TYPES)
     parser.add_argument("--result", choices=shapes.RESULTS, help="elements of the result (default: bf16, or f32)")
     parser.add_argument("--aiter", type=Path, metavar="DIR", help="a checkout of ROCm/aiter, for the peer's times")
@@ -52,6 +55,10 @@ def _bench(args: argparse.Namespace) -> int:
     common.check_place(args.csv)
     if args.picture:
         _prepare(args.picture)
+    if args.moe:
+        from mxcomp.tools import bench_moe
+
+        return bench_moe.run(NAME, args)
     if args.configurations:
         from mxcomp.tools import bench_configurations
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mxcomp import __version__
 from mxcomp.errors import InputError, MxcompError
-from mxcomp.options import Options
+from mxcomp.options import FASTEST, Options
 
 
 def parser(name: str, description: str | None) -> argparse.ArgumentParser:
@@ -24,9 +24,12 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
     result.add_argument("--data-tiling", default="on", metavar="{on,off}", help="pack operands (default: on)")
     result.add_argument(
         "--ukernels",
-        default="auto",
-        metavar="{auto,fastest,none,NAME}",
-        help="which ukernels to use; fastest: by modelled time",
+        default=FASTEST,
+        metavar="{fastest,benefit,none,NAME}",
+        help="which ukernels to use; fastest (default): by modelled time; benefit: by what they say they are for",
+    )
+    result.add_argument(
+        "--versions", default="on", metavar="{on,off}", help="kernels by ranges of a dynamic M (default: on)"
     )
     result.add_argument("--tuned", metavar="FILE.csv", help="ukernels that a table of mxcomp-tune says come first")
     result.add_argument("--ukernel-dir", action="append", default=[], metavar="DIR", help="more ukernels; repeatable")
@@ -36,7 +39,9 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
 
 
 def options(args: argparse.Namespace) -> Options:
-    return Options.make(args.target, args.data_tiling, args.ukernels, tuple(args.ukernel_dir), tuned=args.tuned)
+    return Options.make(
+        args.target, args.data_tiling, args.ukernels, tuple(args.ukernel_dir), tuned=args.tuned, versions=args.versions
+    )
 
 
 def check_place(name: str | Path | None, flag: str = "") -> None:

@@ -108,6 +108,8 @@ def _with_options(name: str, options: Options, text: str) -> Options:
                 options = replace(options, ukernels=value)
             case "ukernel-dir":
                 options = replace(options, ukernel_dirs=(*options.ukernel_dirs, Path(value)))
+            case "versions":
+                options = replace(options, versions=Options.make(versions=value).versions)
             case "tuned":
                 options = replace(options, tuned=Path(value))
             case "reference":

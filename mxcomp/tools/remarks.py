@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mxcomp.matching.decision import PLAIN
-from mxcomp.options import AUTO, FASTEST, NONE, Options
+from mxcomp.options import BENEFIT, FASTEST, NONE, Options
 from mxcomp.report.report import Report, ScaledMatmul
 
 _ASKED_FOR = ("--data-tiling=off", "--ukernels=none")
@@ -27,7 +27,7 @@ def lines(report: Report, options: Options) -> Iterator[str]:
     for matmul in report.matmuls:
         if matmul.operands == PLAIN:
             yield from _left(matmul)
-    if options.ukernels not in (AUTO, FASTEST, NONE, *(matmul.ukernel for matmul in report.matmuls)):
+    if options.ukernels not in (FASTEST, BENEFIT, NONE, *(matmul.ukernel for matmul in report.matmuls)):
         yield f"warning: --ukernels={options.ukernels} is used for no scaled matmul of the module: {_why_not(report)}"
 
 

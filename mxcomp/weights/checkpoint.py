@@ -5,8 +5,9 @@
     weights.elements, weights.scales                                            # uint8[N, K/2], uint8[N, K/32]
 
 MXFP4 weights have one meaning, and names by the tool that wrote them (`NAMINGS`): two codes a byte, the even K in the
-low nibble, and an E8M0 scale for each 32 of them. AMD Quark has [N, K/2] and [N, K/32]; GPT-OSS, of all experts in one,
-[experts, N, K/32, 16] and [experts, N, K/32]. A tensor is found under any of the names; `name[3]` is a slice of it.
+low nibble, and an E8M0 scale for each 32 of them. AMD Quark and compressed-tensors (mxfp4-pack-quantized; mxfp6 and
+mxfp8 likewise) have [N, K/2] and [N, K/32]; GPT-OSS, of all experts in one, [experts, N, K/32, 16] and
+[experts, N, K/32]. A tensor is found under any of the names; `name[3]` is a slice of it.
 """
 
 from __future__ import annotations
@@ -16,22 +17,25 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from iree import runtime as rt
 
-from mxcomp import files
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE
-from mxcomp.progress import tracked
-from mxcomp.weights.manifest import Manifest, TensorType
+from mxcomp.weights.archive import Later, Streamed, save
+from mxcomp.weights.manifest import Manifest, Parameter, TensorType
 from mxcomp.weights.views import Bytes
+
+__all__ = ["NAMINGS", "Checkpoint", "MxWeights", "Tensor", "pack", "save"]
 
 NAMINGS = {
     "Quark": (".weight", ".weight_scale"),
     "GPT-OSS": ("_blocks", "_scales"),
     "GPT-OSS, original": (".blocks", ".scales"),
+    "compressed-tensors": (".weight_packed", ".weight_scale"),
 }
 """What follows a weight's name in the names of its elements and of its scales."""
 
@@ -88,12 +92,23 @@ def _boundaries(shape: tuple[int, ...]) -> set[int]:
     return {math.prod(shape[i:]) for i in range(len(shape) + 1)}
 
 
+_FORMATS = {name: name.rpartition("_")[2] for name in _SMALL.values()} | {"F4": "E2M1"}
+"""Element formats by the types of elements in safetensors files."""
+_BITS_OF_BYTES = {("", 4): "E2M1", (".weight_packed", 6): "E2M3"}
+"""Element formats where elements are bytes: by the ending of the name, "" for any, and bits. compressed-tensors packs
+6 bits as E2M3 only (compressors/mxfp6/helpers.py there)."""
+
+
 @dataclass(frozen=True)
 class MxWeights:
-    """Elements, uint8[…, N, K · bits / 8], and E8M0 scales, uint8[…, N, K/32]."""
+    """Elements, uint8[…, N, K · bits / 8], and E8M0 scales, uint8[…, N, K/32].
+
+    `format` is that of the elements, as in `mxcomp.formats`; None where the file does not say it.
+    """
 
     elements: Bytes
     scales: Bytes
+    format: str | None = None
 
 
 class Checkpoint(Mapping[str, Tensor]):
@@ -174,31 +189,36 @@ class Checkpoint(Mapping[str, Tensor]):
         for tensor, kinds in ((elements, _DTYPES["i8"]), (scales, _DTYPES["f8E8M0FNU"])):
             if tensor.dtype is not None and tensor.dtype not in kinds:
                 raise InputError(f"{self.name}: '{name}': type {tensor.dtype}, expected {' or '.join(sorted(kinds))}")
-        return MxWeights(elements.data.reshape(*lead, -1), scales.data)
+        bits = int(size) * 8 // BLOCK_SIZE
+        known = _FORMATS.get(elements.dtype or "") or _BITS_OF_BYTES.get((ends[0], bits))
+        return MxWeights(elements.data.reshape(*lead, -1), scales.data, known or _BITS_OF_BYTES.get(("", bits)))
+
+    def mx_names(self, name: str) -> tuple[str, ...]:
+        """What elements and scales of a weight are called in the files; nothing where there are none."""
+        stem = _split(name)[0]
+        return tuple(stem + end for end in self._naming(stem) or ())
 
 
-def pack(manifest: Manifest, checkpoint: Checkpoint, scope: str | None = None) -> dict[str, Bytes]:
-    """The parameters that a program reads, uint8, by key; of one scope, where it has several.
+def pack(manifest: Manifest, checkpoint: Checkpoint, scope: str | None = None) -> Streamed:
+    """The parameters that a program reads, uint8, by key; of one scope, where it has several. Each is packed when it is
+    asked for, so that `save` has no more than one of them in memory.
 
     Raises InputError where the checkpoint lacks a tensor, or has it in another type or shape.
     """
     packed = {}
-    for parameter in tracked(tuple(manifest.of(scope)), "packing parameters"):
+    for parameter in manifest.of(scope):
         key, expected = parameter.source
         tensor = checkpoint.find(key)
         if problem := tensor.misfit(expected):
             raise InputError(f"{checkpoint.name}: '{key}' cannot be read as {expected}: {problem}")
-        packed[parameter.key] = parameter.packing.pack(tensor.data) if parameter.packing else tensor.data
-    return packed
+        packed[parameter.key] = _packed(parameter, tensor.data)
+    return Streamed(packed)
 
 
-def save(path: str | Path, tensors: Mapping[str, Bytes]) -> None:
-    """Writes an archive of IREE parameters (.irpa), whole or not at all. Raises InputError."""
-    with files.writing(path) as part:
-        try:
-            rt.save_archive_file({key: np.ascontiguousarray(data).reshape(-1) for key, data in tensors.items()}, part)
-        except (RuntimeError, ValueError) as error:
-            raise InputError(f"cannot write {path}: {error}") from None
+def _packed(parameter: Parameter, data: Bytes) -> Later:
+    if parameter.packing is None:
+        return Later(data.nbytes, lambda: data)
+    return Later(math.prod(parameter.packing.packed.byte_shape), partial(parameter.packing.pack, data))
 
 
 def _split(key: str) -> tuple[str, list[int]]:

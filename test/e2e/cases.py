@@ -26,13 +26,13 @@ MATMULS = [EXACT, PADDED, DYNAMIC, NARROW, CONSTANT, UNFUSED]
 MIXED = [FP8_FP6, FP8_FP4]
 
 
-def built(matmul: Matmul, ukernels: str = "auto", data_tiling: bool = True) -> tuple[Program, list[Kernel]]:
+def built(matmul: Matmul, ukernels: str = "fastest", data_tiling: bool = True) -> tuple[Program, list[Kernel]]:
     """A program and its kernels, compiled once."""
     made = in_phases(source(matmul), ukernels, data_tiling)
     return made.program, made.kernels
 
 
-def in_phases(text: str, ukernels: str = "auto", data_tiling: bool = True) -> InPhases:
+def in_phases(text: str, ukernels: str = "fastest", data_tiling: bool = True) -> InPhases:
     """A module on its way, compiled once."""
     return _in_phases(text, ukernels, data_tiling)
 
@@ -42,7 +42,7 @@ def _in_phases(text: str, ukernels: str, data_tiling: bool) -> InPhases:
     return compiled_in_phases(text, ukernels=ukernels, data_tiling=data_tiling)
 
 
-def parts(matmul: Matmul, ukernels: str = "auto") -> dict[str, Kernel]:
+def parts(matmul: Matmul, ukernels: str = "fastest") -> dict[str, Kernel]:
     """Kernels by what they do."""
     program, found = built(matmul, ukernels)
     return dict(zip(program.report.matmuls[0].dispatches, found, strict=True))

@@ -44,7 +44,7 @@ class Case:
     front: str = ""
     specials: bool = False
     consumers: tuple[str, ...] = ()
-    ukernels: str = "auto"
+    ukernels: str = "fastest"
     data_tiling: bool = True
 
     @property

@@ -75,6 +75,6 @@ M × N × K of the columns:
 """
 _CONTRACT = """\
 A f32 element is right within K · 2⁻²⁴ · Σ|a·b|, the error of f32 additions; a bf16 one is one rounding of such a sum.
-16×16×128 is what `--ukernels=auto` takes; for 32×32×64 the ukernel is named.
+16×16×128 is what `--ukernels=fastest` takes; for 32×32×64 the ukernel is named.
 
 Written by `python -m pytest -n 0 -m slow test/e2e/test_matrix.py --update-docs`."""

@@ -39,7 +39,7 @@ def cases(draw: st.DrawFn) -> Case:
     batch = draw(st.sampled_from([0, 0, 0, 1, 2, 3]))
     behind = draw(consumers())
     types = draw(kinds), draw(kinds)
-    ukernels = draw(st.sampled_from(["auto", "auto", "auto", "none"]))
+    ukernels = draw(st.sampled_from(["fastest", "fastest", "benefit", "none"]))
     data_tiling = draw(st.sampled_from([True, True, True, False]))
     slow = any(BITS[kind] == 6 for kind in types) and (ukernels == "none" or not data_tiling)
     m, n = (33, 65) if slow else (66 if batch else 200, 257)

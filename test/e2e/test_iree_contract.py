@@ -56,7 +56,7 @@ MARKERS = {
 
 @cache
 def at(phase: str) -> str:
-    return mxcomp.compile(source(EXACT), compile_to=phase).vmfb.decode()
+    return mxcomp.compile(source(EXACT), ukernels=M128, compile_to=phase).vmfb.decode()
 
 
 @cache
@@ -102,13 +102,13 @@ def test_compilation_info_survives() -> None:
     alias = kernel.split("translation_info = ")[1].split("}")[0].split(",")[0]
     (translation,) = [line for line in at("executable-configurations").split("\n") if line.startswith(f"{alias} = ")]
     assert "pipeline<TileAndFuse> workgroup_size = [256, 1, 1] subgroup_size = 64" in translation
-    assert built(EXACT)[1][-1].assembly.metadata["max_flat_workgroup_size"] == 256
+    assert built(EXACT, M128)[1][-1].assembly.metadata["max_flat_workgroup_size"] == 256
 
 
 def test_ukernels_are_looked_up_in_the_inner_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_ukernels, "_insert", lambda *_: None)
     with pytest.raises(CompileError, match=f"failed to retrieve a uKernel with name {M128}"):
-        mxcomp.compile(source(EXACT))
+        mxcomp.compile(source(EXACT), ukernels=M128)
 
 
 def test_the_provider_of_a_function_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def compiled(weights: Weights, packed: bool = True, compile_to: str = "end") -> 
     return mxcomp.compile(weights.text(), packed_parameters=packed, compile_to=compile_to)
 
 
-def archive(program: Program, weights: Weights) -> dict[str, Bytes]:
+def archive(program: Program, weights: Weights) -> Mapping[str, Bytes]:
     found = Checkpoint({name: Tensor(data) for name, data in weights.tensors.items()})
     return checkpoint.pack(program.report.manifest, found)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import CONSTANT_PARTS, M64, M128, PARTS
+from cases import CONSTANT_PARTS, PARTS
 from iree.compiler import ir
 from modules import BITS, Matmul, source
 from parameters import KEYS, SCOPE, SMALL, built, gpt_oss, quark, safetensors, stored, tensors, with_parameters
@@ -119,9 +119,9 @@ def test_other_parameters_are_copied(tmp_path: Path) -> None:
 
 
 def test_one_weight_in_two_layouts() -> None:
-    large = Matmul(65, SMALL.n, SMALL.k, constant_rhs=True)
+    large = Matmul(10000, SMALL.n, SMALL.k, constant_rhs=True)
     program = mxcomp.compile(with_parameters(SMALL, large, keys=[*KEYS, *KEYS]), packed_parameters=True)
-    assert [matmul.ukernel for matmul in program.report.matmuls] == [M64, M128]
+    assert len({matmul.ukernel for matmul in program.report.matmuls}) == 2
     keys = [parameter.key for parameter in program.report.manifest.parameters]
     assert len(keys) == len(set(keys)) == 4
     weights = stored(tensors(SMALL))
@@ -138,11 +138,11 @@ def test_layouts_that_differ_elsewhere_share() -> None:
     manifest = built(SMALL).report.manifest
     for parameter in manifest.parameters:
         layout = parameter.packing.layout
-        other = replace(parameter.packing, layout=layout | {"intrinsics_m": 2 * layout["intrinsics_m"]})
+        other = replace(parameter.packing, layout=layout | {"units": [8, layout["units"][1]]})
         assert other.key == parameter.key
         source_bytes = tensors(SMALL)[other.source]
         assert other.pack(source_bytes).tobytes() == parameter.packing.pack(source_bytes).tobytes()
-        assert replace(other, layout=layout | {"intrinsics_n": 4}).key != parameter.key
+        assert replace(other, layout=layout | {"units": [1, 8]}).key != parameter.key
 
 
 def test_a_left_operand(tmp_path: Path) -> None:
@@ -186,10 +186,10 @@ PROBLEMS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ukernels", ["auto", "none"])
+@pytest.mark.parametrize("ukernels", ["fastest", "none"])
 @pytest.mark.parametrize("matmul", PROBLEMS, ids=str)
 def test_problems(matmul: Matmul, ukernels: str, tmp_path: Path) -> None:
-    ukernels = "auto" if BITS[matmul.types[1]] == 6 else ukernels  # there is no other way to multiply 6 bits
+    ukernels = "fastest" if BITS[matmul.types[1]] == 6 else ukernels  # there is no other way to multiply 6 bits
     program = mxcomp.compile(with_parameters(matmul, keys=KEYS), packed_parameters=True, ukernels=ukernels)
     weights = stored(tensors(matmul))
     checkpoint.save(tmp_path / "p.irpa", checkpoint.pack(program.report.manifest, weights))

@@ -87,7 +87,7 @@ def shapes(tile: tuple[int, int, int], count: int, least_m: int = 1) -> list[tup
 @pytest.mark.parametrize("shape", every(7, shapes(TILES[M128], 14, least_m=65)), ids=str)
 def test_wide_tiles(shape: tuple[int, int, int]) -> None:
     matmul = Matmul(*shape)
-    verification = verify(source(matmul), matmul.inputs)
+    verification = verify(source(matmul), matmul.inputs, ukernels="benefit")
     check([matmul], verification)
     assert verification.report.matmuls[0].ukernel == M128
     assert tiles(verification) == [TILES[M128]]
@@ -99,10 +99,24 @@ FEW_ROWS = [(m, n, k) for m, n, k in shapes(TILES[M64], 14) if m < 65]
 @pytest.mark.parametrize("shape", quick_if(lambda shape: shape == (1, 127, 1056), FEW_ROWS), ids=str)
 def test_few_rows_take_the_narrow_tile(shape: tuple[int, int, int]) -> None:
     matmul = Matmul(*shape)
-    verification = verify(source(matmul), matmul.inputs)
+    verification = verify(source(matmul), matmul.inputs, ukernels="benefit")
     check([matmul], verification)
     assert verification.report.matmuls[0].ukernel == M64
     assert tiles(verification) == [TILES[M64]]
+
+
+UNITS = [(1, 1, 32), (17, 127, 96), (130, 515, 1056), (1000, 300, 480)]
+
+
+@pytest.mark.parametrize("shape", every(2, UNITS), ids=str)
+@pytest.mark.parametrize("dynamic_m", [False, True])
+def test_the_fastest(shape: tuple[int, int, int], dynamic_m: bool) -> None:
+    """What is taken by default is packed in units."""
+    matmul = Matmul(*shape, dynamic_m=dynamic_m)
+    verification = verify(source(matmul), matmul.inputs)
+    check([matmul], verification)
+    assert all(m.layout.get("units") for m in verification.report.matmuls if m.layout)
+    assert verification.report.matmuls[0].ukernel
 
 
 @pytest.mark.slow
@@ -153,7 +167,7 @@ QUICK_TYPES = [ELEMENT_TYPES[i] for i in (0, 9, 16)]
 @pytest.mark.parametrize("matmul", quick_if(QUICK_TYPES.__contains__, ELEMENT_TYPES), ids=str)
 def test_element_types(matmul: Matmul) -> None:
     """By default all types, all forms and both tiles, not every combination."""
-    verification = verify(source(matmul), matmul.inputs)
+    verification = verify(source(matmul), matmul.inputs, ukernels="benefit")
     check([matmul], verification)
     assert tiles(verification) == [(64, 128, 256) if matmul.m == 40 and not matmul.dynamic_m else (128, 256, 128)]
 
@@ -186,7 +200,7 @@ def test_several_matmuls() -> None:
         Matmul(77, 300, 32, dynamic_m=True),
         Matmul(100, 30, 96, constant_rhs=True, seed=1),
     ]
-    verification = verify(source(*matmuls), inputs(matmuls))
+    verification = verify(source(*matmuls), inputs(matmuls), ukernels="benefit")
     check(matmuls, verification)
     assert [matmul.index for matmul in verification.report.matmuls] == [0, 1, 2, 3]
     assert set(tiles(verification)) == set(TILES.values())

@@ -30,7 +30,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @cache
-def built(shaped: Shaped, data_tiling: bool = True, ukernels: str = "auto") -> mxcomp.Program:
+def built(shaped: Shaped, data_tiling: bool = True, ukernels: str = "fastest") -> mxcomp.Program:
     return mxcomp.compile(shaped.text(), data_tiling=data_tiling, ukernels=ukernels)
 
 
@@ -68,7 +68,7 @@ def test_storage(shaped: Shaped) -> None:
     check(shaped, program)
 
 
-@pytest.mark.parametrize("ukernels", ["auto", pytest.param("none", marks=SLOW)])
+@pytest.mark.parametrize("ukernels", ["fastest", pytest.param("none", marks=SLOW)])
 @pytest.mark.parametrize(
     ("shaped", "runs"),
     [
@@ -99,7 +99,7 @@ def test_dynamic_and_turned() -> None:
 
 def test_sizes_that_do_not_agree() -> None:
     shaped = Shaped(64, 128, 256, dynamic="mnk")
-    program = built(shaped, ukernels="auto")  # that of `test_dynamic`
+    program = built(shaped, ukernels="fastest")  # that of `test_dynamic`
     inputs = shaped.inputs
     with pytest.raises(RunError, match="LHS and RHS scales must have the same K"):
         program.run(*inputs[:3], inputs[3][:, :-1])

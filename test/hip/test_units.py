@@ -108,7 +108,7 @@ def test_types(size: str, lhs: str, rhs: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ukernels", "data_tiling"), [("fastest", True), (of("m32_n32"), True), ("auto", False), ("none", False)]
+    ("ukernels", "data_tiling"), [("fastest", True), (of("m32_n32"), True), ("fastest", False), ("none", False)]
 )
 @pytest.mark.parametrize(("rows", "k"), [(17, 64), (48, 128)])
 def test_one_tensor_on_both_sides(rows: int, k: int, ukernels: str, data_tiling: bool) -> None:

@@ -142,3 +142,27 @@ util.func @weights(%a: tensor<2x1x32xf8E5M2>, %as: tensor<2x1xf8E8M0FNU>) -> ten
   } -> tensor<2x4xf32>
   util.return %r : tensor<2x4xf32>
 }
+
+// Where elements are chosen from two constants, IREE might find them equal, and the choice constant.
+// CHECK-LABEL: util.func public @chosen(
+// CHECK: %[[A:.+]] = arith.constant dense<17>
+// CHECK-NEXT: %[[AH:.+]] = util.optimization_barrier %[[A]]
+// CHECK-NEXT: iree_tensor_ext.bitcast %[[AH]]
+// CHECK: %[[B:.+]] = arith.constant dense<18>
+// CHECK-NEXT: %[[BH:.+]] = util.optimization_barrier %[[B]]
+// CHECK-NEXT: iree_tensor_ext.bitcast %[[BH]]
+util.func @chosen(%c: tensor<2x32xi1>) -> tensor<2x32xf4E2M1FN> {
+  %a = arith.constant dense<17> : tensor<2x16xi8>
+  %af = iree_tensor_ext.bitcast %a : tensor<2x16xi8> -> tensor<2x32xf4E2M1FN>
+  %b = arith.constant dense<18> : tensor<2x16xi8>
+  %bf = iree_tensor_ext.bitcast %b : tensor<2x16xi8> -> tensor<2x32xf4E2M1FN>
+  %e = tensor.empty() : tensor<2x32xf4E2M1FN>
+  %r = linalg.generic {indexing_maps = [#id, #id, #id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%c, %af, %bf : tensor<2x32xi1>, tensor<2x32xf4E2M1FN>, tensor<2x32xf4E2M1FN>)
+      outs(%e : tensor<2x32xf4E2M1FN>) {
+  ^bb0(%first: i1, %i: f4E2M1FN, %j: f4E2M1FN, %o: f4E2M1FN):
+    %s = arith.select %first, %i, %j : f4E2M1FN
+    linalg.yield %s : f4E2M1FN
+  } -> tensor<2x32xf4E2M1FN>
+  util.return %r : tensor<2x32xf4E2M1FN>
+}

@@ -1,6 +1,6 @@
 // RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode{ukernels=test_tile},mxcomp-materialise,mxcomp-link-ukernels)' | filecheck %s
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-encode,mxcomp-materialise,mxcomp-link-ukernels)' \
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-encode{ukernels=benefit},mxcomp-materialise,mxcomp-link-ukernels)' \
 // RUN:   | filecheck %s --check-prefix=LOOP
 
 // A batch is one more dimension of everything, and one dispatch. The ukernel gets it as a dimension of size 1.

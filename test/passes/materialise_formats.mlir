@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode,mxcomp-materialise)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{ukernels=benefit},mxcomp-materialise)' | filecheck %s
 
 // How other widths than 4 bits are packed: 8-bit elements of a lane in two halves of 16, which lie apart along K; 6-bit
 // elements in words of 64 bits, three to a block of 32.

@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode,mxcomp-materialise)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{ukernels=benefit},mxcomp-materialise)' | filecheck %s
 
 // A quantiser in front of a scaled matmul is computed in packed order, elements and scales in one dispatch.
 

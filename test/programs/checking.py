@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from drawing import SCOPE
@@ -21,6 +24,7 @@ from mxcomp.errors import InputError, MxcompError
 from mxcomp.options import Options
 from mxcomp.plugin.emit import emit_plugin
 from mxcomp.runtime import RunError
+from mxcomp.selection import versions
 from mxcomp.target import get_target
 from mxcomp.weights import checkpoint
 from mxcomp.weights.checkpoint import Checkpoint, Tensor
@@ -71,15 +75,17 @@ def _compiled(program: Program, directory: Path) -> tuple[bytes, dict[str, Path]
     """The program, files of its parameters if it has any, and the engine that runs it sooner."""
     if program.way == "plugin":
         return _with_plugin(program, directory), None, "numpy"
-    compiled = mxcomp.compile(
-        program.text,
-        data_tiling=program.data_tiling,
-        ukernels=program.ukernels,
-        packed_parameters=program.way == "packed" and bool(program.parameters),
-    )
+    gain = versions._LEAST_GAIN if program.versions == "by gain" else -math.inf
+    with mock.patch.object(versions, "_LEAST_GAIN", gain):
+        compiled = mxcomp.compile(
+            program.text,
+            data_tiling=program.data_tiling,
+            ukernels=program.ukernels,
+            packed_parameters=program.way == "packed" and bool(program.parameters),
+        )
     parameters = None
     if program.parameters:
-        tensors = {key: array.view(np.uint8) for key, array in program.parameters.items()}
+        tensors: Mapping[str, np.ndarray] = {key: array.view(np.uint8) for key, array in program.parameters.items()}
         if compiled.report.manifest is not None and compiled.report.manifest.parameters:
             source = Checkpoint({key: Tensor(array) for key, array in tensors.items()})
             tensors = checkpoint.pack(compiled.report.manifest, source)

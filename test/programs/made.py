@@ -29,7 +29,7 @@ class Plain(Dice):
         return False
 
 
-def program(make: Callable[[Drawing], Sequence[Node]], data_tiling: bool = True, ukernels: str = "auto") -> Program:
+def program(make: Callable[[Drawing], Sequence[Node]], data_tiling: bool = True, ukernels: str = "fastest") -> Program:
     """The program that returns what `make` builds, with arguments only."""
     with ir.Context(), ir.Location.unknown():
         module = Module(ir.Module.create(), Plain(0))
@@ -40,7 +40,7 @@ def program(make: Callable[[Drawing], Sequence[Node]], data_tiling: bool = True,
         module.ir.operation.verify()
         text = str(module.ir)
     function = Function("main", drawing.inputs, results)
-    return Program(0, text, [function], frozenset(), "plain", ukernels, data_tiling, {}, module.products)
+    return Program(0, text, [function], frozenset(), "plain", ukernels, data_tiling, "always", {}, module.products)
 
 
 def stored(drawing: Drawing, rows: str, height: int, blocks: int, kind: str = FP4) -> Operand:

@@ -11,13 +11,16 @@ from themes import Function, draw_module
 
 WAYS = {"plain": 30, "parameters": 2, "packed": 2.5, "plugin": 0.7, "torch": 1}
 """How weights come in, who compiles, and what programs are written in."""
-UKERNELS = {"auto": 6, "fastest": 3, "none": 1}
+UKERNELS = {"fastest": 6, "benefit": 3, "none": 1}
 DATA_TILING = {True: 6, False: 1.3}
+VERSIONS = {"by gain": 2, "always": 1}
+"""Where a dynamic M gets kernels by ranges: N and K drawn here are too small to gain by them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """`way` is one of WAYS; `parameters` are by key; `products` is how many products all of its matmuls have."""
+    """`way` is one of WAYS, `versions` of VERSIONS; `parameters` are by key; `products` is how many products all of its
+    matmuls have."""
 
     seed: int
     text: str
@@ -26,6 +29,7 @@ class Program:
     way: str
     ukernels: str
     data_tiling: bool
+    versions: str
     parameters: dict[str, np.ndarray]
     products: int
 
@@ -37,7 +41,7 @@ def draw(seed: int, theme: str = "", way: str = "") -> Program:
     way = "plain" if way == "torch" and not torch_models.AVAILABLE else way
     dice.features.add(f"way:{way}")
     ukernels, data_tiling = dice.pick(UKERNELS), dice.pick(DATA_TILING)
-    if ukernels != "auto":
+    if ukernels != "fastest":
         dice.features.add(f"ukernels:{ukernels}")
     if not data_tiling:
         dice.features.add("data tiling:off")
@@ -47,4 +51,9 @@ def draw(seed: int, theme: str = "", way: str = "") -> Program:
     else:
         text, module, functions = draw_module(dice, way in ("parameters", "packed"), theme)
         parameters, products = module.parameters, module.products
-    return Program(seed, text, functions, frozenset(dice.features), way, ukernels, data_tiling, parameters, products)
+    versions = dice.pick(VERSIONS)  # after all else, which stays as it was for a seed
+    if versions != "by gain":
+        dice.features.add(f"versions:{versions}")
+    return Program(
+        seed, text, functions, frozenset(dice.features), way, ukernels, data_tiling, versions, parameters, products
+    )

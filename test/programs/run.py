@@ -64,7 +64,7 @@ def dump(drawn: program.Program, directory: Path) -> str:
     stem = f"seed{drawn.seed}"
     (directory / f"{stem}.mlir").write_text(drawn.text)
     flags = ["--data-tiling=off"] * (not drawn.data_tiling) + [f"--ukernels={drawn.ukernels}"] * (
-        drawn.ukernels != "auto"
+        drawn.ukernels != "fastest"
     )
     lines = [" ".join(["mxcomp-compile", f"{stem}.mlir", "-o", f"{stem}.vmfb", *flags])]
     for key, array in drawn.parameters.items():

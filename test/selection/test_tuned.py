@@ -127,7 +127,7 @@ def test_options_that_contradict_a_table() -> None:
     with pytest.raises(InputError, match="expected --data-tiling=on"):
         Options.make(data_tiling=False, tuned="t.csv")
     for ukernels in ("none", STREAM):
-        with pytest.raises(InputError, match=f"--ukernels={ukernels}: expected auto or fastest"):
+        with pytest.raises(InputError, match=f"--ukernels={ukernels}: expected fastest or benefit"):
             Options.make(ukernels=ukernels, tuned="t.csv")
 
 
@@ -140,7 +140,7 @@ def model(result: str, same: bool = False) -> ir.Module:
     return mx.module(main, "128x256xi8", "128x16xi8", "256x256xi8", "256x16xi8")
 
 
-@pytest.mark.parametrize("ukernels", ["auto", "fastest"])
+@pytest.mark.parametrize("ukernels", ["benefit", "fastest"])
 def test_a_table_comes_first(tmp_path: Path, ukernels: str) -> None:
     """Also beside lines that are left out, which the report names; for another result nothing is said."""
     path = written(tmp_path / "t.csv", replace(LINE, kernel="mx_nothing"), replace(LINE, kernel=SHARED))

@@ -68,7 +68,7 @@
 // The linked ukernel, and what makes IREE look for it.
 // SOURCES: #[[TARGET:.+]] = #hal.executable.target<"rocm", {{.*}}iree_codegen.ukernel_provider = #rocm.tensor_ukernel_provider
 // SOURCES-NOT: attributes {hal.executable.target
-// SOURCES: util.func private @mx_f4_f4_f32_
+// SOURCES: util.func private @mx_
 // SOURCES: func.func @mxcomp_model_dispatch_4{{.*}} attributes {hal.executable.target = #[[TARGET]]} {
 // SOURCES: iree_codegen.inner_tiled
 // SOURCES-NOT: attributes {hal.executable.target

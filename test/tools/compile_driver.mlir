@@ -28,7 +28,7 @@
 // Phase input is not run again, what comes at its end is.
 // RUN: iree-compile %S/compile.mlir --iree-hal-target-device=hip --compile-to=input -o %t.input.mlir
 // RUN: mxcomp-compile %t.input.mlir --compile-from=input --report=- -o %t.resumed | filecheck %s --check-prefix=REPORT
-// REPORT: "ukernel": "mx_f4_f4_f32_
+// REPORT: "ukernel": "mx_
 // RUN: not mxcomp-compile %t.input.mlir --compile-from=input --compile-to=start 2>&1 | filecheck %s --check-prefix=BACKWARDS
 // BACKWARDS: {{^}}mxcomp-compile: error: --compile-to=start: expected input or later, as --compile-from says
 
@@ -38,7 +38,7 @@
 // RUN: mxcomp-compile %S/compile.mlir --compile-to=executable-sources -o %t.sources.mlir
 // RUN: iree-compile %t.sources.mlir --compile-from=executable-sources --compile-to=executable-configurations \
 // RUN:   | filecheck %s --check-prefix=LATER
-// LATER: mx_f4_f4_f32_m64_n128_k512
+// LATER: mx_
 
 // RUN: not mxcomp-compile %s --compile-mode=hal-executable 2>&1 | filecheck %s --check-prefix=MODE
 // MODE: {{^}}mxcomp-compile: error: --compile-mode=hal-executable: expected std, {{.+}}: iree-compile --compile-mode=hal-executable does the rest

@@ -19,7 +19,7 @@
 // RUN: mxcomp-compile %S/compile.mlir --ukernels=mx_f4E2M1FN_f6E2M3FN_f32_m128_n256_k128 --compile-to=input -o /dev/null
 
 // RUN: not mxcomp-compile %S/compile.mlir --ukernels= -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=NO-UKERNEL
-// NO-UKERNEL: {{^}}mxcomp-compile: error: --ukernels is empty: expected auto, fastest, none or a ukernel's name
+// NO-UKERNEL: {{^}}mxcomp-compile: error: --ukernels is empty: expected fastest, benefit, none or a ukernel's name
 
 // RUN: not mxcomp-compile %S/compile.mlir --ukernel-dir=%S/../ukernels/inputs/unparsable -o %t/out.vmfb 2>&1 \
 // RUN:   | filecheck %s --check-prefix=UNPARSABLE

@@ -9,7 +9,7 @@ time follows from the order of dispatch.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -246,7 +246,7 @@ class Sharing:
         )
         return Batch(len(ids), count, float(fabric), float(chip))
 
-    def _numbers(self, ids: Iterable[int]) -> NDArray[np.int64]:
+    def _numbers(self, ids: Sequence[int]) -> NDArray[np.int64]:
         """int64[workgroups, streams]: equal for the same data."""
         if self._axes is not None:
             places = np.array([self._place(k) for k in ids], np.int64).reshape(-1, 3)
@@ -258,7 +258,7 @@ class Sharing:
         find = self._sum if self._sums else self._ask
         for k in ids:
             self._found[k] = find(k)
-        return np.array([self._found[k] for k in ids]).reshape(-1, len(self.survey.streams))
+        return np.array([self._found[k] for k in ids], np.int64).reshape(len(ids), len(self.survey.streams))
 
     def _sum(self, number: int) -> NDArray[np.int64]:
         """First lines, by the workgroups on the grid's edges."""

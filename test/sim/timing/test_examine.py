@@ -159,6 +159,25 @@ def test_first_lines_that_are_sums(swapped: bool) -> None:
     assert sharing.unique_bytes() == chip
 
 
+class Storing:
+    """A survey of a kernel that loads nothing."""
+
+    streams = ()
+    bytes = np.array([])
+
+    def of(self, workgroup: tuple[int, int, int]) -> np.ndarray[Any, Any]:
+        return np.array([])
+
+
+@pytest.mark.parametrize("grid", [(5, 1, 1), (300, 7, 1)])
+def test_nothing_is_loaded(grid: tuple[int, int, int]) -> None:
+    """As by a kernel that writes numbers of its own."""
+    survey: Any = Storing()
+    sharing = Sharing(survey, grid)
+    assert [(batch.fabric_bytes, batch.chip_bytes) for batch in sharing.batches(4096)] == [(0, 0)]
+    assert sharing.unique_bytes() == 0
+
+
 def test_batches(tmp_path: Path) -> None:
     """The first, those after it, and the rest."""
     kernels = Kernels(checkout.make(tmp_path))

@@ -1,0 +1,213 @@
+"""Top-k of each token in one dispatch, in linalg: a chain of reductions over a token's experts, a wave to a token.
+
+Scores become unsigned integers in their order, and with the expert behind them keys that are all different; the j-th
+choice is the largest key below the one before. So the choice is exact: equal scores go to the expert with the lowest
+number, -0.0 equals 0.0, and NaN is below everything else. IREE keeps the keys in the registers of a wave (its vector
+distribution), as for a softmax: T · E · top_k comparisons, logits are read once.
+
+    %k  = keys [T, E]: (order of the score) << 31 | (E - 1 - expert)
+    %m0 = max over e of %k            [T]
+    %m1 = max over e of (%k < %m0 ? %k : 0)
+    …
+    experts, weights [T, top_k] from %m0, %m1, …, which have the logits in them
+
+Each reduction uses the last one only once: IREE's distribution to workgroups takes a time that goes with the number of
+paths through a dispatch, which is 2^top_k if a choice is two values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from mxcomp.mlir import build
+from mxcomp.routing import scalars as s
+from mxcomp.routing.loops import reduced, split, tabled, tabled_twice
+from mxcomp.routing.rules import SIGMOID, Rule
+
+_OUT, _NAN = 0, 1
+"""Orders below those of all numbers: -inf has 0x007FFFFF. An expert that is out is never chosen."""
+_ALL, _SIGN = 0xFFFFFFFF, 0x80000000
+_LEAST_SUM = 1e-20
+"""Added to sums of sigmoids before weights are divided by them, as DeepSeek does: they may all be 0."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Experts i32 [T, top_k] of each token, best first, and their weights f32 [T, top_k]."""
+
+    experts: ir.Value
+    weights: ir.Value
+
+
+def choose(logits: ir.Value, rule: Rule, bias: ir.Value | None = None, regions: bool = True) -> Choice:
+    """The choice of a router from its logits [T, E] of f32, f16 or bf16, and a bias f32 [E] for the choice alone.
+
+    Without a bias logits are compared, with one the scores with it, as f32. `regions`: as one dispatch.
+    """
+    tokens, experts = _sizes(logits)
+    kept = None if rule.groups == 1 else _kept_groups(logits, rule, bias, regions)
+    shape = (tokens, rule.top_k)
+    with build.dispatch_region([build.tensor_type(shape, kind) for kind in ("i32", "f32")], [], regions) as region:
+        x = tabled("te", (tokens, experts), "f32", [("te", logits)], lambda v, _: s.widened(v))
+        scores = None if bias is None else _scores(x, rule)
+        ranked = x if scores is None or bias is None else _with_bias(scores, bias)
+        chosen = _best(_keys(ranked, kept, experts // rule.groups), rule.top_k)
+        values = [] if scores is None else [_of_expert(scores, key, experts) for key in chosen]
+        is_partial = rule.score != SIGMOID and not rule.renormalise and scores is None
+        total = [_sum_of_exponentials(x, chosen[0])] if is_partial else []
+        inputs = [("t", each) for each in (*chosen, *values, *total)]
+
+        def body(*given: ir.Value) -> tuple[ir.Value, ir.Value]:
+            keys, rest = given[: rule.top_k], given[rule.top_k : -2]
+            found = list(rest) if scores is not None else [_value(s.high(key)) for key in keys]
+            weights = _weights(found, rule, scores is None, rest[0] if is_partial else None)
+            return _column([_expert(key, experts) for key in keys]), _column(weights)
+
+        region.returned = tabled_twice("tj", shape, ("i32", "f32"), inputs, body)
+    return Choice(*region.results)
+
+
+def _sizes(value: ir.Value) -> list[int]:
+    return [size or 0 for size in build.static_sizes(value)]
+
+
+def _order(value: ir.Value) -> ir.Value:
+    """An f32 as an unsigned integer in its order."""
+    bits = s.bits(value)
+    bits = s.select(s.equal(bits, _SIGN), 0, bits)
+    turned = s.select(s.less(bits, 0), s.flipped(bits, _ALL), s.flipped(bits, _SIGN))
+    return s.select(s.is_nan(value), _NAN, turned)
+
+
+def _value(order: ir.Value) -> ir.Value:
+    """The f32 that has this order; 0.0 for -0.0."""
+    return s.number(s.select(s.less(order, 0), s.flipped(order, _SIGN), s.flipped(order, _ALL)))
+
+
+def _keys(ranked: ir.Value, kept: ir.Value | None, group: int) -> ir.Value:
+    """Keys i64 [T, E], the larger the better; `kept` are groups i32 [T, groups] of `group` experts, 1 or 0."""
+    tokens, experts = _sizes(ranked)
+
+    def key(value: ir.Value, _: ir.Value) -> ir.Value:
+        order, expert = _order(value), s.place(1)
+        if kept is not None:
+            is_out = s.equal(s.at(kept, s.place(0), s.divided(expert, group)), 0)
+            order = s.select(is_out, _OUT, order)
+        return s.packed(order, s.minus(experts - 1, expert))
+
+    return tabled("te", (tokens, experts), "i64", [("te", ranked)], key)
+
+
+def _expert(key: ir.Value, experts: int) -> ir.Value:
+    return s.minus(experts - 1, s.low(key))
+
+
+def _best(keys: ir.Value, count: int) -> list[ir.Value]:
+    """The `count` largest keys of each row, i64 [T] each."""
+    best: list[ir.Value] = []
+    for _ in range(count):
+        inputs = [("te", keys), *(("t", each) for each in best[-1:])]
+
+        def below(key: ir.Value, *last: ir.Value) -> ir.Value:
+            return s.select(s.less(key, last[0]), key, 0) if last else key
+
+        best.append(reduced("te", "t", _sizes(keys)[:-1], "i64", inputs, s.largest, below))
+    return best
+
+
+def _of_expert(scores: ir.Value, key: ir.Value, experts: int) -> ir.Value:
+    """The score f32 [T] of the expert of a key: a sum with one term."""
+
+    def term(score: ir.Value, chosen: ir.Value) -> ir.Value:
+        return s.select(s.equal(s.place(1), _expert(chosen, experts)), s.bits(score), 0)
+
+    tokens, _ = _sizes(scores)
+    found = reduced("te", "t", (tokens,), "i32", [("te", scores), ("t", key)], s.plus, term)
+    return tabled("t", (tokens,), "f32", [("t", found)], lambda bits, _: s.number(bits))
+
+
+def _scores(x: ir.Value, rule: Rule) -> ir.Value:
+    """Scores f32 [T, E] of logits f32."""
+    if rule.score == SIGMOID:
+        return tabled("te", _sizes(x), "f32", [("te", x)], lambda v, _: s.sigmoid(v))
+    (most,) = _best(_keys(x, None, 1), 1)
+    inputs = [("te", x), ("t", most), ("t", _sum_of_exponentials(x, most))]
+    return tabled("te", _sizes(x), "f32", inputs, lambda v, top, total, _: s.quotient(_exponential(v, top), total))
+
+
+def _exponential(value: ir.Value, most: ir.Value) -> ir.Value:
+    """e to the power of what a logit is above that of the key `most`."""
+    return s.exp(s.subtracted(value, _value(s.high(most))))
+
+
+def _sum_of_exponentials(x: ir.Value, most: ir.Value) -> ir.Value:
+    """The denominator of a softmax, f32 [T]; NaN are left out."""
+
+    def term(value: ir.Value, top: ir.Value) -> ir.Value:
+        return s.select(s.is_nan(value), 0.0, _exponential(value, top))
+
+    return reduced("te", "t", _sizes(most), "f32", [("te", x), ("t", most)], s.added, term)
+
+
+def _with_bias(scores: ir.Value, bias: ir.Value) -> ir.Value:
+    pairs = [("te", scores), ("e", bias)]
+    return tabled("te", _sizes(scores), "f32", pairs, lambda score, b, _: s.added(score, b))
+
+
+def _weights(found: list[ir.Value], rule: Rule, from_logits: bool, total: ir.Value | None) -> list[ir.Value]:
+    """Weights of all choices of a token, from their logits, or else scores; `total` is the softmax' denominator."""
+    if from_logits and rule.score == SIGMOID:
+        found = [s.sigmoid(value) for value in found]
+    elif from_logits:
+        found = [s.exp(s.subtracted(value, found[0])) for value in found]
+    if rule.renormalise:
+        total = found[0]
+        for value in found[1:]:
+            total = s.added(total, value)
+        total = s.added(total, _LEAST_SUM) if rule.score == SIGMOID else total
+    if total is not None:
+        found = [s.quotient(value, total) for value in found]
+    return found if rule.scale == 1.0 else [s.multiplied(value, rule.scale) for value in found]
+
+
+def _column(values: list[ir.Value]) -> ir.Value:
+    """That of the second loop's place."""
+    column, found = s.place(1), values[0]
+    for j, value in enumerate(values[1:], 1):
+        found = s.select(s.equal(column, j), value, found)
+    return found
+
+
+def _kept_groups(logits: ir.Value, rule: Rule, bias: ir.Value | None, regions: bool) -> ir.Value:
+    """Which groups are kept, i32 [T, groups] of 1 and 0, in two dispatches."""
+    tokens, experts = _sizes(logits)
+    size = experts // rule.groups
+    shape = (tokens * rule.groups, size)
+    rows = build.collapse(split(logits, (tokens, rule.groups, size), [[0], [1, 2]]), [[0, 1], [2]])
+
+    def key(x: ir.Value, _: ir.Value) -> ir.Value:
+        score = s.sigmoid(s.widened(x))
+        if bias is not None:
+            first = s.times(s.remainder(s.place(0), rule.groups), size)
+            score = s.added(score, s.at(bias, s.plus(first, s.place(1))))
+        return s.packed(_order(score), s.minus(size - 1, s.place(1)))
+
+    def both(first: ir.Value, second: ir.Value, _: ir.Value) -> ir.Value:
+        return _order(s.added(_value(s.high(first)), _value(s.high(second))))
+
+    with build.dispatch_region([build.tensor_type(shape[:1], "i32")], [], regions) as region:
+        pairs = [("t", each) for each in _best(tabled("te", shape, "i64", [("te", rows)], key), 2)]
+        region.returned = [tabled("t", shape[:1], "i32", pairs, both)]
+    worth = split(region.results[0], (tokens, rule.groups), [[0, 1]])
+
+    def is_better(mine: ir.Value, other: ir.Value) -> ir.Value:
+        earlier = s.both(s.equal(other, mine), s.less(s.place(2), s.place(1)))
+        return s.select(s.either(s.above(other, mine), earlier), 1, 0)
+
+    pairs = [("tg", worth), ("th", worth)]
+    better = reduced("tgh", "tg", (tokens, rule.groups), "i32", pairs, s.plus, is_better)
+    return tabled(
+        "tg", _sizes(better), "i32", [("tg", better)], lambda n, _: s.select(s.less(n, rule.kept_groups), 1, 0)
+    )

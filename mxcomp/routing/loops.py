@@ -1,0 +1,79 @@
+"""The forms of `linalg.generic` that routing is made of: an element at each place, and one for each row of places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, tensor
+
+from mxcomp.mlir import build, linalg
+
+Body = Callable[..., ir.Value]
+Inputs = Sequence[tuple[str, ir.Value]]
+
+
+def tabled(places: str, shape: Sequence[int], kind: str, inputs: Inputs, body: Body) -> ir.Value:
+    """A tensor over the loops `places`, a letter each, of which `body` computes an element from those of the inputs.
+
+    An input is a tensor with the letters of its dimensions: ("te", logits) is read at [t, e].
+    """
+    init = build.empty(build.tensor_type(shape, kind))
+    return _generic(places, places, inputs, init, body)
+
+
+def tabled_twice(
+    places: str, shape: Sequence[int], kinds: tuple[str, str], inputs: Inputs,
+    body: Callable[..., tuple[ir.Value, ir.Value]],
+) -> list[ir.Value]:  # fmt: skip
+    """Two tensors as those of `tabled`, in one operation."""
+    inits = [build.empty(build.tensor_type(shape, kind)) for kind in kinds]
+    return _operation(places, places, inputs, inits, lambda *given: body(*given))
+
+
+def reduced(
+    places: str, kept: str, shape: Sequence[int], kind: str, inputs: Inputs,
+    combine: Callable[[ir.Value, ir.Value], ir.Value], body: Body,
+) -> ir.Value:  # fmt: skip
+    """A tensor over the loops `kept` of `places`: what `body` gives over the others, combined with 0 to start from."""
+    result = build.tensor_type(shape, kind)
+    zero = arith.ConstantOp(result.element_type, 0.0 if kind.startswith("f") else 0).result
+    init = build.filled(zero, result)
+    return _generic(places, kept, inputs, init, lambda *given: combine(body(*given[:-1]), given[-1]))
+
+
+def _generic(places: str, kept: str, inputs: Inputs, init: ir.Value, body: Body) -> ir.Value:
+    (result,) = _operation(places, kept, inputs, [init], lambda *given: (body(*given),))
+    return result
+
+
+def _operation(
+    places: str, kept: str, inputs: Inputs, inits: Sequence[ir.Value],
+    body: Callable[..., tuple[ir.Value, ...]],
+) -> list[ir.Value]:  # fmt: skip
+    def letters(which: str) -> ir.AffineMap:
+        return ir.AffineMap.get(len(places), 0, [ir.AffineExpr.get_dim(places.index(letter)) for letter in which])
+
+    maps = [*(letters(which) for which, _ in inputs), *(letters(kept) for _ in inits)]
+    iterators = [build.iterator_type("parallel" if letter in kept else "reduction") for letter in places]
+    values = [value for _, value in inputs]
+    op = linalg.GenericOp(
+        [init.type for init in inits], values, list(inits),
+        ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]), ir.ArrayAttr.get(iterators),
+    )  # fmt: skip
+    block = op.regions[0].blocks.append(*(build.element(value) for value in (*values, *inits)))
+    with ir.InsertionPoint(block):
+        linalg.YieldOp(list(body(*block.arguments)))
+    return list(op.operation.results)
+
+
+def split(value: ir.Value, shape: Sequence[int], groups: Sequence[Sequence[int]]) -> ir.Value:
+    """A tensor of more dimensions: `groups` of them take the place of one."""
+    kind = build.tensor_type(shape, build.element(value))
+    return tensor.ExpandShapeOp(kind, value, groups, [], list(shape)).result
+
+
+def part(value: ir.Value, first: Sequence[int], shape: Sequence[int]) -> ir.Value:
+    """What lies from `first` on."""
+    kind, steps = build.tensor_type(shape, build.element(value)), [1] * len(shape)
+    return tensor.ExtractSliceOp(kind, value, [], [], [], list(first), list(shape), steps).result

@@ -1,0 +1,181 @@
+"""Arithmetic on scalars in bodies of linalg operations; a Python number is a constant of the other operand's type."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, tensor
+from iree.compiler.dialects import math as mlir_math
+
+from mxcomp.mlir import linalg
+
+Number: TypeAlias = ir.Value | int | float
+_LOW_BITS = 31
+
+
+def i32(value: int) -> ir.Value:
+    """A constant of 32 bits, whose value may be signed or unsigned."""
+    return constant(value, ir.IntegerType.get_signless(32))
+
+
+def constant(value: int | float, kind: ir.Type) -> ir.Value:
+    """A number of this type; integers may be signed or unsigned."""
+    if isinstance(kind, ir.IntegerType):
+        value = int(value) - (int(value) >> (kind.width - 1) << kind.width)
+    return arith.ConstantOp(kind, value).result
+
+
+def _like(value: Number, other: Number) -> ir.Value:
+    """A number as a constant of the other operand's type."""
+    if isinstance(value, ir.Value):
+        return value
+    assert isinstance(other, ir.Value)
+    return constant(value, other.type)
+
+
+def place(dimension: int) -> ir.Value:
+    """The subscript of a loop, as i32."""
+    index = linalg.IndexOp(dimension).result
+    return arith.IndexCastOp(ir.IntegerType.get_signless(32), index).result
+
+
+def subscript(value: ir.Value) -> ir.Value:
+    """An i32 that is not negative as an index."""
+    return arith.IndexCastOp(ir.IndexType.get(), value).result
+
+
+def at(source: ir.Value, *places: ir.Value) -> ir.Value:
+    """The element of a tensor at i32 places, which must be inside."""
+    return tensor.ExtractOp(source, [subscript(each) for each in places]).result
+
+
+def _compare(predicate: arith.CmpIPredicate, a: Number, b: Number) -> ir.Value:
+    return arith.CmpIOp(predicate, _like(a, b), _like(b, a)).result
+
+
+def equal(a: Number, b: Number) -> ir.Value:
+    return _compare(arith.CmpIPredicate.eq, a, b)
+
+
+def less(a: Number, b: Number) -> ir.Value:
+    """Of signed numbers."""
+    return _compare(arith.CmpIPredicate.slt, a, b)
+
+
+def above(a: Number, b: Number) -> ir.Value:
+    """a > b of unsigned numbers."""
+    return _compare(arith.CmpIPredicate.ugt, a, b)
+
+
+def select(condition: ir.Value, a: Number, b: Number) -> ir.Value:
+    if not isinstance(a, ir.Value) and not isinstance(b, ir.Value):
+        a = i32(int(a))
+    return arith.SelectOp(condition, _like(a, b), _like(b, a)).result
+
+
+def both(a: ir.Value, b: ir.Value) -> ir.Value:
+    return arith.AndIOp(a, b).result
+
+
+def either(a: ir.Value, b: ir.Value) -> ir.Value:
+    return arith.OrIOp(a, b).result
+
+
+def plus(a: Number, b: Number) -> ir.Value:
+    return arith.AddIOp(_like(a, b), _like(b, a)).result
+
+
+def minus(a: Number, b: Number) -> ir.Value:
+    return arith.SubIOp(_like(a, b), _like(b, a)).result
+
+
+def times(a: Number, b: Number) -> ir.Value:
+    return arith.MulIOp(_like(a, b), _like(b, a)).result
+
+
+def divided(a: Number, b: Number) -> ir.Value:
+    """The quotient of unsigned numbers."""
+    return arith.DivUIOp(_like(a, b), _like(b, a)).result
+
+
+def remainder(a: Number, b: Number) -> ir.Value:
+    """What `divided` leaves."""
+    return arith.RemUIOp(_like(a, b), _like(b, a)).result
+
+
+def flipped(a: Number, b: Number) -> ir.Value:
+    """Exclusive or."""
+    return arith.XOrIOp(_like(a, b), _like(b, a)).result
+
+
+def largest(a: ir.Value, b: ir.Value) -> ir.Value:
+    """Of signed numbers.
+
+    Reduce only what is not negative: IREE 3.13 takes 0 for the identity of a wave's signed maximum, and the least
+    signed number for that of the unsigned one.
+    """
+    return arith.MaxSIOp(a, b).result
+
+
+def packed(high: ir.Value, low: ir.Value) -> ir.Value:
+    """An unsigned i32 and an i32 that is not negative as one i64 that is not negative, in the order of the pair."""
+    i64 = ir.IntegerType.get_signless(64)
+    first, second = (arith.ExtUIOp(i64, each).result for each in (high, low))
+    return arith.OrIOp(arith.ShLIOp(first, constant(_LOW_BITS, i64)).result, second).result
+
+
+def high(value: ir.Value) -> ir.Value:
+    """The first of `packed`."""
+    moved = arith.ShRUIOp(value, constant(_LOW_BITS, value.type)).result
+    return arith.TruncIOp(ir.IntegerType.get_signless(32), moved).result
+
+
+def low(value: ir.Value) -> ir.Value:
+    """The second of `packed`."""
+    i32_ = ir.IntegerType.get_signless(32)
+    return both(arith.TruncIOp(i32_, value).result, constant(2**_LOW_BITS - 1, i32_))
+
+
+def bits(value: ir.Value) -> ir.Value:
+    """An f32 as i32."""
+    return arith.BitcastOp(ir.IntegerType.get_signless(32), value).result
+
+
+def number(value: ir.Value) -> ir.Value:
+    """An i32 as the f32 of these bits."""
+    return arith.BitcastOp(ir.F32Type.get(), value).result
+
+
+def is_nan(value: ir.Value) -> ir.Value:
+    return arith.CmpFOp(arith.CmpFPredicate.UNO, value, value).result
+
+
+def widened(value: ir.Value) -> ir.Value:
+    """A float as f32."""
+    return value if value.type == ir.F32Type.get() else arith.ExtFOp(ir.F32Type.get(), value).result
+
+
+def added(a: Number, b: Number) -> ir.Value:
+    return arith.AddFOp(_like(a, b), _like(b, a)).result
+
+
+def subtracted(a: Number, b: Number) -> ir.Value:
+    return arith.SubFOp(_like(a, b), _like(b, a)).result
+
+
+def multiplied(a: Number, b: Number) -> ir.Value:
+    return arith.MulFOp(_like(a, b), _like(b, a)).result
+
+
+def quotient(a: Number, b: Number) -> ir.Value:
+    return arith.DivFOp(_like(a, b), _like(b, a)).result
+
+
+def exp(a: ir.Value) -> ir.Value:
+    return mlir_math.ExpOp(a).result
+
+
+def sigmoid(a: ir.Value) -> ir.Value:
+    """1 / (1 + e^-a)."""
+    return quotient(1.0, added(1.0, exp(subtracted(0.0, a))))

@@ -1,0 +1,160 @@
+"""Slots sorted by expert, each expert's padded to whole blocks: by counting, so stable and the same in every run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from mxcomp.mlir import build
+from mxcomp.routing import scalars as s
+from mxcomp.routing.loops import part, reduced, split, tabled
+from mxcomp.routing.rules import Extent
+
+_ONE_TILE, _TILE, _LEAST = 1024, 512, 64
+"""Up to so many slots are counted at once; of more, tiles of at most, and, without padding, at least so many."""
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """The tables of a grouped matmul of B = `Extent.blocks` blocks.
+
+    Attributes:
+        slots: i32 [B · block_m], the slot of each row (`token · top_k + j`), or `Extent.slots` of a padding row.
+        experts: i32 [B], that of a block; of blocks behind the valid ones the last expert, so that it may be read.
+        valid_blocks: i32 [1], how many there are; they come first.
+    """
+
+    slots: ir.Value
+    experts: ir.Value
+    valid_blocks: ir.Value
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """Slots in tiles: how many there are, of how many slots; ids i32 [count, width], -1 behind the last slot."""
+
+    count: int
+    width: int
+    ids: ir.Value
+
+
+def sort(chosen: ir.Value, extent: Extent, regions: bool = True) -> Sorted:
+    """The tables from the experts i32 [T, top_k] of each token, which must be different ones and below `experts`."""
+    ids = build.collapse(chosen, [[0, 1]])
+    tiles = _tiled(ids, extent.slots)
+    counts = _counted(tiles, extent, regions)
+    before = None if tiles.count == 1 else _before(counts, tiles, extent)
+    rows = _rows(ids, counts, before, tiles, extent, regions)
+    slots = _scattered(part(rows, [0], [extent.slots]), extent)
+    return Sorted(slots, _experts(slots, ids, extent), part(rows, [extent.slots], [1]))
+
+
+def _tiled(ids: ir.Value, slots: int) -> _Tiles:
+    most = slots if slots <= _ONE_TILE else _TILE
+    width = next((width for width in range(most, min(most, _LEAST) - 1, -1) if slots % width == 0), _TILE)
+    count = -(-slots // width)
+    if count * width > slots:
+
+        def padded(_: ir.Value) -> ir.Value:
+            is_slot = s.less(s.place(0), slots)
+            return s.select(is_slot, s.at(ids, s.select(is_slot, s.place(0), slots - 1)), -1)
+
+        ids = tabled("x", (count * width,), "i32", [], padded)
+    return _Tiles(count, width, split(ids, (count, width), [[0, 1]]))
+
+
+def _counted(tiles: _Tiles, extent: Extent, regions: bool) -> ir.Value:
+    """Of each tile, i32 [count, width + E]: how many slots before each go to its expert, and how many of all slots go
+    to each expert.
+
+    Both are one reduction: an expert's total is what a slot behind the last would find.
+    """
+    shape = (tiles.count, tiles.width + extent.experts)
+
+    def wanted(_: ir.Value) -> ir.Value:
+        row = s.place(1)
+        is_slot = s.less(row, tiles.width)
+        return s.select(is_slot, s.at(tiles.ids, s.place(0), s.select(is_slot, row, 0)), s.minus(row, tiles.width))
+
+    def counted(mine: ir.Value, other: ir.Value) -> ir.Value:
+        return s.select(s.both(s.equal(mine, other), s.less(s.place(2), s.place(1))), 1, 0)
+
+    with build.dispatch_region([build.tensor_type(shape, "i32")], [], regions) as region:
+        pairs = [("gr", tabled("gr", shape, "i32", [], wanted)), ("gs", tiles.ids)]
+        region.returned = [reduced("grs", "gr", shape, "i32", pairs, s.plus, counted)]
+    return region.results[0]
+
+
+def _before(counts: ir.Value, tiles: _Tiles, extent: Extent) -> ir.Value:
+    """How many slots of the tiles before each go to each expert, i32 [tiles + 1, E]; the last row has all slots."""
+    shape = tiles.count + 1, extent.experts
+    pairs = [("he", part(counts, [0, tiles.width], [tiles.count, extent.experts]))]
+    return reduced(
+        "geh", "ge", shape, "i32", pairs, s.plus, lambda count: s.select(s.less(s.place(2), s.place(0)), count, 0)
+    )
+
+
+def _rows(
+    ids: ir.Value, counts: ir.Value, before: ir.Value | None, tiles: _Tiles, extent: Extent, regions: bool
+) -> ir.Value:
+    """The sorted row of each slot, i32 [slots + 1], and behind them how many blocks are valid."""
+    totals, first = (counts, [0, tiles.width]) if before is None else (before, [tiles.count, 0])
+    totals = build.collapse(part(totals, first, [1, extent.experts]), [[0, 1]])
+    shape, last = (extent.slots + 1,), extent.slots - 1
+
+    def expert(_: ir.Value) -> ir.Value:
+        slot = s.place(0)
+        is_slot = s.less(slot, extent.slots)
+        return s.select(is_slot, s.at(ids, s.select(is_slot, slot, last)), extent.experts)
+
+    def blocks(mine: ir.Value, total: ir.Value) -> ir.Value:
+        needed = s.divided(s.plus(total, extent.block_m - 1), extent.block_m)
+        return s.select(s.less(s.place(1), mine), needed, 0)
+
+    def row(first_block: ir.Value, mine: ir.Value, _: ir.Value) -> ir.Value:
+        is_slot = s.less(s.place(0), extent.slots)
+        slot = s.select(is_slot, s.place(0), 0)
+        tile = s.divided(slot, tiles.width)
+        rank = s.at(counts, tile, s.remainder(slot, tiles.width))
+        if before is not None:
+            rank = s.plus(rank, s.at(before, tile, s.select(is_slot, mine, 0)))
+        return s.select(is_slot, s.plus(s.times(first_block, extent.block_m), rank), first_block)
+
+    with build.dispatch_region([build.tensor_type(shape, "i32")], [], regions) as region:
+        mine = tabled("x", shape, "i32", [], expert)
+        first_block = reduced("xe", "x", shape, "i32", [("x", mine), ("e", totals)], s.plus, blocks)
+        region.returned = [tabled("x", shape, "i32", [("x", first_block), ("x", mine)], row)]
+    return region.results[0]
+
+
+def _scattered(rows: ir.Value, extent: Extent) -> ir.Value:
+    """The slot of each row, i32 [B · block_m]."""
+    kind = build.tensor_type((extent.blocks * extent.block_m,), "i32")
+    slots = tabled("x", (extent.slots,), "i32", [], lambda _: s.place(0))
+    op = ir.Operation.create(
+        "iree_linalg_ext.scatter",
+        results=[kind],
+        operands=[slots, split(rows, (extent.slots, 1), [[0, 1]]), build.filled(s.i32(extent.slots), kind)],
+        attributes={
+            "dimension_map": ir.DenseI64ArrayAttr.get([0]),
+            "unique_indices": ir.BoolAttr.get(True),
+        },
+        regions=1,
+    )
+    i32 = ir.IntegerType.get_signless(32)
+    block = op.regions[0].blocks.append(i32, i32)
+    with ir.InsertionPoint(block):
+        ir.Operation.create("iree_linalg_ext.yield", operands=[block.arguments[0]])
+    return op.result
+
+
+def _experts(slots: ir.Value, ids: ir.Value, extent: Extent) -> ir.Value:
+    """The expert of each block: that of its first row, which only a block behind the valid ones has not."""
+
+    def expert(_: ir.Value) -> ir.Value:
+        slot = s.at(slots, s.times(s.place(0), extent.block_m))
+        is_slot = s.less(slot, extent.slots)
+        return s.select(is_slot, s.at(ids, s.select(is_slot, slot, 0)), extent.experts - 1)
+
+    return tabled("b", (extent.blocks,), "i32", [], expert)

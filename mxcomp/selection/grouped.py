@@ -1,0 +1,143 @@
+"""What a grouped matmul of a mixture of experts takes with a ukernel, modelled by the formulas of `times`.
+
+Rows come sorted by expert in blocks of the ukernel's M; a block's rows are gathered from activations, its columns are
+those of its expert. Each workgroup has one block and one tile of N. It waits once for the ids that say where its
+operands lie, before it loads them; apart from that it is the workgroup of an ordinary matmul. Weights of experts that
+have a token are read once from HBM. Left out are workgroups of blocks behind the valid ones, which leave at once, and
+what an epilogue computes (activation, quantisation, routing weights): its bytes are counted, its instructions are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from mxcomp.formats import element_format
+from mxcomp.order import PLAIN_ORDER, Order
+from mxcomp.selection.sharing import ORDERS, Shared, of_lines, placed, ranges
+from mxcomp.selection.times import LEAST_GAIN, PERMUTING_US, WITHOUT, KernelTimes, Launch
+from mxcomp.sim.timing.chip import CUS, Batch, Floats, Launches, Rates, modelled_us
+from mxcomp.sim.timing.parameters import Parameters, mi355x
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What routing gives: blocks with a token, experts that have one, and slots, pairs of a token and an expert."""
+
+    valid: int
+    active: int
+    slots: int
+
+
+def expected(tokens: int, experts: int, top_k: int, block_m: int) -> Blocks:
+    """What is to be expected where each token goes to `top_k` different experts, all of them alike: a binomial number
+    of tokens to each, whose blocks and whose being there are means, rounded.
+    """
+    chance = _binomial(tokens, top_k / experts)
+    needed = -(-np.arange(tokens + 1) // block_m)
+    active = min(experts, max(1, round(experts * (1 - float(chance[0])))))
+    return Blocks(max(active, round(experts * float(chance @ needed))), active, tokens * top_k)
+
+
+def _binomial(count: int, probability: float) -> Floats:
+    """The chance of 0 to `count` successes."""
+    successes = np.arange(count + 1)
+    if probability >= 1:
+        return (successes == count).astype(float)
+    steps = np.log(np.arange(count, 0, -1)) - np.log(np.arange(1, count + 1)) + np.log(probability / (1 - probability))
+    logarithms = np.concatenate([[0.0], np.cumsum(steps)]) + count * np.log1p(-probability)
+    result: Floats = np.exp(logarithms)
+    return result / result.sum()
+
+
+@dataclass(frozen=True)
+class Work:
+    """A grouped matmul.
+
+    Attributes:
+        blocks: How many, of what.
+        n, k: Columns of each expert's weights, and what is summed over.
+        types: Elements of activations and weights.
+        rows: Different rows of activations: tokens, or slots if each slot has its own.
+        result_bytes: Of what is stored for an element of the product.
+    """
+
+    blocks: Blocks
+    n: int
+    k: int
+    types: tuple[str, str]
+    rows: int
+    result_bytes: float
+
+
+def ordered(known: KernelTimes, tile: Sequence[int], work: Work) -> tuple[Order, float]:
+    """The order of workgroups that is fastest, and its µs, as in `times.ordered`."""
+    us = _in_orders(known, tile, work, mi355x(), ORDERS)
+    best = int(np.argmin(us))
+    if us[best] > (1 - LEAST_GAIN) * us[0]:
+        best = 0
+    return ORDERS[best], float(us[best])
+
+
+def bound(known: KernelTimes, tile: Sequence[int], work: Work, order: Order) -> str:
+    """The resource whose absence would save most, as in `times.bound`."""
+    us = _in_orders(known, tile, work, mi355x(), (order,))[0]
+    saved = {
+        name: us - _in_orders(known, tile, work, mi355x().replaced(**values), (order,))[0]
+        for name, values in WITHOUT.items()
+    }
+    most = max(saved, key=lambda name: saved[name])
+    return most if saved[most] > us / 4 else "compute"
+
+
+def reduction_us(slots: int, tokens: int, n: int, size: int = 2) -> float:
+    """µs of a dispatch that sums each token's slots: a launch, a load's latency, and its bytes at HBM's rate."""
+    p = mi355x()
+    return p.launch_us + p.cold_latency / (p.clock_ghz * 1e3) + (slots + tokens) * n * size / (p.hbm_terabytes * 1e6)
+
+
+@cache
+def _batches(blocks: int, active: int, columns: int, capacity: int, orders: tuple[Order, ...]) -> tuple[Shared, ...]:
+    """As `sharing.batches`: a row for each block, columns for each expert, whose blocks follow each other."""
+    least, more = divmod(blocks, active)
+    expert = np.repeat(np.arange(active), [least + (k < more) for k in range(active)])
+    found = []
+    for ids, count in ranges(blocks * columns, capacity):
+        _, row, column = placed(ids, (1, blocks, columns), orders)
+        found.append(of_lines(ids, count, row, expert[row] * columns + column))
+    return tuple(found)
+
+
+def _in_orders(known: KernelTimes, tile: Sequence[int], work: Work, p: Parameters, orders: tuple[Order, ...]) -> Floats:
+    blocks, columns, k_tiles = work.blocks, -(-work.n // tile[1]), -(-work.k // tile[2])
+    row_bits, column_bits = (element_format(kind).bits + 0.25 for kind in work.types)
+    depth = k_tiles * tile[2]
+    filled = blocks.slots / blocks.valid
+    step_bytes = np.array([filled * depth * row_bits / 8, tile[1] * depth * column_bits / 8])
+    store_bytes = known.store_bytes * work.result_bytes / 4 * filled / tile[0]
+    resident = known.resident if blocks.valid * columns > CUS else 1
+    unique = work.rows * depth * row_bits / 8 + blocks.active * columns * step_bytes[1]
+    launches = [
+        Launch(
+            batches=[
+                Batch(each.running, each.count, float(each.fabric[k] @ step_bytes), float(each.chip[k] @ step_bytes))
+                for each in _batches(blocks.valid, blocks.active, columns, resident * CUS, orders)
+            ],
+            resident=resident,
+            load_bytes=known.loaded(k_tiles),
+            store_bytes=store_bytes,
+            unique_bytes=unique + blocks.valid * columns * store_bytes,
+        )
+        for k in range(len(orders))
+    ]
+
+    def ask(rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
+        cycles, matrix = known.cycles(k_tiles, rates, is_first, resident)
+        return cycles + rates.latency, matrix
+
+    permuting = np.where([order == PLAIN_ORDER for order in orders], 0.0, PERMUTING_US)
+    us: Floats = modelled_us(Launches.of(launches), p, ask) + permuting
+    return us

@@ -1,0 +1,79 @@
+"""Exported programs as MLIR in torch's dialect, each operation with the names of torch's module and source line."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from iree.compiler import ir
+from iree.compiler.extras.fx_importer import ContextCache, FxImporter
+
+from mxcomp.errors import InputError
+from mxcomp.torch.parameters import Parameters
+
+_OUR_FRAME = re.compile(rf' *File "{re.escape(str(Path(__file__).parent))}/[^"]*", [^\n]*\n[^\n]*\n?')
+"""A frame of a stack trace, two lines."""
+
+_CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range")
+"""Operators that check what holds already for the shapes and types that the program is compiled for."""
+
+
+def _squeezed(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    """Without dimensions of size 1."""
+    gone = {dim % max(x.dim(), 1) for dim in dims}
+    return x.reshape([size for dim, size in enumerate(x.shape) if dim not in gone or size != 1])
+
+
+_DECOMPOSITIONS = {torch.ops.aten.squeeze.dims: _squeezed}
+"""What core ATen has and torch's dialect has not."""
+
+
+class _NamedLocations(ContextCache):
+    """Locations of nodes behind the name of the module that they are of: `loc("layers.0.q"("model.py":7:0))`."""
+
+    def get_node_location(self, node: torch.fx.Node) -> ir.Location | None:
+        place = super().get_node_location(node)
+        name = module_name(node)
+        if not name:
+            return place
+        return ir.Location.name(name, place or ir.Location.unknown(self._c), context=self._c)
+
+
+def module_name(node: torch.fx.Node) -> str:
+    """The innermost module that a node belongs to, by its name in the exported one; "" for that itself."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return str(stack[-1][0]) if stack else ""
+
+
+def imported(programs: Mapping[str, torch.export.ExportedProgram], parameters: Parameters) -> ir.Module:
+    """A module with a function for each program. Raises InputError for what the importer does not know."""
+    context = ir.Context()
+    context.load_all_available_dialects()  # operations made before their dialect is loaded are malformed
+    importer = FxImporter(context=context, hooks=parameters)
+    importer._cc = _NamedLocations(context, py_attr_tracker=importer._py_attr_tracker)
+    for function, program in programs.items():
+        lowered = _lowered(program)
+        parameters.begin(function, lowered.constants)
+        try:
+            importer.import_program(lowered, func_name=function)
+        except (NotImplementedError, TypeError) as error:
+            raise InputError(f"@{function} cannot be imported: {error}") from None
+    return importer.module
+
+
+def _lowered(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """A copy in the operators of core ATen, without checks, its locations those of the caller's lines."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch, about torch
+        lowered = program.run_decompositions({**torch.export.default_decompositions(), **_DECOMPOSITIONS})
+    for node in reversed(list(lowered.graph.nodes)):
+        if not node.users and any(check in str(node.target) for check in _CHECKS):
+            lowered.graph.erase_node(node)
+            continue
+        callers = _OUR_FRAME.sub("", node.meta.get("stack_trace") or "")
+        if callers.strip():
+            node.meta["stack_trace"] = callers
+    return lowered

@@ -1,0 +1,128 @@
+"""Linear layers with MX weights, and models whose linear layers become such."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+
+from mxcomp.errors import InputError
+from mxcomp.formats import BLOCK_SIZE, element_format, pack_bits, quantise
+from mxcomp.torch import torchao
+from mxcomp.torch.operators import scaled_linear
+
+
+class ScaledLinear(torch.nn.Module):
+    """A linear layer with MX weights: buffers `weight`, `weight_scale` as in `scaled_linear`, and `bias` or None."""
+
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        weight_scale: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        weight_format: str = "E2M1",
+        input_format: str = "E2M1",
+        mode: str = "even",
+    ) -> None:
+        super().__init__()
+        self.formats = weight_format, input_format, mode
+        self.register_buffer("weight", weight)
+        self.register_buffer("weight_scale", weight_scale)
+        self.register_buffer("bias", bias)
+
+    @classmethod
+    def from_linear(
+        cls, linear: torch.nn.Linear, weight_format: str = "E2M1", input_format: str = "E2M1", mode: str = "even"
+    ) -> ScaledLinear:
+        """Quantises the weights of a layer. Raises ValueError unless its inputs are a multiple of 32."""
+        codes, scales = quantise(linear.weight.detach().float().cpu().numpy(), weight_format, mode)
+        packed = torch.from_numpy(pack_bits(codes, weight_format))
+        bias = None if linear.bias is None else linear.bias.detach()
+        return cls(packed, torch.from_numpy(np.ascontiguousarray(scales)), bias, weight_format, input_format, mode)
+
+    @classmethod
+    def from_torchao(cls, linear: torch.nn.Linear) -> ScaledLinear:
+        """A layer that torchao quantised, its weights as they are. Raises ValueError where it cannot be meant."""
+        weight, scale, *formats = torchao.taken_apart(linear.weight)
+        return cls(weight, scale, None if linear.bias is None else linear.bias.detach(), *formats)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., N] from [..., K]."""
+        rows = x.reshape(-1, x.shape[-1])
+        y = scaled_linear(rows, self.weight, self.weight_scale, *self.formats).reshape(*x.shape[:-1], -1)
+        return y if self.bias is None else y + self.bias
+
+    def extra_repr(self) -> str:
+        weight_format, input_format, mode = self.formats
+        n, k = self.weight.shape[0], self.weight_scale.shape[1] * BLOCK_SIZE
+        return f"{k} → {n}, weight {element_format(weight_format)}, input {element_format(input_format)}, mode {mode}"
+
+
+Filter = Callable[[str, torch.nn.Linear], bool]
+"""Says of a layer, by its name in the model, whether it is replaced."""
+
+_NOT_CALLED = torch.nn.modules.linear.NonDynamicallyQuantizableLinear
+"""Layers whose weights are read by the module around them, which a replacement would break."""
+
+
+def replace_linears(
+    model: torch.nn.Module,
+    weight_format: str = "E2M1",
+    input_format: str = "E2M1",
+    mode: str = "even",
+    filter: Filter | None = None,
+) -> torch.nn.Module:
+    """Replaces `torch.nn.Linear`s of a model by `ScaledLinear`s, in place: all that it should, or none.
+
+    Args:
+        model: What torchao has quantised to MX in it keeps its weights and its way of quantising activations.
+        weight_format, input_format, mode: See `scaled_linear`; `mode` is for weights too.
+        filter: Called with the name of a layer, such as "model.layers.0.mlp.up_proj", and the layer: whether to replace
+            it. `lambda name, _: name != "lm_head"` keeps the last layer as it is.
+
+    Returns:
+        The model; a `ScaledLinear` for a model that is a linear layer itself.
+
+    Raises InputError with the name of the layer for one that cannot be quantised; the model is then as before.
+    """
+
+    def quantised(linear: torch.nn.Linear) -> ScaledLinear:
+        if torchao.is_mx(linear.weight):
+            return ScaledLinear.from_torchao(linear)
+        return ScaledLinear.from_linear(linear, weight_format, input_format, mode)
+
+    return put(model, _made(model, quantised, lambda name, linear: filter is None or filter(name, linear)))
+
+
+def torchao_linears(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """What replaces the linear layers that torchao quantised, by their names. Raises InputError."""
+    return _made(model, ScaledLinear.from_torchao, lambda _, linear: torchao.is_mx(linear.weight))
+
+
+def _made(
+    model: torch.nn.Module, make: Callable[[torch.nn.Linear], torch.nn.Module], wanted: Filter
+) -> dict[str, torch.nn.Module]:
+    """A module for each wanted linear layer, by all its names; one for a layer that is in several places."""
+    made: dict[torch.nn.Module, torch.nn.Module] = {}
+    found = {}
+    for name, layer in model.named_modules(remove_duplicate=False):
+        if not isinstance(layer, torch.nn.Linear) or isinstance(layer, _NOT_CALLED) or not wanted(name, layer):
+            continue
+        try:
+            found[name] = made[layer] = made.get(layer) or make(layer)
+        except (ValueError, TypeError, RuntimeError) as error:  # torch's own, of a weight without data
+            n, k = layer.weight.shape
+            raise InputError(
+                f"layer '{name}' ({k} → {n}) cannot have MX weights: {error}; a filter= can leave it as it is"
+            ) from None
+    return found
+
+
+def put(model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> torch.nn.Module:
+    """Puts modules in their places in a model, and returns it; the module itself for the name ""."""
+    for name, module in modules.items():
+        parent, _, last = name.rpartition(".")
+        if name:
+            setattr(model.get_submodule(parent), last, module)
+    return modules.get("", model)

@@ -1,0 +1,122 @@
+"""Weights of an exported model as named parameters: as IR in place of constants, and their bytes for an archive.
+
+util.global private @w = #flow.parameter.named<"model"::"layers.0.q.weight"> : tensor<256x128xi8>
+…
+%0 = util.global.load immutable @w : tensor<256x128xi8>
+%1 = torch_c.from_builtin_tensor %0 : tensor<256x128xi8> -> !torch.vtensor<[256,128],ui8>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from iree.compiler import ir
+from iree.compiler.extras.fx_importer import FxImporterHooks, GraphNodeImporter, InputInfo
+
+from mxcomp.errors import InputError
+from mxcomp.mlir import attributes
+from mxcomp.passes.import_torch import builtin_type
+from mxcomp.weights.archive import Later, Streamed
+from mxcomp.weights.checkpoint import Checkpoint, Tensor
+from mxcomp.weights.views import Bytes
+
+SMALL = 2**16
+"""Bytes up to which tensors that no `state_dict` has, such as frequencies of rotary embeddings, are constants."""
+
+
+class Parameters(FxImporterHooks):
+    """What FxImporter asks for each tensor of a model. `scope` None: all are constants.
+
+    Parameters and persistent buffers, which a `state_dict` has, have their names there; tensors with the same storage
+    are one parameter, whatever function reads them. `names` are those of the program's other tensors, by identity.
+    """
+
+    def __init__(self, scope: str | None) -> None:
+        self.scope = scope
+        self.tensors: dict[str, torch.Tensor] = {}
+        self._keys: dict[tuple[Any, ...], str] = {}
+        self._module: ir.Operation
+        self._names: dict[int, str] = {}
+
+    def prepare_module(self, module_op: ir.Operation) -> None:
+        self._module = module_op
+
+    def begin(self, function: str, constants: Mapping[str, Any]) -> None:
+        """A program is imported next, as a function."""
+        self._names = {id(value): f"{function}.{name}" for name, value in constants.items()}
+
+    def resolve_input(self, gni: GraphNodeImporter, value: Any, info: InputInfo) -> ir.Value | None:
+        name = info.input_spec.target
+        stored = info.input_spec.persistent is not False
+        return self._parameter(value, name, str(info.ir_type), 0 if stored else SMALL)
+
+    def resolve_literal(self, gni: GraphNodeImporter, literal: Any, info: InputInfo | None) -> ir.Value | None:
+        if not isinstance(literal, torch.Tensor) or info is not None:
+            return None
+        name = self._names.get(id(literal), f"constant_{len(self.tensors)}")
+        return self._parameter(literal, name, str(gni._cc.tensor_to_vtensor_type(literal)), SMALL)
+
+    def store_produced_value(self, gni: GraphNodeImporter, py_value: Any, produced_ir_value: Any, info: Any) -> None:
+        raise InputError(
+            f"the model changes its buffer '{info.input_spec.target}': expected one that takes such state as an "
+            "argument and returns it (examples/06_generate.py does so with its cache)"
+        )
+
+    def _parameter(self, tensor: torch.Tensor, name: str, torch_type: str, small: int) -> ir.Value | None:
+        """A tensor as a parameter, of a `!torch.vtensor` type; None where it is to be a constant."""
+        if self.scope is None or tensor.dtype == torch.bool or tensor.nbytes <= small or tensor.dim() == 0:
+            return None
+        key = self._key(tensor, name)
+        kind = builtin_type(torch_type)
+        assert kind is not None, torch_type
+        symbol = f"parameter_{list(self.tensors).index(key)}"
+        if symbol not in ir.SymbolTable(self._module):
+            value = {
+                "sym_name": ir.StringAttr.get(symbol),
+                "sym_visibility": ir.StringAttr.get("private"),
+                "type": ir.TypeAttr.get(kind),
+                "initial_value": attributes.named_parameter(self.scope, key, kind),
+            }
+            block = self._module.regions[0].blocks[0]
+            ir.Operation.create("util.global", attributes=value, ip=ir.InsertionPoint.at_block_begin(block))
+        reference = {"global": ir.FlatSymbolRefAttr.get(symbol), "is_immutable": ir.UnitAttr.get()}
+        loaded = ir.Operation.create("util.global.load", results=[kind], attributes=reference).result
+        back = [ir.Type.parse(torch_type)]
+        return ir.Operation.create("torch_c.from_builtin_tensor", results=back, operands=[loaded]).result
+
+    def _key(self, tensor: torch.Tensor, name: str) -> str:
+        place = 0 if tensor.is_meta else tensor.untyped_storage().data_ptr()
+        same = (place or id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        key = self._keys.get(same)
+        if key is None:
+            if name in self.tensors:
+                raise InputError(f"two different tensors are called '{name}': expected functions of one model")
+            key = self._keys[same] = name
+            self.tensors[key] = tensor
+        return key
+
+    def checkpoint(self) -> Checkpoint:
+        """The tensors as `mxcomp.weights.checkpoint.pack` takes them. Raises InputError for one without data."""
+        return Checkpoint({key: Tensor(as_bytes(tensor, key)) for key, tensor in self.tensors.items()}, "the model")
+
+    def plain(self) -> Streamed:
+        """The tensors as they are, each copied, if it has to be, when it is asked for."""
+        checkpoint = self.checkpoint()
+        return Streamed({key: Later(tensor.data.nbytes, partial(_data, tensor)) for key, tensor in checkpoint.items()})
+
+
+def _data(tensor: Tensor) -> Bytes:
+    return tensor.data
+
+
+def as_bytes(tensor: torch.Tensor, name: str) -> Bytes:
+    """A tensor's bytes, uint8 with its last dimension in bytes; the same memory, if that is possible.
+
+    Raises InputError for one without data.
+    """
+    if tensor.is_meta:
+        raise InputError(f"'{name}' has no data (it is on the device meta): mxcomp.torch.load gives it a checkpoint's")
+    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy()

@@ -1,0 +1,95 @@
+"""Archives of IREE parameters (.irpa), written tensor by tensor: what is packed is in memory only while it is written.
+
+The layout is that of runtime/src/iree/schemas/parameter_archive.h in IREE: a header, a table of entries, their names,
+and then the data, each entry aligned. IREE's own writer in Python takes all tensors at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mxcomp import files
+from mxcomp.errors import InputError
+from mxcomp.progress import tracked
+from mxcomp.weights.views import Bytes
+
+_HEADER = struct.Struct("<4sHHQQQQ6Q")
+"""Magic, major and minor version, size of the header, next header, flags, number of entries; offset and length of the
+segments of entries, metadata and storage."""
+_ENTRY = struct.Struct("<QIQ4QQQQ")
+"""Size, type, flags; offset and length of name and metadata; alignment; offset and length in the storage."""
+_DATA_ENTRY = 2
+_ENTRY_ALIGNMENT, _DATA_ALIGNMENT, _FILE_ALIGNMENT = 16, 64, 4096
+_PIECE = 2**24
+
+
+@dataclass(frozen=True)
+class Later:
+    """A tensor's bytes when they are asked for; `size` says how many before that."""
+
+    size: int
+    make: Callable[[], Bytes]
+
+
+class Streamed(Mapping[str, Bytes]):
+    """Tensors that are made one by one, each time that they are asked for."""
+
+    def __init__(self, tensors: Mapping[str, Later]) -> None:
+        self._tensors = dict(tensors)
+
+    def __getitem__(self, key: str) -> Bytes:
+        return self._tensors[key].make()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def size(self, key: str) -> int:
+        """Bytes of a tensor, which is not made for it."""
+        return self._tensors[key].size
+
+
+def save(path: str | Path, tensors: Mapping[str, Bytes]) -> None:
+    """Writes an archive, whole or not at all, with a progress bar on a terminal. Raises InputError."""
+    sizes = {key: tensors.size(key) if isinstance(tensors, Streamed) else tensors[key].nbytes for key in tensors}
+    head, offsets = _head(sizes)
+    with files.writing(path) as part, part.open("r+b") as file:
+        file.write(head)
+        for key, size in tracked(tuple(sizes.items()), f"writing {Path(path).name}"):
+            data = np.ascontiguousarray(tensors[key]).reshape(-1).view(np.uint8)
+            if data.size != size:
+                raise InputError(f"cannot write {path}: '{key}' has {data.size} bytes, expected {size}")
+            file.seek(offsets[key])
+            for start in range(0, size, _PIECE):
+                file.write(data[start : start + _PIECE].data)
+        end = max((offsets[key] + size for key, size in sizes.items()), default=len(head))
+        file.truncate(_aligned(end, _FILE_ALIGNMENT))
+
+
+def _head(sizes: Mapping[str, int]) -> tuple[bytes, dict[str, int]]:
+    """What is in front of the data, and where in the file the data of each tensor is."""
+    names = [key.encode() for key in sizes]
+    step = _aligned(_ENTRY.size, _ENTRY_ALIGNMENT)
+    table = _aligned(_HEADER.size, _ENTRY_ALIGNMENT)
+    metadata = table + step * len(names)
+    storage = _aligned(metadata + sum(map(len, names)), _FILE_ALIGNMENT)
+    entries, offsets, name_at, at = [], {}, 0, 0
+    for name, (key, size) in zip(names, sizes.items(), strict=True):
+        entry = _ENTRY.pack(_ENTRY.size, _DATA_ENTRY, 0, name_at, len(name), 0, 0, _DATA_ALIGNMENT, at, size)
+        entries.append(entry.ljust(step, b"\0"))
+        offsets[key] = storage + at
+        name_at, at = name_at + len(name), _aligned(at + size, _DATA_ALIGNMENT)
+    segments = (table, step * len(names), metadata, name_at, storage, at)
+    header = _HEADER.pack(b"IRPA", 0, 0, _HEADER.size, 0, 0, len(names), *segments)
+    return b"".join((header.ljust(table, b"\0"), *entries, *names)).ljust(storage, b"\0"), offsets
+
+
+def _aligned(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment

@@ -1,0 +1,149 @@
+"""mxcomp-skip-versions: of a matmul's versions for ranges of M, only the one that is chosen runs.
+
+Before:
+
+    %few  = flow.dispatch @few::@few[%m](%lhs, %rhs, %m) : (…) -> tensor<?x512xf32>{%m}
+    %many = flow.dispatch @many::@many[%m](%lhs, %rhs, %m) : (…) -> tensor<?x512xf32>{%m}
+    %r    = arith.select %is_few, %few, %many {mxcomp.versions} : tensor<?x512xf32>
+
+After:
+
+    %many = flow.dispatch @many::@many[%m, %runs_many](%lhs, %rhs, %m) : (…) -> tensor<?x512xf32>{%m}
+    %r    = flow.dispatch @few::@few[%m, %runs_few](%lhs, %rhs, %m, %many) : (…) -> %many{%m}
+
+A dispatch that is not to run has no workgroups, which drivers skip; all write to one result. So there is nothing to
+wait for on the host, as there would be behind a branch: all of a program's dispatches go to the GPU together.
+
+    flow.executable.export public @few workgroups(%m: index, %runs: index) -> (index, index, index) {
+      %x, %y, %z = iree_tensor_ext.dispatch.workgroup_count_from_slice(%m)
+      %n = arith.muli %x, %runs : index
+      flow.return %n, %y, %z : index, index, index
+    }
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp.errors import CompileError
+from mxcomp.matching.decision import VERSIONS
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+
+_DISPATCH = "flow.dispatch"
+_SEGMENTS = "operandSegmentSizes"
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Chains the dispatches that marked choices below `module` choose among. Raises CompileError."""
+    with module.context:
+        choices = [op for op in graph.walk(module) if VERSIONS in op.attributes]
+        inner = {choice.operands[2].owner.operation for choice in choices}
+        for choice in choices:
+            if choice not in inner:  # which are parts of others
+                _chain(choice, module)
+
+
+@dataclass(frozen=True)
+class _Version:
+    """A dispatch, and what it is chosen by, if none before it is; None for the last."""
+
+    call: ir.Operation
+    condition: ir.Value | None
+
+
+def _chain(choice: ir.Operation, module: ir.Operation) -> None:
+    versions, choices = _versions(choice)
+    result: ir.Value | None = None
+    with choice.location, ir.InsertionPoint(choice):
+        runs = _exclusive([version.condition for version in versions])
+        for version, active in reversed(list(zip(versions, runs, strict=True))):
+            _make_optional(_executable(module, version.call), version.call, is_tied=result is not None)
+            result = _called(version.call, active, result)
+    assert result is not None
+    choice.results[0].replace_all_uses_with(result)
+    for op in (*choices, *(version.call for version in versions)):
+        op.erase()
+
+
+def _versions(choice: ir.Operation) -> tuple[list[_Version], list[ir.Operation]]:
+    """The dispatches in the order they are asked for, and the choices, a user before what it uses."""
+    versions, choices, op = [], [], choice
+    while VERSIONS in op.attributes:
+        condition, made, others = op.operands
+        versions.append(_Version(made.owner.operation, condition))
+        choices.append(op)
+        op = others.owner.operation
+    versions.append(_Version(op, None))
+    if odd := [version.call for version in versions if version.call.name != _DISPATCH]:
+        raise CompileError(f"{odd[0].location}: expected a dispatch of a version, got {odd[0].name}")
+    return versions, choices
+
+
+def _exclusive(conditions: list[ir.Value | None]) -> list[ir.Value]:
+    """1 for the first condition that holds, the last if none does, else 0."""
+    rest: ir.Value = build.constant_index(1)
+    zero, found = build.constant_index(0), list[ir.Value]()
+    for condition in conditions:
+        found.append(rest if condition is None else arith.SelectOp(condition, rest, zero).result)
+        if condition is not None:
+            rest = arith.SelectOp(condition, zero, rest).result
+    return found
+
+
+def _executable(module: ir.Operation, call: ir.Operation) -> ir.Operation:
+    (symbol,) = ir.ArrayAttr(call.attributes["entry_points"])
+    name = ir.SymbolRefAttr(symbol).value[0]
+    return next(op for op in graph.walk(module) if op.name == "flow.executable" and graph.symbol_name(op) == name)
+
+
+def _make_optional(executable: ir.Operation, call: ir.Operation, is_tied: bool) -> None:
+    """Gives an export's count of workgroups one more operand, which it is multiplied with.
+
+    With `is_tied` the function writes to what it is given, which has that place among its arguments already.
+    """
+    (export,) = (op for op in graph.walk(executable) if op.name == "flow.executable.export")
+    block = export.regions[0].blocks[0]
+    runs = block.add_argument(ir.IndexType.get(), call.location)
+    finish = list(block.operations)[-1].operation
+    with ir.InsertionPoint(finish), call.location:
+        finish.operands[0] = arith.MulIOp(finish.operands[0], runs).result
+    if is_tied:
+        (function,) = (op for op in graph.walk(executable) if op.name == "func.func")
+        _make_read_write(function)
+
+
+def _make_read_write(function: ir.Operation) -> None:
+    """Lets a function read what it writes, as a result in place of an operand is declared."""
+    arguments = function.regions[0].blocks[0].arguments
+    written = arguments[len(arguments) - 1]
+    pending = [written]
+    while pending:
+        value = pending.pop()
+        value.set_type(ir.Type.parse(str(value.type).replace("<writeonly:", "<readwrite:")))
+        users = (use.owner.operation for use in value.uses)
+        pending += [user.results[0] for user in users if user.name == "flow.dispatch.tie_shape"]
+    inputs = [argument.type for argument in arguments]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, []))
+
+
+def _called(call: ir.Operation, active: ir.Value, written: ir.Value | None) -> ir.Value:
+    """The dispatch once more, with workgroups only if `active` is 1, writing to `written` if there is one."""
+    workload, arguments, argument_dims, result_dims = ir.DenseI32ArrayAttr(call.attributes[_SEGMENTS])
+    values = list(call.operands)
+    split = [workload, workload + arguments, workload + arguments + argument_dims]
+    sizes = values[split[2] :]
+    tied = [] if written is None else [written]
+    operands = [*values[: split[0]], active, *values[split[0] : split[1]], *tied, *values[split[1] : split[2]]]
+    operands += [*(sizes if tied else []), *sizes]
+    segments = [workload + 1, arguments + len(tied), argument_dims + len(sizes) * len(tied), result_dims]
+    attributes = {name: call.attributes[name] for name in call.attributes}
+    attributes[_SEGMENTS] = ir.DenseI32ArrayAttr.get(segments)
+    if tied:
+        index = ir.IntegerAttr.get(ir.IndexType.get(), arguments)
+        attributes["tied_operands"] = ir.ArrayAttr.get([index])
+    made = ir.Operation.create(_DISPATCH, [call.results[0].type], operands, attributes, loc=call.location)
+    return made.results[0]

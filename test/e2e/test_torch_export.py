@@ -1,0 +1,187 @@
+"""What `mxcomp.torch.export` and `compile` take and make: parameters, functions, names; no transformers needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import mxcomp
+import mxcomp.torch
+from mxcomp.errors import InputError
+from mxcomp.weights.checkpoint import Checkpoint
+
+K, N, ROWS = 64, 96, 5
+
+
+class Layer(torch.nn.Module):
+    """What decoders are made of that exporters find hard: a region without gradients, a buffer that is not stored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(K, N)
+        self.down = torch.nn.Linear(N, K, bias=False)
+        self.register_buffer("frequency", torch.linspace(0, 1, K), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            waves = torch.cos(x.detach() * self.frequency)
+        return x + self.down(torch.nn.functional.silu(self.up(x + waves)))
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Layer() for _ in range(2))
+        self.head = torch.nn.Linear(K, K)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return mxcomp.torch.replace_linears(Model(), filter=lambda name, _: name != "head")
+
+
+X = torch.linspace(-2, 2, ROWS * K).reshape(ROWS, K)
+
+
+def expected(net: torch.nn.Module, x: torch.Tensor = X) -> np.ndarray:
+    with torch.no_grad():
+        return net(x).numpy()
+
+
+def test_parameters(tmp_path: Path) -> None:
+    """As they are and packed: no weights in the module, the names of the model, the same results."""
+    net = model()
+    module = mxcomp.torch.export(net, (X,), parameters=tmp_path / "plain")
+    stored = Checkpoint.read(tmp_path / "plain.irpa")
+    state = net.state_dict()
+    assert set(stored) == set(state)
+    assert all(stored[key].data.tobytes() == state[key].numpy().tobytes() for key in state)
+    text = str(module)
+    assert '#flow.parameter.named<"plain"::"layers.1.down.weight"> : tensor<64x48xi8>' in text
+    assert "dense_resource<torch_tensor_96" not in text
+    assert "dense_resource<torch_tensor_64_torch.float32" in text  # the frequencies, which no checkpoint has
+    assert len(module.operation.get_asm(large_elements_limit=1)) < 40_000
+
+    program = mxcomp.compile(module)
+    packed = mxcomp.torch.compile(net, (X,), parameters=tmp_path / "packed.irpa")
+    assert any(".packed.rhs." in key for key in Checkpoint.read(tmp_path / "packed.irpa"))
+    assert not any("pack_rhs" in part for matmul in packed.report.matmuls for part in matmul.dispatches)
+    (first,) = program.run(X.numpy(), parameters={"plain": tmp_path / "plain.irpa"})
+    (second,) = packed.run(X.numpy(), parameters={"packed": tmp_path / "packed.irpa"})
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first, expected(net), atol=0.02)
+
+
+def test_report_names_modules() -> None:
+    program = mxcomp.compile(mxcomp.torch.export(model(), (X,)), compile_to="flow")
+    names = [f"layers.{layer}.{linear}" for layer in range(2) for linear in ("up", "down")]
+    assert [matmul.name for matmul in program.report.matmuls] == names
+    assert all("test_torch_export.py" in matmul.location and matmul.dispatches for matmul in program.report.matmuls)
+
+
+def test_functions_of_one_model(tmp_path: Path) -> None:
+    """They share parameters, and one of them has a dynamic size."""
+    net = model()
+    rows = torch.export.Dim("rows", min=2, max=64)
+    programs = {
+        "one": torch.export.export(net, (X[:1],)),
+        "many": torch.export.export(net, (X,), dynamic_shapes=({0: rows},)),
+    }
+    module = mxcomp.torch.export(programs, parameters=tmp_path / "model")
+    assert set(Checkpoint.read(tmp_path / "model.irpa")) == set(net.state_dict())
+    program = mxcomp.compile(module)
+    assert {matmul.m for matmul in program.report.matmuls} == {1, None}
+    for function, x in (("one", X[2:3]), ("many", X[:3])):
+        (y,) = program.run(x.numpy(), function=function, parameters={"model": tmp_path / "model.irpa"})
+        np.testing.assert_allclose(y, expected(net, x), atol=0.02)
+
+
+def test_exported_program() -> None:
+    net = model()
+    text = str(mxcomp.torch.export(torch.export.export(net, (X,)), function="f"))
+    assert text == str(mxcomp.torch.export(net, (X,), function="f"))
+    with pytest.raises(InputError, match="an exported program has its arguments"):
+        mxcomp.torch.export(torch.export.export(net, (X,)), (X,))
+
+
+class Shifted(torch.nn.Module):
+    """Adds the position, which is a tensor without dimensions at last, to what a layer takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = torch.nn.Linear(K, N)
+
+    def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        at = position + torch.arange(1)
+        return self.fc(x + torch.where(torch.arange(K) >= at[0], 1.0, 0.0))
+
+
+def test_a_position_without_dimensions() -> None:
+    net = mxcomp.torch.replace_linears(Shifted())
+    module = mxcomp.torch.export(net, (X, torch.tensor([3])))
+    assert [matmul.reason for matmul in mxcomp.compile(module, compile_to="flow").report.matmuls] == [None]
+
+
+def test_tied_weights_are_one_parameter(tmp_path: Path) -> None:
+    net = torch.nn.Sequential(torch.nn.Embedding(40, K), torch.nn.Linear(K, 40, bias=False))
+    net[1].weight = net[0].weight
+    mxcomp.torch.export(net, (torch.arange(3),), parameters=tmp_path / "model")
+    assert [tensor.data.nbytes for tensor in Checkpoint.read(tmp_path / "model.irpa").values()] == [40 * K * 4]
+
+
+class Counter(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += x
+        return self.count * 2
+
+
+def test_what_cannot_be_exported(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the model changes its buffer 'count': expected one that takes such state"):
+        mxcomp.torch.export(Counter(), (torch.ones(4),))
+    with torch.device("meta"):
+        empty = torch.nn.Linear(K, N)
+    with pytest.raises(InputError, match="'weight' has no data"):
+        mxcomp.torch.export(empty, (X.to("meta"),), parameters=tmp_path / "model")
+    with pytest.raises(InputError, match="expected a name such as 'model'"):
+        mxcomp.torch.export(model(), (X,), parameters="")
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_or_nothing() -> None:
+    """The layer that cannot be quantised is named, and no layer before it has changed."""
+    net = torch.nn.Sequential(torch.nn.Linear(K, 40), torch.nn.ReLU(), torch.nn.Linear(40, K))
+    before = list(net)
+    with pytest.raises(InputError, match=r"layer '2' \(40 → 64\) cannot have MX weights: .*multiple of the block size"):
+        mxcomp.torch.replace_linears(net)
+    assert list(net) == before
+    mxcomp.torch.replace_linears(net, filter=lambda name, linear: linear.in_features % 32 == 0)
+    assert isinstance(net[0], mxcomp.torch.ScaledLinear) and net[2] is before[2]
+    with torch.device("meta"):
+        empty = torch.nn.Sequential(torch.nn.Linear(K, N))
+    with pytest.raises(InputError, match=r"layer '0' \(64 → 96\)"):
+        mxcomp.torch.replace_linears(empty)
+
+
+def test_replacing_shared_and_special_layers() -> None:
+    shared = torch.nn.Linear(K, K)
+    net = mxcomp.torch.replace_linears(torch.nn.ModuleDict({"a": shared, "b": shared}))
+    assert net["a"] is net["b"] and isinstance(net["a"], mxcomp.torch.ScaledLinear)
+    assert isinstance(mxcomp.torch.replace_linears(shared), mxcomp.torch.ScaledLinear)
+    attention = mxcomp.torch.replace_linears(torch.nn.MultiheadAttention(K, 2, batch_first=True))
+    assert expected(lambda x: attention(x[None], x[None], x[None])[0]).shape == (
+        1,
+        ROWS,
+        K,
+    )  # as torch reads its weights

@@ -1,0 +1,160 @@
+"""Kernels by ranges of a dynamic M: the one that fits runs, others have no workgroups, and numbers are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+from iree.compiler import ir
+from spread import every
+
+import mxcomp
+import mxcomp.ir as mx
+from mxcomp import formats
+from mxcomp.report.report import ScaledMatmul
+from mxcomp.selection import versions
+
+RNG = np.random.default_rng(11)
+FIRST, LAST = (1, 17, 65, 513), (16, 64, 512)
+"""Rows at the ends of ranges."""
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions also where they gain nothing: for small N and K, which are quick to simulate."""
+    monkeypatch.setattr(versions, "_LEAST_GAIN", -100.0)
+
+
+def weights(fmt: str, n: int, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Codes, scales that differ, and the float64 values that they mean."""
+    spread = np.exp2(RNG.integers(-6, 6, (n, 1)))
+    codes, scales = formats.quantise((RNG.standard_normal((n, k)) * spread).astype(np.float32), fmt)
+    return codes, scales, formats.dequantise(codes, scales, fmt, dtype=np.float64)
+
+
+def quantised(x: np.ndarray, fmt: str) -> np.ndarray:
+    return formats.dequantise(*formats.quantise(x, fmt), fmt, dtype=np.float64)
+
+
+def near(found: np.ndarray, a: np.ndarray, w: np.ndarray, expected: np.ndarray) -> None:
+    """Within what f32 sums can be off, and one rounding of the result's type."""
+    bound = (np.abs(a) @ np.abs(w.T)) * a.shape[-1] * 2.0**-24
+    rounding = np.abs(expected) * (2.0**-8 if found.dtype == ml_dtypes.bfloat16 else 2.0**-22)
+    assert found.shape == expected.shape
+    assert (np.abs(found.astype(np.float64) - expected) <= bound + rounding).all()
+
+
+def of_rows(matmul: ScaledMatmul, rows: int) -> str:
+    """The kernel that a report says is run for so many rows."""
+    found = next(each for each in matmul.versions if each.max_m is None or rows <= each.max_m)
+    assert found.kernel is not None
+    return found.kernel
+
+
+@pytest.mark.parametrize("types", every(2, [("E2M1", "E2M1"), ("E4M3", "E2M1"), ("E2M1", "E3M2"), ("E5M2", "E4M3")]))
+def test_each_range(types: tuple[str, str]) -> None:
+    """With quantised activations, a bias by column and a residual; N is a multiple of no tile."""
+    codes, scales, w = weights(types[1], 200, 96)
+
+    def layer(x: ir.Value, bias: ir.Value, residual: ir.Value) -> ir.Value:
+        y = mx.scaled_matmul(mx.quantise(x, types[0]), mx.constant(codes, scales, types[1]))
+        return mx.elementwise(
+            lambda y, b, r: mx.add(mx.maximum(mx.add(y, b), 0.0), r), y, bias, residual, result="bf16"
+        )
+
+    program = mxcomp.compile(mx.module(layer, "?x96xf32", "200xf32", "?x200xf32"))
+    (matmul,) = program.report.matmuls
+    assert [each.max_m for each in matmul.versions] == [16, 64, 512, None]
+    assert len({each.kernel for each in matmul.versions}) > 1
+    assert [part for part in matmul.dispatches if part.startswith("matmul")] == [
+        "matmul", "matmul_up_to_512", "matmul_up_to_64", "matmul_up_to_16",
+    ]  # fmt: skip
+    bias = RNG.standard_normal(200).astype(np.float32)
+    for rows in FIRST:
+        x = RNG.standard_normal((rows, 96)).astype(np.float32)
+        residual = RNG.standard_normal((rows, 200)).astype(np.float32)
+        (y,) = program.run(x, bias, residual)
+        a = quantised(x, types[0])
+        near(y, a, w, np.maximum(a @ w.T + bias, 0.0) + residual)
+
+
+def test_only_one_runs() -> None:
+    codes, scales, _ = weights("E2M1", 64, 64)
+
+    def layer(x: ir.Value) -> ir.Value:
+        return mx.scaled_matmul(mx.quantise(x, "E2M1"), mx.constant(codes, scales, "E2M1"))
+
+    module = mx.module(layer, "?x64xf32")
+    program = mxcomp.compile(module)
+    (matmul,) = program.report.matmuls
+    for rows in LAST:
+        profile = program.profile(RNG.standard_normal((rows, 64)).astype(np.float32))
+        assert [dispatch.kernel for dispatch in profile.dispatches][1:] == [of_rows(matmul, rows)]
+    stream = mxcomp.compile(module, compile_to="stream").vmfb.decode()
+    assert stream.count("stream.cmd.dispatch") == 5
+    assert stream.count("stream.cmd.execute") == 1  # nothing to wait for in between
+    assert "stream.cmd.copy" not in stream
+    assert "stream.cmd.fill" not in stream
+
+
+def layers(outputs: list[tuple[int, np.ndarray, np.ndarray]]) -> Callable[[ir.Value], list[ir.Value]]:
+    def function(x: ir.Value) -> list[ir.Value]:
+        lhs = mx.quantise(x, "E2M1")
+        return [mx.scaled_matmul(lhs, mx.constant(codes, scales, "E2M1")) for _, codes, scales in outputs]
+
+    return function
+
+
+def test_matmuls_of_one_activation_share_its_packing() -> None:
+    """Like the projections of attention, of different sizes: whatever tiles they get, rows are padded alike."""
+    made = [weights("E2M1", n, 128) for n in (112, 48)]
+    function = layers([(len(codes), codes, scales) for codes, scales, _ in made])
+    program = mxcomp.compile(mx.module(function, "?x128xf32"))
+    dispatches = [matmul.dispatches for matmul in program.report.matmuls]
+    assert sum(parts.count("quantise_lhs") for parts in dispatches) == 1
+    for rows in (3, 70):
+        x = RNG.standard_normal((rows, 128)).astype(np.float32)
+        a = quantised(x, "E2M1")
+        for y, (_, _, w) in zip(program.run(x), made, strict=True):
+            near(y, a, w, a @ w.T)
+
+
+def test_one_matmul_behind_another() -> None:
+    """The second one's activations are what a version wrote."""
+    (c, s, first), (d, t, second) = weights("E2M1", 96, 64), weights("E4M3", 40, 96)
+
+    def function(x: ir.Value) -> ir.Value:
+        hidden = mx.scaled_matmul(mx.quantise(x, "E2M1"), mx.constant(c, s, "E2M1"))
+        hidden = mx.elementwise(lambda y: mx.maximum(y, 0.0), hidden, result="bf16")
+        return mx.scaled_matmul(mx.quantise(hidden, "E4M3"), mx.constant(d, t, "E4M3"))
+
+    program = mxcomp.compile(mx.module(function, "?x64xf32"))
+    for rows in (2, 70):
+        x = RNG.standard_normal((rows, 64)).astype(np.float32)
+        products = np.maximum(quantised(x, "E2M1") @ first.T, 0.0).astype(np.float32)
+        a = quantised(products.astype(ml_dtypes.bfloat16).astype(np.float32), "E4M3")
+        (y,) = program.run(x)
+        near(y, a, second, a @ second.T)
+
+
+def test_off_and_without_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes, scales, _ = weights("E2M1", 64, 64)
+    function = layers([(64, codes, scales)])
+    off = mxcomp.compile(mx.module(function, "?x64xf32"), versions=False, compile_to="input").report
+    static = mxcomp.compile(mx.module(function, "70x64xf32"), compile_to="input").report
+    monkeypatch.undo()
+    small = mxcomp.compile(mx.module(function, "?x64xf32"), compile_to="input").report
+    assert [report.matmuls[0].versions for report in (off, static, small)] == [[], [], []]
+    large = mxcomp.compile(
+        mx.module(_large, "?x4096xi8", "?x256xi8", "8192x4096xi8", "8192x256xi8"), compile_to="input"
+    )
+    (matmul,) = large.report.matmuls
+    assert [each.max_m for each in matmul.versions] == [16, 64, 512, None]
+    assert matmul.ukernel == matmul.versions[-1].ukernel
+    assert "up to M = 16" in (matmul.note or "")
+
+
+def _large(a: ir.Value, a_scale: ir.Value, b: ir.Value, b_scale: ir.Value) -> ir.Value:
+    return mx.scaled_matmul(mx.operand(a, a_scale, "E2M1"), mx.operand(b, b_scale, "E2M1"))
