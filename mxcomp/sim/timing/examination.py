@@ -258,7 +258,8 @@ class Sharing:
         find = self._sum if self._sums else self._ask
         for k in ids:
             self._found[k] = find(k)
-        return np.array([self._found[k] for k in ids]).reshape(-1, len(self.survey.streams))
+        found = [self._found[k] for k in ids]
+        return np.array(found).reshape(len(found), len(self.survey.streams))  # of which there may be none
 
     def _sum(self, number: int) -> NDArray[np.int64]:
         """First lines, by the workgroups on the grid's edges."""

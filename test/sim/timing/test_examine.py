@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import checkout
@@ -157,6 +158,15 @@ def test_first_lines_that_are_sums(swapped: bool) -> None:
     )
     assert (batch.chip_bytes, batch.fabric_bytes) == (chip, fabric)
     assert sharing.unique_bytes() == chip
+
+
+@pytest.mark.parametrize("grid", [(5, 1, 1), (5, 2, 1)])
+def test_nothing_is_loaded(grid: tuple[int, int, int]) -> None:
+    """Kernels that only write."""
+    survey: Any = SimpleNamespace(streams=[], bytes=np.zeros(0), of=lambda _: np.zeros(0, np.int64))
+    sharing = Sharing(survey, grid)
+    (batch,) = sharing.batches(1024)
+    assert (batch.running, batch.chip_bytes, batch.fabric_bytes, sharing.unique_bytes()) == (5 * grid[1], 0, 0, 0)
 
 
 def test_batches(tmp_path: Path) -> None:
