@@ -23,11 +23,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
 from transformers import AutoConfig, AutoTokenizer, GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 import mxcomp
 import mxcomp.torch
+from mxcomp.profiling import Profile
+from mxcomp.report import Report
 from mxcomp.weights.checkpoint import NAMINGS, Checkpoint
 
 TINY = {
@@ -152,11 +157,10 @@ def cache_of(config: Any, length: int, dtype: torch.dtype) -> torch.Tensor:
 def generate(step: Callable[..., tuple[Any, Any]], prompt: list[int], count: int, cache: Any) -> tuple[list[int], Any]:
     """Tokens with the highest logits, one after the other, and the cache behind them."""
     found: list[int] = []
-    for _ in range(count):
+    for _ in track(range(count), f"{count} tokens", console=Console(stderr=True), transient=True):
         tokens, position = (prompt, 0) if not found else (found[-1:], len(prompt) + len(found) - 1)
         logits, cache = step(np.array([tokens]), np.array([position]), cache)
         found.append(int(np.argmax(logits)))
-        print(f"  token {len(found)} of {count}: {found[-1]}", file=sys.stderr)
     return found, cache
 
 
@@ -210,7 +214,7 @@ def main() -> int:
 
         inputs = np.array([found[-1:]]), np.array([len(prompt) + args.tokens - 1]), last
         profile = program.profile(*inputs, function="decode", parameters=files)
-        print_times(profile)
+        print_times(program.report, profile)
     return 0 if found == expected else 1
 
 
@@ -222,15 +226,25 @@ def _as_numpy(tensor: torch.Tensor) -> np.ndarray:
     return tensor.numpy()
 
 
-def print_times(profile: Any) -> None:
-    """Modelled µs of a token, by dispatch; those of the same kernel together."""
-    sums: dict[str, list[float]] = {}
+def print_times(report: Report, profile: Profile) -> None:
+    """Modelled µs of a token: of each linear layer's matmul, with its kernel, and of all dispatches, by kernel."""
+    times: dict[str, list[float]] = {}
     for dispatch in profile.dispatches:
         if dispatch.modelled is not None:
-            sums.setdefault(dispatch.kernel, []).append(dispatch.modelled.us)
-    print(f"a token takes {profile.modelled_us:.1f} µs, modelled, in {len(profile.dispatches)} dispatches:")
-    for kernel, times in sorted(sums.items(), key=lambda entry: -sum(entry[1])):
-        print(f"  {sum(times):7.1f} µs  {len(times):3} ×  {kernel}")
+            times.setdefault(dispatch.kernel, []).append(dispatch.modelled.us)
+    layers = Table("linear layer", "N × K", "kernel", "modelled µs", "why not otherwise", title="one token")
+    for matmul in report.matmuls:
+        if matmul.kernel in times:  # those of `decode`
+            us = sum(times[matmul.kernel]) / len(times[matmul.kernel])
+            why = matmul.reason or matmul.note or "-"
+            layers.add_row(matmul.name, f"{matmul.n} × {matmul.k}", matmul.ukernel or "IREE's", f"{us:.1f}", why)
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    console.print(layers)
+    dispatches = Table("kernel", "launches", "modelled µs")
+    for kernel, each in sorted(times.items(), key=lambda entry: -sum(entry[1])):
+        dispatches.add_row(kernel, str(len(each)), f"{sum(each):.1f}")
+    dispatches.add_row("all", str(len(profile.dispatches)), f"{profile.modelled_us:.1f}")
+    console.print(dispatches)
 
 
 if __name__ == "__main__":
