@@ -14,8 +14,8 @@ Compiled kernels are kept in --kernels, which takes half an hour the first time.
   do not say which kernel of a stage was measured. The fastest tile by the model is taken, as a tuner would do.
 
 --write puts the tables into docs/timing.md, --rows the layers into a table with peer_us_gemm1 and peer_us_gemm2, which
-`mxcomp-bench --moe` takes, so that ours are beside them in the same model. --verify runs small instances of the same kernels on the simulator instead,
-with the same argument blocks, and compares them with float64.
+`mxcomp-bench --moe` takes, so that ours are beside them in the same model. --verify runs small instances of the same
+kernels on the simulator instead, with the same argument blocks, and compares them with float64.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ SLOW = {
     "deepseek_v3_1024": Case(1024, 256, DEEPSEEK_V3, 32, True, "normal"),
     "kimi_k3": Case(130, 896, routing.deepseek_v3(16, 1, 1), 32, True, "normal"),
     "qwen3_4099": Case(4099, 128, QWEN3, 128),
-    "deepseek_v3_16384": Case(16384, 256, routing.deepseek_v3(8, 1, 1), 64, True, "normal"),
+    "deepseek_v3_4096": Case(4096, 256, routing.deepseek_v3(8, 1, 1), 64, True, "normal"),
 }
 
 
