@@ -13,8 +13,9 @@ Compiled kernels are kept in --kernels, which takes half an hour the first time.
 - MoE: benchmarks/data/mi355x_mx_moe.csv, figures of tables that AITER publishes, of which `LAYERS` are modelled. They
   do not say which kernel of a stage was measured. The fastest tile by the model is taken, as a tuner would do.
 
---write puts the tables into docs/timing.md. --verify runs small instances of the same kernels on the simulator instead,
-with the same argument blocks, and compares them with float64.
+--write puts the tables into docs/timing.md, --rows the layers into a table with peer_us_gemm1 and peer_us_gemm2, which
+`mxcomp-bench --moe` takes, so that ours are beside them in the same model. --verify runs small instances of the same
+kernels on the simulator instead, with the same argument blocks, and compares them with float64.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ LAYERS = {
 """Numbers of tokens by model, model_dim, inter_dim, experts and type of activations. Kernels for many tokens and a long
 K take minutes each to compile, as their loops are unrolled."""
 TYPES = {"f4E2M1FN": "fp4", "f8E4M3FN": "fp8"}
+WEIGHTS = "f4E2M1FN"
 SMALL = ((64, 1), (64, 4), (128, 1))
 TILES = {(1, "fp4"): ((64, 1), (128, 1)), (1, "fp8"): ((128, 1), (256, 1)), (2, "fp4"): ((128, 1), (256, 1)),
          (2, "fp8"): ((128, 1), (256, 1))}  # fmt: skip
@@ -174,6 +176,33 @@ def stages(kernels: Path, row: Measured) -> list[Comparison]:
     return result
 
 
+def rows_with_peers(rows: Iterable[Measured], found: Iterable[list[Comparison]]) -> str:
+    """The layers of which both GEMMs were modelled, in the columns of `mxcomp-bench --moe`."""
+    text = StringIO(newline="")
+    names = (
+        "model",
+        *SIZES,
+        "activation",
+        "a_type",
+        "w_type",
+        "us_gemm1",
+        "us_gemm2",
+        "peer_us_gemm1",
+        "peer_us_gemm2",
+    )
+    table = csv.DictWriter(text, names, lineterminator="\n")
+    table.writeheader()
+    elements = {short: name for name, short in TYPES.items()}
+    for row, stages_ in zip(rows, found, strict=True):
+        if len(stages_) != len(row.us):
+            continue
+        layer = asdict(row.layer) | {"model": row.model, "a_type": elements[row.layer.a_type], "w_type": WEIGHTS}
+        published = {f"us_gemm{number}": us for number, us in enumerate(row.us, 1)}
+        ours = {f"peer_us_gemm{number}": round(one.modelled.us, 3) for number, one in enumerate(stages_, 1)}
+        table.writerow({**layer, **published, **ours})
+    return text.getvalue()
+
+
 def compile_gemms(args: argparse.Namespace, requests: Iterable[Request], old: bool) -> None:
     compiled(requests, args.python, args.kernels, args.flydsl, BEFORE if old else AFTER, "kernels")
 
@@ -209,6 +238,7 @@ def main() -> int:
     parser.add_argument("--python", type=Path, required=True, help="one that has FlyDSL")
     parser.add_argument("--kernels", type=Path, required=True, metavar="DIR", help="where compiled kernels are kept")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes that model (default: one for each core)")
+    parser.add_argument("--rows", type=Path, metavar="OUT.csv", help="layers with modelled times of both GEMMs")
     parser.add_argument("--write", action="store_true", help="write docs/timing.md")
     parser.add_argument("--verify", action="store_true", help="run small instances instead, and compare with float64")
     args = parser.parse_args()
@@ -222,7 +252,10 @@ def main() -> int:
     compile_moe(args, [moe_request(layer, stage, *tile) for layer in layers for stage in (2, 1)
                        for tile in tiles(layer, stage)])  # fmt: skip
     with ProcessPoolExecutor(args.jobs) as pool:
-        grouped = [one for found in pool.map(stages, [args.kernels] * len(rows), rows) for one in found]
+        found = list(pool.map(stages, [args.kernels] * len(rows), rows))
+    if args.rows:
+        args.rows.write_text(rows_with_peers(rows, found))
+    grouped = [one for each in found for one in each]
     tables = markdown(list(gemms(args.kernels)), grouped)
     print(tables)
     if args.write:

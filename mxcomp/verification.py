@@ -33,6 +33,7 @@ CPU_FLAGS = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
     "--iree-llvmcpu-target-cpu=host",
+    "--iree-llvmcpu-stack-allocation-limit=1048576",  # regions that a GPU has in registers; threads have 8 MiB
 )
 
 

@@ -29,6 +29,8 @@ from mxcomp.routing.rules import SIGMOID, Rule
 _OUT, _NAN = 0, 1
 """Orders below those of all numbers: -inf has 0x007FFFFF. An expert that is out is never chosen."""
 _ALL, _SIGN = 0xFFFFFFFF, 0x80000000
+_NAN_BITS = 0x7FC00000
+_WAVE = 64
 _LEAST_SUM = 1e-20
 """Added to sums of sigmoids before weights are divided by them, as DeepSeek does: they may all be 0."""
 
@@ -50,7 +52,8 @@ def choose(logits: ir.Value, rule: Rule, bias: ir.Value | None = None, regions: 
     kept = None if rule.groups == 1 else _kept_groups(logits, rule, bias, regions)
     shape = (tokens, rule.top_k)
     with build.dispatch_region([build.tensor_type(shape, kind) for kind in ("i32", "f32")], [], regions) as region:
-        x = tabled("te", (tokens, experts), "f32", [("te", logits)], lambda v, _: s.widened(v))
+        x = _padded(logits) if kept is None else _as_f32(logits)
+        experts = _sizes(x)[1]
         scores = None if bias is None else _scores(x, rule)
         ranked = x if scores is None or bias is None else _with_bias(scores, bias)
         chosen = _best(_keys(ranked, kept, experts // rule.groups), rule.top_k)
@@ -71,6 +74,27 @@ def choose(logits: ir.Value, rule: Rule, bias: ir.Value | None = None, regions: 
 
 def _sizes(value: ir.Value) -> list[int]:
     return [size or 0 for size in build.static_sizes(value)]
+
+
+def _as_f32(logits: ir.Value) -> ir.Value:
+    return tabled("te", _sizes(logits), "f32", [("te", logits)], lambda v, _: s.widened(v))
+
+
+def _padded(logits: ir.Value) -> ir.Value:
+    """Logits as f32 with NaN behind the last expert, which are never chosen, for whole waves.
+
+    IREE takes a minute to compile 385 experts, as that is no multiple of 64, and a second for 448.
+    """
+    tokens, experts = _sizes(logits)
+    if experts < _WAVE or experts % _WAVE == 0:
+        return _as_f32(logits)
+
+    def element(_: ir.Value) -> ir.Value:
+        is_expert = s.less(s.place(1), experts)
+        value = s.at(logits, s.place(0), s.select(is_expert, s.place(1), experts - 1))
+        return s.select(is_expert, s.widened(value), s.number(s.i32(_NAN_BITS)))
+
+    return tabled("te", (tokens, -(-experts // _WAVE) * _WAVE), "f32", [], element)
 
 
 def _order(value: ir.Value) -> ir.Value:
@@ -152,8 +176,16 @@ def _sum_of_exponentials(x: ir.Value, most: ir.Value) -> ir.Value:
 
 
 def _with_bias(scores: ir.Value, bias: ir.Value) -> ir.Value:
-    pairs = [("te", scores), ("e", bias)]
-    return tabled("te", _sizes(scores), "f32", pairs, lambda score, b, _: s.added(score, b))
+    (experts,) = _sizes(bias)
+    if experts == _sizes(scores)[1]:
+        pairs = [("te", scores), ("e", bias)]
+        return tabled("te", _sizes(scores), "f32", pairs, lambda score, b, _: s.added(score, b))
+
+    def with_bias(score: ir.Value, _: ir.Value) -> ir.Value:
+        is_expert = s.less(s.place(1), experts)
+        return s.added(score, s.at(bias, s.select(is_expert, s.place(1), experts - 1)))
+
+    return tabled("te", _sizes(scores), "f32", [("te", scores)], with_bias)
 
 
 def _weights(found: list[ir.Value], rule: Rule, from_logits: bool, total: ir.Value | None) -> list[ir.Value]:

@@ -105,7 +105,7 @@ SLOW = {
     "deepseek_v3_1024": Case(1024, 256, DEEPSEEK_V3, 32, True, "normal"),
     "kimi_k3": Case(130, 896, routing.deepseek_v3(16, 1, 1), 32, True, "normal"),
     "qwen3_4099": Case(4099, 128, QWEN3, 128),
-    "deepseek_v3_16384": Case(16384, 256, routing.deepseek_v3(8, 1, 1), 64, True, "normal"),
+    "deepseek_v3_4096": Case(4096, 256, routing.deepseek_v3(8, 1, 1), 64, True, "normal"),
 }
 
 
@@ -215,3 +215,22 @@ def test_reference_is_what_models_do() -> None:
     np.testing.assert_allclose(reference.choose(logits, routing.qwen3(4))[1], weights)
     _, scaled = reference.choose(logits, routing.deepseek_v3(4, 1, 1))
     np.testing.assert_allclose(scaled.sum(axis=1), 2.5)
+
+
+@pytest.mark.slow
+def test_verified_beside_a_matmul() -> None:
+    """Regions of routing get through `mxcomp.verify`, which compiles for a CPU."""
+    case = CASES["deepseek_v3"]
+
+    def layer(logits: Any, bias: Any, elements: Any, scales: Any) -> tuple[Any, ...]:
+        made = routing.route(logits, case.rule, case.block_m, bias)
+        product = mx.scaled_matmul(mx.quantise(logits, "E2M1"), mx.operand(elements, scales, "E2M1"))
+        return product, made.chosen, made.weights, made.slots, made.experts, made.valid_blocks
+
+    inputs = case.drawn()
+    rng = np.random.default_rng(7)
+    rhs = [rng.integers(0, 256, (64, 128), np.uint8).view(np.int8), rng.integers(120, 130, (64, 8)).astype(np.int8)]
+    module = mx.module(layer, "16x256xf32", "256xf32", "64x128xi8", "64x8xi8")
+    found = mxcomp.verify(module, [*inputs, *rhs])
+    assert found.ok
+    check(case, list(found.results[1:]), inputs)

@@ -18,6 +18,7 @@ import peers_launch
 from peers_launch import Layer
 from peers_report import BEGIN, END, Comparison, put, summary, table
 
+from mxcomp.measuring import moe
 from mxcomp.profiling import Estimate
 from mxcomp.sim.device import Device
 
@@ -44,6 +45,18 @@ def test_routing() -> None:
     assert len(owners) == LAYER.tokens * LAYER.top_k
     again = peers_launch.route(LAYER)
     np.testing.assert_array_equal(again.rows, routing.rows)
+
+
+def test_rows_for_mxcomp_bench(tmp_path: Path) -> None:
+    """Layers with both GEMMs are lines that `mxcomp-bench --moe` reads, with the peer's times."""
+    row = peers.Measured("small", LAYER, (10.0, 7.5))
+    found = [Comparison("", "", us, modelled(us + 1)) for us in row.us]
+    file = tmp_path / "rows.csv"
+    file.write_text(peers.rows_with_peers([row, row], [found, found[:1]]))
+    (read,), faults = moe.read(file)
+    assert not faults
+    assert (read.published, read.peer) == ((10.0, 7.5), (11.0, 8.5))
+    assert read.layer == moe.Layer("small", "silu", 40, 512, 256, 8, 3, "f4E2M1FN", "f4E2M1FN")
 
 
 def test_gemm_launch() -> None:
