@@ -136,7 +136,7 @@ def test_a_moved_plugin(tmp_path: Path) -> None:
     text, phase = source(NARROW), "--compile-to=executable-configurations"
     emitted(text, tmp_path)
     configured = stock_compile(text, tmp_path, phase)
-    assert "mx_f4_f4_f32_m64_n128_k512" in configured
+    assert "mx_f4" in configured
     moved = tmp_path / "an other's $HOME"
     (tmp_path / "plugin").rename(moved)
     environment = {"PATH": "/usr/bin:/bin", "IREE_COMPILE": str(PROGRAMS / "iree-compile")}

@@ -243,7 +243,9 @@ def test_report_as_json_and_table() -> None:
                 "kernel": kernel,
                 "stored": stored,
                 "note": None,
+                "versions": [],
                 "kernels": report.matmuls[0].kernels,
+                "name": None,
             }
         ],
     }
