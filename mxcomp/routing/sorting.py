@@ -32,25 +32,29 @@ class Sorted:
 
 @dataclass(frozen=True)
 class _Tiles:
-    """Slots in tiles: how many there are, of how many slots; ids i32 [count, width], -1 behind the last slot."""
+    """Slots in tiles: how many there are, of how many slots, which go to how many experts, those of whole waves;
+    ids i32 [count, width], -1 behind the last slot.
+    """
 
     count: int
     width: int
+    experts: int
     ids: ir.Value
 
 
 def sort(chosen: ir.Value, extent: Extent, regions: bool = True) -> Sorted:
     """The tables from the experts i32 [T, top_k] of each token, which must be different ones and below `experts`."""
     ids = build.collapse(chosen, [[0, 1]])
-    tiles = _tiled(ids, extent.slots)
-    counts = _counted(tiles, extent, regions)
-    before = None if tiles.count == 1 else _before(counts, tiles, extent)
+    tiles = _tiled(ids, extent.slots, extent.experts)
+    counts = _counted(tiles, regions)
+    before = None if tiles.count == 1 else _before(counts, tiles)
     rows = _rows(ids, counts, before, tiles, extent, regions)
     slots = _scattered(part(rows, [0], [extent.slots]), extent)
     return Sorted(slots, _experts(slots, ids, extent), part(rows, [extent.slots], [1]))
 
 
-def _tiled(ids: ir.Value, slots: int) -> _Tiles:
+def _tiled(ids: ir.Value, slots: int, experts: int) -> _Tiles:
+    experts = experts if experts < _LEAST else -(-experts // _LEAST) * _LEAST
     most = slots if slots <= _ONE_TILE else _TILE
     width = next((width for width in range(most, min(most, _LEAST) - 1, -1) if slots % width == 0), _TILE)
     count = -(-slots // width)
@@ -61,16 +65,16 @@ def _tiled(ids: ir.Value, slots: int) -> _Tiles:
             return s.select(is_slot, s.at(ids, s.select(is_slot, s.place(0), slots - 1)), -1)
 
         ids = tabled("x", (count * width,), "i32", [], padded)
-    return _Tiles(count, width, split(ids, (count, width), [[0, 1]]))
+    return _Tiles(count, width, experts, split(ids, (count, width), [[0, 1]]))
 
 
-def _counted(tiles: _Tiles, extent: Extent, regions: bool) -> ir.Value:
+def _counted(tiles: _Tiles, regions: bool) -> ir.Value:
     """Of each tile, i32 [count, width + E]: how many slots before each go to its expert, and how many of all slots go
     to each expert.
 
     Both are one reduction: an expert's total is what a slot behind the last would find.
     """
-    shape = (tiles.count, tiles.width + extent.experts)
+    shape = (tiles.count, tiles.width + tiles.experts)
 
     def wanted(_: ir.Value) -> ir.Value:
         row = s.place(1)
@@ -86,10 +90,10 @@ def _counted(tiles: _Tiles, extent: Extent, regions: bool) -> ir.Value:
     return region.results[0]
 
 
-def _before(counts: ir.Value, tiles: _Tiles, extent: Extent) -> ir.Value:
+def _before(counts: ir.Value, tiles: _Tiles) -> ir.Value:
     """How many slots of the tiles before each go to each expert, i32 [tiles + 1, E]; the last row has all slots."""
-    shape = tiles.count + 1, extent.experts
-    pairs = [("he", part(counts, [0, tiles.width], [tiles.count, extent.experts]))]
+    shape = tiles.count + 1, tiles.experts
+    pairs = [("he", part(counts, [0, tiles.width], [tiles.count, tiles.experts]))]
     return reduced(
         "geh", "ge", shape, "i32", pairs, s.plus, lambda count: s.select(s.less(s.place(2), s.place(0)), count, 0)
     )
@@ -100,7 +104,7 @@ def _rows(
 ) -> ir.Value:
     """The sorted row of each slot, i32 [slots + 1], and behind them how many blocks are valid."""
     totals, first = (counts, [0, tiles.width]) if before is None else (before, [tiles.count, 0])
-    totals = build.collapse(part(totals, first, [1, extent.experts]), [[0, 1]])
+    totals = build.collapse(part(totals, first, [1, tiles.experts]), [[0, 1]])
     shape, last = (extent.slots + 1,), extent.slots - 1
 
     def expert(_: ir.Value) -> ir.Value:
