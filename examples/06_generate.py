@@ -1,4 +1,5 @@
 # REQUIRES: torch, transformers
+# slow: with pytest -m slow only
 # RUN: %python %s
 """A decoder of transformers, Llama or GPT-OSS, from its first token to its last on the simulated gfx950.
 

@@ -32,9 +32,9 @@ class Layer(torch.nn.Module):
 
 
 class Model(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, layers: int) -> None:
         super().__init__()
-        self.layers = torch.nn.ModuleList(Layer() for _ in range(2))
+        self.layers = torch.nn.ModuleList(Layer() for _ in range(layers))
         self.head = torch.nn.Linear(K, K)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -43,9 +43,9 @@ class Model(torch.nn.Module):
         return self.head(x)
 
 
-def model() -> torch.nn.Module:
+def model(layers: int = 2) -> torch.nn.Module:
     torch.manual_seed(0)
-    return mxcomp.torch.replace_linears(Model(), filter=lambda name, _: name != "head")
+    return mxcomp.torch.replace_linears(Model(layers), filter=lambda name, _: name != "head")
 
 
 X = torch.linspace(-2, 2, ROWS * K).reshape(ROWS, K)
@@ -57,27 +57,24 @@ def expected(net: torch.nn.Module, x: torch.Tensor = X) -> np.ndarray:
 
 
 def test_parameters(tmp_path: Path) -> None:
-    """As they are and packed: no weights in the module, the names of the model, the same results."""
-    net = model()
+    """As they are, by the names of the model, with no weights in the module; and packed."""
+    net = model(layers=1)
     module = mxcomp.torch.export(net, (X,), parameters=tmp_path / "plain")
     stored = Checkpoint.read(tmp_path / "plain.irpa")
     state = net.state_dict()
     assert set(stored) == set(state)
     assert all(stored[key].data.tobytes() == state[key].numpy().tobytes() for key in state)
     text = str(module)
-    assert '#flow.parameter.named<"plain"::"layers.1.down.weight"> : tensor<64x48xi8>' in text
+    assert '#flow.parameter.named<"plain"::"layers.0.down.weight"> : tensor<64x48xi8>' in text
     assert "dense_resource<torch_tensor_96" not in text
     assert "dense_resource<torch_tensor_64_torch.float32" in text  # the frequencies, which no checkpoint has
     assert len(module.operation.get_asm(large_elements_limit=1)) < 40_000
 
-    program = mxcomp.compile(module)
     packed = mxcomp.torch.compile(net, (X,), parameters=tmp_path / "packed.irpa")
     assert any(".packed.rhs." in key for key in Checkpoint.read(tmp_path / "packed.irpa"))
     assert not any("pack_rhs" in part for matmul in packed.report.matmuls for part in matmul.dispatches)
-    (first,) = program.run(X.numpy(), parameters={"plain": tmp_path / "plain.irpa"})
-    (second,) = packed.run(X.numpy(), parameters={"packed": tmp_path / "packed.irpa"})
-    np.testing.assert_array_equal(first, second)
-    np.testing.assert_allclose(first, expected(net), atol=0.02)
+    (y,) = packed.run(X.numpy(), parameters={"packed": tmp_path / "packed.irpa"})
+    np.testing.assert_allclose(y, expected(net), atol=0.02)
 
 
 def test_report_names_modules() -> None:
@@ -88,8 +85,8 @@ def test_report_names_modules() -> None:
 
 
 def test_functions_of_one_model(tmp_path: Path) -> None:
-    """They share parameters, and one of them has a dynamic size."""
-    net = model()
+    """They share parameters, which are read as they are, and one of them has a dynamic size."""
+    net = model(layers=1)
     rows = torch.export.Dim("rows", min=2, max=64)
     programs = {
         "one": torch.export.export(net, (X[:1],)),
