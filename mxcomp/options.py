@@ -19,6 +19,8 @@ class Options:
     `reference` replaces the inner tile by its mathematical meaning, for targets without scaled MFMA.
     `tuned` is a table that says the ukernel of some problems (`mxcomp.selection.tuned`), whatever would be chosen.
     With `packed_parameters`, operands that are parameters are read in their packed layout (see `mxcomp.weights`).
+    `read_through_ids`: kernels find matrices by expert ids; else these are gathered first, as a stock iree-compile,
+    which is given dispatches before mxcomp-fold-gathers, knows it.
     """
 
     target: Target
@@ -28,6 +30,7 @@ class Options:
     reference: bool = False
     packed_parameters: bool = False
     tuned: Path | None = None
+    read_through_ids: bool = True
 
     @staticmethod
     def make(

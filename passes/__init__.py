@@ -26,6 +26,7 @@ PASSES = {
     "mxcomp-materialise": "materialise",
     "mxcomp-outline": "outline",
     "mxcomp-link-ukernels": "link_ukernels",
+    "mxcomp-fold-gathers": "fold_gathers",
     "mxcomp-order-workgroups": "order_workgroups",
 }
 """Pass names and the files they live in; imported when first used."""

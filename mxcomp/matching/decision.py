@@ -37,6 +37,7 @@ class Decision:
         transposed: RHS is multiplied in the place of LHS; `layout`, `tile` and limits are those of N × M.
         requantised_for: The index of the matmul whose LHS is quantised from this result in its tile.
         ukernel: The name of the code that computes a tile; None: IREE generates it.
+        gathered: Operands that the kernel reads through expert ids (`mxcomp.matching.gathers`).
         order: In which workgroups take tiles of data-tiled operands.
         workgroup_size: Threads in x, y and z.
         llvm_func_attrs: What LLVM is told of the kernel's function.
@@ -53,6 +54,7 @@ class Decision:
     tile: tuple[int, ...] = ()
     transposed: bool = False
     requantised_for: int | None = None
+    gathered: tuple[int, ...] = ()
     ukernel: str | None = None
     order: Order = PLAIN_ORDER
     workgroup_size: tuple[int, ...] = ()
@@ -87,7 +89,7 @@ class Decision:
             entries["layout"] = layout_from(entries["layout"])
         if "order" in entries:
             entries["order"] = Order(**entries["order"])
-        for name in ("tile", "workgroup_size"):
+        for name in ("tile", "gathered", "workgroup_size"):
             entries[name] = tuple(entries.get(name, ()))
         return Decision(**entries)
 

@@ -12,6 +12,7 @@ standing would make IREE copy every operand. Specs are per shape: a model with o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def emit_plugin(
     wrong or fails for some of what mxcomp rewrites) or cannot be told the directory's name, and the errors of
     `mxcomp.compile`. Errors have the report once there is one.
     """
-    directory = directory.absolute()
+    directory, options = directory.absolute(), replace(options, read_through_ids=False)
     response = response_file(directory, flags)
     program = compile_with(source, options, session_flags, "executable-sources")
     try:
