@@ -179,15 +179,19 @@ class _Part:
 
 def _combined(activation: Callable[..., ir.Value], parts: Sequence[_Part], routing: Routing) -> ir.Value:
     """f32 [B, BM, N] of products, each with the bias of its block's expert."""
-    biases = [None if part.bias is None else _column(gather(part.bias, routing.expert_ids)) for part in parts]
+    biases = [None if part.bias is None else gather(part.bias, routing.expert_ids) for part in parts]
     inputs = [*(part.value for part in parts), *(bias for bias in biases if bias is not None)]
+    identity, first = ir.AffineMap.get_identity(3), parts[0].value
+    by_block = ir.AffineMap.get(3, 0, [ir.AffineExpr.get_dim(d) for d in (0, 2)])
 
     def body(*elements: ir.Value) -> ir.Value:
-        added = iter(elements[len(parts) :])
+        added = iter(elements[len(parts) : -1])
         pairs = zip(elements, biases, strict=False)
         return activation(*(value if bias is None else mx.add(value, next(added)) for value, bias in pairs))
 
-    return mx.elementwise(body, *inputs)
+    maps = [*[identity] * len(parts), *[by_block] * (len(inputs) - len(parts)), identity]
+    result = ir.RankedTensorType(first.type)
+    return build.generic(result, inputs, build.empty(result), maps, ["parallel"] * 3, body).results[0]
 
 
 def _expanded(value: ir.Value, outer: list[int | None]) -> ir.Value:
@@ -197,13 +201,6 @@ def _expanded(value: ir.Value, outer: list[int | None]) -> ir.Value:
     kind = build.tensor_type(shape, build.element(value))
     groups = [[0, 1], *([i] for i in range(2, len(shape)))]
     return tensor.ExpandShapeOp(kind, value, groups, [], shape).result
-
-
-def _column(value: ir.Value) -> ir.Value:
-    """[B, N] as [B, 1, N]."""
-    blocks, width = (size or 0 for size in build.static_sizes(value))
-    kind = build.tensor_type([blocks, 1, width], build.element(value))
-    return tensor.ExpandShapeOp(kind, value, [[0], [1, 2]], [], [blocks, 1, width]).result
 
 
 def _added_up(rows_: ir.Value, routing: Routing, result: str) -> ir.Value:

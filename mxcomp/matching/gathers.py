@@ -64,6 +64,29 @@ class Gather:
 
         return new(self.subscript)
 
+    def same_parts(self, other: Gather) -> bool:
+        """Whether another gather takes the same parts, of a tensor of as many."""
+
+        def same(one: ir.Value, two: ir.Value) -> bool:
+            if (one == self.id) != (two == other.id):
+                return False
+            if one == self.id or one == two:
+                return True
+            ops = graph.producer(one), graph.producer(two)
+            if ops[0] is None or ops[1] is None or ops[0].name != ops[1].name:
+                return False
+            if str(ops[0].attributes) != str(ops[1].attributes) or len(ops[0].operands) != len(ops[1].operands):
+                return False
+            return one.type == two.type and all(map(same, ops[0].operands, ops[1].operands))
+
+        counts = (static_sizes(gather.source)[0] for gather in (self, other))
+        return self.ids == other.ids and len(set(counts)) == 1 and same(self.subscript, other.subscript)
+
+    def is_plain(self, gathered: ir.Value) -> bool:
+        """Whether a tensor has the gathered parts as they are, with their sizes and element type."""
+        inner = static_sizes(gathered)[self.leading :]
+        return static_sizes(self.source)[1:] == inner and build.element(self.source) == build.element(gathered)
+
     def stored(self, operand: ir.Value) -> ir.Value:
         """All parts, with the element type and inner sizes of an operand that is gathered from them."""
         parts, *_ = static_sizes(self.source)
