@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _ARCHIVE, _IDENTIFIER, _IDENTIFIED = b"PK\3\4", b"IREE", 16
 """How a vmfb begins: as an archive, or as a flatbuffer with its identifier among the first bytes."""
+_FOLDING = "executable-configurations"
+"""The phase of IREE after which gathers by expert are folded."""
 
 Source: TypeAlias = str | bytes | Path | ir.Module
 
@@ -151,6 +153,8 @@ def compile_with(source: Source, options: Options, flags: Sequence[str], compile
     """`compile` with options made, and flags complete. An error that it raises has the report made so far."""
     if compile_to not in PHASES:
         raise InputError(f"unknown compilation phase '{compile_to}': expected one of {', '.join(PHASES)}")
+    if PHASES.index(compile_to) < PHASES.index(_FOLDING):
+        options = replace(options, read_through_ids=False)
     report = Report(options.target.arch)
     try:
         with closing(Session(flags)) as session:

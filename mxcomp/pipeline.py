@@ -4,13 +4,13 @@
            fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, outline,
            skip versions
            ─ IREE: flow … executable-sources ─ link ukernels
-           ─ IREE: executable-configurations ─ order workgroups ─ IREE: vmfb
+           ─ IREE: executable-configurations ─ order workgroups, fold gathers ─ IREE: vmfb
 
 Constants are held once more for what falls back. Codes are widened twice: first in front of consumers, which the codes
 of a result are; then what is left of quantised operands that did not become part of packing.
 
 A ukernel put into the model's module would be removed as dead code before executables exist; so linking comes second.
-Workgroups are ordered where IREE has decided all else, and distributes them next.
+Workgroups are ordered where IREE has decided all else, and distributes them next; gathers are folded where it has.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BUILDING_PASSES = (
 )
 MODULE_PASSES = (*PREPARING_PASSES, *CHOOSING_PASSES, *BUILDING_PASSES)
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)
-CONFIGURED_PASSES = ("mxcomp-order-workgroups",)
+CONFIGURED_PASSES = ("mxcomp-order-workgroups", "mxcomp-fold-gathers")
 
 
 def run(module: ir.Operation, names: tuple[str, ...], options: Options) -> None:

@@ -27,6 +27,7 @@ PASSES = {
     "mxcomp-outline": "outline",
     "mxcomp-skip-versions": "skip_versions",
     "mxcomp-link-ukernels": "link_ukernels",
+    "mxcomp-fold-gathers": "fold_gathers",
     "mxcomp-order-workgroups": "order_workgroups",
 }
 """Pass names and the files they live in; imported when first used."""

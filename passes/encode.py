@@ -23,8 +23,8 @@ from dataclasses import replace
 from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE
-from mxcomp.layout import ACC, LHS, RHS
-from mxcomp.matching import requantise_chains
+from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, RHS_SCALE
+from mxcomp.matching import gathers, requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.consumers import STORED_BYTES, stored_type
 from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised
@@ -53,6 +53,10 @@ def run(module: ir.Operation, options: Options) -> None:
         for index, op in enumerate(recognised):
             entry, objection = _entry(op, table, is_joined=op in together)
             chosen = together.get(op) or choose(problem_of(op), _place(op), registry, options, entry)
+            gathered, reason = _gathered(op, chosen, options)
+            for text in filter(None, (reason,)):
+                notes.note(op, index, text)
+            chosen = replace(chosen, gathered=gathered)
             decide(op, replace(chosen, index=index, note="; ".join(filter(None, (chosen.note, objection))) or None))
             if chosen.operands == DATA_TILED:
                 _encode(op)
@@ -72,6 +76,23 @@ def _entry(op: ir.Operation, table: tuned.Table, is_joined: bool) -> tuple[tuned
     else:
         return entry, ""
     return None, f"{entry.line}, which is not followed: {objection}"
+
+
+def _gathered(op: ir.Operation, chosen: Decision, options: Options) -> tuple[tuple[int, ...], str]:
+    """Operands of a matmul that its kernel reads through expert ids; and why others that are gathered are not."""
+    if chosen.operands != DATA_TILED or chosen.layout is None or options.reference or not problem_of(op).batch:
+        return (), ""
+    found = {index: gather for index in (RHS, RHS_SCALE) if (gather := gathers.find(op.operands[index])) is not None}
+    by_expert = {index: gather for index, gather in found.items() if gather.leading == 1}
+    for index, gather in by_expert.items():
+        name = OPERAND_NAMES[index]
+        if not options.read_through_ids:
+            return (), f"{name} is gathered by expert first: a stock iree-compile cannot read it through ids"
+        if not gathers.is_clamped(gather):
+            return (), f"{name} is gathered by expert first: its ids are neither as they are nor clamped to the experts"
+        if gathers.packed_bytes(gather, op.operands[index], chosen.layout, index) > options.target.max_buffer_bytes:
+            return (), f"{name} is gathered by expert first: all experts exceed {options.target.max_buffer_bytes} bytes"
+    return tuple(by_expert), ""
 
 
 def _place(op: ir.Operation) -> Place:

@@ -27,6 +27,7 @@ one more dimension, the first, of all packed tensors.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from iree.compiler import ir
@@ -34,11 +35,12 @@ from iree.compiler.dialects import arith, tensor
 
 from mxcomp.errors import CompileError
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.matching import gathers
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, SCALED_MATMUL, VERSIONS, Decision, Version, decision_of
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import Options
-from mxcomp.packing import reference_tiles, requantised_result, result_tiles, stored_operand
+from mxcomp.packing import expert_tiles, reference_tiles, requantised_result, result_tiles, stored_operand
 from mxcomp.packing.packer import Packer, part_location
 from mxcomp.packing.requantised_result import Plan
 from mxcomp.packing.result_tiles import ALONE, UNROLL, ResultTiles
@@ -66,11 +68,15 @@ def run(module: ir.Operation, options: Options) -> None:
 
 @dataclass(frozen=True)
 class _Matmul:
-    """A matmul as it is multiplied, on packed operands. `epilogue` are fused consumers, which make an `element`."""
+    """A matmul as it is multiplied, on packed operands. `epilogue` are fused consumers, which make an `element`.
+
+    Operands in `ids` are packed for all experts, of which each matrix of the batch takes that of its id.
+    """
 
     decision: Decision
     sizes: RuntimeSizes
     packed: list[ir.Value]
+    ids: Mapping[int, ir.Value]
     epilogue: ir.Operation | None
     element: str
 
@@ -97,15 +103,20 @@ def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: O
         epilogue, unset = unset, _user(unset)
     encodings = [operand.owner.operation for operand in op.operands]
     sources = [encoding.operands[0] for encoding in encodings]
+    read_through = {
+        index: gather for index in decision.gathered if (gather := gathers.find(sources[index])) is not None
+    }
     if decision.transposed:
         problem, sources = problem.flipped, list(flipped(sources))
     with op.context, op.location, ir.InsertionPoint(op):
         sizes = guarded(sources, problem, decision)
         if decision.versions and not options.reference:
             sizes = replace(sizes, units=padded_units(sizes.values["m"], decision.versions))
-        packed = packer.operands(op, sources, decision, sizes)
+        stored = [read_through[i].stored(source) if i in read_through else source for i, source in enumerate(sources)]
+        packed = packer.operands(op, stored, decision, sizes)
     element = str(build.element(unset.results[0]))
-    matmul = _Matmul(decision, sizes, packed, epilogue, element)
+    ids = {index: gather.ids for index, gather in read_through.items()}
+    matmul = _Matmul(decision, sizes, packed, ids, epilogue, element)
     with op.context, part_location(decision, "matmul", op), ir.InsertionPoint(unset):
         plan = _plan(unset, decision, options)
         replaced: tuple[ir.Value, ...] = ()
@@ -120,7 +131,7 @@ def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: O
     graph.erase_unused(replaced)
     for dead in (unset, *([epilogue] if epilogue else []), op, *encodings):
         graph.erase_dead(dead)
-    return sources
+    return [*sources, *stored]
 
 
 def _user(op: ir.Operation) -> ir.Operation:
@@ -191,6 +202,8 @@ def _tiled(matmul: _Matmul, counts: TileCounts, llvm_func_attrs: dict[str, str])
     elements = [
         stored_operand.elements(value, matmul.problem.types[i], counts.of(i)) for i, value in enumerate(matmul.packed)
     ]
+    for index, ids in matmul.ids.items():
+        elements[index] = expert_tiles.gathered(elements[index], ids)
     acc = matmul.tiles.zeros(counts.of(ACC))
     tiled = result_tiles.accumulate(elements, acc, matmul.problem, matmul.decision, llvm_func_attrs)
     return _finished(matmul, tiled, counts)

@@ -44,10 +44,10 @@ def run(module: ir.Operation, options: Options) -> None:
     with module.context:
         functions = {_function(op): _order(op) for op in graph.walk(module) if WORKGROUP_ORDER in op.attributes}
         for function, order in functions.items():
-            _distribute(function)
+            distribute(function)
             for op in graph.walk(function):
                 if WORKGROUP_ORDER in op.attributes:
-                    _mark_distributed(op)
+                    del op.attributes[WORKGROUP_ORDER]
                 elif "#iree_codegen.workgroup_mapping" in str(op.attributes.get("mapping", "")):
                     _permute(op, order)
 
@@ -64,19 +64,24 @@ def _order(op: ir.Operation) -> Order:
     return Order(**to_python(op.attributes[WORKGROUP_ORDER]))
 
 
-def _distribute(function: ir.Operation) -> None:
+def distribute(function: ir.Operation) -> None:
+    """Makes the loop over workgroups of a dispatch, if it is not there. Raises CompileError."""
     try:
         PassManager.parse(PIPELINE).run(function)
     except ir.MLIRError as error:
         raise CompileError(f"{function.location}: workgroups were not distributed", (str(error),)) from None
+    for op in graph.walk(function):
+        if _CONFIG in op.attributes:
+            _mark_distributed(op)
 
 
 def _mark_distributed(op: ir.Operation) -> None:
-    """Leaves nothing to distribute of a matmul that is in the loop."""
+    """Leaves nothing to distribute of an operation that is in the loop."""
+    if not isinstance(op.attributes[_CONFIG], iree_gpu.LoweringConfigAttr):
+        return
     config = ir.DictAttr(iree_gpu.LoweringConfigAttr(op.attributes[_CONFIG]).attributes)
     kept = {each.name: each.attr for each in config if each.name != "workgroup"}
     op.attributes[_CONFIG] = iree_gpu.LoweringConfigAttr.get(ir.DictAttr.get(kept))
-    del op.attributes[WORKGROUP_ORDER]
 
 
 def _permute(loop: ir.Operation, order: Order) -> None:

@@ -42,6 +42,7 @@ from iree.compiler import ir
 from mxcomp.codes import packed, six_bit
 from mxcomp.codes.decode import stored_codes
 from mxcomp.codes.six_bit import is_six_bit
+from mxcomp.matching import gathers
 from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import RESHAPES
 from mxcomp.matching.storage import BITCASTS, GATHER, sliced_in_bytes
@@ -116,8 +117,25 @@ def _only_encoded(value: ir.Value) -> bool:
     """Whether what reads it, reshaped or not, are encodings: materialisation decides what becomes of it."""
     for user in (use.owner.operation for use in value.uses):
         moves = user.name in (*_MOVES, *BITCASTS) and is_narrow_tensor(user.results[0])
-        if user.name not in _ENCODED and not (moves and _only_encoded(user.results[0])):
+        gathered = user.name in BITCASTS and not moves and _only_gathered(user.results[0])
+        if user.name not in _ENCODED and not gathered and not (moves and _only_encoded(user.results[0])):
             return False
+    return True
+
+
+def _only_gathered(value: ir.Value) -> bool:
+    """Whether what reads bytes are gathers by ids, which are only encoded as elements."""
+    for user in (use.owner.operation for use in value.uses):
+        gather = user.parent
+        if user.name != "tensor.extract" or gather is None or not gather.results:
+            return False
+        if gathers.find(gather.results[0]) is None:
+            return False
+        for behind in (use.owner.operation for use in gather.results[0].uses):
+            if behind.name not in BITCASTS or not is_narrow_tensor(behind.results[0]):
+                return False
+            if not _only_encoded(behind.results[0]):
+                return False
     return True
 
 

@@ -65,6 +65,7 @@ class Decision:
         requantised_for: The index of the matmul whose LHS is quantised from this result in its tile.
         ukernel: The name of the code that computes a tile; None: IREE generates it.
         versions: Kernels by ranges of a dynamic M, ascending; the last is what the decision says by itself.
+        gathered: Operands that the kernel reads through expert ids (`mxcomp.matching.gathers`).
         order: In which workgroups take tiles of data-tiled operands.
         workgroup_size: Threads in x, y and z.
         llvm_func_attrs: What LLVM is told of the kernel's function.
@@ -81,6 +82,7 @@ class Decision:
     tile: tuple[int, ...] = ()
     transposed: bool = False
     requantised_for: int | None = None
+    gathered: tuple[int, ...] = ()
     ukernel: str | None = None
     versions: tuple[Version, ...] = ()
     order: Order = PLAIN_ORDER
@@ -131,8 +133,8 @@ class Decision:
     def from_attr(attribute: ir.Attribute) -> Decision:
         """Inverse of `to_attr`. Raises ValueError and TypeError for what is no decision."""
         entries = _read(attributes.to_python(attribute))
-        entries["tile"] = tuple(entries.get("tile", ()))
-        entries["workgroup_size"] = entries.get("workgroup_size", ())
+        for name in ("tile", "gathered", "workgroup_size"):
+            entries[name] = tuple(entries.get(name, ()))
         entries["versions"] = tuple(Version(**{"max_m": None, **_read(each)}) for each in entries.get("versions", ()))
         return Decision(**entries)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.layout import LHS, RHS
+from mxcomp.matching import gathers
 from mxcomp.matching.storage import storage
 from mxcomp.mlir import graph
 
@@ -30,7 +31,10 @@ def _sources(value: ir.Value) -> set[ir.Value | ir.Attribute]:
         if value in seen:
             continue
         seen.add(value)
-        op = graph.producer(value)
+        op, gather = graph.producer(value), gathers.find(value)
+        if gather is not None:  # ids only say which parts
+            left.append(gather.source)
+            continue
         operands = [] if op is None else [each for each in op.operands if isinstance(each.type, ir.RankedTensorType)]
         if not operands and (op is None or op.name != "tensor.empty"):
             names = () if op is None else [name for name in ("value", "global") if name in op.attributes]

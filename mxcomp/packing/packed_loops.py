@@ -7,7 +7,7 @@ of per block. Ops on elements run over all of its loops, ops on scales over the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from iree.compiler import ir
@@ -21,12 +21,22 @@ from mxcomp.mlir import build
 
 @dataclass(frozen=True)
 class OperandSize:
-    """The operand's size: rows (and their value, where dynamic), blocks, and the tiles of rows where dynamic."""
+    """The operand's size: rows (and their value, where dynamic), blocks, and the tiles of rows where dynamic.
+
+    Where rows are chosen from other ones, `chosen` makes one of those, of which there are `source_height`, of a row.
+    """
 
     height: int | None
     blocks: int
     rows: ir.Value | None
     tiles: list[ir.Value]
+    chosen: Callable[[ir.Value], ir.Value] | None = None
+    source_height: int | None = None
+
+    @property
+    def readable(self) -> int | None:
+        """The rows of what is read."""
+        return self.height if self.chosen is None else self.source_height
 
 
 @dataclass(frozen=True)
@@ -100,6 +110,8 @@ class LoopNest:
         row, block = build.apply(self.row, packed), build.apply(self.block, packed)
         if operand.rows is not None or (operand.height or 0) % (self.tile[ROWS] * self.multiple):
             row = build.clamp(row, operand.rows or operand.height or 0)
+        if operand.chosen is not None:
+            row = operand.chosen(row)
         if operand.blocks % self.tile[COLUMNS]:
             block = build.clamp(block, operand.blocks)
         inside = len(loops) > self.rank
@@ -118,7 +130,7 @@ class LoopNest:
         if not index.axis or index.extent == 1:
             return ir.AffineExpr.get_constant(0)
         if index.axis == "row":
-            return _part(row, index.stride, index.extent, self.operand.height)
+            return _part(row, index.stride, index.extent, self.operand.readable)
         if index.stride % BLOCK_SIZE == 0:
             return _part(block, index.stride // BLOCK_SIZE, index.extent, self.operand.blocks)
         if index.extent is not None and index.stride * index.extent <= BLOCK_SIZE:

@@ -11,8 +11,10 @@ from collections.abc import Hashable, Sequence
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, DataTiledLayout
-from mxcomp.matching import quantiser
+from mxcomp.matching import blocks, quantiser
+from mxcomp.matching.blocks import Blocks
 from mxcomp.matching.decision import Decision
+from mxcomp.matching.quantiser import Producer
 from mxcomp.matching.storage import storage, viewed
 from mxcomp.mlir import build, notes
 from mxcomp.options import Options
@@ -67,7 +69,7 @@ class Packer:
         Without regions, which is to check packing, operands are packed as they are computed elsewhere.
         """
         scale = index + LHS_SCALE
-        computed = self._regions and scale < ACC and quantiser.find(sources[index], sources[scale]) is not None
+        computed = self._regions and scale < ACC and _computed(sources[index], sources[scale]) is not None
         return (index, scale) if computed else (index,)
 
     def _pack(
@@ -88,9 +90,18 @@ class Packer:
                     notes.note(op, decision.index or 0, f"{name} is not read packed: {ready}")
                     ready = None
                 return (ready or stored_operand.pack(sources[index], layout, index, dynamic, self._regions),)
-            producer = quantiser.find(sources[index], sources[scale[0]])
-            assert producer is not None
-            return quantised_operand.pack(producer, layout, index, sources[index], dynamic, self._regions)
+            computed = _computed(sources[index], sources[scale[0]])
+            assert computed is not None
+            producer, source, of = computed
+            return quantised_operand.pack(producer, layout, index, source, dynamic, self._regions, of)
+
+
+def _computed(elements: ir.Value, scales: ir.Value) -> tuple[Producer, ir.Value, Blocks | None] | None:
+    """What computes elements and scales, the elements that it computes, and, of a batch, the blocks of their rows."""
+    of = blocks.find(elements, scales)
+    matrix = (elements, scales) if of is None else (of.elements, of.scales)
+    producer = quantiser.find(*matrix)
+    return None if producer is None else (producer, matrix[0], of)
 
 
 def _padding(decision: Decision, operand: int) -> tuple[Hashable, ...]:

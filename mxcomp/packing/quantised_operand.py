@@ -27,6 +27,7 @@ from iree.compiler.dialects import arith, tensor
 from mxcomp.codes import packed, truncate
 from mxcomp.formats import BLOCK_SIZE, UNLOADABLE, element_format
 from mxcomp.layout import LHS_SCALE, ROWS, DataTiledLayout
+from mxcomp.matching.blocks import Blocks
 from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside
 from mxcomp.mlir import attributes, build, linalg
 from mxcomp.mlir.inline import constant, inline
@@ -43,10 +44,12 @@ def pack(
     source: ir.Value,
     dynamic: Dynamic,
     regions: bool,
+    blocks_of: Blocks | None = None,
 ) -> tuple[ir.Value, ir.Value]:
     """Elements and scales of LHS or RHS as `stored_operand.pack` gives them, computed by `producer`.
 
-    `source` is the tensor [rows, K/32, 32] that it computes elsewhere; `dynamic` has its row count where dynamic.
+    `source` is the tensor [rows, K/32, 32] that it computes elsewhere; `dynamic` has its row count where dynamic. With
+    `blocks_of`, rows of it are those of blocks, and the result has a batch of so many.
     """
     height, blocks, *_ = build.static_sizes(source)
     element = str(ir.RankedTensorType(source.type).element_type)
@@ -55,6 +58,8 @@ def pack(
     taken = dynamic.taken(swizzle.tile_shape[ROWS] * multiple)
     tiles = [build.times(count, multiple) for count in taken]
     size = OperandSize(height, blocks or 0, dynamic.rows, tiles)
+    if blocks_of is not None:
+        size = _in_blocks(blocks_of, swizzle.tile_shape[ROWS] * multiple, height or 0, blocks or 0)
     nest = LoopNest.of(swizzle, element_format(element).lane_unit, size)
     if nest.inner == (BLOCK_SIZE,):
         outer = nest.outer
@@ -63,7 +68,25 @@ def pack(
     else:
         (elements,) = _dispatch((producer.elements,), nest, [None], regions)
         (scales,) = _dispatch((producer.scales,), LoopNest.of(scale_swizzle, BLOCK_SIZE, size), [None], regions)
-    return as_packed(elements, scales, layout, operand, element, nest.tiles, tiles, taken)
+    counts: tuple[int | None, ...] = nest.tiles
+    if blocks_of is not None:
+        counts = (blocks_of.count, (nest.tiles[ROWS] or 0) // blocks_of.count, *nest.tiles[1:])
+    return as_packed(elements, scales, layout, operand, element, counts, tiles, taken)
+
+
+def _in_blocks(blocks: Blocks, step: int, source_height: int, width: int) -> OperandSize:
+    """The size of blocks of rows, each padded to whole steps."""
+    padded = math.ceil(blocks.rows / step) * step
+    whole, within = (kind(ir.AffineExpr.get_dim(0), padded) for kind in (_FLOOR, _MOD))
+
+    def chosen(row: ir.Value) -> ir.Value:
+        block, inside = build.apply(whole, [row]), build.apply(within, [row])
+        return blocks.part(block, inside if padded == blocks.rows else build.clamp(inside, blocks.rows))
+
+    return OperandSize(blocks.count * padded, width, None, [], chosen, source_height)
+
+
+_FLOOR, _MOD = ir.AffineExpr.get_floor_div, ir.AffineExpr.get_mod
 
 
 def as_packed(

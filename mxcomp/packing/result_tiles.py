@@ -8,6 +8,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, tensor
 
 from mxcomp.layout import ACC, COLUMNS, ROWS, DataTiledLayout
+from mxcomp.matching import gathers
 from mxcomp.matching.canonical import inner_tiled_loops
 from mxcomp.matching.decision import Decision
 from mxcomp.mlir import attributes, build, linalg
@@ -173,13 +174,17 @@ def with_epilogue(
 
 
 def _read(value: ir.Value, affine_map: ir.AffineMap, places: list[ir.Value]) -> ir.Value:
-    """The element at [m, n] of an operand with this indexing map; a scalar is itself."""
+    """The element at [m, n] of an operand with this indexing map, through ids where they choose it; a scalar is
+    itself."""
     if not isinstance(value.type, ir.RankedTensorType):
         return value
     position = [
         places[ir.AffineDimExpr(expr).position] if isinstance(expr, ir.AffineDimExpr) else build.apply(expr, places)
         for expr in affine_map.results
     ]
+    if (gather := gathers.find(value)) is not None and gather.is_plain(value):
+        id_ = tensor.ExtractOp(gather.ids, position[: gather.leading]).result
+        value, position = gather.source, [gather.part(id_), *position[gather.leading :]]
     return tensor.ExtractOp(value, position).result
 
 

@@ -4,7 +4,8 @@ The packed tensor is computed output-major, in words: eight fp4 elements, or fou
 elements. The generic has no inputs; it picks what a word holds from the source by `tensor.extract`, and IREE vectorises
 that to 128-bit accesses on elements (6 bits: 64-bit accesses).
 
-Gathered operands (`mxcomp.matching.storage`) are packed byte by byte, each put together from the elements in it.
+Rows that ids choose (`mxcomp.matching.gathers`) are read where they are. Operands in another order
+(`mxcomp.matching.storage`) are packed byte by byte, each put together from the elements in it.
 
 8-bit elements of a lane lie in two halves, as the hardware takes them (`DataTiledLayout.swizzle` of an element type).
 """
@@ -22,7 +23,9 @@ from iree.compiler.dialects import arith, tensor
 from mxcomp.codes.stored import Codes, codes
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import COLUMNS, LHS, RHS, ROWS, DataTiledLayout, TileSwizzle
-from mxcomp.matching.storage import is_gathered, storage
+from mxcomp.matching import gathers
+from mxcomp.matching.gathers import Gather
+from mxcomp.matching.storage import is_gathered, settled, storage
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 
@@ -137,6 +140,8 @@ _Read = Callable[[list[ir.Value]], ir.Value]
 
 def _row_major(source: ir.Value, target: _Target, inner: tuple[int, ...], element: str) -> Callable[..., ir.Value]:
     """Reads a source that is stored row-major, from its bytes; `inner` dimensions make a column."""
+    if (gather := gathers.find(source)) is not None and gather.leading <= target.batch + 1:
+        return _by_id(gather, target, inner, element)
     store = storage(source)
     *batch, _, _ = static_sizes(source)[: 2 + target.batch]
     sizes = [limit for limit in target.limits if limit is not None]
@@ -144,6 +149,19 @@ def _row_major(source: ir.Value, target: _Target, inner: tuple[int, ...], elemen
     own = sizes if same else None  # else, as the storage tells them
     view = build.bitcast(store, build.tensor_type((*batch, *target.size, *inner), element), own, sizes)
     return lambda position: tensor.ExtractOp(view, position).result
+
+
+def _by_id(gather: Gather, target: _Target, inner: tuple[int, ...], element: str) -> _Read:
+    """Reads a source of which rows, or matrices, lie where ids say, as `_row_major` does."""
+    parts, *_ = static_sizes(gather.source)
+    sizes = (parts, *target.size[gather.leading - target.batch :], *inner)
+    view = settled(build.bitcast(storage(gather.source), build.tensor_type(sizes, element)))
+
+    def read(position: list[ir.Value]) -> ir.Value:
+        id_ = tensor.ExtractOp(gather.ids, position[: gather.leading]).result
+        return tensor.ExtractOp(view, [gather.part(id_), *position[gather.leading :]]).result
+
+    return read
 
 
 def _narrow(value: ir.Value) -> ir.Value:

@@ -13,6 +13,7 @@ from iree.compiler import ir
 from narrow import changed_product, widened
 from nodes import BITS, FLOATS, Node
 from steps_control import branch, call, loop
+from steps_grouped import grouped_product
 from steps_matmul import SLOW, Scale, activation, batched_product, quantised_product, static_product, stored_product
 
 from mxcomp.mlir import build
@@ -37,8 +38,9 @@ SOURCES: dict[str, Source] = {
     "static": static_product,
     "changed": changed_product,
     "widened": widened,
+    "grouped": grouped_product,
 }
-PRODUCTS = {"stored", "batched", "quantised", "static", "changed"}
+PRODUCTS = {"stored", "batched", "grouped", "quantised", "static", "changed"}
 STEPS: dict[str, Step] = {
     "unary": other.unary, "binary": other.binary, "pair": other.pair, "cast": other.casted,
     "transpose": other.transpose, "row": other.row, "symmetric": other.symmetric, "part": other.part,
@@ -71,6 +73,7 @@ THEMES = {
         {"stored": 5, "batched": 1}, EPILOGUE | {"stored": 0.5}, {0: 2, 1: 2, 2: 1}, functions={1: 3, 2: 1}
     ),
     "einsum": Theme({"batched": 1}, MULTIPLIED | {"flat": 1, "transpose": 1}, {0: 3, 1: 2, 2: 1}),
+    "experts": Theme({"grouped": 1}, MULTIPLIED | {"flat": 0.5, "transpose": 0.5}, {0: 3, 1: 2, 2: 1}),
     "activation": Theme({"activation": 1}, EPILOGUE | {"quantised": 6, "part": 0.5}, {1: 1, 2: 2, 3: 1}),
     "chain": Theme({"stored": 3, "quantised": 1}, CHAINED, {1: 2, 2: 3, 3: 2}, LONG),
     "small chain": Theme({"stored": 3, "quantised": 1}, CHAINED, {1: 1, 2: 2, 3: 1}),
@@ -87,6 +90,7 @@ THEMES = {
 WEIGHTS = {
     "matmul": 5,
     "einsum": 2.5,
+    "experts": 1.5,
     "activation": 3,
     "chain": 4,
     "small chain": 3,

@@ -1,0 +1,193 @@
+"""Parts of a tensor that the running program chooses: rows by token ids, matrices by expert ids.
+
+    %g = linalg.generic {indexing_maps = [(b, n, k) -> (b), (b, n, k) -> (b, n, k)], …} ins(%ids) outs(%empty) {
+    ^bb0(%id: i32, %out: i8):
+      … %e = arith.index_cast %id …      tensor.extract %w[%e, %n, %k]
+    } -> tensor<24x2880x1440xi8>
+
+Every subscript that is not an id is a loop of the result, in its order. Elements are gathered as bytes, and bitcast
+behind. No such gather needs to be computed: an operand of a scaled matmul is read through the ids.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.layout import LHS_SCALE, RHS_SCALE, DataTiledLayout
+from mxcomp.matching.storage import BITCASTS
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.build import static_sizes
+from mxcomp.mlir.inline import constant
+from mxcomp.mlir.linalg_ops import indexing_maps, iterators, yielded
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Parts of `source` along its first dimension, by a subscript calculated from each of `ids`.
+
+    Attributes:
+        source: The tensor [parts, …].
+        ids: Integers [count, …], one to each part that is wanted.
+        subscript: What is calculated from an id, an index, in the body of the gather.
+        id: The id in that body.
+    """
+
+    source: ir.Value
+    ids: ir.Value
+    subscript: ir.Value
+    id: ir.Value
+
+    @property
+    def leading(self) -> int:
+        """How many dimensions the ids have."""
+        return ir.RankedTensorType(self.ids.type).rank
+
+    def part(self, id_: ir.Value) -> ir.Value:
+        """The subscript for an id, calculated at the insertion point."""
+        known = {self.id: id_}
+
+        def new(value: ir.Value) -> ir.Value:
+            if value not in known:
+                op = graph.producer(value)
+                if op is None or op.block != self.id.owner:
+                    return constant(value)
+                operands = [new(operand) for operand in op.operands]
+                copy = op.clone()
+                for position, operand in enumerate(operands):
+                    copy.operands[position] = operand
+                known[value] = copy.results[0]
+            return known[value]
+
+        return new(self.subscript)
+
+    def same_parts(self, other: Gather) -> bool:
+        """Whether another gather takes the same parts, of a tensor of as many."""
+
+        def same(one: ir.Value, two: ir.Value) -> bool:
+            if (one == self.id) != (two == other.id):
+                return False
+            if one == self.id or one == two:
+                return True
+            ops = graph.producer(one), graph.producer(two)
+            if ops[0] is None or ops[1] is None or ops[0].name != ops[1].name:
+                return False
+            if str(ops[0].attributes) != str(ops[1].attributes) or len(ops[0].operands) != len(ops[1].operands):
+                return False
+            return one.type == two.type and all(map(same, ops[0].operands, ops[1].operands))
+
+        counts = (static_sizes(gather.source)[0] for gather in (self, other))
+        return self.ids == other.ids and len(set(counts)) == 1 and same(self.subscript, other.subscript)
+
+    def is_plain(self, gathered: ir.Value) -> bool:
+        """Whether a tensor has the gathered parts as they are, with their sizes and element type."""
+        inner = static_sizes(gathered)[self.leading :]
+        return static_sizes(self.source)[1:] == inner and build.element(self.source) == build.element(gathered)
+
+    def stored(self, operand: ir.Value) -> ir.Value:
+        """All parts, with the element type and inner sizes of an operand that is gathered from them."""
+        parts, *_ = static_sizes(self.source)
+        wanted = build.tensor_type([parts, *static_sizes(operand)[self.leading :]], build.element(operand))
+        return build.bitcast(self.source, wanted)
+
+
+def find(operand: ir.Value) -> Gather | None:
+    """The gather that an operand of a scaled matmul is, as other types maybe; None if it is none.
+
+    All sizes are static.
+    """
+    value = operand
+    while (op := graph.producer(value)) is not None and op.name in BITCASTS:
+        value = op.operands[0]
+    gather = None if op is None else _gather(op)
+    if gather is None or None in (*static_sizes(operand), *static_sizes(gather.source)):
+        return None
+    count = gather.leading
+    return gather if static_sizes(operand)[:count] == static_sizes(gather.ids) else None
+
+
+def packed_bytes(gather: Gather, operand: ir.Value, layout: DataTiledLayout, index: int) -> int:
+    """What all parts of the source take, packed as operand 0 … 3 of a layout."""
+    parts, *_ = static_sizes(gather.source)
+    element = str(build.element(operand))
+    rows, blocks, *_ = static_sizes(operand)[gather.leading :]
+    m, n, k = layout.workgroup_tile
+    height, width = (
+        math.ceil((size or 0) / step) * step for size, step in ((rows, (m, n)[index % 2]), (blocks, k // BLOCK_SIZE))
+    )
+    block_bytes = 1 if index in (LHS_SCALE, RHS_SCALE) else element_format(element).block_bytes
+    return (parts or 0) * height * width * block_bytes
+
+
+def is_clamped(gather: Gather) -> bool:
+    """Whether the subscript is the id, or that within [0, parts), as a signed number."""
+    parts, value = static_sizes(gather.source)[0], gather.subscript
+    bounds = {"arith.maxsi": 0, "arith.minsi": (parts or 0) - 1}
+    while value != gather.id:
+        op = graph.producer(value)
+        assert op is not None
+        if op.name in bounds:
+            value, *limits = sorted(op.operands, key=lambda operand: _number(operand) is not None)
+            if [_number(limit) for limit in limits] != [bounds[op.name]]:
+                return False
+        elif op.name == "arith.index_cast":
+            value = op.operands[0]
+        else:
+            return False
+    return True
+
+
+def _number(value: ir.Value) -> int | None:
+    op = graph.producer(value)
+    if op is None or op.name != "arith.constant":
+        return None
+    attribute = op.attributes["value"]
+    return ir.IntegerAttr(attribute).value if isinstance(attribute, ir.IntegerAttr) else None
+
+
+def _gather(op: ir.Operation) -> Gather | None:
+    if op.name != "linalg.generic" or len(op.operands) != 2 or "reduction" in iterators(op):
+        return None
+    ids, body = op.operands[0], op.regions[0].blocks[0]
+    read = graph.producer(yielded(op))
+    if not isinstance(ids.type, ir.RankedTensorType) or read is None or read.name != "tensor.extract":
+        return None
+    source, subscript, *inner = read.operands
+    rank, leading = ir.RankedTensorType(op.results[0].type).rank, ir.RankedTensorType(ids.type).rank
+    with op.context:
+        maps = [ir.AffineMap.get(rank, 0, [ir.AffineExpr.get_dim(i) for i in range(n)]) for n in (leading, rank)]
+    if indexing_maps(op) != maps or read.block != body or _is_inside(source, body):
+        return None
+    if [_loop(value) for value in inner] != list(range(leading, rank)):
+        return None
+    sizes = static_sizes(op.results[0])
+    if static_sizes(source)[1:] != sizes[leading:] or not _is_calculated(subscript, body):
+        return None
+    return Gather(source, ids, subscript, body.arguments[0])
+
+
+def _is_inside(value: ir.Value, body: ir.Block) -> bool:
+    op = graph.producer(value)
+    return (ir.BlockArgument(value).owner if op is None else op.block) == body
+
+
+def _is_calculated(value: ir.Value, body: ir.Block) -> bool:
+    """Whether integer arithmetic makes a value of the first argument of a body and of constants alone."""
+    if not _is_inside(value, body):
+        return _number(value) is not None
+    op = graph.producer(value)
+    if op is None:
+        return value == body.arguments[0]
+    arithmetic = op.name.startswith("arith.") and len(op.results) == 1 and not list(op.regions)
+    return arithmetic and all(_is_calculated(operand, body) for operand in op.operands)
+
+
+def _loop(value: ir.Value) -> int | None:
+    """The loop that a subscript is."""
+    op = graph.producer(value)
+    if op is None or op.name != "linalg.index":
+        return None
+    return ir.IntegerAttr(op.attributes["dim"]).value

@@ -1,0 +1,223 @@
+"""Mixtures of experts, written in Python: matmuls grouped by expert, in plain linalg that stock IREE can compile too.
+
+    import mxcomp.ir as mx
+    from mxcomp import moe
+
+    def layer(x, gate, gate_scales, …, sorted_token_ids, expert_ids, positions, weights):
+        routing = moe.Routing(sorted_token_ids, expert_ids, positions, weights)
+        gate, up, down = (moe.Experts(mx.operand(…)) for …)
+        return moe.layer(mx.quantise(x, "E4M3"), gate, up, down, routing, "E4M3")
+
+Slots are the top-k choices of all tokens, slot t · top_k + i the i-th of token t. Routing sorts them by expert into
+blocks of BM rows, each of one expert; rows that are left over are padding. docs/moe.md has the form, and what of it
+becomes a part of which dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, tensor
+
+from mxcomp import ir as mx
+from mxcomp.errors import InputError
+from mxcomp.formats import element_format
+from mxcomp.matching.canonical import product
+from mxcomp.mlir import build, linalg
+
+__all__ = ["Experts", "Routing", "by_expert", "clamped_swiglu", "gelu", "grouped_matmul", "layer", "rows", "swiglu"]
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Weights [E, N, K/32, 32] and scales [E, N, K/32] of E experts, and f32 biases [E, N] if there are any."""
+
+    weights: mx.Operand
+    bias: ir.Value | None = None
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Which expert multiplies which tokens; all integers are i32, all sizes static.
+
+    Attributes:
+        sorted_token_ids: [B, BM], the slot of each row; in the padding any number from T · top_k on.
+        expert_ids: [B], the expert of each block; any number in blocks of padding alone.
+        positions: [T, top_k], the row of each slot, of all B · BM.
+        weights: [T, top_k] f32, by which results are multiplied before they are added up.
+    """
+
+    sorted_token_ids: ir.Value
+    expert_ids: ir.Value
+    positions: ir.Value
+    weights: ir.Value
+
+    @property
+    def top_k(self) -> int:
+        return build.static_sizes(self.weights)[1] or 1
+
+
+Activation = Callable[[ir.Value, ir.Value], ir.Value]
+"""Of an f32 gate and an f32 up projection."""
+
+
+def swiglu(gate: ir.Value, up: ir.Value) -> ir.Value:
+    """SiLU of the gate, times the up projection."""
+    return mx.multiply(mx.divide(gate, mx.add(mx.exp(mx.subtract(0.0, gate)), 1.0)), up)
+
+
+def clamped_swiglu(gate: ir.Value, up: ir.Value, alpha: float = 1.702, limit: float = 7.0) -> ir.Value:
+    """GPT-OSS's: gate · sigmoid(alpha · gate) · (up + 1), with the gate at most, and up within, the limit."""
+    gate = _minimum(gate, limit)
+    up = mx.maximum(_minimum(up, limit), -limit)
+    sigmoid = mx.divide(1.0, mx.add(mx.exp(mx.multiply(gate, -alpha)), 1.0))
+    return mx.multiply(mx.multiply(gate, sigmoid), mx.add(up, 1.0))
+
+
+def gelu(gate: ir.Value, up: ir.Value) -> ir.Value:
+    """GELU of the gate (its approximation by tanh), times the up projection."""
+    cube = mx.multiply(mx.multiply(gate, gate), gate)
+    inner = mx.multiply(mx.add(gate, mx.multiply(cube, 0.044715)), 0.7978845608028654)
+    return mx.multiply(mx.multiply(mx.multiply(gate, 0.5), mx.add(mx.tanh(inner), 1.0)), up)
+
+
+def _minimum(a: ir.Value, limit: float) -> ir.Value:
+    return arith.MinimumFOp(a, arith.ConstantOp(a.type, limit).result).result
+
+
+def gather(source: ir.Value, ids: ir.Value, divisor: int = 1) -> ir.Value:
+    """Parts of [count, …] by integers [ids…], each divided and then clamped to [0, count): [ids…, …].
+
+    So an id that is out of range takes the first or the last part. Raises InputError.
+    """
+    (count, *inner), leading = build.static_sizes(source), build.static_sizes(ids)
+    if None in (count, *inner, *leading) or not isinstance(build.element(ids), ir.IntegerType):
+        raise InputError(f"a gather from {source.type} by {ids.type}: expected static sizes, and integer ids")
+    result = build.tensor_type([*leading, *inner], build.element(source))
+
+    def body(id_: ir.Value, _: ir.Value) -> ir.Value:
+        def number(value: int) -> ir.Value:
+            return arith.ConstantOp(id_.type, value).result
+
+        part = id_ if divisor == 1 else arith.DivSIOp(id_, number(divisor)).result
+        part = arith.MinSIOp(arith.MaxSIOp(part, number(0)).result, number((count or 0) - 1)).result
+        part = arith.IndexCastOp(ir.IndexType.get(), part).result
+        loops = [linalg.IndexOp(i).result for i in range(len(leading), result.rank)]
+        return tensor.ExtractOp(source, [part, *loops]).result
+
+    dims = [ir.AffineExpr.get_dim(i) for i in range(result.rank)]
+    maps = [ir.AffineMap.get(result.rank, 0, dims[:n]) for n in (len(leading), result.rank)]
+    return build.generic(result, [ids], build.empty(result), maps, ["parallel"] * result.rank, body).results[0]
+
+
+def _gathered(operand: mx.Operand, ids: ir.Value, divisor: int = 1) -> mx.Operand:
+    """Parts of an operand, gathered as bytes."""
+    parts = []
+    for value in (operand.elements, operand.scales):
+        kind, sizes = build.element(value), build.static_sizes(value)
+        inner = sizes[1:]
+        if value is operand.elements:
+            *outer, blocks, _ = inner
+            stored = [*outer, None if blocks is None else blocks * element_format(str(kind)).block_bytes]
+        else:
+            stored = inner
+        found = gather(build.bitcast(value, build.tensor_type([sizes[0], *stored], "i8")), ids, divisor)
+        parts.append(build.bitcast(found, build.tensor_type([*build.static_sizes(ids), *inner], kind)))
+    return mx.Operand(*parts)
+
+
+def rows(tokens: mx.Operand, routing: Routing) -> mx.Operand:
+    """The tokens [T, K] of all rows of all blocks: [B, BM, K]. Padding has the last token, which nothing reads."""
+    return _gathered(tokens, routing.sorted_token_ids, routing.top_k)
+
+
+def by_expert(experts: Experts, routing: Routing) -> mx.Operand:
+    """The weights of the expert of each block: [B, N, K]. Ids out of range are clamped."""
+    return _gathered(experts.weights, routing.expert_ids)
+
+
+def grouped_matmul(lhs: mx.Operand, experts: Experts, routing: Routing) -> ir.Value:
+    """Rows [B, BM, K] of each block times the weights of its expert, without biases: f32 [B, BM, N]."""
+    return mx.scaled_matmul(lhs, by_expert(experts, routing))
+
+
+def layer(
+    tokens: mx.Operand,
+    gate: Experts,
+    up: Experts,
+    down: Experts,
+    routing: Routing,
+    fmt: str,
+    activation: Activation = swiglu,
+    result: str = "bf16",
+) -> ir.Value:
+    """The experts of a layer, [T, H] for tokens [T, H]: down(activation(gate(x), up(x))), weighted and added up.
+
+    What `activation` makes is quantised to `fmt` again. Sums over top-k are made in f32 in their order, and rounded
+    once, so that results are the same in every run.
+    """
+    lhs = rows(tokens, routing)
+    hidden = _combined(activation, [_Part(grouped_matmul(lhs, e, routing), e.bias) for e in (gate, up)], routing)
+    blocks, height, _ = build.static_sizes(hidden)
+    quantised = mx.quantise(build.collapse(hidden, [[0, 1], [2]]), fmt)
+    parts = [_expanded(value, [blocks, height]) for value in (quantised.elements, quantised.scales)]
+    out = grouped_matmul(mx.Operand(*parts), down, routing)
+    if down.bias is not None:
+        out = _combined(lambda y: y, [_Part(out, down.bias)], routing)
+    return _added_up(out, routing, result)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A product [B, BM, N], and biases [E, N] that belong to it."""
+
+    value: ir.Value
+    bias: ir.Value | None
+
+
+def _combined(activation: Callable[..., ir.Value], parts: Sequence[_Part], routing: Routing) -> ir.Value:
+    """f32 [B, BM, N] of products, each with the bias of its block's expert."""
+    biases = [None if part.bias is None else gather(part.bias, routing.expert_ids) for part in parts]
+    inputs = [*(part.value for part in parts), *(bias for bias in biases if bias is not None)]
+    identity, first = ir.AffineMap.get_identity(3), parts[0].value
+    by_block = ir.AffineMap.get(3, 0, [ir.AffineExpr.get_dim(d) for d in (0, 2)])
+
+    def body(*elements: ir.Value) -> ir.Value:
+        added = iter(elements[len(parts) : -1])
+        pairs = zip(elements, biases, strict=False)
+        return activation(*(value if bias is None else mx.add(value, next(added)) for value, bias in pairs))
+
+    maps = [*[identity] * len(parts), *[by_block] * (len(inputs) - len(parts)), identity]
+    result = ir.RankedTensorType(first.type)
+    return build.generic(result, inputs, build.empty(result), maps, ["parallel"] * 3, body).results[0]
+
+
+def _expanded(value: ir.Value, outer: list[int | None]) -> ir.Value:
+    """The first dimension taken apart."""
+    _, *inner = build.static_sizes(value)
+    shape = [size or 0 for size in (*outer, *inner)]
+    kind = build.tensor_type(shape, build.element(value))
+    groups = [[0, 1], *([i] for i in range(2, len(shape)))]
+    return tensor.ExpandShapeOp(kind, value, groups, [], shape).result
+
+
+def _added_up(rows_: ir.Value, routing: Routing, result: str) -> ir.Value:
+    """Rows [B, BM, H] of all slots, weighted and added up: [T, H]."""
+    flat = build.collapse(rows_, [[0, 1], [2]])
+    count, width = build.static_sizes(flat)
+    total = build.tensor_type([build.static_sizes(routing.weights)[0], width], "f32")
+    t, h, i = (ir.AffineExpr.get_dim(d) for d in range(3))
+    maps = [ir.AffineMap.get(3, 0, list(dims)) for dims in ((t, i), (t, i), (t, h))]
+
+    def body(position: ir.Value, weight: ir.Value, acc: ir.Value) -> ir.Value:
+        last, none = (arith.ConstantOp(position.type, number).result for number in ((count or 0) - 1, 0))
+        row = arith.MinSIOp(arith.MaxSIOp(position, none).result, last).result
+        at = [arith.IndexCastOp(ir.IndexType.get(), row).result, linalg.IndexOp(1).result]
+        return product(tensor.ExtractOp(flat, at).result, weight, acc)
+
+    iterators = ["parallel", "parallel", "reduction"]
+    inputs = [routing.positions, routing.weights]
+    summed = build.generic(total, inputs, build.zero_filled(total), maps, iterators, body).results[0]
+    return summed if result == "f32" else mx.elementwise(lambda value: value, summed, result=result)

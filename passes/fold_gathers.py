@@ -1,0 +1,101 @@
+"""mxcomp-fold-gathers: workgroups read the packed matrices of their expert where they lie.
+
+Before (in the loop over workgroups, which IREE's own pass makes):
+
+    %all = tensor.extract_slice %packed[0, %n, 0, …] [128, 1, 12, …] [1, …]
+    %id  = tensor.extract_slice %ids[%b] [1] [1]
+    %w   = iree_linalg_ext.gather dimension_map = [0] ins(%all, %id) outs(%out)
+    %r   = iree_codegen.inner_tiled ins(%lhs, %w, …)
+
+After:
+
+    %0 = tensor.extract %id[0]      %1 = maxsi %0, 0      %e = minsi %1, 127
+    %w = tensor.extract_slice %all[%e, 0, 0, …] [1, 1, 12, …] [1, …]
+    %r = iree_codegen.inner_tiled ins(%lhs, %w, …)
+
+So a ukernel begins at the matrix of an expert, and nothing is copied. An id that is none of the experts' is clamped.
+"""
+
+from __future__ import annotations
+
+import math
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, tensor
+
+from mxcomp.errors import CompileError
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.build import static_sizes
+from mxcomp.options import Options
+from mxcomp.packing.expert_tiles import GATHER
+from mxcomp.passes import order_workgroups
+
+LOAD = "iree_codegen.load_from_buffer"
+INNER_TILED = "iree_codegen.inner_tiled"
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Folds the gathers of every data-tiled matmul below `module`: none but ours are there. Raises CompileError."""
+    with module.context:
+        for function in [op for op in graph.walk(module) if op.name == "func.func"]:
+            if _gathers(function) and any(op.name == INNER_TILED for op in graph.walk(function)):
+                for load in [op for op in graph.walk(function) if op.name == LOAD]:
+                    _load_whole(load)
+                order_workgroups.distribute(function)
+                for gather in _gathers(function):
+                    _fold(gather)
+
+
+def _gathers(function: ir.Operation) -> list[ir.Operation]:
+    return [op for op in graph.walk(function) if op.name == GATHER]
+
+
+def _load_whole(load: ir.Operation) -> None:
+    """Gives a buffer the shape of the tensor that it is loaded as: IREE folds a bitcast of what it loads as it is only.
+
+    IREE has dropped dimensions of size 1 from a gather, and so from its buffer, which is expanded again then.
+    """
+    chain = [graph.producer(load.operands[0])]
+    for _ in range(2):
+        chain.append(graph.producer(chain[-1].operands[0]) if chain[-1] is not None and chain[-1].operands else None)
+    names = [None if op is None else op.name for op in chain]
+    if names != ["memref.expand_shape", "amdgpu.fat_raw_buffer_cast", "hal.interface.binding.subspan"]:
+        return
+    shape = list(ir.RankedTensorType(load.results[0].type).shape)
+    with load.location, ir.InsertionPoint(load):
+        value: ir.Value | None = None
+        for op in (chain[2], chain[1]):
+            assert op is not None
+            copy = op.clone()
+            if value is not None:
+                copy.operands[0] = value
+            copy.results[0].set_type(_reshaped(ir.MemRefType(op.results[0].type), shape))
+            value = copy.results[0]
+    load.operands[0] = value
+
+
+def _reshaped(buffer: ir.MemRefType, shape: list[int]) -> ir.MemRefType:
+    """A buffer type of as many elements, without gaps, in another shape."""
+    steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    layout = buffer.layout
+    layout = ir.StridedLayoutAttr.get(layout.offset, steps) if isinstance(layout, ir.StridedLayoutAttr) else None
+    return ir.MemRefType.get(shape, buffer.element_type, layout, buffer.memory_space)
+
+
+def _fold(gather: ir.Operation) -> None:
+    packed, ids, *_ = gather.operands
+    experts, *_ = static_sizes(packed)
+    count, *sizes = static_sizes(gather.results[0])
+    if experts is None or count != 1 or None in sizes:
+        raise CompileError(f"{gather.location}: a gather of {count} matrices in a workgroup: this is a bug in mxcomp")
+    with gather.location, ir.InsertionPoint(gather):
+        id_ = tensor.ExtractOp(ids, [build.constant_index(0)]).result
+        low, high = (arith.ConstantOp(id_.type, bound).result for bound in (0, experts - 1))
+        clamped = arith.MinSIOp(arith.MaxSIOp(id_, low).result, high).result
+        expert = arith.IndexCastOp(ir.IndexType.get(), clamped).result
+        result = ir.RankedTensorType(gather.results[0].type)
+        zeros, ones = [0] * len(sizes), [1] * result.rank
+        first, whole = [build.DYNAMIC, *zeros], [1, *(size or 0 for size in sizes)]
+        matrix = tensor.ExtractSliceOp(result, packed, [expert], [], [], first, whole, ones).result
+    gather.results[0].replace_all_uses_with(matrix)
+    graph.erase_dead(gather)

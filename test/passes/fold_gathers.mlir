@@ -1,0 +1,55 @@
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-fold-gathers)' | filecheck %s
+
+// A workgroup reads the matrix of its expert where it lies, for whatever is in the ids.
+// CHECK-LABEL: func.func @grouped(
+// CHECK-SAME: %[[IDS:[a-z0-9]+]]: tensor<5xi32>
+// CHECK: scf.forall (%[[B:.+]], %[[N:.+]]) in (5, 3)
+// CHECK: %[[ID:.+]] = tensor.extract_slice %[[IDS]][%[[B]]] [1] [1]
+// CHECK: %[[ALL:.+]] = tensor.extract_slice %{{.+}}[0, %[[N]], 0, 0, 0, 0, 0, 0, 0, 0] [7, 1, 2, 1, 2, 4, 2, 4, 16, 32]
+// CHECK: %[[GIVEN:.+]] = tensor.extract %[[ID]][%{{.+}}] : tensor<1xi32>
+// CHECK: %[[C0:.+]] = arith.constant 0 : i32
+// CHECK: %[[C6:.+]] = arith.constant 6 : i32
+// CHECK: %[[LOW:.+]] = arith.maxsi %[[GIVEN]], %[[C0]]
+// CHECK: %[[CLAMPED:.+]] = arith.minsi %[[LOW]], %[[C6]]
+// CHECK: %[[EXPERT:.+]] = arith.index_cast %[[CLAMPED]]
+// CHECK: %[[W:.+]] = tensor.extract_slice %[[ALL]][%[[EXPERT]], 0, 0, 0, 0, 0, 0, 0, 0, 0] [1, 1, 2, 1, 2, 4, 2, 4, 16, 32]
+// CHECK: iree_codegen.inner_tiled ins(%{{.+}}, %[[W]], %{{.+}}, %{{.+}})
+// CHECK-NOT: iree_linalg_ext.gather
+
+#lhs = affine_map<(b, m, n, k, kb) -> (b, m, k, kb)>
+#rhs = affine_map<(b, m, n, k, kb) -> (b, n, k, kb)>
+#lhs_scale = affine_map<(b, m, n, k, kb) -> (b, m, k)>
+#rhs_scale = affine_map<(b, m, n, k, kb) -> (b, n, k)>
+#out = affine_map<(b, m, n, k, kb) -> (b, m, n)>
+func.func @grouped(%lhs: tensor<5x1x2x1x2x2x4x16x32xf4E2M1FN>, %w: tensor<7x3x2x1x2x4x2x4x16x32xf4E2M1FN>,
+    %lhs_scale: tensor<5x1x2x4x16x2x2xf8E8M0FNU>, %w_scale: tensor<5x3x2x2x4x16x4x2xf8E8M0FNU>,
+    %ids: tensor<5xi32>, %acc: tensor<5x1x3x2x2x4x4x16x4xf32>) -> tensor<5x1x3x2x2x4x4x16x4xf32> {
+  %empty = tensor.empty() : tensor<5x3x2x1x2x4x2x4x16x32xf4E2M1FN>
+  %g = iree_linalg_ext.gather dimension_map = [0]
+    ins(%w, %ids : tensor<7x3x2x1x2x4x2x4x16x32xf4E2M1FN>, tensor<5xi32>)
+    outs(%empty : tensor<5x3x2x1x2x4x2x4x16x32xf4E2M1FN>) -> tensor<5x3x2x1x2x4x2x4x16x32xf4E2M1FN>
+  %r = iree_codegen.inner_tiled ins(%lhs, %g, %lhs_scale, %w_scale) outs(%acc) <
+      indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+      iterator_types = [#linalg.iterator_type<parallel>, #linalg.iterator_type<parallel>,
+        #linalg.iterator_type<parallel>, #linalg.iterator_type<reduction>, #linalg.iterator_type<reduction>],
+      kind = #iree_gpu.data_tiled_scaled_mma_layout<intrinsic = MFMA_SCALE_F32_16x16x128_B32,
+        lhs_elem_type = f4E2M1FN, rhs_elem_type = f4E2M1FN, acc_elem_type = f32, intrinsics_m = 2, intrinsics_n = 4,
+        subgroups_n = 2, intrinsics_k = 2, operands_interleaving_intrinsics_m = [2],
+        operands_interleaving_intrinsics_n = [3], operands_interleaving_intrinsics_k = [2, 3]>,
+      semantics = #iree_gpu.mma_semantics<distributed = false, opaque = false>> {
+      lowering_config = #iree_gpu.lowering_config<{workgroup = [1, 1, 1, 0, 0]}>}
+    : tensor<5x1x2x1x2x2x4x16x32xf4E2M1FN>, tensor<5x3x2x1x2x4x2x4x16x32xf4E2M1FN>,
+      tensor<5x1x2x4x16x2x2xf8E8M0FNU>, tensor<5x3x2x2x4x16x4x2xf8E8M0FNU>
+      into tensor<5x1x3x2x2x4x4x16x4xf32>
+  return %r : tensor<5x1x3x2x2x4x4x16x4xf32>
+}
+
+// A gather without a matmul is somebody else's.
+// CHECK-LABEL: func.func @alone(
+// CHECK: iree_linalg_ext.gather
+func.func @alone(%w: tensor<7x3xf32>, %ids: tensor<5xi32>) -> tensor<5x3xf32> {
+  %empty = tensor.empty() : tensor<5x3xf32>
+  %g = iree_linalg_ext.gather dimension_map = [0] ins(%w, %ids : tensor<7x3xf32>, tensor<5xi32>)
+    outs(%empty : tensor<5x3xf32>) -> tensor<5x3xf32>
+  return %g : tensor<5x3xf32>
+}
