@@ -234,8 +234,8 @@ def print_times(report: Report, profile: Profile) -> None:
         if dispatch.modelled is not None:
             times.setdefault(dispatch.kernel, []).append(dispatch.modelled.us)
     layers = Table("linear layer", "N × K", "kernel", "modelled µs", "why not otherwise", title="one token")
-    for matmul in report.matmuls:
-        if matmul.kernel in times:  # those of `decode`
+    for matmul in report.matmuls[len(report.matmuls) // 2 :]:  # those of `decode`, which come behind those of `prefill`
+        if matmul.kernel in times:
             us = sum(times[matmul.kernel]) / len(times[matmul.kernel])
             why = matmul.reason or matmul.note or "-"
             layers.add_row(matmul.name, f"{matmul.n} × {matmul.k}", matmul.ukernel or "IREE's", f"{us:.1f}", why)
