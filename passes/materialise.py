@@ -27,18 +27,27 @@ one more dimension, the first, of all packed tensors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
 from mxcomp.errors import CompileError
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.matching import activations
+from mxcomp.matching.activations import Activations
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, SCALED_MATMUL, Decision, decision_of
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import Options
-from mxcomp.packing import reference_tiles, requantised_result, result_tiles, stored_operand
+from mxcomp.packing import (
+    block_quantiser,
+    quantising_matmul,
+    reference_tiles,
+    requantised_result,
+    result_tiles,
+    stored_operand,
+)
 from mxcomp.packing.packer import Packer, part_location
 from mxcomp.packing.requantised_result import Plan
 from mxcomp.packing.result_tiles import ALONE, UNROLL, ResultTiles
@@ -66,13 +75,17 @@ def run(module: ir.Operation, options: Options) -> None:
 
 @dataclass(frozen=True)
 class _Matmul:
-    """A matmul as it is multiplied, on packed operands. `epilogue` are fused consumers, which make an `element`."""
+    """A matmul as it is multiplied, on packed operands. `epilogue` are fused consumers, which make an `element`.
+
+    With `activations`, its ukernel quantises the LHS itself, and only operands of the RHS are packed.
+    """
 
     decision: Decision
     sizes: RuntimeSizes
     packed: list[ir.Value]
     epilogue: ir.Operation | None
     element: str
+    activations: Activations | None = None
 
     @property
     def layout(self) -> DataTiledLayout:
@@ -85,6 +98,8 @@ class _Matmul:
 
     @property
     def tiles(self) -> ResultTiles:
+        if self.activations is not None:
+            return quantising_matmul.result(self.problem, self.layout)
         return ResultTiles(self.problem, self.layout, self.decision.transposed)
 
 
@@ -99,9 +114,13 @@ def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: O
         problem, sources = problem.flipped, list(flipped(sources))
     with op.context, op.location, ir.InsertionPoint(op):
         sizes = guarded(sources, problem, decision)
-        packed = packer.operands(op, sources, decision, sizes)
+        quantised = _quantised_inside(op, sources, problem, decision, options)
+        wanted = range(ACC) if quantised is None else (RHS, RHS_SCALE)
+        packed = packer.operands(op, sources, decision, sizes, wanted)
+        if quantised is not None and decision.layout is not None:
+            packed = quantising_matmul.operands(quantised, packed, problem, decision.layout)
     element = str(build.element(unset.results[0]))
-    matmul = _Matmul(decision, sizes, packed, epilogue, element)
+    matmul = _Matmul(decision, sizes, packed, epilogue, element, quantised)
     with op.context, part_location(decision, "matmul", op), ir.InsertionPoint(unset):
         plan = _plan(unset, decision, options)
         replaced: tuple[ir.Value, ...] = ()
@@ -117,6 +136,19 @@ def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: O
     for dead in (unset, *([epilogue] if epilogue else []), op, *encodings):
         graph.erase_dead(dead)
     return sources
+
+
+def _quantised_inside(
+    op: ir.Operation, sources: list[ir.Value], problem: Problem, decision: Decision, options: Options
+) -> Activations | None:
+    """What quantises the LHS, if the ukernel is to do it; if it cannot after all, why is noted."""
+    if decision.quantising is None or options.reference:
+        return None
+    found = activations.find(sources[LHS], sources[LHS_SCALE], problem)
+    if not isinstance(found, str):
+        return found
+    notes.note(op, decision.index or 0, f"LHS is not quantised by the ukernel: {found}")
+    return None
 
 
 def _user(op: ir.Operation) -> ir.Operation:
@@ -136,7 +168,7 @@ def _in_place(matmul: _Matmul) -> ir.Value:
 
 def _dispatched(matmul: _Matmul) -> ir.Value:
     """The dispatch of inner tiles, epilogue and unpacking: [(batch,) M, N]."""
-    limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes)
+    limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes, plain_loops=matmul.activations is not None)
     known = [limit for limit in limits if limit is not None]
     with build.dispatch_region([matmul.tiles.type(matmul.element, limits)], known) as region:
         counts = TileCounts(matmul.sizes, matmul.layout)
@@ -161,6 +193,12 @@ def _requantised(matmul: _Matmul, plan: Plan, packer: Packer) -> tuple[ir.Value,
 
 def _tiled(matmul: _Matmul, counts: TileCounts, llvm_func_attrs: dict[str, str]) -> ir.Value:
     """Accumulator tiles of the hardware behind the epilogue, in the region of a dispatch."""
+    if matmul.activations is not None:
+        kind = matmul.tiles.accumulators
+        decision = replace(matmul.decision, ukernel=matmul.decision.quantising)
+        quantiser = block_quantiser.text(matmul.activations, matmul.problem.m or 0)
+        tiled = quantising_matmul.accumulate(matmul.packed, quantiser, kind, matmul.problem, decision, llvm_func_attrs)
+        return _finished(matmul, tiled, counts)
     elements = [
         stored_operand.elements(value, matmul.problem.types[i], counts.of(i)) for i, value in enumerate(matmul.packed)
     ]

@@ -37,6 +37,7 @@ class Decision:
         transposed: RHS is multiplied in the place of LHS; `layout`, `tile` and limits are those of N × M.
         requantised_for: The index of the matmul whose LHS is quantised from this result in its tile.
         ukernel: The name of the code that computes a tile; None: IREE generates it.
+        quantising: That of another, which takes the same RHS, and quantises LHS of activations itself.
         order: In which workgroups take tiles of data-tiled operands.
         workgroup_size: Threads in x, y and z.
         llvm_func_attrs: What LLVM is told of the kernel's function.
@@ -54,6 +55,7 @@ class Decision:
     transposed: bool = False
     requantised_for: int | None = None
     ukernel: str | None = None
+    quantising: str | None = None
     order: Order = PLAIN_ORDER
     workgroup_size: tuple[int, ...] = ()
     llvm_func_attrs: Mapping[str, str] = field(default_factory=dict)
