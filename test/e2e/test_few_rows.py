@@ -98,7 +98,7 @@ def test_one_dispatch(matmul: Matmul, mode: str, source: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("matmul", "mode", "source"), ALL, ids=str)
 def test_every_pair_mode_and_source(matmul: Matmul, mode: str, source: str) -> None:
-    check(matmul, mode, source)
+    check(matmul, mode, source, slower="it would take")
 
 
 @pytest.mark.parametrize("types", every(2, [(FP4, FP4), (FP8, FP4), ("f8E5M2", FP8)]), ids="-".join)
