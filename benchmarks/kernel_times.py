@@ -31,7 +31,7 @@ from mxcomp.sim.program import program_of
 from mxcomp.sim.timing import Examination, examine, mi355x
 from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.workgroup import replayed
-from mxcomp.ukernels import family
+from mxcomp.ukernels import family, quantising
 from mxcomp.ukernels.aliases import LANES
 
 TABLE = Path(mx.__file__).parent / "selection" / FILE
@@ -51,7 +51,7 @@ def main() -> int:
     rows: list[dict[str, object]] = []
     for instance in wanted(args.only):
         try:
-            found = list(replays(instance))
+            found = [row for rows in given_rows(instance) for row in replays(instance, rows)]
         except ValueError as error:
             print(f"{instance.name}: {error}", flush=True)
             continue
@@ -71,20 +71,30 @@ def main() -> int:
 def wanted(prefix: str) -> Iterator[family.Instance]:
     """Ukernels over units, one for all pairs of elements with as many bits: they take the same time."""
     seen = set()
-    for instance in family.INSTANCES:
+    for instance in (*family.INSTANCES, *quantising.INSTANCES):
         bits = tuple(element_format(kind).bits for kind in instance.elements)
-        key = instance.tile.pattern, bits
+        key = instance.tile.pattern, bits, getattr(instance, "bits", 0)
         if instance.layout.units is not None and instance.name.startswith(prefix) and key not in seen:
             seen.add(key)
             yield instance
 
 
-def replays(instance: family.Instance) -> Iterator[dict[str, object]]:
+def given_rows(instance: family.Instance) -> tuple[int, ...]:
+    """M of the problems that an instance is replayed in: what one that quantises loads goes with it."""
+    if isinstance(instance, quantising.Instance):
+        return (1, quantising.MOST_ROWS)
+    return (_TILES * instance.layout.workgroup_tile[0],)
+
+
+def replays(instance: family.Instance, rows: int) -> Iterator[dict[str, object]]:
     """Rows of the table; none for a kernel that spills."""
+    name = instance.name + (quantising.suffix(rows) if isinstance(instance, quantising.Instance) else "")
     waves = instance.tile.waves.k if instance.tile.waves else 1
     p = mi355x()
     lengths = (1, 4, 12) if waves == 1 else (1, waves, 3 * waves)
-    works = [work for work in (traced(instance, k_tiles) for k_tiles in lengths) if work is not None]
+    if isinstance(instance, quantising.Instance):
+        lengths = (2, *lengths[1:])  # it takes no single K tile
+    works = [work for work in (traced(instance, k_tiles, rows) for k_tiles in lengths) if work is not None]
     if len(works) < len(lengths):
         return
     resident = min(each.resident for each in works)
@@ -94,15 +104,15 @@ def replays(instance: family.Instance) -> Iterator[dict[str, object]]:
                 continue
             for rate in RATES:
                 one = replayed(replace(work, resident=many), p.machine, latency, rate, is_first)
-                values = (instance.name, many, k_tiles, int(is_first), latency, rate, round(one.cycles),
+                values = (name, many, k_tiles, int(is_first), latency, rate, round(one.cycles),
                           round(one.matrix), int(work.load_bytes), int(work.store_bytes))  # fmt: skip
                 yield dict(zip(COLUMNS, values, strict=True))
 
 
-def traced(instance: family.Instance, k_tiles: int) -> Examination | None:
+def traced(instance: family.Instance, k_tiles: int, rows: int) -> Examination | None:
     """A workgroup of the kernel, with as many beside it as a CU takes; None for a kernel that spills."""
-    m, n, step = instance.layout.workgroup_tile
-    sizes = _TILES * m, _TILES * n, k_tiles * step
+    _, n, step = instance.layout.workgroup_tile
+    sizes = rows, _TILES * n, k_tiles * step
     with tempfile.TemporaryDirectory() as directory:
         program = mxcomp.compile(
             module(instance, *sizes), ukernels=instance.name, iree_flags=(f"{assembly.FLAG}={directory}",)
@@ -125,6 +135,8 @@ def traced(instance: family.Instance, k_tiles: int) -> Examination | None:
 def module(instance: family.Instance, m: int, n: int, k: int) -> ir.Module:
     """A matmul of two arguments."""
     lhs, rhs = (element_format(kind) for kind in instance.elements)
+    if isinstance(instance, quantising.Instance):
+        return _quantising(instance, m, n, k)
 
     def matmul(a: ir.Value, a_scale: ir.Value, b: ir.Value, b_scale: ir.Value) -> ir.Value:
         return mx.scaled_matmul(mx.operand(a, a_scale, lhs), mx.operand(b, b_scale, rhs))
@@ -135,6 +147,17 @@ def module(instance: family.Instance, m: int, n: int, k: int) -> ir.Module:
         for size in (k * bits // 8, k // BLOCK_SIZE)
     ]
     return mx.module(matmul, *types)
+
+
+def _quantising(instance: quantising.Instance, m: int, n: int, k: int) -> ir.Module:
+    """The same of activations that are quantised in front of it."""
+    lhs, rhs = (element_format(kind) for kind in instance.elements)
+    source = next(kind for kind, bits in quantising.SOURCE_BITS.items() if bits == instance.bits)
+
+    def matmul(x: ir.Value, b: ir.Value, b_scale: ir.Value) -> ir.Value:
+        return mx.scaled_matmul(mx.quantise(x, lhs), mx.operand(b, b_scale, rhs))
+
+    return mx.module(matmul, f"{m}x{k}x{source}", f"{n}x{k * rhs.bits // 8}xi8", f"{n}x{k // BLOCK_SIZE}xi8")
 
 
 def code_objects(vmfb: bytes) -> Iterator[bytes]:

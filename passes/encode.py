@@ -23,8 +23,8 @@ from dataclasses import replace
 from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE
-from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, RHS_SCALE
-from mxcomp.matching import gathers, requantise_chains
+from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, RHS, RHS_SCALE
+from mxcomp.matching import activations, gathers, requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.consumers import STORED_BYTES, stored_type
 from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised
@@ -33,9 +33,10 @@ from mxcomp.matching.symmetry import is_symmetric
 from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
-from mxcomp.selection import tuned
+from mxcomp.selection import quantising, tuned
 from mxcomp.selection.choice import Place, choose, choose_transposed
 from mxcomp.ukernels import Registry
+from mxcomp.ukernels.quantising import MOST_ROWS
 
 OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference", "tuned", "versions")
 
@@ -57,6 +58,9 @@ def run(module: ir.Operation, options: Options) -> None:
             for text in filter(None, (reason,)):
                 notes.note(op, index, text)
             chosen = replace(chosen, gathered=gathered)
+            if op not in together and entry is None:
+                chosen, kept = _quantising(op, chosen, registry, options)
+                objection = "; ".join(filter(None, (objection, kept)))
             decide(op, replace(chosen, index=index, note="; ".join(filter(None, (chosen.note, objection))) or None))
             if chosen.operands == DATA_TILED:
                 _encode(op)
@@ -93,6 +97,21 @@ def _gathered(op: ir.Operation, chosen: Decision, options: Options) -> tuple[tup
         if gathers.packed_bytes(gather, op.operands[index], chosen.layout, index) > options.target.max_buffer_bytes:
             return (), f"{name} is gathered by expert first: all experts exceed {options.target.max_buffer_bytes} bytes"
     return tuple(by_expert), ""
+
+
+def _quantising(op: ir.Operation, chosen: Decision, registry: Registry, options: Options) -> tuple[Decision, str]:
+    """A decision with a ukernel that quantises the LHS itself, if one can; or `chosen`, and why none does."""
+    problem = problem_of(op)
+    if (problem.m or 0) not in range(1, MOST_ROWS + 1):
+        return chosen, ""
+    found = activations.find(op.operands[LHS], op.operands[LHS_SCALE], problem)
+    reason = found
+    if not isinstance(found, str):
+        decision = quantising.choose(chosen, problem, found, registry, options, _place(op).result_bytes)
+        if isinstance(decision, Decision):
+            return decision, ""
+        reason = decision
+    return chosen, f"LHS is not quantised by the ukernel: {reason}" if reason else ""
 
 
 def _place(op: ir.Operation) -> Place:

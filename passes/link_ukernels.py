@@ -30,8 +30,10 @@ from mxcomp.errors import UkernelError
 from mxcomp.layout import ACC
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
+from mxcomp.packing import block_quantiser
 from mxcomp.packing.result_tiles import BATCHED
 from mxcomp.ukernels import Registry, Ukernel, accepts
+from mxcomp.ukernels.quantising import OPERANDS
 
 DESCRIPTOR = "iree_codegen.ukernel"
 _BITCAST = "iree_tensor_ext.bitcast"
@@ -55,7 +57,7 @@ def run(module: ir.Operation, options: Options) -> None:
             table = _symbol_table(user)
             if (table, name) not in linked:
                 linked.add((table, name))
-                _insert(ukernel, function(registry, name), table)
+                _insert(ukernel, block_quantiser.completed(function(registry, name), user), table)
             check_operands(user, ukernel, batch)
             _set_provider(user)
 
@@ -203,6 +205,8 @@ def check_operands(user: ir.Operation, ukernel: Ukernel, batch: int = 0) -> None
 
 def _outer(ukernel: Ukernel, operand: int) -> Collection[int]:
     """The dimensions of an operand whose sizes are not the ukernel's business."""
+    if ukernel.operands == OPERANDS:
+        return ((0,), (0, 1), (0, 1), (0,))[operand]
     if ukernel.layout is None:
         return range(3)
     return (0, 2) if ukernel.layout.units is not None and operand != ACC else (0, 1)

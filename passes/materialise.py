@@ -35,12 +35,21 @@ from iree.compiler.dialects import arith, tensor
 
 from mxcomp.errors import CompileError
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
-from mxcomp.matching import gathers
+from mxcomp.matching import activations, gathers
+from mxcomp.matching.activations import Activations
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, SCALED_MATMUL, VERSIONS, Decision, Version, decision_of
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import Options
-from mxcomp.packing import expert_tiles, reference_tiles, requantised_result, result_tiles, stored_operand
+from mxcomp.packing import (
+    block_quantiser,
+    expert_tiles,
+    quantising_matmul,
+    reference_tiles,
+    requantised_result,
+    result_tiles,
+    stored_operand,
+)
 from mxcomp.packing.packer import Packer, part_location
 from mxcomp.packing.requantised_result import Plan
 from mxcomp.packing.result_tiles import ALONE, UNROLL, ResultTiles
@@ -70,7 +79,8 @@ def run(module: ir.Operation, options: Options) -> None:
 class _Matmul:
     """A matmul as it is multiplied, on packed operands. `epilogue` are fused consumers, which make an `element`.
 
-    Operands in `ids` are packed for all experts, of which each matrix of the batch takes that of its id.
+    Operands in `ids` are packed for all experts, of which each matrix of the batch takes that of its id. With
+    `activations`, its ukernel quantises the LHS itself, and only operands of the RHS are packed.
     """
 
     decision: Decision
@@ -79,6 +89,7 @@ class _Matmul:
     ids: Mapping[int, ir.Value]
     epilogue: ir.Operation | None
     element: str
+    activations: Activations | None = None
 
     @property
     def layout(self) -> DataTiledLayout:
@@ -91,9 +102,10 @@ class _Matmul:
 
     @property
     def tiles(self) -> ResultTiles:
-        columns, units, *_ = build.static_sizes(self.packed[RHS])[len(self.problem.batch) :]
-        padded = None if columns is None or self.layout.units is None else columns * (units or 1)
-        return ResultTiles(self.problem, self.layout, self.decision.transposed, padded)
+        if self.activations is not None:
+            return quantising_matmul.result(self.problem, self.layout)
+        columns = None if self.layout.units is None else build.static_sizes(self.packed[RHS])[len(self.problem.batch)]
+        return ResultTiles(self.problem, self.layout, self.decision.transposed, columns)
 
 
 def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: Options) -> list[ir.Value]:
@@ -113,10 +125,14 @@ def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: O
         if decision.versions and not options.reference:
             sizes = replace(sizes, units=padded_units(sizes.values["m"], decision.versions))
         stored = [read_through[i].stored(source) if i in read_through else source for i, source in enumerate(sources)]
-        packed = packer.operands(op, stored, decision, sizes)
+        quantised = _quantised_inside(op, sources, problem, decision, options)
+        wanted = range(ACC) if quantised is None else (RHS, RHS_SCALE)
+        packed = packer.operands(op, stored, decision, sizes, wanted)
+        if quantised is not None and decision.layout is not None:
+            packed = quantising_matmul.operands(quantised, packed, problem, decision.layout)
     element = str(build.element(unset.results[0]))
     ids = {index: gather.ids for index, gather in read_through.items()}
-    matmul = _Matmul(decision, sizes, packed, ids, epilogue, element)
+    matmul = _Matmul(decision, sizes, packed, ids, epilogue, element, quantised)
     with op.context, part_location(decision, "matmul", op), ir.InsertionPoint(unset):
         plan = _plan(unset, decision, options)
         replaced: tuple[ir.Value, ...] = ()
@@ -132,6 +148,19 @@ def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: O
     for dead in (unset, *([epilogue] if epilogue else []), op, *encodings):
         graph.erase_dead(dead)
     return [*sources, *stored]
+
+
+def _quantised_inside(
+    op: ir.Operation, sources: list[ir.Value], problem: Problem, decision: Decision, options: Options
+) -> Activations | None:
+    """What quantises the LHS, if the ukernel is to do it; if it cannot after all, why is noted."""
+    if decision.quantising is None or options.reference:
+        return None
+    found = activations.find(sources[LHS], sources[LHS_SCALE], problem)
+    if not isinstance(found, str):
+        return found
+    notes.note(op, decision.index or 0, f"LHS is not quantised by the ukernel: {found}")
+    return None
 
 
 def _user(op: ir.Operation) -> ir.Operation:
@@ -174,7 +203,7 @@ def _version(matmul: _Matmul, version: Version) -> _Matmul:
 
 def _dispatched(matmul: _Matmul) -> ir.Value:
     """The dispatch of inner tiles, epilogue and unpacking: [(batch,) M, N], sizes perhaps hidden."""
-    limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes)
+    limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes, plain_loops=matmul.activations is not None)
     known = [limit for limit in limits if limit is not None]
     with build.dispatch_region([matmul.tiles.type(matmul.element, limits)], known) as region:
         counts = TileCounts(matmul.sizes, matmul.layout)
@@ -199,6 +228,12 @@ def _requantised(matmul: _Matmul, plan: Plan, packer: Packer) -> tuple[ir.Value,
 
 def _tiled(matmul: _Matmul, counts: TileCounts, llvm_func_attrs: dict[str, str]) -> ir.Value:
     """Accumulator tiles of the hardware behind the epilogue, in the region of a dispatch."""
+    if matmul.activations is not None:
+        kind = matmul.tiles.accumulators
+        decision = replace(matmul.decision, ukernel=matmul.decision.quantising)
+        quantiser = block_quantiser.text(matmul.activations, matmul.problem.m or 0)
+        tiled = quantising_matmul.accumulate(matmul.packed, quantiser, kind, matmul.problem, decision, llvm_func_attrs)
+        return _finished(matmul, tiled, counts)
     elements = [
         stored_operand.elements(value, matmul.problem.types[i], counts.of(i)) for i, value in enumerate(matmul.packed)
     ]

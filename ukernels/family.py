@@ -7,6 +7,7 @@ before an instance is linked into an executable.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from string import Template
@@ -124,6 +125,11 @@ class Instance:
         return self.tile.pattern.replace("LHS", self.elements[LHS]).replace("RHS", self.elements[RHS])
 
     @property
+    def body(self) -> str:
+        """The file of its body."""
+        return self.tile.body
+
+    @property
     def types(self) -> tuple[str, ...]:
         return (*self.elements, "f8E8M0FNU", "f8E8M0FNU", "f32")
 
@@ -146,7 +152,11 @@ class Instance:
         aliases = self.tile.aliases(self.elements)
         origin = ", ".join(["%c0"] * len(aliases.acc_lane)) if isinstance(aliases, Aliases) else ""
         rule = f"#rule = {_attribute(self.rule)}"
-        return "\n".join([*aliases.lines(), rule, "", Template(body).substitute(acc_origin=origin)])
+        return "\n".join([*self.lines(), rule, "", Template(body).substitute(acc_origin=origin)])
+
+    def lines(self) -> Iterator[str]:
+        """The aliases that its body is written in."""
+        yield from self.tile.aliases(self.elements).lines()
 
 
 _TYPES = (*ELEMENT_TYPES, "f8E8M0FNU", "f32")

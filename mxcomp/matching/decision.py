@@ -66,6 +66,7 @@ class Decision:
         ukernel: The name of the code that computes a tile; None: IREE generates it.
         versions: Kernels by ranges of a dynamic M, ascending; the last is what the decision says by itself.
         gathered: Operands that the kernel reads through expert ids (`mxcomp.matching.gathers`).
+        quantising: That of another, which takes the same RHS, and quantises LHS of activations itself.
         order: In which workgroups take tiles of data-tiled operands.
         workgroup_size: Threads in x, y and z.
         llvm_func_attrs: What LLVM is told of the kernel's function.
@@ -85,6 +86,7 @@ class Decision:
     gathered: tuple[int, ...] = ()
     ukernel: str | None = None
     versions: tuple[Version, ...] = ()
+    quantising: str | None = None
     order: Order = PLAIN_ORDER
     workgroup_size: tuple[int, ...] = ()
     llvm_func_attrs: Mapping[str, str] = field(default_factory=dict)

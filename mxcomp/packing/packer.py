@@ -37,12 +37,20 @@ class Packer:
         self._packed: dict[Hashable, tuple[ir.Value, ...]] = {}
 
     def operands(
-        self, op: ir.Operation, sources: list[ir.Value], decision: Decision, sizes: RuntimeSizes
+        self,
+        op: ir.Operation,
+        sources: list[ir.Value],
+        decision: Decision,
+        sizes: RuntimeSizes,
+        wanted: Sequence[int] = range(ACC),
     ) -> list[ir.Value]:
-        """The four packed operands of `op`, at the insertion point; `sources` and `sizes` as they are multiplied."""
+        """The packed operands of `op` that are wanted, at the insertion point.
+
+        `sources` and `sizes` as they are multiplied.
+        """
         layout, packed = decision.packing, dict[int, ir.Value]()
         assert layout is not None
-        for index in range(ACC):
+        for index in wanted:
             if index in packed:
                 continue
             together = self._together(index, sources)
@@ -50,7 +58,7 @@ class Packer:
             if key not in self._packed:
                 self._packed[key] = self._pack(op, together, sources, layout, sizes, decision)
             packed |= zip(together, self._packed[key], strict=True)
-        return [packed[index] for index in range(ACC)]
+        return [packed[index] for index in wanted]
 
     def provide(
         self,

@@ -36,13 +36,13 @@ ALONE = UNROLL | {"amdgpu-waves-per-eu": "1"}
 class ResultTiles:
     """The shape of a data-tiled result: M × N of `problem`, as it is multiplied, in tiles of `layout`.
 
-    `transposed`: the result wanted is N × M. `units` of columns the RHS has been padded to, where it is in units.
+    `transposed`: the result wanted is N × M. `columns` are tiles along N where there are more than hold it.
     """
 
     problem: Problem
     layout: DataTiledLayout
     transposed: bool
-    units: int | None = None
+    columns: int | None = None
 
     @property
     def dims(self) -> tuple[int, int]:
@@ -58,10 +58,8 @@ class ResultTiles:
     def counts(self) -> list[int | None]:
         """Tiles along M and along N, None where dynamic."""
         swizzle = self.layout.packing(ACC)
-        counts = [swizzle.tiles(dim, size) for dim, size in enumerate(self.sizes)]
-        if self.units is not None and self.layout.units is not None:
-            counts[COLUMNS] = self.units // self.layout.units[COLUMNS]
-        return counts
+        rows, columns = (swizzle.tiles(dim, size) for dim, size in enumerate(self.sizes))
+        return [rows, self.columns or columns]
 
     def type(self, element: str, limits: list[ir.Value | None] | None = None) -> ir.RankedTensorType:
         """The result wanted, row-major; with a dynamic size wherever a limit is a value."""
@@ -71,12 +69,19 @@ class ResultTiles:
 
     def zeros(self, counts: list[ir.Value]) -> ir.Value:
         """Accumulators to start from; `counts` are those of tiles where dynamic."""
+        return build.zero_filled(self.accumulators, counts)
+
+    @property
+    def accumulators(self) -> ir.RankedTensorType:
+        """The type of packed tiles as they are multiplied."""
         shape = (*self.problem.batch, *self.layout.packed_shape(ACC, self.counts))
-        return build.zero_filled(build.tensor_type(shape, self.problem.types[ACC]), counts)
+        return build.tensor_type(shape, self.problem.types[ACC])
 
 
-def hidden_limits(tiles: ResultTiles, sizes: RuntimeSizes) -> list[ir.Value | None]:
+def hidden_limits(tiles: ResultTiles, sizes: RuntimeSizes, plain_loops: bool) -> list[ir.Value | None]:
     """M and N of the result where they are values: dynamic ones, and any 1 if there is a single tile along N.
+
+    Or if there are `plain_loops` in front of it, which IREE drops as well.
 
     From such a result IREE drops the dimensions of size 1, and then fails to fuse the slice that takes it from the
     tile; so the size is kept from IREE.
@@ -88,7 +93,7 @@ def hidden_limits(tiles: ResultTiles, sizes: RuntimeSizes) -> list[ir.Value | No
     m, n = sizes.rows_and_columns
     single = tiles.counts[COLUMNS] == 1
     return [
-        m if m is not None or tiles.problem.m != 1 or not single else hidden(),
+        m if m is not None or tiles.problem.m != 1 or not (single or plain_loops) else hidden(),
         n if n is not None or tiles.problem.n != 1 else hidden(),
     ]
 
@@ -162,7 +167,7 @@ def with_epilogue(
             limit = sizes.rows_and_columns[source_dim]
             assert limit is not None
             return build.clamp(index, limit)
-        return index if size == tile * (tiles.counts[source_dim] or 0) else build.clamp(index, size)
+        return index if tiles.counts[source_dim] == size // tile and size % tile == 0 else build.clamp(index, size)
 
     def body(element: ir.Value) -> ir.Value:
         loops = [linalg.IndexOp(i).result for i in range(len(shape))]

@@ -26,6 +26,7 @@ from mxcomp.selection.sharing import ORDERS, batches
 from mxcomp.sim.timing.chip import CUS, Ask, Batch, Floats, Launches, Rates, modelled_us
 from mxcomp.sim.timing.parameters import Parameters, mi355x
 from mxcomp.ukernels import Ukernel
+from mxcomp.ukernels.family import Instance
 
 FILE = "kernel_times.csv"
 COLUMNS = (
@@ -55,12 +56,15 @@ class KernelTimes:
         resident: Workgroups that share a CU, if there are so many.
         load_bytes: Of a workgroup, by K tiles.
         store_bytes: Of an f32 result.
+        row_bits: Of an LHS element and its share of a scale; None: as the problem says. Of activations only rows that
+            are there are loaded.
     """
 
     resident: int
     load_bytes: Mapping[int, float]
     store_bytes: float
     replays: tuple[Replay, ...]
+    row_bits: float | None = None
 
     def cycles(self, k_tiles: float, rates: Rates, is_first: bool, resident: int) -> tuple[Floats, Floats]:
         """Cycles of workgroups with so many K tiles, and those that an MFMA pipe is busy; `resident`: 1, or all."""
@@ -131,9 +135,14 @@ def of(ukernel: Ukernel) -> KernelTimes | None:
     """Those of a ukernel; instances take the same time for all elements of as many bits."""
     if ukernel.instance is None:
         return table().get(ukernel.name)
-    kinds = (_REPRESENTATIVE[element_format(kind).bits] for kind in ukernel.instance.elements)
+    return replays(ukernel.instance)
+
+
+def replays(instance: Instance, suffix: str = "") -> KernelTimes | None:
+    """Those of an instance of the family, under its name and a suffix."""
+    kinds = tuple(_REPRESENTATIVE[element_format(kind).bits] for kind in instance.elements)
     lhs, rhs = kinds
-    return table().get(replace(ukernel.instance, elements=(lhs, rhs)).name)
+    return table().get(replace(instance, elements=(lhs, rhs)).name + suffix)
 
 
 _REPRESENTATIVE = {element_format(kind).bits: kind for kind in reversed(ELEMENT_TYPES)}
@@ -216,6 +225,8 @@ def _in_orders(
         step * k_tiles * tile[2] * (element_format(kind).bits + 0.25) / 8
         for step, kind in zip(tile[:2], problem.types, strict=False)
     )
+    if times.row_bits is not None:
+        row_bytes = min(tile[0], sizes["m"]) * sizes["k"] * times.row_bits / 8
     matrices = problem.matrices
     resident = times.resident if rows * columns * matrices > CUS else 1
     shared = batches((matrices, rows, columns), resident * CUS, orders)

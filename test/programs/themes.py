@@ -30,6 +30,14 @@ LONG = Scale(
     products=2_500_000,
 )
 """Of chains: from 65 rows and 128 columns on, results are quantised in their tile."""
+FEW = Scale(
+    rows={1: 3, 2: 1, 5: 1, 15: 0.5, 16: 1, 17: 0.3},
+    columns={17: 1, 32: 1, 33: 1, 40: 0.5, 64: 2, 96: 1, 16: 0.3},
+    blocks={17: 3, 18: 1, 32: 1, 33: 1, 16: 0.3},
+    dynamic={"": 20, "m": 1},
+    products=400_000,
+)
+"""Of a decoder's steps: up to 16 rows with more than one K tile can be quantised in the matmul's dispatch."""
 
 SOURCES: dict[str, Source] = {
     "stored": stored_product,
@@ -77,6 +85,7 @@ THEMES = {
     "activation": Theme({"activation": 1}, EPILOGUE | {"quantised": 6, "part": 0.5}, {1: 1, 2: 2, 3: 1}),
     "chain": Theme({"stored": 3, "quantised": 1}, CHAINED, {1: 2, 2: 3, 3: 2}, LONG),
     "small chain": Theme({"stored": 3, "quantised": 1}, CHAINED, {1: 1, 2: 2, 3: 1}),
+    "few rows": Theme({"activation": 1, "quantised": 2}, EPILOGUE | {"quantised": 3}, {0: 1, 1: 2, 2: 2}, FEW),
     "static": Theme({"stored": 3, "activation": 1}, EPILOGUE | {"static": 5}, {1: 2, 2: 1}, last=BITS_LAST),
     "bits": Theme(
         {"changed": 3, "widened": 1, "stored": 1}, MULTIPLIED | {"changed": 1}, {0: 2, 1: 1, 2: 1}, last=BITS_LAST
@@ -94,6 +103,7 @@ WEIGHTS = {
     "activation": 3,
     "chain": 4,
     "small chain": 3,
+    "few rows": 3,
     "static": 2,
     "bits": 1.5,
     "control": 1.5,

@@ -1,0 +1,217 @@
+"""Quantisation of one block in the registers of a lane: what ukernels of the body `mx_quantising` have put in.
+
+    func.func @quantise(%words: vector<16xi32>) -> (vector<16xi8>, i8) {
+      %x = vector.bitcast %words : vector<16xi32> to vector<32xbf16>
+      %amax = …                                   the model's reduction, element by element
+      %scale = …                                  the model's arithmetic, once
+      %q = rocdl.cvt.scalef32.pk.fp4.bf16 …       for the arith.scaling_truncf of elements
+      …
+    }
+
+The arithmetic is that of the recognised producer (`mxcomp.matching.quantiser`), operation by operation on vectors, so
+results are those of quantising elsewhere, bit for bit. The function travels as text, in an attribute of its matmul.
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, func, llvm, rocdl, vector
+
+from mxcomp.formats import BLOCK_SIZE, ElementFormat, element_format
+from mxcomp.matching.activations import CONVERTS, Activations
+from mxcomp.matching.quantiser import Compute, Node, Read
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.inline import constant, inline
+from mxcomp.packing.conversions import converted, slice_of
+
+QUANTISER = "mxcomp.quantiser"
+"""The attribute of a matmul with the text of a module that holds the function."""
+
+NAME, ROWS = "quantise", "rows"
+
+
+def text(found: Activations, rows: int) -> str:
+    """A module with the function and @rows, how many rows there are, in the current context."""
+    fmt = element_format(str(build.element(found.producer.elements.op.results[0])))
+    i8 = ir.IntegerType.get_signless(8)
+    taken = ir.VectorType.get([found.bits], ir.IntegerType.get_signless(32))  # 32 of them in words of 32 bits
+    given = ir.VectorType.get([fmt.block_bytes], i8)
+    module = ir.Module.create()
+    with ir.InsertionPoint(module.body):
+        function = func.FuncOp(NAME, ir.FunctionType.get([taken], [given, i8]))
+        block = function.add_entry_block()
+    with ir.InsertionPoint(block):
+        x = vector.BitCastOp(ir.VectorType.get([BLOCK_SIZE], found.type), block.arguments[0]).result
+        lane = _Lane(x)
+        elements, scale = (lane.value(node) for node in found.producer.nodes)
+        stored = vector.BitCastOp(given, _placed(elements, fmt)).result
+        func.ReturnOp([stored, arith.BitcastOp(i8, scale).result])
+    with ir.InsertionPoint(module.body):
+        count = func.FuncOp(ROWS, ir.FunctionType.get([], [ir.IndexType.get()]))
+    with ir.InsertionPoint(count.add_entry_block()):
+        func.ReturnOp([build.constant_index(rows)])
+    return str(module)
+
+
+class _Lane:
+    """Builds nodes at the insertion point, each once: what differs inside a block is a vector, all else a scalar.
+
+    Elements are made in registers (`conversions`), and from activations of 16 bits as they are where their f32 would
+    be taken: an extension changes no value, nor does it whether it comes before or after a choice of zero.
+    """
+
+    def __init__(self, x: ir.Value) -> None:
+        self._x = x
+        self._built: dict[Node, ir.Value] = {}
+        self._narrow: dict[ir.Value, ir.Value] = {}
+
+    def value(self, node: Node) -> ir.Value:
+        if isinstance(node, Read):
+            return self._x
+        if node not in self._built:
+            self._built[node] = self._compute(node)
+        return self._built[node]
+
+    def _compute(self, node: Compute) -> ir.Value:
+        operands = [self.value(operand) for operand in node.operands]
+        if node.start is None:
+            return inline(node.op, operands, self._widened)
+        result = constant(node.start.operands[0])
+        if _is_largest_magnitude(node.op) and str(ir.VectorType(operands[0].type).element_type) == "bf16":
+            return arith.MaxUIOp(_largest_magnitude(operands[0]), result).result
+        for i in range(BLOCK_SIZE):
+            result = inline(node.op, [*(_element(operand, i) for operand in operands), result])
+        return result
+
+    def _widened(self, op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
+        """An operation for all elements of a block, if one of its operands is a vector. See `inline`."""
+        if not any(isinstance(operand.type, ir.VectorType) for operand in operands):
+            return None
+        if op.name == CONVERTS:
+            x, scale = operands
+            return converted(self._narrow.get(x, x), scale, str(op.results[0].type))
+        wide = [_wide(operand, op.name == _CHOOSES and i == 0) for i, operand in enumerate(operands)]
+        result = ir.VectorType.get([BLOCK_SIZE], op.results[0].type)
+        attributes = {name: op.attributes[name] for name in op.attributes}
+        value = ir.Operation.create(op.name, results=[result], operands=wide, attributes=attributes).results[0]
+        if op.name == "arith.extf" and str(result.element_type) == "f32":
+            self._narrow[value] = operands[0]
+        elif op.name == _CHOOSES and operands[1] in self._narrow and _is_zero(operands[2]):
+            self._narrow[value] = _or_zero(operands[0], self._narrow[operands[1]])
+        return value
+
+
+_CHOOSES = "arith.select"
+_LARGEST_MAGNITUDE = ["arith.extf", "math.absf", "arith.bitcast", "arith.maxui", "linalg.yield"]
+
+
+def _is_largest_magnitude(op: ir.Operation) -> bool:
+    """Whether a reduction takes the largest of the bits of |x|, as f32 in i32: each operation from the one before."""
+    *inner, end = (view.operation for view in op.regions[0].blocks[0].operations)
+    if [each.name for each in (*inner, end)] != _LARGEST_MAGNITUDE or str(inner[2].results[0].type) != "i32":
+        return False
+    x, largest = op.regions[0].blocks[0].arguments
+    chain = [x, *(each.results[0] for each in inner)]
+    return all(chain[i] in each.operands for i, each in enumerate((*inner, end))) and largest in inner[-1].operands
+
+
+def _largest_magnitude(x: ir.Value) -> ir.Value:
+    """The same of a vector of bf16, whose bits are the upper half of those of f32: two at a time."""
+    i16, i32 = (ir.IntegerType.get_signless(bits) for bits in (16, 32))
+    words = ir.VectorType.get([BLOCK_SIZE // 2], i32)
+    mask = ir.DenseElementsAttr.get_splat(words, ir.IntegerAttr.get(i32, 0x7FFF7FFF))
+    magnitudes = arith.AndIOp(vector.BitCastOp(words, x).result, arith.ConstantOp(words, mask).result).result
+    pair = ir.VectorType.get([2], i16)
+    first, *others = (vector.BitCastOp(pair, slice_of(magnitudes, i, 1)).result for i in range(BLOCK_SIZE // 2))
+    for other in others:
+        first = arith.MaxUIOp(first, other).result
+    largest = arith.MaxUIOp(*(vector.ExtractOp(first, [], [i]).result for i in range(2))).result
+    bits = arith.ExtUIOp(i32, largest).result
+    return arith.ShLIOp(bits, arith.ConstantOp(i32, 16).result).result
+
+
+def _or_zero(condition: ir.Value, x: ir.Value) -> ir.Value:
+    """A vector of 16-bit values or zeros, two of them at a time."""
+    words = ir.VectorType.get([BLOCK_SIZE // 2], ir.IntegerType.get_signless(32))
+    zero = arith.ConstantOp(words, ir.DenseElementsAttr.get_splat(words, ir.IntegerAttr.get(words.element_type, 0)))
+    chosen = arith.SelectOp(condition, vector.BitCastOp(words, x).result, zero.result).result
+    return vector.BitCastOp(x.type, chosen).result
+
+
+def _is_zero(value: ir.Value) -> bool:
+    """Whether a scalar is the constant +0.0."""
+    op = graph.producer(value)
+    if op is None or op.name != "arith.constant":
+        return False
+    attribute = op.attributes["value"]
+    return isinstance(attribute, ir.FloatAttr) and str(attribute).startswith("0.000000e+00")
+
+
+def _element(value: ir.Value, at: int) -> ir.Value:
+    """Of a vector; a scalar is itself."""
+    if not isinstance(value.type, ir.VectorType):
+        return value
+    return vector.ExtractOp(value, [], [at]).result
+
+
+def _wide(value: ir.Value, is_condition: bool) -> ir.Value:
+    """A vector; a scalar that chooses between vectors stays one."""
+    if isinstance(value.type, ir.VectorType) or is_condition:
+        return value
+    return vector.BroadcastOp(ir.VectorType.get([BLOCK_SIZE], value.type), value).result
+
+
+_HALVES, _WORD_BYTES = 2, 4
+
+
+def _placed(elements: ir.Value, fmt: ElementFormat) -> ir.Value:
+    """A block's elements, in registers, in the lane in which the MFMA takes them.
+
+    Those of 8 bits are taken in two halves. Of a block b (lanes 16b to 16b + 15 hold one row of it each) with halves
+    b.0 and b.1, the MFMA takes 0.0, 0.1, 1.0, 1.1 as first halves of lanes, 2.0 … 3.1 as the second ones:
+
+        first halves  0.0 1.0 2.0 3.0  ─ rows of 16 ─►  0.0 0.1 2.0 2.1  ─ rows of 32 ─►  0.0 0.1 1.0 1.1
+        second halves 0.1 1.1 2.1 3.1                   1.0 1.1 3.0 3.1                   2.0 2.1 3.0 3.1
+    """
+    if fmt.lane_unit == BLOCK_SIZE:
+        return elements
+    half = fmt.block_bytes // (_WORD_BYTES * _HALVES)
+    given = [vector.ExtractOp(elements, [], [i]).result for i in range(half * _HALVES)]
+    first, second = given[:half], given[half:]
+    for swap in (rocdl.Permlane16SwapOp, rocdl.Permlane32SwapOp):
+        for i in range(half):
+            first[i], second[i] = _swapped(swap, first[i], second[i])
+    return vector.FromElementsOp(elements.type, [*first, *second]).result
+
+
+def _swapped(swap: type, first: ir.Value, second: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Odd rows of `first` and even rows of `second` changed places."""
+    i32 = first.type
+    pair = ir.Type.parse("!llvm.struct<(i32, i32)>")
+    both = swap(pair, first, second, False, False).result
+    one, other = (
+        llvm.ExtractValueOp(i32, both, ir.DenseI64ArrayAttr.get([position])).result for position in range(_HALVES)
+    )
+    return one, other
+
+
+def completed(ukernel: ir.Operation, user: ir.Operation) -> ir.Operation:
+    """A ukernel with the function that `user` brings in the place of its calls; as it is if it brings none."""
+    if QUANTISER not in user.attributes:
+        return ukernel
+    module = ir.Module.parse(ir.StringAttr(user.attributes[QUANTISER]).value)
+    blocks = {graph.symbol_name(view.operation): view.operation.regions[0].blocks[0] for view in module.body.operations}
+    for call in [op for op in graph.walk(ukernel) if op.name == "func.call"]:
+        block = blocks[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
+        known = dict(zip(block.arguments, call.operands, strict=True))
+        *body, end = (view.operation for view in block.operations)
+        with ir.InsertionPoint(call):
+            for op in body:
+                copy = op.clone()
+                for position, operand in enumerate(op.operands):
+                    copy.operands[position] = known[operand]
+                known |= dict(zip(op.results, copy.results, strict=True))
+        for result, operand in zip(call.results, end.operands, strict=True):
+            result.replace_all_uses_with(known[operand])
+        call.erase()
+    return ukernel

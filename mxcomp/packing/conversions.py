@@ -1,0 +1,95 @@
+"""Conversions of a block in registers: 32 values divided by a scale, as 4- or 8-bit elements in whole registers.
+
+IREE's lowering of `arith.scaling_truncf` to 4 bits makes a vector of them, which LLVM takes through scratch memory to
+see it as bytes. The instruction that it uses writes into a register, of which it changes a byte, or a half:
+
+    %1 = rocdl.cvt.scalef32.pk.fp4.bf16 %pair0, %scale -> %0[0] : i32
+    %2 = rocdl.cvt.scalef32.pk.fp4.bf16 %pair1, %scale -> %1[1] : i32
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, rocdl, vector
+
+from mxcomp.formats import BLOCK_SIZE
+
+_PAIR = 2
+_MANTISSA_BITS = 23
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """An instruction that converts two values: an f32 each, or a vector of two; `turns` of it fill a register."""
+
+    op: type
+    turns: int
+
+    @property
+    def in_halves(self) -> bool:
+        """Whether what is written to is two halves of a register; else it is one integer."""
+        return self.turns == _PAIR
+
+    def word(self, pairs: list[list[ir.Value]], scale: ir.Value) -> ir.Value:
+        """A register of elements."""
+        i32 = ir.IntegerType.get_signless(32)
+        halves = ir.VectorType.get([2], ir.IntegerType.get_signless(16))
+        zero = arith.ConstantOp(i32, 0).result
+        if not self.in_halves:
+            for turn, pair in enumerate(pairs):
+                zero = self.op(i32, zero, *pair, scale, turn).result
+            return zero
+        value = vector.BitCastOp(halves, vector.FromElementsOp(ir.VectorType.get([1], i32), [zero]).result).result
+        for turn, pair in enumerate(pairs):
+            value = self.op(halves, value, *pair, scale, bool(turn)).result
+        return vector.ExtractOp(vector.BitCastOp(ir.VectorType.get([1], i32), value).result, [], [0]).result
+
+
+CONVERSIONS = {
+    ("f4E2M1FN", "f32"): Conversion(rocdl.CvtScaleF32PkFp4F32Op, 4),
+    ("f4E2M1FN", "bf16"): Conversion(rocdl.CvtScaleF32PkFp4Bf16Op, 4),
+    ("f4E2M1FN", "f16"): Conversion(rocdl.CvtScaleF32PkFp4F16Op, 4),
+    ("f8E4M3FN", "f32"): Conversion(rocdl.CvtScaleF32PkFp8F32Op, 2),
+    ("f8E4M3FN", "bf16"): Conversion(rocdl.CvtScaleF32PkFp8Bf16Op, 2),
+    ("f8E4M3FN", "f16"): Conversion(rocdl.CvtScaleF32PkFp8F16Op, 2),
+    ("f8E5M2", "f32"): Conversion(rocdl.CvtScaleF32PkBf8F32Op, 2),
+    ("f8E5M2", "bf16"): Conversion(rocdl.CvtScaleF32PkBf8Bf16Op, 2),
+    ("f8E5M2", "f16"): Conversion(rocdl.CvtScaleF32PkBf8F16Op, 2),
+}
+"""By the MLIR types of elements and of what they are made from."""
+
+
+def converted(x: ir.Value, scale: ir.Value, element: str) -> ir.Value:
+    """A block of 32 values of a vector, divided by an f8E8M0FNU scale, as elements in a vector of i32 registers."""
+    kind = ir.VectorType(x.type).element_type
+    conversion = CONVERSIONS[element, str(kind)]
+    count = BLOCK_SIZE // (_PAIR * conversion.turns)
+    exponent = _exponent(scale)
+    pairs = [_pair(x, _PAIR * i) for i in range(BLOCK_SIZE // _PAIR)]
+    words = [conversion.word(pairs[conversion.turns * i :][: conversion.turns], exponent) for i in range(count)]
+    return vector.FromElementsOp(ir.VectorType.get([count], ir.IntegerType.get_signless(32)), words).result
+
+
+def _pair(x: ir.Value, at: int) -> list[ir.Value]:
+    """Two values from `at`, as an instruction takes them: f32 apart, others in a register."""
+    kind = ir.VectorType(x.type).element_type
+    if isinstance(kind, ir.F32Type):
+        return [vector.ExtractOp(x, [], [at + i]).result for i in range(_PAIR)]
+    return [slice_of(x, at, _PAIR)]
+
+
+def slice_of(x: ir.Value, at: int, size: int) -> ir.Value:
+    """So many elements of a vector from `at`."""
+    result, i64 = ir.VectorType.get([size], ir.VectorType(x.type).element_type), ir.IntegerType.get_signless(64)
+    arrays = (ir.ArrayAttr.get([ir.IntegerAttr.get(i64, value)]) for value in (at, size, 1))
+    return vector.ExtractStridedSliceOp(result, x, *arrays).result
+
+
+def _exponent(scale: ir.Value) -> ir.Value:
+    """An f32 with the exponent of a scale: the instructions look at nothing else of it."""
+    i8, i32 = ir.IntegerType.get_signless(8), ir.IntegerType.get_signless(32)
+    code = arith.ExtUIOp(i32, arith.BitcastOp(i8, scale).result).result
+    bits = arith.ShLIOp(code, arith.ConstantOp(i32, _MANTISSA_BITS).result).result
+    return arith.BitcastOp(ir.F32Type.get(), bits).result

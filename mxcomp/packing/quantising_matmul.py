@@ -1,0 +1,103 @@
+"""A matmul whose ukernel quantises its LHS in registers: activations in, accumulator tiles out, in one dispatch.
+
+    %x = iree_tensor_ext.bitcast %activations : tensor<4x512xbf16> -> tensor<64x16xi32>
+    %t = linalg.generic {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_quantising16_…", tensor>,
+                         mxcomp.quantiser = "…func.func @quantise…"}
+        ins(%x, %rhs, %rhs_scales : tensor<64x16xi32>, tensor<8x2x4x1024xi8>, tensor<8x2x256xi8>)
+        outs(%zero : tensor<8x4x16x4xf32>)
+
+No operation has such operands, so a generic stands for it: what IREE sees are its loops over units of the result, for
+each of which it needs all of the activations, and one unit of the RHS. The ukernel takes its place before anything is
+made of its body. IREE drops loops that run once, and with them what it was told of the others: there are none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, tensor
+
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.layout import ACC, RHS, DataTiledLayout
+from mxcomp.matching.activations import Activations
+from mxcomp.matching.decision import Decision
+from mxcomp.mlir import build
+from mxcomp.packing import block_quantiser, result_tiles
+from mxcomp.packing.result_tiles import ResultTiles
+from mxcomp.problem import Problem
+from mxcomp.ukernels.aliases import LANES
+from mxcomp.ukernels.quantising import FRAGMENT
+from mxcomp.ukernels.unit_aliases import STEPS
+
+
+def operands(
+    activations: Activations, packed: list[ir.Value], problem: Problem, layout: DataTiledLayout
+) -> list[ir.Value]:
+    """Activations, and packed elements and scales of the RHS, as the ukernel takes them.
+
+    In front of the dispatch, where IREE makes nothing of a change of type; inside it could not compile those of ranks.
+    """
+    units, k_tiles = _sizes(problem, layout)
+    lane_bytes = element_format(problem.types[RHS]).block_bytes
+    shapes = (
+        ((problem.m or 0) * (problem.k or 0) // BLOCK_SIZE, activations.bits),
+        (units, k_tiles, STEPS, LANES * lane_bytes),
+        (units, k_tiles, STEPS * LANES),
+    )
+    values = (activations.source, *packed)
+    return [
+        build.bitcast(value, build.tensor_type(shape, element))
+        for value, shape, element in zip(values, shapes, ("i32", "i8", "i8"), strict=True)
+    ]
+
+
+def accumulate(
+    inputs: list[ir.Value],
+    quantiser: str,
+    tiled: ir.RankedTensorType,
+    problem: Problem,
+    decision: Decision,
+    llvm_func_attrs: dict[str, str],
+) -> ir.Value:
+    """Accumulator tiles, of type `tiled`, of a problem, from `operands` and the text of a `block_quantiser`."""
+    layout = decision.layout
+    assert layout is not None
+    units, _ = _sizes(problem, layout)
+    acc = build.zero_filled(build.tensor_type((units, *FRAGMENT), problem.types[ACC]))
+    op = build.generic(ir.RankedTensorType(acc.type), inputs, acc, _maps(), _ITERATORS, _stand_in)
+    of_workgroup = (layout.units or (1, 1))[RHS]
+    result_tiles.annotate(op, decision, [of_workgroup] + [0] * (len(_ITERATORS) - 1), False, llvm_func_attrs)
+    op.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
+    outer = tiled.rank - len(FRAGMENT)
+    groups = [list(range(outer)), *([dim] for dim in range(outer, tiled.rank))]
+    return tensor.ExpandShapeOp(tiled, op.results[0], groups, [], list(tiled.shape)).result
+
+
+def result(problem: Problem, layout: DataTiledLayout) -> ResultTiles:
+    """The result by units, not by the tiles of workgroups: what follows could not be fused behind another shape."""
+    units, _ = _sizes(problem, layout)
+    return ResultTiles(problem, replace(layout, units=(1, 1)), transposed=False, columns=units)
+
+
+def _sizes(problem: Problem, layout: DataTiledLayout) -> tuple[int, int]:
+    """Units along N, those of whole workgroups, and K tiles."""
+    _, tile_n, tile_k = layout.workgroup_tile
+    return -(-(problem.n or 0) // tile_n) * (layout.units or (1, 1))[RHS], -(-(problem.k or 0) // tile_k)
+
+
+_ITERATORS = ("parallel",) * 4 + ("reduction",) * 6
+
+
+def _maps() -> list[ir.AffineMap]:
+    """Of activations, RHS, RHS scales and result."""
+    units, *fragment, block, activation, k, step, byte, scale = (ir.AffineExpr.get_dim(i) for i in range(10))
+    dims = ([block, activation], [units, k, step, byte], [units, k, scale], [units, *fragment])
+    return [ir.AffineMap.get(len(_ITERATORS), 0, each) for each in dims]
+
+
+def _stand_in(activation: ir.Value, element: ir.Value, scale: ir.Value, acc: ir.Value) -> ir.Value:
+    """Something that is computed from all operands, which IREE would drop otherwise."""
+    weight = arith.ExtUIOp(activation.type, arith.MulIOp(element, scale).result).result
+    product = arith.MulIOp(activation, weight).result
+    return arith.AddFOp(acc, arith.SIToFPOp(acc.type, product).result).result

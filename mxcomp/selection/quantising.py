@@ -1,0 +1,95 @@
+"""Whether a matmul's ukernel quantises the LHS itself, in registers: for few rows, one dispatch less."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.layout import LHS, RHS
+from mxcomp.matching.activations import Activations
+from mxcomp.matching.decision import DATA_TILED, Decision
+from mxcomp.options import FASTEST, Options
+from mxcomp.order import PLAIN_ORDER
+from mxcomp.problem import Problem
+from mxcomp.selection import times
+from mxcomp.selection.ranking import fastest
+from mxcomp.ukernels import Registry, Ukernel, quantising
+
+_DISPATCH_US = 2.5
+"""Of a dispatch that quantises 1 to 16 rows of 2048 to 8192 elements: modelled by replays as 2.3 to 3.0."""
+
+_MOST_LOSS = 1.1
+"""Times are known less well than this: a little slower, one dispatch is still taken for two or three."""
+
+
+def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
+    """µs of a problem with a ukernel that quantises; None where they are not known.
+
+    What it loads, and so its time, goes with the rows that are there: the table has it for one row, and for all.
+    """
+    instance, (m, n, k) = ukernel.instance, (problem.sizes[axis] or 0 for axis in "mnk")
+    assert isinstance(instance, quantising.Instance)
+    known = {rows: times.replays(instance, quantising.suffix(rows)) for rows in (1, quantising.MOST_ROWS)}
+    us = [
+        times.modelled(replace(each, row_bits=instance.bits), ukernel.tile, problem, {"m": rows, "n": n, "k": k}, size)
+        for rows, each in known.items()
+        if each is not None
+    ]
+    return float(np.interp(m, list(known), us)) if len(us) == len(known) else None
+
+
+def choose(
+    chosen: Decision, problem: Problem, activations: Activations, registry: Registry, options: Options, size: int
+) -> Decision | str:
+    """A decision on a problem whose LHS is quantised from `activations`, made one of a ukernel that does that itself.
+
+    The reason why not, if there is none. `size` are the bytes of an element of the result.
+    """
+    named = next((each for each in quantising.INSTANCES if each.name == options.ukernels), None)
+    if not options.data_tiling or options.reference or not (named or options.ukernels == FASTEST):
+        return ""
+    m, n, k = (problem.sizes[axis] or 0 for axis in "mnk")
+    fitting = [
+        instance
+        for instance in ([named] if named else quantising.INSTANCES)
+        if instance.elements == problem.types[:2] and instance.bits == activations.bits and instance.covers(m, n, k)
+    ]
+    if not fitting:
+        return f"none quantises {activations.type} to {problem.types[LHS]} for {problem.types[RHS]} and {m}x{n}x{k}"
+    timed = {
+        each: us for each in fitting if (us := modelled_us(registry[each.name], problem, size)) is not None or named
+    }
+    if not timed:
+        return "the times of none are known"
+    best = min(timed, key=lambda each: timed[each] or 0.0)
+    us, ukernel = timed[best], registry[best.name]
+    if not named and us is not None and (reason := _slower(us, problem, registry, options, size)):
+        return reason
+    note = f"LHS is quantised by {ukernel.name}" + (f", modelled {us:.1f} µs" if us is not None else "")
+    return replace(
+        chosen,
+        operands=DATA_TILED,
+        layout=ukernel.layout,
+        ukernel=best.plain.name,
+        quantising=ukernel.name,
+        order=PLAIN_ORDER,
+        workgroup_size=ukernel.workgroup_size,
+        llvm_func_attrs=ukernel.llvm_func_attrs,
+        note=note,
+        reason=None,
+    )
+
+
+def _slower(us: float, problem: Problem, registry: Registry, options: Options, size: int) -> str:
+    """Why quantising apart is to be preferred to `us`; "" if it is not.
+
+    8-bit elements and their scales are quantised in a dispatch each.
+    """
+    ranked = fastest(problem, registry, options, size)
+    if not ranked:
+        return ""
+    dispatches = 1 if element_format(problem.types[LHS]).lane_unit == BLOCK_SIZE else 2
+    apart = ranked[0].us + dispatches * _DISPATCH_US
+    return f"it would take {us:.1f} µs, modelled, apart {apart:.1f}" if us > _MOST_LOSS * apart else ""

@@ -1,0 +1,179 @@
+"""Few rows whose LHS is quantised in the matmul's own dispatch: float64's numbers, and bits of quantising elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+from builders import elementwise, module, scaled_matmul, stored
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+from kernels import compiled
+from modules import BITS, KINDS, Matmul, dequantise
+from spread import every
+from test_producers import SOURCES, activations, quantised
+
+import mxcomp
+from mxcomp import quantisation
+from mxcomp.formats import SCALE_MODES
+from mxcomp.mlir import build
+from mxcomp.ukernels import quantising
+
+FP4, FP8 = "f4E2M1FN", "f8E4M3FN"
+INSIDE = ["pack_rhs", "pack_rhs_scale", "matmul"]
+APART = ["quantise_lhs", *INSIDE]
+
+
+def program(matmul: Matmul, mode: str, source: str, before: Callable[[ir.Value], ir.Value] = lambda x: x) -> str:
+    """Activations [m, k], weights as bytes, a bias: quantised, multiplied, added, and cast to bf16."""
+
+    def body(x: ir.Value, w: ir.Value, ws: ir.Value, bias: ir.Value) -> list[ir.Value]:
+        lhs = quantisation.quantise(before(x), matmul.types[0], mode)
+        y = scaled_matmul(lhs, stored(w, ws, matmul.types[1]))
+        bf16 = ir.BF16Type.get()
+        return [elementwise(lambda a, b: arith.TruncFOp(bf16, arith.AddFOp(a, b).result).result, y, [bias], "bf16")]
+
+    m = None if matmul.dynamic_m else matmul.m
+    w_bytes = matmul.k * BITS[matmul.types[1]] // 8
+    return module(
+        body,
+        [
+            ((m, matmul.k), source),
+            ((matmul.n, w_bytes), "i8"),
+            ((matmul.n, matmul.k // 32), "i8"),
+            ((matmul.n,), "f32"),
+        ],
+    )
+
+
+def inputs(matmul: Matmul, x: np.ndarray) -> list[np.ndarray]:
+    bias = np.random.default_rng(2).standard_normal(matmul.n).astype(np.float32)
+    return [x, matmul.operands[1].view(np.int8), matmul.operands[3].view(np.int8), bias]
+
+
+def check(matmul: Matmul, mode: str, source: str, dispatches: list[str] = INSIDE, slower: str = "") -> None:
+    """The program's dispatches, unless by its report they would be `slower`; and float64's numbers.
+
+    Those are within rounding of what float64 makes of the quantised operands.
+    """
+    made = mxcomp.compile(program(matmul, mode, source), ukernels="fastest")
+    (found,) = made.report.matmuls
+    assert found.dispatches == dispatches or (slower and slower in (found.note or "")), found.note
+    x = np.random.default_rng(1).standard_normal((matmul.m, matmul.k)).astype(SOURCES[source])
+    given = inputs(matmul, x)
+    (y,) = made.run(*given)
+    values = quantised(x, matmul.types[0], mode)
+    weights = dequantise(matmul.operands[1], matmul.operands[3], matmul.types[1])
+    expected, scale = values @ weights.T + given[3], np.abs(values) @ np.abs(weights).T + np.abs(given[3])
+    rounded = np.abs(y.astype(np.float64) - expected) - 2.0**-8 * np.abs(expected)
+    assert (rounded <= matmul.bound * scale).all()
+
+
+CASES = [
+    (Matmul(1, 96, 1056), "even", "bf16"),
+    (Matmul(16, 80, 2048, types=(FP8, FP4)), "rceil", "f32"),
+    (Matmul(5, 64, 544, types=("f8E5M2", FP8)), "floor", "f16"),
+    (Matmul(7, 208, 1024, types=(FP4, "f6E3M2FN")), "ceil", "f16"),
+    (Matmul(2, 512, 512 + 32, types=(FP8, FP8)), "even", "bf16"),
+]
+ALL = [
+    (Matmul(1 + i % 16, 48 + 16 * i, 544 + 96 * i, types=(lhs, rhs)), mode, source)
+    for i, (lhs, rhs, mode, source) in enumerate(
+        (lhs, rhs, mode, source)
+        for lhs in (FP4, FP8, "f8E5M2")
+        for rhs in KINDS
+        for mode in SCALE_MODES
+        for source in SOURCES
+    )
+]
+
+
+@pytest.mark.parametrize(("matmul", "mode", "source"), CASES, ids=str)
+def test_one_dispatch(matmul: Matmul, mode: str, source: str) -> None:
+    check(matmul, mode, source)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("matmul", "mode", "source"), ALL, ids=str)
+def test_every_pair_mode_and_source(matmul: Matmul, mode: str, source: str) -> None:
+    check(matmul, mode, source, slower="it would take")
+
+
+@pytest.mark.parametrize("types", every(2, [(FP4, FP4), (FP8, FP4), ("f8E5M2", FP8)]), ids="-".join)
+def test_bits(types: tuple[str, str]) -> None:
+    """Of all magnitudes, with zeros, NaN, infinities and denormals: as quantised in a dispatch of its own."""
+    matmul = Matmul(16, 64, 1056, types=types)
+    for source in ("bf16", "f32"):
+        x = activations(matmul.m, matmul.k, source)
+        text = program(matmul, "even", source)
+        name = f"mx_quantising{quantising.SOURCE_BITS[source]}_{types[0]}_{types[1]}_f32_m16_n16_k512"
+        inside, apart = (mxcomp.compile(text, ukernels=ukernel) for ukernel in (name, name_apart(types)))
+        assert inside.report.matmuls[0].dispatches == INSIDE
+        assert "quantise_lhs" in apart.report.matmuls[0].dispatches
+        (one,), (other,) = (made.run(*inputs(matmul, x)) for made in (inside, apart))
+        np.testing.assert_array_equal(one.view(np.uint16), other.view(np.uint16))
+
+
+def name_apart(types: tuple[str, str]) -> str:
+    """The ukernel that adds up the same products in the same order, of an LHS that is packed."""
+    return f"mx_{types[0]}_{types[1]}_f32_m16_n16_k512"
+
+
+def doubled(x: ir.Value) -> ir.Value:
+    return elementwise(lambda a: arith.AddFOp(a, a).result, x)
+
+
+def gated(x: ir.Value) -> ir.Value:
+    """A product of two halves of it, read at different places."""
+    turned = build.transpose(x, build.empty(ir.RankedTensorType.get(x.type.shape[::-1], x.type.element_type)), [1, 0])
+    back = build.transpose(turned, build.empty(ir.RankedTensorType(x.type)), [1, 0])
+    return elementwise(lambda a, b: arith.MulFOp(a, b).result, x, [back])
+
+
+def test_activations_are_computed_on_the_way() -> None:
+    """What is done to them alone is done in registers, too."""
+    matmul = Matmul(3, 96, 1024)
+    made = mxcomp.compile(program(matmul, "even", "bf16", doubled), ukernels="fastest")
+    assert made.report.matmuls[0].dispatches == INSIDE
+    x = np.random.default_rng(1).standard_normal((3, 1024)).astype(ml_dtypes.bfloat16)
+    (y,) = made.run(*inputs(matmul, x))
+    (plain,) = mxcomp.compile(program(matmul, "even", "bf16")).run(*inputs(matmul, x + x))
+    np.testing.assert_allclose(y.astype(np.float32), plain.astype(np.float32), rtol=2**-7, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("matmul", "reason"),
+    [
+        (Matmul(17, 96, 1024), None),
+        (Matmul(4, 96, 512), "and 4x96x512"),
+        (Matmul(4, 96, 1024, types=("f6E2M3FN", FP4)), "no conversion of vectors gives f6E2M3FN"),
+        (Matmul(4, 96, 1024, dynamic_m=True), None),
+    ],
+    ids=str,
+)
+def test_what_is_quantised_apart(matmul: Matmul, reason: str | None) -> None:
+    made = mxcomp.compile(program(matmul, "even", "bf16"), ukernels="fastest")
+    (found,) = made.report.matmuls
+    assert "quantise_lhs" in found.dispatches
+    assert reason is None or reason in (found.note or "")
+
+
+def test_nothing_is_spilled() -> None:
+    """Elements are made in registers, 16 instructions a block; scratch memory is not used."""
+    name = f"mx_quantising16_{FP4}_{FP4}_f32_m16_n32_k512"
+    *_, kernel = compiled(program(Matmul(1, 256, 8192), "even", "bf16"), ukernels=name)[1]
+    assert kernel.assembly.scratch_bytes == kernel.assembly.spills == 0
+    assert kernel.assembly.count("v_cvt_scalef32_pk_fp4_bf16") == 2 * 4 * 16, "in front of the loop, and in it"
+    assert kernel.assembly.count("v_pk_max_u16") > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("instance", quantising.INSTANCES, ids=lambda instance: instance.name)
+def test_no_instance_spills(instance: quantising.Instance) -> None:
+    source = next(kind for kind, bits in quantising.SOURCE_BITS.items() if bits == instance.bits)
+    matmul = Matmul(16, 256, 8192, types=instance.elements)
+    *_, kernel = compiled(program(matmul, "even", source), ukernels=instance.name)[1]
+    assert kernel.assembly.count("v_mfma_scale") > 0
+    assert kernel.assembly.scratch_bytes == kernel.assembly.spills == 0

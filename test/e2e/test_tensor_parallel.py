@@ -1,0 +1,58 @@
+"""A decoder's linear layers at tensor parallelism, bf16 in and out, few rows: float64's numbers, and few dispatches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from modules import BITS, Matmul
+from tensor_parallel import LAYERS, Layer
+from test_few_rows import FP4, FP8, INSIDE, check
+
+from mxcomp.layout import LHS
+
+ROWS = (1, 2, 8, 16, 17, 64)
+PAIRS = ((FP4, FP4), (FP8, FP8), (FP8, FP4))
+_MOST_WEIGHTS = 24 << 20
+"""That are simulated; of larger layers some columns at the end, as many behind the last whole tile of any kernel."""
+_TILE = 256
+_K_TILE, _MOST_ROWS = 512, 16
+
+
+def _cut(layer: Layer) -> int:
+    """N, or fewer columns with the same remainder."""
+    if layer.n * layer.k <= _MOST_WEIGHTS:
+        return layer.n
+    return layer.n % _TILE + _TILE
+
+
+def _check(layer: Layer, m: int, types: tuple[str, str]) -> None:
+    matmul = Matmul(m, _cut(layer), layer.k, types=types)
+    apart = ["quantise_lhs"] * (2 if BITS[types[LHS]] == 8 else 1)
+    inside = m <= _MOST_ROWS and layer.k > _K_TILE
+    check(matmul, "even", "bf16", INSIDE if inside else [*apart, *INSIDE], "it would take")
+
+
+QUICK = [
+    (replace(layer, n=layer.n // 4), m, types)
+    for layer, m, types in zip(
+        [layer for layer in LAYERS if layer.model == "GPT-OSS" and layer.ranks == 8],
+        (1, 16, 5, 64),
+        [*PAIRS, PAIRS[0]],
+        strict=True,
+    )
+]
+"""A quarter of the columns."""
+
+
+@pytest.mark.parametrize(("layer", "m", "types"), QUICK, ids=str)
+def test_some_layers(layer: Layer, m: int, types: tuple[str, str]) -> None:
+    _check(layer, m, types)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("types", PAIRS, ids="-".join)
+@pytest.mark.parametrize("m", ROWS)
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_layers(layer: Layer, m: int, types: tuple[str, str]) -> None:
+    _check(layer, m, types)

@@ -1,0 +1,132 @@
+"""Ukernels for at most 16 rows that take activations, and quantise them in registers: `mx_quantising.mlir.in`.
+
+The RHS is packed in units as for `mx_stream.mlir.in`, so an instance can take the place of one of that body, and the
+other way round (`Instance.plain`). Operands are words and bytes: [M · K/32 blocks, words of 32 activations], the RHS
+[units, K tiles, steps, bytes of all lanes], its scales [units, K tiles, bytes of all lanes]; the result is
+[units, 4, 16, 4]. What makes a block of it
+elements and a scale is no part of an instance: a dispatch brings its model's arithmetic, which the linker puts in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
+from mxcomp.layout import LHS, RHS
+from mxcomp.ukernels import family
+from mxcomp.ukernels.aliases import DYNAMIC, LANES, i64_array, shaped
+from mxcomp.ukernels.unit_aliases import STEPS, UnitAliases
+
+BODY = "mx_quantising.mlir.in"
+OPERANDS = "quantising"
+"""What the match rule calls operands of which the LHS are activations."""
+
+MOST_ROWS = 16
+SOURCE_BITS = {"bf16": 16, "f16": 16, "f32": 32}
+"""Of activations, by MLIR type."""
+
+_BEYOND = 2**31
+_LOAD, _WORD_BITS = 4, 32
+"""Words of 32 bits that a lane loads at a time: LLVM takes vectors of bytes apart."""
+_BUFFER = "#amdgpu.address_space<fat_raw_buffer>"
+FRAGMENT = (4, 16, 4)
+"""Of the result: groups of lanes, lanes, values."""
+
+_SPILLING = ((32, 2, 6), (32, 2, 8), (32, 4, 4))
+"""Bits of activations, units along N and bits of an RHS element for which there is no instance, as registers would be
+spilled: found by compiling all (benchmarks/kernel_times.py)."""
+
+_ELEMENTS = tuple(kind for kind in ELEMENT_TYPES if element_format(kind).loadable)
+"""LHS elements that conversion instructions of vectors make: no 6-bit ones."""
+
+
+@dataclass(frozen=True)
+class _Aliases:
+    """The aliases beside those of the instance's units: of activations with so many bits, and of flat operands.
+
+    Nothing has a dimension that is 1 but in a tile: IREE drops such of an operation that it knows nothing special of.
+    """
+
+    units: UnitAliases
+    bits: int
+
+    def lines(self) -> Iterator[str]:
+        words, units_n, share = BLOCK_SIZE * self.bits // _WORD_BITS, self.units.units[RHS], self.units.share
+        pieces = words // _LOAD
+        rhs = (units_n, None, STEPS, LANES * element_format(self.units.elements[RHS]).block_bytes)
+        lane = (share.columns, 1, 1, share.values)
+        yield from self.units.lines()
+        yield f"!x_ty = {shaped('tensor', (None, words), 'i32')}"
+        yield f"!x_buffer_ty = memref<?x{words}xi32, strided<[{words}, 1], offset: ?>, {_BUFFER}>"
+        yield f"!x_vec_ty = {shaped('vector', (STEPS, pieces, _LOAD), 'i32')}"
+        yield f"!a_vec_ty = {shaped('vector', (STEPS, element_format(self.units.elements[LHS]).block_bytes), 'i8')}"
+        yield f"!x_loads_ty = {shaped('vector', (pieces, _LOAD), 'i32')}"
+        yield f"!x_words_ty = {shaped('vector', (words,), 'i32')}"
+        yield f"#x_load_pieces = {pieces} : index"
+        yield f"#x_beyond = {_BEYOND * 8 // (BLOCK_SIZE * self.bits)} : index"
+        yield f"!rhs_flat_ty = {shaped('tensor', rhs, 'i8')}"
+        yield f"!rhs_scale_flat_ty = {shaped('tensor', (units_n, None, STEPS * LANES), 'i8')}"
+        yield f"!units_ty = {shaped('tensor', (units_n, *FRAGMENT), 'f32')}"
+        yield f"!units_lane_ty = {shaped('tensor', lane, 'f32')}"
+        yield f"!units_lane_vec_ty = {shaped('vector', lane, 'f32')}"
+        yield f"#units_lane_offsets = {i64_array([DYNAMIC] * len(lane))}"
+        yield f"#units_lane_sizes = {i64_array(lane)}"
+
+
+def suffix(rows: int) -> str:
+    """Behind an instance's name in a table of times: how many rows it was given."""
+    return f"_rows{rows}"
+
+
+@dataclass(frozen=True)
+class Instance(family.Instance):
+    """A member: the tile, and the types, of an instance of `mx_stream.mlir.in`, and the bits of an activation."""
+
+    bits: int
+
+    @property
+    def name(self) -> str:
+        """For example mx_quantising16_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512."""
+        return self.plain.name.replace("mx_", f"mx_quantising{self.bits}_", 1)
+
+    @property
+    def plain(self) -> family.Instance:
+        """The one that takes the same RHS, and an LHS that is packed."""
+        return family.Instance(self.tile, self.elements)
+
+    @property
+    def body(self) -> str:
+        return BODY
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        rule = super().rule
+        return rule | {"operands": OPERANDS, "constraints": rule["constraints"] | {"m": {"max": MOST_ROWS}}}
+
+    def covers(self, m: int, n: int, k: int) -> bool:
+        """Whether it computes a problem of this size: of more than one unit along N, and more than one K tile.
+
+        IREE would drop loops over a single one, and with them what it was told of the others.
+        """
+        _, tile_n, tile_k = self.layout.workgroup_tile
+        units = -(-n // tile_n) * (self.layout.units or (1, 1))[RHS]
+        return 1 <= m <= MOST_ROWS and units > 1 and k > tile_k and k % BLOCK_SIZE == 0
+
+    def lines(self) -> Iterator[str]:
+        aliases = self.tile.aliases(self.elements)
+        assert isinstance(aliases, UnitAliases)
+        yield from _Aliases(aliases, self.bits).lines()
+
+
+_TILES = [tile for tile in family.TILES if tile.body == family.STREAM and (tile.layout.units or (0, 0))[LHS] == 1]
+
+INSTANCES = tuple(
+    Instance(tile, elements, bits)
+    for tile, elements, bits in product(_TILES, product(_ELEMENTS, ELEMENT_TYPES), sorted({*SOURCE_BITS.values()}))
+    if tile.fits(elements)
+    and (bits, (tile.layout.units or (0, 0))[RHS], element_format(elements[RHS]).bits) not in _SPILLING
+)
+"""All of them: of the tiles of one unit along M those that registers have room for."""
