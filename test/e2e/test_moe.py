@@ -110,7 +110,7 @@ def test_grouped_matmul(types: tuple[str, str], rows: int) -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("ukernels", ["auto", "fastest", "none"])
+@pytest.mark.parametrize("ukernels", ["benefit", "fastest", "none"])
 def test_shapes_and_ukernels(case: Grouped, ukernels: str) -> None:
     """One block, one expert, padding everywhere, more blocks than experts; kernels of every kind."""
     program = mxcomp.compile(case.module(), ukernels=ukernels)
