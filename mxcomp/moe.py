@@ -9,7 +9,7 @@
         return moe.layer(mx.quantise(x, "E4M3"), gate, up, down, routing, "E4M3")
 
 Slots are the top-k choices of all tokens, slot t · top_k + i the i-th of token t. Routing sorts them by expert into
-blocks of BM rows, each of one expert; rows that are left over are padding. docs/moe.md has the form, and what of it
+blocks of BM rows, each of one expert (`mxcomp.routing`, `Routing.of`); rows that are left over are padding. docs/moe.md has the form, and what of it
 becomes a part of which dispatch.
 """
 
@@ -22,6 +22,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp import ir as mx
+from mxcomp import routing
 from mxcomp.errors import InputError
 from mxcomp.formats import element_format
 from mxcomp.matching.canonical import product
@@ -53,6 +54,13 @@ class Routing:
     expert_ids: ir.Value
     positions: ir.Value
     weights: ir.Value
+
+    @staticmethod
+    def of(found: routing.Routing) -> Routing:
+        """What `mxcomp.routing.route` has found."""
+        blocks = found.extent.blocks
+        slots = _expanded(found.slots, [blocks, found.extent.block_m])
+        return Routing(slots, found.experts, found.positions, found.weights)
 
     @property
     def top_k(self) -> int:

@@ -40,6 +40,7 @@ class Routing:
         slots: i32 [B · block_m], the slot of each row (`token · top_k + j`), or T · top_k of a padding row.
         experts: i32 [B], that of a block; of blocks behind the valid ones the last expert, so that it may be read.
         valid_blocks: i32 [1], how many there are; they come first.
+        positions: i32 [T, top_k], the row of each slot, of all B · block_m.
     """
 
     extent: Extent
@@ -48,6 +49,7 @@ class Routing:
     slots: ir.Value
     experts: ir.Value
     valid_blocks: ir.Value
+    positions: ir.Value
 
 
 def route(logits: ir.Value, rule: Rule, block_m: int, bias: ir.Value | None = None, regions: bool = True) -> Routing:
@@ -68,4 +70,5 @@ def route(logits: ir.Value, rule: Rule, block_m: int, bias: ir.Value | None = No
     extent.check()
     choice = choose(logits, rule, bias, regions)
     found = sort(choice.experts, extent, regions)
-    return Routing(extent, choice.experts, choice.weights, found.slots, found.experts, found.valid_blocks)
+    tables = found.slots, found.experts, found.valid_blocks, found.positions
+    return Routing(extent, choice.experts, choice.weights, *tables)

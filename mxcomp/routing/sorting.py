@@ -23,11 +23,13 @@ class Sorted:
         slots: i32 [B · block_m], the slot of each row (`token · top_k + j`), or `Extent.slots` of a padding row.
         experts: i32 [B], that of a block; of blocks behind the valid ones the last expert, so that it may be read.
         valid_blocks: i32 [1], how many there are; they come first.
+        positions: i32 [T, top_k], the row of each slot: what `slots` is the inverse of.
     """
 
     slots: ir.Value
     experts: ir.Value
     valid_blocks: ir.Value
+    positions: ir.Value
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,10 @@ def sort(chosen: ir.Value, extent: Extent, regions: bool = True) -> Sorted:
     counts = _counted(tiles, regions)
     before = None if tiles.count == 1 else _before(counts, tiles)
     rows = _rows(ids, counts, before, tiles, extent, regions)
-    slots = _scattered(part(rows, [0], [extent.slots]), extent)
-    return Sorted(slots, _experts(slots, ids, extent), part(rows, [extent.slots], [1]))
+    of_slots = part(rows, [0], [extent.slots])
+    slots = _scattered(of_slots, extent)
+    positions = split(of_slots, (extent.tokens, extent.top_k), [[0, 1]])
+    return Sorted(slots, _experts(slots, ids, extent), part(rows, [extent.slots], [1]), positions)
 
 
 def _tiled(ids: ir.Value, slots: int, experts: int) -> _Tiles:

@@ -62,7 +62,7 @@ class Case:
 def built(case: Case, regions: bool = True) -> str:
     def route(logits: Any, bias: Any = None) -> tuple[Any, ...]:
         made = routing.route(logits, case.rule, case.block_m, bias, regions)
-        return made.chosen, made.weights, made.slots, made.experts, made.valid_blocks
+        return made.chosen, made.weights, made.slots, made.experts, made.valid_blocks, made.positions
 
     types = [f"{case.tokens}x{case.experts}x{case.kind}", f"{case.experts}xf32"]
     return str(mx.module(route, *types[: 1 + case.has_bias]))
@@ -77,6 +77,7 @@ def check(case: Case, found: list[np.ndarray], inputs: list[np.ndarray]) -> None
     np.testing.assert_array_equal(found[2], tables.slots)
     np.testing.assert_array_equal(found[3], tables.experts)
     assert found[4].tolist() == [tables.valid_blocks]
+    np.testing.assert_array_equal(tables.slots[found[5].reshape(-1)], np.arange(chosen.size))
 
 
 GPT_OSS, QWEN3, DEEPSEEK_V3 = routing.gpt_oss(4), routing.qwen3(8), routing.deepseek_v3(8)
