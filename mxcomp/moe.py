@@ -9,8 +9,8 @@
         return moe.layer(mx.quantise(x, "E4M3"), gate, up, down, routing, "E4M3")
 
 Slots are the top-k choices of all tokens, slot t · top_k + i the i-th of token t. Routing sorts them by expert into
-blocks of BM rows, each of one expert (`mxcomp.routing`, `Routing.of`); rows that are left over are padding. docs/moe.md has the form, and what of it
-becomes a part of which dispatch.
+blocks of BM rows, each of one expert (`mxcomp.routing`, `Routing.of`); rows that are left over are padding.
+docs/moe.md has the form, and what of it becomes a part of which dispatch.
 """
 
 from __future__ import annotations
