@@ -127,7 +127,7 @@ SETUPS: Mapping[str, Setup] = {
         model, lambda: INPUTS | {"inputs": list(INPUTS.values())}
     ),
     "import mxcomp\nimport mxcomp.ir as mx": Setup(names=layer_names, slow=True),
-    "import mxcomp\nimport mxcomp.torch": Setup(names=torch_names, slow=True),
+    "import mxcomp.torch": Setup(names=torch_names, slow=True),
     "import struct\n\nfrom mxcomp.sim import Device": Setup(kernels, lambda: {"array": np.ones(1024, np.float32)}),
     # docs/start.md
     "mxcomp-compile model.mlir -o model.vmfb --report=report.json": Setup(model),

@@ -100,7 +100,12 @@ def _data_tiled(problem: Problem, place: Place, registry: Registry, options: Opt
         layout = _codegen_layout(problem.m)
         chosen = Decision(operands=DATA_TILED, layout=layout, workgroup_size=(layout.threads, 1, 1), reason=reason)
     is_ranked = bool(ranked) and ukernel is ranked[0].ukernel
-    if is_ranked and options.versions and (found := versions.choose(problem, ranked, place.result_bytes)):
+    if (
+        is_ranked
+        and options.versions
+        and not options.reference
+        and (found := versions.choose(problem, ranked, place.result_bytes))
+    ):
         return _by_rows(chosen, found, problem, options)
     order = ranked[0].order if is_ranked else _order(problem, layout, ukernel, place.result_bytes)
     return _bounded(replace(chosen, order=order), problem, layout.workgroup_tile, options)

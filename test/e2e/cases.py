@@ -39,7 +39,7 @@ def in_phases(text: str, ukernels: str = "fastest", data_tiling: bool = True) ->
 
 @cache  # which tells a default from the same value given
 def _in_phases(text: str, ukernels: str, data_tiling: bool) -> InPhases:
-    return compiled_in_phases(text, ukernels=ukernels, data_tiling=data_tiling)
+    return compiled_in_phases(text, ukernels=ukernels, data_tiling=data_tiling, versions=False)
 
 
 def parts(matmul: Matmul, ukernels: str = "fastest") -> dict[str, Kernel]:

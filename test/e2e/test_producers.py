@@ -21,6 +21,7 @@ from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout
 from mxcomp.matching import quantiser
 from mxcomp.mlir import build
 from mxcomp.packing import quantised_operand
+from mxcomp.packing.stored_operand import Dynamic
 
 SOURCES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 CASES = list(itertools.product(KINDS, SCALE_MODES, SOURCES))
@@ -60,7 +61,7 @@ def packed_program(m: int, k: int, source: str, element: str, mode: str, layout:
         elements, scales = quantisation.quantise(x, element, mode)
         producer = quantiser.find(elements, scales)
         assert producer is not None
-        packed, packed_scales = quantised_operand.pack(producer, layout, LHS, elements, None, regions=True)
+        packed, packed_scales = quantised_operand.pack(producer, layout, LHS, elements, Dynamic(), regions=True)
         return [packed, build.bitcast(packed_scales, build.tensor_type(build.static_sizes(packed_scales), "i8"))]
 
     return module(body, [((m, k), source)])

@@ -1,5 +1,5 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{ukernels=fastest},mxcomp-fuse-consumers,mxcomp-materialise)' | filecheck %s
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode,mxcomp-fuse-consumers,mxcomp-materialise)' | filecheck %s --check-prefix=AUTO
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode,mxcomp-fuse-consumers,mxcomp-materialise)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{ukernels=benefit},mxcomp-fuse-consumers,mxcomp-materialise)' | filecheck %s --check-prefix=BENEFIT
 
 // Few rows that are quantised from activations: the ukernel does it, in the model's arithmetic, which the matmul brings.
 
@@ -25,9 +25,9 @@
 // CHECK: util.return
 
 // What is chosen by the ukernels' own rules has a dispatch of its own for that.
-// AUTO-LABEL: util.func public @few_rows(
-// AUTO-NOT: mxcomp.quantiser
-// AUTO: flow.dispatch.region -> (tensor<{{.*}}xf4E2M1FN>, tensor<{{.*}}xf8E8M0FNU>)
+// BENEFIT-LABEL: util.func public @few_rows(
+// BENEFIT-NOT: mxcomp.quantiser
+// BENEFIT: flow.dispatch.region -> (tensor<{{.*}}xf4E2M1FN>, tensor<{{.*}}xf8E8M0FNU>)
 util.func @few_rows(%x: tensor<4x1024xbf16>, %c: tensor<256x32x32xf4E2M1FN>, %cs: tensor<256x32xf8E8M0FNU>) -> tensor<4x256xf32> {
   %z = tensor.expand_shape %x [[0], [1, 2]] output_shape [4, 32, 32] : tensor<4x1024xbf16> into tensor<4x32x32xbf16>
   %zero = arith.constant 0.0 : f32
