@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from iree import compiler as ireec
 from numpy.typing import NDArray
+from spread import quick_if
 
 import mxcomp
 import mxcomp.ir as mx
@@ -113,7 +114,12 @@ SLOW = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+QUICK = ("gpt_oss", "deepseek_v3", "sigmoid_ties", "one_token", "every_expert", "all_equal", "not_a_number",
+         "odd_with_bias", "bf16", "two_tiles")  # fmt: skip
+"""Each rule, each path of sorting, and numbers that are none."""
+
+
+@pytest.mark.parametrize("name", quick_if(QUICK.__contains__, CASES))
 def test_simulated(name: str) -> None:
     case = CASES[name]
     inputs = case.drawn()
