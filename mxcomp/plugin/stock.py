@@ -14,6 +14,7 @@ from mxcomp.matching.decision import decision_of
 from mxcomp.mlir import graph
 from mxcomp.mlir.graph import location_text
 from mxcomp.mlir.linalg_ops import indexing_maps
+from mxcomp.packing.stored_operand import is_constant
 from mxcomp.passes.hold_constants import are_constant
 from mxcomp.passes.widen_codes import is_narrow_tensor
 
@@ -28,6 +29,8 @@ def check(module: ir.Operation, candidates: Iterable[Candidate], taken: Collecti
         leaves = (candidate.lhs.element, candidate.lhs.scale, candidate.rhs.element, candidate.rhs.scale)
         if are_constant(graph.producer(leaf.value) for leaf in leaves):
             _refuse(candidate.root, "evaluates a matmul of constants when it compiles, without our kernels")
+        if any(not is_constant(leaf.value) and are_constant([graph.producer(leaf.value)]) for leaf in leaves):
+            _refuse(candidate.root, "evaluates operands that are calculated from constants after their packing")
     for op in graph.walk(module):
         if op not in taken and (fault := _fault(op, quantisers)):
             _refuse(op, fault)

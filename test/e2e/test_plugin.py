@@ -7,12 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from iree.compiler import ir
 from kernels import Kernel, compiled, kernels
 from modules import Matmul, source
 from shapes import Shaped
 from spread import quick_if
 
+import mxcomp.ir as mx
 from mxcomp.errors import InputError
 from mxcomp.options import Options
 from mxcomp.plugin.emit import emit_plugin
@@ -195,4 +198,19 @@ def test_flags_reach_iree_as_they_are(tmp_path: Path) -> None:
 def test_nothing_to_emit(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no scaled matmul"):
         emitted("func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> { return %a : tensor<4xf32> }", tmp_path)
+    assert not (tmp_path / "plugin").exists()
+
+
+def test_what_iree_would_evaluate_too_late_is_refused(tmp_path: Path) -> None:
+    """A factor that is calculated from constants: in process it is kept for run time, which a plugin cannot do."""
+    codes, scales = np.full((16, 64), 0x38, np.uint8), np.full((16, 2), 127, np.uint8)
+
+    def negated(w: ir.Value, w_scale: ir.Value) -> ir.Value:
+        constant = mx.constant(codes, scales, "E4M3")
+        calculated = mx.elementwise(lambda x: mx.multiply(x, -1.0), constant.elements, result="f8E4M3FN")
+        return mx.scaled_matmul(mx.Operand(calculated, constant.scales), mx.operand(w, w_scale, "E2M1"))
+
+    text = str(mx.module(negated, "32x32xi8", "32x2xi8"))
+    with pytest.raises(InputError, match=r"calculated from constants after their packing.*with mxcomp-compile"):
+        emitted(text, tmp_path)
     assert not (tmp_path / "plugin").exists()
