@@ -15,9 +15,7 @@ from mxcomp.matching.elements import Expr, Index, Tracer, UntraceableError, appl
 from mxcomp.matching.loop_roles import LoopSizes, Roles
 from mxcomp.matching.operands import NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
 from mxcomp.matching.storage import Place, place
-from mxcomp.mlir.build import static_sizes
-from mxcomp.mlir.graph import without_cast
-from mxcomp.mlir.linalg_ops import indexing_maps, yielded
+from mxcomp.mlir.linalg_ops import indexing_maps, loop_sizes, yielded
 from mxcomp.problem import Problem
 
 
@@ -52,7 +50,7 @@ def match(op: ir.Operation) -> Candidate | None:
     if factors is None or not reductions:
         return None
 
-    contraction = Contraction(op, maps, factors, _loop_sizes(op, maps))
+    contraction = Contraction(op, maps, factors, loop_sizes(op, maps))
     first: NotOursError | InputError | None = None
     for order in _orders(reductions):
         try:
@@ -182,19 +180,6 @@ def _product(op: ir.Operation, inputs: int) -> tuple[ir.Value, ir.Value] | None:
     if product.name in ("arith.extf", "arith.truncf") and isinstance(product.operands[0].owner, ir.OpView):
         product = product.operands[0].owner.operation
     return (product.operands[0], product.operands[1]) if product.name == "arith.mulf" else None
-
-
-def _loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> LoopSizes:
-    sizes: LoopSizes = {}
-    for value, m in zip(op.operands, maps, strict=True):
-        if not m.results:
-            continue  # a scalar
-        for expr, size in zip(m.results, static_sizes(without_cast(value)), strict=True):
-            if isinstance(expr, ir.AffineDimExpr):
-                position = ir.AffineDimExpr(expr).position
-                known = sizes.get(position)
-                sizes[position] = size if known is None else known
-    return sizes
 
 
 def _subscript(expr: ir.AffineExpr, subscripts: dict[int, Index]) -> Index:
