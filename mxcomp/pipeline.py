@@ -2,7 +2,7 @@
 
     source ─ import torch ─ IREE: input ─ inline calls, legalise, recognise, hold constants, encode,
            fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, outline,
-           skip versions
+           skip versions, share executables
            ─ IREE: flow … executable-sources ─ link ukernels
            ─ IREE: executable-configurations ─ order workgroups, fold gathers ─ IREE: vmfb
 
@@ -33,6 +33,7 @@ BUILDING_PASSES = (
     "mxcomp-widen-codes",
     "mxcomp-outline",
     "mxcomp-skip-versions",
+    "mxcomp-share-executables",
 )
 MODULE_PASSES = (*PREPARING_PASSES, *CHOOSING_PASSES, *BUILDING_PASSES)
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)

@@ -9,11 +9,21 @@ from iree.compiler import ir
 
 def walk(root: ir.Operation) -> Iterator[ir.Operation]:
     """All operations below `root`, each before those in its regions; safe against changes to the current one."""
-    for region in root.regions:
+    pending = [_directly_below(root)]
+    while pending:
+        op = next(pending[-1], None)
+        if op is None:
+            pending.pop()
+        else:
+            yield op
+            pending.append(_directly_below(op))
+
+
+def _directly_below(op: ir.Operation) -> Iterator[ir.Operation]:
+    for region in op.regions:
         for block in region.blocks:
             for view in list(block.operations):
                 yield view.operation
-                yield from walk(view.operation)
 
 
 def symbol_name(op: ir.Operation) -> str:
