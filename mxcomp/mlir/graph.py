@@ -9,21 +9,13 @@ from iree.compiler import ir
 
 def walk(root: ir.Operation) -> Iterator[ir.Operation]:
     """All operations below `root`, each before those in its regions; safe against changes to the current one."""
-    pending = [_directly_below(root)]
+    pending = [root]
     while pending:
-        op = next(pending[-1], None)
-        if op is None:
-            pending.pop()
-        else:
+        op = pending.pop()
+        if op is not root:
             yield op
-            pending.append(_directly_below(op))
-
-
-def _directly_below(op: ir.Operation) -> Iterator[ir.Operation]:
-    for region in op.regions:
-        for block in region.blocks:
-            for view in list(block.operations):
-                yield view.operation
+        below = [view.operation for region in op.regions for block in region.blocks for view in block.operations]
+        pending += reversed(below)
 
 
 def symbol_name(op: ir.Operation) -> str:
