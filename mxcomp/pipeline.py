@@ -2,7 +2,7 @@
 
     source ─ import torch ─ IREE: input ─ inline calls, legalise, recognise, hold constants, encode,
            fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, legalise
-           reductions, outline, skip versions
+           reductions, outline, skip versions, share executables
            ─ IREE: flow … executable-sources ─ link ukernels
            ─ IREE: executable-configurations ─ order workgroups, fold gathers ─ IREE: vmfb
 
@@ -35,6 +35,7 @@ BUILDING_PASSES = (
     "mxcomp-legalise-reductions",
     "mxcomp-outline",
     "mxcomp-skip-versions",
+    "mxcomp-share-executables",
 )
 MODULE_PASSES = (*PREPARING_PASSES, *CHOOSING_PASSES, *BUILDING_PASSES)
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)

@@ -27,6 +27,7 @@ PASSES = {
     "mxcomp-legalise-reductions": "legalise_reductions",
     "mxcomp-outline": "outline",
     "mxcomp-skip-versions": "skip_versions",
+    "mxcomp-share-executables": "share_executables",
     "mxcomp-link-ukernels": "link_ukernels",
     "mxcomp-fold-gathers": "fold_gathers",
     "mxcomp-order-workgroups": "order_workgroups",

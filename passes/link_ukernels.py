@@ -22,6 +22,7 @@ flag, under which IREE's builtin ukernels would take over other matmuls of the m
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import tensor, vector
@@ -37,6 +38,7 @@ from mxcomp.ukernels.quantising import OPERANDS
 
 DESCRIPTOR = "iree_codegen.ukernel"
 _BITCAST = "iree_tensor_ext.bitcast"
+Arguments: TypeAlias = tuple[ir.RankedTensorType, ...]
 _PROVIDER = "iree_codegen.ukernel_provider = #rocm.tensor_ukernel_provider"
 
 
@@ -51,6 +53,7 @@ def run(module: ir.Operation, options: Options) -> None:
     with module.context, module.location:
         registry = Registry(options.target.arch, options.ukernel_dirs)
         linked: set[tuple[ir.Operation, str]] = set()
+        arguments: dict[str, Arguments] = {}
         for user in users:
             name = descriptor_name(user)
             ukernel, batch = find(registry, name)
@@ -58,7 +61,9 @@ def run(module: ir.Operation, options: Options) -> None:
             if (table, name) not in linked:
                 linked.add((table, name))
                 _insert(ukernel, block_quantiser.completed(function(registry, name), user), table)
-            check_operands(user, ukernel, batch)
+            if name not in arguments:
+                arguments[name] = ukernel.arguments()
+            check_operands(user, ukernel, arguments[name], batch)
             _set_provider(user)
 
 
@@ -184,15 +189,15 @@ def _drop_after(bitcast: ir.Operation, given: ir.Value) -> None:
     bitcast.erase()
 
 
-def check_operands(user: ir.Operation, ukernel: Ukernel, batch: int = 0) -> None:
+def check_operands(user: ir.Operation, ukernel: Ukernel, arguments: Arguments, batch: int = 0) -> None:
     """Compares the operands of the operation that a ukernel replaces with its arguments. Raises UkernelError."""
     operands = list(user.operands)
-    if len(operands) != len(ukernel.arguments):
+    if len(operands) != len(arguments):
         raise UkernelError(
             f"{user.location}: {user.name} has {len(operands)} operands, @{ukernel.name} in {ukernel.path} "
-            f"takes {len(ukernel.arguments)}"
+            f"takes {len(arguments)}"
         )
-    for index, (operand, argument) in enumerate(zip(operands, ukernel.arguments, strict=True)):
+    for index, (operand, argument) in enumerate(zip(operands, arguments, strict=True)):
         have = ir.RankedTensorType(operand.type)
         sizes = build.static_sizes(operand)[batch:]
         shape = [None if i in _outer(ukernel, index) else size for i, size in enumerate(sizes)]

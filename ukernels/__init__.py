@@ -6,9 +6,9 @@ Adding a file to `ukernels/<arch>/`, or to a directory of your own given by flag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,6 @@ class Ukernel:
     layout: DataTiledLayout | None
     instance: family.Instance | None = None
 
-    @cached_property
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
         """Types of LHS, RHS, LHS scales, RHS scales and accumulator, in the current context."""
         return _argument_types(self.function())
@@ -106,23 +105,15 @@ class Ukernel:
 class Registry:
     """All ukernels of the package and of `directories`, by name. Needs a current context. Raises UkernelError.
 
-    Files are read for their rules; instances of the family are parsed when they are linked.
+    Files are read for their rules, those of the package once in a process; instances of the family are parsed when
+    they are linked.
     """
 
     def __init__(self, arch: str, directories: Iterable[str | Path] = ()) -> None:
-        package = Path(str(resources.files("mxcomp") / "ukernels" / arch))
-        instances: tuple[family.Instance, ...] = (*family.INSTANCES, *quantising.INSTANCES)
-        members = (_ukernel(member.name, package / member.body, member.rule, member) for member in instances)
-        self.ukernels = {ukernel.name: ukernel for ukernel in members if arch in ukernel.archs}
+        self.ukernels = dict(_package(arch))
         self._directories = frozenset(map(Path, directories))
-        for directory in (package, *map(Path, directories)):
-            if not directory.is_dir():
-                raise UkernelError(f"ukernel directory {directory} does not exist")
-            for path in sorted(directory.glob("*.mlir")):
-                ukernel = read(path)
-                if ukernel.name in self.ukernels:
-                    raise UkernelError(f"{path}: ukernel @{ukernel.name} exists already in {self[ukernel.name].path}")
-                self.ukernels[ukernel.name] = ukernel
+        for directory in map(Path, directories):
+            _add(self.ukernels, directory)
 
     def is_foreign(self, ukernel: Ukernel) -> bool:
         """Whether it comes from one of the directories, not from the package."""
@@ -163,6 +154,28 @@ class Registry:
         if matches:
             return max(matches, key=lambda ukernel: ukernel.benefit), ""
         return None, "; ".join(reasons) or f"no ukernel takes {operands} operands"
+
+
+@cache
+def _package(arch: str) -> Mapping[str, Ukernel]:
+    """The ukernels of this package, in the order in which they are asked."""
+    folder = Path(str(resources.files("mxcomp") / "ukernels" / arch))
+    instances: tuple[family.Instance, ...] = (*family.INSTANCES, *quantising.INSTANCES)
+    members = (_ukernel(member.name, folder / member.body, member.rule, member) for member in instances)
+    found = {ukernel.name: ukernel for ukernel in members if arch in ukernel.archs}
+    _add(found, folder)
+    return found
+
+
+def _add(ukernels: dict[str, Ukernel], directory: Path) -> None:
+    """Reads the files of a directory. Raises UkernelError."""
+    if not directory.is_dir():
+        raise UkernelError(f"ukernel directory {directory} does not exist")
+    for path in sorted(directory.glob("*.mlir")):
+        ukernel = read(path)
+        if ukernel.name in ukernels:
+            raise UkernelError(f"{path}: ukernel @{ukernel.name} exists already in {ukernels[ukernel.name].path}")
+        ukernels[ukernel.name] = ukernel
 
 
 def _parse(path: Path, instance: family.Instance | None = None) -> ir.Module:

@@ -99,10 +99,10 @@ def find(elements: ir.Value, scales: ir.Value) -> Producer | None:
     places = ((elements, (row, block, Index("k", 1, BLOCK_SIZE))), (scales, (row, block)))
     finder = _Finder()
     try:
-        for value, subscripts in places:
-            finder.node(value, subscripts)
-        finder = _Finder(_foreign(finder.ops))
         first, second = (finder.node(value, subscripts) for value, subscripts in places)
+        if foreign := _foreign(finder.ops):
+            finder = _Finder(foreign)
+            first, second = (finder.node(value, subscripts) for value, subscripts in places)
     except UntraceableError:
         return None
     if not (isinstance(first, Compute) and isinstance(second, Compute)) or second.inside:

@@ -9,11 +9,13 @@ from iree.compiler import ir
 
 def walk(root: ir.Operation) -> Iterator[ir.Operation]:
     """All operations below `root`, each before those in its regions; safe against changes to the current one."""
-    for region in root.regions:
-        for block in region.blocks:
-            for view in list(block.operations):
-                yield view.operation
-                yield from walk(view.operation)
+    pending = [root]
+    while pending:
+        op = pending.pop()
+        if op is not root:
+            yield op
+        below = [view.operation for region in op.regions for block in region.blocks for view in block.operations]
+        pending += reversed(below)
 
 
 def symbol_name(op: ir.Operation) -> str:
