@@ -28,7 +28,10 @@ from mxcomp.formats import element_format
 from mxcomp.matching.canonical import product
 from mxcomp.mlir import build, linalg
 
-__all__ = ["Experts", "Routing", "by_expert", "clamped_swiglu", "gelu", "grouped_matmul", "layer", "rows", "swiglu"]
+__all__ = [
+    "Experts", "Routing", "by_expert", "clamped_swiglu", "gated_layer", "gelu", "grouped_matmul", "layer", "rows",
+    "swiglu",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,38 @@ def layer(
     """
     lhs = rows(tokens, routing)
     hidden = _combined(activation, [_Part(grouped_matmul(lhs, e, routing), e.bias) for e in (gate, up)], routing)
+    return _behind(hidden, down, routing, fmt, result)
+
+
+def gated_layer(
+    tokens: mx.Operand,
+    gate_up: Experts,
+    down: Experts,
+    routing: Routing,
+    fmt: str,
+    activation: Activation = swiglu,
+    result: str = "bf16",
+) -> ir.Value:
+    """As `layer`, with gate and up in one tensor of experts, whose rows alternate between them: [E, 2 · inner, …].
+
+    So GPT-OSS stores them (`interleaved` makes it of two). Both are one product, and what `activation` makes of them
+    is quantised in its tile: nothing else of them is written to memory.
+    """
+    out = grouped_matmul(rows(tokens, routing), gate_up, routing)
+    if gate_up.bias is not None:
+        out = _combined(lambda both: both, [_Part(out, gate_up.bias)], routing)
+    blocks, height, width = (size or 0 for size in build.static_sizes(out))
+    if width % 2:
+        raise InputError(f"gate and up in {width} rows: expected an even number of them")
+    half = build.tensor_type([blocks, height, width // 2], build.element(out))
+    sizes, steps = list(half.shape), [1, 1, 2]
+    pair = [tensor.ExtractSliceOp(half, out, [], [], [], [0, 0, i], sizes, steps).result for i in range(2)]
+    hidden = _combined(activation, [_Part(value, None) for value in pair], routing)
+    return _behind(hidden, down, routing, fmt, result)
+
+
+def _behind(hidden: ir.Value, down: Experts, routing: Routing, fmt: str, result: str) -> ir.Value:
+    """The rest of a layer, from hidden activations f32 [B, BM, inner]."""
     blocks, height, _ = build.static_sizes(hidden)
     quantised = mx.quantise(build.collapse(hidden, [[0, 1], [2]]), fmt)
     parts = [_expanded(value, [blocks, height]) for value in (quantised.elements, quantised.scales)]
