@@ -1,8 +1,8 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
     source ─ import torch ─ IREE: input ─ inline calls, legalise, recognise, hold constants, encode,
-           fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, outline,
-           skip versions
+           fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, sort slots,
+           outline, skip versions
            ─ IREE: flow … executable-sources ─ link ukernels
            ─ IREE: executable-configurations ─ order workgroups, fold gathers ─ IREE: vmfb
 
@@ -31,6 +31,7 @@ BUILDING_PASSES = (
     "mxcomp-fuse-consumers",
     "mxcomp-materialise",
     "mxcomp-widen-codes",
+    "mxcomp-sort-slots",
     "mxcomp-outline",
     "mxcomp-skip-versions",
 )

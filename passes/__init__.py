@@ -24,6 +24,7 @@ PASSES = {
     "mxcomp-widen-codes": "widen_codes",
     "mxcomp-fuse-consumers": "fuse_consumers",
     "mxcomp-materialise": "materialise",
+    "mxcomp-sort-slots": "sort_slots",
     "mxcomp-outline": "outline",
     "mxcomp-skip-versions": "skip_versions",
     "mxcomp-link-ukernels": "link_ukernels",
