@@ -54,7 +54,7 @@ def module(tokens: int, block_m: int, gate_up: Matrices, down: Matrices) -> ir.M
     experts, hidden, inner = down.values.shape
 
     def layer(x: ir.Value, logits: ir.Value, *biases: ir.Value) -> ir.Value:
-        found = moe.Routing.of(routing.route(logits, RULE, block_m))
+        found = routing.route(logits, RULE, block_m)
         parts = [moe.Experts(part.constant(), bias) for part, bias in zip((gate_up, down), biases, strict=True)]
         return moe.gated_layer(mx.quantise(x, ELEMENT, MODE), *parts, found, ELEMENT.name, moe.clamped_swiglu)
 

@@ -1,4 +1,4 @@
-"""The kernel that sorts slots by expert: `sort_slots.mlir.in`, one workgroup, for as many slots as have a lane each."""
+"""The kernel that sorts slots by expert: `sort_slots.mlir.in`, one workgroup, whose LDS holds all tables."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from mxcomp.ukernels.aliases import LANES, i64_array, shaped
 
 BODY = "sort_slots.mlir.in"
 _MOST_THREADS = 1024
+_MOST_SLOTS = 4096
+"""Of more, dispatches of many workgroups take less time, modelled."""
 _MOST_BYTES = 128 * 1024
 """Of LDS for the tables."""
 
@@ -26,8 +28,9 @@ class Sorting:
 
     @property
     def fits(self) -> bool:
-        """Whether one workgroup has a lane for each slot and each expert, and room for all tables."""
-        return max(self.slots, self.experts) <= _MOST_THREADS and self.size * 4 <= _MOST_BYTES
+        """Whether one workgroup has a lane for each expert, and room for all tables."""
+        has_lanes = self.experts <= _MOST_THREADS and self.slots <= _MOST_SLOTS
+        return has_lanes and self.size * 4 <= _MOST_BYTES
 
     @property
     def name(self) -> str:
@@ -35,7 +38,7 @@ class Sorting:
 
     @property
     def threads(self) -> int:
-        return _up(max(self.slots, self.experts), LANES)
+        return _up(min(max(self.slots, self.experts), _MOST_THREADS), LANES)
 
     @property
     def starts(self) -> tuple[int, int, int, int]:
@@ -57,9 +60,10 @@ class Sorting:
         _, rows_at, blocks_at, valid_at = self.starts
         chunk = self.size // self.threads
         sizes = {
-            "threads": self.threads, "waves": -(-self.slots // LANES), "slots": self.slots, "experts": self.experts,
-            "doublings": (self.experts - 1).bit_length(), "block_m": self.block_m, "round_up": self.block_m - 1, "rows_at": rows_at,
-            "blocks_at": blocks_at, "valid_at": valid_at, "chunk": chunk,
+            "threads": self.threads, "waves": ceil(min(self.slots, self.threads) / LANES),
+            "rounds": ceil(self.slots / self.threads), "slots": self.slots, "experts": self.experts,
+            "doublings": (self.experts - 1).bit_length(), "block_m": self.block_m, "round_up": self.block_m - 1,
+            "rows_at": rows_at, "blocks_at": blocks_at, "valid_at": valid_at, "chunk": chunk,
         }  # fmt: skip
         yield from (f"#{name} = {size} : index" for name, size in sizes.items())
         yield f"#piece_sizes = {i64_array([chunk])}"

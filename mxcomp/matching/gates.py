@@ -137,4 +137,3 @@ def objection(
         return reason
     slices = [op for value in pair if (op := graph.producer(value)) is not None]
     return replacing.objection(slices[0].operands[0], [Reading(op, 0, None) for op in slices])
-

@@ -27,9 +27,7 @@ def split(both: ir.Value, is_padding: Callable[[list[ir.Value]], ir.Value | None
     return [_part(both, batch + _PLACE, which, is_padding) for which in GATE_AND_UP]
 
 
-def _part(
-    both: ir.Value, place: int, which: int, is_padding: Callable[[list[ir.Value]], ir.Value | None]
-) -> ir.Value:
+def _part(both: ir.Value, place: int, which: int, is_padding: Callable[[list[ir.Value]], ir.Value | None]) -> ir.Value:
     element, sizes = ir.FloatType(build.element(both)), build.static_sizes(both)
     integer = ir.IntegerType.get_signless(element.width)
     rank = len(sizes)
