@@ -1,9 +1,10 @@
 # RUN: %python %s
 """A mixture of experts as GPT-OSS has it, from logits of a router to the sum over experts, on the simulated GPU.
 
-Experts are chosen on the device (softmax over the top-k logits), tokens are sorted by expert, gate and up projections
-multiply each block of rows with its expert's MXFP4 weights, a clamped SwiGLU is quantised to MXFP4 again, and the down
-projections are weighted and added up. Neither tokens nor weights are gathered in memory. Compared with float64 NumPy.
+Experts are chosen on the device (softmax over the top-k logits), tokens are sorted by expert, gate and up projections,
+whose rows alternate in one tensor, multiply each block of rows with its expert's MXFP4 weights, a clamped SwiGLU is
+quantised to MXFP4 again where they are computed, and the down projections are weighted and added up: six dispatches.
+Neither tokens nor weights are gathered in memory. Compared with float64 NumPy.
 
 python examples/05_moe.py                            # small
 python examples/05_moe.py --hidden=2880 --inner=2880 --experts=32 --tokens=64     # GPT-OSS 20B: minutes
@@ -16,6 +17,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 from iree.compiler import ir
 
@@ -47,27 +49,27 @@ class Matrices:
         return mx.constant(self.codes, self.scales, ELEMENT)
 
 
-def module(tokens: int, block_m: int, gate: Matrices, up: Matrices, down: Matrices) -> ir.Module:
-    """`layer(x: [T, H] f32, logits: [T, E] f32, three biases: [E, N] f32) -> [T, H] f32`."""
-    experts, inner, hidden = gate.values.shape
+def module(tokens: int, block_m: int, gate_up: Matrices, down: Matrices) -> ir.Module:
+    """`layer(x: [T, H] bf16, logits: [T, E] f32, two biases: [E, N] f32) -> [T, H] bf16`."""
+    experts, hidden, inner = down.values.shape
 
     def layer(x: ir.Value, logits: ir.Value, *biases: ir.Value) -> ir.Value:
-        found = moe.Routing.of(routing.route(logits, RULE, block_m))
-        parts = [moe.Experts(part.constant(), bias) for part, bias in zip((gate, up, down), biases, strict=True)]
-        return moe.layer(mx.quantise(x, ELEMENT, MODE), *parts, found, ELEMENT.name, moe.clamped_swiglu, "f32")
+        found = routing.route(logits, RULE, block_m)
+        parts = [moe.Experts(part.constant(), bias) for part, bias in zip((gate_up, down), biases, strict=True)]
+        return moe.gated_layer(mx.quantise(x, ELEMENT, MODE), *parts, found, ELEMENT.name, moe.clamped_swiglu)
 
-    biases = [f"{experts}x{n}xf32" for n in (inner, inner, hidden)]
-    return mx.module(layer, f"{tokens}x{hidden}xf32", f"{tokens}x{experts}xf32", *biases)
+    biases = [f"{experts}x{n}xf32" for n in (2 * inner, hidden)]
+    return mx.module(layer, f"{tokens}x{hidden}xbf16", f"{tokens}x{experts}xf32", *biases)
 
 
-def expected(x: np.ndarray, logits: np.ndarray, gate: Matrices, up: Matrices, down: Matrices) -> np.ndarray:
+def expected(x: np.ndarray, logits: np.ndarray, gate_up: Matrices, down: Matrices) -> np.ndarray:
     """The same in float64, token by token, quantised where the program does so."""
     chosen, weights = reference.choose(logits, RULE)
     a, out = quantised(x), np.zeros(x.shape)
     for token, (experts, factors) in enumerate(zip(chosen, weights, strict=True)):
         for expert, factor in zip(experts, factors, strict=True):
-            g, u = (part.values[expert] @ a[token] + part.bias[expert] for part in (gate, up))
-            g, u = np.minimum(g, 7.0), np.clip(u, -7.0, 7.0)
+            both = gate_up.values[expert] @ a[token] + gate_up.bias[expert]
+            g, u = np.minimum(both[::2], 7.0), np.clip(both[1::2], -7.0, 7.0)
             between = quantised((g / (1 + np.exp(-1.702 * g)) * (u + 1)).astype(np.float32)[None])[0]
             out[token] += factor * (down.values[expert] @ between + down.bias[expert])
     return out
@@ -83,12 +85,12 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=size)
     args = parser.parse_args()
     rng = np.random.default_rng(7)
-    shapes = [(args.inner, args.hidden), (args.inner, args.hidden), (args.hidden, args.inner)]
+    shapes = [(2 * args.inner, args.hidden), (args.hidden, args.inner)]
     parts = [Matrices.random(rng, args.experts, n, k) for n, k in shapes]
     program = mxcomp.compile(module(args.tokens, args.block_m, *parts))
     program.report.print(sys.stdout)
 
-    x = rng.standard_normal((args.tokens, args.hidden), np.float32)
+    x = rng.standard_normal((args.tokens, args.hidden), np.float32).astype(ml_dtypes.bfloat16)
     logits = rng.standard_normal((args.tokens, args.experts), np.float32)
     arrays = (x, logits, *(part.bias for part in parts))
     start = time.perf_counter()
@@ -99,8 +101,8 @@ def main() -> int:
         us = "-" if dispatch.modelled is None else f"{dispatch.modelled.us:6.1f} µs modelled"
         print(f"  {us}  {dispatch.kernel}")
 
-    right = expected(x, logits, *parts)
-    error = np.sqrt(np.mean((y - right) ** 2) / np.mean(right**2))
+    right = expected(x.astype(np.float32), logits, *parts)
+    error = np.sqrt(np.mean((y.astype(np.float64) - right) ** 2) / np.mean(right**2))
     print(f"{len(profile.dispatches)} dispatches; against float64 NumPy: {error:.1e} (rms), bound 1e-02")
     # A hidden value that lies between two codes may be rounded to either: f32 sums are in another order than NumPy's.
     return int(not error < 1e-2)

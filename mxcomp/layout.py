@@ -23,6 +23,8 @@ from mxcomp.target import GFX950
 
 LHS, RHS, LHS_SCALE, RHS_SCALE, ACC = range(5)
 OPERAND_NAMES = ("lhs", "rhs", "lhs_scale", "rhs_scale", "acc")
+GATE_AND_UP = (0, 1)
+"""Which of two rows that follow each other in gated weights are whose."""
 ROWS, COLUMNS = 0, 1
 """Source dimensions of a tile: rows are M or N, columns are K blocks (for the accumulator: M and N)."""
 
@@ -194,6 +196,9 @@ class DataTiledLayout:
 
     With `lane_rows` the accumulators of a lane are consecutive rows: 32 of them, a block, for 8 MFMA along M. Rows of
     LHS are packed so that they come out there; nothing changes for IREE and ukernels, which know no row by its number.
+
+    A `gated` layout has lane rows, of which every other one, gate and up, is in the other of two subgroups along M: so
+    tiles of both lie behind one another in a lane, each as those of the layout `half`.
     """
 
     intrinsic: str = "MFMA_SCALE_F32_16x16x128_B32"
@@ -209,6 +214,7 @@ class DataTiledLayout:
     scale_permutation: tuple[int, ...] | None = None
     units: tuple[int, int] | None = None
     lane_rows: bool = False
+    gated: bool = False
 
     def __post_init__(self) -> None:
         if self.intrinsic not in INTRINSICS:
@@ -218,6 +224,8 @@ class DataTiledLayout:
                 raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}")
         if self.subgroups_k != 1:
             raise ValueError(f"subgroups_k must be 1 (no reduction across subgroups), got {self.subgroups_k}")
+        if self.gated and (self.subgroups_m != len(GATE_AND_UP) or not self.lane_rows):
+            raise ValueError(f"a gated layout has lane_rows and subgroups_m = {len(GATE_AND_UP)}")
         if self.units is not None and (len(self.units) != 2 or min(self.units) < 1):
             raise ValueError(f"units must be two counts of at least 1, got {list(self.units)}")
         if self.scale_permutation is not None:
@@ -245,6 +253,11 @@ class DataTiledLayout:
         m, n, k = self.tile
         units_m, units_n = self.units or (1, 1)
         return m * units_m, n * units_n, k
+
+    @property
+    def half(self) -> DataTiledLayout:
+        """Where tiles of gate, and of up, lie of a gated layout."""
+        return replace(self, subgroups_m=1, gated=False)
 
     @property
     def threads(self) -> int:
@@ -291,6 +304,8 @@ class DataTiledLayout:
         group = len(rows) - 2  # before the inner rows
         first = len(rows) - lane - (self.intrinsics_m > 1)
         order = [*range(first), group, *(i for i in range(first, len(rows)) if i != group)]
+        if self.gated:
+            order = [*order[1:], order[0]]
         places = {old: new for new, old in enumerate(order)}
         permutation = tuple(places.get(p, p) for p in swizzle.permutation)
         return replace(swizzle, expand_shape=(tuple(rows[i] for i in order), *others), permutation=permutation)

@@ -3,13 +3,13 @@
     import mxcomp.ir as mx
     from mxcomp import moe
 
-    def layer(x, gate, gate_scales, …, sorted_token_ids, expert_ids, positions, weights):
-        routing = moe.Routing(sorted_token_ids, expert_ids, positions, weights)
+    def layer(x, gate, gate_scales, …, slots, experts, positions, weights):
+        routing = moe.Routing(slots, experts, positions, weights)
         gate, up, down = (moe.Experts(mx.operand(…)) for …)
         return moe.layer(mx.quantise(x, "E4M3"), gate, up, down, routing, "E4M3")
 
 Slots are the top-k choices of all tokens, slot t · top_k + i the i-th of token t. Routing sorts them by expert into
-blocks of BM rows, each of one expert (`mxcomp.routing`, `Routing.of`); rows that are left over are padding.
+blocks of BM rows, each of one expert (`mxcomp.routing.route` does it); rows that are left over are padding.
 docs/moe.md has the form, and what of it becomes a part of which dispatch.
 """
 
@@ -17,18 +17,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp import ir as mx
-from mxcomp import routing
 from mxcomp.errors import InputError
 from mxcomp.formats import element_format
 from mxcomp.matching.canonical import product
 from mxcomp.mlir import build, linalg
+from mxcomp.routing import Routing
 
-__all__ = ["Experts", "Routing", "by_expert", "clamped_swiglu", "gelu", "grouped_matmul", "layer", "rows", "swiglu"]
+__all__ = [
+    "Experts", "Routing", "by_expert", "clamped_swiglu", "gated_layer", "gelu", "grouped_matmul", "layer", "rows",
+    "swiglu",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,36 +43,8 @@ class Experts:
     bias: ir.Value | None = None
 
 
-@dataclass(frozen=True)
-class Routing:
-    """Which expert multiplies which tokens; all integers are i32, all sizes static.
-
-    Attributes:
-        sorted_token_ids: [B, BM], the slot of each row; in the padding any number from T · top_k on.
-        expert_ids: [B], the expert of each block; any number in blocks of padding alone.
-        positions: [T, top_k], the row of each slot, of all B · BM.
-        weights: [T, top_k] f32, by which results are multiplied before they are added up.
-    """
-
-    sorted_token_ids: ir.Value
-    expert_ids: ir.Value
-    positions: ir.Value
-    weights: ir.Value
-
-    @staticmethod
-    def of(found: routing.Routing) -> Routing:
-        """What `mxcomp.routing.route` has found."""
-        blocks = found.extent.blocks
-        slots = _expanded(found.slots, [blocks, found.extent.block_m])
-        return Routing(slots, found.experts, found.positions, found.weights)
-
-    @property
-    def top_k(self) -> int:
-        return build.static_sizes(self.weights)[1] or 1
-
-
-Activation = Callable[[ir.Value, ir.Value], ir.Value]
-"""Of an f32 gate and an f32 up projection."""
+Activation: TypeAlias = Callable[[ir.Value, ir.Value], ir.Value] | str
+"""Of an f32 gate and an f32 up projection; or the name of one of `ACTIVATIONS`."""
 
 
 def swiglu(gate: ir.Value, up: ir.Value) -> ir.Value:
@@ -89,6 +65,18 @@ def gelu(gate: ir.Value, up: ir.Value) -> ir.Value:
     cube = mx.multiply(mx.multiply(gate, gate), gate)
     inner = mx.multiply(mx.add(gate, mx.multiply(cube, 0.044715)), 0.7978845608028654)
     return mx.multiply(mx.multiply(mx.multiply(gate, 0.5), mx.add(mx.tanh(inner), 1.0)), up)
+
+
+ACTIVATIONS = {function.__name__: function for function in (swiglu, clamped_swiglu, gelu)}
+"""By their names."""
+
+
+def _activation(wanted: Activation) -> Callable[[ir.Value, ir.Value], ir.Value]:
+    if callable(wanted):
+        return wanted
+    if wanted not in ACTIVATIONS:
+        raise InputError(f"activation '{wanted}': expected one of {', '.join(ACTIVATIONS)}, or a function")
+    return ACTIVATIONS[wanted]
 
 
 def _minimum(a: ir.Value, limit: float) -> ir.Value:
@@ -138,12 +126,12 @@ def _gathered(operand: mx.Operand, ids: ir.Value, divisor: int = 1) -> mx.Operan
 
 def rows(tokens: mx.Operand, routing: Routing) -> mx.Operand:
     """The tokens [T, K] of all rows of all blocks: [B, BM, K]. Padding has the last token, which nothing reads."""
-    return _gathered(tokens, routing.sorted_token_ids, routing.top_k)
+    return _gathered(tokens, routing.slots, routing.top_k)
 
 
 def by_expert(experts: Experts, routing: Routing) -> mx.Operand:
     """The weights of the expert of each block: [B, N, K]. Ids out of range are clamped."""
-    return _gathered(experts.weights, routing.expert_ids)
+    return _gathered(experts.weights, routing.experts)
 
 
 def grouped_matmul(lhs: mx.Operand, experts: Experts, routing: Routing) -> ir.Value:
@@ -167,7 +155,41 @@ def layer(
     once, so that results are the same in every run.
     """
     lhs = rows(tokens, routing)
-    hidden = _combined(activation, [_Part(grouped_matmul(lhs, e, routing), e.bias) for e in (gate, up)], routing)
+    hidden = _combined(
+        _activation(activation), [_Part(grouped_matmul(lhs, e, routing), e.bias) for e in (gate, up)], routing
+    )
+    return _behind(hidden, down, routing, fmt, result)
+
+
+def gated_layer(
+    tokens: mx.Operand,
+    gate_up: Experts,
+    down: Experts,
+    routing: Routing,
+    fmt: str,
+    activation: Activation = swiglu,
+    result: str = "bf16",
+) -> ir.Value:
+    """As `layer`, with gate and up in one tensor of experts, whose rows alternate between them: [E, 2 · inner, …].
+
+    So GPT-OSS stores them (`interleaved` makes it of two). Both are one product, and what `activation` makes of them
+    is quantised in its tile: nothing else of them is written to memory.
+    """
+    out = grouped_matmul(rows(tokens, routing), gate_up, routing)
+    if gate_up.bias is not None:
+        out = _combined(lambda both: both, [_Part(out, gate_up.bias)], routing)
+    blocks, height, width = (size or 0 for size in build.static_sizes(out))
+    if width % 2:
+        raise InputError(f"gate and up in {width} rows: expected an even number of them")
+    half = build.tensor_type([blocks, height, width // 2], build.element(out))
+    sizes, steps = list(half.shape), [1, 1, 2]
+    pair = [tensor.ExtractSliceOp(half, out, [], [], [], [0, 0, i], sizes, steps).result for i in range(2)]
+    hidden = _combined(_activation(activation), [_Part(value, None) for value in pair], routing)
+    return _behind(hidden, down, routing, fmt, result)
+
+
+def _behind(hidden: ir.Value, down: Experts, routing: Routing, fmt: str, result: str) -> ir.Value:
+    """The rest of a layer, from hidden activations f32 [B, BM, inner]."""
     blocks, height, _ = build.static_sizes(hidden)
     quantised = mx.quantise(build.collapse(hidden, [[0, 1], [2]]), fmt)
     parts = [_expanded(value, [blocks, height]) for value in (quantised.elements, quantised.scales)]
@@ -187,7 +209,7 @@ class _Part:
 
 def _combined(activation: Callable[..., ir.Value], parts: Sequence[_Part], routing: Routing) -> ir.Value:
     """f32 [B, BM, N] of products, each with the bias of its block's expert."""
-    biases = [None if part.bias is None else gather(part.bias, routing.expert_ids) for part in parts]
+    biases = [None if part.bias is None else gather(part.bias, routing.experts) for part in parts]
     inputs = [*(part.value for part in parts), *(bias for bias in biases if bias is not None)]
     identity, first = ir.AffineMap.get_identity(3), parts[0].value
     by_block = ir.AffineMap.get(3, 0, [ir.AffineExpr.get_dim(d) for d in (0, 2)])

@@ -24,7 +24,7 @@ from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, RHS, RHS_SCALE
-from mxcomp.matching import activations, gathers, requantise_chains
+from mxcomp.matching import activations, gates, gathers, requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.consumers import STORED_BYTES, stored_type
 from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised
@@ -33,7 +33,7 @@ from mxcomp.matching.symmetry import Sources, is_symmetric
 from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
-from mxcomp.selection import quantising, tuned
+from mxcomp.selection import gating, quantising, tuned
 from mxcomp.selection.choice import Place, choose, choose_transposed
 from mxcomp.ukernels import Registry
 from mxcomp.ukernels.quantising import MOST_ROWS
@@ -95,7 +95,8 @@ def _gathered(op: ir.Operation, chosen: Decision, options: Options) -> tuple[tup
             return (), f"{name} is gathered by expert first: a stock iree-compile cannot read it through ids"
         if not gathers.is_clamped(gather):
             return (), f"{name} is gathered by expert first: its ids are neither as they are nor clamped to the experts"
-        if gathers.packed_bytes(gather, op.operands[index], chosen.layout, index) > options.target.max_buffer_bytes:
+        place = chosen.place(index)
+        if gathers.packed_bytes(gather, op.operands[index], chosen.layout, place) > options.target.max_buffer_bytes:
             return (), f"{name} is gathered by expert first: all experts exceed {options.target.max_buffer_bytes} bytes"
     return tuple(by_expert), ""
 
@@ -141,6 +142,22 @@ def _requantised(recognised: list[ir.Operation], registry: Registry, options: Op
             for op in chain.results:
                 transposed[op] = replace(transposed[op], requantised_for=recognised.index(chain.consumer))
             chosen |= {op: _joined(chosen.get(op), decision) for op, decision in transposed.items()}
+    return chosen | _gated(recognised, registry, options)
+
+
+def _gated(recognised: list[ir.Operation], registry: Registry, options: Options) -> dict[ir.Operation, Decision]:
+    """What is decided on products of gate and up that are quantised in their tile, and on those behind them."""
+    chosen: dict[ir.Operation, Decision] = {}
+    for chain in gates.find(recognised, watched=options.reference):
+        ops = [chain.result, *([chain.consumer] if chain.packed else [])]
+        first, *others = map(problem_of, ops)
+        found = chain.objection or gating.choose(first, others[0] if others else None, registry, options)
+        if isinstance(found, str):
+            reason = f"gate and up are not quantised in their tile: {found}"
+            notes.note(chain.result, recognised.index(chain.result), reason)
+        elif not chosen.keys() & set(ops):
+            found[0] = replace(found[0], requantised_for=recognised.index(chain.consumer))
+            chosen |= dict(zip(ops, found, strict=True))
     return chosen
 
 

@@ -37,6 +37,8 @@ from mxcomp.ukernels import Registry, Ukernel, accepts
 from mxcomp.ukernels.quantising import OPERANDS
 
 DESCRIPTOR = "iree_codegen.ukernel"
+KERNEL = "mxcomp.kernel"
+"""On an operation with a descriptor: the text of a module with its kernel, which is none of the registry's."""
 _BITCAST = "iree_tensor_ext.bitcast"
 Arguments: TypeAlias = tuple[ir.RankedTensorType, ...]
 _PROVIDER = "iree_codegen.ukernel_provider = #rocm.tensor_ukernel_provider"
@@ -55,9 +57,12 @@ def run(module: ir.Operation, options: Options) -> None:
         linked: set[tuple[ir.Operation, str]] = set()
         arguments: dict[str, Arguments] = {}
         for user in users:
-            name = descriptor_name(user)
+            name, table = descriptor_name(user), _symbol_table(user)
+            if KERNEL in user.attributes:
+                _insert_own(user, name, table)
+                _set_provider(user)
+                continue
             ukernel, batch = find(registry, name)
-            table = _symbol_table(user)
             if (table, name) not in linked:
                 linked.add((table, name))
                 _insert(ukernel, block_quantiser.completed(function(registry, name), user), table)
@@ -94,6 +99,16 @@ def function(registry: Registry, name: str) -> ir.Operation:
     if batch:
         _add_batch(result, name)
     return result
+
+
+def _insert_own(user: ir.Operation, name: str, table: ir.Operation) -> None:
+    """Links the kernel that an operation brings, once."""
+    body = graph.module_block(table)
+    if name not in [graph.symbol_name(view.operation) for view in body.operations]:
+        module = ir.Module.parse(ir.StringAttr(user.attributes[KERNEL]).value)
+        (function,) = module.body.operations
+        ir.InsertionPoint.at_block_begin(body).insert(function.detach_from_parent().operation)
+    del user.attributes[KERNEL]
 
 
 def _insert(ukernel: Ukernel, linked: ir.Operation, table: ir.Operation) -> None:

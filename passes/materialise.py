@@ -116,7 +116,9 @@ def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: O
     encodings = [operand.owner.operation for operand in op.operands]
     sources = [encoding.operands[0] for encoding in encodings]
     read_through = {
-        index: gather for index in decision.gathered if (gather := gathers.find(sources[index])) is not None
+        decision.place(index): gather
+        for index in decision.gathered
+        if (gather := gathers.find(sources[index])) is not None
     }
     if decision.transposed:
         problem, sources = problem.flipped, list(flipped(sources))

@@ -21,7 +21,7 @@ from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout, layout_from
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.problem import Problem
-from mxcomp.ukernels import family, quantising
+from mxcomp.ukernels import family, gating, quantising
 
 __all__ = ["Constraint", "Registry", "Ukernel", "accepts", "read"]
 
@@ -160,7 +160,7 @@ class Registry:
 def _package(arch: str) -> Mapping[str, Ukernel]:
     """The ukernels of this package, in the order in which they are asked."""
     folder = Path(str(resources.files("mxcomp") / "ukernels" / arch))
-    instances: tuple[family.Instance, ...] = (*family.INSTANCES, *quantising.INSTANCES)
+    instances: tuple[family.Instance, ...] = (*family.INSTANCES, *gating.INSTANCES, *quantising.INSTANCES)
     members = (_ukernel(member.name, folder / member.body, member.rule, member) for member in instances)
     found = {ukernel.name: ukernel for ukernel in members if arch in ukernel.archs}
     _add(found, folder)

@@ -65,8 +65,14 @@ class Aliases:
     def acc_lane(self) -> tuple[int, ...]:
         """What a lane has of a packed tile of the result: all but the dimensions of waves and lanes."""
         shape = list(self._acc)
-        shape[2] = shape[-3] = shape[-2] = 1
+        waves = 2 + (self.layout.subgroups_m > 1)  # behind the outer tiles, and rows that every wave has
+        shape[waves] = shape[-3] = shape[-2] = 1
         return tuple(shape)
+
+    @property
+    def _rows(self) -> int:
+        """Fragments of LHS that every wave multiplies."""
+        return self.layout.subgroups_m * self.layout.intrinsics_m
 
     @property
     def _acc(self) -> tuple[int, ...]:
@@ -98,12 +104,13 @@ class Aliases:
         layout = self.layout
         lhs, rhs = (PIECES[self._bytes(operand)] for operand in (LHS, RHS))
         return {
-            "intrinsics_m": layout.intrinsics_m,
+            "subgroups_m": layout.subgroups_m,
+            "fragments_m": self._rows,
             "intrinsics_n": layout.intrinsics_n,
             "intrinsics_k": layout.intrinsics_k,
             "intrinsic_n": layout.shape.n,
-            "threads": layout.threads,
-            "copies": layout.intrinsics_m * layout.intrinsics_k * lhs.count // layout.subgroups_n,
+            "threads": LANES * layout.subgroups_n,
+            "copies": self._rows * layout.intrinsics_k * lhs.count // layout.subgroups_n,
             "copy_pieces": lhs.count,
             "copy_bytes": lhs.size * LANES,
             "copy_step": lhs.step,
@@ -124,7 +131,7 @@ class Aliases:
             yield f"{name}_packed", buffer(packed)
             yield f"{name}_buffer", buffer((None, *flat))
         k, sizes = layout.intrinsics_k, self._sizes()
-        for operand, rows in ((LHS, layout.intrinsics_m), (RHS, layout.intrinsics_n)):
+        for operand, rows in ((LHS, self._rows), (RHS, layout.intrinsics_n)):
             name, size = OPERAND_NAMES[operand], sizes[f"{OPERAND_NAMES[operand]}_bytes"]
             pieces = self._bytes(operand) // size
             yield f"{name}_vec", shaped("vector", (k, rows, pieces, size), "i8")
@@ -132,16 +139,18 @@ class Aliases:
             yield f"{name}_piece", shaped("vector", (size,), "i8")
             yield f"{name}_bytes", shaped("vector", (pieces * size,), "i8")
             yield f"{name}_fragment", shaped("vector", (BLOCK_SIZE,), self.elements[operand])
-            yield f"{name}_scale_piece", shaped("vector", (rows * k,), "i8")
+            parts = layout.subgroups_m if operand == LHS else 1
+            yield f"{name}_scale_piece", shaped("vector", (rows * k // parts,), "i8")
+            yield f"{name}_scale_pieces", shaped("vector", (parts, rows * k // parts), "i8")
             yield f"{name}_scale_byte_vec", shaped("vector", (rows, k), "i8")
             yield f"{name}_scale_vec", shaped("vector", (rows, k), "f8E8M0FNU")
         yield "copy", shaped("vector", (PIECES[self._bytes(LHS)].size,), "i8")
-        ring = (STAGES, layout.intrinsics_m * k, LANES * self._bytes(LHS))
+        ring = (STAGES, self._rows * k, LANES * self._bytes(LHS))
         yield "ring", f"{shaped('memref', ring, 'i8')[:-1]}, #gpu.address_space<workgroup>>"
         per_lane = layout.shape.acc_outer * layout.shape.acc_inner
         yield "acc", shaped("tensor", self._acc, "f32")
         yield "acc_fragment", shaped("vector", (per_lane,), "f32")
-        yield "acc_vec", shaped("vector", (layout.intrinsics_m, layout.intrinsics_n, per_lane), "f32")
+        yield "acc_vec", shaped("vector", (self._rows, layout.intrinsics_n, per_lane), "f32")
         yield "acc_lane_vec", shaped("vector", self.acc_lane, "f32")
         yield "acc_lane", shaped("tensor", self.acc_lane, "f32")
 

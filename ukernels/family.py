@@ -23,7 +23,7 @@ BODY, STREAM, SHARED = "mx_data_tiled.mlir.in", "mx_stream.mlir.in", "mx_shared.
 
 _SIMDS, _VECTOR_REGISTERS = 4, 512
 """Of a compute unit, and of a SIMD for the waves that share it."""
-_M16, _M32 = "MFMA_SCALE_F32_16x16x128_B32", "MFMA_SCALE_F32_32x32x64_B32"
+M16, _M32 = "MFMA_SCALE_F32_16x16x128_B32", "MFMA_SCALE_F32_32x32x64_B32"
 
 
 def _layout(intrinsic: str, m: int, n: int, k: int) -> DataTiledLayout:
@@ -62,7 +62,8 @@ class Tile:
 
     @property
     def threads(self) -> int:
-        return self.layout.threads * (1 if self.waves is None else self.waves.count)
+        """Of a workgroup: waves stand side by side along N, but over units."""
+        return self.layout.threads // self.layout.subgroups_m * (1 if self.waves is None else self.waves.count)
 
     @property
     def waves_per_simd(self) -> int:
@@ -82,7 +83,7 @@ class Tile:
     def pattern(self) -> str:
         """The names of its instances."""
         m, n, k = self.layout.workgroup_tile
-        suffix = "" if self.layout.intrinsic == _M16 else f"_mfma{self.layout.shape.m}"
+        suffix = "" if self.layout.intrinsic == M16 else f"_mfma{self.layout.shape.m}"
         return f"mx_LHS_RHS_f32_m{m}_n{n}_k{k}{suffix}"
 
 
@@ -99,8 +100,8 @@ _SHARED: tuple[tuple[int, int, Waves, Pairs], ...] = (
 """Units along M and N, waves along both, and which bits of elements spill registers."""
 
 TILES = (
-    Tile(_layout(_M16, 8, 4, 1), benefit=0, min_m=65),
-    Tile(_layout(_M16, 4, 2, 2), benefit=-1),
+    Tile(_layout(M16, 8, 4, 1), benefit=0, min_m=65),
+    Tile(_layout(M16, 4, 2, 2), benefit=-1),
     Tile(_layout(_M32, 4, 2, 2), benefit=-2, min_m=65),
     Tile(_layout(_M32, 2, 1, 4), benefit=-3),
     *(Tile(unit_layout(m, n), benefit=-4, body=STREAM, waves=Waves(k=k)) for m, n, k in _STREAMS),

@@ -44,10 +44,15 @@ def find(elements: ir.Value, scales: ir.Value) -> Blocks | None:
     if len(sizes) != _RANK or None in sizes:
         return None
     count, rows = (size or 0 for size in sizes[:2])
-    return _chosen(elements, scales, count, rows) or _in_order(elements, scales, count, rows)
+    return _chosen(elements, scales, count, rows) or in_order(elements, scales)
 
 
-def _in_order(elements: ir.Value, scales: ir.Value, count: int, rows: int) -> Blocks | None:
+def in_order(elements: ir.Value, scales: ir.Value) -> Blocks | None:
+    """As `find`, if the rows of the matrix are those of all blocks in their order."""
+    sizes = static_sizes(elements)
+    if len(sizes) != _RANK or None in sizes:
+        return None
+    count, rows = (size or 0 for size in sizes[:2])
     found = [
         _behind(value, [count * rows, *(size or 0 for size in static_sizes(value)[2:])]) for value in (elements, scales)
     ]

@@ -14,9 +14,10 @@ from typing import Any
 
 from iree.compiler import ir
 
-from mxcomp.layout import DataTiledLayout, layout_entries, layout_from
+from mxcomp.layout import ACC, DataTiledLayout, layout_entries, layout_from
 from mxcomp.mlir import attributes, graph
 from mxcomp.order import PLAIN_ORDER, Order
+from mxcomp.problem import flipped
 
 SCALED_MATMUL = "mxcomp.scaled_matmul"
 """The attribute that marks every scaled matmul and holds the entries of its `Decision`."""
@@ -109,6 +110,10 @@ class Decision:
         if not self.versions or self.layout is None:
             return self.layout
         return replace(self.layout, units=(1, max(version.units[1] for version in self.versions)))
+
+    def place(self, operand: int) -> int:
+        """As which operand one of the matmul is multiplied."""
+        return flipped(range(ACC))[operand] if self.transposed else operand
 
     def of(self, version: Version) -> Decision:
         """The same with the kernel of a version alone."""

@@ -80,9 +80,11 @@ def objection(producer: Producer, results: Iterable[ir.Value], problem: Problem,
     `ends` read elements and scales. What is packed there has no other readers; else they read what it is replaced by.
     """
     readings = [*producer.readings, *ends]
-    place = (Index("row", 1, problem.m), Index("k", 1, problem.k))
+    row = Index("row", 1, problem.m and problem.matrices * problem.m)
+    rows = row.split([*problem.batch, problem.m]) if problem.batch else [row]
+    place = (*rows, Index("k", 1, problem.k))
     for result in results:
-        kind = build.tensor_type((problem.m, problem.k), build.element(result))
+        kind = build.tensor_type((*problem.batch, problem.m, problem.k), build.element(result))
         if reason := replacing.objection(result, readings, kind, place):
             return reason
     replaced = set() if is_packed(problem) else {end.user.operands[end.operand] for end in ends}

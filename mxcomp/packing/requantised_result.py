@@ -20,15 +20,15 @@ Both matmuls are computed transposed, on tiles in which a lane's accumulators ar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from iree.compiler import ir
-from iree.compiler.dialects import tensor
 
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, COLUMNS, LHS, LHS_SCALE, RHS, RHS_SCALE, ROWS, DataTiledLayout, TileSwizzle
-from mxcomp.matching import quantiser, requantise_chains
+from mxcomp.matching import gates, quantiser, requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import RESHAPES
@@ -36,20 +36,25 @@ from mxcomp.matching.quantiser import Producer
 from mxcomp.matching.replacing import Reading
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build
+from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.linalg_ops import indexing_maps
+from mxcomp.packing import gate_tiles
 from mxcomp.packing.packed_loops import LoopNest, OperandSize
 from mxcomp.packing.quantised_operand import Builder, as_packed
+from mxcomp.packing.stored_operand import without_padding
+from mxcomp.problem import Problem
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`result`, used for nothing else, is quantised by `producer`, and read by `consumer` in `layout`.
+    """`results`, used for nothing else, are quantised by `producer`, and read by `consumer` in `layout`.
 
-    `nest` goes over accumulator tiles, whose dimensions are its loops `accumulators`; `orders` are the loops that are
-    dimensions of elements and scales, packed, or row by row if there is no `layout`.
+    One is the result of a matmul; two are the gate and up that tiles of it have. `nest` goes over accumulator tiles,
+    whose dimensions are its loops `accumulators`; `orders` are the loops that are dimensions of elements and scales,
+    packed, or row by row if there is no `layout`.
     """
 
-    result: ir.Value
+    results: tuple[ir.Value, ...]
     consumer: ir.Operation
     sources: tuple[ir.Value, ...]
     producer: Producer
@@ -66,26 +71,39 @@ class Plan:
 
     def compute(self, tiled: ir.Value) -> list[ir.Value]:
         """Elements and scales from accumulator tiles, at the insertion point."""
-        builder = Builder(self.nest, {self.result: (tiled, self.accumulators)})
+        parts = gate_tiles.split(tiled, self._is_padding) if len(self.results) > 1 else (tiled,)
+        given = {result: (part, self.accumulators) for result, part in zip(self.results, parts, strict=True)}
+        builder = Builder(self.nest, given)
         return [builder.root(node, order) for node, order in zip(self.producer.nodes, self.orders, strict=True)]
 
     def packed(self, elements: ir.Value, scales: ir.Value) -> tuple[ir.Value, ir.Value]:
         """What `compute` gave, as the consumer's packed operands."""
         assert self.layout is not None
-        return as_packed(elements, scales, self.layout, RHS, self._element, self.nest.tiles, [], [])
+        rows, blocks = self.nest.tiles
+        outer = (*self._batch, (rows or 0) // math.prod(self._batch), blocks)
+        return as_packed(elements, scales, self.layout, RHS, self._element, outer, [], [])
 
     def replace_sources(self, elements: ir.Value, scales: ir.Value) -> None:
         """Gives the consumer what `compute` gave row by row, without the padding of its last tile."""
-        height, blocks = self.nest.operand.height or 0, self.nest.operand.blocks
-        padded = (self.nest.tiles[ROWS] or 0) * self.nest.tile[ROWS]
+        *batch, height, blocks = static_sizes(self.sources[LHS_SCALE])
+        tiles, tile_blocks = self.nest.tiles
+        padded = [(tiles or 0) // math.prod(self._batch) * self.nest.tile[ROWS], (tile_blocks or 0) * self.nest.tile[1]]
         for old, new, inner in ((self.sources[LHS], elements, [BLOCK_SIZE]), (self.sources[LHS_SCALE], scales, [])):
             kind = ir.RankedTensorType(old.type).element_type
-            value = build.bitcast(new, build.tensor_type([padded, blocks, *inner], kind))
-            if padded != height:
-                sizes = [height, blocks, *inner]
-                zeros, ones = [0] * len(sizes), [1] * len(sizes)
-                value = tensor.ExtractSliceOp(old.type, value, [], [], [], zeros, sizes, ones).result
+            value = build.bitcast(new, build.tensor_type([*batch, *padded, *inner], kind))
+            if padded != [height, blocks]:
+                value = without_padding(value, ir.RankedTensorType(old.type))
             old.replace_all_uses_with(value)
+
+    @property
+    def _batch(self) -> list[int]:
+        *batch, _, _ = static_sizes(self.sources[LHS_SCALE])
+        return [size or 0 for size in batch]
+
+    def _is_padding(self, loops: list[ir.Value]) -> ir.Value | None:
+        """Whether an element of gate or up, whose dimensions are these loops, is behind the last block."""
+        places = {place: loop for place, loop in zip(self.accumulators, loops, strict=True)}
+        return self.nest.is_padding([places[i] for i in range(self.nest.rank)])
 
     @property
     def _element(self) -> str:
@@ -107,14 +125,13 @@ def plan(result: ir.Value, layout: DataTiledLayout, requantised_for: int) -> Pla
     problem = problem_of(consumer)
     encodings = [consumer.operands[index].owner.operation for index in range(ACC)]
     sources = tuple(encoding.operands[0] for encoding in encodings)
-    producer = quantiser.find(sources[LHS], sources[LHS_SCALE])
-    if producer is None or producer.reads() != {result}:
-        return "the LHS of the next matmul is not quantised from the result alone"
     ends = [Reading(encodings[index], 0, None) for index in (LHS, LHS_SCALE)]
-    if reason := requantise_chains.objection(producer, [result], problem, ends):
-        return reason
-    tile = _Tile(layout.packing(ACC))
-    nest, following = tile.nest(build.static_sizes(result)), None
+    found = (_gated if layout.gated else _plain)(result, sources, problem, consumer, ends)
+    if isinstance(found, str):
+        return found
+    producer, results = found
+    tile = _Tile((layout.half if layout.gated else layout).packing(ACC), len(problem.batch))
+    nest, following = tile.nest(static_sizes(results[0]), is_padded=layout.gated), None
     order, scale_order = tile.row_major(), tile.row_major()
     if requantise_chains.is_packed(problem):
         following = decision.layout
@@ -125,7 +142,33 @@ def plan(result: ir.Value, layout: DataTiledLayout, requantised_for: int) -> Pla
     if nest is None or order is None or scale_order is None:
         return "its tiles are not whole tiles of the next matmul"
     order += range(nest.rank, nest.rank + len(nest.inner))
-    return Plan(result, consumer, sources, producer, following, nest, tuple(tile.loops), (order, scale_order))
+    return Plan(results, consumer, sources, producer, following, nest, tuple(tile.loops), (order, scale_order))
+
+
+_Found: TypeAlias = tuple[Producer, tuple[ir.Value, ...]]
+"""What quantises, and what it reads."""
+
+
+def _plain(
+    result: ir.Value, sources: Sequence[ir.Value], problem: Problem, _: ir.Operation, ends: Sequence[Reading]
+) -> _Found | str:
+    producer = quantiser.find(sources[LHS], sources[LHS_SCALE])
+    if producer is None or producer.reads() != {result}:
+        return _NOT_ALONE
+    return requantise_chains.objection(producer, [result], problem, ends) or (producer, (result,))
+
+
+def _gated(
+    result: ir.Value, sources: Sequence[ir.Value], _: Problem, consumer: ir.Operation, ends: Sequence[Reading]
+) -> _Found | str:
+    producer = gates.producer_of(sources[LHS], sources[LHS_SCALE])
+    pair = None if producer is None else gates.halves(producer.reads())
+    if producer is None or pair is None or gates.both(pair) != result:
+        return _NOT_ALONE
+    return gates.objection(producer, pair, consumer, ends) or (producer, pair)
+
+
+_NOT_ALONE = "the LHS of the next matmul is not quantised from the result alone"
 
 
 def _consumers(value: ir.Value) -> Iterator[ir.Operation]:
@@ -134,47 +177,57 @@ def _consumers(value: ir.Value) -> Iterator[ir.Operation]:
         op = use.owner.operation
         if op.name == "iree_encoding.set_encoding":
             yield from (inner.owner.operation for inner in op.results[0].uses)
-        elif op.name in RESHAPES or op.name in BITCASTS or (indexing_maps(op) is not None and len(op.results) == 1):
+        elif op.name in (*RESHAPES, *BITCASTS, gates.SLICE) or (indexing_maps(op) is not None and len(op.results) == 1):
             yield from _consumers(op.results[0])
 
 
 class _Tile:
     """Accumulator tiles of a transposed matmul: along ROWS of them is K of the next matmul, along COLUMNS its rows.
 
-    `loops` are the packed tensor's dimensions as loops: counts of tiles, dimensions, those inside a block.
+    `loops` are the packed tensor's dimensions as loops: `batch`, counts of tiles, dimensions, those inside a block.
     """
 
-    def __init__(self, swizzle: TileSwizzle) -> None:
-        self._shape, self._sizes = swizzle.tile_shape, swizzle.packed_shape
+    def __init__(self, swizzle: TileSwizzle, batch: int) -> None:
+        self._shape, self._sizes, self._batch = swizzle.tile_shape, swizzle.packed_shape, batch
         self._k, self._rows = swizzle.strides(ROWS), swizzle.strides(COLUMNS)
         dims = range(len(self._sizes))
         inside = [i for i in dims if 0 < self._k[i] * self._sizes[i] <= BLOCK_SIZE]
         self._inside = sorted(inside, key=lambda i: -self._k[i])
         self._outside = [i for i in dims if i not in inside]
-        places = {dim: 2 + loop for loop, dim in enumerate([*self._outside, *self._inside])}
-        self.loops = [0, 1, *(places[i] for i in dims)]
+        self._outer = batch + 2
+        places = {dim: self._outer + loop for loop, dim in enumerate([*self._outside, *self._inside])}
+        self.loops = [*range(self._outer), *(places[i] for i in dims)]
 
-    def nest(self, size: list[int | None]) -> LoopNest | None:
-        """The loops of an [M, N] result; None where lanes have no whole blocks, or the last tile of N has padding."""
-        (height, width), (tile_k, tile_rows) = size, self._shape
+    def nest(self, size: list[int | None], is_padded: bool) -> LoopNest | None:
+        """The loops of a result of [(batch,) M, N]; None where lanes have no whole blocks, or N no whole tiles and it
+        may not have padding."""
+        (*batch, height, width), (tile_k, tile_rows) = size, self._shape
         inner = tuple(self._sizes[i] for i in self._inside)
-        if height is None or width is None or width % tile_k or math.prod(inner) != BLOCK_SIZE:
+        if height is None or width is None or width % (BLOCK_SIZE if is_padded else tile_k):
             return None
-        sizes = (width // tile_k, build.tiles(height, tile_rows), *(self._sizes[i] for i in self._outside))
+        if math.prod(inner) != BLOCK_SIZE:
+            return None
+        tiles = build.tiles(height, tile_rows)
+        matrices = [count or 0 for count in batch]
+        sizes = (*batch, -(-width // tile_k), tiles, *(self._sizes[i] for i in self._outside))
+        all_rows = math.prod(matrices) * (tiles or 0) * tile_rows if batch else height
+        column, row = (ir.AffineExpr.get_dim(len(batch) + i) for i in range(2))
+        for dim in range(len(matrices)):
+            row = row + ir.AffineExpr.get_dim(dim) * (math.prod(matrices[dim + 1 :]) * (tiles or 0))
         return LoopNest(
-            operand=OperandSize(height, width // BLOCK_SIZE, None, []),
+            operand=OperandSize(all_rows, width // BLOCK_SIZE, None, []),
             tile=(tile_rows, tile_k // BLOCK_SIZE),
             multiple=1,
             sizes=sizes,
-            outer=2,
-            row=self._sum(self._outside, self._rows, 1) + ir.AffineExpr.get_dim(1) * tile_rows,
-            block=self._sum(self._outside, self._k, BLOCK_SIZE) + ir.AffineExpr.get_dim(0) * (tile_k // BLOCK_SIZE),
+            outer=self._outer,
+            row=self._sum(self._outside, self._rows, 1) + row * tile_rows,
+            block=self._sum(self._outside, self._k, BLOCK_SIZE) + column * (tile_k // BLOCK_SIZE),
             within=self._sum(self._inside, self._k, 1),
             inner=inner,
         )
 
     def _sum(self, dims: list[int], strides: tuple[int, ...], unit: int) -> ir.AffineExpr:
-        terms = (ir.AffineExpr.get_dim(self.loops[2 + i]) * (strides[i] // unit) for i in dims)
+        terms = (ir.AffineExpr.get_dim(self.loops[self._outer + i]) * (strides[i] // unit) for i in dims)
         return sum(terms, ir.AffineExpr.get_constant(0))
 
     def order(self, packed: TileSwizzle) -> list[int] | None:
@@ -182,14 +235,24 @@ class _Tile:
         tile_k, tile_rows = self._shape
         if packed.tile_shape[:2] != (tile_rows, tile_k // BLOCK_SIZE):
             return None
-        here = {(self._rows[i], self._k[i] // BLOCK_SIZE, self._sizes[i]): self.loops[2 + i] for i in self._outside}
+        here = {
+            (self._rows[i], self._k[i] // BLOCK_SIZE, self._sizes[i]): self.loops[self._outer + i]
+            for i in self._outside
+        }
         there = zip(packed.strides(ROWS), packed.strides(COLUMNS), packed.packed_shape, strict=True)
         found = [here.get(dim) for dim in there if dim[:2] != (0, 0)]  # the unit moves along neither
         known = [loop for loop in found if loop is not None]
-        return [1, 0, *known] if len(known) == len(found) else None
+        return [*self._rows_and_columns, *known] if len(known) == len(found) else None
 
     def row_major(self) -> list[int] | None:
         """The loops in the order of rows, and of blocks in them."""
         rows = sorted((i for i in self._outside if self._rows[i]), key=lambda i: -self._rows[i])
         blocks = sorted((i for i in self._outside if self._k[i]), key=lambda i: -self._k[i])
-        return [1, *(self.loops[2 + i] for i in rows), 0, *(self.loops[2 + i] for i in blocks)]
+        *outer, columns = self._rows_and_columns
+        inner = [[self.loops[self._outer + i] for i in dims] for dims in (rows, blocks)]
+        return [*outer, *inner[0], columns, *inner[1]]
+
+    @property
+    def _rows_and_columns(self) -> list[int]:
+        """The loops over (matrices and) tiles: those of rows before those of K."""
+        return [*range(self._batch), self._batch + 1, self._batch]

@@ -9,9 +9,9 @@
     program = mxcomp.compile(mx.module(route, "64x128xf32"))
 
 `choosing` builds the top-k (one dispatch, two more where experts come in groups), `sorting` the tables of a grouped
-matmul (four dispatches; five or six for more than 1024 slots). All sizes are static, and IR is linalg and tensor
-operations with one `iree_linalg_ext.scatter`, in dispatch regions for a GPU and without them for a CPU. `reference` is
-the same in NumPy.
+matmul (one dispatch of a kernel of ours, where mxcomp compiles; elsewhere, and for more than 4096 slots or more tables
+than LDS holds, four to six). All sizes are static, and IR is linalg and tensor operations with one
+`iree_linalg_ext.scatter`, in dispatch regions for a GPU and without them for a CPU. `reference` is the same in NumPy.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from iree.compiler import ir
 from mxcomp.errors import InputError
 from mxcomp.mlir import build
 from mxcomp.routing.choosing import choose
+from mxcomp.routing.loops import split
 from mxcomp.routing.rules import SIGMOID, SOFTMAX, Extent, Rule, deepseek_v3, gpt_oss, qwen3
 from mxcomp.routing.sorting import sort
 
@@ -31,25 +32,39 @@ __all__ = ["SIGMOID", "SOFTMAX", "Extent", "Routing", "Rule", "deepseek_v3", "gp
 
 @dataclass(frozen=True)
 class Routing:
-    """What a grouped matmul of B blocks of `block_m` rows asks for.
+    """What a grouped matmul of B blocks of BM rows asks for; all integers are i32, all sizes static.
+
+    Slots are the top-k choices of all tokens, slot t · top_k + i the i-th of token t. Tables may also be one's own.
 
     Attributes:
-        extent: The static sizes.
-        chosen: i32 [T, top_k], the experts of each token, best first.
-        weights: f32 [T, top_k], their weights.
-        slots: i32 [B · block_m], the slot of each row (`token · top_k + j`), or T · top_k of a padding row.
-        experts: i32 [B], that of a block; of blocks behind the valid ones the last expert, so that it may be read.
-        valid_blocks: i32 [1], how many there are; they come first.
-        positions: i32 [T, top_k], the row of each slot, of all B · block_m.
+        slots: [B, BM], the slot of each row; in the padding any number from T · top_k on (`route`: that one).
+        experts: [B], the expert of each block; any number in blocks of padding alone (`route`: the last expert).
+        positions: [T, top_k], the row of each slot, of all B · BM.
+        weights: [T, top_k] f32, by which results are multiplied before they are added up.
+        valid_blocks: [1], how many blocks have a token; they come first. Of `route`.
+        chosen: [T, top_k], the experts of each token, best first. Of `route`.
     """
 
-    extent: Extent
-    chosen: ir.Value
-    weights: ir.Value
     slots: ir.Value
     experts: ir.Value
-    valid_blocks: ir.Value
     positions: ir.Value
+    weights: ir.Value
+    valid_blocks: ir.Value | None = None
+    chosen: ir.Value | None = None
+
+    def __post_init__(self) -> None:
+        """Raises InputError for tables that do not belong together."""
+        shapes = [build.static_sizes(value) for value in (self.slots, self.experts, self.positions, self.weights)]
+        slots, experts, positions, weights = shapes
+        kinds = [str(build.element(value)) for value in (self.slots, self.experts, self.positions, self.weights)]
+        right = len(slots) == 2 and experts == slots[:1] and len(weights) == 2 and positions == weights
+        if not right or kinds != ["i32", "i32", "i32", "f32"] or any(None in shape for shape in shapes):
+            found = ", ".join(str(value.type) for value in (self.slots, self.experts, self.positions, self.weights))
+            raise InputError(f"routing by {found}: expected static i32 [B, BM], [B], [T, top_k] and f32 [T, top_k]")
+
+    @property
+    def top_k(self) -> int:
+        return build.static_sizes(self.weights)[1] or 1
 
 
 def route(logits: ir.Value, rule: Rule, block_m: int, bias: ir.Value | None = None, regions: bool = True) -> Routing:
@@ -70,5 +85,5 @@ def route(logits: ir.Value, rule: Rule, block_m: int, bias: ir.Value | None = No
     extent.check()
     choice = choose(logits, rule, bias, regions)
     found = sort(choice.experts, extent, regions)
-    tables = found.slots, found.experts, found.valid_blocks, found.positions
-    return Routing(extent, choice.experts, choice.weights, *tables)
+    slots = split(found.slots, (extent.blocks, block_m), [[0, 1]])
+    return Routing(slots, found.experts, found.positions, choice.weights, found.valid_blocks, choice.experts)

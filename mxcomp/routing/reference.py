@@ -15,7 +15,7 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Tables:
-    """`slots`, `experts` and `valid_blocks` of `mxcomp.routing.Routing`."""
+    """`slots`, `experts` and `valid_blocks` of `mxcomp.routing.Routing`, slots in one dimension."""
 
     slots: Ints
     experts: Ints

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from mxcomp.mlir import build
+from mxcomp.mlir import attributes, build
 from mxcomp.routing import scalars as s
 from mxcomp.routing.loops import part, reduced, split, tabled
 from mxcomp.routing.rules import Extent
@@ -51,10 +51,29 @@ def sort(chosen: ir.Value, extent: Extent, regions: bool = True) -> Sorted:
     counts = _counted(tiles, regions)
     before = None if tiles.count == 1 else _before(counts, tiles)
     rows = _rows(ids, counts, before, tiles, extent, regions)
-    of_slots = part(rows, [0], [extent.slots])
+    of_slots, valid = part(rows, [0], [extent.slots]), part(rows, [extent.slots], [1])
     slots = _scattered(of_slots, extent)
-    positions = split(of_slots, (extent.tokens, extent.top_k), [[0, 1]])
-    return Sorted(slots, _experts(slots, ids, extent), part(rows, [extent.slots], [1]), positions)
+    experts = _experts(slots, ids, extent)
+    if regions:
+        of_slots, slots, experts, valid = _marked([of_slots, slots, experts, valid], ids, extent)
+    return Sorted(slots, experts, valid, split(of_slots, (extent.tokens, extent.top_k), [[0, 1]]))
+
+
+SORTING = "mxcomp.sorting"
+"""On a barrier of all tables, and of what they are made from: sizes, for mxcomp-sort-slots to make them at once."""
+
+
+def _marked(tables: list[ir.Value], ids: ir.Value, extent: Extent) -> list[ir.Value]:
+    """The tables behind a barrier that says what they are."""
+    sizes = {"slots": extent.slots, "experts": extent.experts, "block_m": extent.block_m, "blocks": extent.blocks}
+    operands = [*tables, ids]
+    barrier = ir.Operation.create(
+        "util.optimization_barrier",
+        results=[value.type for value in operands],
+        operands=operands,
+        attributes={SORTING: attributes.from_python(sizes)},
+    )
+    return list(barrier.results)[: len(tables)]
 
 
 def _tiled(ids: ir.Value, slots: int, experts: int) -> _Tiles:

@@ -70,13 +70,18 @@ def choose(
     return _row_major(problem, place, registry, options)
 
 
-def choose_transposed(problem: Problem, name: str, registry: Registry, options: Options) -> Decision:
-    """A problem computed transposed by the ukernel of this name, with blocks of results in lanes; or left to IREE."""
+def choose_transposed(
+    problem: Problem, name: str, registry: Registry, options: Options, gated: bool = False
+) -> Decision:
+    """A problem computed transposed by the ukernel of this name, with blocks of results in lanes; or left to IREE.
+
+    `gated`: of gate and up, of which each tile has as much.
+    """
     flipped = problem.flipped
     ukernel, reason = registry.select(DATA_TILED, options.target.arch, flipped, name)
     if ukernel is None or ukernel.layout is None:
         return _left(reason, flipped)
-    layout = replace(ukernel.layout, lane_rows=True)
+    layout = replace(ukernel.layout, lane_rows=True, gated=gated)
     order = _order(flipped, ukernel.layout, ukernel)
     chosen = _with(ukernel, Decision(operands=DATA_TILED, transposed=True, layout=layout, order=order))
     return _bounded(chosen, flipped, ukernel.layout.workgroup_tile, options)

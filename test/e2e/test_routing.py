@@ -16,7 +16,7 @@ import mxcomp
 import mxcomp.ir as mx
 from mxcomp import routing, runtime
 from mxcomp.errors import InputError
-from mxcomp.routing import SIGMOID, Extent, Rule, reference
+from mxcomp.routing import SIGMOID, Extent, Routing, Rule, reference
 
 CPU = ["--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu",
        "--iree-llvmcpu-target-cpu=host"]  # fmt: skip
@@ -75,7 +75,7 @@ def check(case: Case, found: list[np.ndarray], inputs: list[np.ndarray]) -> None
     tables = reference.sort(chosen, Extent(case.tokens, case.experts, case.rule.top_k, case.block_m))
     np.testing.assert_array_equal(found[0], chosen)
     np.testing.assert_allclose(found[1], weights, rtol=3e-6, atol=1e-12)
-    np.testing.assert_array_equal(found[2], tables.slots)
+    np.testing.assert_array_equal(found[2], tables.slots.reshape(-1, case.block_m))
     np.testing.assert_array_equal(found[3], tables.experts)
     assert found[4].tolist() == [tables.valid_blocks]
     np.testing.assert_array_equal(tables.slots[found[5].reshape(-1)], np.arange(chosen.size))
@@ -104,6 +104,10 @@ CASES = {
     "bf16": Case(17, 128, GPT_OSS, kind="bf16"),
     "two_tiles": Case(600, 32, routing.gpt_oss(2), 32),
     "padded_tiles": Case(1031, 16, routing.gpt_oss(1), 32),
+    "large_blocks": Case(600, 32, routing.gpt_oss(2), 1024),
+    "large_padded_blocks": Case(1031, 16, routing.gpt_oss(1), 2048),
+    "small_blocks": Case(9, 256, QWEN3, 8),
+    "many_experts": Case(4, 1025, routing.gpt_oss(3), 16),
 }
 SLOW = {
     "gpt_oss_1024": Case(1024, 128, GPT_OSS, 64),
@@ -115,7 +119,7 @@ SLOW = {
 
 
 QUICK = ("gpt_oss", "deepseek_v3", "sigmoid_ties", "one_token", "every_expert", "all_equal", "not_a_number",
-         "odd_with_bias", "bf16", "two_tiles")  # fmt: skip
+         "odd_with_bias", "bf16", "two_tiles", "large_blocks")  # fmt: skip
 """Each rule, each path of sorting, and numbers that are none."""
 
 
@@ -144,10 +148,11 @@ def test_on_a_cpu(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "dispatches"), [("gpt_oss", 5), ("deepseek_v3", 7), ("two_tiles", 6), ("padded_tiles", 7)]
+    ("name", "dispatches"), [("gpt_oss", 2), ("deepseek_v3", 4), ("padded_tiles", 2), ("large_blocks", 6)]
 )
 def test_dispatches(name: str, dispatches: int) -> None:
-    """Top-k is one, groups are two more; sorting is four, more slots than a tile has one more, padded ones another.
+    """Top-k is one, groups are two more; sorting is one, or, of tables that LDS does not hold, four; more slots than a
+    tile has one more, padded ones another.
 
     The numbers 0, 1, … that are scattered are written once, when the program is loaded.
     """
@@ -204,6 +209,13 @@ def test_bad_input(kind: str, rule: Rule, block_m: int, message: str) -> None:
     with pytest.raises(InputError) as raised:
         mx.module(lambda logits: routing.route(logits, rule, block_m).slots, kind)
     assert message in str(raised.value)
+
+
+def test_tables_that_do_not_belong_together() -> None:
+    with pytest.raises(InputError, match=r"expected static i32 \[B, BM\]"):
+        mx.module(lambda *tables: Routing(*tables).slots, "4x16xi32", "3xi32", "8x2xi32", "8x2xf32")
+    with pytest.raises(InputError, match=r"expected static i32 \[B, BM\]"):
+        mx.module(lambda *tables: Routing(*tables).slots, "4x16xi32", "4xi32", "8x2xi32", "8x2xf16")
 
 
 def test_bias_of_another_size() -> None:

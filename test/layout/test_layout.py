@@ -17,7 +17,7 @@ from iree_encodings import choose
 from mxcomp.layout import ACC, INTRINSICS, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout, Dim, TileSwizzle
 from mxcomp.mlir import attributes, build
 from mxcomp.selection.choice import CODEGEN_LAYOUTS
-from mxcomp.ukernels import Registry
+from mxcomp.ukernels import Registry, family, gating
 from mxcomp.ukernels.unit_aliases import unit_layout
 
 TYPES = ["f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32"]
@@ -136,6 +136,9 @@ def test_layouts_of_ours_are_iree_layouts(layout: DataTiledLayout) -> None:
     _inner_tiled(layout, shapes)
 
 
+GATED = {instance.name for instance in gating.INSTANCES if instance.tile in gating.GATED}
+
+
 def test_layouts_of_ukernels_fit_their_tiles() -> None:
     with ir.Context(), ir.Location.unknown():
         tiled = [ukernel for ukernel in Registry("gfx950").ukernels.values() if ukernel.layout]
@@ -143,7 +146,8 @@ def test_layouts_of_ukernels_fit_their_tiles() -> None:
         for ukernel in tiled:
             assert ukernel.tile == ukernel.layout.workgroup_tile
             if ukernel.layout.units is None:
-                assert math.prod(ukernel.workgroup_size) == ukernel.layout.threads
+                waves = ukernel.layout.subgroups_m if ukernel.name in GATED else 1  # compute what others do in more
+                assert math.prod(ukernel.workgroup_size) * waves == ukernel.layout.threads
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 150), st.integers(1, 40))
@@ -356,3 +360,22 @@ def test_lane_rows_keep_the_right_side() -> None:
     layout = replace(LANE_ROWS["16x16x128"], lane_rows=True)
     for operand in (RHS, RHS_SCALE):
         assert layout.packing(operand) == layout.swizzle(operand)
+
+
+@pytest.mark.parametrize("tile", gating.GATED, ids=lambda tile: tile.pattern)
+def test_gated_rows_alternate(tile: family.Tile) -> None:
+    """Of the rows of a gated layout, 2 i is row i of its half in the first subgroup, 2 i + 1 that in the second."""
+    layout = replace(tile.layout, lane_rows=True, gated=True)
+    for operand in (LHS, LHS_SCALE, ACC):
+        whole, half = layout.packing(operand), layout.half.packing(operand)
+        rows, *others = whole.tile_shape
+        sizes = np.broadcast_to(np.arange(rows).reshape(-1, *[1] * len(others)), whole.tile_shape)
+        halves = np.split(whole.pack(sizes).ravel(), 2)
+        wanted = half.pack(sizes[: rows // 2]).ravel()
+        assert all(np.array_equal(found, 2 * wanted + which) for which, found in enumerate(halves))
+
+
+def test_a_gated_layout_has_two_subgroups() -> None:
+    for entries in ({"lane_rows": True}, {"subgroups_m": 2}):
+        with pytest.raises(ValueError, match="a gated layout has lane_rows and subgroups_m = 2"):
+            DataTiledLayout(gated=True, **entries)

@@ -1,0 +1,139 @@
+"""Gate and up of an MLP as one product whose columns alternate, and hidden activations that are quantised again.
+
+    %both = (a product: f32 [blocks, rows, 2 · inner], perhaps behind elementwise consumers such as biases)
+    %gate = tensor.extract_slice %both[0, 0, 0] [B, M, I] [1, 1, 2]
+    %up   = tensor.extract_slice %both[0, 0, 1] [B, M, I] [1, 1, 2]
+    %h    = linalg.generic … ins(%gate, %up)                 any activation
+    %q, %s = elements and scales of blocks of 32, quantised from %h      the LHS of the next product
+
+As GPT-OSS stores them. All of it can be computed in the tile of the product (`mxcomp.packing.requantised_result`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from mxcomp.layout import GATE_AND_UP, LHS, LHS_SCALE
+from mxcomp.matching import blocks, quantiser, replacing, requantise_chains
+from mxcomp.matching.canonical import problem_of
+from mxcomp.matching.elements import RESHAPES
+from mxcomp.matching.quantiser import Producer
+from mxcomp.matching.replacing import Reading
+from mxcomp.matching.storage import BITCASTS
+from mxcomp.mlir import graph
+from mxcomp.mlir.build import static_sizes
+from mxcomp.mlir.linalg_ops import is_elementwise
+
+SLICE = "tensor.extract_slice"
+_STEP = len(GATE_AND_UP)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A product of gate and up, and the one whose LHS is quantised from what an activation makes of them.
+
+    `objection` says why that cannot be done where the product is computed; "" if it can.
+    """
+
+    result: ir.Operation
+    consumer: ir.Operation
+    objection: str
+
+    @property
+    def packed(self) -> bool:
+        """Whether the LHS of the consumer is packed there."""
+        return requantise_chains.is_packed(problem_of(self.consumer))
+
+
+def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
+    """The chains among batched matmuls that nothing has been decided on yet; `watched`: see `requantise_chains`."""
+    ours = {op.results[0]: op for op in recognised}
+    for op in recognised:
+        operands = op.operands[LHS], op.operands[LHS_SCALE]
+        producer = None if watched else producer_of(*operands)
+        pair = None if producer is None else halves(producer.reads(wide=True))
+        if producer is None or pair is None:
+            continue
+        product = _product(both(pair), ours)
+        if product is not None and problem_of(product).batch == problem_of(op).batch:
+            ends = [Reading(op, index, None) for index in (LHS, LHS_SCALE)]
+            yield Chain(product, op, objection(producer, pair, op, ends))
+
+
+def producer_of(elements: ir.Value, scales: ir.Value) -> Producer | None:
+    """What quantises elements [blocks, rows, K/32, 32] and their scales, as rows of one matrix in their order."""
+    of = blocks.in_order(elements, scales)
+    return None if of is None else quantiser.find(of.elements, of.scales)
+
+
+def halves(values: Collection[ir.Value]) -> tuple[ir.Value, ir.Value] | None:
+    """Gate and up, if values are these: all even and all odd columns of one tensor."""
+    found = {first: value for value in values if (first := _first(value)) is not None}
+    pair = [found[first] for first in GATE_AND_UP if first in found]
+    if len(pair) != _STEP or len(values) != _STEP:
+        return None
+    sources = {op.operands[0] for value in pair if (op := graph.producer(value)) is not None}
+    return (pair[0], pair[1]) if len(sources) == 1 else None
+
+
+def both(pair: tuple[ir.Value, ir.Value]) -> ir.Value:
+    """What gate and up are columns of."""
+    op = graph.producer(pair[0])
+    assert op is not None
+    return op.operands[0]
+
+
+def _first(value: ir.Value) -> int | None:
+    """The first column of a slice that has every other one; None for what is no such slice."""
+    op = graph.producer(value)
+    if op is None or op.name != SLICE or len(op.operands) != 1:
+        return None
+    sizes, result = static_sizes(op.operands[0]), static_sizes(value)
+    if None in sizes or len(sizes) != len(result) or [*sizes[:-1], (sizes[-1] or 0) // _STEP] != result:
+        return None
+    offsets, strides = (list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "strides"))
+    is_gated = not any(offsets[:-1]) and strides == [1] * (len(sizes) - 1) + [_STEP] and (sizes[-1] or 0) % _STEP == 0
+    return offsets[-1] if is_gated and offsets[-1] in GATE_AND_UP else None
+
+
+def _product(value: ir.Value, ours: dict[ir.Value, ir.Operation]) -> ir.Operation | None:
+    """The matmul whose result, behind elementwise operations of one wide operand, is `value`."""
+    while value not in ours:
+        op = graph.producer(value)
+        if op is None or not is_elementwise(op):
+            return None
+        wide = [each for each in list(op.operands)[:-1] if each.type == value.type]
+        if len(wide) != 1:
+            return None
+        (value,) = wide
+    return ours[value]
+
+
+def objection(
+    producer: Producer, pair: tuple[ir.Value, ir.Value], consumer: ir.Operation, ends: Sequence[Reading]
+) -> str:
+    """Why `producer`, of the LHS of `consumer`, cannot run where gate and up are computed; "" if it can.
+
+    `ends` are where its elements and scales are read, perhaps behind other shapes.
+    """
+    of = blocks.in_order(*(end.user.operands[end.operand] for end in ends))
+    assert of is not None
+    readings = list(ends)
+    for end, start in zip(ends, (of.elements, of.scales), strict=True):
+        value = end.user.operands[end.operand]
+        while value != start:
+            op = graph.producer(value)
+            assert op is not None and op.name in (*RESHAPES, *BITCASTS)
+            readings.append(Reading(op, 0, None))
+            if reason := replacing.objection(value, readings):
+                return reason
+            value = op.operands[0]
+        if reason := replacing.objection(start, [*producer.readings, *readings]):
+            return reason
+    if reason := requantise_chains.objection(producer, pair, problem_of(consumer), readings):
+        return reason
+    slices = [op for value in pair if (op := graph.producer(value)) is not None]
+    return replacing.objection(slices[0].operands[0], [Reading(op, 0, None) for op in slices])

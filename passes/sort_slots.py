@@ -1,0 +1,66 @@
+"""mxcomp-sort-slots: the tables of a mixture's routing are made in one dispatch, by a kernel of ours.
+
+Before (`mxcomp.routing.sorting`, in front of it what computes the tables from %ids in several dispatches):
+
+    %r:5 = util.optimization_barrier {mxcomp.sorting = {slots = 256, …}} %rows, %slots, %experts, %valid, %ids
+
+After:
+
+    %t = flow.dispatch.region {
+      linalg.generic {mxcomp.kernel = "…", iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_sort_…", tensor>}
+          ins(%ids : tensor<256xi32>) outs(…) -> tensor<1280xi32>
+    }
+    %rows = tensor.extract_slice %t[0] [256] [1]      (and the others)
+
+The generic only stands for the kernel, so this is done where mxcomp-link-ukernels will run. Elsewhere, and for more
+slots than a workgroup has lanes, the barrier goes, and what was in front of it stays.
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp.mlir import attributes, build, graph
+from mxcomp.options import Options
+from mxcomp.passes.link_ukernels import KERNEL
+from mxcomp.routing.loops import part
+from mxcomp.routing.sorting import SORTING
+from mxcomp.ukernels.sorting import Sorting
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Replaces the tables of every routing below `module`."""
+    with module.context:
+        for barrier in [op for op in graph.walk(module) if SORTING in op.attributes]:
+            sorting = Sorting(**attributes.to_python(barrier.attributes[SORTING]))
+            values = list(barrier.operands)
+            if sorting.fits and options.read_through_ids and not options.reference:
+                with barrier.location, ir.InsertionPoint(barrier):
+                    values = [*_tables(sorting, *values), values[-1]]
+            for old, new in zip(barrier.results, values, strict=True):
+                old.replace_all_uses_with(new)
+            sources = list(barrier.operands)
+            graph.erase_dead(barrier)
+            graph.erase_unused(sources)
+
+
+def _tables(sorting: Sorting, *tables_and_ids: ir.Value) -> list[ir.Value]:
+    """What takes the place of tables, each of one dimension, from the experts of slots."""
+    *tables, ids = tables_and_ids
+    kind = build.tensor_type([sorting.size], "i32")
+    with build.dispatch_region([kind], []) as region:
+        place, slot = (ir.AffineExpr.get_dim(i) for i in range(2))
+        maps = [ir.AffineMap.get(2, 0, [dim]) for dim in (slot, place)]
+        zeros = build.filled(arith.ConstantOp(kind.element_type, 0).result, kind)
+        op = build.generic(kind, [ids], zeros, maps, ["parallel", "reduction"], lambda a, b: arith.AddIOp(a, b).result)
+        op.attributes["compilation_info"] = attributes.compilation_info(
+            [0, 0], (sorting.threads, 1, 1), {}, reorder=False, ukernel=True
+        )
+        op.attributes["iree_codegen.ukernel"] = attributes.ukernel_descriptor(sorting.name)
+        op.attributes[KERNEL] = ir.StringAttr.get(sorting.text())
+        region.returned = [op.results[0]]
+    return [
+        part(region.results[0], [start], [size or 0 for size in build.static_sizes(table)])
+        for start, table in zip(sorting.starts, tables, strict=True)
+    ]

@@ -1,0 +1,222 @@
+"""Experts whose gate and up are one product, quantised in its tile: few dispatches, right, and apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+import pytest
+from iree.compiler import ir
+from moe_parts import TYPES, Array, Matrix, matrix, module
+from test_moe_layer import ACTIVATIONS
+
+import mxcomp
+import mxcomp.ir as mx
+from mxcomp import formats, moe
+from mxcomp.errors import InputError
+from mxcomp.measuring.dispatches import modelled
+from mxcomp.routing import Extent, Routing, reference
+
+RANDOM, ONE_EXPERT = "random", "one expert"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Experts of a layer, of which the last but one has no token where that can be."""
+
+    types: tuple[str, str]
+    rows: int
+    activation: str = "clamped_swiglu"
+    tokens: int = 9
+    model: int = 96
+    inner: int = 160
+    experts: int = 4
+    top_k: int = 2
+    chosen: str = RANDOM
+    has_bias: bool = True
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        return np.random.default_rng(5)
+
+    @cached_property
+    def choice(self) -> Array:
+        """The experts of each token."""
+        used = [e for e in range(self.experts) if e != self.experts - 2 or self.top_k == self.experts]
+        if self.chosen == ONE_EXPERT:
+            return np.tile(np.arange(self.top_k), (self.tokens, 1)) + 1
+        return np.stack([self.rng.permutation(used)[: self.top_k] for _ in range(self.tokens)])
+
+    @cached_property
+    def routing(self) -> list[Array]:
+        """Slots, experts, positions, weights."""
+        extent = Extent(self.tokens, self.experts, self.top_k, self.rows)
+        tables = reference.sort(self.choice.astype(np.int32), extent)
+        positions = np.argsort(tables.slots, kind="stable")[: extent.slots].astype(np.int32)
+        weights = self.rng.random(self.choice.shape).astype(np.float32)
+        return [tables.slots.reshape(-1, self.rows), tables.experts, positions.reshape(self.choice.shape), weights]
+
+    @cached_property
+    def x(self) -> Array:
+        return self.rng.standard_normal((self.tokens, self.model)).astype(np.float32)
+
+    @cached_property
+    def matrices(self) -> list[Matrix]:
+        """Gate and up, rows of which alternate, and down."""
+        sizes = ((2 * self.inner, self.model), (self.model, self.inner))
+        return [matrix(self.rng, self.types[1], self.experts, *size, spread=1) for size in sizes]
+
+    @cached_property
+    def biases(self) -> list[Array]:
+        sizes = (2 * self.inner, self.model) if self.has_bias else ()
+        return [self.rng.standard_normal((self.experts, n)).astype(np.float32) for n in sizes]
+
+    @property
+    def arguments(self) -> list[Array]:
+        return [self.x, *self.routing, *(part for m in self.matrices for part in (m.elements, m.scales)), *self.biases]
+
+    def module(self) -> ir.Module:
+        def layer(
+            x: ir.Value, slots: ir.Value, experts: ir.Value, positions: ir.Value, weights: ir.Value,
+            gu: ir.Value, gus: ir.Value, d: ir.Value, ds: ir.Value, *biases: ir.Value,
+        ) -> ir.Value:  # fmt: skip
+            lhs, rhs = self.types
+            pairs = zip(((gu, gus), (d, ds)), biases or (None, None), strict=True)
+            gate_up, down = (moe.Experts(mx.operand(*stored, rhs), bias) for stored, bias in pairs)
+            routing = Routing(slots, experts, positions, weights)
+            return moe.gated_layer(mx.quantise(x, lhs), gate_up, down, routing, lhs, self.activation, "f32")
+
+        return module(layer, self.arguments)
+
+    def expected(self) -> Array:
+        """In float64, quantised where the program quantises."""
+        x, result, weights = self._quantised(self.x), np.zeros((self.tokens, self.model)), self.routing[-1]
+        gate_up, down = (m.values for m in self.matrices)
+        b_gate_up, b_down = self.biases or (np.zeros((self.experts, 1)),) * 2
+        for token in range(self.tokens):
+            for expert, weight in zip(self.choice[token], weights[token], strict=True):
+                both = gate_up[expert] @ x[token] + b_gate_up[expert]
+                hidden = self._quantised(ACTIVATIONS[self.activation](both[::2], both[1::2])[None])[0]
+                result[token] += weight * (down[expert] @ hidden + b_down[expert])
+        return result
+
+    def _quantised(self, values: Array) -> Array:
+        fmt = self.types[0]
+        return formats.dequantise(*formats.quantise(values.astype(np.float32), fmt), fmt, dtype=np.float64)
+
+
+@cache
+def compiled(case: Case) -> mxcomp.Program:
+    return mxcomp.compile(case.module())
+
+
+def check(case: Case) -> None:
+    (found,) = compiled(case).run(*case.arguments)
+    expected = case.expected()
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+F4, F8_F4, F8 = TYPES
+QUICK = Case(F4, 16)
+REST = [
+    *(Case(types, rows) for types in TYPES for rows in (16, 32, 64, 128) if (types, rows) != (F4, 16)),
+    *(Case(F4, 16, name) for name in ACTIVATIONS if name != "clamped_swiglu"),
+    *(Case(types, 16, chosen=ONE_EXPERT, top_k=1, tokens=40) for types in (F4, F8_F4)),
+    *(Case(types, 32, top_k=4) for types in (F4, F8_F4)),
+    Case(F4, 16, experts=1, top_k=1),
+    Case(F4, 16, tokens=1),
+    Case(F4, 160, tokens=200, top_k=1),
+    Case(F4, 16, inner=32),
+    Case(F8, 16, inner=32),
+    Case(F4, 64, model=288, inner=384, tokens=33),
+    Case(F8_F4, 64, model=288, inner=256, tokens=33),
+    Case(F4, 16, "swiglu", has_bias=False),
+]
+
+
+@pytest.mark.parametrize("case", [QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in REST)], ids=str)
+def test_right(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.parametrize(
+    ("case", "experts"), [(QUICK, 4), pytest.param(Case(F8_F4, 32), 7, marks=pytest.mark.slow)], ids=str
+)
+def test_dispatches(case: Case, experts: int) -> None:
+    """Tokens, gate and up, down, the sum; of 8-bit elements, tokens and hidden activations are packed in two parts.
+    Two more pack each of both weights. Nothing wider than quantised activations is written between the products."""
+    program = compiled(case)
+    assert len(modelled(program.vmfb, case.arguments)) == experts + 4
+    gate_up, _ = program.report.matmuls
+    assert str(gate_up.note).startswith("gate and up are quantised in their tile")
+
+
+def test_experts_are_apart() -> None:
+    """NaN and infinity in an expert's weights and biases change only tokens that go to it, in their tokens only."""
+    (clean,) = compiled(QUICK).run(*QUICK.arguments)
+    spoilt = [array.copy() for array in QUICK.arguments]
+    spoilt[6][1, 7, 1] = -1  # scale 255
+    spoilt[8][1, 5, 2] = -1
+    spoilt[9][1, 3], spoilt[10][1, 4] = np.inf, np.nan
+    (found,) = compiled(QUICK).run(*spoilt)
+    touched = (QUICK.choice == 1).any(axis=1)
+    assert touched.any() and not touched.all()
+    assert np.array_equal(found[~touched], clean[~touched])
+    assert np.isnan(found[touched]).any(axis=1).all()
+
+
+def test_tokens_are_apart() -> None:
+    (clean,) = compiled(QUICK).run(*QUICK.arguments)
+    x, *others = QUICK.arguments
+    spoilt = x.copy()
+    spoilt[3, 5], spoilt[6, 40] = np.nan, np.inf
+    (found,) = compiled(QUICK).run(spoilt, *others)
+    rest = [token for token in range(QUICK.tokens) if token not in (3, 6)]
+    assert np.array_equal(found[rest], clean[rest])
+    assert not np.array_equal(found[[3, 6]], clean[[3, 6]])
+
+
+def test_ids_out_of_range() -> None:
+    """Of blocks that have tokens, too: the first or the last expert is taken, nothing else is read."""
+    arguments = list(QUICK.arguments)
+    (wanted,) = compiled(QUICK).run(*arguments)
+    last, first = arguments[2] == QUICK.experts - 1, arguments[2] == 0
+    arguments[2] = np.where(last, 2**31 - 1, np.where(first, -5, arguments[2])).astype(np.int32)
+    (found,) = compiled(QUICK).run(*arguments)
+    assert np.array_equal(found, wanted)
+
+
+def test_bad_input() -> None:
+    with pytest.raises(InputError, match="activation 'relu': expected one of swiglu, clamped_swiglu, gelu"):
+        Case(F4, 16, "relu").module()
+    with pytest.raises(InputError, match="gate and up in 161 rows: expected an even number"):
+        odd = Case(F4, 16)
+        arguments = odd.arguments
+        arguments[5], arguments[6], arguments[9] = (arguments[i][:, :161] for i in (5, 6, 9))
+        sizes = [
+            "x".join([*map(str, a.shape), {"i": f"i{8 * a.itemsize}", "f": "f32"}[a.dtype.kind]]) for a in arguments
+        ]
+
+        def layer(*given: ir.Value) -> ir.Value:
+            x, slots, experts, positions, weights, gu, gus, d, ds, bgu, bd = given
+            gate_up, down = (moe.Experts(mx.operand(e, s, "E2M1"), b) for e, s, b in ((gu, gus, bgu), (d, ds, bd)))
+            routing = Routing(slots, experts, positions, weights)
+            return moe.gated_layer(mx.quantise(x, "E2M1"), gate_up, down, routing, "E2M1")
+
+        mx.module(layer, *sizes)
+
+
+@pytest.mark.slow
+def test_other_ukernels() -> None:
+    """Without those for it, gate and up are one product all the same, and what they make is quantised apart."""
+    for ukernels in ("none", "mx_f4E2M1FN_f4E2M1FN_f32_m64_n128_k256"):
+        program = mxcomp.compile(QUICK.module(), ukernels=ukernels)
+        (found,) = program.run(*QUICK.arguments)
+        expected = QUICK.expected()
+        assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.slow
+def test_verified() -> None:
+    assert mxcomp.verify(QUICK.module(), QUICK.arguments).ok
