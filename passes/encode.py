@@ -24,7 +24,7 @@ from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, RHS, RHS_SCALE
-from mxcomp.matching import activations, gathers, requantise_chains
+from mxcomp.matching import activations, gathers, pairs, requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.consumers import STORED_BYTES, stored_type
 from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised
@@ -50,6 +50,7 @@ def run(module: ir.Operation, options: Options) -> None:
         table = tuned.read(options.tuned, registry, options.target.arch) if options.tuned else tuned.NOTHING
         notes.warn(module, [str(fault) for fault in table.faults])
         recognised = [op for op in graph.walk(module) if is_recognised(op)]
+        alike = pairs.find(recognised)
         together = _requantised(recognised, registry, options)
         for index, op in enumerate(recognised):
             entry, objection = _entry(op, table, is_joined=op in together)
@@ -60,6 +61,9 @@ def run(module: ir.Operation, options: Options) -> None:
             chosen = replace(chosen, gathered=gathered)
             if op not in together and entry is None:
                 chosen, kept = _quantising(op, chosen, registry, options)
+                if index in alike:
+                    chosen = _paired(op, alike[index], chosen, registry, options)
+                    kept = "" if chosen.paired is not None else kept
                 objection = "; ".join(filter(None, (objection, kept)))
             decide(op, replace(chosen, index=index, note="; ".join(filter(None, (chosen.note, objection))) or None))
             if chosen.operands == DATA_TILED:
@@ -112,6 +116,15 @@ def _quantising(op: ir.Operation, chosen: Decision, registry: Registry, options:
             return decision, ""
         reason = decision
     return chosen, f"LHS is not quantised by the ukernel: {reason}" if reason else ""
+
+
+def _paired(op: ir.Operation, other: int, chosen: Decision, registry: Registry, options: Options) -> Decision:
+    """A decision with a ukernel that multiplies the same activations for the matmul of index `other`, if one can."""
+    problem = problem_of(op)
+    found = activations.find(op.operands[LHS], op.operands[LHS_SCALE], problem)
+    if isinstance(found, str) or options.reference:
+        return chosen
+    return quantising.choose_pair(chosen, other, problem, found.bits, registry, options, _place(op).result_bytes)
 
 
 def _place(op: ir.Operation) -> Place:

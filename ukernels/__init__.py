@@ -21,7 +21,7 @@ from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout, layout_from
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.problem import Problem
-from mxcomp.ukernels import family, quantising
+from mxcomp.ukernels import family, paired, quantising
 
 __all__ = ["Constraint", "Registry", "Ukernel", "accepts", "read"]
 
@@ -111,7 +111,7 @@ class Registry:
 
     def __init__(self, arch: str, directories: Iterable[str | Path] = ()) -> None:
         package = Path(str(resources.files("mxcomp") / "ukernels" / arch))
-        instances: tuple[family.Instance, ...] = (*family.INSTANCES, *quantising.INSTANCES)
+        instances: tuple[family.Instance, ...] = (*family.INSTANCES, *quantising.INSTANCES, *paired.INSTANCES)
         members = (_ukernel(member.name, package / member.body, member.rule, member) for member in instances)
         self.ukernels = {ukernel.name: ukernel for ukernel in members if arch in ukernel.archs}
         self._directories = frozenset(map(Path, directories))
@@ -266,14 +266,15 @@ def _check(ukernel: Ukernel, arguments: tuple[ir.RankedTensorType, ...]) -> None
             raise ValueError(f"argument {index} ({OPERAND_NAMES[index]}) is {have}, expected tensor<{shape}x{want[1]}>")
 
 
-_QUANTISING_ARGUMENTS = 4
+_COUNTS = (5, 4, 7)
+"""Arguments of ukernels: of packed operands, of activations, and of activations and two matrices."""
 
 
 def _argument_types(function: ir.Operation) -> tuple[ir.RankedTensorType, ...]:
     if not function.regions[0].blocks:
         raise ValueError("a ukernel needs a body")
     kinds = [argument.type for argument in function.regions[0].blocks[0].arguments]
-    if len(kinds) not in (_QUANTISING_ARGUMENTS, 5) or not all(isinstance(kind, ir.RankedTensorType) for kind in kinds):
+    if len(kinds) not in _COUNTS or not all(isinstance(kind, ir.RankedTensorType) for kind in kinds):
         raise ValueError("expected five tensor arguments: LHS, RHS, LHS scales, RHS scales, accumulator")
     return tuple(ir.RankedTensorType(kind) for kind in kinds)
 
