@@ -31,7 +31,7 @@ from mxcomp.sim.program import program_of
 from mxcomp.sim.timing import Examination, examine, mi355x
 from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.workgroup import replayed
-from mxcomp.ukernels import family, paired, quantising
+from mxcomp.ukernels import dequantising, family, paired, quantising
 from mxcomp.ukernels.aliases import LANES
 
 TABLE = Path(mx.__file__).parent / "selection" / FILE
@@ -71,7 +71,7 @@ def main() -> int:
 def wanted(prefix: str) -> Iterator[family.Instance]:
     """Ukernels over units, one for all pairs of elements with as many bits: they take the same time."""
     seen = set()
-    for instance in (*family.INSTANCES, *quantising.INSTANCES, *paired.INSTANCES):
+    for instance in (*family.INSTANCES, *quantising.INSTANCES, *paired.INSTANCES, *dequantising.INSTANCES):
         bits = tuple(element_format(kind).bits for kind in instance.elements)
         key = type(instance), instance.tile.pattern, bits, getattr(instance, "bits", 0)
         if instance.layout.units is not None and instance.name.startswith(prefix) and key not in seen:
@@ -117,7 +117,9 @@ def traced(instance: family.Instance, k_tiles: int, rows: int) -> Examination | 
         program = mxcomp.compile(
             module(instance, *sizes), ukernels=instance.name, iree_flags=(f"{assembly.FLAG}={directory}",)
         )
-        kernels = [kernel for kernel in assembly.read_dump(directory) if kernel.count("v_mfma_scale")]
+        kernels = [
+            kernel for kernel in assembly.read_dump(directory) if any("v_mfma" in name for name in kernel.instructions)
+        ]
     if any(kernel.spills or kernel.scratch_bytes for kernel in kernels):
         return None
     device = Device(memory_bytes=_MEMORY, checks=())
@@ -155,6 +157,8 @@ def _quantising(instance: quantising.Instance, m: int, n: int, k: int) -> ir.Mod
     source = next(kind for kind, bits in quantising.SOURCE_BITS.items() if bits == instance.bits)
 
     def matmul(x: ir.Value, *matrices: ir.Value) -> ir.Value:
+        if isinstance(instance, dequantising.Instance):
+            return mx.dequantised_matmul(x, mx.operand(*matrices, rhs))
         a = mx.quantise(x, lhs)
         results = [
             mx.scaled_matmul(a, mx.operand(*each, rhs)) for each in zip(matrices[::2], matrices[1::2], strict=True)

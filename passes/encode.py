@@ -106,7 +106,7 @@ def _gathered(op: ir.Operation, chosen: Decision, options: Options) -> tuple[tup
 def _quantising(op: ir.Operation, chosen: Decision, registry: Registry, options: Options) -> tuple[Decision, str]:
     """A decision with a ukernel that quantises the LHS itself, if one can; or `chosen`, and why none does."""
     problem = problem_of(op)
-    if (problem.m or 0) not in range(1, MOST_ROWS + 1):
+    if chosen.quantising is not None or (problem.m or 0) not in range(1, MOST_ROWS + 1):
         return chosen, ""
     found = activations.find(op.operands[LHS], op.operands[LHS_SCALE], problem)
     reason = found

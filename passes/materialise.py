@@ -42,6 +42,7 @@ from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, SCALED_MATMUL, VERSI
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import Options
 from mxcomp.packing import (
+    block_dequantiser,
     block_quantiser,
     expert_tiles,
     paired_matmul,
@@ -108,6 +109,15 @@ class _Matmul:
     @property
     def problem(self) -> Problem:
         return self.sizes.problem
+
+    @property
+    def brings(self) -> str:
+        """What is put into a ukernel that takes activations."""
+        found, rows = self.activations, self.problem.m or 0
+        assert found is not None
+        if found.producer is None:
+            return block_dequantiser.text(self.problem.types[RHS], rows)
+        return block_quantiser.text(found.producer, found.type, found.bits, rows)
 
     @property
     def tiles(self) -> ResultTiles:
@@ -202,9 +212,8 @@ def _finish_pair(first: _Prepared, second: _Prepared, met: ir.Value, packer: Pac
         with build.dispatch_region([matmul.tiles.type(matmul.element, limits)], known) as region:
             counts = TileCounts(matmul.sizes, matmul.layout)
             decision = replace(matmul.decision, ukernel=matmul.decision.paired)
-            quantiser = block_quantiser.text(matmul.activations, matmul.problem.m or 0)
             kind, packed = matmul.tiles.accumulators, (matmul.packed, second.matmul.packed)
-            tiled, other = paired_matmul.accumulate(*packed, quantiser, kind, matmul.problem, decision, UNROLL)
+            tiled, other = paired_matmul.accumulate(*packed, matmul.brings, kind, matmul.problem, decision, UNROLL)
             beside = {met: _finished(second.matmul, other, counts)}
             region.returned = [
                 result_tiles.unpack(_finished(matmul, tiled, counts, beside), matmul.tiles, counts.of(ACC), limits)
@@ -296,8 +305,9 @@ def _tiled(matmul: _Matmul, counts: TileCounts, llvm_func_attrs: dict[str, str])
     if matmul.activations is not None:
         kind = matmul.tiles.accumulators
         decision = replace(matmul.decision, ukernel=matmul.decision.quantising)
-        quantiser = block_quantiser.text(matmul.activations, matmul.problem.m or 0)
-        tiled = quantising_matmul.accumulate(matmul.packed, quantiser, kind, matmul.problem, decision, llvm_func_attrs)
+        tiled = quantising_matmul.accumulate(
+            matmul.packed, matmul.brings, kind, matmul.problem, decision, llvm_func_attrs
+        )
         return _finished(matmul, tiled, counts)
     elements = [
         stored_operand.elements(value, matmul.problem.types[i], counts.of(i)) for i, value in enumerate(matmul.packed)

@@ -21,7 +21,7 @@ from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout, layout_from
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.problem import Problem
-from mxcomp.ukernels import family, paired, quantising
+from mxcomp.ukernels import dequantising, family, paired, quantising
 
 __all__ = ["Constraint", "Registry", "Ukernel", "accepts", "read"]
 
@@ -111,7 +111,12 @@ class Registry:
 
     def __init__(self, arch: str, directories: Iterable[str | Path] = ()) -> None:
         package = Path(str(resources.files("mxcomp") / "ukernels" / arch))
-        instances: tuple[family.Instance, ...] = (*family.INSTANCES, *quantising.INSTANCES, *paired.INSTANCES)
+        instances: tuple[family.Instance, ...] = (
+            *family.INSTANCES,
+            *quantising.INSTANCES,
+            *paired.INSTANCES,
+            *dequantising.INSTANCES,
+        )
         members = (_ukernel(member.name, package / member.body, member.rule, member) for member in instances)
         self.ukernels = {ukernel.name: ukernel for ukernel in members if arch in ukernel.archs}
         self._directories = frozenset(map(Path, directories))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mxcomp.formats import element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.ukernels import family, quantising
 from mxcomp.ukernels.unit_aliases import unit_layout
@@ -43,14 +42,14 @@ class Instance(quantising.Instance):
         return super().rule | {"operands": OPERANDS}
 
 
-_SPILLING = ((32, 8, 2),)
-"""Bits of activations and of LHS elements, and units along N, for which registers would be spilled."""
+_SPILLING = ((32, 2),)
+"""Bits of activations, and units along N, for which registers would be spilled."""
 
 
 def _fits(single: quantising.Instance) -> bool:
     """Whether registers have room for twice the columns."""
     units = single.layout.units or (1, 1)
-    if (single.bits, element_format(single.elements[LHS]).bits, units[RHS]) in _SPILLING:
+    if (single.bits, units[RHS]) in _SPILLING:
         return False
     return family.Tile(
         unit_layout(units[LHS], 2 * units[RHS]), single.tile.benefit, body=family.STREAM, waves=single.tile.waves

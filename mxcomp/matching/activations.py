@@ -17,14 +17,18 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import is_elementwise, yielded
 from mxcomp.problem import Problem
+from mxcomp.ukernels import dequantising
 from mxcomp.ukernels.quantising import SOURCE_BITS
 
 
 @dataclass(frozen=True)
 class Activations:
-    """The LHS of a matmul is `producer` of the tensor `source`, of whose row-major elements each 32 are a block."""
+    """The LHS of a matmul is `producer` of the tensor `source`, of whose row-major elements each 32 are a block.
 
-    producer: Producer
+    Without a producer it is multiplied as it is.
+    """
+
+    producer: Producer | None
     source: ir.Value
 
     @property
@@ -42,6 +46,8 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
 
     The reason is "" where they are stored, and nothing is quantised.
     """
+    if problem.types[LHS] == dequantising.ACTIVATIONS:
+        return Activations(None, elements)
     producer = quantiser.find(elements, scales)
     if producer is None:
         return ""

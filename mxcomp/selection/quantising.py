@@ -10,12 +10,13 @@ from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.decision import DATA_TILED, Decision
+from mxcomp.matching.operands import warning_of
 from mxcomp.options import FASTEST, Options
 from mxcomp.order import PLAIN_ORDER
 from mxcomp.problem import Problem
 from mxcomp.selection import times
 from mxcomp.selection.ranking import fastest
-from mxcomp.ukernels import Registry, Ukernel, paired, quantising
+from mxcomp.ukernels import Registry, Ukernel, dequantising, paired, quantising
 
 _DISPATCH_US = 2.5
 """Of a dispatch that quantises 1 to 16 rows of 2048 to 8192 elements: modelled by replays as 2.3 to 3.0."""
@@ -89,6 +90,40 @@ def _named(options: Options) -> quantising.Instance | None:
     """The instance of the name that is asked for, or of one that takes two matrices."""
     pair = next((each.single for each in paired.INSTANCES if each.name == options.ukernels), None)
     return pair or next((each for each in quantising.INSTANCES if each.name == options.ukernels), None)
+
+
+def choose_unquantised(
+    problem: Problem, registry: Registry, options: Options, size: int
+) -> tuple[Decision, Problem, tuple[int, int, int]]:
+    """How bf16 activations are multiplied as they are, the problem as buffers have it, and what is padded to.
+
+    As for `choose`, `size` are the bytes of an element of the result.
+    """
+    weights = problem.types[RHS]
+    stored = replace(problem, types=(weights, *problem.types[1:]))
+    sizes = tuple(problem.sizes[axis] or 0 for axis in "mnk")
+    able = options.data_tiling and not options.reference
+    fitting = [
+        each for each in dequantising.INSTANCES if able and each.elements[RHS] == weights and each.covers(*sizes)
+    ]
+    named = [each for each in fitting if each.name == options.ukernels]
+    timed = {each: us for each in fitting if (us := modelled_us(registry[each.name], stored, size)) is not None}
+    if not named and (options.ukernels != FASTEST or not timed):
+        reason = "activations are not quantised, and ukernels for that are not asked for"
+        return Decision(reason=f"left to IREE: {reason}", warning=warning_of([weights]) or None), stored, (1, 1, 1)
+    best = named[0] if named else min(timed, key=lambda each: timed[each])
+    us, ukernel = timed.get(best), registry[best.name]
+    note = f"RHS is dequantised by {best.name}" + (f", modelled {us:.1f} µs" if us is not None else "")
+    decision = Decision(
+        operands=DATA_TILED,
+        layout=ukernel.layout,
+        ukernel=best.name,
+        quantising=best.name,
+        workgroup_size=ukernel.workgroup_size,
+        llvm_func_attrs=ukernel.llvm_func_attrs,
+        note=note,
+    )
+    return decision, stored, best.layout.workgroup_tile
 
 
 def choose_pair(
