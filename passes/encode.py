@@ -24,7 +24,7 @@ from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, RHS, RHS_SCALE
-from mxcomp.matching import activations, gates, gathers, requantise_chains
+from mxcomp.matching import activations, gates, gathers, pairs, requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.consumers import STORED_BYTES, stored_type
 from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised
@@ -50,6 +50,7 @@ def run(module: ir.Operation, options: Options) -> None:
         table = tuned.read(options.tuned, registry, options.target.arch) if options.tuned else tuned.NOTHING
         notes.warn(module, [str(fault) for fault in table.faults])
         recognised = [op for op in graph.walk(module) if is_recognised(op)]
+        alike = pairs.find(recognised)
         together, sources = _requantised(recognised, registry, options), Sources()
         for index, op in enumerate(recognised):
             place = _place(op, sources)
@@ -61,6 +62,9 @@ def run(module: ir.Operation, options: Options) -> None:
             chosen = replace(chosen, gathered=gathered)
             if op not in together and entry is None:
                 chosen, kept = _quantising(op, chosen, place, registry, options)
+                if index in alike:
+                    chosen = _paired(op, alike[index], chosen, place, registry, options)
+                    kept = "" if chosen.paired is not None else kept
                 objection = "; ".join(filter(None, (objection, kept)))
             decide(op, replace(chosen, index=index, note="; ".join(filter(None, (chosen.note, objection))) or None))
             if chosen.operands == DATA_TILED:
@@ -106,7 +110,7 @@ def _quantising(
 ) -> tuple[Decision, str]:
     """A decision with a ukernel that quantises the LHS itself, if one can; or `chosen`, and why none does."""
     problem = problem_of(op)
-    if (problem.m or 0) not in range(1, MOST_ROWS + 1):
+    if chosen.quantising is not None or (problem.m or 0) not in range(1, MOST_ROWS + 1):
         return chosen, ""
     found = activations.find(op.operands[LHS], op.operands[LHS_SCALE], problem)
     reason = found
@@ -116,6 +120,17 @@ def _quantising(
             return decision, ""
         reason = decision
     return chosen, f"LHS is not quantised by the ukernel: {reason}" if reason else ""
+
+
+def _paired(
+    op: ir.Operation, other: int, chosen: Decision, place: Place, registry: Registry, options: Options
+) -> Decision:
+    """A decision with a ukernel that multiplies the same activations for the matmul of index `other`, if one can."""
+    problem = problem_of(op)
+    found = activations.find(op.operands[LHS], op.operands[LHS_SCALE], problem)
+    if isinstance(found, str) or options.reference:
+        return chosen
+    return quantising.choose_pair(chosen, other, problem, found.bits, registry, options, place.result_bytes)
 
 
 def _place(op: ir.Operation, sources: Sources) -> Place:

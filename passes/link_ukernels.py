@@ -33,8 +33,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.packing import block_quantiser
 from mxcomp.packing.result_tiles import BATCHED
-from mxcomp.ukernels import Registry, Ukernel, accepts
-from mxcomp.ukernels.quantising import OPERANDS
+from mxcomp.ukernels import Registry, Ukernel, accepts, paired, quantising
 
 DESCRIPTOR = "iree_codegen.ukernel"
 KERNEL = "mxcomp.kernel"
@@ -223,10 +222,14 @@ def check_operands(user: ir.Operation, ukernel: Ukernel, arguments: Arguments, b
             )
 
 
+_RHS = ((0, 1), (0, 1))
+_OUTER_OF_ACTIVATIONS = {quantising.OPERANDS: ((0,), *_RHS, (0,)), paired.OPERANDS: ((0,), *_RHS, *_RHS, (0,), (0,))}
+
+
 def _outer(ukernel: Ukernel, operand: int) -> Collection[int]:
     """The dimensions of an operand whose sizes are not the ukernel's business."""
-    if ukernel.operands == OPERANDS:
-        return ((0,), (0, 1), (0, 1), (0,))[operand]
+    if ukernel.operands in _OUTER_OF_ACTIVATIONS:
+        return _OUTER_OF_ACTIVATIONS[ukernel.operands][operand]
     if ukernel.layout is None:
         return range(3)
     return (0, 2) if ukernel.layout.units is not None and operand != ACC else (0, 1)

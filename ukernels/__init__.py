@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout, layout_from
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.problem import Problem
-from mxcomp.ukernels import family, gating, quantising
+from mxcomp.ukernels import dequantising, family, gating, paired, quantising
 
-__all__ = ["Constraint", "Registry", "Ukernel", "accepts", "read"]
+__all__ = ["KINDS", "Constraint", "Registry", "Ukernel", "accepts", "read"]
+
+KINDS = (family, gating, quantising, paired, dequantising)
+"""Modules with `INSTANCES`: ukernels that are made from one body for many types and tiles."""
 
 RULE = "mxcomp.ukernel"
 
@@ -160,7 +164,7 @@ class Registry:
 def _package(arch: str) -> Mapping[str, Ukernel]:
     """The ukernels of this package, in the order in which they are asked."""
     folder = Path(str(resources.files("mxcomp") / "ukernels" / arch))
-    instances: tuple[family.Instance, ...] = (*family.INSTANCES, *gating.INSTANCES, *quantising.INSTANCES)
+    instances: Iterable[family.Instance] = chain.from_iterable(kind.INSTANCES for kind in KINDS)
     members = (_ukernel(member.name, folder / member.body, member.rule, member) for member in instances)
     found = {ukernel.name: ukernel for ukernel in members if arch in ukernel.archs}
     _add(found, folder)
@@ -279,14 +283,15 @@ def _check(ukernel: Ukernel, arguments: tuple[ir.RankedTensorType, ...]) -> None
             raise ValueError(f"argument {index} ({OPERAND_NAMES[index]}) is {have}, expected tensor<{shape}x{want[1]}>")
 
 
-_QUANTISING_ARGUMENTS = 4
+_COUNTS = (5, 4, 7)
+"""Arguments of ukernels: of packed operands, of activations, and of activations and two matrices."""
 
 
 def _argument_types(function: ir.Operation) -> tuple[ir.RankedTensorType, ...]:
     if not function.regions[0].blocks:
         raise ValueError("a ukernel needs a body")
     kinds = [argument.type for argument in function.regions[0].blocks[0].arguments]
-    if len(kinds) not in (_QUANTISING_ARGUMENTS, 5) or not all(isinstance(kind, ir.RankedTensorType) for kind in kinds):
+    if len(kinds) not in _COUNTS or not all(isinstance(kind, ir.RankedTensorType) for kind in kinds):
         raise ValueError("expected five tensor arguments: LHS, RHS, LHS scales, RHS scales, accumulator")
     return tuple(ir.RankedTensorType(kind) for kind in kinds)
 

@@ -72,6 +72,12 @@ def producer(value: ir.Value) -> ir.Operation | None:
     return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
 
 
+def only_user(op: ir.Operation) -> ir.Operation | None:
+    """The operation that alone reads the first result, once; None if there is no such."""
+    users = [use.owner.operation for use in op.results[0].uses]
+    return users[0] if len(users) == 1 else None
+
+
 def inputs(op: ir.Operation) -> list[tuple[ir.Operation, int]]:
     """Where an operation takes values from outside itself: its own operands, and those of operations in its regions."""
     inner = list(walk(op))
