@@ -150,14 +150,16 @@ def test_fits_a_compute_unit(name: str) -> None:
 def test_loads_elements_128_bits_at_a_time(name: str) -> None:
     """Narrower loads are left for scales: 1/16 of the elements' bytes, loaded at most twice as often; none of bytes.
 
-    6-bit elements are loaded 96 bits at a time, half of what a lane takes for one MFMA.
+    6-bit elements are loaded 96 bits at a time, half of what a lane takes for one MFMA. Of a half unit a lane has two
+    scales, which it loads by itself, or four of two units, which half of the waves copy.
     """
-    loads = _compiled(name).loads
-    assert set(loads) <= set(_DWORDS), f"loads of less than 32 bits: {loads}"
+    compiled = _compiled(name)
+    loads, is_half = compiled.loads, "_half" in name
+    assert set(loads) <= {*_DWORDS, *(["ushort"] if is_half else [])}, f"loads of less than 32 bits: {loads}"
     wide = sum(count * _DWORDS[width] for width, count in loads.items() if width in _WIDE)
-    narrow = sum(count * _DWORDS[width] for width, count in loads.items() if width not in _WIDE)
+    narrow = sum(count * _DWORDS.get(width, 1) for width, count in loads.items() if width not in _WIDE)
     assert wide > 0
-    assert narrow * 8 <= wide
+    assert narrow * (4 if is_half else 8) <= wide
 
 
 @each_ukernel
