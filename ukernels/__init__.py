@@ -36,15 +36,16 @@ RULE = "mxcomp.ukernel"
 class Constraint:
     """Bounds of a problem size in elements. A dynamic size counts as large: it satisfies any `min`, no other bound.
 
-    But a dynamic K is a number of blocks of 32.
+    But a dynamic K is a number of blocks of 32. With `odd`, a size that is padded to multiples of it is an odd one.
     """
 
     min: int | None = None
     max: int | None = None
     div: int | None = None
+    odd: int | None = None
 
     def __post_init__(self) -> None:
-        for bound in (self.min, self.max, self.div):
+        for bound in (self.min, self.max, self.div, self.odd):
             if bound is not None and (type(bound) is not int or bound < 1):
                 raise ValueError(f"a constraint must be a positive integer, got {bound!r}")
 
@@ -52,7 +53,7 @@ class Constraint:
         """Why `size` does not satisfy the constraint, or ""."""
         if size is None:
             whole = name.lower() == "k" and self.div is not None and BLOCK_SIZE % self.div == 0
-            bounds = [b for b in ("max", "div") if getattr(self, b) is not None and not (b == "div" and whole)]
+            bounds = [b for b in ("max", "div", "odd") if getattr(self, b) is not None and not (b == "div" and whole)]
             return f"{name} is dynamic, but has a bound ({', '.join(bounds)})" if bounds else ""
         if self.min is not None and size < self.min:
             return f"{name} = {size} is below {self.min}"
@@ -60,6 +61,8 @@ class Constraint:
             return f"{name} = {size} is above {self.max}"
         if self.div is not None and size % self.div:
             return f"{name} = {size} is not a multiple of {self.div}"
+        if self.odd is not None and -(-size // self.odd) % 2 == 0:
+            return f"{name} = {size}, padded to multiples of {self.odd}, is an even number of them"
         return ""
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS, DataTiledLayout, layout_entries
 from mxcomp.ukernels.aliases import Aliases
-from mxcomp.ukernels.unit_aliases import UnitAliases, Waves, unit_layout
+from mxcomp.ukernels.unit_aliases import HALF_STEPS, UnitAliases, Waves, unit_layout
 
 BODY, STREAM, SHARED = "mx_data_tiled.mlir.in", "mx_stream.mlir.in", "mx_shared.mlir.in"
 """Bodies: RHS in registers and LHS through LDS; K split among waves; both operands through LDS."""
@@ -40,6 +40,10 @@ def _layout(intrinsic: str, m: int, n: int, k: int) -> DataTiledLayout:
     )
 
 
+def _half_layout(units_m: int, units_n: int) -> DataTiledLayout:
+    return unit_layout(units_m, units_n, HALF_STEPS)
+
+
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
 
@@ -59,6 +63,11 @@ class Tile:
     body: str = BODY
     waves: Waves | None = None
     without: Pairs = ()
+
+    @property
+    def is_half(self) -> bool:
+        """Whether operands are packed in half units: for K that would be padded by half a unit otherwise."""
+        return self.layout.units is not None and self.layout.intrinsics_k == HALF_STEPS
 
     @property
     def threads(self) -> int:
@@ -84,11 +93,15 @@ class Tile:
         """The names of its instances."""
         m, n, k = self.layout.workgroup_tile
         suffix = "" if self.layout.intrinsic == M16 else f"_mfma{self.layout.shape.m}"
+        suffix += "_half" * self.is_half + "_w1" * (self.waves == Waves())
         return f"mx_LHS_RHS_f32_m{m}_n{n}_k{k}{suffix}"
 
 
 _STREAMS = ((1, 1, 4), (1, 2, 8), (1, 4, 8), (2, 2, 8), (2, 4, 8), (4, 2, 8), (4, 4, 4))
 """Units along M and N, and waves along K."""
+
+_ALONE = ((1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8), (8, 2), (8, 4))
+"""Units along M and N of a single wave, of which a compute unit takes many: for short K."""
 
 _SPILLING = ((4, 6), (4, 8), (6, 6), (8, 4))
 _SHARED: tuple[tuple[int, int, Waves, Pairs], ...] = (
@@ -99,6 +112,16 @@ _SHARED: tuple[tuple[int, int, Waves, Pairs], ...] = (
 )  # fmt: skip
 """Units along M and N, waves along both, and which bits of elements spill registers."""
 
+_HALF_STREAMS = ((1, 1, 4), (1, 2, 4), (1, 4, 4), (2, 2, 4), (2, 4, 4), (4, 4, 4))
+_HALF_SHARED = (
+    (4, 8, Waves(2, 4)), (8, 8, Waves(2, 4)), (8, 16, Waves(2, 4)), (12, 16, Waves(2, 4)),
+    (16, 16, Waves(2, 4, meet=1)),
+)  # fmt: skip
+"""The same of half units. None spills."""
+
+_MOST_HALF_K = 4095
+"""Beyond it half a unit of padding is at most 6 %, which tiles over whole units make up for, modelled."""
+
 TILES = (
     Tile(_layout(M16, 8, 4, 1), benefit=0, min_m=65),
     Tile(_layout(M16, 4, 2, 2), benefit=-1),
@@ -106,6 +129,10 @@ TILES = (
     Tile(_layout(_M32, 2, 1, 4), benefit=-3),
     *(Tile(unit_layout(m, n), benefit=-4, body=STREAM, waves=Waves(k=k)) for m, n, k in _STREAMS),
     *(Tile(unit_layout(m, n), -5, None, SHARED, waves, without) for m, n, waves, without in _SHARED),
+    *(Tile(unit_layout(m, n), benefit=-6, body=STREAM, waves=Waves()) for m, n in _ALONE),
+    *(Tile(_half_layout(m, n), benefit=-7, body=STREAM, waves=Waves(k=k)) for m, n, k in _HALF_STREAMS),
+    *(Tile(_half_layout(m, n), benefit=-7, body=STREAM, waves=Waves()) for m, n in _ALONE),
+    *(Tile(_half_layout(m, n), benefit=-8, body=SHARED, waves=waves) for m, n, waves in _HALF_SHARED),
 )
 
 
@@ -137,7 +164,8 @@ class Instance:
     @property
     def rule(self) -> dict[str, Any]:
         """The entries of `mxcomp.ukernel`."""
-        bounds = {"k": {"div": BLOCK_SIZE}} | ({"m": {"min": self.tile.min_m}} if self.tile.min_m else {})
+        half = {"odd": self.layout.tile[2], "max": _MOST_HALF_K} if self.tile.is_half else {}
+        bounds = {"k": {"div": BLOCK_SIZE} | half} | ({"m": {"min": self.tile.min_m}} if self.tile.min_m else {})
         return {
             "archs": ["gfx950"],
             "types": list(self.types),

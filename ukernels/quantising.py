@@ -121,7 +121,14 @@ class Instance(family.Instance):
         yield from _Aliases(aliases, self.bits).lines()
 
 
-TILES = [tile for tile in family.TILES if tile.body == family.STREAM and (tile.layout.units or (0, 0))[LHS] == 1]
+TILES = [
+    tile
+    for tile in family.TILES
+    if tile.body == family.STREAM
+    and not tile.is_half
+    and tile.threads > LANES
+    and (tile.layout.units or (0,))[LHS] == 1
+]
 
 INSTANCES = tuple(
     Instance(tile, elements, bits)

@@ -1,7 +1,8 @@
 """What the aliases of bodies over units stand for: `mx_stream.mlir.in` and `mx_shared.mlir.in`.
 
 A unit is 16 rows by 512 along K of an operand, packed as four fragments of 16x16x128 MFMA, with a lane's four scales
-together. All instances take operands packed in the same units, so that packed data fits any of them.
+together. A half unit is 256 along K: its elements lie as in a unit, its scales two by two. All instances take operands
+packed in the same units, or the same half units, so that packed data fits any of them.
 
 !lhs_vec_ty = vector<4x2x1x16xi8>    LHS fragments in a lane's registers: steps in K, units, loads, bytes
 #units_m = 2 : index                 a trip count of the body: arith.constant #units_m
@@ -18,8 +19,8 @@ from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, DataTiledLayout
 from mxcomp.target import GFX950
 from mxcomp.ukernels.aliases import DYNAMIC, LANES, PIECES, buffer, i64_array, shaped
 
-STEPS = 4
-"""MFMA that a unit takes along K."""
+STEPS, HALF_STEPS = 4, 2
+"""MFMA that a unit takes along K, and half a unit."""
 
 _BEYOND = 2**31
 """Bytes from its start that no buffer has: a K tile that begins there, or its scales, is not loaded."""
@@ -27,10 +28,16 @@ _BEYOND = 2**31
 _LEAST_STAGES, _MOST_STAGES = 3, 8
 """Steps in a ring: what comes from HBM is then asked for early enough, whatever the tile."""
 
+_HALF_SLOTS = 4
+"""K tiles of half units whose scales LDS holds."""
 
-def unit_layout(units_m: int, units_n: int) -> DataTiledLayout:
-    """A workgroup's tile of so many units of LHS and RHS."""
-    return DataTiledLayout(intrinsics_k=STEPS, operands_interleaving_intrinsics_k=(2, 3), units=(units_m, units_n))
+_COPIED_SCALES = 4
+"""Scales that a lane copies to LDS at a time: a dword."""
+
+
+def unit_layout(units_m: int, units_n: int, steps: int = STEPS) -> DataTiledLayout:
+    """A workgroup's tile of so many units of LHS and RHS, or of half units: of `HALF_STEPS`."""
+    return DataTiledLayout(intrinsics_k=steps, operands_interleaving_intrinsics_k=(2, 3), units=(units_m, units_n))
 
 
 @dataclass(frozen=True)
@@ -101,19 +108,33 @@ class UnitAliases:
         lhs, rhs = self.elements
         mfma = f"intrinsic = {self.layout.intrinsic}, lhs_elem_type = {lhs}, rhs_elem_type = {rhs}, acc_elem_type = f32"
         yield f"#mfma = #iree_gpu.scaled_mma_layout<{mfma}>"
-        if self.waves.k == 1:
+        if self.shares_operands:
             yield f"#stages_after_first = {self.stages - 2} : i16"
             yield f"#stages_after_next = {self.stages - 3} : i16"
             for side, name in enumerate(("lhs", "rhs")):
                 yield f"#{name}_is_even = {str(self._is_even(side)).lower()}"
+                yield f"#{name}_scales_are_even = {str(self._scales_are_even(side)).lower()}"
+        else:
+            yield f"#has_others = {str(self.waves.k > 1).lower()}"
+            yield f"#values_sizes = [{self.share.values}]"
         lane = self._lane
         moving = [0, 0, DYNAMIC, DYNAMIC, DYNAMIC, DYNAMIC, DYNAMIC]
-        yield f"#acc_lane_offsets = {i64_array(moving if self.waves.k > 1 else [*moving[:-1], 0])}"
+        yield f"#acc_lane_offsets = {i64_array([*moving[:-1], 0] if self.shares_operands else moving)}"
         yield f"#acc_lane_sizes = {i64_array(lane)}"
 
     @property
     def units(self) -> tuple[int, int]:
         return self.layout.units or (1, 1)
+
+    @property
+    def steps(self) -> int:
+        """MFMA along K of a K tile."""
+        return self.layout.intrinsics_k
+
+    @property
+    def shares_operands(self) -> bool:
+        """Whether waves stand side by side, and share operands in LDS; else they split K, or there is one."""
+        return self.waves.m * self.waves.n > 1
 
     @property
     def share(self) -> Share:
@@ -122,21 +143,29 @@ class UnitAliases:
     @property
     def stages(self) -> int:
         """Steps in K that LDS holds, where operands go through it."""
-        return min(_MOST_STAGES, self._room(self.scale_slots))
+        return min(self._most_stages, self._room(self.scale_slots))
 
     @property
     def scale_slots(self) -> int:
         """K tiles whose scales LDS holds: two, or one where that gives a small ring another step.
 
-        With more than four steps in flight scales of the next K tile would come too late for one.
+        With more than four steps in flight scales of the next K tile would come too late for one. Half units have
+        four: what is asked for in the last step of a tile is read in the last of the third behind it.
         """
+        if self.steps == HALF_STEPS:
+            return _HALF_SLOTS
         return 1 if self._room(2) < STEPS else 2
+
+    @property
+    def _most_stages(self) -> int:
+        """As many as scales come in time for, where they are asked for in the second step of a half unit."""
+        return _MOST_STAGES - (self.waves.meet if self.steps == HALF_STEPS else 0)
 
     def _room(self, scale_slots: int) -> int:
         """Steps for which LDS has room beside scales."""
         places = [self._places(side) for side in (LHS, RHS)]
         step = sum(count * LANES * self._bytes(side) for side, count in enumerate(places))
-        scales = sum(scale_slots * count * LANES * STEPS for count in places)
+        scales = sum(scale_slots * self._scale_places(side) for side in (LHS, RHS))
         return (GFX950.max_workgroup_memory_bytes - scales) // step
 
     def fits(self, registers: int) -> bool:
@@ -144,16 +173,16 @@ class UnitAliases:
 
         The latter is found by compiling all instances (benchmarks/kernel_times.py): others spill registers.
         """
-        if self.waves.k == 1:
+        if self.shares_operands:
             return self.stages >= _LEAST_STAGES
         rows, columns = self.units
         lhs, rhs = (4 if self._bytes(side) == 16 else 8 for side in (LHS, RHS))  # six registers count as eight
-        return STEPS * (rows * lhs + columns * rhs) <= registers * 3 // 8
+        return self.steps * (rows * lhs + columns * rhs) <= registers * 3 // 8
 
     @property
     def _lane(self) -> tuple[int, ...]:
         """What a lane stores of the packed tile of the result."""
-        if self.waves.k > 1:
+        if not self.shares_operands:
             return 1, 1, self.share.rows, self.share.columns, 1, 1, self.share.values
         return 1, 1, *self._fragments, 1, 1, 4
 
@@ -164,14 +193,14 @@ class UnitAliases:
     def _sizes(self) -> Iterator[tuple[str, int]]:
         units_m, units_n = self.units
         yield from (("units_m", units_m), ("units_n", units_n), ("waves", self.waves.count))
-        yield "threads", LANES * self.waves.count
+        yield from (("threads", LANES * self.waves.count), ("steps", self.steps))
         for operand, side in ((LHS, "lhs"), (RHS, "rhs")):
             pieces = PIECES[self._bytes(operand)]
             yield f"{side}_lane_bytes", self._bytes(operand)
-            yield f"{side}_beyond", -(-_BEYOND // (STEPS * LANES * self._bytes(operand)))
+            yield f"{side}_beyond", -(-_BEYOND // (self.steps * LANES * self._bytes(operand)))
             yield f"{side}_load_pieces", pieces.count
             yield f"{side}_load_bytes", pieces.size
-        if self.waves.k == 1:
+        if self.shares_operands:
             yield from self._sharing_sizes()
         else:
             share = self.share
@@ -193,7 +222,9 @@ class UnitAliases:
         yield from (("stages", self.stages), ("stages_ahead", self.stages - 1))
         yield from (("barrier_row", barrier_row), ("copies_in_row", in_row))
         slots = self.scale_slots
-        yield from (("scale_unit", LANES * STEPS), ("scale_slots", slots), ("scale_step", slots - 1))
+        yield from (("scale_unit", LANES * self.steps), ("scale_slots", slots), ("scale_step", min(slots, 2) - 1))
+        yield from (("scale_span", self._span), ("scale_lanes", LANES // self._span), ("last_step", self.steps - 1))
+        yield "scale_copy_bytes", LANES * _COPIED_SCALES
         yield "last_copy_row", barrier_row + (sum(each) - 1) // in_row
         yield from (("first_read_row", first_read_row), ("read_rows", rows - first_read_row))
         for side, name in enumerate(("lhs", "rhs")):
@@ -204,16 +235,32 @@ class UnitAliases:
             yield from ((f"{name}_copy_step", piece.step), (f"{name}_copy_lane", piece.lane))
             yield from ((f"{name}_reads", size // piece.read), (f"{name}_read_lane", piece.read))
             yield f"{name}_read_step", piece.read * LANES
-            yield from ((f"{name}_scale_copies", -(-units // self.waves.count)), (f"{name}_units", units))
+            turns = units // self._span
+            yield from ((f"{name}_scale_copies", -(-turns // self.waves.count)), (f"{name}_units", units))
+            yield f"{name}_all_scale_copies", turns
 
     def _places(self, side: int) -> int:
         """Units of LHS or RHS for which LDS has a place: one more for what waves without a share copy to."""
         return self.units[side] + (not self._is_even(side))
 
+    def _scale_places(self, side: int) -> int:
+        """Bytes in LDS for the scales of a K tile, what waves without a share copy included."""
+        turns = self.units[side] // self._span + (not self._scales_are_even(side))
+        return turns * LANES * _COPIED_SCALES
+
     def _is_even(self, side: int) -> bool:
-        """Whether all waves copy as much of LHS or RHS, elements and scales."""
+        """Whether all waves copy as much of the elements of LHS or RHS."""
         pieces = self.units[side] * PIECES[self._bytes(side)].count
         return pieces % self.waves.count == 0 and self.units[side] % self.waves.count == 0
+
+    def _scales_are_even(self, side: int) -> bool:
+        """Whether all waves copy as much of their scales."""
+        return self.units[side] // self._span % self.waves.count == 0
+
+    @property
+    def _span(self) -> int:
+        """Units whose scales a wave copies at a time."""
+        return _COPIED_SCALES // self.steps
 
     @property
     def _fragments(self) -> tuple[int, int]:
@@ -228,7 +275,7 @@ class UnitAliases:
             taken = layout.multiplied_shape(operand, layout.packed_shape(operand, (units[operand % 2], None)))
             taken = (1, *taken[1:])
             in_bytes = (*taken[:-1], self._bytes(operand)) if is_elements else taken
-            flat = (STEPS, LANES * self._bytes(operand)) if is_elements else (LANES * STEPS,)
+            flat = (self.steps, LANES * self._bytes(operand)) if is_elements else (LANES * self.steps,)
             yield name, shaped("tensor", taken, element)
             yield f"{name}_byte", shaped("tensor", in_bytes, "i8")
             yield f"{name}_packed", buffer(in_bytes)
@@ -239,17 +286,18 @@ class UnitAliases:
             yield f"{name}_loads", shaped("vector", (pieces.count, pieces.size), "i8")
             yield f"{name}_bytes", shaped("vector", (self._bytes(operand),), "i8")
             yield f"{name}_fragment", shaped("vector", (BLOCK_SIZE,), self.elements[operand])
-            yield f"{name}_vec", shaped("vector", (STEPS, count, pieces.count, pieces.size), "i8")
+            yield f"{name}_vec", shaped("vector", (self.steps, count, pieces.count, pieces.size), "i8")
             yield f"{name}_scale_bytes", shaped("vector", (count, STEPS), "i8")
             yield f"{name}_scale_vec", shaped("vector", (count, STEPS), "f8E8M0FNU")
-            if self.waves.k == 1:
+            if self.shares_operands:
                 yield from self._sharing_types(operand)
+        yield "lane_scales", shaped("vector", (self.steps,), "i8")
         lane = self._lane
         yield "acc", shaped("tensor", (1, 1, *units, 4, 16, 4), "f32")
         yield "acc_lane", shaped("tensor", lane, "f32")
         yield "acc_lane_vec", shaped("vector", lane, "f32")
         yield "acc_vec", shaped("vector", (*self._fragments, 4), "f32")
-        if self.waves.k > 1:
+        if not self.shares_operands:
             yield "parts", _local((self.waves.k, prod(units), LANES, 4), "f32")
             yield "values", shaped("vector", (self.share.values,), "f32")
             yield "sum", shaped("vector", (self.share.rows * self.share.columns, self.share.values), "f32")
@@ -261,7 +309,7 @@ class UnitAliases:
         reads = (size // pieces.read, pieces.read)
         places = self._places(operand)
         yield f"{name}_ring", _local((self.stages, places * LANES * size), "i8")
-        yield f"{name}_scale_tiles", _local((self.scale_slots, places * LANES * STEPS), "i8")
+        yield f"{name}_scale_tiles", _local((self.scale_slots, self._scale_places(operand)), "i8")
         yield f"{name}_copy", shaped("vector", (pieces.size,), "i8")
         yield f"{name}_read", shaped("vector", (pieces.read,), "i8")
         yield f"{name}_read_vec", shaped("vector", reads, "i8")

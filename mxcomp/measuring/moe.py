@@ -208,20 +208,23 @@ def _pair(layer: Layer, block_m: int, ukernels: Iterable[Ukernel]) -> tuple[_Cho
     up = grouped.Work(blocks, 2 * layer.inter_dim, layer.model_dim, types, layer.tokens, quantised / 2)
     down = grouped.Work(blocks, layer.model_dim, layer.inter_dim, types, blocks.slots, _RESULT_BYTES)
     summed = grouped.reduction_us(blocks.slots, layer.tokens, layer.model_dim) if layer.top_k > 1 else 0.0
-    found: list[tuple[_Choice, _Choice]] = []
-    for ukernel in ukernels:
-        known = times.of(ukernel)
-        if known is None or ukernel.operands != DATA_TILED or ukernel.tile[0] != block_m:
-            continue
-        if ukernel.types[:2] == types:
-            first, second = (
-                _Choice(ukernel, known, work, *grouped.ordered(known, ukernel.tile, work)) for work in (up, down)
-            )
-            found.append((first, second))
-    if not found:
-        return None
-    first, second = (min(choices, key=lambda each: each.us) for choices in zip(*found, strict=True))
-    return first, _Choice(second.ukernel, second.known, second.work, second.order, second.us, summed)
+    fitting = [
+        ukernel
+        for ukernel in ukernels
+        if ukernel.operands == DATA_TILED and ukernel.tile[0] == block_m and ukernel.types[:2] == types
+    ]
+    first, second = _fastest(fitting, up), _fastest(fitting, down)
+    return None if first is None or second is None else (first, replace(second, reduction_us=summed))
+
+
+def _fastest(ukernels: Iterable[Ukernel], work: grouped.Work) -> _Choice | None:
+    """Of the ukernels that take K of a matmul, and whose times are known."""
+    choices = [
+        _Choice(ukernel, known, work, *grouped.ordered(known, ukernel.tile, work))
+        for ukernel in ukernels
+        if (known := times.of(ukernel)) is not None and not ukernel.constraints["k"].violation("K", work.k)
+    ]
+    return min(choices, key=lambda each: each.us, default=None)
 
 
 def _entry(row: Row, first: _Choice, second: _Choice) -> Entry:

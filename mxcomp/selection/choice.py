@@ -109,6 +109,7 @@ def _data_tiled(problem: Problem, place: Place, registry: Registry, options: Opt
     is_ranked = bool(ranked) and ukernel is ranked[0].ukernel
     if (
         is_ranked
+        and tuned is None
         and options.versions
         and not options.reference
         and (found := versions.choose(problem, ranked, place.result_bytes))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -102,33 +102,51 @@ class KernelTimes:
         return curves[0] + share * (curves[-1] - curves[0]), matrix
 
 
-def read(lines: Iterable[str]) -> dict[str, KernelTimes]:
-    """The table, by ukernel."""
-    by_name: dict[str, list[dict[str, str]]] = defaultdict(list)
-    for row in csv.DictReader(lines):
-        by_name[row["kernel"]].append(row)
-    return {
-        name: KernelTimes(
-            resident=max(int(row["resident"]) for row in rows),
-            load_bytes={int(row["k_tiles"]): float(row["load_bytes"]) for row in rows},
-            store_bytes=float(rows[0]["store_bytes"]),
-            replays=tuple(
-                Replay(
-                    int(row["resident"]), int(row["k_tiles"]), row["is_first"] == "1",
-                    *(float(row[name]) for name in ("latency", "rate", "cycles", "matrix_cycles")),
-                )
-                for row in rows
-            ),
-        )
-        for name, rows in by_name.items()
-    }  # fmt: skip
+class Table(Mapping[str, KernelTimes]):
+    """The table, by ukernel. Only lines of those that are asked for are parsed: a problem wants few of all."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        header, *rows = lines
+        self._columns = next(csv.reader([header]))
+        self._lines: dict[str, list[str]] = defaultdict(list)
+        for row in rows:
+            self._lines[row.partition(",")[0]].append(row)
+        self._parsed: dict[str, KernelTimes] = {}
+
+    def __getitem__(self, name: str) -> KernelTimes:
+        if name not in self._lines:
+            raise KeyError(name)
+        if name not in self._parsed:
+            self._parsed[name] = _kernel_times(list(csv.DictReader(self._lines[name], self._columns)))
+        return self._parsed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+
+def _kernel_times(rows: list[dict[str, str]]) -> KernelTimes:
+    return KernelTimes(
+        resident=max(int(row["resident"]) for row in rows),
+        load_bytes={int(row["k_tiles"]): float(row["load_bytes"]) for row in rows},
+        store_bytes=float(rows[0]["store_bytes"]),
+        replays=tuple(
+            Replay(
+                int(row["resident"]), int(row["k_tiles"]), row["is_first"] == "1",
+                *(float(row[name]) for name in ("latency", "rate", "cycles", "matrix_cycles")),
+            )
+            for row in rows
+        ),
+    )  # fmt: skip
 
 
 @cache
-def table() -> Mapping[str, KernelTimes]:
+def table() -> Table:
     """As it comes with this package."""
     with (resources.files("mxcomp.selection") / FILE).open() as lines:
-        return read(lines)
+        return Table(lines)
 
 
 def of(ukernel: Ukernel) -> KernelTimes | None:

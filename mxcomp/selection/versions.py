@@ -54,6 +54,7 @@ def choose(problem: Problem, ranked: Sequence[Candidate], result_bytes: int) -> 
     fitting = [each for each in ranked if each.ukernel.layout is not None and each.ukernel.layout.units is not None]
     if problem.m is not None or problem.batch or not fitting or fitting[0] != ranked[0]:
         return None
+    fitting = [each for each in fitting if each.ukernel.tile[2] == ranked[0].ukernel.tile[2]]  # in the same units
     versions: list[Version] = []
     best: list[float] = []
     alone: list[float] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -22,8 +23,12 @@ E2M3, E3M2, E4M3, E5M2 = [kind for kind in KINDS if kind != FP4]
 BATCHED = ("brki", "brki", "brk", "brk")
 TURNED = ("rki", "kir", "rk", "kr")
 UNITS = [tile for tile in family.TILES if tile.layout.units is not None]
-TYPICAL = ("m16_n32", "m64_n64", "m64_n128", "m256_n256")
-"""By default: waves that share fragments, or have several; rows and columns of several waves; the largest."""
+TYPICAL = (
+    "m16_n32_k512", "m64_n64_k512", "m64_n128_k512", "m256_n256_k512",
+    "m16_n64_k512_w1", "m16_n32_k256_half", "m32_n128_k256_half_w1", "m64_n128_k256_half",
+)  # fmt: skip
+"""By default: waves that share fragments, or have several; rows and columns of several waves; the largest; a single
+wave; half units in all of these."""
 
 
 def name(tile: family.Tile, lhs: str = "f4E2M1FN", rhs: str = "f4E2M1FN") -> str:
@@ -31,7 +36,8 @@ def name(tile: family.Tile, lhs: str = "f4E2M1FN", rhs: str = "f4E2M1FN") -> str
 
 
 def of(size: str, *types: str) -> str:
-    (tile,) = [tile for tile in UNITS if f"_{size}_" in tile.pattern]
+    """Of that M and N, in whole units unless `size` says more, and of several waves."""
+    (tile,) = [tile for tile in UNITS if tile.pattern.endswith(f"_{size}" if "_k" in size else f"_{size}_k512")]
     return name(tile, *types)
 
 
@@ -54,24 +60,61 @@ def check(shaped: Shaped, ukernel: str, *runs: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize(
     "tile",
-    [
-        tile if any(f"_{size}_" in tile.pattern for size in TYPICAL) else pytest.param(tile, marks=SLOW)
-        for tile in UNITS
-    ],
+    [tile if tile.pattern.endswith(TYPICAL) else pytest.param(tile, marks=SLOW) for tile in UNITS],
     ids=lambda tile: tile.pattern,
 )
 def test_padded(tile: family.Tile) -> None:
     """The last tile has one row and few columns, and K ends within a K tile; more K tiles than waves share."""
     m, n, _ = tile.layout.workgroup_tile
     waves = tile.waves.k if tile.waves else 1
-    check(Shaped(m + 1, n + 5, 512 * (waves + 4) + 96), name(tile))
+    k = 512 * ((waves // 2 if tile.is_half else waves) + 4) + 96
+    check(Shaped(m + 1, n + 5, k), name(tile))
 
 
-@pytest.mark.parametrize("k", [32, 512, 1024])
-@pytest.mark.parametrize("size", ["m16_n32", pytest.param("m128_n128", marks=SLOW)])
+@pytest.mark.parametrize(
+    ("size", "k"),
+    [
+        *product(["m16_n32"], [32, 512, 1024]),
+        *(pytest.param("m128_n128", k, marks=SLOW) for k in (32, 512, 1024)),
+        *product(["m16_n32_k256_half"], [32, 256, 768]),
+        *(
+            pytest.param(*each, marks=SLOW)
+            for each in product(["m64_n128_k256_half", "m64_n64_k256_half_w1"], [96, 256, 768])
+        ),
+        pytest.param("m256_n256_k256_half", 256, marks=SLOW),
+    ],
+)
 def test_few_k_tiles(size: str, k: int) -> None:
     """Fewer than there are waves along K, or steps in LDS."""
     check(Shaped(40, 72, k), of(size))
+
+
+@pytest.mark.parametrize(("k", "is_half"), [(32, True), (256, True), (288, False), (768, True), (1280, True)])
+def test_half_units_are_taken(k: int, is_half: bool) -> None:
+    """Where whole ones would be padded by half of one; what is chosen is right."""
+    shaped = Shaped(100, 300, k)
+    program = mxcomp.compile(shaped.text(), ukernels="fastest")
+    (matmul,) = program.report.matmuls
+    assert layout_of(matmul.ukernel or "").tile[2] == (256 if is_half else 512)
+    (result,) = program.run(*shaped.inputs)
+    assert shaped.error(result) <= shaped.bound
+
+
+@pytest.mark.parametrize(
+    ("shaped", "reason"),
+    [
+        (Shaped(40, 72, 1024), "K = 1024, padded to multiples of 256, is an even number of them"),
+        (Shaped(40, 72, 4352), "K = 4352 is above 4095"),
+        (Shaped(40, 72, 256, dynamic="k"), "K is dynamic, but has a bound (max, odd)"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, Shaped) else "",
+)
+def test_half_units_are_not_taken(shaped: Shaped, reason: str) -> None:
+    """By name neither, for other K."""
+    program = mxcomp.compile(shaped.text(), ukernels=of("m16_n32_k256_half"), compile_to="input")
+    (matmul,) = program.report.matmuls
+    assert matmul.ukernel is None
+    assert reason in (matmul.reason or "")
 
 
 @pytest.mark.parametrize(
@@ -85,6 +128,10 @@ def test_few_k_tiles(size: str, k: int) -> None:
         (Shaped(40, 132, 1056, batch=2, orders=BATCHED), "m32_n64", []),
         pytest.param(Shaped(140, 132, 1056, batch=2, orders=BATCHED), "m128_n128", [], marks=SLOW),
         (Shaped(40, 132, 96, orders=TURNED, constant_rhs=True), "m64_n32", []),
+        (Shaped(40, 132, 96, orders=TURNED, constant_rhs=True), "m32_n64_k256_half_w1", []),
+        (Shaped(40, 132, 768, batch=2, orders=BATCHED), "m32_n32_k256_half", []),
+        (Shaped(64, 128, 256, dynamic="mn"), "m64_n128_k256_half", [(1, 1, 256), (130, 260, 256)]),
+        pytest.param(Shaped(16, 64, 768, dynamic="m"), "m16_n32_k256_half", [(1, 64, 768), (130, 64, 768)], marks=SLOW),
     ],
     ids=lambda value: str(value) if isinstance(value, Shaped) else "",
 )
@@ -96,6 +143,11 @@ def test_storage(shaped: Shaped, size: str, runs: list[tuple[int, int, int]]) ->
     ("size", "lhs", "rhs"),
     [
         ("m16_n16", E4M3, E2M3),
+        ("m16_n64_k256_half_w1", E4M3, E2M3),
+        ("m64_n128_k256_half", E5M2, FP4),
+        pytest.param("m32_n64_k256_half", E2M3, E3M2, marks=SLOW),
+        pytest.param("m64_n128_k256_half", E2M3, E5M2, marks=SLOW),
+        pytest.param("m64_n64_k512_w1", FP4, E3M2, marks=SLOW),
         pytest.param("m16_n32", E3M2, E5M2, marks=SLOW),
         pytest.param("m32_n32", FP4, E2M3, marks=SLOW),
         ("m64_n128", E2M3, E5M2),
@@ -104,7 +156,7 @@ def test_storage(shaped: Shaped, size: str, runs: list[tuple[int, int, int]]) ->
     ],
 )
 def test_types(size: str, lhs: str, rhs: str) -> None:
-    check(Shaped(100, 140, 1056, types=(lhs, rhs)), of(size, lhs, rhs))
+    check(Shaped(100, 140, 1056, types=(lhs, rhs)), of(size, lhs, rhs))  # padded to an odd number of half units
 
 
 @pytest.mark.parametrize(

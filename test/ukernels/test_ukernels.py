@@ -29,7 +29,14 @@ FILES = sorted(UKERNELS.glob("*.mlir"))
 PAIRS = (("f4E2M1FN", "f4E2M1FN"), ("f6E2M3FN", "f6E3M2FN"), ("f8E4M3FN", "f8E5M2"), ("f8E4M3FN", "f4E2M1FN"))
 INSTANCES = [instance for instance in family.INSTANCES if instance.elements in PAIRS]
 NAMES = [*(path.stem for path in FILES), *(instance.name for instance in INSTANCES)]
-BY_DEFAULT = ("m16_n32", "m64_n64", "m128_n128", "m256_n256")
+BY_DEFAULT = (
+    "m16_n32_k512",
+    "m64_n64_k512",
+    "m128_n128_k512",
+    "m256_n256_k512",
+    "m16_n64_k256_half",
+    "m64_n128_k256_half_w1",
+)
 """Of the tiles over units, with 4-bit elements."""
 MODULE = Template((HERE / "matmul.mlir.in").read_text())
 GOLDEN = HERE / "golden.json"
@@ -46,7 +53,7 @@ def _slow(name: str) -> bool:
     found = next((instance for instance in INSTANCES if instance.name == name), None)
     if found is None or found.layout.units is None:
         return False
-    return found.elements != PAIRS[0] or not any(f"_{size}_" in name for size in BY_DEFAULT)
+    return found.elements != PAIRS[0] or not name.endswith(BY_DEFAULT)
 
 
 each_ukernel = pytest.mark.parametrize(
@@ -143,14 +150,16 @@ def test_fits_a_compute_unit(name: str) -> None:
 def test_loads_elements_128_bits_at_a_time(name: str) -> None:
     """Narrower loads are left for scales: 1/16 of the elements' bytes, loaded at most twice as often; none of bytes.
 
-    6-bit elements are loaded 96 bits at a time, half of what a lane takes for one MFMA.
+    6-bit elements are loaded 96 bits at a time, half of what a lane takes for one MFMA. Of a half unit a lane has two
+    scales, which it loads by itself, or four of two units, which half of the waves copy.
     """
-    loads = _compiled(name).loads
-    assert set(loads) <= set(_DWORDS), f"loads of less than 32 bits: {loads}"
+    compiled = _compiled(name)
+    loads, is_half = compiled.loads, "_half" in name
+    assert set(loads) <= {*_DWORDS, *(["ushort"] if is_half else [])}, f"loads of less than 32 bits: {loads}"
     wide = sum(count * _DWORDS[width] for width, count in loads.items() if width in _WIDE)
-    narrow = sum(count * _DWORDS[width] for width, count in loads.items() if width not in _WIDE)
+    narrow = sum(count * _DWORDS.get(width, 1) for width, count in loads.items() if width not in _WIDE)
     assert wide > 0
-    assert narrow * 8 <= wide
+    assert narrow * (4 if is_half else 8) <= wide
 
 
 @each_ukernel
@@ -216,4 +225,5 @@ def _fitting_size(rule: Constraint | None, tile: int, count: int) -> int:
     rule = rule or Constraint()
     size = min(max(tile * count, rule.min or 1), rule.max or 2**31)
     step = rule.div or 1
-    return size // step * step
+    size = size // step * step
+    return size - rule.odd if rule.odd and rule.violation("", size) else size
