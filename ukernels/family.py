@@ -18,8 +18,8 @@ from mxcomp.layout import LHS, RHS, DataTiledLayout, layout_entries
 from mxcomp.ukernels.aliases import Aliases
 from mxcomp.ukernels.unit_aliases import HALF_STEPS, UnitAliases, Waves, unit_layout
 
-BODY, STREAM, SHARED = "mx_data_tiled.mlir.in", "mx_stream.mlir.in", "mx_shared.mlir.in"
-"""Bodies: RHS in registers and LHS through LDS; K split among waves; both operands through LDS."""
+BODY, STREAM, SHARED, TURNS = "mx_data_tiled.mlir.in", "mx_stream.mlir.in", "mx_shared.mlir.in", "mx_turns.mlir.in"
+"""Bodies: RHS in registers and LHS through LDS; K split among waves; both operands through LDS, in two ways."""
 
 _SIMDS, _VECTOR_REGISTERS = 4, 512
 """Of a compute unit, and of a SIMD for the waves that share it."""
@@ -108,7 +108,6 @@ _SHARED: tuple[tuple[int, int, Waves, Pairs], ...] = (
     (4, 8, Waves(2, 4), ()), (6, 8, Waves(2, 4), ()), (8, 8, Waves(2, 4), ()), (10, 8, Waves(2, 4), ()),
     (12, 8, Waves(2, 4, meet=1), ()), (8, 16, Waves(2, 4), ()), (16, 8, Waves(4, 2), ()), (12, 12, Waves(2, 2), ()),
     (10, 16, Waves(2, 4), ()), (12, 16, Waves(2, 4), ()), (14, 16, Waves(2, 4, meet=1), _SPILLING),
-    (16, 16, Waves(2, 4, meet=1), _SPILLING),
 )  # fmt: skip
 """Units along M and N, waves along both, and which bits of elements spill registers."""
 
@@ -122,6 +121,12 @@ _HALF_SHARED = (
 _MOST_HALF_K = 4095
 """Beyond it half a unit of padding is at most 6 %, which tiles over whole units make up for, modelled."""
 
+_SIX_BITS = ((4, 6), (6, 4), (6, 6))
+_TURNS: tuple[tuple[int, int, Waves, Pairs], ...] = (
+    (16, 16, Waves(4, 2, turns=True), _SIX_BITS), (20, 16, Waves(4, 2, turns=True), _SIX_BITS),
+)  # fmt: skip
+"""The same, of tiles whose MFMA take a wave longer than all reads of a step take LDS."""
+
 TILES = (
     Tile(_layout(M16, 8, 4, 1), benefit=0, min_m=65),
     Tile(_layout(M16, 4, 2, 2), benefit=-1),
@@ -129,6 +134,7 @@ TILES = (
     Tile(_layout(_M32, 2, 1, 4), benefit=-3),
     *(Tile(unit_layout(m, n), benefit=-4, body=STREAM, waves=Waves(k=k)) for m, n, k in _STREAMS),
     *(Tile(unit_layout(m, n), -5, None, SHARED, waves, without) for m, n, waves, without in _SHARED),
+    *(Tile(unit_layout(m, n), -5, None, TURNS, waves, without) for m, n, waves, without in _TURNS),
     *(Tile(unit_layout(m, n), benefit=-6, body=STREAM, waves=Waves()) for m, n in _ALONE),
     *(Tile(_half_layout(m, n), benefit=-7, body=STREAM, waves=Waves(k=k)) for m, n, k in _HALF_STREAMS),
     *(Tile(_half_layout(m, n), benefit=-7, body=STREAM, waves=Waves()) for m, n in _ALONE),

@@ -1,4 +1,4 @@
-"""What the aliases of bodies over units stand for: `mx_stream.mlir.in` and `mx_shared.mlir.in`.
+"""What the aliases of bodies over units stand for: `mx_stream`, `mx_shared` and `mx_turns`, each .mlir.in.
 
 A unit is 16 rows by 512 along K of an operand, packed as four fragments of 16x16x128 MFMA, with a lane's four scales
 together. A half unit is 256 along K: its elements lie as in a unit, its scales two by two. All instances take operands
@@ -46,12 +46,14 @@ class Waves:
 
     Attributes:
         meet: Where operands are shared, the row of each step before which waves meet: found by replays.
+        turns: Whether half of the waves multiply while the others read (`mx_turns.mlir.in`).
     """
 
     m: int = 1
     n: int = 1
     k: int = 1
     meet: int = 0
+    turns: bool = False
 
     @property
     def count(self) -> int:
@@ -111,6 +113,8 @@ class UnitAliases:
         if self.shares_operands:
             yield f"#stages_after_first = {self.stages - 2} : i16"
             yield f"#stages_after_next = {self.stages - 3} : i16"
+            yield f"#stages_to_come = {self.stages - 1} : i16"
+            yield f"#scales_ahead = {str(self.scale_slots > 1).lower()}"
             for side, name in enumerate(("lhs", "rhs")):
                 yield f"#{name}_is_even = {str(self._is_even(side)).lower()}"
                 yield f"#{name}_scales_are_even = {str(self._scales_are_even(side)).lower()}"
@@ -142,8 +146,8 @@ class UnitAliases:
 
     @property
     def stages(self) -> int:
-        """Steps in K that LDS holds, where operands go through it."""
-        return min(self._most_stages, self._room(self.scale_slots))
+        """Steps in K that LDS holds, where operands go through it: at most those of a K tile where waves take turns."""
+        return min(STEPS if self.waves.turns else self._most_stages, self._room(self.scale_slots))
 
     @property
     def scale_slots(self) -> int:
@@ -219,6 +223,7 @@ class UnitAliases:
         in_row = -(-sum(each) // (rows - barrier_row))
         first_read_row = max(barrier_row, rows - columns)
         yield from (("waves_n", self.waves.n), ("rows", rows), ("last_row", rows - 1), ("columns", columns))
+        yield from (("half_waves", self.waves.count // 2), ("rhs_scale_turn", self.scale_slots - 1))
         yield from (("stages", self.stages), ("stages_ahead", self.stages - 1))
         yield from (("barrier_row", barrier_row), ("copies_in_row", in_row))
         slots = self.scale_slots
@@ -314,6 +319,7 @@ class UnitAliases:
         yield f"{name}_read", shaped("vector", (pieces.read,), "i8")
         yield f"{name}_read_vec", shaped("vector", reads, "i8")
         yield f"{name}_columns", shaped("vector", (self._fragments[RHS], *reads), "i8")
+        yield f"{name}_fragments", shaped("vector", (self._fragments[operand], *reads), "i8")
 
 
 def _local(shape: Sequence[int], element: str) -> str:

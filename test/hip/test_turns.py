@@ -1,0 +1,66 @@
+"""Ukernels whose waves take turns, on the simulator with all checks on: what reaches their own ways of loading."""
+
+from __future__ import annotations
+
+import pytest
+from modules import FP4, KINDS, Matmul
+from shapes import Shaped
+from spread import quick_if
+from test_epilogues import EPILOGUES, Epilogue, factor_of, text_of
+from test_epilogues import check as check_epilogue
+from test_units import BATCHED, check, of
+
+import mxcomp
+from mxcomp.ukernels import family
+
+SLOW = pytest.mark.slow
+_, _, E4M3, E5M2 = [kind for kind in KINDS if kind != FP4]
+TURNS = [tile for tile in family.TILES if tile.body == family.TURNS]
+
+
+def test_two_groups_of_waves() -> None:
+    """Half of the waves of each SIMD are in either group, and LDS holds at most the steps whose scales it holds."""
+    for tile in TURNS:
+        assert tile.waves is not None
+        assert tile.waves.count == 8
+        for instance in (each for each in family.INSTANCES if each.tile is tile):
+            aliases = tile.aliases(instance.elements)
+            assert aliases.stages in (3, 4)
+
+
+@pytest.mark.parametrize("k", [32, pytest.param(512, marks=SLOW), pytest.param(1024, marks=SLOW)])
+@pytest.mark.parametrize("size", ["m256_n256", pytest.param("m320_n256", marks=SLOW)])
+def test_few_k_tiles(size: str, k: int) -> None:
+    """One K tile and two: what is loaded ahead lies past the last one."""
+    check(Shaped(40, 72, k), of(size))
+
+
+@pytest.mark.parametrize(
+    ("shaped", "runs"),
+    [
+        pytest.param(Shaped(64, 128, 256, dynamic="mnk"), [(1, 1, 32), (330, 260, 1056)], marks=SLOW, id="dynamic"),
+        pytest.param(Shaped(40, 132, 1056, batch=2, orders=BATCHED), [], marks=SLOW, id="batched"),
+        pytest.param(
+            Shaped(64, 96, 1056, batch=2, orders=BATCHED, dynamic="m"), [(330, 96, 1056)], marks=SLOW, id="both"
+        ),
+    ],
+)
+@pytest.mark.parametrize("size", ["m256_n256", "m320_n256"])
+def test_storage(size: str, shaped: Shaped, runs: list[tuple[int, int, int]]) -> None:
+    check(shaped, of(size), *runs)
+
+
+@SLOW
+@pytest.mark.parametrize(("lhs", "rhs"), [(E4M3, FP4), (FP4, E5M2)])
+def test_types(lhs: str, rhs: str) -> None:
+    """Three steps in LDS, and scales of one K tile; elements of two pieces."""
+    check(Shaped(300, 280, 2144, types=(lhs, rhs)), of("m256_n256", lhs, rhs))
+
+
+@pytest.mark.parametrize("epilogue", quick_if(lambda epilogue: epilogue is EPILOGUES[0], EPILOGUES), ids=str)
+@pytest.mark.parametrize("size", [pytest.param("m256_n256", marks=SLOW), "m320_n256"])
+def test_epilogues(size: str, epilogue: Epilogue) -> None:
+    matmul = Matmul(340, 300, 96)
+    factor = factor_of(matmul)
+    program = mxcomp.compile(text_of(matmul, epilogue, factor), ukernels=of(size))
+    check_epilogue(program, matmul, epilogue, factor)
