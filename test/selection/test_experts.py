@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from iree.compiler import ir
+from iree.compiler.dialects import tensor
 
 import mxcomp.ir as mx
 from mxcomp import moe, pipeline
 from mxcomp.matching.decision import DATA_TILED, Decision, decision_of
-from mxcomp.mlir import graph
+from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.problem import Problem
 from mxcomp.routing import Routing
@@ -62,3 +63,47 @@ def test_more_experts_than_a_buffer_holds() -> None:
     gate_up, _ = decided(experts=257, blocks=300)
     assert not gate_up.is_ours
     assert "exceeds 2147483647 bytes" in str(gate_up.reason)
+
+
+def gated(also: str) -> ir.Module:
+    """Gate and up in one product, and down; of what is between them something else is made of, too."""
+
+    def layer(*given: ir.Value) -> list[ir.Value]:
+        tokens, gu, gus, d, ds, factors, *tables = given
+        gate_up, down = (moe.Experts(mx.operand(*stored, "E2M1")) for stored in ((gu, gus), (d, ds)))
+        routing = Routing(*tables)
+        both = moe.grouped_matmul(moe.rows(mx.quantise(tokens, "E2M1"), routing), gate_up, routing)
+        half = build.tensor_type((3, 16, 96), "f32")
+        firsts, step = ((0, 96), 1) if also == "columns in another order" else ((0, 1), 2)
+        gate, up = (
+            tensor.ExtractSliceOp(half, both, [], [], [], [0, 0, i], [3, 16, 96], [1, 1, step]).result for i in firsts
+        )
+        hidden = mx.elementwise(mx.multiply, gate, up)
+        if also == "another tensor":
+            hidden = mx.elementwise(mx.multiply, hidden, factors)
+        quantised = mx.quantise(build.collapse(hidden, [[0, 1], [2]]), "E2M1")
+        parts = (
+            tensor.ExpandShapeOp(build.tensor_type([3, 16, *sizes], build.element(value)), value, groups, [],
+                                 [3, 16, *sizes]).result
+            for value, sizes, groups in (
+                (quantised.elements, [3, 32], [[0, 1], [2], [3]]), (quantised.scales, [3], [[0, 1], [2]])
+            )
+        )  # fmt: skip
+        out = moe.grouped_matmul(mx.Operand(*parts), down, routing)
+        return [out, *{"both": [both], "gate": [gate], "hidden": [hidden]}.get(also, [])]
+
+    return mx.module(
+        layer, "5x64xf32", "2x192x32xi8", "2x192x2xi8", "2x64x48xi8", "2x64x3xi8", "3x16x96xf32",
+        "3x16xi32", "3xi32", "5x2xi32", "5x2xf32",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("also", ["", "both", "gate", "hidden", "another tensor", "columns in another order"])
+def test_what_is_quantised_in_its_tile(also: str) -> None:
+    """Gate and up of which nothing else is made, and which nothing else is made from."""
+    module = gated(also)
+    pipeline.run(module.operation, (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), Options.make())
+    decisions = [each for op in graph.walk(module.operation) if (each := decision_of(op)) is not None]
+    assert [each.operands for each in decisions] == [DATA_TILED] * 2
+    assert [each.requantised_for for each in decisions] == [None if also else 1, None]
+    assert [each.layout is not None and each.layout.gated for each in decisions] == [not also, False]
