@@ -169,11 +169,12 @@ def gated_layer(
     fmt: str,
     activation: Activation = swiglu,
     result: str = "bf16",
+    mode: str = "even",
 ) -> ir.Value:
     """As `layer`, with gate and up in one tensor of experts, whose rows alternate between them: [E, 2 · inner, …].
 
-    So GPT-OSS stores them (`interleaved` makes it of two). Both are one product, and what `activation` makes of them
-    is quantised in its tile: nothing else of them is written to memory.
+    So GPT-OSS stores them. Both are one product, and what `activation` makes of them is quantised in its tile, in scale
+    mode `mode`: nothing else of them is written to memory.
     """
     out = grouped_matmul(rows(tokens, routing), gate_up, routing)
     if gate_up.bias is not None:
@@ -185,13 +186,13 @@ def gated_layer(
     sizes, steps = list(half.shape), [1, 1, 2]
     pair = [tensor.ExtractSliceOp(half, out, [], [], [], [0, 0, i], sizes, steps).result for i in range(2)]
     hidden = _combined(_activation(activation), [_Part(value, None) for value in pair], routing)
-    return _behind(hidden, down, routing, fmt, result)
+    return _behind(hidden, down, routing, fmt, result, mode)
 
 
-def _behind(hidden: ir.Value, down: Experts, routing: Routing, fmt: str, result: str) -> ir.Value:
+def _behind(hidden: ir.Value, down: Experts, routing: Routing, fmt: str, result: str, mode: str = "even") -> ir.Value:
     """The rest of a layer, from hidden activations f32 [B, BM, inner]."""
     blocks, height, _ = build.static_sizes(hidden)
-    quantised = mx.quantise(build.collapse(hidden, [[0, 1], [2]]), fmt)
+    quantised = mx.quantise(build.collapse(hidden, [[0, 1], [2]]), fmt, mode)
     parts = [_expanded(value, [blocks, height]) for value in (quantised.elements, quantised.scales)]
     out = grouped_matmul(mx.Operand(*parts), down, routing)
     if down.bias is not None:

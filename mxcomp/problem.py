@@ -21,7 +21,8 @@ class Problem:
     """The product of LHS [(batch,) M, K] and RHS [(batch,) N, K].
 
     Sizes are in elements, None where dynamic; a batch is static. `types` are the MLIR types of LHS, RHS, LHS scales,
-    RHS scales and result.
+    RHS scales and result. `stored` are how many matrices of LHS and RHS there are, if ids choose those of the batch
+    among them.
     """
 
     m: int | None
@@ -29,6 +30,7 @@ class Problem:
     k: int | None
     types: tuple[str, ...]
     batch: tuple[int, ...] = ()
+    stored: tuple[int | None, int | None] = (None, None)
 
     @property
     def sizes(self) -> dict[str, int | None]:
@@ -48,4 +50,8 @@ class Problem:
     @property
     def flipped(self) -> Problem:
         """The problem of the transposed result: RHS is multiplied in the place of LHS."""
-        return replace(self, m=self.n, n=self.m, types=flipped(self.types))
+        return replace(self, m=self.n, n=self.m, types=flipped(self.types), stored=self.stored[::-1])
+
+    def held(self, operand: int) -> int:
+        """How many matrices a buffer of LHS (0) or RHS (1) has."""
+        return self.stored[operand] or self.matrices

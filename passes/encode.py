@@ -33,6 +33,7 @@ from mxcomp.matching.symmetry import Sources, is_symmetric
 from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
+from mxcomp.problem import Problem
 from mxcomp.selection import gating, quantising, tuned
 from mxcomp.selection.choice import Place, choose, choose_transposed
 from mxcomp.ukernels import Registry
@@ -55,8 +56,11 @@ def run(module: ir.Operation, options: Options) -> None:
         for index, op in enumerate(recognised):
             place = _place(op, sources)
             entry, objection = _entry(op, table, place, is_joined=op in together)
-            chosen = together.get(op) or choose(problem_of(op), place, registry, options, entry)
+            chosen = together.get(op) or choose(_stored(op, options), place, registry, options, entry)
             gathered, reason = _gathered(op, chosen, options)
+            if op not in together and (reason or not chosen.is_ours):  # then as many are packed as the batch has
+                chosen = choose(problem_of(op), place, registry, options, entry)
+                gathered, reason = _gathered(op, chosen, options)
             for text in filter(None, (reason,)):
                 notes.note(op, index, text)
             chosen = replace(chosen, gathered=gathered)
@@ -85,6 +89,15 @@ def _entry(op: ir.Operation, table: tuned.Table, place: Place, is_joined: bool) 
     else:
         return entry, ""
     return None, f"{entry.line}, which is not followed: {objection}"
+
+
+def _stored(op: ir.Operation, options: Options) -> Problem:
+    """The problem with all matrices that its RHS is chosen from, if its kernel may read them through ids."""
+    problem, gather = problem_of(op), gathers.find(op.operands[RHS])
+    by_expert = problem.batch and gather is not None and gather.leading == 1
+    if not by_expert or gather is None or options.reference or not options.read_through_ids:
+        return problem
+    return replace(problem, stored=(None, build.static_sizes(gather.source)[0]))
 
 
 def _gathered(op: ir.Operation, chosen: Decision, options: Options) -> tuple[tuple[int, ...], str]:
@@ -165,7 +178,7 @@ def _gated(recognised: list[ir.Operation], registry: Registry, options: Options)
     chosen: dict[ir.Operation, Decision] = {}
     for chain in gates.find(recognised, watched=options.reference):
         ops = [chain.result, *([chain.consumer] if chain.packed else [])]
-        first, *others = map(problem_of, ops)
+        first, *others = (_stored(op, options) for op in ops)
         found = chain.objection or gating.choose(first, others[0] if others else None, registry, options)
         if isinstance(found, str):
             reason = f"gate and up are not quantised in their tile: {found}"

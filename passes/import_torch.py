@@ -22,6 +22,7 @@ import re
 
 from iree.compiler import ir
 
+from mxcomp import experts_operator
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, FORMATS, element_format
 from mxcomp.matching.canonical import scaled_matmul
@@ -30,41 +31,60 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.quantisation import SCALE_CARRIES, quantise
 
-OPERATOR = "torch.mxcomp.scaled_linear"
+LINEAR, EXPERTS = "torch.mxcomp.scaled_linear", "torch.mxcomp.gated_experts"
 
-_OPERANDS = {"x": ("f32", "f16", "bf16"), "weight": ("ui8",), "weight_scale": ("ui8",)}
-"""The tensors, and their element types."""
+_FLOATS = ("f32", "f16", "bf16")
+_OPERANDS = {
+    LINEAR: {"x": _FLOATS, "weight": ("ui8",), "weight_scale": ("ui8",)},
+    EXPERTS: {
+        "x": _FLOATS, "chosen": ("si64",), "shares": _FLOATS,
+        "gate_up": ("ui8",), "gate_up_scales": ("ui8",), "gate_up_bias": _FLOATS,
+        "down": ("ui8",), "down_scales": ("ui8",), "down_bias": _FLOATS,
+    },
+}  # fmt: skip
+"""The tensors of each operator, and their element types."""
+
+_NUMBERS = {LINEAR: (), EXPERTS: ("alpha", "limit")}
+"""What comes behind formats and mode."""
 
 _VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[0-9?,]*)\],(?P<kind>\w+)>")
 _SIGN = re.compile(r"^[su]i(?=\d)")
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Replaces every `torch.mxcomp.scaled_linear` below `module`. Raises InputError where one cannot be meant."""
-    for op in [op for op in graph.walk(module) if _is_linear(op)]:
+    """Replaces every operator of ours below `module`. Raises InputError where one cannot be meant."""
+    for op in [op for op in graph.walk(module) if _name(op) in _OPERANDS]:
         with op.context, op.location, ir.InsertionPoint(op):
             _replace(op)
 
 
-def _is_linear(op: ir.Operation) -> bool:
-    return op.name == "torch.operator" and ir.StringAttr(op.attributes["name"]).value == OPERATOR
+def _name(op: ir.Operation) -> str:
+    return ir.StringAttr(op.attributes["name"]).value if op.name == "torch.operator" else ""
 
 
 def _replace(op: ir.Operation) -> None:
-    if len(op.operands) != len(_OPERANDS) + 3:
-        raise InputError(f"{op.location}: {OPERATOR}: expected {', '.join(_OPERANDS)}, two formats and a mode")
-    *tensors, weight_format, input_format, mode = op.operands
-    weight_format, input_format, mode = (_string(op, choice) for choice in (weight_format, input_format, mode))
-    for what, given, known in (
+    name = _name(op)
+    known, count = _OPERANDS[name], len(_OPERANDS[name])
+    if len(op.operands) != count + 3 + len(_NUMBERS[name]):
+        behind = ", ".join(["two formats and a mode", *_NUMBERS[name]])
+        raise InputError(f"{op.location}: {name}: expected {', '.join(known)}, {behind}")
+    strings, numbers = list(op.operands)[count : count + 3], list(op.operands)[count + 3 :]
+    weight_format, input_format, mode = (_string(op, choice) for choice in strings)
+    for what, chosen, choices in (
         ("weight_format", weight_format, FORMATS),
         ("input_format", input_format, FORMATS),
         ("mode", mode, SCALE_CARRIES),
     ):
-        if given not in known:
-            raise InputError(f"{op.location}: {OPERATOR}: {what} '{given}': expected one of {', '.join(known)}")
-    x, weight, scale = (_builtin(op, name, value) for name, value in zip(_OPERANDS, tensors, strict=True))
-    _check_shapes(op, x, weight, scale, weight_format)
-    result = _linear(x, weight, scale, element_format(weight_format).mlir_type, input_format, mode)
+        if chosen not in choices:
+            raise InputError(f"{op.location}: {name}: {what} '{chosen}': expected one of {', '.join(choices)}")
+    tensors = [_builtin(op, each, value) for each, value in zip(known, op.operands, strict=False)]
+    if name == LINEAR:
+        x, weight, scale = tensors
+        _check_shapes(op, x, weight, scale, weight_format)
+        result = _linear(x, weight, scale, element_format(weight_format).mlir_type, input_format, mode)
+    else:
+        floats = [_number(op, value) for value in numbers]
+        result = experts_operator.build_layer(tensors, weight_format, input_format, mode, *floats)
     torch_type = op.results[0].type
     back = ir.Operation.create("torch_c.from_builtin_tensor", results=[torch_type], operands=[result]).result
     op.results[0].replace_all_uses_with(back)
@@ -72,10 +92,22 @@ def _replace(op: ir.Operation) -> None:
 
 
 def _string(op: ir.Operation, value: ir.Value) -> str:
-    owner = value.owner
-    if isinstance(owner, ir.OpView | ir.Operation) and owner.operation.name == "torch.constant.str":
-        return ir.StringAttr(owner.operation.attributes["value"]).value
-    raise InputError(f"{op.location}: {OPERATOR}: formats and mode must be constant strings")
+    constant = _constant(value, "torch.constant.str")
+    if constant is None:
+        raise InputError(f"{op.location}: {_name(op)}: formats and mode must be constant strings")
+    return ir.StringAttr(constant).value
+
+
+def _number(op: ir.Operation, value: ir.Value) -> float:
+    constant = _constant(value, "torch.constant.float")
+    if constant is None:
+        raise InputError(f"{op.location}: {_name(op)}: alpha and limit must be constant numbers")
+    return ir.FloatAttr(constant).value
+
+
+def _constant(value: ir.Value, kind: str) -> ir.Attribute | None:
+    op = graph.producer(value)
+    return op.attributes["value"] if op is not None and op.name == kind else None
 
 
 def _builtin(op: ir.Operation, name: str, value: ir.Value) -> ir.Value:
@@ -83,12 +115,12 @@ def _builtin(op: ir.Operation, name: str, value: ir.Value) -> ir.Value:
 
     The bindings know the type, a `!torch.vtensor<[64,256],f32>`, as text only.
     """
-    text, kinds = str(value.type), _OPERANDS[name]
+    text, kinds = str(value.type), _OPERANDS[_name(op)][name]
     found, result = _VTENSOR.fullmatch(text), builtin_type(text)
     if found is None or result is None or found["kind"] not in kinds:
         *most, last = kinds
         expected = f"{', '.join(most)} or {last}" if most else last
-        raise InputError(f"{op.location}: {OPERATOR}: {name} is {text}: expected a tensor of {expected}")
+        raise InputError(f"{op.location}: {_name(op)}: {name} is {text}: expected a tensor of {expected}")
     return ir.Operation.create("torch_c.to_builtin_tensor", results=[result], operands=[value]).result
 
 
@@ -109,7 +141,7 @@ def _check_shapes(op: ir.Operation, x: ir.Value, weight: ir.Value, scale: ir.Val
         if None not in (k, n) and (k or 0) % BLOCK_SIZE == 0 and shapes[1:] == [[n, row], [n, (k or 0) // BLOCK_SIZE]]:
             return
     raise InputError(
-        f"{op.location}: {OPERATOR}: x {shapes[0]}, weight {shapes[1]} bytes, scales {shapes[2]}: expected [M, K], "
+        f"{op.location}: {LINEAR}: x {shapes[0]}, weight {shapes[1]} bytes, scales {shapes[2]}: expected [M, K], "
         f"[N, K · {element_format(weight_format).bits}/8] and [N, K/{BLOCK_SIZE}], "
         f"K a multiple of {BLOCK_SIZE}, N and K not dynamic"
     )

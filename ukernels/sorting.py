@@ -52,9 +52,12 @@ class Sorting:
         return _up(self.starts[-1] + 1, self.threads)
 
     def text(self) -> str:
-        """The kernel's module."""
-        body = (resources.files("mxcomp") / "ukernels" / "gfx950" / BODY).read_text()
-        return "\n".join([*self._lines(), "", body.replace("@ukernel", f"@{self.name}")])
+        """The kernel's module, without comments."""
+        body = (
+            (resources.files("mxcomp") / "ukernels" / "gfx950" / BODY).read_text().replace("@ukernel", f"@{self.name}")
+        )
+        code = (line for line in body.splitlines() if not line.lstrip().startswith("//"))
+        return "\n".join([*self._lines(), *code])
 
     def _lines(self) -> Iterator[str]:
         _, rows_at, blocks_at, valid_at = self.starts

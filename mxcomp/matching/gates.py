@@ -119,6 +119,8 @@ def objection(
 
     `ends` are where its elements and scales are read, perhaps behind other shapes.
     """
+    if producer.reads() != set(pair):
+        return "hidden activations are not computed from gate and up alone"
     of = blocks.in_order(*(end.user.operands[end.operand] for end in ends))
     assert of is not None
     readings = list(ends)

@@ -40,8 +40,8 @@ from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing import gate_tiles
 from mxcomp.packing.packed_loops import LoopNest, OperandSize
+from mxcomp.packing.padded_rows import without_padding
 from mxcomp.packing.quantised_operand import Builder, as_packed
-from mxcomp.packing.stored_operand import without_padding
 from mxcomp.problem import Problem
 
 
@@ -162,7 +162,7 @@ def _gated(
     result: ir.Value, sources: Sequence[ir.Value], _: Problem, consumer: ir.Operation, ends: Sequence[Reading]
 ) -> _Found | str:
     producer = gates.producer_of(sources[LHS], sources[LHS_SCALE])
-    pair = None if producer is None else gates.halves(producer.reads())
+    pair = None if producer is None else gates.halves(producer.reads(wide=True))
     if producer is None or pair is None or gates.both(pair) != result:
         return _NOT_ALONE
     return gates.objection(producer, pair, consumer, ends) or (producer, pair)

@@ -28,6 +28,7 @@ from mxcomp.matching.gathers import Gather
 from mxcomp.matching.storage import is_gathered, settled, storage
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
+from mxcomp.packing import padded_rows
 
 _WORD_BYTES = 4
 CONSTANT = "mxcomp.constant"
@@ -142,7 +143,7 @@ def _row_major(source: ir.Value, target: _Target, inner: tuple[int, ...], elemen
     """Reads a source that is stored row-major, from its bytes; `inner` dimensions make a column."""
     if (gather := gathers.find(source)) is not None and gather.leading <= target.batch + 1:
         return _by_id(gather, target, inner, element)
-    if (whole := _padded(source)) is not None:
+    if (whole := padded_rows.behind(source)) is not None:
         *outer, blocks = static_sizes(whole)[: 2 + target.batch]
         columns = (blocks or 0) * (BLOCK_SIZE // target.unit)
         view = build.bitcast(whole, build.tensor_type((*outer, columns, *inner), element))
@@ -154,23 +155,6 @@ def _row_major(source: ir.Value, target: _Target, inner: tuple[int, ...], elemen
     own = sizes if same else None  # else, as the storage tells them
     view = build.bitcast(store, build.tensor_type((*batch, *target.size, *inner), element), own, sizes)
     return lambda position: tensor.ExtractOp(view, position).result
-
-
-def without_padding(value: ir.Value, result: ir.RankedTensorType) -> ir.Value:
-    """The top left of `value`, [(batch,) rows, …], which packing reads as it is: nothing is copied for that."""
-    part = build.leading_slice(value, result, [])
-    part.owner.attributes[_LEADING] = ir.UnitAttr.get()
-    return part
-
-
-_LEADING = "mxcomp.leading"
-"""On slices that only leave padding away."""
-
-
-def _padded(source: ir.Value) -> ir.Value | None:
-    """What `source` is without its padding."""
-    op = graph.producer(source)
-    return op.operands[0] if op is not None and _LEADING in op.attributes else None
 
 
 def _by_id(gather: Gather, target: _Target, inner: tuple[int, ...], element: str) -> _Read:

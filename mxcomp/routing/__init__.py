@@ -22,12 +22,15 @@ from iree.compiler import ir
 
 from mxcomp.errors import InputError
 from mxcomp.mlir import build
+from mxcomp.routing import scalars as s
 from mxcomp.routing.choosing import choose
-from mxcomp.routing.loops import split
+from mxcomp.routing.loops import split, tabled
 from mxcomp.routing.rules import SIGMOID, SOFTMAX, Extent, Rule, deepseek_v3, gpt_oss, qwen3
 from mxcomp.routing.sorting import sort
 
-__all__ = ["SIGMOID", "SOFTMAX", "Extent", "Routing", "Rule", "deepseek_v3", "gpt_oss", "qwen3", "route"]
+__all__ = [
+    "SIGMOID", "SOFTMAX", "Extent", "Routing", "Rule", "block_m", "deepseek_v3", "given", "gpt_oss", "qwen3", "route",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,33 @@ def route(logits: ir.Value, rule: Rule, block_m: int, bias: ir.Value | None = No
     extent = Extent(tokens, experts, rule.top_k, block_m)
     extent.check()
     choice = choose(logits, rule, bias, regions)
-    found = sort(choice.experts, extent, regions)
-    slots = split(found.slots, (extent.blocks, block_m), [[0, 1]])
-    return Routing(slots, found.experts, found.positions, choice.weights, found.valid_blocks, choice.experts)
+    return _routed(choice.experts, choice.weights, extent, regions)
+
+
+def given(chosen: ir.Value, weights: ir.Value, experts: int, block_m: int, regions: bool = True) -> Routing:
+    """As `route`, of experts i32 [T, top_k] and weights f32 [T, top_k] that are chosen already.
+
+    Those of a token are different ones; others than there are are taken for the first or the last. Raises InputError.
+    """
+    tokens, top_k = (size or 0 for size in build.static_sizes(weights))
+    if top_k > experts:
+        raise InputError(f"top_k of {top_k} with {experts} experts: expected 1 to {experts}")
+    extent = Extent(tokens, experts, top_k, block_m)
+    extent.check()
+    clamped = tabled("tj", (tokens, top_k), "i32", [("tj", chosen)], lambda e, _: s.clamped(e, experts - 1))
+    return _routed(clamped, weights, extent, regions)
+
+
+def block_m(tokens: int, experts: int, top_k: int) -> int:
+    """Rows of a block for so many tokens: what an expert has of them on average, as 16, 32, 64 or 128."""
+    mean = tokens * top_k / experts
+    return next((rows for rows in BLOCKS if mean <= rows), BLOCKS[-1])
+
+
+BLOCKS = (16, 32, 64, 128)
+
+
+def _routed(chosen: ir.Value, weights: ir.Value, extent: Extent, regions: bool) -> Routing:
+    found = sort(chosen, extent, regions)
+    slots = split(found.slots, (extent.blocks, extent.block_m), [[0, 1]])
+    return Routing(slots, found.experts, found.positions, weights, found.valid_blocks, chosen)

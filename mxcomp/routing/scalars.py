@@ -118,6 +118,11 @@ def largest(a: ir.Value, b: ir.Value) -> ir.Value:
     return arith.MaxSIOp(a, b).result
 
 
+def clamped(value: ir.Value, last: int) -> ir.Value:
+    """A signed number within [0, last]."""
+    return arith.MinSIOp(arith.MaxSIOp(value, i32(0)).result, i32(last)).result
+
+
 def packed(high: ir.Value, low: ir.Value) -> ir.Value:
     """An unsigned i32 and an i32 that is not negative as one i64 that is not negative, in the order of the pair."""
     i64 = ir.IntegerType.get_signless(64)

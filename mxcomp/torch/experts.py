@@ -1,6 +1,7 @@
-"""Experts of a mixture with MX weights: GPT-OSS's, each of them computed for every token.
+"""Experts of a mixture with MX weights: GPT-OSS's.
 
-What the router did not choose is multiplied by 0: right for any number of tokens, and as much work as all experts.
+Compiled for a fixed number of tokens they are matmuls grouped by expert (`mxcomp.moe`). For any number of them each
+expert is computed for every token, and what the router did not choose is multiplied by 0.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 
 from mxcomp.formats import pack_bits, quantise
-from mxcomp.torch.operators import scaled_linear
+from mxcomp.torch.operators import gated_experts, scaled_linear
 
 
 class ScaledExperts(torch.nn.Module):
@@ -52,6 +53,13 @@ class ScaledExperts(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """[tokens, K] from [tokens, K], and the experts chosen for each token and their weights, [tokens, k]."""
+        if type(x.shape[0]) is int:
+            parts = (
+                getattr(self, f"{name}_proj_{part}")
+                for name in ("gate_up", "down")
+                for part in ("blocks", "scales", "bias")
+            )
+            return gated_experts(x, chosen, weights, *parts, *self.formats, self.alpha, self.limit)
         result = torch.zeros_like(x)
         for expert in range(len(self.gate_up_proj_bias)):
             share = torch.where(chosen == expert, weights, torch.zeros_like(weights)).sum(-1, keepdim=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from mxcomp.formats import dequantise, quantise, unpack_bits
@@ -45,3 +46,62 @@ def _shape(
     mode: str = "even",
 ) -> torch.Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
+
+
+@torch.library.custom_op("mxcomp::gated_experts", mutates_args=())
+def gated_experts(
+    x: torch.Tensor,
+    chosen: torch.Tensor,
+    shares: torch.Tensor,
+    gate_up: torch.Tensor,
+    gate_up_scales: torch.Tensor,
+    gate_up_bias: torch.Tensor,
+    down: torch.Tensor,
+    down_scales: torch.Tensor,
+    down_bias: torch.Tensor,
+    weight_format: str,
+    input_format: str,
+    mode: str,
+    alpha: float,
+    limit: float,
+) -> torch.Tensor:
+    """What the experts chosen for each token make of it, times their shares, added up: GPT-OSS's clamped SwiGLU.
+
+    Args:
+        x: float32, float16 or bfloat16 [T, K].
+        chosen, shares: [T, top_k], int64 and of any float type; the experts of a token are different ones.
+        gate_up, gate_up_scales, down, down_scales: uint8 [E, N, K · bits/8] and [E, N, K/32] as in `scaled_linear`;
+            rows of `gate_up` alternate between gate and up.
+        gate_up_bias, down_bias: [E, N].
+        weight_format, input_format, mode: See `scaled_linear`. What is between the products is quantised, too.
+
+    Returns:
+        [T, K], of x's type; everything is computed in f32.
+    """
+    rows, result = _rounded(x.detach().float().numpy(), input_format, mode), torch.zeros(x.shape, dtype=torch.float32)
+    for expert in range(len(gate_up)):
+        tokens, places = torch.where(chosen == expert)
+        if len(tokens):
+            both = _linear(rows[tokens], gate_up, gate_up_scales, gate_up_bias, weight_format, expert)
+            gate, up = both[:, ::2].clamp(max=limit), both[:, 1::2].clamp(-limit, limit)
+            hidden = _rounded(((up + 1) * gate * torch.sigmoid(gate * alpha)).numpy(), input_format, mode)
+            out = _linear(hidden, down, down_scales, down_bias, weight_format, expert)
+            result.index_add_(0, tokens, out * shares[tokens, places].float()[:, None])
+    return result.to(dtype=x.dtype, device=x.device)
+
+
+def _rounded(rows: np.ndarray, input_format: str, mode: str) -> torch.Tensor:
+    return torch.from_numpy(dequantise(*quantise(rows, input_format, mode), input_format))
+
+
+def _linear(
+    rows: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor, fmt: str, expert: int
+) -> torch.Tensor:
+    codes = unpack_bits(weight[expert].detach().cpu().numpy(), fmt)
+    values = dequantise(codes, scales[expert].detach().cpu().numpy(), fmt)
+    return rows @ torch.from_numpy(values).T + bias[expert].detach().float()
+
+
+@gated_experts.register_fake
+def _experts_shape(x: torch.Tensor, *_: object) -> torch.Tensor:
+    return torch.empty_like(x)

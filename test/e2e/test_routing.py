@@ -17,6 +17,7 @@ import mxcomp.ir as mx
 from mxcomp import routing, runtime
 from mxcomp.errors import InputError
 from mxcomp.routing import SIGMOID, Extent, Routing, Rule, reference
+from mxcomp.routing.sorting import SORTING
 
 CPU = ["--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu",
        "--iree-llvmcpu-target-cpu=host"]  # fmt: skip
@@ -145,6 +146,17 @@ def test_on_a_cpu(name: str) -> None:
     inputs = case.drawn()
     vmfb = ireec.compile_str(built(case, regions=False), extra_args=CPU)
     check(case, runtime.run(vmfb, None, inputs, "cpu"), inputs)
+
+
+@pytest.mark.slow
+def test_by_a_stock_compiler() -> None:
+    """It makes several dispatches of sorting, and knows nothing of what marks the tables."""
+    case = CASES["sigmoid_ties"]
+    text = built(case)
+    assert SORTING in text
+    inputs = case.drawn()
+    vmfb = ireec.compile_str(text, extra_args=["--iree-hal-target-device=hip", "--iree-rocm-target=gfx950"])
+    check(case, runtime.run(vmfb, None, inputs, "sim"), inputs)
 
 
 @pytest.mark.parametrize(

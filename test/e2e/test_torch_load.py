@@ -158,11 +158,25 @@ def test_experts(tmp_path: Path) -> None:
 
 
 def test_experts_compiled(tmp_path: Path) -> None:
-    """Every expert's weights are read packed from one tensor."""
+    """Two matmuls grouped by expert, of weights that are read packed; right on the simulated GPU."""
+    file, reference = gpt_oss(tmp_path)
+    net = mxcomp.torch.load(meta(Mixture), file, input_format="E4M3").experts
+    program = mxcomp.torch.compile(net, ROUTED, parameters=tmp_path / "model")
+    gate_up, down = program.report.matmuls
+    assert [gate_up.reason, down.reason] == [None, None]
+    assert not any("pack_rhs" in part for part in (*gate_up.dispatches, *down.dispatches))
+    files = {"model": tmp_path / "model.irpa"}
+    (found,) = program.run(*(value.numpy() for value in ROUTED), parameters=files)
+    with torch.no_grad():
+        np.testing.assert_allclose(found, reference.experts(*ROUTED), atol=1e-4)
+
+
+def test_experts_of_any_number_of_tokens(tmp_path: Path) -> None:
+    """Each expert is computed for every token then."""
     net = mxcomp.torch.load(meta(Mixture), gpt_oss(tmp_path)[0]).experts
-    program = mxcomp.torch.compile(net, ROUTED, parameters=tmp_path / "model", compile_to="flow")
-    assert [matmul.reason for matmul in program.report.matmuls] == [None] * 2 * EXPERTS
-    assert not any("pack_rhs" in part for matmul in program.report.matmuls for part in matmul.dispatches)
+    tokens = torch.export.Dim("tokens", min=1, max=64)
+    module = mxcomp.torch.export(net, ROUTED, dynamic_shapes=({0: tokens},) * 3)
+    assert len(mxcomp.compile(module, compile_to="flow").report.matmuls) == 2 * EXPERTS
 
 
 class MXTensor(torch.Tensor):

@@ -1,0 +1,70 @@
+"""What `mxcomp.torch.operators.gated_experts` means: matmuls grouped by expert, on tensors of its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+import mxcomp.ir as mx
+from mxcomp import moe, routing
+from mxcomp.errors import InputError
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.mlir import build
+from mxcomp.routing.loops import tabled
+from mxcomp.routing.scalars import widened
+
+
+def build_layer(
+    tensors: Sequence[ir.Value], weight_format: str, input_format: str, mode: str, alpha: float, limit: float
+) -> ir.Value:
+    """[T, K] of the first tensor's type, from those of the operator in their order. Raises InputError."""
+    x, chosen, shares, gate_up, gate_up_scales, gate_up_bias, down, down_scales, down_bias = tensors
+    _check(tensors, weight_format)
+    (tokens, _), (_, top_k), (experts, *_) = (build.static_sizes(value) for value in (x, shares, gate_up))
+    size = tokens or 0, experts or 0, top_k or 0
+    found = routing.given(_i32(chosen), _f32(shares), size[1], routing.block_m(*size))
+    parts = ((gate_up, gate_up_scales, gate_up_bias), (down, down_scales, down_bias))
+    both = [moe.Experts(mx.operand(e, scales, weight_format), _f32(bias)) for e, scales, bias in parts]
+    activation = partial(moe.clamped_swiglu, alpha=alpha, limit=limit)
+    kind, quantised = str(build.element(x)), mx.quantise(x, input_format, mode)
+    return moe.gated_layer(quantised, both[0], both[1], found, input_format, activation, kind, mode)
+
+
+def _check(tensors: Sequence[ir.Value], weight_format: str) -> None:
+    """Raises InputError for shapes that do not belong together."""
+    shapes = [build.static_sizes(value) for value in tensors]
+    x, chosen, shares, gate_up, *_ = shapes
+    if len(x) == len(shares) == 2 and len(gate_up) == 3 and None not in (*x, *shares, *gate_up):
+        (tokens, k), (experts, both, _) = ([size or 0 for size in shape] for shape in (x, gate_up))
+        bits, inner = element_format(weight_format).bits, both // 2
+        wanted = [
+            [experts, both, k * bits // 8], [experts, both, k // BLOCK_SIZE], [experts, both],
+            [experts, k, inner * bits // 8], [experts, k, inner // BLOCK_SIZE], [experts, k],
+        ]  # fmt: skip
+        if shapes[3:] == wanted and chosen == shares and shares[0] == tokens and both % (2 * BLOCK_SIZE) == 0:
+            return
+    raise InputError(
+        f"experts of {', '.join(str(value.type) for value in tensors)}: expected static [T, K], twice [T, top_k], then "
+        f"[E, 2 N, …] bytes, scales and biases of gate and up, and [E, K, …] of down, in {weight_format}"
+    )
+
+
+def _i32(value: ir.Value) -> ir.Value:
+    """Integers of 64 bits as such of 32; those that are none of either are out of range of experts, too."""
+    i32, sizes = ir.IntegerType.get_signless(32), [size or 0 for size in build.static_sizes(value)]
+
+    def narrow(number: ir.Value, _: ir.Value) -> ir.Value:
+        low, high = (arith.ConstantOp(number.type, bound).result for bound in (-1, 2**31 - 1))
+        return arith.TruncIOp(i32, arith.MinSIOp(arith.MaxSIOp(number, low).result, high).result).result
+
+    return tabled("tj", sizes, "i32", [("tj", value)], narrow)
+
+
+def _f32(value: ir.Value) -> ir.Value:
+    sizes = [size or 0 for size in build.static_sizes(value)]
+    if str(build.element(value)) == "f32":
+        return value
+    return tabled("tj", sizes, "f32", [("tj", value)], lambda number, _: widened(number))
