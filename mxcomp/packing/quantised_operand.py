@@ -2,7 +2,7 @@
 scales out.
 
 All of it happens in packed order: every linalg op of the quantiser becomes one over tiles and packed dimensions, and a
-lane computes one block of 32, or the half of it that 8-bit elements have together:
+lane computes one block of 32:
 
     %p, %s = flow.dispatch.region {
       %x    = linalg.generic … tensor.extract %activations[…] -> tensor<2x4x8x2x4x16x32xf32>
@@ -11,8 +11,9 @@ lane computes one block of 32, or the half of it that 8-bit elements have togeth
       %e    = linalg.generic … ins(%amax) -> tensor<2x4x4x16x8x2xf8E8M0FNU>
     }
 
-IREE compiles that to 128-bit loads, v_cvt_scalef32_pk_* and 128-bit stores. The scales of 8-bit elements take a
-dispatch of their own: the packed order does not keep the 32 elements of a scale together.
+IREE compiles that to 128-bit loads, v_cvt_scalef32_pk_* and 128-bit stores. The packed order does not keep the 32
+elements of a scale together where they have 8 bits: a lane stores its block in two halves (`half_blocks`). With many
+rows, or MFMA of 32x32x64, the scales of such elements take a dispatch of their own.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ from mxcomp.matching.blocks import Blocks
 from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside
 from mxcomp.mlir import attributes, build, linalg
 from mxcomp.mlir.inline import constant, inline
+from mxcomp.packing import half_blocks
 from mxcomp.packing.packed_loops import LoopNest, OperandSize
 from mxcomp.packing.stored_operand import Dynamic
 
 _THREADS = 256
+_FEW_ROWS = 64
+"""For so many a launch costs more than what it does."""
 
 
 def pack(
@@ -65,6 +69,8 @@ def pack(
         outer = nest.outer
         order = [*range(outer), *(outer + swizzle.permutation.index(p) for p in scale_swizzle.permutation)]
         elements, scales = _dispatch(producer.nodes, nest, [None, order], regions)
+    elif (height or _FEW_ROWS + 1) <= _FEW_ROWS and (halved := half_blocks.of(nest, swizzle, scale_swizzle)):
+        elements, scales = _dispatch(producer.nodes, halved.nest, [halved.elements, halved.scales], regions)
     else:
         (elements,) = _dispatch((producer.elements,), nest, [None], regions)
         (scales,) = _dispatch((producer.scales,), LoopNest.of(scale_swizzle, BLOCK_SIZE, size), [None], regions)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.decision import DATA_TILED, Decision
@@ -18,8 +18,9 @@ from mxcomp.selection import times
 from mxcomp.selection.ranking import fastest
 from mxcomp.ukernels import Registry, Ukernel, dequantising, paired, quantising
 
-_DISPATCH_US = 2.5
-"""Of a dispatch that quantises 1 to 16 rows of 2048 to 8192 elements: modelled by replays as 2.3 to 3.0."""
+_DISPATCH_US = {4: 2.5, 6: 2.5, 8: 4.2}
+"""By bits of an element: of a dispatch that quantises 1 to 17 rows of 2048 to 8192, modelled by replays as 2.3 to 3.0,
+and 4.2 of 8 bits, whose scales are made in the same dispatch."""
 
 _MOST_LOSS = 1.1
 """Times are known less well than this: a little slower, one dispatch is still taken for two or three."""
@@ -172,12 +173,12 @@ def _pair_apart(chosen: Decision, problem: Problem, registry: Registry, options:
         us = modelled_us(registry[chosen.quantising], problem, size)
         return None if us is None else 2 * us
     ranked = fastest(problem, registry, options, size)
-    return 2 * ranked[0].us + _quantising_us(problem) if ranked else None
+    return 2 * ranked[0].us + _apart_us(problem) if ranked else None
 
 
-def _quantising_us(problem: Problem) -> float:
-    """µs of what quantises the LHS apart: 8-bit elements and their scales are quantised in a dispatch each."""
-    return (1 if element_format(problem.types[LHS]).lane_unit == BLOCK_SIZE else 2) * _DISPATCH_US
+def _apart_us(problem: Problem) -> float:
+    """µs of the dispatch that quantises the LHS apart."""
+    return _DISPATCH_US[element_format(problem.types[LHS]).bits]
 
 
 def _slower(us: float, problem: Problem, registry: Registry, options: Options, size: int) -> str:
@@ -185,5 +186,5 @@ def _slower(us: float, problem: Problem, registry: Registry, options: Options, s
     ranked = fastest(problem, registry, options, size)
     if not ranked:
         return ""
-    apart = ranked[0].us + _quantising_us(problem)
+    apart = ranked[0].us + _apart_us(problem)
     return f"it would take {us:.1f} µs, modelled, apart {apart:.1f}" if us > _MOST_LOSS * apart else ""

@@ -95,6 +95,19 @@ def test_one_dispatch(matmul: Matmul, mode: str, source: str) -> None:
     check(matmul, mode, source)
 
 
+HALVES = [
+    Matmul(40, 96, 1056, types=(FP8, FP8)),
+    Matmul(17, 64, 544, types=("f8E5M2", FP4)),
+    Matmul(64, 80, 1024, types=(FP8, FP4)),
+]
+
+
+@pytest.mark.parametrize("matmul", [HALVES[0], *(pytest.param(each, marks=pytest.mark.slow) for each in HALVES[1:])])
+def test_two_dispatches(matmul: Matmul) -> None:
+    """Of more rows, elements of 8 bits and their scales are quantised in one."""
+    check(matmul, "even", "bf16", APART)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("matmul", "mode", "source"), ALL, ids=str)
 def test_every_pair_mode_and_source(matmul: Matmul, mode: str, source: str) -> None:
