@@ -8,10 +8,12 @@
 
 The functions come from the same passes as in-process compilation, and are inlined where they are called: a call left
 standing would make IREE copy every operand. Specs are per shape: a model with other shapes needs files of its own.
+A function that IREE can match as a whole is taken whole (`dags`), and has as many dispatches as in process.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
@@ -22,17 +24,16 @@ from iree.compiler import ir
 from mxcomp import files, pipeline
 from mxcomp.compiler import Program, Source, compile_with
 from mxcomp.errors import InputError, MxcompError
-from mxcomp.matching.contraction import Candidate
 from mxcomp.matching.decision import left_to_iree
-from mxcomp.matching.storage import whole
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import ukernel_descriptor
-from mxcomp.mlir.session import Session, read_source
+from mxcomp.mlir.session import NamedSource, Session, read_source
 from mxcomp.options import Options
 from mxcomp.packing.stored_operand import CONSTANT, is_constant
 from mxcomp.passes.link_ukernels import DESCRIPTOR, descriptor_name, function, target_with_provider
 from mxcomp.passes.recognise import find
-from mxcomp.plugin import stock
+from mxcomp.plugin import dags, stock
+from mxcomp.plugin.dags import Dag
 from mxcomp.plugin.response_file import LINK, MATCH, RESPONSE, response_file
 from mxcomp.plugin.script import SCRIPT, script
 from mxcomp.report.report import Report
@@ -77,15 +78,30 @@ def _specs(source: Source, options: Options, program: Program, session_flags: Se
         candidates = find(session.module)
         if not candidates:
             raise InputError(f"{name}: no scaled matmul to emit a plugin for: --report says why")
-        dags = [_Dag(candidate) for candidate in candidates]
-        stock.check(session.module, candidates, {op for dag in dags for op in dag.ops})
-        spec = _match_spec(dags, options)
+        found = dags.whole_functions(candidates)
+        spec = _match_spec(found, options) if found else None
+        if spec is None or not _takes_all(str(spec), NamedSource.of(data, name), session_flags):
+            found = [dags.of_matmul(each) for each in candidates]
+            spec = _match_spec(found, options)
+        stock.check(session.module, candidates, {op for each in found for op in each.ops})
         names = sorted({descriptor_name(op) for op in graph.walk(spec.operation) if DESCRIPTOR in op.attributes})
         texts = {MATCH: str(spec)}
         if names:
             compiled = ir.Module.parse(program.vmfb)
             texts[LINK] = str(_link_spec(names, compiled.operation, options))
     return texts
+
+
+def _takes_all(spec: str, source: NamedSource, session_flags: Sequence[str]) -> bool:
+    """Whether IREE finds with a match spec all that has scaled matmuls in a module."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / MATCH
+        path.write_text(spec)
+        trial = Session((*session_flags, f"--iree-preprocessing-transform-spec-filename={path}"))
+        trial.load(source, source.name)
+        trial.run("start", "preprocessing")
+    with trial.context, ir.Location.unknown():
+        return not find(trial.module)
 
 
 def _template(name: str) -> ir.Module:
@@ -101,15 +117,15 @@ def _below(op: ir.Operation, name: str) -> ir.Operation:
     return next(inner for inner in graph.walk(op) if inner.name == name)
 
 
-def _match_spec(dags: list[_Dag], options: Options) -> ir.Module:
-    """A copy of the match template with a matcher, an action and a function for each distinct matmul."""
+def _match_spec(found: list[Dag], options: Options) -> ir.Module:
+    """A copy of the match template with a matcher, an action and a function for all that is distinct."""
     module = _template("match.mlir")
     match, call = _symbol(module, "match"), _symbol(module, "call")
     _symbol(module, "matmul").erase()
     matchers: list[str] = []
     seen: set[str] = set()
-    for dag in dags:
-        if (key := dag.key()) in seen:
+    for dag in found:
+        if (key := _key(dag)) in seen:
             continue
         seen.add(key)
         name = f"mxcomp_matmul_{len(matchers)}"
@@ -129,58 +145,7 @@ def _match_spec(dags: list[_Dag], options: Options) -> ir.Module:
     return module
 
 
-class _Dag:
-    """The operations of one matmul before recognition, and what they take from outside.
-
-    `inputs` are the operands' tensors as recognition found them, empty tensors, and dynamic sizes.
-    """
-
-    def __init__(self, candidate: Candidate) -> None:
-        self.root = candidate.root
-        self.inputs: list[ir.Value] = []
-        self.ops: list[ir.Operation] = []
-        stored = {whole(leaf.value) for side in (candidate.lhs, candidate.rhs) for leaf in side.leaves}
-        self._visit(self.root, stored)
-
-    def _visit(self, op: ir.Operation, stored: set[ir.Value]) -> None:
-        if op in self.ops:
-            return
-        for value in _operands(op):
-            owner = value.owner
-            outside = value in stored or isinstance(value.type, ir.IndexType) or not isinstance(owner, ir.OpView)
-            if outside or owner.operation.name == "tensor.empty":
-                if value not in self.inputs:
-                    self.inputs.append(value)
-            else:
-                self._visit(owner.operation, stored)
-        self.ops.append(op)
-
-    def clone(self, arguments: Sequence[ir.Value], point: ir.InsertionPoint) -> ir.Value:
-        """Copies the operations, with `arguments` for `inputs`; returns the matmul's result."""
-        values = dict(zip(self.inputs, arguments, strict=True))
-        result = arguments[0]
-        for op in self.ops:
-            copy = op.clone(ip=point)
-            for user in (copy.operation, *graph.walk(copy.operation)):
-                for index, operand in enumerate(list(user.operands)):
-                    if operand in values:
-                        user.operands[index] = values[operand]
-            values |= zip(op.results, copy.results, strict=True)
-            result = copy.results[0]
-        return result
-
-    def key(self) -> str:
-        """Equal for matmuls that one matcher and one function serve."""
-        module = ir.Module.create()
-        function = _function("key", self, module)
-        return function.get_asm(assume_verified=True)
-
-
-def _operands(op: ir.Operation) -> list[ir.Value]:
-    return [user.operands[i] for user, i in graph.inputs(op)]
-
-
-def _add_matcher(sequence: ir.Operation, name: str, dag: _Dag) -> None:
+def _add_matcher(sequence: ir.Operation, name: str, dag: Dag) -> None:
     sequence.attributes["sym_name"] = ir.StringAttr.get(f"match_{name}")
     names = ir.ArrayAttr.get([ir.StringAttr.get(dag.root.name)])
     _below(sequence, "transform.match.operation_name").attributes["op_names"] = names
@@ -191,7 +156,7 @@ def _add_matcher(sequence: ir.Operation, name: str, dag: _Dag) -> None:
     dag.clone(list(body.arguments), ir.InsertionPoint.at_block_terminator(body))
 
 
-def _function(name: str, dag: _Dag, module: ir.Module) -> ir.Operation:
+def _function(name: str, dag: Dag, module: ir.Module) -> ir.Operation:
     """A public function over `dag.inputs` that does what the matmul's operations do."""
     result = dag.root.results[0].type
     inputs = [value.type for value in dag.inputs]
@@ -211,7 +176,12 @@ def _function(name: str, dag: _Dag, module: ir.Module) -> ir.Operation:
     return function
 
 
-def _library(name: str, dag: _Dag, options: Options) -> ir.Module:
+def _key(dag: Dag) -> str:
+    """Equal for what one matcher and one function serve."""
+    return _function("key", dag, ir.Module.create()).get_asm(assume_verified=True)
+
+
+def _library(name: str, dag: Dag, options: Options) -> ir.Module:
     """A module with the matmul's function, compiled as far as dispatches, and their executables."""
     module = ir.Module.create()
     function = _function(name, dag, module)

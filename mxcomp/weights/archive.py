@@ -16,6 +16,7 @@ import numpy as np
 from mxcomp import files
 from mxcomp.errors import InputError
 from mxcomp.progress import tracked
+from mxcomp.weights import paging
 from mxcomp.weights.views import Bytes
 
 _HEADER = struct.Struct("<4sHHQQQQ6Q")
@@ -69,6 +70,7 @@ def save(path: str | Path, tensors: Mapping[str, Bytes]) -> None:
             file.seek(offsets[key])
             for start in range(0, size, _PIECE):
                 file.write(data[start : start + _PIECE].data)
+            paging.give_back(data)
         end = max((offsets[key] + size for key, size in sizes.items()), default=len(head))
         file.truncate(_aligned(end, _FILE_ALIGNMENT))
 

@@ -25,8 +25,9 @@ from iree import runtime as rt
 
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE
+from mxcomp.weights import paging
 from mxcomp.weights.archive import Later, Streamed, save
-from mxcomp.weights.manifest import Manifest, Parameter, TensorType
+from mxcomp.weights.manifest import Manifest, Packing, Parameter, TensorType
 from mxcomp.weights.views import Bytes
 
 __all__ = ["NAMINGS", "Checkpoint", "MxWeights", "Tensor", "pack", "save"]
@@ -218,7 +219,13 @@ def pack(manifest: Manifest, checkpoint: Checkpoint, scope: str | None = None) -
 def _packed(parameter: Parameter, data: Bytes) -> Later:
     if parameter.packing is None:
         return Later(data.nbytes, lambda: data)
-    return Later(math.prod(parameter.packing.packed.byte_shape), partial(parameter.packing.pack, data))
+    return Later(math.prod(parameter.packing.packed.byte_shape), partial(_pack, parameter.packing, data))
+
+
+def _pack(packing: Packing, data: Bytes) -> Bytes:
+    packed = packing.pack(data)
+    paging.give_back(data)
+    return packed
 
 
 def _split(key: str) -> tuple[str, list[int]]:

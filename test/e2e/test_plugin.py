@@ -15,6 +15,7 @@ from modules import Matmul, source
 from shapes import Shaped
 from spread import quick_if
 
+import mxcomp
 import mxcomp.ir as mx
 from mxcomp.errors import InputError
 from mxcomp.options import Options
@@ -214,3 +215,46 @@ def test_what_iree_would_evaluate_too_late_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"calculated from constants after their packing.*with mxcomp-compile"):
         emitted(text, tmp_path)
     assert not (tmp_path / "plugin").exists()
+
+
+def two_of_one(x: ir.Value, x_scales: ir.Value, *weights: ir.Value) -> ir.Value:
+    """Two matmuls of one operand, and what is made of their results."""
+    lhs = mx.operand(x, x_scales, "E2M1")
+    first, second = (
+        mx.scaled_matmul(lhs, mx.operand(elements, scales, "E2M1")) for elements, scales in (weights[:2], weights[2:])
+    )
+    return mx.elementwise(lambda a, b: mx.multiply(a, b), first, second, result="bf16")
+
+
+def one_activated(a: ir.Value, a_scales: ir.Value, b: ir.Value, b_scales: ir.Value) -> ir.Value:
+    """A matmul, and an activation function that has a constant."""
+    product = mx.scaled_matmul(mx.operand(a, a_scales, "E2M1"), mx.operand(b, b_scales, "E2M1"))
+    return mx.elementwise(lambda a: mx.maximum(a, 0.0), product)
+
+
+LEFT, RIGHT = ("64x128xi8", "64x8xi8"), ("96x128xi8", "96x8xi8")
+
+
+@pytest.mark.parametrize(
+    ("model", "types", "ours", "theirs"),
+    [
+        (two_of_one, (*LEFT, *RIGHT, *RIGHT), 8, 8),  # six packings, two matmuls, the product in one of them
+        (one_activated, (*LEFT, *RIGHT), 5, 6),
+    ],
+)
+def test_as_few_dispatches_as_in_process(model: Any, types: Any, ours: int, theirs: int, tmp_path: Path) -> None:
+    """Where IREE can match a whole function."""
+    text = str(mx.module(model, *types))
+    emitted(text, tmp_path)
+    dispatches = [
+        mxcomp.compile(text, compile_to="flow").vmfb.decode(),
+        stock_compile(text, tmp_path, "--compile-to=flow"),
+    ]
+    assert [found.count("flow.dispatch @") for found in dispatches] == [ours, theirs]
+    stock_compile(text, tmp_path, "-o", str(tmp_path / "model.vmfb"))
+    rng = np.random.default_rng(0)
+    shapes = [tuple(map(int, kind.split("x")[:2])) for kind in types]
+    inputs = [rng.integers(*((120, 130) if shape[1] == 8 else (-128, 128)), shape).astype(np.int8) for shape in shapes]
+    vmfb = (tmp_path / "model.vmfb").read_bytes()
+    (found,), (expected,) = run(vmfb, None, inputs, "sim"), mxcomp.compile(text).run(*inputs)
+    np.testing.assert_array_equal(found, expected)

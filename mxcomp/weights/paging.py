@@ -1,0 +1,28 @@
+"""Memory of files that are mapped, given back as soon as what is in them has been read.
+
+What a process has read of a mapped file counts as its memory until something else needs the space: a checkpoint of
+20 GB that passes through tensor by tensor would seem to take 20 GB.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+
+import numpy as np
+
+_PAGEOUT = 21
+"""MADV_PAGEOUT of Linux 5.4 and later: pages go back to their file, and are read again if they are asked for. Nothing
+is lost, whatever the memory is; a kernel that does not know it refuses, which is no error here."""
+
+
+def give_back(data: np.ndarray) -> None:
+    """Lets the system have the whole pages of an array, which has been read and is not wanted soon."""
+    if sys.platform != "linux" or not data.flags.c_contiguous:
+        return
+    page = mmap.PAGESIZE
+    first = -(-data.ctypes.data // page) * page
+    end = (data.ctypes.data + data.nbytes) // page * page
+    if end > first:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(end - first), _PAGEOUT)
