@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 from iree.compiler import ir
@@ -24,19 +24,17 @@ import mxcomp
 import mxcomp.ir as mx
 from mxcomp import assembly
 from mxcomp.formats import BLOCK_SIZE, element_format
-from mxcomp.selection.times import COLUMNS, FILE
+from mxcomp.selection.times import COLUMNS, FILE, RATES
 from mxcomp.sim.counters import occupancy
 from mxcomp.sim.device import Device
 from mxcomp.sim.program import program_of
 from mxcomp.sim.timing import Examination, examine, mi355x
 from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.workgroup import replayed
-from mxcomp.ukernels import dequantising, family, paired, quantising
+from mxcomp.ukernels import KINDS, dequantising, family, paired, quantising
 from mxcomp.ukernels.aliases import LANES
 
 TABLE = Path(mx.__file__).parent / "selection" / FILE
-RATES = (2.0, 6.0, 12.0, 18.0, 24.0, 28.0, 31.0, 34.0, 64.0)
-"""Bytes per cycle that a CU gets."""
 
 _MEMORY, _OPERAND = 8 << 30, 1 << 30
 _TILES = 2
@@ -71,7 +69,7 @@ def main() -> int:
 def wanted(prefix: str) -> Iterator[family.Instance]:
     """Ukernels over units, one for all pairs of elements with as many bits: they take the same time."""
     seen = set()
-    for instance in (*family.INSTANCES, *quantising.INSTANCES, *paired.INSTANCES, *dequantising.INSTANCES):
+    for instance in chain.from_iterable(kind.INSTANCES for kind in KINDS):
         bits = tuple(element_format(kind).bits for kind in instance.elements)
         key = type(instance), instance.tile.pattern, bits, getattr(instance, "bits", 0)
         if instance.layout.units is not None and instance.name.startswith(prefix) and key not in seen:
@@ -104,11 +102,11 @@ def replays(instance: family.Instance, rows: int) -> Iterator[dict[str, object]]
         for many, is_first, latency in product(sorted({1, resident}), (True, False), (p.warm_latency, p.cold_latency)):
             if latency == p.cold_latency and not is_first:
                 continue
-            for rate in RATES:
-                one = replayed(replace(work, resident=many), p.machine, latency, rate, is_first)
-                values = (name, many, k_tiles, int(is_first), latency, rate, round(one.cycles),
-                          round(one.matrix), int(work.load_bytes), int(work.store_bytes))  # fmt: skip
-                yield dict(zip(COLUMNS, values, strict=True))
+            shared = replace(work, resident=many)
+            found = [replayed(shared, p.machine, latency, rate, is_first) for rate in RATES]
+            values = (name, many, k_tiles, int(is_first), latency, *(round(each.cycles) for each in found),
+                      round(found[0].matrix), int(work.load_bytes), int(work.store_bytes))  # fmt: skip
+            yield dict(zip(COLUMNS, values, strict=True))
 
 
 def traced(instance: family.Instance, k_tiles: int, rows: int) -> Examination | None:

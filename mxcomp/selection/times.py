@@ -29,22 +29,31 @@ from mxcomp.ukernels import Ukernel
 from mxcomp.ukernels.family import Instance
 
 FILE = "kernel_times.csv"
+RATES = (2.0, 6.0, 12.0, 18.0, 24.0, 28.0, 31.0, 34.0, 64.0)
+"""Bytes per cycle that a CU gets."""
+CYCLES = tuple(f"cycles_at_{rate:g}" for rate in RATES)
 COLUMNS = (
-    "kernel", "resident", "k_tiles", "is_first", "latency", "rate", "cycles", "matrix_cycles", "load_bytes",
+    "kernel",
+    "resident",
+    "k_tiles",
+    "is_first",
+    "latency",
+    *CYCLES,
+    "matrix_cycles",
+    "load_bytes",
     "store_bytes",
-)  # fmt: skip
+)
 """Of the table: a workgroup with `k_tiles` K tiles, in the first batch of a launch or behind it."""
 
 
 class Replay(NamedTuple):
-    """One row."""
+    """One row: cycles at each of `RATES`."""
 
     resident: int
     k_tiles: int
     is_first: bool
     latency: float
-    rate: float
-    cycles: float
+    cycles: tuple[float, ...]
     matrix_cycles: float
 
 
@@ -86,19 +95,18 @@ class KernelTimes:
         return next((pair for pair in pairs if k_tiles <= pair[1]), pairs[-1])
 
     def _at(self, resident: int, k_tiles: int, rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
-        rows = [row for row in self.replays if row[:3] == (resident, k_tiles, is_first)]
-        latencies = sorted({row.latency for row in rows})
+        rows = sorted(row for row in self.replays if row[:3] == (resident, k_tiles, is_first))
         matrix = np.full(len(rates.bytes), rows[0].matrix_cycles)
+        asked, inverse = 1 / rates.bytes, 1 / np.array(RATES)[::-1]
         curves = []
-        for latency in latencies:
-            points = sorted((1 / row.rate, row.cycles) for row in rows if row.latency == latency)
-            inverse, cycles = np.array(points).T
+        for row in rows:
+            cycles = row.cycles[::-1]
             slope = (cycles[-1] - cycles[-2]) / (inverse[-1] - inverse[-2])  # beyond the lowest rate bytes bind alone
-            asked = 1 / rates.bytes
             curves.append(np.interp(asked, inverse, cycles) + slope * np.maximum(0.0, asked - inverse[-1]))
-        if len(latencies) == 1:
+        if len(rows) == 1:
             return curves[0], matrix
-        share = np.clip((rates.latency - latencies[0]) / (latencies[-1] - latencies[0]), 0.0, None)
+        least, most = rows[0].latency, rows[-1].latency
+        share = np.clip((rates.latency - least) / (most - least), 0.0, None)
         return curves[0] + share * (curves[-1] - curves[0]), matrix
 
 
@@ -135,7 +143,7 @@ def _kernel_times(rows: list[dict[str, str]]) -> KernelTimes:
         replays=tuple(
             Replay(
                 int(row["resident"]), int(row["k_tiles"]), row["is_first"] == "1",
-                *(float(row[name]) for name in ("latency", "rate", "cycles", "matrix_cycles")),
+                float(row["latency"]), tuple(float(row[name]) for name in CYCLES), float(row["matrix_cycles"]),
             )
             for row in rows
         ),
