@@ -119,6 +119,18 @@ def test_shapes_and_ukernels(case: Grouped, ukernels: str) -> None:
     case.check(found)
 
 
+@pytest.mark.parametrize("block_m", [16, pytest.param(64, marks=pytest.mark.slow)])
+def test_an_inner_size_of_256(block_m: int) -> None:
+    """Gathered as half units, which 256 fills."""
+    case = Grouped(TYPES[0], block_m, n=256, k=256)
+    program = mxcomp.compile(case.module(), ukernels="fastest")
+    (matmul,) = program.report.matmuls
+    assert matmul.dispatches == PACKED
+    assert "_k256_half" in (matmul.ukernel or "")
+    (found,) = program.run(*case.arguments)
+    case.check(found)
+
+
 def test_ids_of_another_kind_are_refused() -> None:
     def gathered(source: ir.Value, ids: ir.Value) -> ir.Value:
         return moe.gather(source, ids)

@@ -100,6 +100,15 @@ def test_half_units_are_taken(k: int, is_half: bool) -> None:
     assert shaped.error(result) <= shaped.bound
 
 
+def test_half_units_of_a_dynamic_m() -> None:
+    """Kernels for ranges of M all take the same units."""
+    program = mxcomp.compile(Shaped(16, 7168, 3840, dynamic="m").text(), ukernels="fastest", compile_to="input")
+    (matmul,) = program.report.matmuls
+    kernels = re.findall(r"mx_\w+", f"{matmul.note} {matmul.ukernel}")
+    assert len(kernels) > 1, matmul.note
+    assert all("_k256_half" in kernel for kernel in kernels)
+
+
 @pytest.mark.parametrize(
     ("shaped", "reason"),
     [
