@@ -31,7 +31,7 @@ from mxcomp.sim.program import program_of
 from mxcomp.sim.timing import Examination, examine, mi355x
 from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.workgroup import replayed
-from mxcomp.ukernels import family, quantising
+from mxcomp.ukernels import dequantising, family, paired, quantising
 from mxcomp.ukernels.aliases import LANES
 
 TABLE = Path(mx.__file__).parent / "selection" / FILE
@@ -71,9 +71,9 @@ def main() -> int:
 def wanted(prefix: str) -> Iterator[family.Instance]:
     """Ukernels over units, one for all pairs of elements with as many bits: they take the same time."""
     seen = set()
-    for instance in (*family.INSTANCES, *quantising.INSTANCES):
+    for instance in (*family.INSTANCES, *quantising.INSTANCES, *paired.INSTANCES, *dequantising.INSTANCES):
         bits = tuple(element_format(kind).bits for kind in instance.elements)
-        key = instance.tile.pattern, bits, getattr(instance, "bits", 0)
+        key = type(instance), instance.tile.pattern, bits, getattr(instance, "bits", 0)
         if instance.layout.units is not None and instance.name.startswith(prefix) and key not in seen:
             seen.add(key)
             yield instance
@@ -117,7 +117,9 @@ def traced(instance: family.Instance, k_tiles: int, rows: int) -> Examination | 
         program = mxcomp.compile(
             module(instance, *sizes), ukernels=instance.name, iree_flags=(f"{assembly.FLAG}={directory}",)
         )
-        kernels = [kernel for kernel in assembly.read_dump(directory) if kernel.count("v_mfma_scale")]
+        kernels = [
+            kernel for kernel in assembly.read_dump(directory) if any("v_mfma" in name for name in kernel.instructions)
+        ]
     if any(kernel.spills or kernel.scratch_bytes for kernel in kernels):
         return None
     device = Device(memory_bytes=_MEMORY, checks=())
@@ -154,10 +156,17 @@ def _quantising(instance: quantising.Instance, m: int, n: int, k: int) -> ir.Mod
     lhs, rhs = (element_format(kind) for kind in instance.elements)
     source = next(kind for kind, bits in quantising.SOURCE_BITS.items() if bits == instance.bits)
 
-    def matmul(x: ir.Value, b: ir.Value, b_scale: ir.Value) -> ir.Value:
-        return mx.scaled_matmul(mx.quantise(x, lhs), mx.operand(b, b_scale, rhs))
+    def matmul(x: ir.Value, *matrices: ir.Value) -> ir.Value:
+        if isinstance(instance, dequantising.Instance):
+            return mx.dequantised_matmul(x, mx.operand(*matrices, rhs))
+        a = mx.quantise(x, lhs)
+        results = [
+            mx.scaled_matmul(a, mx.operand(*each, rhs)) for each in zip(matrices[::2], matrices[1::2], strict=True)
+        ]
+        return results[0] if len(results) == 1 else mx.elementwise(mx.multiply, *results)
 
-    return mx.module(matmul, f"{m}x{k}x{source}", f"{n}x{k * rhs.bits // 8}xi8", f"{n}x{k // BLOCK_SIZE}xi8")
+    matrix = (f"{n}x{k * rhs.bits // 8}xi8", f"{n}x{k // BLOCK_SIZE}xi8")
+    return mx.module(matmul, f"{m}x{k}x{source}", *matrix * (2 if isinstance(instance, paired.Instance) else 1))
 
 
 def code_objects(vmfb: bytes) -> Iterator[bytes]:

@@ -5,7 +5,7 @@ python benchmarks/peers.py --flydsl DIR --aiter DIR --python VENV/bin/python --k
 --flydsl and --aiter are clones of ROCm/FlyDSL and ROCm/aiter (bare ones do), from which the sources of the kernels are
 taken as of the commits below. --python is one with FlyDSL, which does not bear IREE in the same process:
 
-    pip install "flydsl==0.4.2" "torch==2.13.*"
+    pip install "flydsl==0.4.2" "torch==2.13.*" numpy
 
 Compiled kernels are kept in --kernels, which takes half an hour the first time. Published are
 
@@ -148,7 +148,9 @@ def compiled(requests: Iterable[Request], python: Path, kernels: Path, clone: Pa
         (compiler,) = found.submodule_search_locations or ()
         lld = Path(compiler, "_mlir_libs", "iree-lld")
         script = Path(__file__).with_name("peers_compile.py")
-        subprocess.run([python, script, todo, "--lld", lld], check=True, stderr=subprocess.DEVNULL)
+        made = subprocess.run([python, script, todo, "--lld", lld], stderr=subprocess.PIPE, text=True)
+        if made.returncode:
+            raise SystemExit(f"{python} could not compile FlyDSL's kernels:\n{made.stderr[-2000:]}")
 
 
 def gemms(kernels: Path) -> Iterator[Comparison]:

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 import numpy as np
 from iree.compiler import ir
-from iree.compiler.dialects import arith, func
+from iree.compiler.dialects import arith, func, tensor
 from iree.compiler.dialects import math as mlir_math
 from numpy.typing import NDArray
 
@@ -34,6 +34,7 @@ __all__ = [
     "Operand",
     "add",
     "constant",
+    "dequantised_matmul",
     "divide",
     "elementwise",
     "exp",
@@ -128,6 +129,49 @@ def scaled_matmul(lhs: Operand, rhs: Operand) -> ir.Value:
     if len({len(shape) for shape in shapes}) > 1 or shapes[0][-2] != shapes[1][-2] or shapes[0][:-3] != shapes[1][:-3]:
         raise InputError(f"a scaled matmul of {lhs.elements.type} and {rhs.elements.type}: batch and K must be equal")
     return canonical.scaled_matmul(lhs.elements, rhs.elements, lhs.scales, rhs.scales)
+
+
+def dequantised_matmul(x: ir.Value, weights: Operand) -> ir.Value:
+    """[M, K] of bf16, not quantised, times transposed dequantised weights: f32 [M, N]. Raises InputError for others.
+
+    Weights are dequantised to bf16, which is exact. For few rows that happens in the registers of one kernel.
+    """
+    *batch, n, blocks, _ = build.static_sizes(weights.elements)
+    sizes = build.static_sizes(x)
+    if batch or len(sizes) != _MATRIX or str(build.element(x)) != "bf16" or sizes[1] != (blocks or 0) * BLOCK_SIZE:
+        raise InputError(
+            f"a matmul of {x.type} and weights {weights.elements.type}: expected bf16 [M, K] and [N, K/32, 32]"
+        )
+    bf16, f32 = ir.BF16Type.get(), ir.F32Type.get()
+    m, row, k, inner = (ir.AffineExpr.get_dim(i) for i in range(4))
+
+    def maps(dims: int, *results: list[ir.AffineExpr]) -> list[ir.AffineMap]:
+        return [ir.AffineMap.get(dims, 0, each) for each in results]
+
+    rows = [build.dim(weights.elements, 0)] if n is None else []
+    wide = build.tensor_type((n, blocks, BLOCK_SIZE), "bf16")
+    dequantised = build.generic(
+        wide,
+        [weights.elements, weights.scales],
+        build.empty(wide, rows),
+        maps(3, [m, row, k], [m, row], [m, row, k]),
+        ["parallel"] * 3,
+        lambda element, scale, _: arith.ScalingExtFOp(bf16, element, scale).result,
+    )
+    tokens = [build.dim(x, 0)] if sizes[0] is None else []
+    split = build.tensor_type((sizes[0], blocks, BLOCK_SIZE), "bf16")
+    result = build.tensor_type((sizes[0], n), "f32")
+    return build.generic(
+        result,
+        [tensor.ExpandShapeOp(split, x, [[0], [1, 2]], tokens, list(split.shape)).result, dequantised.results[0]],
+        build.zero_filled(result, [*tokens, *rows]),
+        maps(4, [m, k, inner], [row, k, inner], [m, row]),
+        ["parallel", "parallel", "reduction", "reduction"],
+        lambda a, b, acc: canonical.product(arith.ExtFOp(f32, a).result, arith.ExtFOp(f32, b).result, acc),
+    ).results[0]
+
+
+_MATRIX = 2
 
 
 def elementwise(body: Callable[..., ir.Value], *inputs: ir.Value, result: str | None = None) -> ir.Value:

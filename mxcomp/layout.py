@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -277,25 +277,7 @@ class DataTiledLayout:
         the hardware wants: for 8 bits, of source dimensions [rows, K/16, 16]. Its last two packed dimensions, two
         halves of 16, are IREE's 32.
         """
-        unit = BLOCK_SIZE if element is None else element_format(element).lane_unit
-        swizzle = _intrinsic_swizzle(self.shape, operand, unit)
-
-        def intrinsics(axis: str, source_dim: int, swizzle: TileSwizzle) -> TileSwizzle:
-            count = getattr(self, f"intrinsics_{axis}")
-            swizzle = swizzle.expand(source_dim, Dim("CrossIntrinsic", count))
-            interleaved = operand in getattr(self, f"operands_interleaving_intrinsics_{axis}")
-            return swizzle.interleave() if interleaved and count > 1 else swizzle
-
-        if operand == ACC:
-            swizzle = intrinsics("m", ROWS, intrinsics("n", COLUMNS, swizzle))
-            swizzle = swizzle.expand(COLUMNS, Dim("CrossThread", self.subgroups_n))
-            swizzle = swizzle.expand(ROWS, Dim("CrossThread", self.subgroups_m))
-            return swizzle if self.units is None else swizzle.over_units(*self.units)
-        axis = "n" if operand in (RHS, RHS_SCALE) else "m"
-        swizzle = intrinsics(axis, ROWS, intrinsics("k", COLUMNS, swizzle))
-        if self.scale_permutation is not None and operand in (LHS_SCALE, RHS_SCALE):
-            swizzle = replace(swizzle, permutation=self.scale_permutation)
-        return swizzle.expand(ROWS, Dim("CrossThread", getattr(self, f"subgroups_{axis}")))
+        return _swizzle(self, operand, element)
 
     def packing(self, operand: int, element: str | None = None) -> TileSwizzle:
         """Where the packed tile of operand 0 … 4 lies in the source: as `swizzle`, but for `lane_rows`.
@@ -340,6 +322,29 @@ class DataTiledLayout:
         at = len(packed) - len(self.packed_shape(operand, (None, None)))
         rows, count = packed[at], self.units[operand % 2]
         return (*packed[:at], None if rows is None else rows // count, count, *packed[at + 1 :])
+
+
+@cache
+def _swizzle(layout: DataTiledLayout, operand: int, element: str | None) -> TileSwizzle:
+    unit = BLOCK_SIZE if element is None else element_format(element).lane_unit
+    swizzle = _intrinsic_swizzle(layout.shape, operand, unit)
+
+    def intrinsics(axis: str, source_dim: int, swizzle: TileSwizzle) -> TileSwizzle:
+        count = getattr(layout, f"intrinsics_{axis}")
+        swizzle = swizzle.expand(source_dim, Dim("CrossIntrinsic", count))
+        interleaved = operand in getattr(layout, f"operands_interleaving_intrinsics_{axis}")
+        return swizzle.interleave() if interleaved and count > 1 else swizzle
+
+    if operand == ACC:
+        swizzle = intrinsics("m", ROWS, intrinsics("n", COLUMNS, swizzle))
+        swizzle = swizzle.expand(COLUMNS, Dim("CrossThread", layout.subgroups_n))
+        swizzle = swizzle.expand(ROWS, Dim("CrossThread", layout.subgroups_m))
+        return swizzle if layout.units is None else swizzle.over_units(*layout.units)
+    axis = "n" if operand in (RHS, RHS_SCALE) else "m"
+    swizzle = intrinsics(axis, ROWS, intrinsics("k", COLUMNS, swizzle))
+    if layout.scale_permutation is not None and operand in (LHS_SCALE, RHS_SCALE):
+        swizzle = replace(swizzle, permutation=layout.scale_permutation)
+    return swizzle.expand(ROWS, Dim("CrossThread", getattr(layout, f"subgroups_{axis}")))
 
 
 def layout_from(entries: dict[str, Any]) -> DataTiledLayout:

@@ -1,13 +1,14 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
     source ─ import torch ─ IREE: input ─ inline calls, legalise, recognise, hold constants, encode,
-           fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, sort slots,
-           outline, skip versions
+           fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, legalise
+           reductions, sort slots, outline, skip versions, share executables
            ─ IREE: flow … executable-sources ─ link ukernels
            ─ IREE: executable-configurations ─ order workgroups, fold gathers ─ IREE: vmfb
 
 Constants are held once more for what falls back. Codes are widened twice: first in front of consumers, which the codes
-of a result are; then what is left of quantised operands that did not become part of packing.
+of a result are; then what is left of quantised operands that did not become part of packing. Reductions are legalised
+where all quantisers that are recognised have become something else.
 
 A ukernel put into the model's module would be removed as dead code before executables exist; so linking comes second.
 Workgroups are ordered where IREE has decided all else, and distributes them next; gathers are folded where it has.
@@ -31,9 +32,11 @@ BUILDING_PASSES = (
     "mxcomp-fuse-consumers",
     "mxcomp-materialise",
     "mxcomp-widen-codes",
+    "mxcomp-legalise-reductions",
     "mxcomp-sort-slots",
     "mxcomp-outline",
     "mxcomp-skip-versions",
+    "mxcomp-share-executables",
 )
 MODULE_PASSES = (*PREPARING_PASSES, *CHOOSING_PASSES, *BUILDING_PASSES)
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)

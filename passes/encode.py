@@ -24,12 +24,12 @@ from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, RHS, RHS_SCALE
-from mxcomp.matching import activations, gates, gathers, requantise_chains
+from mxcomp.matching import activations, gates, gathers, pairs, requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.consumers import STORED_BYTES, stored_type
 from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised
 from mxcomp.matching.storage import is_gathered
-from mxcomp.matching.symmetry import is_symmetric
+from mxcomp.matching.symmetry import Sources, is_symmetric
 from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
@@ -51,26 +51,31 @@ def run(module: ir.Operation, options: Options) -> None:
         table = tuned.read(options.tuned, registry, options.target.arch) if options.tuned else tuned.NOTHING
         notes.warn(module, [str(fault) for fault in table.faults])
         recognised = [op for op in graph.walk(module) if is_recognised(op)]
-        together = _requantised(recognised, registry, options)
+        alike = pairs.find(recognised)
+        together, sources = _requantised(recognised, registry, options), Sources()
         for index, op in enumerate(recognised):
-            entry, objection = _entry(op, table, is_joined=op in together)
-            chosen = together.get(op) or choose(_stored(op, options), _place(op), registry, options, entry)
+            place = _place(op, sources)
+            entry, objection = _entry(op, table, place, is_joined=op in together)
+            chosen = together.get(op) or choose(_stored(op, options), place, registry, options, entry)
             gathered, reason = _gathered(op, chosen, options)
             if op not in together and (reason or not chosen.is_ours):  # then as many are packed as the batch has
-                chosen = choose(problem_of(op), _place(op), registry, options, entry)
+                chosen = choose(problem_of(op), place, registry, options, entry)
                 gathered, reason = _gathered(op, chosen, options)
             for text in filter(None, (reason,)):
                 notes.note(op, index, text)
             chosen = replace(chosen, gathered=gathered)
             if op not in together and entry is None:
-                chosen, kept = _quantising(op, chosen, registry, options)
+                chosen, kept = _quantising(op, chosen, place, registry, options)
+                if index in alike:
+                    chosen = _paired(op, alike[index], chosen, place, registry, options)
+                    kept = "" if chosen.paired is not None else kept
                 objection = "; ".join(filter(None, (objection, kept)))
             decide(op, replace(chosen, index=index, note="; ".join(filter(None, (chosen.note, objection))) or None))
             if chosen.operands == DATA_TILED:
                 _encode(op)
 
 
-def _entry(op: ir.Operation, table: tuned.Table, is_joined: bool) -> tuple[tuned.Entry | None, str]:
+def _entry(op: ir.Operation, table: tuned.Table, place: Place, is_joined: bool) -> tuple[tuned.Entry | None, str]:
     """What a tuned table says of a matmul; or why that cannot be done."""
     entry = table.find(problem_of(op), stored_type(op))
     if entry is None:
@@ -79,7 +84,7 @@ def _entry(op: ir.Operation, table: tuned.Table, is_joined: bool) -> tuple[tuned
         objection = "use is 0"
     elif is_joined:
         objection = "results are quantised again in their tile, for which there is one ukernel"
-    elif entry.ukernel.layout is not None and entry.ukernel.layout.units is not None and is_symmetric(op):
+    elif entry.ukernel.layout is not None and entry.ukernel.layout.units is not None and place.is_symmetric:
         objection = "LHS and RHS may be one tensor, which ukernels over units cannot be given"
     else:
         return entry, ""
@@ -113,24 +118,37 @@ def _gathered(op: ir.Operation, chosen: Decision, options: Options) -> tuple[tup
     return tuple(by_expert), ""
 
 
-def _quantising(op: ir.Operation, chosen: Decision, registry: Registry, options: Options) -> tuple[Decision, str]:
+def _quantising(
+    op: ir.Operation, chosen: Decision, place: Place, registry: Registry, options: Options
+) -> tuple[Decision, str]:
     """A decision with a ukernel that quantises the LHS itself, if one can; or `chosen`, and why none does."""
     problem = problem_of(op)
-    if (problem.m or 0) not in range(1, MOST_ROWS + 1):
+    if chosen.quantising is not None or (problem.m or 0) not in range(1, MOST_ROWS + 1):
         return chosen, ""
     found = activations.find(op.operands[LHS], op.operands[LHS_SCALE], problem)
     reason = found
     if not isinstance(found, str):
-        decision = quantising.choose(chosen, problem, found, registry, options, _place(op).result_bytes)
+        decision = quantising.choose(chosen, problem, found, registry, options, place.result_bytes)
         if isinstance(decision, Decision):
             return decision, ""
         reason = decision
     return chosen, f"LHS is not quantised by the ukernel: {reason}" if reason else ""
 
 
-def _place(op: ir.Operation) -> Place:
+def _paired(
+    op: ir.Operation, other: int, chosen: Decision, place: Place, registry: Registry, options: Options
+) -> Decision:
+    """A decision with a ukernel that multiplies the same activations for the matmul of index `other`, if one can."""
+    problem = problem_of(op)
+    found = activations.find(op.operands[LHS], op.operands[LHS_SCALE], problem)
+    if isinstance(found, str) or options.reference:
+        return chosen
+    return quantising.choose_pair(chosen, other, problem, found.bits, registry, options, place.result_bytes)
+
+
+def _place(op: ir.Operation, sources: Sources) -> Place:
     gathered = any(map(is_gathered, list(op.operands)[:ACC]))
-    return Place(gathered, is_symmetric(op), STORED_BYTES[stored_type(op)])
+    return Place(gathered, is_symmetric(op, sources), STORED_BYTES[stored_type(op)])
 
 
 def _requantised(recognised: list[ir.Operation], registry: Registry, options: Options) -> dict[ir.Operation, Decision]:

@@ -237,7 +237,11 @@ def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
         scale = tensor.ExtractOp(scales, [*row, block]).result
         return arith.ScalingExtFOp(ir.F32Type.get(), element, scale).result
 
-    return build.elementwise(build.tensor_type(shape, "f32"), [flat], body)
+    def as_it_is(element: ir.Value) -> ir.Value:
+        return arith.ExtFOp(ir.F32Type.get(), element).result
+
+    is_narrow = build.is_narrow(kind.element_type)
+    return build.elementwise(build.tensor_type(shape, "f32"), [flat], body if is_narrow else as_it_is)
 
 
 def _product(a: ir.Value, b: ir.Value, acc: ir.Value) -> ir.Value:

@@ -23,6 +23,7 @@ used among themselves, but for the last one's.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -63,26 +64,49 @@ def find(unset: ir.Operation) -> tuple[list[ir.Operation], str]:
     inside: list[ir.Operation] = []
     best: list[ir.Operation] = []
     left: dict[ir.Operation, str] = {}
-    operations = [view.operation for view in unset.block.operations]
-    for op in operations[operations.index(unset) + 1 :]:
-        if not any(operand in values for operand in op.operands):
-            continue
+    is_final = False
+    for op in _users_in_order(values):
         if reason := _misfit(op, values, inside):
             left[op] = reason
-            continue
-        inside.append(op)
-        reasons = (_stays_behind(value, values, inside) for value in values)
-        reason = "it ends in an expansion" if op.name == _EXPAND else next(filter(None, reasons), "")
-        if reason:
-            left[op] = reason
+            is_final |= op.name != "tensor.dim"  # it needs one of the values, whatever else is fused
         else:
-            best = list(inside)
-        values.append(op.results[0])
-    unfused = (op for op in operations if op in left and op not in best and left[op] != _QUANTISES)
-    remaining = filter(is_elementwise, unfused)
-    if (first := next(remaining, None)) is None:
+            inside.append(op)
+            reasons = (_stays_behind(value, values, inside) for value in values)
+            reason = "it ends in an expansion" if op.name == _EXPAND else next(filter(None, reasons), "")
+            if reason:
+                left[op] = reason
+            else:
+                best = list(inside)
+            values.append(op.results[0])
+        if is_final and _first_left(left, best) is not None:
+            break
+    if (first := _first_left(left, best)) is None:
         return best, ""
     return best, f"{first.name} at {graph.location_text(first.location)} is not fused: {left[first]}"
+
+
+def _users_in_order(values: list[ir.Value]) -> Iterator[ir.Operation]:
+    """Operations of the block that use one of `values`, to which more may be added meanwhile, as they stand there."""
+    block, followed = values[0].owner.operation.block, 0
+    pending: list[ir.Operation] = []
+    while True:
+        for value in values[followed:]:
+            users = (use.owner.operation for use in value.uses)
+            pending += [user for user in users if user.block == block and user not in pending]
+        followed = len(values)
+        if not pending:
+            return
+        first = pending[0]
+        for op in pending:
+            first = op if op.is_before_in_block(first) else first
+        pending.remove(first)
+        yield first
+
+
+def _first_left(left: Mapping[ir.Operation, str], best: Collection[ir.Operation]) -> ir.Operation | None:
+    """The first elementwise operation that stays behind for a reason worth telling."""
+    unfused = (op for op, reason in left.items() if op not in best and reason != _QUANTISES)
+    return next(filter(is_elementwise, unfused), None)
 
 
 _EXPAND = "tensor.expand_shape"

@@ -22,6 +22,7 @@ flag, under which IREE's builtin ukernels would take over other matmuls of the m
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import tensor, vector
@@ -32,13 +33,13 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.packing import block_quantiser
 from mxcomp.packing.result_tiles import BATCHED
-from mxcomp.ukernels import Registry, Ukernel, accepts
-from mxcomp.ukernels.quantising import OPERANDS
+from mxcomp.ukernels import Registry, Ukernel, accepts, paired, quantising
 
 DESCRIPTOR = "iree_codegen.ukernel"
 KERNEL = "mxcomp.kernel"
 """On an operation with a descriptor: the text of a module with its kernel, which is none of the registry's."""
 _BITCAST = "iree_tensor_ext.bitcast"
+Arguments: TypeAlias = tuple[ir.RankedTensorType, ...]
 _PROVIDER = "iree_codegen.ukernel_provider = #rocm.tensor_ukernel_provider"
 
 
@@ -53,6 +54,7 @@ def run(module: ir.Operation, options: Options) -> None:
     with module.context, module.location:
         registry = Registry(options.target.arch, options.ukernel_dirs)
         linked: set[tuple[ir.Operation, str]] = set()
+        arguments: dict[str, Arguments] = {}
         for user in users:
             name, table = descriptor_name(user), _symbol_table(user)
             if KERNEL in user.attributes:
@@ -63,7 +65,9 @@ def run(module: ir.Operation, options: Options) -> None:
             if (table, name) not in linked:
                 linked.add((table, name))
                 _insert(ukernel, block_quantiser.completed(function(registry, name), user), table)
-            check_operands(user, ukernel, batch)
+            if name not in arguments:
+                arguments[name] = ukernel.arguments()
+            check_operands(user, ukernel, arguments[name], batch)
             _set_provider(user)
 
 
@@ -199,15 +203,15 @@ def _drop_after(bitcast: ir.Operation, given: ir.Value) -> None:
     bitcast.erase()
 
 
-def check_operands(user: ir.Operation, ukernel: Ukernel, batch: int = 0) -> None:
+def check_operands(user: ir.Operation, ukernel: Ukernel, arguments: Arguments, batch: int = 0) -> None:
     """Compares the operands of the operation that a ukernel replaces with its arguments. Raises UkernelError."""
     operands = list(user.operands)
-    if len(operands) != len(ukernel.arguments):
+    if len(operands) != len(arguments):
         raise UkernelError(
             f"{user.location}: {user.name} has {len(operands)} operands, @{ukernel.name} in {ukernel.path} "
-            f"takes {len(ukernel.arguments)}"
+            f"takes {len(arguments)}"
         )
-    for index, (operand, argument) in enumerate(zip(operands, ukernel.arguments, strict=True)):
+    for index, (operand, argument) in enumerate(zip(operands, arguments, strict=True)):
         have = ir.RankedTensorType(operand.type)
         sizes = build.static_sizes(operand)[batch:]
         shape = [None if i in _outer(ukernel, index) else size for i, size in enumerate(sizes)]
@@ -218,10 +222,14 @@ def check_operands(user: ir.Operation, ukernel: Ukernel, batch: int = 0) -> None
             )
 
 
+_RHS = ((0, 1), (0, 1))
+_OUTER_OF_ACTIVATIONS = {quantising.OPERANDS: ((0,), *_RHS, (0,)), paired.OPERANDS: ((0,), *_RHS, *_RHS, (0,), (0,))}
+
+
 def _outer(ukernel: Ukernel, operand: int) -> Collection[int]:
     """The dimensions of an operand whose sizes are not the ukernel's business."""
-    if ukernel.operands == OPERANDS:
-        return ((0,), (0, 1), (0, 1), (0,))[operand]
+    if ukernel.operands in _OUTER_OF_ACTIVATIONS:
+        return _OUTER_OF_ACTIVATIONS[ukernel.operands][operand]
     if ukernel.layout is None:
         return range(3)
     return (0, 2) if ukernel.layout.units is not None and operand != ACC else (0, 1)

@@ -35,15 +35,17 @@ from iree.compiler.dialects import arith, tensor
 
 from mxcomp.errors import CompileError
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
-from mxcomp.matching import activations, gathers
+from mxcomp.matching import activations, gathers, pairs
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, SCALED_MATMUL, VERSIONS, Decision, Version, decision_of
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import Options
 from mxcomp.packing import (
+    block_dequantiser,
     block_quantiser,
     expert_tiles,
+    paired_matmul,
     quantising_matmul,
     reference_tiles,
     requantised_result,
@@ -62,13 +64,21 @@ OPTIONS = ("reference", "packed-parameters")
 
 def run(module: ir.Operation, options: Options) -> None:
     """Materialises every encoded or row-major scaled matmul below `module`."""
-    packer, sources = Packer(options), []
-    for op in [op for op in graph.walk(module) if SCALED_MATMUL in op.attributes]:
-        decision = decision_of(op)
+    packer, sources, waiting = Packer(options), list[ir.Value](), dict[int, _Prepared]()
+    matmuls = [(op, decision) for op in graph.walk(module) if (decision := decision_of(op)) is not None]
+    together = {} if options.reference else pairs.fused(matmuls, EPILOGUE)
+    for op, decision in matmuls:
         del op.attributes[SCALED_MATMUL]
-        assert decision is not None
         if decision.operands == DATA_TILED:
-            sources += _data_tiled(op, decision, packer, options)
+            prepared = _prepared(op, decision, packer, options)
+            sources += prepared.sources
+            index = -1 if decision.index is None else decision.index
+            if (pair := together.get(index)) is None:
+                _finish(prepared, packer, options)
+                continue
+            waiting[index] = prepared
+            if pair.first in waiting and pair.second in waiting:
+                _finish_pair(waiting[pair.first], waiting[pair.second], pair.met, packer, options)
         elif decision.operands == ROW_MAJOR and not options.reference:
             _row_major(op, decision)
     graph.erase_unused(sources)  # not before: the packer knows operands by them
@@ -101,6 +111,15 @@ class _Matmul:
         return self.sizes.problem
 
     @property
+    def brings(self) -> str:
+        """What is put into a ukernel that takes activations."""
+        found, rows = self.activations, self.problem.m or 0
+        assert found is not None
+        if found.producer is None:
+            return block_dequantiser.text(self.problem.types[RHS], rows)
+        return block_quantiser.text(found.producer, found.type, found.bits, rows)
+
+    @property
     def tiles(self) -> ResultTiles:
         if self.activations is not None:
             return quantising_matmul.result(self.problem, self.layout)
@@ -108,8 +127,26 @@ class _Matmul:
         return ResultTiles(self.problem, self.layout, self.decision.transposed, columns)
 
 
-def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: Options) -> list[ir.Value]:
-    """Materialises one matmul; returns what its operands were packed from."""
+@dataclass(frozen=True)
+class _Prepared:
+    """A matmul whose operands are packed; `dead` is what it is to be instead of, `sources` what was packed."""
+
+    op: ir.Operation
+    matmul: _Matmul
+    dead: list[ir.Operation]
+    sources: list[ir.Value]
+
+    @property
+    def unset(self) -> ir.Operation:
+        return self.dead[0]
+
+    def erase(self) -> None:
+        for dead in self.dead:
+            graph.erase_dead(dead)
+
+
+def _prepared(op: ir.Operation, decision: Decision, packer: Packer, options: Options) -> _Prepared:
+    """Packs the operands of a data-tiled matmul."""
     problem, epilogue, unset = problem_of(op), None, _user(op)
     if EPILOGUE in unset.attributes:
         epilogue, unset = unset, _user(unset)
@@ -135,6 +172,16 @@ def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: O
     element = str(build.element(unset.results[0]))
     ids = {index: gather.ids for index, gather in read_through.items()}
     matmul = _Matmul(decision, sizes, packed, ids, epilogue, element, quantised)
+    return _Prepared(op, matmul, [unset, *([epilogue] if epilogue else []), op, *encodings], [*sources, *stored])
+
+
+def _finish(prepared: _Prepared, packer: Packer, options: Options) -> None:
+    """Puts the dispatch of a matmul in its place."""
+    op, matmul, unset = prepared.op, prepared.matmul, prepared.unset
+    decision = matmul.decision
+    if decision.paired is not None and not options.reference:
+        reason = f"not in one dispatch with matmul {decision.paired_with}: what is fused behind does not read both"
+        notes.note(op, decision.index or 0, reason)
     with op.context, part_location(decision, "matmul", op), ir.InsertionPoint(unset):
         plan = _plan(unset, decision, options)
         replaced: tuple[ir.Value, ...] = ()
@@ -147,9 +194,36 @@ def _data_tiled(op: ir.Operation, decision: Decision, packer: Packer, options: O
             result = _gone(unset)
     unset.results[0].replace_all_uses_with(result)
     graph.erase_unused(replaced)
-    for dead in (unset, *([epilogue] if epilogue else []), op, *encodings):
-        graph.erase_dead(dead)
-    return [*sources, *stored]
+    prepared.erase()
+
+
+def _finish_pair(first: _Prepared, second: _Prepared, met: ir.Value, packer: Packer, options: Options) -> None:
+    """Puts one dispatch in the place of two matmuls of the same activations; or one for each, if it cannot be.
+
+    What is fused behind the first reads `met` of the second.
+    """
+    matmul = first.matmul
+    if matmul.activations is None or second.matmul.activations is None:
+        for each in (second, first):
+            _finish(each, packer, options)
+        return
+    op = first.op
+    with op.context, part_location(matmul.decision, "matmul", op), ir.InsertionPoint(first.unset):
+        limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes, plain_loops=True)
+        known = [limit for limit in limits if limit is not None]
+        with build.dispatch_region([matmul.tiles.type(matmul.element, limits)], known) as region:
+            counts = TileCounts(matmul.sizes, matmul.layout)
+            decision = replace(matmul.decision, ukernel=matmul.decision.paired)
+            kind, packed = matmul.tiles.accumulators, (matmul.packed, second.matmul.packed)
+            tiled, other = paired_matmul.accumulate(*packed, matmul.brings, kind, matmul.problem, decision, UNROLL)
+            beside = {met: _finished(second.matmul, other, counts)}
+            region.returned = [
+                result_tiles.unpack(_finished(matmul, tiled, counts, beside), matmul.tiles, counts.of(ACC), limits)
+            ]
+        result = _cast(matmul, region.results[0])
+    first.unset.results[0].replace_all_uses_with(result)
+    first.erase()
+    second.erase()
 
 
 def _quantised_inside(
@@ -233,8 +307,9 @@ def _tiled(matmul: _Matmul, counts: TileCounts, llvm_func_attrs: dict[str, str])
     if matmul.activations is not None:
         kind = matmul.tiles.accumulators
         decision = replace(matmul.decision, ukernel=matmul.decision.quantising)
-        quantiser = block_quantiser.text(matmul.activations, matmul.problem.m or 0)
-        tiled = quantising_matmul.accumulate(matmul.packed, quantiser, kind, matmul.problem, decision, llvm_func_attrs)
+        tiled = quantising_matmul.accumulate(
+            matmul.packed, matmul.brings, kind, matmul.problem, decision, llvm_func_attrs
+        )
         return _finished(matmul, tiled, counts)
     elements = [
         stored_operand.elements(value, matmul.problem.types[i], counts.of(i)) for i, value in enumerate(matmul.packed)
@@ -246,11 +321,13 @@ def _tiled(matmul: _Matmul, counts: TileCounts, llvm_func_attrs: dict[str, str])
     return _finished(matmul, tiled, counts)
 
 
-def _finished(matmul: _Matmul, tiled: ir.Value, counts: TileCounts) -> ir.Value:
-    """Accumulator tiles behind the epilogue, if there is one."""
+def _finished(
+    matmul: _Matmul, tiled: ir.Value, counts: TileCounts, beside: Mapping[ir.Value, ir.Value] | None = None
+) -> ir.Value:
+    """Accumulator tiles behind the epilogue, if there is one, which may read tiles `beside` them."""
     if matmul.epilogue is None:
         return tiled
-    return result_tiles.with_epilogue(tiled, matmul.epilogue, matmul.tiles, matmul.sizes, counts.of(ACC))
+    return result_tiles.with_epilogue(tiled, matmul.epilogue, matmul.tiles, matmul.sizes, counts.of(ACC), beside or {})
 
 
 def _cast(matmul: _Matmul, value: ir.Value) -> ir.Value:

@@ -21,6 +21,9 @@ A batch of both operands is one more dimension; one of the LHS alone counts as r
 Operands in another order in memory become gathers (`mxcomp.matching.storage`). An accumulator that is not zero is added
 behind.
 
+Activations of bf16 that are not quantised may be multiplied with MX weights, where there are few rows of them: LHS is
+then what it is, with scales of 1.
+
 What looks like a scaled matmul but is not one of ours keeps its form and gets a reason:
 `mxcomp.scaled_matmul = {reason = "block size 16: expected 32"}`.
 """
@@ -38,10 +41,12 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_narrow
 from mxcomp.options import Options
 
+OPTIONS = ("reference",)
+
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites every recognised scaled matmul below `module`. Raises InputError where K is not a multiple of 32."""
-    candidates = find(module)
+    candidates = find(module, weight_only=not options.reference)
     for candidate in candidates:
         rewrite(candidate)
     # Producers come before users in each list, and so in all of them together.
@@ -49,14 +54,17 @@ def run(module: ir.Operation, options: Options) -> None:
         graph.erase_dead(op)
 
 
-def find(module: ir.Operation) -> list[Candidate]:
-    """The scaled matmuls below `module` that are ours; the others get a reason. Raises InputError."""
+def find(module: ir.Operation, weight_only: bool = False) -> list[Candidate]:
+    """The scaled matmuls below `module` that are ours; the others get a reason. Raises InputError.
+
+    `weight_only`: those of activations that are not quantised are ours, too; nothing but a ukernel computes them.
+    """
     candidates: list[Candidate] = []
     for op in list(graph.walk(module)):
         if decision_of(op) is not None:
             continue
         try:
-            candidate = contraction.match(op)
+            candidate = contraction.match(op, weight_only)
         except NotOursError as other:
             decide(op, Decision(reason=str(other), warning=other.warning or None))
             continue

@@ -6,10 +6,11 @@ Adding a file to `ukernels/<arch>/`, or to a directory of your own given by flag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout, layout_from
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.problem import Problem
-from mxcomp.ukernels import family, gating, quantising
+from mxcomp.ukernels import dequantising, family, gating, paired, quantising
 
-__all__ = ["Constraint", "Registry", "Ukernel", "accepts", "read"]
+__all__ = ["KINDS", "Constraint", "Registry", "Ukernel", "accepts", "read"]
+
+KINDS = (family, gating, quantising, paired, dequantising)
+"""Modules with `INSTANCES`: ukernels that are made from one body for many types and tiles."""
 
 RULE = "mxcomp.ukernel"
 
@@ -80,7 +84,6 @@ class Ukernel:
     layout: DataTiledLayout | None
     instance: family.Instance | None = None
 
-    @cached_property
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
         """Types of LHS, RHS, LHS scales, RHS scales and accumulator, in the current context."""
         return _argument_types(self.function())
@@ -106,25 +109,15 @@ class Ukernel:
 class Registry:
     """All ukernels of the package and of `directories`, by name. Needs a current context. Raises UkernelError.
 
-    Files are read for their rules; instances of the family are parsed when they are linked.
+    Files are read for their rules, those of the package once in a process; instances of the family are parsed when
+    they are linked.
     """
 
     def __init__(self, arch: str, directories: Iterable[str | Path] = ()) -> None:
-        package = Path(str(resources.files("mxcomp") / "ukernels" / arch))
-        instances: tuple[family.Instance, ...] = (
-            *family.INSTANCES, *gating.INSTANCES, *quantising.INSTANCES,
-        )  # fmt: skip
-        members = (_ukernel(member.name, package / member.body, member.rule, member) for member in instances)
-        self.ukernels = {ukernel.name: ukernel for ukernel in members if arch in ukernel.archs}
+        self.ukernels = dict(_package(arch))
         self._directories = frozenset(map(Path, directories))
-        for directory in (package, *map(Path, directories)):
-            if not directory.is_dir():
-                raise UkernelError(f"ukernel directory {directory} does not exist")
-            for path in sorted(directory.glob("*.mlir")):
-                ukernel = read(path)
-                if ukernel.name in self.ukernels:
-                    raise UkernelError(f"{path}: ukernel @{ukernel.name} exists already in {self[ukernel.name].path}")
-                self.ukernels[ukernel.name] = ukernel
+        for directory in map(Path, directories):
+            _add(self.ukernels, directory)
 
     def is_foreign(self, ukernel: Ukernel) -> bool:
         """Whether it comes from one of the directories, not from the package."""
@@ -165,6 +158,28 @@ class Registry:
         if matches:
             return max(matches, key=lambda ukernel: ukernel.benefit), ""
         return None, "; ".join(reasons) or f"no ukernel takes {operands} operands"
+
+
+@cache
+def _package(arch: str) -> Mapping[str, Ukernel]:
+    """The ukernels of this package, in the order in which they are asked."""
+    folder = Path(str(resources.files("mxcomp") / "ukernels" / arch))
+    instances: Iterable[family.Instance] = chain.from_iterable(kind.INSTANCES for kind in KINDS)
+    members = (_ukernel(member.name, folder / member.body, member.rule, member) for member in instances)
+    found = {ukernel.name: ukernel for ukernel in members if arch in ukernel.archs}
+    _add(found, folder)
+    return found
+
+
+def _add(ukernels: dict[str, Ukernel], directory: Path) -> None:
+    """Reads the files of a directory. Raises UkernelError."""
+    if not directory.is_dir():
+        raise UkernelError(f"ukernel directory {directory} does not exist")
+    for path in sorted(directory.glob("*.mlir")):
+        ukernel = read(path)
+        if ukernel.name in ukernels:
+            raise UkernelError(f"{path}: ukernel @{ukernel.name} exists already in {ukernels[ukernel.name].path}")
+        ukernels[ukernel.name] = ukernel
 
 
 def _parse(path: Path, instance: family.Instance | None = None) -> ir.Module:
@@ -268,14 +283,15 @@ def _check(ukernel: Ukernel, arguments: tuple[ir.RankedTensorType, ...]) -> None
             raise ValueError(f"argument {index} ({OPERAND_NAMES[index]}) is {have}, expected tensor<{shape}x{want[1]}>")
 
 
-_QUANTISING_ARGUMENTS = 4
+_COUNTS = (5, 4, 7)
+"""Arguments of ukernels: of packed operands, of activations, and of activations and two matrices."""
 
 
 def _argument_types(function: ir.Operation) -> tuple[ir.RankedTensorType, ...]:
     if not function.regions[0].blocks:
         raise ValueError("a ukernel needs a body")
     kinds = [argument.type for argument in function.regions[0].blocks[0].arguments]
-    if len(kinds) not in (_QUANTISING_ARGUMENTS, 5) or not all(isinstance(kind, ir.RankedTensorType) for kind in kinds):
+    if len(kinds) not in _COUNTS or not all(isinstance(kind, ir.RankedTensorType) for kind in kinds):
         raise ValueError("expected five tensor arguments: LHS, RHS, LHS scales, RHS scales, accumulator")
     return tuple(ir.RankedTensorType(kind) for kind in kinds)
 

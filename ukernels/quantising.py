@@ -121,11 +121,11 @@ class Instance(family.Instance):
         yield from _Aliases(aliases, self.bits).lines()
 
 
-_TILES = [tile for tile in family.TILES if tile.body == family.STREAM and (tile.layout.units or (0, 0))[LHS] == 1]
+TILES = [tile for tile in family.TILES if tile.body == family.STREAM and (tile.layout.units or (0, 0))[LHS] == 1]
 
 INSTANCES = tuple(
     Instance(tile, elements, bits)
-    for tile, elements, bits in product(_TILES, product(_ELEMENTS, ELEMENT_TYPES), sorted({*SOURCE_BITS.values()}))
+    for tile, elements, bits in product(TILES, product(_ELEMENTS, ELEMENT_TYPES), sorted({*SOURCE_BITS.values()}))
     if tile.fits(elements)
     and (bits, (tile.layout.units or (0, 0))[RHS], element_format(elements[RHS]).bits) not in _SPILLING
 )

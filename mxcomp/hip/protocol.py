@@ -62,3 +62,14 @@ LAUNCH = struct.Struct("<8I")
 
 SOCKET, DATA, MARKS = 3, 4, 5
 """File descriptors of the worker."""
+
+Answer = tuple[int, bytes]
+"""What a request is answered with: a number and a payload."""
+
+
+class Refusal(Exception):  # noqa: N818 (not always an error)
+    """A request that fails with a code of its own."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code

@@ -12,8 +12,8 @@ import socket
 import threading
 import traceback
 
-from mxcomp.hip.devices import Devices, Refusal
-from mxcomp.hip.protocol import DATA, MARKS, REPLY, REQUEST, SOCKET, ErrorCode, Operation
+from mxcomp.hip.devices import Devices
+from mxcomp.hip.protocol import DATA, MARKS, REPLY, REQUEST, SOCKET, ErrorCode, Operation, Refusal
 from mxcomp.sim.errors import CodeObjectError, SimulationError
 
 _CODES = {Operation.LAUNCH: ErrorCode.LAUNCH_FAILURE, Operation.ALLOC: ErrorCode.OUT_OF_MEMORY}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -9,20 +10,25 @@ from iree.compiler import ir
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS
 from mxcomp.matching import quantiser
+from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import Index
 from mxcomp.matching.quantiser import TRUNCATIONS, Compute, Node, Producer, Read, is_inside
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import is_elementwise, yielded
 from mxcomp.problem import Problem
+from mxcomp.ukernels import dequantising
 from mxcomp.ukernels.quantising import SOURCE_BITS
 
 
 @dataclass(frozen=True)
 class Activations:
-    """The LHS of a matmul is `producer` of the tensor `source`, of whose row-major elements each 32 are a block."""
+    """The LHS of a matmul is `producer` of the tensor `source`, of whose row-major elements each 32 are a block.
 
-    producer: Producer
+    Without a producer it is multiplied as it is.
+    """
+
+    producer: Producer | None
     source: ir.Value
 
     @property
@@ -40,6 +46,8 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
 
     The reason is "" where they are stored, and nothing is quantised.
     """
+    if problem.types[LHS] == dequantising.ACTIVATIONS:
+        return Activations(None, elements)
     producer = quantiser.find(elements, scales)
     if producer is None:
         return ""
@@ -50,6 +58,8 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
     if not _converts(producer.elements):
         return f"no {CONVERTS} by a scale of the block makes its elements"
     read, *others = _reads(producer)
+    if others and (narrowed := _behind_a_matmul(elements, scales, producer)) is not None:
+        producer, read, others = narrowed, *_reads(narrowed), []
     if others:
         return f"LHS is computed from {1 + len(others)} operands: expected one"
     found = Activations(producer, read.value)
@@ -58,6 +68,31 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
     if not _is_row_major(read, problem.m, problem.k):
         return "activations are not read row by row"
     return found
+
+
+def _behind_a_matmul(elements: ir.Value, scales: ir.Value, producer: Producer) -> Producer | None:
+    """The same quantiser of one tensor, which what is fused behind a matmul computes: the narrowest of such."""
+    ops = [node.op for node in _computed(producer.elements) if node.inside and node.start is None]
+    sources = [op for op in dict.fromkeys(ops) if str(build.element(op.results[0])) in SOURCE_BITS and _is_epilogue(op)]
+    for op in sorted(sources, key=lambda op: SOURCE_BITS[str(build.element(op.results[0]))]):
+        found = quantiser.find(elements, scales, [op])
+        if found is not None and found.reads() == {op.results[0]} and len(_reads(found)) == 1:
+            return found
+    return None
+
+
+def _computed(node: Node) -> Iterator[Compute]:
+    if isinstance(node, Compute):
+        yield node
+        for operand in node.operands:
+            yield from _computed(operand)
+
+
+def _is_epilogue(op: ir.Operation) -> bool:
+    """Whether an elementwise operation is computed from a scaled matmul's result, which may be encoded already."""
+    if op.name == "iree_encoding.unset_encoding" or decision_of(op) is not None:
+        return True
+    return is_elementwise(op) and any(map(_is_epilogue, filter(None, map(graph.producer, op.operands))))
 
 
 CONVERTS = "arith.scaling_truncf"

@@ -33,11 +33,11 @@ def rewrite(candidate: Candidate) -> None:
         ):
             axis = loop_roles.M if operand is candidate.lhs else loop_roles.N
             shape = [*batch, rows, tiles(problem.k, BLOCK_SIZE)]
-            for where, kind, inner in (
-                (elements, operand.element_type, [BLOCK_SIZE]),
-                (scales, operand.scale_type, []),
-            ):
-                inputs.append(_operand(where, kind, [*shape, *inner], (axis, size), blocks))
+            inputs.append(_operand(elements, operand.element_type, [*shape, BLOCK_SIZE], (axis, size), blocks))
+            if operand.scale is None:
+                inputs.append(_ones(shape, operand.scale_type))
+            else:
+                inputs.append(_operand(scales, operand.scale_type, shape, (axis, size), blocks))
         inputs = [inputs[0], inputs[2], inputs[1], inputs[3]]
         sizes = [value for value in (m, n) if value is not None]
         result = build.tensor_type([*batch, problem.m, problem.n], "f32")
@@ -72,6 +72,12 @@ def _operand(
     own = size and (size_of(where, axis) or size)
     own_blocks = blocks and (size_of(where, loop_roles.K, BLOCK_SIZE) or blocks)
     return storage.operand(where, kind, shape, [value for value in (own, own_blocks) if value is not None])
+
+
+def _ones(shape: Sequence[int | None], kind: str) -> ir.Value:
+    """Scales of 1, of a static shape."""
+    result = build.tensor_type(shape, kind)
+    return build.filled(arith.ConstantOp(result.element_type, 1.0).result, result)
 
 
 def _dynamic_sizes(candidate: Candidate, init: ir.Value) -> list[ir.Value | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import permutations
 
@@ -9,15 +10,13 @@ from iree.compiler import ir
 
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES
-from mxcomp.matching import loop_roles
+from mxcomp.matching import loop_roles, weight_only
 from mxcomp.matching.canonical import claimed
-from mxcomp.matching.elements import Expr, Index, Tracer, UntraceableError, apply_expr, scalar
+from mxcomp.matching.elements import Expr, Index, Leaf, Tracer, UntraceableError, apply_expr, scalar
 from mxcomp.matching.loop_roles import LoopSizes, Roles
 from mxcomp.matching.operands import NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
 from mxcomp.matching.storage import Place, place
-from mxcomp.mlir.build import static_sizes
-from mxcomp.mlir.graph import without_cast
-from mxcomp.mlir.linalg_ops import indexing_maps, yielded
+from mxcomp.mlir.linalg_ops import indexing_maps, loop_sizes, yielded
 from mxcomp.problem import Problem
 
 
@@ -39,8 +38,11 @@ RESULT_TYPES = ("f32", "f16", "bf16")
 """Sums are made in f32, and rounded once to the others."""
 
 
-def match(op: ir.Operation) -> Candidate | None:
-    """The scaled matmul at `op`, None if it has nothing of one; NotOursError if it is another kind."""
+def match(op: ir.Operation, weight_only: bool = False) -> Candidate | None:
+    """The scaled matmul at `op`, None if it has nothing of one; NotOursError if it is another kind.
+
+    `weight_only`: activations need not be quantised.
+    """
     maps = indexing_maps(op)
     if maps is None or len(op.results) != 1 or len(maps) < 3:
         return None
@@ -52,7 +54,7 @@ def match(op: ir.Operation) -> Candidate | None:
     if factors is None or not reductions:
         return None
 
-    contraction = Contraction(op, maps, factors, _loop_sizes(op, maps))
+    contraction = Contraction(op, maps, factors, loop_sizes(op, maps), weight_only)
     first: NotOursError | InputError | None = None
     for order in _orders(reductions):
         try:
@@ -79,14 +81,15 @@ def _match_in_order(contraction: Contraction, parallel: list[int], reductions: l
         roles, wrong = loop_roles.roles(parallel, reductions, contraction.sizes, contraction.used), None
     except NotOursError as other:
         roles, wrong = Roles((), tuple(parallel[:-1]), tuple(parallel[-1:]), tuple(reductions), 0), other
-    exprs, ops = contraction.trace(roles)
+    exprs, _ = contraction.trace(roles)
     if not any(mentions_mx(expr) for expr in exprs):
         return None
     if reason := claimed(op):
         raise NotOursError(reason)
-    operands = [operand_of(expr) for expr in exprs]
+    operands, ops = contraction.operands(roles)
     types = tuple(operand.element_type for operand in operands)
-    if not set(types) <= set(ELEMENT_TYPES):
+    scaled = {operand.element_type for operand in operands if operand.scale is not None}
+    if not scaled <= set(ELEMENT_TYPES):
         raise NotOursError(f"element types {' × '.join(types)}: expected {', '.join(ELEMENT_TYPES)}")
     try:
         if wrong is not None:
@@ -97,8 +100,7 @@ def _match_in_order(contraction: Contraction, parallel: list[int], reductions: l
             # The same for the whole batch: the other operand's batch counts as rows.
             used = [loops - set(roles.batch) if i in alone else loops for i, loops in enumerate(contraction.used)]
             roles = loop_roles.roles(parallel, reductions, contraction.sizes, used)
-            exprs, ops = contraction.trace(roles)
-            operands = [operand_of(expr) for expr in exprs]
+            operands, ops = contraction.operands(roles)
         return _check(contraction, operands, roles, ops)
     except NotOursError as other:
         raise NotOursError(str(other), warning_of(types)) from None
@@ -106,26 +108,55 @@ def _match_in_order(contraction: Contraction, parallel: list[int], reductions: l
 
 @dataclass(frozen=True)
 class Contraction:
-    """A linalg op that multiplies two `factors` and sums; `sizes` are those of its loops."""
+    """A linalg op that multiplies two `factors` and sums; `sizes` are those of its loops.
+
+    One of the factors may be no MX operand if it may be `weight_only`.
+    """
 
     op: ir.Operation
     maps: list[ir.AffineMap]
     factors: tuple[ir.Value, ir.Value]
     sizes: LoopSizes
+    weight_only: bool
 
     @property
     def used(self) -> list[set[int]]:
         """The loops that index each factor."""
         return [{d for i in _arguments(self.op, factor) for d in _dims(self.maps[i])} for factor in self.factors]
 
-    def trace(self, roles: Roles) -> tuple[list[Expr], list[ir.Operation]]:
-        """The factors over stored tensors, by these axes; the operations passed on the way."""
-        tracer, subscripts = Tracer(), roles.axes(self.sizes)
+    def trace(self, roles: Roles, untraced: Collection[int] = ()) -> tuple[list[Expr], list[ir.Operation]]:
+        """The factors over stored tensors, by these axes; the operations passed on the way.
+
+        Operands that are `untraced` are not followed back.
+        """
+        tracer = Tracer()
         inputs = [
-            tracer.element(value, tuple(_subscript(expr, subscripts) for expr in m.results))
-            for value, m in zip(list(self.op.operands)[:-1], self.maps[:-1], strict=True)
+            Leaf(((value, self.place(i, roles)),)) if i in untraced else tracer.element(value, self.place(i, roles))
+            for i, value in enumerate(list(self.op.operands)[:-1])
         ]
         return [scalar(factor, self.op.regions[0].blocks[0], inputs) for factor in self.factors], tracer.ops
+
+    def place(self, operand: int, roles: Roles) -> tuple[Index, ...]:
+        """The subscripts of an operand's element."""
+        subscripts = roles.axes(self.sizes)
+        return tuple(_subscript(expr, subscripts) for expr in self.maps[operand].results)
+
+    def operands(self, roles: Roles) -> tuple[list[Operand], list[ir.Operation]]:
+        """What both factors are made of, and the operations that are passed. Raises NotOursError."""
+        exprs, ops = self.trace(roles)
+        try:
+            return [operand_of(expr) for expr in exprs], ops
+        except NotOursError:
+            pairs = zip(self.factors, exprs, strict=True)
+            plain = [None if mentions_mx(expr) else weight_only.argument(self.op, factor) for factor, expr in pairs]
+            if plain == [None, None] or not self.weight_only:
+                raise
+            exprs, ops = self.trace(roles, [each for each in plain if each is not None])
+            found = [
+                operand_of(expr) if each is None else weight_only.operand(self.op, each, self.place(each, roles))
+                for expr, each in zip(exprs, plain, strict=True)
+            ]
+            return found, ops
 
 
 def _arguments(op: ir.Operation, value: ir.Value) -> set[int]:
@@ -184,19 +215,6 @@ def _product(op: ir.Operation, inputs: int) -> tuple[ir.Value, ir.Value] | None:
     return (product.operands[0], product.operands[1]) if product.name == "arith.mulf" else None
 
 
-def _loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> LoopSizes:
-    sizes: LoopSizes = {}
-    for value, m in zip(op.operands, maps, strict=True):
-        if not m.results:
-            continue  # a scalar
-        for expr, size in zip(m.results, static_sizes(without_cast(value)), strict=True):
-            if isinstance(expr, ir.AffineDimExpr):
-                position = ir.AffineDimExpr(expr).position
-                known = sizes.get(position)
-                sizes[position] = size if known is None else known
-    return sizes
-
-
 def _subscript(expr: ir.AffineExpr, subscripts: dict[int, Index]) -> Index:
     try:
         return apply_expr(expr, [subscripts.get(d, Index("?", 1, None)) for d in range(max(subscripts) + 1)])
@@ -216,7 +234,8 @@ def _check(contraction: Contraction, operands: list[Operand], roles: Roles, ops:
     if 0 in (batch, m, n, k):
         raise NotOursError("a dimension is 0")
     for operand in operands:
-        _check_blocks(op, operand, k)
+        if operand.scale is not None:
+            _check_blocks(op, operand.scale, k)
     lhs, rhs = operands[roles.lhs], operands[1 - roles.lhs]
     subscripts = roles.axes(contraction.sizes)
     shared, *parts = (
@@ -227,15 +246,17 @@ def _check(contraction: Contraction, operands: list[Operand], roles: Roles, ops:
     places = [
         place(leaf, shared, rows, parts[-1], block)
         for operand, rows in ((lhs, parts[0]), (rhs, parts[1]))
-        for leaf, block in ((operand.element, False), (operand.scale, True))
+        for leaf, block in ((operand.element, False), (operand.scale or operand.element, operand.scale is not None))
     ]
     types = (lhs.element_type, rhs.element_type, lhs.scale_type, rhs.scale_type, "f32")
     problem = Problem(m, n, k, types, (batch,) if roles.batch else ())
+    if lhs.scale is None or rhs.scale is None:
+        weight_only.check(problem, places[0], is_left=lhs.scale is None)
     return Candidate(op, lhs, rhs, problem, places, roles, contraction.sizes, ops)
 
 
-def _check_blocks(op: ir.Operation, operand: Operand, k: int | None) -> None:
-    strides = {index.stride for index in operand.scale.places[-1][1] if index.axis == loop_roles.K}
+def _check_blocks(op: ir.Operation, scale: Leaf, k: int | None) -> None:
+    strides = {index.stride for index in scale.places[-1][1] if index.axis == loop_roles.K}
     if not strides and k is None:
         raise NotOursError(f"one scale for a dynamic K: expected blocks of {BLOCK_SIZE}")
     block = min(strides, default=k or 0)

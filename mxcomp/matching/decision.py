@@ -68,6 +68,8 @@ class Decision:
         versions: Kernels by ranges of a dynamic M, ascending; the last is what the decision says by itself.
         gathered: Operands that the kernel reads through expert ids (`mxcomp.matching.gathers`).
         quantising: That of another, which takes the same RHS, and quantises LHS of activations itself.
+        paired: That of another, which does so for two matrices of one activation at once.
+        paired_with: The index of the other matmul.
         order: In which workgroups take tiles of data-tiled operands.
         workgroup_size: Threads in x, y and z.
         llvm_func_attrs: What LLVM is told of the kernel's function.
@@ -88,6 +90,8 @@ class Decision:
     ukernel: str | None = None
     versions: tuple[Version, ...] = ()
     quantising: str | None = None
+    paired: str | None = None
+    paired_with: int | None = None
     order: Order = PLAIN_ORDER
     workgroup_size: tuple[int, ...] = ()
     llvm_func_attrs: Mapping[str, str] = field(default_factory=dict)

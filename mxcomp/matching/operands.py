@@ -34,12 +34,16 @@ class NotOursError(Exception):
 
 @dataclass
 class Operand:
-    """One dequantised factor: `element * scale`, both before any cast."""
+    """One dequantised factor: `element * scale`, both before any cast. What is multiplied as it is has no scale."""
 
     element: Leaf
     element_type: str
-    scale: Leaf
-    scale_type: str
+    scale: Leaf | None
+    scale_type: str = SCALE_TYPE
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        return (self.element,) if self.scale is None else (self.element, self.scale)
 
 
 def mentions_mx(expr: Expr) -> bool:
@@ -85,5 +89,5 @@ def operand_of(expr: Expr) -> Operand:
 
 def follows(operand: Operand, axis: str) -> bool:
     """Whether an element or scale of the operand depends on an axis, its parts included."""
-    places = (*operand.element.places[-1:], *operand.scale.places[-1:])
+    places = (*operand.element.places[-1:], *(operand.scale.places[-1:] if operand.scale is not None else ()))
     return any(index.axis.startswith(axis) for _, indices in places for index in indices)

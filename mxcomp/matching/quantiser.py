@@ -90,19 +90,22 @@ def reads(nodes: Iterable[Node], wide: bool = False) -> set[ir.Value]:
     return found
 
 
-def find(elements: ir.Value, scales: ir.Value) -> Producer | None:
-    """What computes [rows, K/32, 32] elements and their [rows, K/32] scales, or None if they are stored somewhere."""
+def find(elements: ir.Value, scales: ir.Value, stops: Iterable[ir.Operation] = ()) -> Producer | None:
+    """What computes [rows, K/32, 32] elements and their [rows, K/32] scales, or None if they are stored somewhere.
+
+    What `stops` compute is read, not followed back.
+    """
     if ir.RankedTensorType(elements.type).rank != _RANK or (blocks := build.static_sizes(elements)[1]) is None:
         return None
     height = build.static_sizes(elements)[0]
     row, block = Index("row", 1, height), Index("k", BLOCK_SIZE, blocks)
     places = ((elements, (row, block, Index("k", 1, BLOCK_SIZE))), (scales, (row, block)))
-    finder = _Finder()
+    finder = _Finder(stops)
     try:
-        for value, subscripts in places:
-            finder.node(value, subscripts)
-        finder = _Finder(_foreign(finder.ops))
         first, second = (finder.node(value, subscripts) for value, subscripts in places)
+        if foreign := _foreign(finder.ops):
+            finder = _Finder({*stops, *foreign})
+            first, second = (finder.node(value, subscripts) for value, subscripts in places)
     except UntraceableError:
         return None
     if not (isinstance(first, Compute) and isinstance(second, Compute)) or second.inside:

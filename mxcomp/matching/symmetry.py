@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from iree.compiler import ir
 
 from mxcomp.layout import LHS, RHS
@@ -9,35 +11,50 @@ from mxcomp.matching import gathers
 from mxcomp.matching.storage import storage
 from mxcomp.mlir import graph
 
+Source: TypeAlias = ir.Value | ir.Attribute
 
-def is_symmetric(op: ir.Operation) -> bool:
+
+class Sources:
+    """What values are computed from: arguments, and the attributes of constants and of globals that are loaded.
+
+    Each value is followed once, so that what is asked for all matmuls of a model takes time in proportion to its size.
+    Valid as long as operations are added, and none is erased.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[ir.Value, frozenset[Source]] = {}
+
+    def of(self, value: ir.Value) -> frozenset[Source]:
+        pending = [value]
+        while pending:
+            inputs, own = _step(pending[-1])
+            unknown = [each for each in inputs if each not in self._known]
+            if unknown:
+                pending += unknown
+            else:
+                self._known[pending.pop()] = frozenset(own).union(*(self._known[each] for each in inputs))
+        return self._known[value]
+
+
+def is_symmetric(op: ir.Operation, sources: Sources | None = None) -> bool:
     """Whether LHS and RHS of a recognised matmul may be read from one tensor, as they are or packed alike.
 
     IREE 3.13 does not compile a dispatch that bitcasts what it loads twice, as ukernels over units and row-major ones
     do (test/hip/test_units.py), nor its own code generation for some of them, 17 × 64 for example: "expected
     swizzle_hint operand to be defined by a memref.alloc".
     """
+    sources = sources or Sources()
     lhs, rhs = (storage(op.operands[side]) for side in (LHS, RHS))
-    return lhs == rhs or bool(_sources(lhs) & _sources(rhs))
+    return lhs == rhs or not sources.of(lhs).isdisjoint(sources.of(rhs))
 
 
-def _sources(value: ir.Value) -> set[ir.Value | ir.Attribute]:
-    """What a value is computed from: arguments, and the attributes of constants and of globals that are loaded."""
-    found: set[ir.Value | ir.Attribute] = set()
-    seen: set[ir.Value] = set()
-    left = [value]
-    while left:
-        value = left.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        op, gather = graph.producer(value), gathers.find(value)
-        if gather is not None:  # ids only say which parts
-            left.append(gather.source)
-            continue
-        operands = [] if op is None else [each for each in op.operands if isinstance(each.type, ir.RankedTensorType)]
-        if not operands and (op is None or op.name != "tensor.empty"):
-            names = () if op is None else [name for name in ("value", "global") if name in op.attributes]
-            found.add(value if op is None or not names else op.attributes[names[0]])
-        left += operands
-    return found
+def _step(value: ir.Value) -> tuple[list[ir.Value], list[Source]]:
+    """The tensors that a value is computed from in one step, and what it is where there are none."""
+    op, gather = graph.producer(value), gathers.find(value)
+    if gather is not None:  # ids only say which parts
+        return [gather.source], []
+    operands = [] if op is None else [each for each in op.operands if isinstance(each.type, ir.RankedTensorType)]
+    if operands or (op is not None and op.name == "tensor.empty"):
+        return operands, []
+    names = () if op is None else [name for name in ("value", "global") if name in op.attributes]
+    return [], [value if op is None or not names else op.attributes[names[0]]]

@@ -3,3 +3,7 @@
 from mxcomp import versions
 
 versions.check()  # before anything of IREE is imported that another version may lack
+
+from mxcomp.mlir import dialects  # noqa: E402
+
+dialects.settle_all()

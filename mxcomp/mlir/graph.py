@@ -9,11 +9,13 @@ from iree.compiler import ir
 
 def walk(root: ir.Operation) -> Iterator[ir.Operation]:
     """All operations below `root`, each before those in its regions; safe against changes to the current one."""
-    for region in root.regions:
-        for block in region.blocks:
-            for view in list(block.operations):
-                yield view.operation
-                yield from walk(view.operation)
+    pending = [root]
+    while pending:
+        op = pending.pop()
+        if op is not root:
+            yield op
+        below = [view.operation for region in op.regions for block in region.blocks for view in block.operations]
+        pending += reversed(below)
 
 
 def symbol_name(op: ir.Operation) -> str:
@@ -68,6 +70,12 @@ def producer(value: ir.Value) -> ir.Operation | None:
     """The operation that a value is a result of; None for arguments."""
     owner = value.owner
     return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
+
+
+def only_user(op: ir.Operation) -> ir.Operation | None:
+    """The operation that alone reads the first result, once; None if there is no such."""
+    users = [use.owner.operation for use in op.results[0].uses]
+    return users[0] if len(users) == 1 else None
 
 
 def inputs(op: ir.Operation) -> list[tuple[ir.Operation, int]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import linalg
+from mxcomp.mlir.build import static_sizes
+from mxcomp.mlir.graph import without_cast
 
 
 def yielded(op: ir.Operation) -> ir.Value:
@@ -46,3 +48,16 @@ def iterators(op: ir.Operation) -> list[str]:
     *_, output = indexing_maps(op) or []
     parallel = {ir.AffineDimExpr(e).position for e in output.results if isinstance(e, ir.AffineDimExpr)}
     return ["parallel" if loop in parallel else "reduction" for loop in range(output.n_dims)]
+
+
+def loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> dict[int, int | None]:
+    """How many steps the loops of a linalg op with these maps have, as far as operands tell; None if dynamic."""
+    sizes: dict[int, int | None] = {}
+    for value, subscripts in zip(op.operands, maps, strict=True):
+        if not subscripts.results:
+            continue  # a scalar
+        for expression, size in zip(subscripts.results, static_sizes(without_cast(value)), strict=True):
+            if isinstance(expression, ir.AffineDimExpr):
+                loop = ir.AffineDimExpr(expression).position
+                sizes[loop] = size if sizes.get(loop) is None else sizes[loop]
+    return sizes

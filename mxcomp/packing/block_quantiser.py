@@ -18,8 +18,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm, rocdl, vector
 
 from mxcomp.formats import BLOCK_SIZE, ElementFormat, element_format
-from mxcomp.matching.activations import CONVERTS, Activations
-from mxcomp.matching.quantiser import Compute, Node, Read
+from mxcomp.matching.activations import CONVERTS
+from mxcomp.matching.quantiser import Compute, Node, Producer, Read
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.inline import constant, inline
 from mxcomp.packing.conversions import converted, slice_of
@@ -30,20 +30,20 @@ QUANTISER = "mxcomp.quantiser"
 NAME, ROWS = "quantise", "rows"
 
 
-def text(found: Activations, rows: int) -> str:
-    """A module with the function and @rows, how many rows there are, in the current context."""
-    fmt = element_format(str(build.element(found.producer.elements.op.results[0])))
+def text(producer: Producer, kind: ir.Type, bits: int, rows: int) -> str:
+    """A module with the function for activations of a type, of so many bits, and @rows, how many rows there are."""
+    fmt = element_format(str(build.element(producer.elements.op.results[0])))
     i8 = ir.IntegerType.get_signless(8)
-    taken = ir.VectorType.get([found.bits], ir.IntegerType.get_signless(32))  # 32 of them in words of 32 bits
+    taken = ir.VectorType.get([bits], ir.IntegerType.get_signless(32))  # 32 of them in words of 32 bits
     given = ir.VectorType.get([fmt.block_bytes], i8)
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
         function = func.FuncOp(NAME, ir.FunctionType.get([taken], [given, i8]))
         block = function.add_entry_block()
     with ir.InsertionPoint(block):
-        x = vector.BitCastOp(ir.VectorType.get([BLOCK_SIZE], found.type), block.arguments[0]).result
+        x = vector.BitCastOp(ir.VectorType.get([BLOCK_SIZE], kind), block.arguments[0]).result
         lane = _Lane(x)
-        elements, scale = (lane.value(node) for node in found.producer.nodes)
+        elements, scale = (lane.value(node) for node in producer.nodes)
         stored = vector.BitCastOp(given, _placed(elements, fmt)).result
         func.ReturnOp([stored, arith.BitcastOp(i8, scale).result])
     with ir.InsertionPoint(module.body):

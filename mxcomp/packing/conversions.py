@@ -66,9 +66,9 @@ def converted(x: ir.Value, scale: ir.Value, element: str) -> ir.Value:
     kind = ir.VectorType(x.type).element_type
     conversion = CONVERSIONS[element, str(kind)]
     count = BLOCK_SIZE // (_PAIR * conversion.turns)
-    exponent = _exponent(scale)
+    divisor = exponent(arith.BitcastOp(ir.IntegerType.get_signless(8), scale).result)
     pairs = [_pair(x, _PAIR * i) for i in range(BLOCK_SIZE // _PAIR)]
-    words = [conversion.word(pairs[conversion.turns * i :][: conversion.turns], exponent) for i in range(count)]
+    words = [conversion.word(pairs[conversion.turns * i :][: conversion.turns], divisor) for i in range(count)]
     return vector.FromElementsOp(ir.VectorType.get([count], ir.IntegerType.get_signless(32)), words).result
 
 
@@ -87,9 +87,9 @@ def slice_of(x: ir.Value, at: int, size: int) -> ir.Value:
     return vector.ExtractStridedSliceOp(result, x, *arrays).result
 
 
-def _exponent(scale: ir.Value) -> ir.Value:
-    """An f32 with the exponent of a scale: the instructions look at nothing else of it."""
-    i8, i32 = ir.IntegerType.get_signless(8), ir.IntegerType.get_signless(32)
-    code = arith.ExtUIOp(i32, arith.BitcastOp(i8, scale).result).result
+def exponent(scale: ir.Value) -> ir.Value:
+    """An f32 with the exponent of a scale, given as a byte: the instructions look at nothing else of it."""
+    i32 = ir.IntegerType.get_signless(32)
+    code = arith.ExtUIOp(i32, scale).result
     bits = arith.ShLIOp(code, arith.ConstantOp(i32, _MANTISSA_BITS).result).result
     return arith.BitcastOp(ir.F32Type.get(), bits).result

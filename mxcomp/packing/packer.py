@@ -7,6 +7,7 @@ may be packed already (`parameter_operand`).
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import TypeAlias
 
 from iree.compiler import ir
 
@@ -53,10 +54,11 @@ class Packer:
         for index in wanted:
             if index in packed:
                 continue
-            together = self._together(index, sources)
+            computed = self._computed(index, sources)
+            together = (index,) if computed is None else (index, index + LHS_SCALE)
             key = (*_key(op, together, sources, layout), _padding(decision, index))
             if key not in self._packed:
-                self._packed[key] = self._pack(op, together, sources, layout, sizes, decision)
+                self._packed[key] = self._pack(op, index, computed, sources, layout, sizes, decision)
             packed |= zip(together, self._packed[key], strict=True)
         return [packed[index] for index in wanted]
 
@@ -71,41 +73,42 @@ class Packer:
         """Gives operands of `op` that are packed already."""
         self._packed[*_key(op, together, sources, layout), ()] = packed
 
-    def _together(self, index: int, sources: list[ir.Value]) -> tuple[int, ...]:
-        """Elements and scales, if both are computed on the way; what is stored is packed by itself.
+    def _computed(self, index: int, sources: list[ir.Value]) -> _Computed | None:
+        """What computes an operand and its scales, which are then packed together; None for what is stored.
 
         Without regions, which is to check packing, operands are packed as they are computed elsewhere.
         """
         scale = index + LHS_SCALE
-        computed = self._regions and scale < ACC and _computed(sources[index], sources[scale]) is not None
-        return (index, scale) if computed else (index,)
+        return _computed(sources[index], sources[scale]) if self._regions and scale < ACC else None
 
     def _pack(
         self,
         op: ir.Operation,
-        together: tuple[int, ...],
+        index: int,
+        computed: _Computed | None,
         sources: list[ir.Value],
         layout: DataTiledLayout,
         sizes: RuntimeSizes,
         decision: Decision,
     ) -> tuple[ir.Value, ...]:
-        index, *scale = together
         dynamic, name = sizes.of(index), (flipped(OPERAND_NAMES) if decision.transposed else OPERAND_NAMES)[index]
-        with part_location(decision, f"{'quantise' if scale else 'pack'}_{name}", op):
-            if not scale:
+        with part_location(decision, f"{'pack' if computed is None else 'quantise'}_{name}", op):
+            if computed is None:
                 ready = parameter_operand.load_packed(sources[index], layout, index) if self._parameters else None
                 if isinstance(ready, str):
                     notes.note(op, decision.index or 0, f"{name} is not read packed: {ready}")
                     ready = None
                 return (ready or stored_operand.pack(sources[index], layout, index, dynamic, self._regions),)
-            computed = _computed(sources[index], sources[scale[0]])
-            assert computed is not None
             producer, source, of = computed
             return quantised_operand.pack(producer, layout, index, source, dynamic, self._regions, of)
 
 
-def _computed(elements: ir.Value, scales: ir.Value) -> tuple[Producer, ir.Value, Blocks | None] | None:
-    """What computes elements and scales, the elements that it computes, and, of a batch, the blocks of their rows."""
+_Computed: TypeAlias = tuple[Producer, ir.Value, Blocks | None]
+"""What computes elements and scales, the elements that it computes, and, of a batch, the blocks of their rows."""
+
+
+def _computed(elements: ir.Value, scales: ir.Value) -> _Computed | None:
+    """What computes elements and scales, if they are not stored."""
     of = blocks.find(elements, scales)
     matrix = (elements, scales) if of is None else (of.elements, of.scales)
     producer = quantiser.find(*matrix)

@@ -38,12 +38,12 @@ def operands(
 
     In front of the dispatch, where IREE makes nothing of a change of type; inside it could not compile those of ranks.
     """
-    units, k_tiles = _sizes(problem, layout)
+    k_tiles = -(-(problem.k or 0) // layout.workgroup_tile[2])
     lane_bytes = element_format(problem.types[RHS]).block_bytes
     shapes = (
         ((problem.m or 0) * (problem.k or 0) // BLOCK_SIZE, activations.bits),
-        (units, k_tiles, STEPS, LANES * lane_bytes),
-        (units, k_tiles, STEPS * LANES),
+        (units(problem, layout), k_tiles, STEPS, LANES * lane_bytes),
+        (units(problem, layout), k_tiles, STEPS * LANES),
     )
     values = (activations.source, *packed)
     return [
@@ -63,11 +63,10 @@ def accumulate(
     """Accumulator tiles, of type `tiled`, of a problem, from `operands` and the text of a `block_quantiser`."""
     layout = decision.layout
     assert layout is not None
-    units, _ = _sizes(problem, layout)
-    acc = build.zero_filled(build.tensor_type((units, *FRAGMENT), problem.types[ACC]))
-    op = build.generic(ir.RankedTensorType(acc.type), inputs, acc, _maps(), _ITERATORS, _stand_in)
+    acc = build.zero_filled(build.tensor_type((units(problem, layout), *FRAGMENT), problem.types[ACC]))
+    op = build.generic(ir.RankedTensorType(acc.type), inputs, acc, maps(), ITERATORS, stand_in)
     of_workgroup = (layout.units or (1, 1))[RHS]
-    result_tiles.annotate(op, decision, [of_workgroup] + [0] * (len(_ITERATORS) - 1), False, llvm_func_attrs)
+    result_tiles.annotate(op, decision, [of_workgroup] + [0] * (len(ITERATORS) - 1), False, llvm_func_attrs)
     op.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
     outer = tiled.rank - len(FRAGMENT)
     groups = [list(range(outer)), *([dim] for dim in range(outer, tiled.rank))]
@@ -76,27 +75,25 @@ def accumulate(
 
 def result(problem: Problem, layout: DataTiledLayout) -> ResultTiles:
     """The result by units, not by the tiles of workgroups: what follows could not be fused behind another shape."""
-    units, _ = _sizes(problem, layout)
-    return ResultTiles(problem, replace(layout, units=(1, 1)), transposed=False, columns=units)
+    return ResultTiles(problem, replace(layout, units=(1, 1)), transposed=False, columns=units(problem, layout))
 
 
-def _sizes(problem: Problem, layout: DataTiledLayout) -> tuple[int, int]:
-    """Units along N, those of whole workgroups, and K tiles."""
-    _, tile_n, tile_k = layout.workgroup_tile
-    return -(-(problem.n or 0) // tile_n) * (layout.units or (1, 1))[RHS], -(-(problem.k or 0) // tile_k)
+def units(problem: Problem, layout: DataTiledLayout) -> int:
+    """Units along N, those of whole workgroups."""
+    return -(-(problem.n or 0) // layout.workgroup_tile[1]) * (layout.units or (1, 1))[RHS]
 
 
-_ITERATORS = ("parallel",) * 4 + ("reduction",) * 6
+ITERATORS = ("parallel",) * 4 + ("reduction",) * 6
 
 
-def _maps() -> list[ir.AffineMap]:
+def maps() -> list[ir.AffineMap]:
     """Of activations, RHS, RHS scales and result."""
-    units, *fragment, block, activation, k, step, byte, scale = (ir.AffineExpr.get_dim(i) for i in range(10))
-    dims = ([block, activation], [units, k, step, byte], [units, k, scale], [units, *fragment])
-    return [ir.AffineMap.get(len(_ITERATORS), 0, each) for each in dims]
+    unit, *fragment, block, activation, k, step, byte, scale = (ir.AffineExpr.get_dim(i) for i in range(10))
+    dims = ([block, activation], [unit, k, step, byte], [unit, k, scale], [unit, *fragment])
+    return [ir.AffineMap.get(len(ITERATORS), 0, each) for each in dims]
 
 
-def _stand_in(activation: ir.Value, element: ir.Value, scale: ir.Value, acc: ir.Value) -> ir.Value:
+def stand_in(activation: ir.Value, element: ir.Value, scale: ir.Value, acc: ir.Value) -> ir.Value:
     """Something that is computed from all operands, which IREE would drop otherwise."""
     weight = arith.ExtUIOp(activation.type, arith.MulIOp(element, scale).result).result
     product = arith.MulIOp(activation, weight).result

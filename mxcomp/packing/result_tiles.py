@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, tensor
@@ -145,9 +147,16 @@ def annotate(
 
 
 def with_epilogue(
-    tiled: ir.Value, epilogue: ir.Operation, tiles: ResultTiles, sizes: RuntimeSizes, counts: list[ir.Value]
+    tiled: ir.Value,
+    epilogue: ir.Operation,
+    tiles: ResultTiles,
+    sizes: RuntimeSizes,
+    counts: list[ir.Value],
+    packed: Mapping[ir.Value, ir.Value] = MappingProxyType({}),
 ) -> ir.Value:
     """The fused consumers on packed accumulator tiles. What else they read is read where the element comes from.
+
+    Of some of that, which they read at the same place, there are `packed` tiles instead.
 
     On the result after unpacking they would make code generation spill the accumulator. In the padding, which
     unpacking drops, the last element is read again.
@@ -157,6 +166,7 @@ def with_epilogue(
     batch = len(tiles.problem.batch)
     coordinates = [ir.AffineExpr.get_dim(2 + i) for i in range(len(swizzle.packed_shape))]
     outer, maps = list(epilogue.operands)[1:-1], (indexing_maps(epilogue) or [])[1:-1]
+    together = [value for value in outer if value in packed]
 
     def position(source_dim: int, loops: list[ir.Value]) -> ir.Value:
         tile, size = swizzle.tile_shape[source_dim], tiles.sizes[source_dim]
@@ -169,13 +179,17 @@ def with_epilogue(
             return build.clamp(index, limit)
         return index if tiles.counts[source_dim] == size // tile and size % tile == 0 else build.clamp(index, size)
 
-    def body(element: ir.Value) -> ir.Value:
+    def body(element: ir.Value, *others: ir.Value) -> ir.Value:
         loops = [linalg.IndexOp(i).result for i in range(len(shape))]
         places = [*loops[:batch], *(position(source_dim, loops[batch:]) for source_dim in tiles.dims)]
-        given = [_read(value, affine_map, places) for value, affine_map in zip(outer, maps, strict=True)]
+        beside = iter(others)
+        given = [
+            next(beside) if value in packed else _read(value, affine_map, places)
+            for value, affine_map in zip(outer, maps, strict=True)
+        ]
         return inline(epilogue, [element, *given])
 
-    return build.elementwise(result, [tiled], body, counts)
+    return build.elementwise(result, [tiled, *(packed[value] for value in together)], body, counts)
 
 
 def _read(value: ir.Value, affine_map: ir.AffineMap, places: list[ir.Value]) -> ir.Value:

@@ -287,14 +287,13 @@ def is_constant(value: ir.Value) -> bool:
 
 def is_constant_global(load: ir.Operation) -> bool:
     """Whether a global never changes, and its value is in the module: a parameter's is not."""
-    symbol = ir.FlatSymbolRefAttr(load.attributes["global"]).value
-    for view in graph.module_block(graph.root(load)).operations:
-        found = view.operation
-        if found.name == "util.global" and graph.symbol_name(found) == symbol:
-            if "is_mutable" in found.attributes or "initial_value" not in found.attributes:
-                return False
-            return isinstance(found.attributes["initial_value"], ir.DenseElementsAttr | ir.DenseResourceElementsAttr)
-    return False
+    symbol, symbols = ir.FlatSymbolRefAttr(load.attributes["global"]).value, ir.SymbolTable(graph.root(load))
+    found = symbols[symbol].operation if symbol in symbols else None
+    if found is None or found.name != "util.global":
+        return False
+    if "is_mutable" in found.attributes or "initial_value" not in found.attributes:
+        return False
+    return isinstance(found.attributes["initial_value"], ir.DenseElementsAttr | ir.DenseResourceElementsAttr)
 
 
 def _is_marked(argument: ir.BlockArgument) -> bool:

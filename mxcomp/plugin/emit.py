@@ -139,7 +139,7 @@ class _Dag:
         self.root = candidate.root
         self.inputs: list[ir.Value] = []
         self.ops: list[ir.Operation] = []
-        stored = {whole(leaf.value) for side in (candidate.lhs, candidate.rhs) for leaf in (side.element, side.scale)}
+        stored = {whole(leaf.value) for side in (candidate.lhs, candidate.rhs) for leaf in side.leaves}
         self._visit(self.root, stored)
 
     def _visit(self, op: ir.Operation, stored: set[ir.Value]) -> None:

@@ -26,7 +26,7 @@ def check(module: ir.Operation, candidates: Iterable[Candidate], taken: Collecti
     """
     quantisers = {op for candidate in candidates for op in _quantiser(candidate)}
     for candidate in candidates:
-        leaves = (candidate.lhs.element, candidate.lhs.scale, candidate.rhs.element, candidate.rhs.scale)
+        leaves = (*candidate.lhs.leaves, *candidate.rhs.leaves)
         if are_constant(graph.producer(leaf.value) for leaf in leaves):
             _refuse(candidate.root, "evaluates a matmul of constants when it compiles, without our kernels")
         if any(not is_constant(leaf.value) and are_constant([graph.producer(leaf.value)]) for leaf in leaves):
@@ -47,7 +47,7 @@ def _quantiser(candidate: Candidate) -> set[ir.Operation]:
     """The operations that quantise operands in blocks of 32: lanes of IREE's kernels store these whole."""
     found: set[ir.Operation] = set()
     for side in (candidate.lhs, candidate.rhs):
-        producer = quantiser.find(side.element.value, side.scale.value)
+        producer = quantiser.find(side.element.value, side.scale.value) if side.scale is not None else None
         found |= {reading.user for reading in producer.readings} if producer is not None else set()
     return found
 

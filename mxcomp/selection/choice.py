@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mxcomp.formats import element_format
-from mxcomp.layout import DataTiledLayout
+from mxcomp.layout import LHS, DataTiledLayout
 from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, Decision
 from mxcomp.matching.operands import warning_of
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
-from mxcomp.selection import versions
+from mxcomp.selection import quantising, versions
 from mxcomp.selection.limits import limits
 from mxcomp.selection.ranking import DYNAMIC_M, Candidate, candidate, fastest
 from mxcomp.selection.sharing import least
 from mxcomp.selection.tuned import Entry
-from mxcomp.ukernels import Registry, Ukernel
+from mxcomp.ukernels import Registry, Ukernel, dequantising
 
 _NAMED = 2
 """Candidates beside the best that a report names."""
@@ -65,6 +65,8 @@ def choose(
 
     What a tuned table says of the problem comes first. Raises UkernelError for a ukernel by a name that does not exist.
     """
+    if problem.types[LHS] == dequantising.ACTIVATIONS:
+        return _bounded(*quantising.choose_unquantised(problem, registry, options, place.result_bytes), options)
     if options.data_tiling:
         return _data_tiled(problem, place, registry, options, tuned)
     return _row_major(problem, place, registry, options)

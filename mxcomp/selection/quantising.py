@@ -10,12 +10,13 @@ from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.decision import DATA_TILED, Decision
+from mxcomp.matching.operands import warning_of
 from mxcomp.options import FASTEST, Options
 from mxcomp.order import PLAIN_ORDER
 from mxcomp.problem import Problem
 from mxcomp.selection import times
 from mxcomp.selection.ranking import fastest
-from mxcomp.ukernels import Registry, Ukernel, quantising
+from mxcomp.ukernels import Registry, Ukernel, dequantising, paired, quantising
 
 _DISPATCH_US = 2.5
 """Of a dispatch that quantises 1 to 16 rows of 2048 to 8192 elements: modelled by replays as 2.3 to 3.0."""
@@ -31,9 +32,12 @@ def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
     """
     instance, (m, n, k) = ukernel.instance, (problem.sizes[axis] or 0 for axis in "mnk")
     assert isinstance(instance, quantising.Instance)
+    tile = ukernel.tile
+    if isinstance(instance, paired.Instance):
+        n, tile = 2 * n, (tile[0], 2 * tile[1], tile[2])
     known = {rows: times.replays(instance, quantising.suffix(rows)) for rows in (1, quantising.MOST_ROWS)}
     us = [
-        times.modelled(replace(each, row_bits=instance.bits), ukernel.tile, problem, {"m": rows, "n": n, "k": k}, size)
+        times.modelled(replace(each, row_bits=instance.bits), tile, problem, {"m": rows, "n": n, "k": k}, size)
         for rows, each in known.items()
         if each is not None
     ]
@@ -47,7 +51,7 @@ def choose(
 
     The reason why not, if there is none. `size` are the bytes of an element of the result.
     """
-    named = next((each for each in quantising.INSTANCES if each.name == options.ukernels), None)
+    named = _named(options)
     if not options.data_tiling or options.reference or not (named or options.ukernels == FASTEST):
         return ""
     m, n, k = (problem.sizes[axis] or 0 for axis in "mnk")
@@ -82,14 +86,104 @@ def choose(
     )
 
 
-def _slower(us: float, problem: Problem, registry: Registry, options: Options, size: int) -> str:
-    """Why quantising apart is to be preferred to `us`; "" if it is not.
+def _named(options: Options) -> quantising.Instance | None:
+    """The instance of the name that is asked for, or of one that takes two matrices."""
+    pair = next((each.single for each in paired.INSTANCES if each.name == options.ukernels), None)
+    return pair or next((each for each in quantising.INSTANCES if each.name == options.ukernels), None)
 
-    8-bit elements and their scales are quantised in a dispatch each.
+
+def choose_unquantised(
+    problem: Problem, registry: Registry, options: Options, size: int
+) -> tuple[Decision, Problem, tuple[int, int, int]]:
+    """How bf16 activations are multiplied as they are, the problem as buffers have it, and what is padded to.
+
+    As for `choose`, `size` are the bytes of an element of the result.
     """
+    weights = problem.types[RHS]
+    stored = replace(problem, types=(weights, *problem.types[1:]))
+    sizes = tuple(problem.sizes[axis] or 0 for axis in "mnk")
+    able = options.data_tiling and not options.reference
+    fitting = [
+        each for each in dequantising.INSTANCES if able and each.elements[RHS] == weights and each.covers(*sizes)
+    ]
+    named = [each for each in fitting if each.name == options.ukernels]
+    timed = {each: us for each in fitting if (us := modelled_us(registry[each.name], stored, size)) is not None}
+    if not named and (options.ukernels != FASTEST or not timed):
+        reason = "activations are not quantised, and ukernels for that are not asked for"
+        return Decision(reason=f"left to IREE: {reason}", warning=warning_of([weights]) or None), stored, (1, 1, 1)
+    best = named[0] if named else min(timed, key=lambda each: timed[each])
+    us, ukernel = timed.get(best), registry[best.name]
+    note = f"RHS is dequantised by {best.name}" + (f", modelled {us:.1f} µs" if us is not None else "")
+    decision = Decision(
+        operands=DATA_TILED,
+        layout=ukernel.layout,
+        ukernel=best.name,
+        quantising=best.name,
+        workgroup_size=ukernel.workgroup_size,
+        llvm_func_attrs=ukernel.llvm_func_attrs,
+        note=note,
+    )
+    return decision, stored, best.layout.workgroup_tile
+
+
+def choose_pair(
+    chosen: Decision, index: int, problem: Problem, bits: int, registry: Registry, options: Options, size: int
+) -> Decision:
+    """A decision on a problem of activations of so many bits, made one for a ukernel that takes two such matmuls.
+
+    `index` is that of the other matmul, with the same LHS. The decision stays as it is if that would be slower.
+    """
+    sizes = tuple(problem.sizes[axis] or 0 for axis in "mnk")
+    fitting = [
+        each
+        for each in paired.INSTANCES
+        if each.elements == problem.types[:2] and each.bits == bits and each.covers(*sizes)
+    ]
+    named = [each for each in fitting if each.name == options.ukernels]
+    timed = {each: us for each in fitting if (us := modelled_us(registry[each.name], problem, size)) is not None}
+    apart = _pair_apart(chosen, problem, registry, options, size)
+    if not options.data_tiling or (not named and (options.ukernels != FASTEST or not timed or apart is None)):
+        return chosen
+    best = named[0] if named else min(timed, key=lambda each: timed[each])
+    us, ukernel = timed.get(best), registry[best.name]
+    if not named and us is not None and apart is not None and us > _MOST_LOSS * apart:
+        note = f"with matmul {index} in one dispatch, both would take {us:.1f} µs, modelled, apart {apart:.1f}"
+        return replace(chosen, note=f"{chosen.note}; {note}")
+    note = f"LHS is quantised by {best.name}, for matmul {index} as well"
+    return replace(
+        chosen,
+        operands=DATA_TILED,
+        layout=ukernel.layout,
+        ukernel=best.plain.name,
+        quantising=best.single.name,
+        paired=best.name,
+        paired_with=index,
+        order=PLAIN_ORDER,
+        workgroup_size=ukernel.workgroup_size,
+        llvm_func_attrs=ukernel.llvm_func_attrs,
+        note=note + (f", modelled {us:.1f} µs for both" if us is not None else ""),
+        reason=None,
+    )
+
+
+def _pair_apart(chosen: Decision, problem: Problem, registry: Registry, options: Options, size: int) -> float | None:
+    """µs of two such matmuls as they are decided on: LHS quantised by each of them, or once for both."""
+    if chosen.quantising is not None:
+        us = modelled_us(registry[chosen.quantising], problem, size)
+        return None if us is None else 2 * us
+    ranked = fastest(problem, registry, options, size)
+    return 2 * ranked[0].us + _quantising_us(problem) if ranked else None
+
+
+def _quantising_us(problem: Problem) -> float:
+    """µs of what quantises the LHS apart: 8-bit elements and their scales are quantised in a dispatch each."""
+    return (1 if element_format(problem.types[LHS]).lane_unit == BLOCK_SIZE else 2) * _DISPATCH_US
+
+
+def _slower(us: float, problem: Problem, registry: Registry, options: Options, size: int) -> str:
+    """Why quantising apart is to be preferred to `us`; "" if it is not."""
     ranked = fastest(problem, registry, options, size)
     if not ranked:
         return ""
-    dispatches = 1 if element_format(problem.types[LHS]).lane_unit == BLOCK_SIZE else 2
-    apart = ranked[0].us + dispatches * _DISPATCH_US
+    apart = ranked[0].us + _quantising_us(problem)
     return f"it would take {us:.1f} µs, modelled, apart {apart:.1f}" if us > _MOST_LOSS * apart else ""

@@ -1,0 +1,87 @@
+"""Memory of the simulated devices: what is allocated, and which devices can access it."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mxcomp.hip.protocol import Answer, ErrorCode, MemoryKind, Refusal
+from mxcomp.hip.storage import available_bytes
+from mxcomp.sim import Buffer, Device
+
+_ALWAYS_ALLOWED = 64 << 20
+"""Bytes that are allocated without asking how much memory there is."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    device: int
+    buffer: Buffer
+    kind: MemoryKind
+
+
+class Allocations:
+    """Serves the requests of the protocol that are about memory."""
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self._devices = devices
+        self._allocations: dict[int, Allocation] = {}
+        self._peers: defaultdict[int, set[int]] = defaultdict(set)
+        self._unmarked: dict[int, Buffer] = {}
+
+    def alloc(self, device: int, nbytes: int, kind: int, payload: bytes) -> Answer:
+        check_room(nbytes)
+        of_host = kind == MemoryKind.HOST
+        buffer = self._devices[device].memory.alloc(nbytes, fill=not of_host)
+        self._allocations[buffer.address] = allocation = Allocation(device, buffer, MemoryKind(kind))
+        for k in self._others(allocation):
+            self._devices[k].memory.map(buffer)
+        if of_host:
+            self._unmarked[buffer.address] = buffer
+        return buffer.address, b""
+
+    def free(self, device: int, address: int, b: int, payload: bytes) -> Answer:
+        allocation = self._allocations.pop(address, None)
+        if allocation is None:
+            raise Refusal(ErrorCode.INVALID_VALUE, f"{address:#x} is not the start of an allocation")
+        for k in self._others(allocation):
+            self._devices[k].memory.unmap(allocation.buffer)
+        self._devices[allocation.device].memory.free(allocation.buffer)
+        self._unmarked.pop(address, None)
+        return 0, b""
+
+    def _others(self, allocation: Allocation) -> set[int]:
+        """Devices that can access what another one has allocated."""
+        if allocation.kind is MemoryKind.HOST:
+            return set(range(len(self._devices))) - {allocation.device}
+        return self._peers[allocation.device]
+
+    def add_peer(self, owner: int, device: int, b: int, payload: bytes) -> Answer:
+        if device in self._peers[owner]:
+            raise Refusal(
+                ErrorCode.PEER_ACCESS_ALREADY_ENABLED, f"device {device} already has access to device {owner}"
+            )
+        self._peers[owner].add(device)
+        for allocation in self._allocations.values():
+            if allocation.device == owner and allocation.kind is MemoryKind.DEVICE:
+                self._devices[device].memory.map(allocation.buffer)
+        return 0, b""
+
+    def mark_host_memory(self, kernarg: bytes) -> None:
+        """Marks host memory that a kernel gets a pointer to as written. Marking all of it at once would commit it."""
+        if not self._unmarked:
+            return
+        for address in {word for (word,) in struct.iter_unpack("<Q", kernarg[: len(kernarg) & ~7])}:
+            for start, buffer in list(self._unmarked.items()):
+                if start <= address < start + buffer.nbytes:
+                    marks = self._devices[0].memory.written
+                    marks[buffer.start : buffer.start + buffer.nbytes] = 1
+                    del self._unmarked[start]
+
+
+def check_room(nbytes: int) -> None:
+    """Raises Refusal where this machine has not as many bytes left."""
+    if nbytes > _ALWAYS_ALLOWED and nbytes > (free := available_bytes()):
+        raise Refusal(ErrorCode.OUT_OF_MEMORY, f"{nbytes} bytes asked for, this machine has {free} left")

@@ -1,0 +1,82 @@
+"""Matmuls of bf16 activations as they are, and MX weights: `x · (elements · scales)ᵀ`, dequantised to bf16 or f32.
+
+    %d = dequantised %w, %ws : … -> tensor<128x256xbf16>
+    %r = linalg.matmul … ins(%x, %d : tensor<4x256xbf16>, tensor<128x256xbf16>) outs(%zero : tensor<4x128xf32>)
+
+The canonical form has them as an LHS with scales of 1. Only what a ukernel dequantises in registers is recognised: all
+else is a matmul of dequantised weights, as before.
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from mxcomp.layout import RHS
+from mxcomp.matching.elements import Index, Leaf
+from mxcomp.matching.operands import NotOursError, Operand
+from mxcomp.matching.storage import Place
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.linalg_ops import is_elementwise, yielded
+from mxcomp.problem import Problem
+from mxcomp.ukernels import dequantising
+from mxcomp.ukernels.dequantising import ACTIVATIONS
+from mxcomp.ukernels.quantising import MOST_ROWS
+
+_EXTENDS = "arith.extf"
+
+
+def argument(op: ir.Operation, factor: ir.Value) -> int | None:
+    """Which operand of a contraction a factor is, if that is a tensor of bf16, or one of those extended to f32."""
+    while (inner := graph.producer(factor)) is not None and inner.name == _EXTENDS:
+        factor = inner.operands[0]
+    if not isinstance(factor, ir.BlockArgument) or ir.BlockArgument(factor).owner != op.regions[0].blocks[0]:
+        return None
+    position = ir.BlockArgument(factor).arg_number
+    return position if _source(op.operands[position]) is not None else None
+
+
+def operand(op: ir.Operation, position: int, place: tuple[Index, ...]) -> Operand:
+    """That operand of a contraction, which reads it at this place."""
+    source = _source(op.operands[position])
+    assert source is not None
+    return Operand(Leaf(((source, place),)), ACTIVATIONS, None)
+
+
+def _source(value: ir.Value) -> ir.Value | None:
+    """The tensor of bf16 that a value is, or is extended from."""
+    if not isinstance(value.type, ir.RankedTensorType):
+        return None
+    if str(build.element(value)) == ACTIVATIONS:
+        return value
+    op = graph.producer(value)
+    if op is None or not _extends(op) or str(build.element(op.operands[0])) != ACTIVATIONS:
+        return None
+    source = op.operands[0]
+    return source if build.static_sizes(source) == build.static_sizes(value) else None
+
+
+def _extends(op: ir.Operation) -> bool:
+    """Whether an operation on tensors extends each element where it is, and does nothing else."""
+    if op.name == _EXTENDS:
+        return True
+    if not is_elementwise(op) or len(op.operands) != 2:
+        return False
+    inner, body = graph.producer(yielded(op)), op.regions[0].blocks[0]
+    same_place = str(op.attributes["indexing_maps"][0]) == str(op.attributes["indexing_maps"][1])
+    return inner is not None and inner.name == _EXTENDS and inner.operands[0] == body.arguments[0] and same_place
+
+
+def check(problem: Problem, place: Place, is_left: bool) -> None:
+    """Raises NotOursError where no ukernel dequantises the weights of a problem in registers."""
+    m, n, k = problem.m, problem.n, problem.k
+    if not is_left:
+        raise NotOursError(f"{ACTIVATIONS} activations that are not quantised are multiplied from the right")
+    if problem.batch or m is None or n is None or k is None:
+        raise NotOursError(f"{ACTIVATIONS} activations are not quantised: expected static sizes, and no batch")
+    if not any(each.elements[RHS] == problem.types[RHS] and each.covers(m, n, k) for each in dequantising.INSTANCES):
+        raise NotOursError(
+            f"{ACTIVATIONS} activations are not quantised: expected 1 to {MOST_ROWS} rows, more than 16 columns, "
+            f"and a K of more than 512, got {m}x{n}x{k}"
+        )
+    if not place.row_major:
+        raise NotOursError(f"{ACTIVATIONS} activations are not quantised, and not stored row by row")

@@ -1,0 +1,87 @@
+"""Dequantisation of a lane's weights in registers: what ukernels of the body `mx_dequantising` have put in.
+
+    func.func @dequantise(%bytes: vector<16xi8>, %scale0: i8, %scale1: i8) -> vector<4x8xbf16> {
+      %w = vector.bitcast %bytes : vector<16xi8> to vector<4xi32>
+      %p = rocdl.cvt.scalef32.pk.bf16.fp4 %w0[0], %scale …        and 15 more
+      …
+    }
+
+Elements times scales are exact in bf16, as they are in f32: with three bits of mantissa, and the same exponents. The
+function travels as text, in an attribute of its matmul, as that of `block_quantiser`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import func, rocdl, vector
+
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.mlir import build
+from mxcomp.packing.block_quantiser import ROWS
+from mxcomp.packing.conversions import exponent
+
+NAME = "dequantise"
+_HALVES, _VECTOR, _WORD_BYTES = 2, 8, 4
+
+
+@dataclass(frozen=True)
+class _Conversion:
+    """An instruction that makes two bf16 of part `turn` of a word, of which there are `turns`; or 32 of six words."""
+
+    op: type
+    turns: int
+
+    def pairs(self, word: ir.Value, scale: ir.Value) -> list[ir.Value]:
+        """A word as registers of two bf16 each."""
+        pair = ir.VectorType.get([2], ir.BF16Type.get())
+        selections = [bool(turn) if self.turns == _HALVES else turn for turn in range(self.turns)]
+        return [self.op(pair, word, scale, selection).result for selection in selections]
+
+
+_CONVERSIONS = {
+    "f4E2M1FN": _Conversion(rocdl.CvtScaleF32PkBf16Fp4Op, 4),
+    "f8E4M3FN": _Conversion(rocdl.CvtScaleF32PkBf16Fp8Op, 2),
+    "f8E5M2": _Conversion(rocdl.CvtScaleF32PkBf16Bf8Op, 2),
+}
+_WHOLE = {"f6E2M3FN": rocdl.CvtScaleF32Pk32Bf16Fp6Op, "f6E3M2FN": rocdl.CvtScaleF32Pk32Bf16Bf6Op}
+"""By the MLIR type of elements: a word at a time, or all of a block."""
+
+
+def text(element: str, rows: int) -> str:
+    """A module with the function for weights of this type, and @rows, how many rows there are."""
+    fmt = element_format(element)
+    i8, bf16 = ir.IntegerType.get_signless(8), ir.BF16Type.get()
+    taken = ir.VectorType.get([fmt.block_bytes], i8)
+    given = ir.VectorType.get([BLOCK_SIZE // _VECTOR, _VECTOR], bf16)
+    module = ir.Module.create()
+    with ir.InsertionPoint(module.body):
+        function = func.FuncOp(NAME, ir.FunctionType.get([taken, i8, i8], [given]))
+        count = func.FuncOp(ROWS, ir.FunctionType.get([], [ir.IndexType.get()]))
+        block, other = function.add_entry_block(), count.add_entry_block()
+    with ir.InsertionPoint(block):
+        packed, *scales = block.arguments
+        values = _values(packed, element, [exponent(scale) for scale in scales])
+        func.ReturnOp([vector.ShapeCastOp(given, values).result])
+    with ir.InsertionPoint(other):
+        func.ReturnOp([build.constant_index(rows)])
+    return str(module)
+
+
+def _values(packed: ir.Value, element: str, scales: list[ir.Value]) -> ir.Value:
+    """A lane's 32 weights; `scales` are those of its two halves, as f32 exponents."""
+    i32 = ir.IntegerType.get_signless(32)
+    count = element_format(element).block_bytes // _WORD_BYTES
+    words = vector.BitCastOp(ir.VectorType.get([count], i32), packed).result
+    wide = ir.VectorType.get([BLOCK_SIZE], ir.BF16Type.get())
+    if element in _WHOLE:
+        return _WHOLE[element](wide, words, scales[0]).result
+    registers = []
+    for i in range(count):
+        word = vector.ExtractOp(words, [], [i]).result
+        for pair in _CONVERSIONS[element].pairs(word, scales[i * _HALVES // count]):
+            register = vector.BitCastOp(ir.VectorType.get([1], i32), pair).result
+            registers.append(vector.ExtractOp(register, [], [0]).result)
+    together = vector.FromElementsOp(ir.VectorType.get([len(registers)], i32), registers).result
+    return vector.BitCastOp(wide, together).result

@@ -1,0 +1,158 @@
+"""Gate and up of one activation in one dispatch, quantised in it: float64's numbers, and what is left apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from iree.compiler import ir
+from kernels import compiled
+from test_producers import SOURCES
+
+import mxcomp
+import mxcomp.ir as mx
+from mxcomp import formats
+from mxcomp.ukernels import paired, quantising
+
+ALONE, TOGETHER = ["pack_rhs", "pack_rhs_scale", "matmul"], ["pack_rhs", "pack_rhs_scale"]
+Combine = Callable[[ir.Value, ir.Value, ir.Value], ir.Value]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Activations [m, k] and two matrices [n, k] with a bias for each; `combine` has both results, and makes one."""
+
+    m: int
+    n: int
+    k: int
+    lhs: str = "E2M1"
+    rhs: str = "E2M1"
+    source: str = "bf16"
+
+    @property
+    def types(self) -> list[str]:
+        matrix = [f"{self.n}x{self.k * formats.element_format(self.rhs).bits // 8}xi8", f"{self.n}x{self.k // 32}xi8"]
+        return [f"{self.m}x{self.k}x{self.source}", *matrix, f"{self.n}xf32", *matrix, f"{self.n}xf32"]
+
+    def module(self, rounded: bool = False, also: bool = False) -> ir.Module:
+        """`rounded`: what the gate gives is a bf16 before it goes on; `also`: it is a result by itself, too."""
+
+        def layer(x: ir.Value, g: ir.Value, gs: ir.Value, gb: ir.Value, u: ir.Value, us: ir.Value, ub: ir.Value):  # type: ignore[no-untyped-def]
+            a = mx.quantise(x, self.lhs, "even")
+            gate = mx.scaled_matmul(a, mx.operand(g, gs, self.rhs))
+            up = mx.elementwise(mx.add, mx.scaled_matmul(a, mx.operand(u, us, self.rhs)), ub)
+            gate = mx.elementwise(mx.add, gate, gb, result="bf16" if rounded else "f32")
+            hidden = mx.elementwise(_silu_product, gate, up, result="bf16")
+            return [hidden, gate] if also else hidden
+
+        return mx.module(layer, *self.types)
+
+    def arguments(self) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+        """What it is called with; float64's results of gate and up behind their bias."""
+        rng = np.random.default_rng(self.m)
+        x = rng.standard_normal((self.m, self.k)).astype(SOURCES[self.source])
+        lhs, rhs = formats.element_format(self.lhs), formats.element_format(self.rhs)
+        a = formats.dequantise(*formats.quantise(x, lhs, "even"), lhs, dtype=np.float64)
+        given, results = [x], []
+        for _ in range(2):
+            codes, scales = formats.quantise(rng.standard_normal((self.n, self.k), np.float32) / self.k**0.5, rhs)
+            bias = rng.standard_normal(self.n, np.float32)
+            given += [formats.pack_bits(codes, rhs).view(np.int8), scales.view(np.int8), bias]
+            results.append(a @ formats.dequantise(codes, scales, rhs, dtype=np.float64).T + bias)
+        return given, *results
+
+    def check(self, program: mxcomp.Program) -> None:
+        given, gate, up = self.arguments()
+        y = program.run(*given)[0]
+        expected = gate / (1 + np.exp(-gate)) * up
+        assert np.linalg.norm(y.astype(np.float64) - expected) <= 4e-3 * np.linalg.norm(expected)
+
+
+def _silu_product(gate: ir.Value, up: ir.Value) -> ir.Value:
+    return mx.multiply(mx.divide(gate, mx.add(mx.exp(mx.subtract(0.0, gate)), 1.0)), up)
+
+
+CASES = [
+    Case(1, 96, 1056),
+    Case(16, 80, 1024, source="f32"),
+    Case(5, 48, 2080, "E4M3", "E4M3"),
+    Case(3, 208, 544, "E4M3", "E2M1", "f16"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("rounded", [False, True], ids=["f32", "bf16"])
+def test_one_dispatch(case: Case, rounded: bool) -> None:
+    if rounded and case != CASES[0]:
+        pytest.skip("once is enough")
+    program = mxcomp.compile(case.module(rounded))
+    assert [matmul.dispatches for matmul in program.report.matmuls] == [ALONE, TOGETHER]
+    assert all("for both" in (matmul.note or "") for matmul in program.report.matmuls)
+    case.check(program)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("instance", paired.INSTANCES, ids=lambda instance: instance.name)
+def test_every_instance(instance: paired.Instance) -> None:
+    """Right, and without spilled registers."""
+    source = next(kind for kind, bits in quantising.SOURCE_BITS.items() if bits == instance.bits)
+    lhs, rhs = (formats.element_format(kind).name for kind in instance.elements)
+    case = Case(7, 112, 1568, lhs, rhs, source)
+    program, kernels = compiled(str(case.module()), ukernels=instance.name)
+    assert [matmul.dispatches for matmul in program.report.matmuls] == [ALONE, TOGETHER]
+    assert kernels[-1].assembly.spills == kernels[-1].assembly.scratch_bytes == 0
+    case.check(program)
+
+
+def test_same_bits() -> None:
+    """As each matmul in a dispatch of its own by as many waves."""
+    case = Case(16, 64, 1056)
+    pair = paired.INSTANCES[0]
+    given, *_ = case.arguments()
+    together, apart = (mxcomp.compile(case.module(), ukernels=each.name) for each in (pair, pair.single))
+    assert [matmul.dispatches for matmul in apart.report.matmuls] == [ALONE, ALONE]
+    (one,), (other,) = (program.run(*given) for program in (together, apart))
+    np.testing.assert_array_equal(one.view(np.uint16), other.view(np.uint16))
+
+
+def test_a_result_that_is_wanted_by_itself() -> None:
+    """Then there are two dispatches."""
+    case = CASES[0]
+    program = mxcomp.compile(case.module(also=True))
+    assert [matmul.dispatches for matmul in program.report.matmuls] == [ALONE, ALONE]
+    case.check(program)
+
+
+def test_too_many_rows() -> None:
+    program = mxcomp.compile(Case(17, 96, 1056).module())
+    assert [matmul.dispatches for matmul in program.report.matmuls] == [["quantise_lhs", *ALONE], ALONE]
+
+
+def test_a_gated_mlp_in_two_dispatches() -> None:
+    """What is between is bf16, which the last matmul quantises itself."""
+    case = Case(4, 544, 1056)
+    down = [f"{case.k}x{case.n // 2}xi8", f"{case.k}x{case.n // 32}xi8"]
+
+    def mlp(x: ir.Value, g: ir.Value, gs: ir.Value, u: ir.Value, us: ir.Value, d: ir.Value, ds: ir.Value) -> ir.Value:
+        a = mx.quantise(x, "E2M1")
+        gate, up = (mx.scaled_matmul(a, mx.operand(*each, "E2M1")) for each in ((g, gs), (u, us)))
+        hidden = mx.quantise(mx.elementwise(_silu_product, gate, up, result="bf16"), "E2M1")
+        return mx.elementwise(lambda y: y, mx.scaled_matmul(hidden, mx.operand(d, ds, "E2M1")), result="bf16")
+
+    x, g, gs, _, u, us, _ = case.types
+    program = mxcomp.compile(mx.module(mlp, x, g, gs, u, us, *down))
+    assert [matmul.dispatches for matmul in program.report.matmuls] == [ALONE, TOGETHER, ALONE]
+    given, gate, up = case.arguments()
+    x_value, *first, first_bias, second, second_scale, second_bias = given
+    gate, up = gate - first_bias, up - second_bias
+    fmt = formats.E2M1
+    codes, scales = formats.quantise(np.random.default_rng(0).standard_normal((case.k, case.n), np.float32), fmt)
+    down_given = formats.pack_bits(codes, fmt).view(np.int8), scales.view(np.int8)
+    (y,) = program.run(x_value, *first, second, second_scale, *down_given)
+    hidden = (gate / (1 + np.exp(-gate)) * up).astype(SOURCES["bf16"])
+    between = formats.dequantise(*formats.quantise(hidden, fmt, "even"), fmt, dtype=np.float64)
+    expected = between @ formats.dequantise(codes, scales, fmt, dtype=np.float64).T
+    # A hidden value that rounds to the other side moves an element by a step.
+    assert np.linalg.norm(y.astype(np.float64) - expected) <= 6e-3 * np.linalg.norm(expected)

@@ -1,0 +1,176 @@
+"""bf16 activations as they are, times MX weights that a kernel dequantises in registers: float64's numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import pytest
+from iree.compiler import ir
+from iree.compiler.dialects import linalg
+from kernels import compiled
+
+import mxcomp
+import mxcomp.ir as mx
+from mxcomp import errors, formats
+from mxcomp.formats import BLOCK_SIZE
+from mxcomp.mlir import build
+from mxcomp.ukernels import dequantising
+
+PACKED = ["pack_rhs", "pack_rhs_scale", "matmul"]
+BF16_ROUNDING = 2.0**-8
+
+
+@dataclass(frozen=True)
+class Case:
+    """Activations [m, k], weights [n, k] and a bias [n]; the result is bf16."""
+
+    m: int
+    n: int
+    k: int
+    element: str = "E2M1"
+
+    @property
+    def types(self) -> list[str]:
+        bits = formats.element_format(self.element).bits
+        weights = [f"{self.n}x{self.k * bits // 8}xi8", f"{self.n}x{self.k // BLOCK_SIZE}xi8"]
+        return [f"{self.m}x{self.k}xbf16", *weights, f"{self.n}xf32"]
+
+    def module(self) -> ir.Module:
+        def layer(x: ir.Value, w: ir.Value, ws: ir.Value, bias: ir.Value) -> ir.Value:
+            y = mx.dequantised_matmul(x, mx.operand(w, ws, self.element))
+            return mx.elementwise(mx.add, y, bias, result="bf16")
+
+        return mx.module(layer, *self.types)
+
+    def arguments(self) -> list[np.ndarray]:
+        """Weights whose blocks have scales of many sizes."""
+        rng, fmt = np.random.default_rng(self.m), formats.element_format(self.element)
+        sizes = np.exp2(rng.integers(-8, 9, (self.n, self.k // BLOCK_SIZE)), dtype=np.float32)
+        values = rng.standard_normal((self.n, self.k), np.float32) * sizes.repeat(BLOCK_SIZE, 1)
+        codes, scales = formats.quantise(values, fmt)
+        x = rng.standard_normal((self.m, self.k)).astype(ml_dtypes.bfloat16)
+        bias = rng.standard_normal(self.n, np.float32)
+        return [x, formats.pack_bits(codes, fmt).view(np.int8), scales.view(np.int8), bias]
+
+    def values(self, given: list[np.ndarray]) -> np.ndarray:
+        """Weights as float64."""
+        fmt = formats.element_format(self.element)
+        codes = formats.unpack_bits(given[1].view(np.uint8), fmt)
+        return formats.dequantise(codes, given[2].view(np.uint8), fmt, dtype=np.float64)
+
+    def check(self, y: np.ndarray, given: list[np.ndarray]) -> None:
+        """Within what f32 sums and a bf16 round."""
+        x, weights, bias = given[0].astype(np.float64), self.values(given), given[3]
+        expected, scale = x @ weights.T + bias, np.abs(x) @ np.abs(weights).T + np.abs(bias)
+        error = np.abs(y.astype(np.float64) - expected) - BF16_ROUNDING * np.abs(expected)
+        assert (error <= 2.0**-20 * scale).all()
+
+
+CASES = [Case(1, 96, 1056), Case(16, 80, 1024, "E4M3"), Case(5, 208, 544, "E3M2")]
+SLOW = [Case(1 + i, 48 + 32 * i, 544 + 512 * i, name) for i, name in enumerate(("E5M2", "E2M3", "E4M3", "E2M1"))]
+
+
+@pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)], ids=str)
+def test_one_dispatch(case: Case) -> None:
+    program = mxcomp.compile(case.module())
+    (found,) = program.report.matmuls
+    assert found.dispatches == PACKED, found.reason
+    assert (found.note or "").startswith("RHS is dequantised by mx_bf16_")
+    given = case.arguments()
+    case.check(program.run(*given)[0], given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("instance", dequantising.INSTANCES, ids=lambda instance: instance.name)
+def test_every_instance(instance: dequantising.Instance) -> None:
+    """Right, without spilled registers, and by as many conversions as there are pairs, or blocks."""
+    case = Case(7, 208, 4128, formats.element_format(instance.elements[0]).name)
+    program, kernels = compiled(str(case.module()), ukernels=instance.name)
+    assert kernels[-1].assembly.spills == kernels[-1].assembly.scratch_bytes == 0
+    assert kernels[-1].assembly.count("v_mfma_f32_16x16x32_bf16") > 0
+    given = case.arguments()
+    case.check(program.run(*given)[0], given)
+
+
+@pytest.mark.parametrize("element", ["E2M1", pytest.param("E4M3", marks=pytest.mark.slow)])
+def test_extreme_scales(element: str) -> None:
+    """The smallest scale, the largest that leaves finite weights, and NaN, which stays in its column."""
+    case = Case(2, 48, 1024, element)
+    given = case.arguments()
+    given[0][:] = np.exp2(np.random.default_rng(0).integers(-3, 4, given[0].shape)).astype(ml_dtypes.bfloat16)
+    scales = given[2].view(np.uint8)
+    scales[:] = 127
+    given[0][:, :BLOCK_SIZE] = ml_dtypes.bfloat16(2.0**120)
+    scales[:, 0] = 0
+    scales[:, 1] = 240
+    given[0][:, BLOCK_SIZE : 2 * BLOCK_SIZE] = ml_dtypes.bfloat16(2.0**-113)
+    (y,) = mxcomp.compile(case.module()).run(*given)
+    case.check(y, given)
+    scales[5, 3] = 255
+    (y,) = mxcomp.compile(case.module()).run(*given)
+    is_nan = np.isnan(y.astype(np.float32))
+    assert is_nan[:, 5].all()
+    assert not np.delete(is_nan, 5, axis=1).any()
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [(Case(17, 64, 1024), "expected 1 to 16 rows"), (Case(4, 64, 512), "a K of more than 512")],
+    ids=str,
+)
+def test_what_is_left(case: Case, reason: str) -> None:
+    """It is a matmul of dequantised weights, as other contractions that are not recognised."""
+    program = mxcomp.compile(case.module())
+    assert reason in (program.report.matmuls[0].reason or "")
+    given = case.arguments()
+    case.check(program.run(*given)[0], given)
+
+
+def test_without_ukernels() -> None:
+    """Recognised, but left to IREE."""
+    case = Case(3, 64, 1024, "E4M3")
+    program = mxcomp.compile(case.module(), ukernels="none")
+    assert "left to IREE" in (program.report.matmuls[0].reason or "")
+    given = case.arguments()
+    case.check(program.run(*given)[0], given)
+
+
+def test_dequantised_to_f32() -> None:
+    """Another spelling: both sides as f32 in a linalg.matmul, activations extended before."""
+    case = Case(4, 64, 1024)
+
+    def layer(x: ir.Value, w: ir.Value, ws: ir.Value, bias: ir.Value) -> ir.Value:
+        weights = mx.operand(w, ws, case.element)
+        blocks = case.k // BLOCK_SIZE
+        flat = build.tensor_type((case.n, case.k), "f32")
+        n, k, inner = (ir.AffineExpr.get_dim(i) for i in range(3))
+        wide = build.tensor_type((case.n, blocks, BLOCK_SIZE), "f32")
+        maps = [ir.AffineMap.get(3, 0, each) for each in ([n, k, inner], [n, k], [n, k, inner])]
+        values = build.generic(
+            wide, [weights.elements, weights.scales], build.empty(wide), maps, ["parallel"] * 3, _dequantised
+        ).results[0]
+        joined = build.collapse(values, [[0], [1, 2]])
+        turned = build.transpose(joined, build.empty(build.tensor_type((case.k, case.n), "f32")), [1, 0])
+        assert joined.type == flat
+        result = build.zero_filled(build.tensor_type((case.m, case.n), "f32"))
+        y = linalg.matmul(mx.elementwise(lambda a: a, x, result="f32"), turned, outs=[result])
+        return mx.elementwise(mx.add, y, bias, result="bf16")
+
+    program = mxcomp.compile(mx.module(layer, *case.types))
+    assert program.report.matmuls[0].dispatches == PACKED, program.report.matmuls[0].reason
+    given = case.arguments()
+    case.check(program.run(*given)[0], given)
+
+
+def _dequantised(element: ir.Value, scale: ir.Value, _: ir.Value) -> ir.Value:
+    from iree.compiler.dialects import arith
+
+    return arith.ScalingExtFOp(ir.F32Type.get(), element, scale).result
+
+
+def test_verify() -> None:
+    """Nothing of it is there to be verified on a CPU, which says so."""
+    with pytest.raises(errors.VerifyError, match="no scaled matmul to verify"):
+        mxcomp.verify(str(CASES[0].module()), CASES[0].arguments())

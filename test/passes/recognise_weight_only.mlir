@@ -1,0 +1,66 @@
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise{reference=true})' | filecheck %s --check-prefix=REFERENCE
+
+// Activations of bf16 as they are, times dequantised weights: an LHS with scales of 1, for few rows.
+
+#x = affine_map<(m, n, k) -> (m, k)>
+#w = affine_map<(m, n, k) -> (n, k)>
+#out = affine_map<(m, n, k) -> (m, n)>
+#element = affine_map<(n, ko, kb) -> (n, ko, kb)>
+#block = affine_map<(n, ko, kb) -> (n, ko)>
+
+// CHECK-LABEL: util.func public @few_rows(
+// CHECK-SAME: %[[X:[^:]+]]: tensor<4x1024xbf16>, %[[W:[^:]+]]: tensor<64x32x32xf4E2M1FN>, %[[WS:[^:]+]]: tensor<64x32xf8E8M0FNU>
+// CHECK-DAG: %[[ONE:.+]] = arith.constant 1.000000e+00 : f8E8M0FNU
+// CHECK-DAG: %[[LHS:.+]] = iree_tensor_ext.bitcast %[[X]] : tensor<4x1024xbf16> -> tensor<4x32x32xbf16>
+// CHECK: %[[ONES:.+]] = linalg.fill ins(%[[ONE]]
+// CHECK: linalg.generic
+// CHECK-SAME: ins(%[[LHS]], %[[W]], %[[ONES]], %[[WS]] :
+// CHECK-SAME: mxcomp.scaled_matmul = {}
+// REFERENCE-LABEL: util.func public @few_rows(
+// REFERENCE: mxcomp.scaled_matmul = {reason = "expected element {{.*}} got a plain bf16 operand"}
+util.func @few_rows(%x: tensor<4x1024xbf16>, %w: tensor<64x32x32xf4E2M1FN>, %ws: tensor<64x32xf8E8M0FNU>) -> tensor<4x64xf32> {
+  %e = tensor.empty() : tensor<64x32x32xbf16>
+  %d = linalg.generic {indexing_maps = [#element, #block, #element], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%w, %ws : tensor<64x32x32xf4E2M1FN>, tensor<64x32xf8E8M0FNU>) outs(%e : tensor<64x32x32xbf16>) {
+  ^bb0(%i: f4E2M1FN, %s: f8E8M0FNU, %o: bf16):
+    %v = arith.scaling_extf %i, %s : f4E2M1FN, f8E8M0FNU to bf16
+    linalg.yield %v : bf16
+  } -> tensor<64x32x32xbf16>
+  %c = tensor.collapse_shape %d [[0], [1, 2]] : tensor<64x32x32xbf16> into tensor<64x1024xbf16>
+  %init = arith.constant dense<0.0> : tensor<4x64xf32>
+  %r = linalg.generic {indexing_maps = [#x, #w, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %c : tensor<4x1024xbf16>, tensor<64x1024xbf16>) outs(%init : tensor<4x64xf32>) {
+  ^bb0(%a: bf16, %b: bf16, %acc: f32):
+    %u = arith.extf %a : bf16 to f32
+    %v = arith.extf %b : bf16 to f32
+    %p = arith.mulf %u, %v : f32
+    %n = arith.addf %acc, %p : f32
+    linalg.yield %n : f32
+  } -> tensor<4x64xf32>
+  util.return %r : tensor<4x64xf32>
+}
+
+// CHECK-LABEL: util.func public @many_rows(
+// CHECK: mxcomp.scaled_matmul = {reason = "bf16 activations are not quantised: expected 1 to 16 rows, more than 16 columns, and a K of more than 512, got 17x64x1024"}
+util.func @many_rows(%x: tensor<17x1024xbf16>, %w: tensor<64x32x32xf4E2M1FN>, %ws: tensor<64x32xf8E8M0FNU>) -> tensor<17x64xf32> {
+  %e = tensor.empty() : tensor<64x32x32xbf16>
+  %d = linalg.generic {indexing_maps = [#element, #block, #element], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%w, %ws : tensor<64x32x32xf4E2M1FN>, tensor<64x32xf8E8M0FNU>) outs(%e : tensor<64x32x32xbf16>) {
+  ^bb0(%i: f4E2M1FN, %s: f8E8M0FNU, %o: bf16):
+    %v = arith.scaling_extf %i, %s : f4E2M1FN, f8E8M0FNU to bf16
+    linalg.yield %v : bf16
+  } -> tensor<64x32x32xbf16>
+  %c = tensor.collapse_shape %d [[0], [1, 2]] : tensor<64x32x32xbf16> into tensor<64x1024xbf16>
+  %init = arith.constant dense<0.0> : tensor<17x64xf32>
+  %r = linalg.generic {indexing_maps = [#x, #w, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %c : tensor<17x1024xbf16>, tensor<64x1024xbf16>) outs(%init : tensor<17x64xf32>) {
+  ^bb0(%a: bf16, %b: bf16, %acc: f32):
+    %u = arith.extf %a : bf16 to f32
+    %v = arith.extf %b : bf16 to f32
+    %p = arith.mulf %u, %v : f32
+    %n = arith.addf %acc, %p : f32
+    linalg.yield %n : f32
+  } -> tensor<17x64xf32>
+  util.return %r : tensor<17x64xf32>
+}

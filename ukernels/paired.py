@@ -1,0 +1,62 @@
+"""Ukernels for two matrices of one shape that activations are multiplied with: `mx_quantising_pair.mlir.in`.
+
+Gate and up of a gated MLP are such a pair. An instance is one of `quantising` with a second RHS and a second result:
+both RHS are packed as for that one, so that it can take the place of two of them, and they its place. Operands are
+words of activations, elements and scales of one RHS, and of the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mxcomp.layout import LHS, RHS
+from mxcomp.ukernels import family, quantising
+from mxcomp.ukernels.unit_aliases import unit_layout
+
+BODY = "mx_quantising_pair.mlir.in"
+OPERANDS = "quantising_pair"
+"""What the match rule calls operands of which the LHS are activations, and the RHS two."""
+
+
+@dataclass(frozen=True)
+class Instance(quantising.Instance):
+    """A member: the tile of each of both results, the types, and the bits of an activation."""
+
+    @property
+    def name(self) -> str:
+        """For example mx_quantising16_pair_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512."""
+        return self.single.name.replace(f"{self.bits}_", f"{self.bits}_pair_", 1)
+
+    @property
+    def single(self) -> quantising.Instance:
+        """The one for one of both matrices."""
+        return quantising.Instance(self.tile, self.elements, self.bits)
+
+    @property
+    def body(self) -> str:
+        return BODY
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        return super().rule | {"operands": OPERANDS}
+
+
+_SPILLING = ((32, 2),)
+"""Bits of activations, and units along N, for which registers would be spilled."""
+
+
+def _fits(single: quantising.Instance) -> bool:
+    """Whether registers have room for twice the columns."""
+    units = single.layout.units or (1, 1)
+    if (single.bits, units[RHS]) in _SPILLING:
+        return False
+    return family.Tile(
+        unit_layout(units[LHS], 2 * units[RHS]), single.tile.benefit, body=family.STREAM, waves=single.tile.waves
+    ).fits(single.elements)
+
+
+INSTANCES = tuple(
+    Instance(single.tile, single.elements, single.bits) for single in quantising.INSTANCES if _fits(single)
+)
+"""All of them."""
