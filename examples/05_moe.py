@@ -105,7 +105,7 @@ def main() -> int:
     error = np.sqrt(np.mean((y.astype(np.float64) - right) ** 2) / np.mean(right**2))
     print(f"{len(profile.dispatches)} dispatches; against float64 NumPy: {error:.1e} (rms), bound 1e-02")
     # A hidden value that lies between two codes may be rounded to either: f32 sums are in another order than NumPy's.
-    return int(not error < 1e-2)
+    return int(not (error < 1e-2 and len(profile.dispatches) <= 6))
 
 
 if __name__ == "__main__":
