@@ -25,11 +25,12 @@ from mxcomp.ukernels.quantising import SOURCE_BITS
 class Activations:
     """The LHS of a matmul is `producer` of the tensor `source`, of whose row-major elements each 32 are a block.
 
-    Without a producer it is multiplied as it is.
+    Without a producer it is multiplied as it is. `sizes` are those of the source, which may be hidden from its type.
     """
 
     producer: Producer | None
     source: ir.Value
+    sizes: tuple[int | None, ...]
 
     @property
     def type(self) -> ir.Type:
@@ -47,7 +48,7 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
     The reason is "" where they are stored, and nothing is quantised.
     """
     if problem.types[LHS] == dequantising.ACTIVATIONS:
-        return Activations(None, elements)
+        return Activations(None, elements, tuple(build.static_sizes(elements)))
     producer = quantiser.find(elements, scales)
     if producer is None:
         return ""
@@ -62,7 +63,7 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
         producer, read, others = narrowed, *_reads(narrowed), []
     if others:
         return f"LHS is computed from {1 + len(others)} operands: expected one"
-    found = Activations(producer, read.value)
+    found = Activations(producer, read.value, tuple(_sizes(read)))
     if str(found.type) not in SOURCE_BITS:
         return f"activations are {found.type}: expected {', '.join(SOURCE_BITS)}"
     if not _is_row_major(read, problem.m, problem.k):
@@ -137,10 +138,16 @@ def _reads(producer: Producer) -> list[Read]:
     return list(found.values())
 
 
+def _sizes(read: Read) -> list[int | None]:
+    """Of the tensor that is read, those that only its readers know included."""
+    pairs = zip(build.static_sizes(read.value), read.subscripts, strict=True)
+    return [size if size is not None else index.extent for size, index in pairs]
+
+
 def _is_row_major(read: Read, m: int, k: int) -> bool:
     """Whether an [m, k] operand's element is at the same place among the elements of the tensor that is read."""
     stride = m * k
-    for size, index in zip(build.static_sizes(read.value), read.subscripts, strict=True):
+    for size, index in zip(_sizes(read), read.subscripts, strict=True):
         if not size or stride % size:
             return False
         stride //= size

@@ -45,7 +45,8 @@ def operands(
         (units(problem, layout), k_tiles, STEPS, LANES * lane_bytes),
         (units(problem, layout), k_tiles, STEPS * LANES),
     )
-    values = (activations.source, *packed)
+    source, kind = activations.source, build.tensor_type(activations.sizes, str(activations.type))
+    values = (source if source.type == kind else tensor.CastOp(kind, source).result, *packed)
     return [
         build.bitcast(value, build.tensor_type(shape, element))
         for value, shape, element in zip(values, shapes, ("i32", "i8", "i8"), strict=True)

@@ -130,9 +130,10 @@ def test_too_many_rows() -> None:
     assert [matmul.dispatches for matmul in program.report.matmuls] == [["quantise_lhs", *ALONE], ALONE]
 
 
-def test_a_gated_mlp_in_two_dispatches() -> None:
+@pytest.mark.parametrize("rows", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_gated_mlp_in_two_dispatches(rows: int) -> None:
     """What is between is bf16, which the last matmul quantises itself."""
-    case = Case(4, 544, 1056)
+    case = Case(rows, 544, 1056)
     down = [f"{case.k}x{case.n // 2}xi8", f"{case.k}x{case.n // 32}xi8"]
 
     def mlp(x: ir.Value, g: ir.Value, gs: ir.Value, u: ir.Value, us: ir.Value, d: ir.Value, ds: ir.Value) -> ir.Value:

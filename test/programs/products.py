@@ -59,6 +59,30 @@ def draw(drawing: Drawing, lhs: Operand, rhs: Operand, out: str, start: Node | N
     return _added(value, sums, kind, start)
 
 
+def weight_only(drawing: Drawing, x: Node, weights: Operand) -> Node:
+    """[m, K] of bf16, not quantised, times weights [n, k, i] that are dequantised."""
+    dice = drawing.dice
+    values = x.data.reshape(x.shape[0], -1, weights.elements.shape[-1])
+    sums = sums_of((values, "mki"), (weights.values, weights.axes), "mn")
+    results = RESULTS if sums.magnitude.max(initial=0.0) < SMALL else {"f32": 1, "bf16": 0.1}
+    kind = dice.noted("result", results)
+    before = dice.noted("dequantised to", {"f32": 1, "bf16": 1})
+    factors = [
+        Factor((_in_f32(x) if before == "f32" else x.ir,), ("mK",)),
+        _dequantised(drawing, weights, before, True),
+    ]
+    init = _start(_sizes(factors), "mn", kind, None)
+    named = kind == "f32" and dice.chance(0.5)
+    value = _named(factors, "mn", init) if named else _generic(drawing, factors, "mn", init, kind)
+    drawing.module.products += sums.data.size * sums.terms
+    return _added(value, sums, kind, None)
+
+
+def _in_f32(x: Node) -> ir.Value:
+    result = build.tensor_type(x.shape, "f32")
+    return build.elementwise(result, [x.ir], lambda value: arith.ExtFOp(result.element_type, value).result)
+
+
 def _dequantised(drawing: Drawing, side: Operand, kind: str, collapse: bool) -> Factor:
     """Elements times scales as a tensor of floats, K in one dimension if it is to be collapsed."""
     element = ir.Type.parse(kind)

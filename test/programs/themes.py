@@ -13,6 +13,7 @@ from iree.compiler import ir
 from narrow import changed_product, widened
 from nodes import BITS, FLOATS, Node
 from steps_control import branch, call, loop
+from steps_few_rows import gated_product, weight_only_product
 from steps_grouped import grouped_product
 from steps_matmul import SLOW, Scale, activation, batched_product, quantised_product, static_product, stored_product
 
@@ -47,8 +48,10 @@ SOURCES: dict[str, Source] = {
     "changed": changed_product,
     "widened": widened,
     "grouped": grouped_product,
+    "gated": gated_product,
+    "weight only": weight_only_product,
 }
-PRODUCTS = {"stored", "batched", "grouped", "quantised", "static", "changed"}
+PRODUCTS = {"gated", "weight only", "stored", "batched", "grouped", "quantised", "static", "changed"}
 STEPS: dict[str, Step] = {
     "unary": other.unary, "binary": other.binary, "pair": other.pair, "cast": other.casted,
     "transpose": other.transpose, "row": other.row, "symmetric": other.symmetric, "part": other.part,
@@ -86,6 +89,7 @@ THEMES = {
     "chain": Theme({"stored": 3, "quantised": 1}, CHAINED, {1: 2, 2: 3, 3: 2}, LONG),
     "small chain": Theme({"stored": 3, "quantised": 1}, CHAINED, {1: 1, 2: 2, 3: 1}),
     "few rows": Theme({"activation": 1, "quantised": 2}, EPILOGUE | {"quantised": 3}, {0: 1, 1: 2, 2: 2}, FEW),
+    "decoder": Theme({"gated": 3, "weight only": 3}, EPILOGUE | {"quantised": 2}, {0: 1, 1: 2, 2: 2}, FEW),
     "static": Theme({"stored": 3, "activation": 1}, EPILOGUE | {"static": 5}, {1: 2, 2: 1}, last=BITS_LAST),
     "bits": Theme(
         {"changed": 3, "widened": 1, "stored": 1}, MULTIPLIED | {"changed": 1}, {0: 2, 1: 1, 2: 1}, last=BITS_LAST
@@ -104,6 +108,7 @@ WEIGHTS = {
     "chain": 4,
     "small chain": 3,
     "few rows": 3,
+    "decoder": 3,
     "static": 2,
     "bits": 1.5,
     "control": 1.5,

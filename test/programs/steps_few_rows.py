@@ -1,0 +1,38 @@
+"""Steps of a decoder's layers: gate and up of one activation, and weights that activations are not quantised for."""
+
+from __future__ import annotations
+
+import mx_operands
+import products
+import quantisers
+from drawing import Drawing
+from elementwise import BINARY, UNARY, apply
+from mx_operands import KINDS
+from nodes import BLOCK, Node
+from steps_matmul import VALUES, Scale, floats
+
+GATES = {"relu": 2, "half": 1, "minus": 1}
+COMBINED = {"multiply": 2, "add": 1, "subtract": 1}
+
+
+def gated_product(drawing: Drawing, scale: Scale) -> Node:
+    """Two products of one quantised activation, which meet: op(x · gateᵀ) · (x · upᵀ)."""
+    dice, sizes = drawing.dice, scale.matmul(drawing.dice)
+    kind, side = dice.noted("type", KINDS), dice.noted("type", KINDS)
+    source = dice.noted("source", {"f32": 1, "bf16": 3, "f16": 1})
+    x = floats(drawing, (sizes["m"], sizes["k"] * BLOCK), source, "")
+    lhs = quantisers.draw(drawing, x, "m", kind)
+    gate, up = (
+        products.draw(drawing, lhs, mx_operands.draw(drawing, "nki", sizes, side, tame=True), "mn") for _ in range(2)
+    )
+    if up.kind != gate.kind:
+        return gate
+    gate = apply(UNARY[dice.noted("gate", GATES)], gate)
+    return apply(BINARY[dice.noted("combined", COMBINED)], gate, up)
+
+
+def weight_only_product(drawing: Drawing, scale: Scale) -> Node:
+    """Activations of bf16 as they are, and stored weights."""
+    dice, sizes = drawing.dice, scale.matmul(drawing.dice)
+    x = floats(drawing, (sizes["m"], sizes["k"] * BLOCK), "bf16", dice.noted("activations", VALUES))
+    return products.weight_only(drawing, x, mx_operands.draw(drawing, "nki", sizes, order="nki", tame=True))
