@@ -113,7 +113,7 @@ def _call(flags: list[str]) -> int:
     from iree._runtime import libs
 
     with outputs.shown(flags) as taken_over:
-        return child.call(Path(libs.library_path) / "iree-run-module", taken_over)
+        return child.call(Path(libs.library_path) / "iree-run-module", taken_over, NAME)
 
 
 @contextmanager

@@ -54,3 +54,8 @@ func.func @model(%a: tensor<2x3xbf16>, %b: tensor<5xi8>)
   %5 = arith.bitcast %b : tensor<5xi8> to tensor<5xf8E4M3FN>
   return %0, %3, %4, %5 : tensor<2x3xbf16>, tensor<?x2xbf16>, tensor<2x3xf32>, tensor<5xf8E4M3FN>
 }
+
+// What IREE's runtime says has a first line.
+// RUN: not %python -m mxcomp.tools.run --device=cpu %t.vmfb --input=5xi8=56 2>&1 | filecheck %s --check-prefix=FEW
+// FEW: {{^}}mxcomp-run: error: 1 arguments are given, expected 2
+// FEW-NEXT: c/runtime/src/iree/{{.*}}INVALID_ARGUMENT

@@ -1,0 +1,72 @@
+"""What a child says on stderr, passed on as it comes, with a line of ours in front of a status of IREE's.
+
+    mxcomp-run: error: 1 arguments are given, expected 4
+    c/runtime/src/iree/vm/invocation.c:103: INVALID_ARGUMENT; input list and function mismatch; expected 4 arguments …
+
+A child that has a terminal here gets one, so that its progress bars stay.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import termios
+import tty
+from collections.abc import Callable
+
+from mxcomp import statuses
+
+_PLACE = b"c/runtime/src/iree/"
+"""What a line with a status begins with: a file of IREE's."""
+_STATUS = re.compile(re.escape(_PLACE) + rb"\S+:\d+: [A-Z_]{2,}; ")
+_STDERR, _CHUNK = 2, 2**16
+
+
+def ends() -> tuple[int, int]:
+    """Where to read, and what to give a child as its stderr."""
+    if not os.isatty(_STDERR):
+        return os.pipe()
+    reading, writing = pty.openpty()
+    tty.setraw(writing)  # what is written comes out as it is
+    fcntl.ioctl(writing, termios.TIOCSWINSZ, fcntl.ioctl(_STDERR, termios.TIOCGWINSZ, b"\0" * 8))
+    return reading, writing
+
+
+def pass_on(reading: int, name: str, write: Callable[[bytes], object] | None = None) -> None:
+    """Copies all that can be read to stderr, or to `write`, until nobody writes any more; `name` is the command's."""
+    write = write or _to_stderr
+    held = b""
+    while data := _read(reading):
+        *lines, held = (held + data).split(b"\n")
+        for line in lines:
+            write(_with_meaning(line, name) + b"\n")
+        if held and not _may_be_status(held):
+            write(held)
+            held = b""
+    write(held)
+
+
+def _read(reading: int) -> bytes:
+    try:
+        return os.read(reading, _CHUNK)
+    except OSError:  # a terminal that nobody has open any more
+        return b""
+
+
+def _may_be_status(line: bytes) -> bool:
+    return line.startswith(_PLACE) or _PLACE.startswith(line)
+
+
+def _with_meaning(line: bytes, name: str) -> bytes:
+    """A line, behind what it means if it is a status."""
+    if _STATUS.match(line) is None:
+        return line
+    meaning, _, status = statuses.explained(line.decode(errors="replace")).partition("\nIREE: ")
+    return f"{name}: error: {meaning}\n".encode() + line if status else line
+
+
+def _to_stderr(data: bytes) -> None:
+    while data:
+        data = data[os.write(_STDERR, data) :]
