@@ -27,35 +27,23 @@ one more dimension, the first, of all packed tensors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, tensor
 
 from mxcomp.errors import CompileError
-from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.matching import activations, gathers, pairs
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.canonical import problem_of
-from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, SCALED_MATMUL, VERSIONS, Decision, Version, decision_of
+from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, SCALED_MATMUL, Decision, decision_of
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import Options
-from mxcomp.packing import (
-    block_dequantiser,
-    block_quantiser,
-    expert_tiles,
-    paired_matmul,
-    quantising_matmul,
-    reference_tiles,
-    requantised_result,
-    result_tiles,
-    stored_operand,
-)
+from mxcomp.packing import dispatched, quantising_matmul, requantised_result, result_tiles
+from mxcomp.packing.dispatched import Matmul
 from mxcomp.packing.packer import Packer, part_location
 from mxcomp.packing.requantised_result import Plan
-from mxcomp.packing.result_tiles import ALONE, UNROLL, ResultTiles
-from mxcomp.packing.runtime_sizes import RuntimeSizes, TileCounts, guarded, is_for, padded_units
+from mxcomp.packing.runtime_sizes import guarded, padded_units
 from mxcomp.passes.fuse_consumers import EPILOGUE
 from mxcomp.problem import Problem, flipped
 
@@ -86,53 +74,11 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 @dataclass(frozen=True)
-class _Matmul:
-    """A matmul as it is multiplied, on packed operands. `epilogue` are fused consumers, which make an `element`.
-
-    Operands in `ids` are packed for all experts, of which each matrix of the batch takes that of its id. With
-    `activations`, its ukernel quantises the LHS itself, and only operands of the RHS are packed.
-    """
-
-    decision: Decision
-    sizes: RuntimeSizes
-    packed: list[ir.Value]
-    ids: Mapping[int, ir.Value]
-    epilogue: ir.Operation | None
-    element: str
-    activations: Activations | None = None
-
-    @property
-    def layout(self) -> DataTiledLayout:
-        assert self.decision.layout is not None
-        return self.decision.layout
-
-    @property
-    def problem(self) -> Problem:
-        return self.sizes.problem
-
-    @property
-    def brings(self) -> str:
-        """What is put into a ukernel that takes activations."""
-        found, rows = self.activations, self.problem.m or 0
-        assert found is not None
-        if found.producer is None:
-            return block_dequantiser.text(self.problem.types[RHS], rows)
-        return block_quantiser.text(found.producer, found.type, found.bits, rows)
-
-    @property
-    def tiles(self) -> ResultTiles:
-        if self.activations is not None:
-            return quantising_matmul.result(self.problem, self.layout)
-        columns = None if self.layout.units is None else build.static_sizes(self.packed[RHS])[len(self.problem.batch)]
-        return ResultTiles(self.problem, self.layout, self.decision.transposed, columns)
-
-
-@dataclass(frozen=True)
 class _Prepared:
     """A matmul whose operands are packed; `dead` is what it is to be instead of, `sources` what was packed."""
 
     op: ir.Operation
-    matmul: _Matmul
+    matmul: Matmul
     dead: list[ir.Operation]
     sources: list[ir.Value]
 
@@ -171,7 +117,7 @@ def _prepared(op: ir.Operation, decision: Decision, packer: Packer, options: Opt
             packed = quantising_matmul.operands(quantised, packed, problem, decision.layout)
     element = str(build.element(unset.results[0]))
     ids = {index: gather.ids for index, gather in read_through.items()}
-    matmul = _Matmul(decision, sizes, packed, ids, epilogue, element, quantised)
+    matmul = Matmul(decision, sizes, packed, ids, epilogue, element, quantised)
     return _Prepared(op, matmul, [unset, *([epilogue] if epilogue else []), op, *encodings], [*sources, *stored])
 
 
@@ -186,11 +132,11 @@ def _finish(prepared: _Prepared, packer: Packer, options: Options) -> None:
         plan = _plan(unset, decision, options)
         replaced: tuple[ir.Value, ...] = ()
         if options.reference:
-            result = _in_place(matmul)
+            result = dispatched.in_place(matmul)
         elif plan is None:
-            result = _by_rows(matmul, op) if decision.versions else _cast(matmul, _dispatched(matmul))
+            result = dispatched.by_rows(matmul, op) if decision.versions else dispatched.alone(matmul)
         else:
-            replaced = _requantised(matmul, plan, packer)
+            replaced = dispatched.requantised(matmul, plan, packer)
             result = _gone(unset)
     unset.results[0].replace_all_uses_with(result)
     graph.erase_unused(replaced)
@@ -209,18 +155,7 @@ def _finish_pair(first: _Prepared, second: _Prepared, met: ir.Value, packer: Pac
         return
     op = first.op
     with op.context, part_location(matmul.decision, "matmul", op), ir.InsertionPoint(first.unset):
-        limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes, plain_loops=True)
-        known = [limit for limit in limits if limit is not None]
-        with build.dispatch_region([matmul.tiles.type(matmul.element, limits)], known) as region:
-            counts = TileCounts(matmul.sizes, matmul.layout)
-            decision = replace(matmul.decision, ukernel=matmul.decision.paired)
-            kind, packed = matmul.tiles.accumulators, (matmul.packed, second.matmul.packed)
-            tiled, other = paired_matmul.accumulate(*packed, matmul.brings, kind, matmul.problem, decision, UNROLL)
-            beside = {met: _finished(second.matmul, other, counts)}
-            region.returned = [
-                result_tiles.unpack(_finished(matmul, tiled, counts, beside), matmul.tiles, counts.of(ACC), limits)
-            ]
-        result = _cast(matmul, region.results[0])
+        result = dispatched.pair(matmul, second.matmul, met)
     first.unset.results[0].replace_all_uses_with(result)
     first.erase()
     second.erase()
@@ -242,98 +177,6 @@ def _quantised_inside(
 def _user(op: ir.Operation) -> ir.Operation:
     """The only operation that uses a result."""
     return next(iter(op.results[0].uses)).owner.operation
-
-
-def _in_place(matmul: _Matmul) -> ir.Value:
-    """The result by the mathematical meaning of tiles, not in a dispatch of its own: for other targets."""
-    tiles, limits = matmul.tiles, matmul.sizes.rows_and_columns
-    counts = TileCounts(matmul.sizes, matmul.layout)
-    acc = tiles.zeros(counts.of(ACC))
-    tiled = reference_tiles.inner_tiles(matmul.packed, acc, matmul.problem, matmul.layout, counts)
-    tiled = _finished(matmul, tiled, counts)
-    return _cast(matmul, result_tiles.unpack(tiled, tiles, counts.of(ACC), limits))
-
-
-def _by_rows(matmul: _Matmul, op: ir.Operation) -> ir.Value:
-    """The result of the version that takes a dynamic M, each in a dispatch of its own."""
-    rows, (*others, last) = matmul.sizes.values["m"], matmul.decision.versions
-    result = _dispatched(_version(matmul, last))
-    for version in reversed(others):
-        with part_location(matmul.decision, f"matmul_up_to_{version.max_m}", op):
-            made = _dispatched(_version(matmul, version))
-        choice = arith.SelectOp(is_for(version, rows), made, result)
-        choice.operation.attributes[VERSIONS] = ir.UnitAttr.get()
-        result = choice.result
-    return _cast(matmul, result)
-
-
-def _version(matmul: _Matmul, version: Version) -> _Matmul:
-    """A matmul by the kernel of one version, its operands in as many units."""
-    decision = matmul.decision.of(version)
-    counts = TileCounts(matmul.sizes, version.layout)
-    packed = [
-        stored_operand.regrouped(value, version.units[i % 2], counts.of(i)) for i, value in enumerate(matmul.packed)
-    ]
-    return replace(matmul, decision=decision, packed=packed)
-
-
-def _dispatched(matmul: _Matmul) -> ir.Value:
-    """The dispatch of inner tiles, epilogue and unpacking: [(batch,) M, N], sizes perhaps hidden."""
-    limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes, plain_loops=matmul.activations is not None)
-    known = [limit for limit in limits if limit is not None]
-    with build.dispatch_region([matmul.tiles.type(matmul.element, limits)], known) as region:
-        counts = TileCounts(matmul.sizes, matmul.layout)
-        tiled = _tiled(matmul, counts, UNROLL if matmul.epilogue is not None else {})
-        region.returned = [result_tiles.unpack(tiled, matmul.tiles, counts.of(ACC), limits)]
-    return region.results[0]
-
-
-def _requantised(matmul: _Matmul, plan: Plan, packer: Packer) -> tuple[ir.Value, ...]:
-    """The dispatch of inner tiles, epilogue and quantiser; returns what nothing computes any more."""
-    with build.dispatch_region(plan.types, []) as region:
-        counts = TileCounts(matmul.sizes, matmul.layout)
-        tiled = _tiled(matmul, counts, ALONE)
-        region.returned = plan.compute(tiled)
-    if plan.layout is None:
-        plan.replace_sources(*region.results)
-        return plan.sources
-    ready = plan.packed(*region.results)
-    packer.provide(plan.consumer, (RHS, RHS_SCALE), flipped(plan.sources), plan.layout, ready)
-    return ()
-
-
-def _tiled(matmul: _Matmul, counts: TileCounts, llvm_func_attrs: dict[str, str]) -> ir.Value:
-    """Accumulator tiles of the hardware behind the epilogue, in the region of a dispatch."""
-    if matmul.activations is not None:
-        kind = matmul.tiles.accumulators
-        decision = replace(matmul.decision, ukernel=matmul.decision.quantising)
-        tiled = quantising_matmul.accumulate(
-            matmul.packed, matmul.brings, kind, matmul.problem, decision, llvm_func_attrs
-        )
-        return _finished(matmul, tiled, counts)
-    elements = [
-        stored_operand.elements(value, matmul.problem.types[i], counts.of(i)) for i, value in enumerate(matmul.packed)
-    ]
-    for index, ids in matmul.ids.items():
-        elements[index] = expert_tiles.gathered(elements[index], ids)
-    acc = matmul.tiles.zeros(counts.of(ACC))
-    tiled = result_tiles.accumulate(elements, acc, matmul.problem, matmul.decision, llvm_func_attrs)
-    return _finished(matmul, tiled, counts)
-
-
-def _finished(
-    matmul: _Matmul, tiled: ir.Value, counts: TileCounts, beside: Mapping[ir.Value, ir.Value] | None = None
-) -> ir.Value:
-    """Accumulator tiles behind the epilogue, if there is one, which may read tiles `beside` them."""
-    if matmul.epilogue is None:
-        return tiled
-    return result_tiles.with_epilogue(tiled, matmul.epilogue, matmul.tiles, matmul.sizes, counts.of(ACC), beside or {})
-
-
-def _cast(matmul: _Matmul, value: ir.Value) -> ir.Value:
-    """A result with sizes that were hidden from IREE, as its users know it."""
-    plain = matmul.tiles.type(matmul.element)
-    return value if value.type == plain else tensor.CastOp(plain, value).result
 
 
 def _plan(unset: ir.Operation, decision: Decision, options: Options) -> Plan | None:
