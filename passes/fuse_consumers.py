@@ -91,7 +91,7 @@ def _users_in_order(values: list[ir.Value]) -> Iterator[ir.Operation]:
     pending: list[ir.Operation] = []
     while True:
         for value in values[followed:]:
-            users = (use.owner.operation for use in value.uses)
+            users = dict.fromkeys(use.owner.operation for use in value.uses)  # one may read a value twice
             pending += [user for user in users if user.block == block and user not in pending]
         followed = len(values)
         if not pending:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from modules import BITS, Matmul
+from modules import Matmul
 from tensor_parallel import LAYERS, Layer
 from test_few_rows import FP4, FP8, INSIDE, check
-
-from mxcomp.layout import LHS
 
 ROWS = (1, 2, 8, 16, 17, 64)
 PAIRS = ((FP4, FP4), (FP8, FP8), (FP8, FP4))
@@ -28,9 +26,8 @@ def _cut(layer: Layer) -> int:
 
 def _check(layer: Layer, m: int, types: tuple[str, str]) -> None:
     matmul = Matmul(m, _cut(layer), layer.k, types=types)
-    apart = ["quantise_lhs"] * (2 if BITS[types[LHS]] == 8 else 1)
     inside = m <= _MOST_ROWS and layer.k > _K_TILE
-    check(matmul, "even", "bf16", INSIDE if inside else [*apart, *INSIDE], "it would take")
+    check(matmul, "even", "bf16", INSIDE if inside else ["quantise_lhs", *INSIDE], "it would take")
 
 
 QUICK = [
