@@ -133,7 +133,7 @@ def test_failed_call_is_the_only_error(copied: Tool) -> None:
     done = copied("f4E2M1FN")  # for three results
     assert done.returncode == 1
     assert "OUT_OF_RANGE" in done.stderr
-    assert "mxcomp-run: error" not in done.stderr
+    assert done.stderr.count("mxcomp-run: error") == 1  # what IREE's status means
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,7 +16,7 @@
 
 // MANIFEST: "format": "mxcomp parameters",
 // MANIFEST: "scope": "model",
-// MANIFEST-NEXT: "key": "w.packed.rhs.16x512.{{[0-9a-f]+}}",
+// MANIFEST-NEXT: "key": "w.packed.rhs.16x256.{{[0-9a-f]+}}",
 // MANIFEST: "packing": {
 // MANIFEST-NEXT: "source": "w",
 // MANIFEST: "operand": "rhs",
@@ -36,10 +36,10 @@
 // REPORT-NEXT: "pack_lhs_scale",
 // REPORT-NEXT: "pack_rhs_scale",
 // REPORT-NEXT: "matmul"
-// REPORT: "key": "w.packed.rhs.16x512.
+// REPORT: "key": "w.packed.rhs.16x256.
 
-// K is padded from 256 to 512, so twice the bytes.
-// ARCHIVE: 32768 | `w.packed.rhs.16x512.{{[0-9a-f]+}}`
+// K is a half unit, and needs no padding: as many bytes.
+// ARCHIVE: 16384 | `w.packed.rhs.16x256.{{[0-9a-f]+}}`
 // ARCHIVE-NOT: `w`
 
 // PLAIN: "key": "w",
