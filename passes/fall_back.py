@@ -25,7 +25,8 @@ Operands with 6 bits, or in another order in memory, are read from their bytes (
 or a few dispatches of all this, with f32 matrix instructions: slower than scaled MFMA by far, and right.
 
 A contraction that was not recognised keeps its form, but gets elements (6-bit ones: mxcomp-widen-codes) and scales as
-f32, so that nothing takes it for a scaled matmul of the hardware. Other scales that are extended on their own
+f32, so that nothing takes it for a scaled matmul of the hardware. One that rounds each product to 16 bits sums in f32
+and rounds the sum, as for recognised ones: IREE 3.13 cannot distribute the former to threads. Other scales that are extended on their own
 (`arith.extf`) are so bit by bit, as IREE takes code 0 for 0.
 """
 
@@ -65,7 +66,7 @@ def run(module: ir.Operation, options: Options) -> None:
         elif recognised or not claimed(op):
             _settle(op)
             if decision.index is None:
-                _extend_elements(op, decision)
+                _extend_elements(_sum_in_f32(op, decision), decision)
     for op, _ in left_to_iree(module):
         _keep_slices_behind(op)
         _keep_branches_behind(op)
@@ -146,6 +147,38 @@ def _compiles_well(op: ir.Operation) -> bool:
         and not any(map(is_gathered, list(op.operands)[:ACC]))
         and not is_symmetric(op)
     )
+
+
+def _sum_in_f32(op: ir.Operation, decision: Decision) -> ir.Operation:
+    """A contraction that adds f32 products, in the place of one that rounds each to what it yields; others as is."""
+    accumulator = list(op.regions[0].blocks[0].arguments)[-1]
+    add = graph.producer(linalg_ops.yielded(op))
+    if add is None or add.name != "arith.addf" or len(list(accumulator.uses)) != 1:
+        return op
+    rounding = next((term for term in map(graph.producer, add.operands) if term and term.name == "arith.truncf"), None)
+    if rounding is None or accumulator not in add.operands or str(rounding.operands[0].type) != "f32":
+        return op
+    *inputs, init = op.operands
+    with op.context, op.location, ir.InsertionPoint(op):
+        f32, narrow = ir.F32Type.get(), ir.RankedTensorType(op.results[0].type)
+        wide = build.tensor_type(build.static_sizes(init), "f32")
+
+        def rewrite(inner: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
+            if inner == rounding:
+                return operands[0]
+            return arith.AddFOp(*operands).result if inner == add else None
+
+        def body(*given: ir.Value) -> ir.Value:
+            return inline(op, given, rewrite)
+
+        start = build.elementwise(wide, [init], lambda value: arith.ExtFOp(f32, value).result)
+        new = build.generic(wide, inputs, start, indexing_maps(op) or [], linalg_ops.iterators(op), body)
+        decide(new, decision)
+        kind = narrow.element_type
+        rounded = build.elementwise(narrow, [new.results[0]], lambda value: arith.TruncFOp(kind, value).result)
+    op.results[0].replace_all_uses_with(rounded)
+    op.erase()
+    return new
 
 
 def _extend_elements(op: ir.Operation, decision: Decision) -> None:
