@@ -26,8 +26,8 @@ or a few dispatches of all this, with f32 matrix instructions: slower than scale
 
 A contraction that was not recognised keeps its form, but gets elements (6-bit ones: mxcomp-widen-codes) and scales as
 f32, so that nothing takes it for a scaled matmul of the hardware. One that rounds each product to 16 bits sums in f32
-and rounds the sum, as for recognised ones: IREE 3.13 cannot distribute the former to threads. Other scales that are extended on their own
-(`arith.extf`) are so bit by bit, as IREE takes code 0 for 0.
+and rounds the sum, as for recognised ones: IREE 3.13 cannot distribute the former to threads. Other scales that are
+extended on their own (`arith.extf`) are so bit by bit, as IREE takes code 0 for 0.
 """
 
 from __future__ import annotations
