@@ -12,9 +12,10 @@ from itertools import combinations
 
 from iree.compiler import ir
 
-from mxcomp.layout import LHS, LHS_SCALE
+from mxcomp.layout import LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import Decision
+from mxcomp.matching.symmetry import are_alike
 from mxcomp.mlir import graph
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
 
@@ -35,8 +36,10 @@ def find(recognised: Sequence[ir.Operation]) -> dict[int, int]:
 
 
 def _is_pair(op: ir.Operation, other: ir.Operation) -> bool:
-    """Whether two matmuls of one LHS have its scales in common, matrices of one shape and type, and a consumer."""
+    """Whether two matmuls of one LHS have its scales in common, two matrices of one shape and type, and a consumer."""
     if op.operands[LHS_SCALE] != other.operands[LHS_SCALE] or op.block != other.block:
+        return False
+    if any(are_alike(op.operands[side], other.operands[side]) for side in (RHS, RHS_SCALE)):
         return False
     behind = list(_consumers(op))
     return problem_of(op) == problem_of(other) and any(user in behind for user in _consumers(other))

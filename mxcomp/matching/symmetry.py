@@ -48,6 +48,25 @@ def is_symmetric(op: ir.Operation, sources: Sources | None = None) -> bool:
     return lhs == rhs or not sources.of(lhs).isdisjoint(sources.of(rhs))
 
 
+def are_alike(value: ir.Value, other: ir.Value) -> bool:
+    """Whether two values are calculated alike from the same, or from nothing but splats, so that they may become one.
+
+    IREE hands a dispatch that reads one value twice only one of the two, and an ukernel an argument too few.
+    """
+    op, another = graph.producer(value), graph.producer(other)
+    if value == other or op is None or another is None:
+        return value == other
+    leaves = [leaf for end in (value, other) for leaf in Sources().of(end)]
+    if leaves and all(isinstance(leaf, ir.DenseElementsAttr) and leaf.is_splat for leaf in leaves):
+        return True
+    operands = list(zip(op.operands, another.operands, strict=False))
+    return (  # whatever their bodies
+        (op.name, dict(op.attributes.items())) == (another.name, dict(another.attributes.items()))
+        and len(op.operands) == len(another.operands)
+        and all(are_alike(*pair) for pair in operands)
+    )
+
+
 def _step(value: ir.Value) -> tuple[list[ir.Value], list[Source]]:
     """The tensors that a value is computed from in one step, and what it is where there are none."""
     op, gather = graph.producer(value), gathers.find(value)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from iree.compiler import ir
+from iree.compiler.dialects import arith
 from kernels import compiled
 from test_producers import SOURCES
 
@@ -123,6 +124,38 @@ def test_a_result_that_is_wanted_by_itself() -> None:
     program = mxcomp.compile(case.module(also=True))
     assert [matmul.dispatches for matmul in program.report.matmuls] == [ALONE, ALONE]
     case.check(program)
+
+
+@pytest.mark.parametrize("common", ["elements", "scales"])
+def test_what_is_one_for_both(common: str) -> None:
+    """They are no pair: IREE hands a dispatch each value once. Scales are equal constants, though not one value."""
+    case = CASES[0]
+    source, matrix, scales, *_ = case.types
+
+    def ones() -> ir.Value:
+        kind = ir.RankedTensorType(ir.Type.parse(f"tensor<{scales}>"))
+        one = ir.IntegerAttr.get(kind.element_type, 127)
+        return arith.ConstantOp(kind, ir.DenseElementsAttr.get_splat(kind, one)).result
+
+    def layer(x: ir.Value, g: ir.Value, gs: ir.Value, u: ir.Value, us: ir.Value) -> ir.Value:
+        a = mx.quantise(x, case.lhs, "even")
+        first, second = ((g, gs), (g, us)) if common == "elements" else ((g, ones()), (u, ones()))
+        gate, up = (mx.scaled_matmul(a, mx.operand(*each, case.rhs)) for each in (first, second))
+        return mx.elementwise(mx.multiply, gate, up)
+
+    program = mxcomp.compile(mx.module(layer, source, *[matrix, scales] * 2))
+    assert all("matmul" in matmul.dispatches for matmul in program.report.matmuls)
+    (x, g, gs, _, u, us, _), *_ = case.arguments()
+    fmt = formats.element_format(case.rhs)
+    one = np.full_like(gs, 127)
+    (y,) = program.run(x, g, gs, u, us)
+    a = formats.dequantise(*formats.quantise(x, fmt, "even"), fmt, dtype=np.float64)
+    both = ((g, gs), (g, us)) if common == "elements" else ((g, one), (u, one))
+    gate, up = (
+        a @ formats.dequantise(formats.unpack_bits(e.view(np.uint8), fmt), s.view(np.uint8), fmt, dtype=np.float64).T
+        for e, s in both
+    )
+    np.testing.assert_allclose(y, gate * up, rtol=1e-4, atol=1e-4 * np.abs(gate * up).max())
 
 
 def test_too_many_rows() -> None:
