@@ -38,9 +38,20 @@ LONG = (
 """Files that take longest, which are begun first: a worker that is done with a file takes the next one."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+SLOW = [line for line in (TESTS / "slow.txt").read_text().splitlines() if not line.startswith("#")]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
+    unused, files = set(SLOW), {str(item.path.relative_to(TESTS)) for item in items}
+    for item in items:
+        if found := [line for line in SLOW if item.nodeid.removeprefix("test/").startswith(line)]:
+            item.add_marker(pytest.mark.slow)
+            unused.difference_update(found)
+    whole = not any("::" in argument for argument in config.args)
+    if whole and (left := sorted(line for line in unused if line.split("::")[0] in files)):
+        raise pytest.UsageError(f"test/slow.txt names no test: {', '.join(left)}")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
