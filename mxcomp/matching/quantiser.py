@@ -23,7 +23,7 @@ from mxcomp.matching.elements import RESHAPES, Index, UntraceableError, apply_ma
 from mxcomp.matching.replacing import Reading
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build
-from mxcomp.mlir.build import is_narrow
+from mxcomp.mlir.build import is_narrow, is_sub_byte
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, only_calculates, reads_init
 
 TRUNCATIONS = ("arith.truncf", "arith.scaling_truncf")
@@ -103,8 +103,8 @@ def find(elements: ir.Value, scales: ir.Value, stops: Iterable[ir.Operation] = (
     finder = _Finder(stops)
     try:
         first, second = (finder.node(value, subscripts) for value, subscripts in places)
-        if foreign := _foreign(finder.ops):
-            finder = _Finder({*stops, *foreign})
+        while known := _foreign(finder.ops) | _narrow_readers((first, second)):
+            finder = _Finder(stops := {*stops, *known})
             first, second = (finder.node(value, subscripts) for value, subscripts in places)
     except UntraceableError:
         return None
@@ -121,6 +121,18 @@ def _foreign(ops: dict[ir.Operation, bool]) -> set[ir.Operation]:
     while foreign := {op for op in own if ops[op] and not _users(op) <= own}:
         own -= foreign
     return set(ops) - own
+
+
+def _narrow_readers(nodes: Iterable[Node]) -> set[ir.Operation]:
+    """What reads numbers below 8 bits from memory: IREE cannot gather them, as packing in order may."""
+    found: set[ir.Operation] = set()
+    for node in nodes:
+        if isinstance(node, Compute):
+            found |= _narrow_readers(node.operands)
+            stored = [operand.value for operand in node.operands if isinstance(operand, Read)]
+            if any(is_sub_byte(build.element(value)) for value in stored):
+                found.add(node.op)
+    return found
 
 
 def _users(op: ir.Operation) -> set[ir.Operation]:

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from builders import module, scaled_matmul, stored
 from iree.compiler import ir
+from iree.compiler.dialects import arith
 from kernels import compiled
 from modules import BITS, KINDS, Matmul, dequantise
 from spread import every
 
 import mxcomp
+import mxcomp.ir as mx
 from mxcomp import quantisation
 from mxcomp.errors import InputError
 from mxcomp.formats import FORMATS, SCALE_MODES, element_format, pack_bits, quantise, unpack_bits
@@ -140,6 +142,29 @@ def test_linear(matmul: Matmul) -> None:
     (y,) = program.run(x, matmul.operands[1].view(np.int8), matmul.operands[3].view(np.int8))
     error = np.abs(y - values @ weights.T) / (np.abs(values) @ np.abs(weights).T)
     assert error.max() <= matmul.bound
+
+
+@pytest.mark.parametrize("rows", [17, 80])
+def test_activations_of_4_bits(rows: int) -> None:
+    """IREE cannot gather such in packed order; they are extended first."""
+    n, k = 40, 96
+
+    def layer(x: ir.Value, weights: ir.Value, scales: ir.Value) -> ir.Value:
+        codes = build.bitcast(x, build.tensor_type((rows, k), "f4E2M1FN"))
+        wide = build.elementwise(
+            build.tensor_type((rows, k), "f32"), [codes], lambda v: arith.ExtFOp(ir.F32Type.get(), v).result
+        )
+        return mx.scaled_matmul(mx.quantise(wide, "E4M3"), mx.operand(weights, scales, "E2M1"))
+
+    dice = np.random.default_rng(rows)
+    x, weights = (dice.integers(0, 16, (size, k), np.uint8) for size in (rows, n))
+    scales = dice.integers(120, 134, (n, k // 32), np.uint8)
+    text = mx.module(layer, f"{rows}x{k // 2}xi8", f"{n}x{k // 2}xi8", f"{n}x{k // 32}xi8")
+    packed = [pack_bits(codes, "E2M1").view(np.int8) for codes in (x, weights)]
+    (found,) = mxcomp.compile(text).run(*packed, scales.view(np.int8))
+    plain = dequantise(packed[0].view(np.uint8), np.full((rows, k // 32), 127, np.uint8), "f4E2M1FN").astype(np.float32)
+    expected = quantised(plain, "f8E4M3FN", "even") @ dequantise(packed[1].view(np.uint8), scales, "f4E2M1FN").T
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
 
 
 def test_conversion_instructions() -> None:
