@@ -30,6 +30,7 @@ class KernelVersion:
     max_m: int | None
     ukernel: str
     layout: dict[str, Any]
+    order: str | None = None
     kernel: str | None = None
     stored: KernelOperands | None = None
 
@@ -39,10 +40,10 @@ class ScaledMatmul:
     """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done, `note`
     how a choice was made. `name` is what the source calls it: of PyTorch, the module in the model.
 
-    `transposed`: RHS is multiplied in the place of LHS, in a layout of N × M. `unfused` says why operations around it
-    have a dispatch of their own. `kernels` are those of `dispatches`; `kernel` is the one that multiplies it, perhaps
-    other matmuls too, and `stored` says where that finds the operands. With `versions` the last of them is what all
-    entries are about.
+    `order` is that in which workgroups take tiles, None where IREE decides. `transposed`: RHS is multiplied in the
+    place of LHS, in a layout of N × M. `unfused` says why operations around it have a dispatch of their own.
+    `kernels` are those of `dispatches`; `kernel` is the one that multiplies it, perhaps other matmuls too, and
+    `stored` says where that finds the operands. With `versions` the last of them is what all entries are about.
     """
 
     location: str
@@ -53,6 +54,7 @@ class ScaledMatmul:
     types: list[str] = field(default_factory=list)
     operands: str = PLAIN
     layout: dict[str, Any] | None = None
+    order: str | None = None
     transposed: bool = False
     ukernel: str | None = None
     reason: str | None = None
@@ -91,13 +93,15 @@ class Report:
                 index=decision.index,
                 operands=decision.operands,
                 layout=None if decision.layout is None else layout_entries(decision.layout),
+                order=str(decision.order) if decision.is_ours else None,
                 transposed=decision.transposed,
                 ukernel=decision.ukernel,
                 note=decision.note,
                 reason=decision.reason,
                 warning=decision.warning,
                 versions=[
-                    KernelVersion(each.max_m, each.ukernel, layout_entries(each.layout)) for each in decision.versions
+                    KernelVersion(each.max_m, each.ukernel, layout_entries(each.layout), str(each.order))
+                    for each in decision.versions
                 ],
             )
             if is_canonical(op):

@@ -234,6 +234,7 @@ def test_report_as_json_and_table() -> None:
                 "types": report.matmuls[0].types,
                 "operands": "data_tiled",
                 "layout": report.matmuls[0].layout,
+                "order": "plain",
                 "transposed": False,
                 "ukernel": None,
                 "reason": "--ukernels=none",
