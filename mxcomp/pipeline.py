@@ -2,7 +2,7 @@
 
     source ─ import torch ─ IREE: input ─ inline calls, legalise, recognise, hold constants, encode,
            fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, legalise
-           reductions, legalise few rows, sort slots, outline, skip versions, share executables
+           reductions, legalise zeros, legalise few rows, sort slots, outline, skip versions, share executables
            ─ IREE: flow … executable-sources ─ link ukernels
            ─ IREE: executable-configurations ─ order workgroups, fold gathers ─ IREE: vmfb
 
@@ -33,6 +33,7 @@ BUILDING_PASSES = (
     "mxcomp-materialise",
     "mxcomp-widen-codes",
     "mxcomp-legalise-reductions",
+    "mxcomp-legalise-zeros",
     "mxcomp-legalise-few-rows",
     "mxcomp-sort-slots",
     "mxcomp-outline",

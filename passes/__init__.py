@@ -25,6 +25,7 @@ PASSES = {
     "mxcomp-fuse-consumers": "fuse_consumers",
     "mxcomp-materialise": "materialise",
     "mxcomp-legalise-reductions": "legalise_reductions",
+    "mxcomp-legalise-zeros": "legalise_zeros",
     "mxcomp-legalise-few-rows": "legalise_few_rows",
     "mxcomp-sort-slots": "sort_slots",
     "mxcomp-outline": "outline",

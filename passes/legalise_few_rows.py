@@ -45,16 +45,15 @@ class _Rows(NamedTuple):
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites products below `module`."""
     with module.context:
-        for op in list(graph.walk(module)):
-            if op.name.startswith("linalg.") and len(op.operands) == 3 and (rows := _rows(op)) is not None:
-                with op.location, ir.InsertionPoint(op):
-                    _exchange(op) if rows.second not in _FEW else _widen(op)
+        for op, rows in [(op, rows) for op in graph.walk(module) if (rows := _rows(op)) is not None]:
+            with op.location, ir.InsertionPoint(op):
+                _exchange(op) if rows.second not in _FEW else _widen(op)
 
 
 def _rows(op: ir.Operation) -> _Rows | None:
     """The rows of a product of 16-bit floats that IREE fails on; None for all else."""
     maps = indexing_maps(op)
-    if maps is None or not all(each.is_projected_permutation for each in maps) or not _is_product(op):
+    if maps is None or len(maps) != 3 or not all(each.is_projected_permutation for each in maps) or not _is_product(op):
         return None
     first, second, result = ({ir.AffineDimExpr(e).position for e in each.results} for each in maps)
     sizes = loop_sizes(op, maps)
