@@ -35,13 +35,17 @@ def take_warnings(module: ir.Operation) -> list[str]:
 def note(op: ir.Operation, index: int, reason: str) -> None:
     """Adds a reason for a matmul to the module around `op`, once."""
     root = graph.root(op)
-    with op.context:
-        noted = _noted(root)
-        reasons = noted.setdefault(str(index), [])
-        if reason not in reasons:
-            reasons.append(reason)
-        entries = {key: ir.ArrayAttr.get([ir.StringAttr.get(r) for r in value]) for key, value in noted.items()}
-        root.attributes[UNFUSED] = ir.DictAttr.get(entries)
+    noted = _noted(root)
+    reasons = noted.setdefault(str(index), [])
+    if reason not in reasons:
+        reasons.append(reason)
+    _put(root, noted)
+
+
+def drop(op: ir.Operation, index: int) -> None:
+    """Takes back what was noted for a matmul."""
+    root = graph.root(op)
+    _put(root, {key: reasons for key, reasons in _noted(root).items() if key != str(index)})
 
 
 def take(module: ir.Operation) -> dict[int, list[str]]:
@@ -50,6 +54,12 @@ def take(module: ir.Operation) -> dict[int, list[str]]:
     if UNFUSED in module.attributes:
         del module.attributes[UNFUSED]
     return {int(key): value for key, value in noted.items()}
+
+
+def _put(root: ir.Operation, noted: dict[str, list[str]]) -> None:
+    with root.context:
+        entries = {key: ir.ArrayAttr.get([ir.StringAttr.get(r) for r in value]) for key, value in noted.items()}
+        root.attributes[UNFUSED] = ir.DictAttr.get(entries)
 
 
 def _noted(root: ir.Operation) -> dict[str, list[str]]:

@@ -90,7 +90,7 @@ def test_one_dispatch(case: Case, rounded: bool) -> None:
         pytest.skip("once is enough")
     program = mxcomp.compile(case.module(rounded))
     assert [matmul.dispatches for matmul in program.report.matmuls] == [ALONE, TOGETHER]
-    assert all("for both" in (matmul.note or "") for matmul in program.report.matmuls)
+    assert all("for both" in (matmul.note or "") and not matmul.unfused for matmul in program.report.matmuls)
     case.check(program)
 
 
