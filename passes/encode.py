@@ -50,7 +50,7 @@ def run(module: ir.Operation, options: Options) -> None:
             registry[options.ukernels]
         table = tuned.read(options.tuned, registry, options.target.arch) if options.tuned else tuned.NOTHING
         notes.warn(module, [str(fault) for fault in table.faults])
-        recognised = [op for op in graph.walk(module) if is_recognised(op)]
+        recognised = [op for op in graph.walk(module, bodies=False) if is_recognised(op)]
         alike = pairs.find(recognised)
         together, sources = _requantised(recognised, registry, options), Sources()
         for index, op in enumerate(recognised):

@@ -44,7 +44,7 @@ EPILOGUE = "mxcomp.epilogue"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Fuses the consumers of every encoded result below `module`."""
-    for op in [op for op in graph.walk(module) if op.name == "iree_encoding.unset_encoding"]:
+    for op in [op for op in graph.walk(module, bodies=False) if op.name == "iree_encoding.unset_encoding"]:
         consumers, reason = find(op)
         matmul = graph.producer(op.operands[0])
         decision = None if matmul is None else decision_of(matmul)

@@ -38,11 +38,11 @@ _CALCULATIONS = ("arith.", "math.", "linalg.")
 def run(module: ir.Operation, options: Options) -> None:
     """Puts barriers behind constants below `module` that quantisers or both sides of a matmul are computed from."""
     with module.context:
-        for op in [op for op in graph.walk(module) if _is_narrow(op) or _skips(op)]:
+        for op in [op for op in graph.walk(module, bodies=False) if _is_narrow(op) or _skips(op)]:
             _hold([op])
-        for op in [op for op in graph.walk(module) if op.name == "linalg.generic" and _chooses(op)]:
+        for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic" and _chooses(op)]:
             _hold_choices(op)
-        for op in [op for op in graph.walk(module) if is_recognised(op)]:
+        for op in [op for op in graph.walk(module, bodies=False) if is_recognised(op)]:
             operands = [graph.producer(value) for value in list(op.operands)[:ACC]]
             sides = ((operands[LHS], operands[LHS_SCALE]), (operands[RHS], operands[RHS_SCALE]))
             if all(are_constant(side) for side in sides):

@@ -53,7 +53,7 @@ _SIGN = re.compile(r"^[su]i(?=\d)")
 
 def run(module: ir.Operation, options: Options) -> None:
     """Replaces every operator of ours below `module`. Raises InputError where one cannot be meant."""
-    for op in [op for op in graph.walk(module) if _name(op) in _OPERANDS]:
+    for op in [op for op in graph.walk(module, bodies=False) if _name(op) in _OPERANDS]:
         with op.context, op.location, ir.InsertionPoint(op):
             _replace(op)
 

@@ -45,7 +45,7 @@ class _Rows(NamedTuple):
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites products below `module`."""
     with module.context:
-        for op, rows in [(op, rows) for op in graph.walk(module) if (rows := _rows(op)) is not None]:
+        for op, rows in [(op, rows) for op in graph.walk(module, bodies=False) if (rows := _rows(op)) is not None]:
             with op.location, ir.InsertionPoint(op):
                 _exchange(op) if rows.second not in _FEW else _widen(op)
 

@@ -93,7 +93,11 @@ class _Code:
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites reductions of integers below `module`."""
     with module.context:
-        for op in [op for op in graph.walk(module) if op.name in ("linalg.generic", "linalg.reduce") and _meets(op)]:
+        for op in [
+            op
+            for op in graph.walk(module, bodies=False)
+            if op.name in ("linalg.generic", "linalg.reduce") and _meets(op)
+        ]:
             for position in range(len(op.results)):
                 _legalise(op, position)
 

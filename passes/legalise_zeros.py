@@ -36,7 +36,7 @@ _FORMED = ("flow.dispatch.region", "flow.dispatch.workgroups", "flow.executable"
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites operations outside of dispatches below `module`."""
     with module.context:
-        for op in [op for op in graph.walk(module) if op.name == "linalg.generic" and is_elementwise(op)]:
+        for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic" and is_elementwise(op)]:
             if not _is_inside(op):
                 with op.location, ir.InsertionPoint(op):
                     _drop_zeros(op)

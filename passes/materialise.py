@@ -53,7 +53,7 @@ OPTIONS = ("reference", "packed-parameters")
 def run(module: ir.Operation, options: Options) -> None:
     """Materialises every encoded or row-major scaled matmul below `module`."""
     packer, sources, waiting = Packer(options), list[ir.Value](), dict[int, _Prepared]()
-    matmuls = [(op, decision) for op in graph.walk(module) if (decision := decision_of(op)) is not None]
+    matmuls = [(op, decision) for op in graph.walk(module, bodies=False) if (decision := decision_of(op)) is not None]
     together = {} if options.reference else pairs.fused(matmuls, EPILOGUE)
     for op, decision in matmuls:
         del op.attributes[SCALED_MATMUL]
@@ -205,7 +205,7 @@ def _gone(unset: ir.Operation) -> ir.Value:
 
 def _check_gone(module: ir.Operation) -> None:
     """Raises CompileError if anything is still computed from a result that is re-quantised in its tile."""
-    for op in [op for op in graph.walk(module) if _GONE in op.attributes]:
+    for op in [op for op in graph.walk(module, bodies=False) if _GONE in op.attributes]:
         if users := [use.owner.operation for use in op.results[0].uses]:
             where = f"{users[0].name} at {graph.location_text(users[0].location)}"
             raise CompileError(f"{where} reads a result that is re-quantised in its tile: this is a bug in mxcomp")

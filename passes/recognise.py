@@ -60,7 +60,7 @@ def find(module: ir.Operation, weight_only: bool = False) -> list[Candidate]:
     `weight_only`: those of activations that are not quantised are ours, too; nothing but a ukernel computes them.
     """
     candidates: list[Candidate] = []
-    for op in list(graph.walk(module)):
+    for op in list(graph.walk(module, bodies=False)):
         if decision_of(op) is not None:
             continue
         try:

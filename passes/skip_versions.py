@@ -40,7 +40,7 @@ _SEGMENTS = "operandSegmentSizes"
 def run(module: ir.Operation, options: Options) -> None:
     """Chains the dispatches that marked choices below `module` choose among. Raises CompileError."""
     with module.context:
-        choices = [op for op in graph.walk(module) if VERSIONS in op.attributes]
+        choices = [op for op in graph.walk(module, bodies=False) if VERSIONS in op.attributes]
         inner = {choice.operands[2].owner.operation for choice in choices}
         for choice in choices:
             if choice not in inner:  # which are parts of others

@@ -32,7 +32,7 @@ from mxcomp.ukernels.sorting import Sorting
 def run(module: ir.Operation, options: Options) -> None:
     """Replaces the tables of every routing below `module`."""
     with module.context:
-        for barrier in [op for op in graph.walk(module) if SORTING in op.attributes]:
+        for barrier in [op for op in graph.walk(module, bodies=False) if SORTING in op.attributes]:
             sorting = Sorting(**attributes.to_python(barrier.attributes[SORTING]))
             values = list(barrier.operands)
             if sorting.fits and options.read_through_ids and not options.reference:

@@ -184,7 +184,7 @@ def decision_of(op: ir.Operation) -> Decision | None:
 
 def left_to_iree(module: ir.Operation) -> list[tuple[ir.Operation, Decision]]:
     """The scaled matmuls below `module` of which IREE builds the dispatches."""
-    decisions = [(op, decision_of(op)) for op in graph.walk(module)]
+    decisions = [(op, decision_of(op)) for op in graph.walk(module, bodies=False)]
     return [(op, decision) for op, decision in decisions if decision is not None and not decision.is_ours]
 
 

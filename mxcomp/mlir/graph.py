@@ -7,13 +7,18 @@ from collections.abc import Iterable, Iterator
 from iree.compiler import ir
 
 
-def walk(root: ir.Operation) -> Iterator[ir.Operation]:
-    """All operations below `root`, each before those in its regions; safe against changes to the current one."""
+def walk(root: ir.Operation, bodies: bool = True) -> Iterator[ir.Operation]:
+    """All operations below `root`, each before those in its regions; safe against changes to the current one.
+
+    Without `bodies` those of linalg operations are left out, which are most of a model's.
+    """
     pending = [root]
     while pending:
         op = pending.pop()
         if op is not root:
             yield op
+            if not bodies and op.name.startswith("linalg."):
+                continue
         below = [view.operation for region in op.regions for block in region.blocks for view in block.operations]
         pending += reversed(below)
 

@@ -83,7 +83,7 @@ class Report:
     def collect(self, module: ir.Operation) -> None:
         """Adds every marked matmul below `module`: what recognise and encode decided, before it is materialised."""
         self.left_out += notes.take_warnings(module)
-        for op in graph.walk(module):
+        for op in graph.walk(module, bodies=False):
             decision = decision_of(op)
             if decision is None:
                 continue
@@ -119,7 +119,7 @@ class Report:
         """Adds the dispatches of each matmul, from their locations, in a module at IREE's flow phase."""
         ours = {matmul.index: matmul for matmul in self.matmuls if matmul.operands != PLAIN}
         plain = {(matmul.location, matmul.name): matmul for matmul in self.matmuls if matmul.operands == PLAIN}
-        for op in graph.walk(module):
+        for op in graph.walk(module, bodies=False):
             if op.name != "flow.dispatch":
                 continue
             if found := _DISPATCH_NAME.search(str(op.location)):
