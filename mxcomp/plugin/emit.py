@@ -43,7 +43,7 @@ from mxcomp.ukernels import Registry
 def emit_plugin(
     source: Source, options: Options, directory: Path, flags: Sequence[str], session_flags: Sequence[str] = ()
 ) -> Report:
-    """Writes the plugin for `source` to `directory` and returns the report of compiling it.
+    """Writes the plugin for `source` to `directory` and returns the report of compiling it, as far as that is the same.
 
     `flags` go into the response file; they are expected to be in force here too, globally or by `session_flags`.
     Raises InputError if no scaled matmul is ours, if a stock iree-compile would not serve the rest of the model (it is
@@ -83,6 +83,7 @@ def _specs(source: Source, options: Options, program: Program, session_flags: Se
         if spec is None or not _takes_all(str(spec), NamedSource.of(data, name), session_flags):
             found = [dags.of_matmul(each) for each in candidates]
             spec = _match_spec(found, options)
+            program.report.take_alone()
         stock.check(session.module, candidates, {op for each in found for op in each.ops})
         names = sorted({descriptor_name(op) for op in graph.walk(spec.operation) if DESCRIPTOR in op.attributes})
         texts = {MATCH: str(spec)}

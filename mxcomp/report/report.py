@@ -20,6 +20,9 @@ from mxcomp.report import kernel_operands, table
 from mxcomp.report.kernel_operands import KernelOperands, StoredOperand
 from mxcomp.weights.manifest import Manifest
 
+_KERNEL = re.compile(r"\bmx_\w+")
+"""A ukernel that the note of a matmul names: one that quantises or dequantises its operands itself."""
+
 _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
 
 
@@ -114,6 +117,20 @@ class Report:
         reasons = notes.take(module)
         for matmul in self.matmuls:
             matmul.unfused = reasons.get(-1 if matmul.index is None else matmul.index, [])
+
+    def take_alone(self) -> None:
+        """For compilations that see matmuls, not what is around them: nothing is quantised in a dispatch of ours."""
+        for matmul in self.matmuls:
+            quantised = [part for part in matmul.dispatches if part.startswith("quantise_")]
+            named = _KERNEL.findall(matmul.note or "")
+            if not quantised and not named:
+                continue
+            if matmul.ukernel in named:
+                matmul.operands, matmul.layout, matmul.order, matmul.ukernel = PLAIN, None, None, None
+                matmul.reason = "activations are not quantised, which takes mxcomp-compile"
+            matmul.note = "taken apart from what quantises its operands, which mxcomp-compile does in its dispatches"
+            matmul.dispatches, matmul.kernels = [], []
+            matmul.kernel = matmul.stored = None
 
     def add_dispatches(self, module: ir.Operation) -> None:
         """Adds the dispatches of each matmul, from their locations, in a module at IREE's flow phase."""

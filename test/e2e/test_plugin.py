@@ -258,3 +258,23 @@ def test_as_few_dispatches_as_in_process(model: Any, types: Any, ours: int, thei
     vmfb = (tmp_path / "model.vmfb").read_bytes()
     (found,), (expected,) = run(vmfb, None, inputs, "sim"), mxcomp.compile(text).run(*inputs)
     np.testing.assert_array_equal(found, expected)
+
+
+def test_the_report_is_of_the_plugin(tmp_path: Path) -> None:
+    """A matmul taken alone is not quantised in a dispatch of ours, and weights are not dequantised in one."""
+
+    def model(x: Any, w: Any, scales: Any, small: Any, small_scales: Any) -> list[Any]:
+        y = mx.scaled_matmul(mx.quantise(x, "E2M1"), mx.operand(w, scales, "E2M1"))
+        return [y, mx.dequantised_matmul(x, mx.operand(small, small_scales, "E2M1"))]
+
+    text = str(mx.module(model, "4x1024xbf16", "96x512xi8", "96x32xi8", "80x512xi8", "80x32xi8"))
+    ours = mxcomp.compile(text).report.matmuls
+    assert ["LHS is quantised by" in (matmul.note or "") for matmul in ours] == [True, False]
+    assert all(matmul.dispatches for matmul in ours)
+    taken, left = emitted(text, tmp_path).matmuls
+    assert (taken.ukernel, taken.dispatches, taken.kernel) == (ours[0].ukernel, [], None)
+    assert "taken apart from what quantises" in (taken.note or "")
+    assert (left.operands, left.ukernel) == ("plain", None)
+    assert "mxcomp-compile" in (left.reason or "")
+    flow = stock_compile(text, tmp_path, "--compile-to=flow")
+    assert "mx_dequantising" not in flow and "mx_quantising" not in flow
