@@ -8,6 +8,7 @@ python test/programs/run.py --seed 7 --dump DIR                               # 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 
 import campaign
@@ -74,12 +75,28 @@ def dump(drawn: program.Program, directory: Path) -> str:
         results = [_array(node) for node in function.results]
         for flag, short, arrays in (("input", "in", function.inputs), ("expected_output", "out", results)):
             for i, array in enumerate(arrays):
-                name = f"{stem}.{function.name}.{short}{i}.npy"
-                np.save(directory / name, array)
-                words.append(f"--{flag}=@{name}")
-        lines.append(" ".join(words))
+                words.append(f"--{flag}={_written(directory, f'{stem}.{function.name}.{short}{i}', array)}")
+        lines.append(" ".join([*words, *_tolerances(function.results)]))
     (directory / f"{stem}.sh").write_text(" && ".join(lines) + "\n")
     return str(directory / f"{stem}.mlir")
+
+
+def _written(directory: Path, name: str, array: np.ndarray) -> str:
+    """Writes an array to a file; what iree-run-module calls it. A .npy file has no bf16."""
+    if array.dtype != FLOATS["bf16"]:
+        np.save(directory / f"{name}.npy", np.ascontiguousarray(array))  # IREE reads no other order
+        return f"@{name}.npy"
+    (directory / f"{name}.bin").write_bytes(array.tobytes())
+    return f"{'x'.join(map(str, array.shape))}xbf16=@{name}.bin"
+
+
+def _tolerances(results: Iterable[Node]) -> list[str]:
+    """How far results of each type may be off."""
+    errors: dict[str, float] = {}
+    for node in results:
+        if node.kind in FLOATS and node.error is not None:
+            errors[node.kind] = max(errors.get(node.kind, 0.0), float(np.nanmax(node.error, initial=0.0)))
+    return [f"--expected_{kind}_threshold={error:.2e}" for kind, error in errors.items()]
 
 
 def _array(node: Node) -> np.ndarray:
