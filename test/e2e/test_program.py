@@ -234,7 +234,7 @@ def test_report_as_json_and_table() -> None:
                 "types": report.matmuls[0].types,
                 "operands": "data_tiled",
                 "layout": report.matmuls[0].layout,
-                "order": "plain",
+                "order": "8 XCDs in bands of 4",
                 "transposed": False,
                 "ukernel": None,
                 "reason": "--ukernels=none",
