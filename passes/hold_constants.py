@@ -14,6 +14,9 @@ After:
     %c = arith.constant dense<…> : tensor<64x256xf32>
     %x = util.optimization_barrier %c : tensor<64x256xf32>
     …
+
+So are held: the offsets of slices with steps, equal constants to choose from, and a factor of a product whose elements
+are all the same, which IREE makes a number; it then fails to distribute the sum.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from mxcomp.matching.decision import is_recognised
 from mxcomp.matching.storage import GATHER
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
-from mxcomp.mlir.linalg_ops import indexing_maps
+from mxcomp.mlir.linalg_ops import indexing_maps, iterators
 from mxcomp.options import Options
 from mxcomp.packing.stored_operand import is_constant, is_constant_global
 
@@ -42,6 +45,8 @@ def run(module: ir.Operation, options: Options) -> None:
             _hold([op])
         for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic" and _chooses(op)]:
             _hold_choices(op)
+        for op in [op for op in graph.walk(module, bodies=False) if _sums_products(op)]:
+            _hold_splats(op)
         for op in [op for op in graph.walk(module, bodies=False) if is_recognised(op)]:
             operands = [graph.producer(value) for value in list(op.operands)[:ACC]]
             sides = ((operands[LHS], operands[LHS_SCALE]), (operands[RHS], operands[RHS_SCALE]))
@@ -62,6 +67,27 @@ def _hold_choices(op: ir.Operation) -> None:
     chosen = [producer for producer in producers if producer is not None and _constants([producer])]
     if len(chosen) > 1:
         _hold(chosen)
+
+
+def _sums_products(op: ir.Operation) -> bool:
+    """Whether a linalg op sums over loops what it computes from two tensors or more, and stays with IREE."""
+    maps = indexing_maps(op)
+    return maps is not None and len(maps) > 2 and "reduction" in iterators(op) and not is_recognised(op)
+
+
+def _hold_splats(op: ir.Operation) -> None:
+    """Hides that all elements of a factor are the same."""
+    for index, value in enumerate(list(op.operands)[:-1]):
+        if _is_splat(graph.producer(graph.viewed(value))) and not is_sub_byte(build.element(value)):
+            with op.location, ir.InsertionPoint(op):
+                op.operands[index] = build.barrier(value)
+
+
+def _is_splat(op: ir.Operation | None) -> bool:
+    if op is None or op.name == "linalg.fill":
+        return op is not None
+    value = op.attributes["value"] if op.name == "arith.constant" else None
+    return isinstance(value, ir.DenseElementsAttr) and value.is_splat
 
 
 def _skips(op: ir.Operation) -> bool:

@@ -1,7 +1,8 @@
-"""mxcomp-legalise-few-rows: products of 2 to 8 rows of 16-bit floats, over which IREE 3.13's compiler ends the process.
+"""mxcomp-legalise-few-rows: products of 1 to 8 rows of 16-bit floats, over which IREE 3.13's compiler ends the process.
 
 It divides by zero when it chooses a tile, where K is a known multiple of 128: for a router or a head that is not
-quantised, with a few sequences at once, for example. Rows are those of the first factor; the factors change places.
+quantised, with a few sequences at once, for example. Rows are those of the first factor; the factors change places. Of
+products with one row only named operations are hit: generic ones lose their unit loop first.
 
 Before:
 
@@ -47,7 +48,7 @@ def run(module: ir.Operation, options: Options) -> None:
     with module.context:
         for op, rows in [(op, rows) for op in graph.walk(module, bodies=False) if (rows := _rows(op)) is not None]:
             with op.location, ir.InsertionPoint(op):
-                _exchange(op) if rows.second not in _FEW else _widen(op)
+                _widen(op) if rows.first in _FEW and rows.second in _FEW else _exchange(op)
 
 
 def _rows(op: ir.Operation) -> _Rows | None:
@@ -61,7 +62,7 @@ def _rows(op: ir.Operation) -> _Rows | None:
     if not depth or None in depth or math.prod(size or 0 for size in depth) % _STEP_K:
         return None
     rows = _Rows(*(_product([sizes.get(loop) for loop in side]) for side in (first - second, second - first)))
-    return rows if rows.first in _FEW else None
+    return rows if rows.first in _FEW or (rows.first == 1 and op.name != "linalg.generic") else None
 
 
 def _product(sizes: list[int | None]) -> int | None:
@@ -78,10 +79,8 @@ def _is_product(op: ir.Operation) -> bool:
 
 
 def _was_narrow(value: ir.Value) -> bool:
+    value = graph.viewed(value)
     op = graph.producer(value)
-    while op is not None and op.name in ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast"):
-        value = op.operands[0]
-        op = graph.producer(value)
     if not isinstance(value.type, ir.RankedTensorType):
         return False
     if str(build.element(value)) in _NARROW:

@@ -15,6 +15,12 @@ After:
         ins(%x, %b : tensor<64x128xf32>, tensor<128xf32>) …
 
 A dimension with more elements becomes a slice of one.
+
+Where a scaled conversion has one scale for all, IREE also fails if it can make one operation of it and one that
+gathers ("builtin.unrealized_conversion_cast"). What such a conversion reads is kept in memory.
+
+    %h = util.optimization_barrier %x : tensor<1x32xf32>
+    %r = linalg.generic … ins(%h, %scale : tensor<1x32xf32>, tensor<1xf8E8M0FNU>) … (arith.scaling_truncf)
 """
 
 from __future__ import annotations
@@ -39,6 +45,7 @@ def run(module: ir.Operation, options: Options) -> None:
         for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic" and is_elementwise(op)]:
             if not _is_inside(op):
                 with op.location, ir.InsertionPoint(op):
+                    _keep_from_one_scale(op)
                     _drop_zeros(op)
 
 
@@ -48,6 +55,23 @@ def _is_inside(op: ir.Operation) -> bool:
         if above.name in _FORMED:
             return True
     return False
+
+
+def _keep_from_one_scale(op: ir.Operation) -> None:
+    """Keeps what a scaled conversion with one scale reads in memory, if linalg operations compute it."""
+    body = op.regions[0].blocks[0]
+    if not any(inner.operation.name.startswith("arith.scaling_") for inner in body.operations):
+        return
+    inputs = list(op.operands)[:-1]
+    if any(_is_single(value) for value in inputs):
+        for position, value in enumerate(inputs):
+            source = graph.producer(graph.viewed(value))
+            if not _is_single(value) and source is not None and source.name.startswith("linalg."):
+                op.operands[position] = build.barrier(value)
+
+
+def _is_single(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType) and set(build.static_sizes(value)) <= {1}
 
 
 def _drop_zeros(op: ir.Operation) -> None:

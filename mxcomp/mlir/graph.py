@@ -77,6 +77,16 @@ def producer(value: ir.Value) -> ir.Operation | None:
     return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
 
 
+_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
+
+
+def viewed(value: ir.Value) -> ir.Value:
+    """The tensor that a value is a reshape or cast of; the value itself if it is none."""
+    while (op := producer(value)) is not None and op.name in _VIEWS:
+        value = op.operands[0]
+    return value
+
+
 def only_user(op: ir.Operation) -> ir.Operation | None:
     """The operation that alone reads the first result, once; None if there is no such."""
     users = [use.owner.operation for use in op.results[0].uses]

@@ -59,6 +59,38 @@ def test_right(name: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
 
 
+NAMED = """
+func.func @head(%x: tensor<1x512xbf16>, %w: tensor<512x40xbf16>) -> tensor<1x40xf32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<1x40xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x40xf32>) -> tensor<1x40xf32>
+  %r = linalg.matmul ins(%x, %w : tensor<1x512xbf16>, tensor<512x40xbf16>) outs(%f : tensor<1x40xf32>) -> tensor<1x40xf32>
+  return %r : tensor<1x40xf32>
+}"""
+
+
+def test_one_row_of_a_named_product() -> None:
+    dice = np.random.default_rng(9)
+    x, w = (dice.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((1, 512), (512, 40)))
+    (found,) = mxcomp.compile(NAMED).run(x, w)
+    np.testing.assert_allclose(found, x.astype(np.float64) @ w.astype(np.float64), rtol=1e-4, atol=1e-3)
+
+
+def test_same_elements_and_an_offset() -> None:
+    """A factor of ones: a sum of the other, from which different numbers are taken."""
+    offsets = np.arange(40, dtype=np.float32)
+    text = NAMED.replace("%x: tensor<1x512xbf16>, ", "").replace(
+        "  return %r : tensor<1x40xf32>",
+        f"""  %offsets = arith.constant dense<{[list(map(float, offsets))]}> : tensor<1x40xf32>
+  %s = arith.subf %r, %offsets : tensor<1x40xf32>
+  return %s : tensor<1x40xf32>""",
+    )
+    text = text.replace("  %zero =", "  %x = arith.constant dense<1.0> : tensor<1x512xbf16>\n  %zero =")
+    w = np.random.default_rng(10).standard_normal((512, 40)).astype(ml_dtypes.bfloat16)
+    (found,) = mxcomp.compile(text).run(w)
+    np.testing.assert_allclose(found[0], w.astype(np.float64).sum(0) - offsets, rtol=1e-4, atol=1e-3)
+
+
 def test_iree_fails(tmp_path: Path) -> None:
     """Once it does not, mxcomp-legalise-few-rows has nothing to do."""
     file = tmp_path / "product.mlir"

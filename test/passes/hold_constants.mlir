@@ -166,3 +166,18 @@ util.func @chosen(%c: tensor<2x32xi1>) -> tensor<2x32xf4E2M1FN> {
   } -> tensor<2x32xf4E2M1FN>
   util.return %r : tensor<2x32xf4E2M1FN>
 }
+
+// A factor whose elements are all the same; the other one and sums of one tensor stay.
+// CHECK-LABEL: util.func public @same(
+// CHECK: %[[X:.+]] = arith.constant dense<2.0{{.*}}> : tensor<128xf32>
+// CHECK: %[[E:.+]] = tensor.expand_shape %[[X]]
+// CHECK: %[[H:.+]] = util.optimization_barrier %[[E]] : tensor<4x32xf32>
+// CHECK: linalg.matmul ins(%[[H]], %arg0 :
+// CHECK: linalg.reduce {{.*}}ins(%[[E]] :
+util.func @same(%w: tensor<32x16xf32>, %init: tensor<4x16xf32>, %sums: tensor<4xf32>) -> (tensor<4x16xf32>, tensor<4xf32>) {
+  %x = arith.constant dense<2.0> : tensor<128xf32>
+  %e = tensor.expand_shape %x [[0, 1]] output_shape [4, 32] : tensor<128xf32> into tensor<4x32xf32>
+  %r = linalg.matmul ins(%e, %w : tensor<4x32xf32>, tensor<32x16xf32>) outs(%init : tensor<4x16xf32>) -> tensor<4x16xf32>
+  %s = linalg.reduce { arith.addf } ins(%e : tensor<4x32xf32>) outs(%sums : tensor<4xf32>) dimensions = [1]
+  util.return %r, %s : tensor<4x16xf32>, tensor<4xf32>
+}

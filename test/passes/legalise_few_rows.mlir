@@ -1,6 +1,6 @@
 // RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-legalise-few-rows)' | filecheck %s
 
-// Products of 2 to 8 rows of 16-bit floats, over which IREE's compiler ends the process.
+// Products of 1 to 8 rows of 16-bit floats, over which IREE's compiler ends the process.
 
 #mk = affine_map<(m, n, k) -> (m, k)>
 #nk = affine_map<(m, n, k) -> (n, k)>
@@ -60,6 +60,16 @@ util.func @extended(%x: tensor<5x7x128xbf16>, %w: tensor<5x128x64xbf16>, %init: 
   } -> tensor<5x7x128xf32>
   %r = linalg.batch_matmul ins(%wide, %w : tensor<5x7x128xf32>, tensor<5x128x64xbf16>) outs(%init : tensor<5x7x64xf32>) -> tensor<5x7x64xf32>
   util.return %r : tensor<5x7x64xf32>
+}
+
+// One row, in a named operation; it becomes a generic one.
+// CHECK-LABEL: util.func public @one(
+// CHECK-SAME: %[[X:.+]]: tensor<1x512xbf16>, %[[W:.+]]: tensor<512x8xbf16>
+// CHECK: linalg.generic {{.*}} ins(%[[W]], %[[X]] :
+// CHECK-NOT: linalg.matmul
+util.func @one(%x: tensor<1x512xbf16>, %w: tensor<512x8xbf16>, %init: tensor<1x8xf32>) -> tensor<1x8xf32> {
+  %r = linalg.matmul ins(%x, %w : tensor<1x512xbf16>, tensor<512x8xbf16>) outs(%init : tensor<1x8xf32>) -> tensor<1x8xf32>
+  util.return %r : tensor<1x8xf32>
 }
 
 // What IREE compiles stays: other K, other rows, f32.
