@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE, element_format
-from mxcomp.layout import LHS, LHS_SCALE, RHS, ROWS
+from mxcomp.layout import LHS, LHS_SCALE, RHS
 from mxcomp.matching import quantiser, replacing
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.elements import Index
@@ -16,6 +16,7 @@ from mxcomp.matching.quantiser import Producer
 from mxcomp.matching.replacing import Reading
 from mxcomp.mlir import build
 from mxcomp.problem import Problem
+from mxcomp.swizzle import ROWS
 from mxcomp.ukernels import family
 
 _TILE = family.TILES[0]

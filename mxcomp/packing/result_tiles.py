@@ -9,7 +9,7 @@ from types import MappingProxyType
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, tensor
 
-from mxcomp.layout import ACC, COLUMNS, ROWS, DataTiledLayout
+from mxcomp.layout import ACC, DataTiledLayout
 from mxcomp.matching import gathers
 from mxcomp.matching.canonical import inner_tiled_loops
 from mxcomp.matching.decision import Decision
@@ -20,6 +20,7 @@ from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.order import PLAIN_ORDER
 from mxcomp.packing.runtime_sizes import RuntimeSizes
 from mxcomp.problem import Problem
+from mxcomp.swizzle import COLUMNS, ROWS
 
 BATCHED = "_batched"
 """Behind the name of a ukernel whose tiles have a batch dimension in front."""

@@ -64,7 +64,8 @@ func.func @head(%x: tensor<1x512xbf16>, %w: tensor<512x40xbf16>) -> tensor<1x40x
   %zero = arith.constant 0.0 : f32
   %e = tensor.empty() : tensor<1x40xf32>
   %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x40xf32>) -> tensor<1x40xf32>
-  %r = linalg.matmul ins(%x, %w : tensor<1x512xbf16>, tensor<512x40xbf16>) outs(%f : tensor<1x40xf32>) -> tensor<1x40xf32>
+  %r = linalg.matmul ins(%x, %w : tensor<1x512xbf16>, tensor<512x40xbf16>)
+      outs(%f : tensor<1x40xf32>) -> tensor<1x40xf32>
   return %r : tensor<1x40xf32>
 }"""
 

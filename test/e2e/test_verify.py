@@ -21,8 +21,9 @@ from spread import every, quick_if
 import mxcomp
 from mxcomp import target, verification
 from mxcomp.errors import InputError, VerifyError
-from mxcomp.layout import ACC, DataTiledLayout, TileSwizzle
+from mxcomp.layout import ACC, DataTiledLayout
 from mxcomp.packing import result_tiles, stored_operand
+from mxcomp.swizzle import TileSwizzle
 from mxcomp.verification import Verification, verify
 from mxcomp.weights import checkpoint
 

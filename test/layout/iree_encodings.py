@@ -11,10 +11,11 @@ from typing import Any
 
 from iree.compiler import ir
 
-from mxcomp.layout import DataTiledLayout, Dim, TileSwizzle
+from mxcomp.layout import DataTiledLayout
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.mlir.session import Session
+from mxcomp.swizzle import Dim, TileSwizzle
 
 FLAGS = (
     "--iree-hal-target-device=hip",

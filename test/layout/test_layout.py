@@ -14,9 +14,10 @@ from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen
 from iree_encodings import choose
 
-from mxcomp.layout import ACC, INTRINSICS, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout, Dim, TileSwizzle
+from mxcomp.layout import ACC, INTRINSICS, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.mlir import attributes, build
 from mxcomp.selection.choice import CODEGEN_LAYOUTS
+from mxcomp.swizzle import Dim, TileSwizzle
 from mxcomp.ukernels import Registry, family, gating
 from mxcomp.ukernels.unit_aliases import unit_layout
 
