@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from mxcomp import runtime
+from mxcomp.devices import Simulated, device_of
 from mxcomp.errors import InputError
 
 
@@ -38,7 +39,7 @@ class Resident:
     ) -> None:
         self._settings = runtime.settings(engine, checks, schedule, seed, profile)
         self._vmfb, self._device, self._parameters = vmfb, device, dict(parameters or {})
-        self._simulated = runtime.Simulated()
+        self._simulated = Simulated()
         self._program: runtime.Loaded | None = None
         self._is_open = True
         self.functions: tuple[str, ...] = self._on(lambda: tuple(self._loaded().functions()))
@@ -79,5 +80,5 @@ class Resident:
         if self._program is None or before is None:
             self._program = runtime.load(self._vmfb, self._device, self._settings, self._parameters, self._simulated)
         else:
-            runtime.device_of(self._device, self._settings, self._simulated)
+            device_of(self._device, self._settings, self._simulated)
         return self._program

@@ -5,40 +5,25 @@ Takes vmfb bytes; knows nothing of how they were made.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from iree import runtime as rt
-from iree.runtime import _binding
 
 from mxcomp import statuses
+from mxcomp.devices import DRIVERS, Simulated, device_of, end_simulation
 from mxcomp.errors import InputError, MxcompError, VerifyError
-from mxcomp.hip import library
 from mxcomp.hip.interrupts import interruptible
-from mxcomp.hip.settings import Settings
-from mxcomp.sim.errors import SimulationError
 
-DRIVERS = {"cpu": "local-sync", "sim": "hip", "hip": "hip"}
-"""Names of devices, and IREE's driver for each."""
-
-_environment = threading.Lock()
 _of_thread = threading.local()
 """`simulated`: a thread's `Simulated`, or None."""
-
-
-@dataclass
-class Simulated:
-    """A simulated device that is kept: giving one back takes IREE and Python's garbage collection a while."""
-
-    device: rt.HalDevice | None = None
 
 
 class RunError(MxcompError):
@@ -135,7 +120,7 @@ def on(device: str, work: Callable[[Simulated], Result], simulated: Simulated | 
             _of_thread.simulated = Simulated()
         simulated = _of_thread.simulated
     try:
-        return interruptible(partial(work, simulated), _end_simulation if device == "sim" else None)
+        return interruptible(partial(work, simulated), end_simulation if device == "sim" else None)
     except MxcompError:
         raise
     except BaseException:  # of a signal handler, most likely
@@ -237,65 +222,6 @@ def _parameters(instance: rt.VmInstance, files: Mapping[str, str | Path]) -> lis
             raise InputError(f"cannot read the parameters of scope '{scope}' from {path}: {error}") from None
         providers.append(index.create_provider(scope=scope))
     return [rt.create_io_parameters_module(instance, *providers)]
-
-
-def device_of(device: str, settings: dict[str, str | None], simulated: Simulated) -> rt.HalDevice:
-    """The device of a name, which has been told the settings if it is simulated. Raises InputError."""
-    if device == "cpu":
-        return rt.get_device(DRIVERS[device])
-    try:
-        if device == "hip":
-            return _binding.create_hal_driver(DRIVERS[device]).create_default_device()
-        driver, variables = simulator(), library.environment(**settings)
-        Settings.of(os.environ | variables)
-        with _variables(variables):
-            driver.query_available_devices()  # which also tells the simulator its settings
-            if simulated.device is None:
-                simulated.device = driver.create_default_device()
-            return simulated.device
-    except SimulationError as error:
-        raise InputError(f"device '{device}': {error}") from None
-    except (RuntimeError, ValueError) as error:
-        raise InputError(f"device '{device}' cannot be used: {error}") from None
-
-
-@cache
-def simulator() -> rt.HalDriver:
-    """IREE's HIP driver with the simulator for its GPUs, apart from the one that `iree.runtime` keeps.
-
-    Raises InputError where the library cannot be had, or where --hip_dylib_path has been given to this process.
-    """
-    path = _library()
-    with _variables({library.IREE_VARIABLE: f"file:{path}", **library.environment()}):
-        driver = _binding.create_hal_driver(DRIVERS["sim"])
-        if f"{path}\n" not in driver.dump_device_info(1):
-            raise InputError(f"--hip_dylib_path names another library than {path}: leave the flag out")
-        return driver
-
-
-@cache
-def _library() -> Path:
-    return library.hip_dylib()
-
-
-def _end_simulation() -> None:
-    library.interrupt(_library())
-
-
-@contextmanager
-def _variables(variables: dict[str, str]) -> Iterator[None]:
-    """Environment variables for as long as IREE's driver or ours looks at them."""
-    with _environment:
-        before = {name: os.environ.get(name) for name in variables}
-        os.environ.update(variables)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
 
 
 def _functions(module: rt.VmModule) -> list[str]:

@@ -30,11 +30,11 @@ from rich.console import Console
 from rich.table import Table
 
 from mxcomp import __version__, files, profiling
+from mxcomp.devices import DRIVERS
 from mxcomp.errors import InputError
 from mxcomp.hip import library
 from mxcomp.hip.dump import INDEX, read_report
 from mxcomp.hip.settings import Settings
-from mxcomp.runtime import DRIVERS
 from mxcomp.sim.device import ENGINES
 from mxcomp.sim.findings import CHECKS
 from mxcomp.sim.schedule import ORDERS

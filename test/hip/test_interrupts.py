@@ -18,7 +18,7 @@ from processes import children, cpu_seconds, ends_within, program, workers
 from test_processes import finish, python
 
 import mxcomp
-from mxcomp import runtime
+from mxcomp import devices
 
 PATIENCE = 60
 """Seconds until a test gives up; things take far less."""
@@ -144,7 +144,7 @@ def test_nothing_outlives_mxcomp_run(tmp_path: Path) -> None:
     assert ends_within(worker, PATIENCE)
 
 
-@pytest.mark.parametrize("device", runtime.DRIVERS)
+@pytest.mark.parametrize("device", devices.DRIVERS)
 def test_iree_run_module_ends_with_mxcomp_run(tmp_path: Path, device: str) -> None:
     """On every device; here while it waits for its module, which never comes."""
     os.mkfifo(tmp_path / "m.vmfb")

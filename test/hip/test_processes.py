@@ -69,10 +69,10 @@ def test_many_invocations_need_no_more_memory(count: int) -> None:
         python(
             f"""
 from iree import runtime as rt
-from mxcomp import runtime
+from mxcomp import devices
 from processes import resident_kib, workers
-os.environ.update(runtime.library.environment())
-config = rt.Config(device=runtime.simulator().create_default_device())
+os.environ.update(devices.library.environment())
+config = rt.Config(device=devices.simulator().create_default_device())
 module = rt.load_vm_module(rt.VmModule.copy_buffer(config.vm_instance, program.vmfb), config)
 for k in range({count}):
     result = module["main"](*matmul.inputs).to_host()

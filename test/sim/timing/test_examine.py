@@ -21,9 +21,9 @@ from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.timing import Examination, Examiner, estimate
 from mxcomp.sim.timing.aiter import Gemm, Kernels
 from mxcomp.sim.timing.chip import XCDS
-from mxcomp.sim.timing.examination import Sharing
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.sim.timing.probes import LINE_BYTES
+from mxcomp.sim.timing.sharing import Sharing
 from mxcomp.sim.timing.trace import TracingEngine
 from mxcomp.sim.timing.workgroup import replayed
 

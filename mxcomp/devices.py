@@ -1,0 +1,91 @@
+"""Devices to run programs on, by name: this machine's CPU, the simulated gfx950, the GPU."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from iree import runtime as rt
+from iree.runtime import _binding
+
+from mxcomp.errors import InputError
+from mxcomp.hip import library
+from mxcomp.hip.settings import Settings
+from mxcomp.sim.errors import SimulationError
+
+DRIVERS = {"cpu": "local-sync", "sim": "hip", "hip": "hip"}
+"""Names of devices, and IREE's driver for each."""
+
+_environment = threading.Lock()
+
+
+@dataclass
+class Simulated:
+    """A simulated device that is kept: giving one back takes IREE and Python's garbage collection a while."""
+
+    device: rt.HalDevice | None = None
+
+
+def device_of(device: str, settings: dict[str, str | None], simulated: Simulated) -> rt.HalDevice:
+    """The device of a name, which has been told the settings if it is simulated. Raises InputError."""
+    if device == "cpu":
+        return rt.get_device(DRIVERS[device])
+    try:
+        if device == "hip":
+            return _binding.create_hal_driver(DRIVERS[device]).create_default_device()
+        driver, variables = simulator(), library.environment(**settings)
+        Settings.of(os.environ | variables)
+        with _variables(variables):
+            driver.query_available_devices()  # which also tells the simulator its settings
+            if simulated.device is None:
+                simulated.device = driver.create_default_device()
+            return simulated.device
+    except SimulationError as error:
+        raise InputError(f"device '{device}': {error}") from None
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"device '{device}' cannot be used: {error}") from None
+
+
+@cache
+def simulator() -> rt.HalDriver:
+    """IREE's HIP driver with the simulator for its GPUs, apart from the one that `iree.runtime` keeps.
+
+    Raises InputError where the library cannot be had, or where --hip_dylib_path has been given to this process.
+    """
+    path = _library()
+    with _variables({library.IREE_VARIABLE: f"file:{path}", **library.environment()}):
+        driver = _binding.create_hal_driver(DRIVERS["sim"])
+        if f"{path}\n" not in driver.dump_device_info(1):
+            raise InputError(f"--hip_dylib_path names another library than {path}: leave the flag out")
+        return driver
+
+
+def end_simulation() -> None:
+    """Ends all simulated work of this process."""
+    library.interrupt(_library())
+
+
+@cache
+def _library() -> Path:
+    return library.hip_dylib()
+
+
+@contextmanager
+def _variables(variables: dict[str, str]) -> Iterator[None]:
+    """Environment variables for as long as IREE's driver or ours looks at them."""
+    with _environment:
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
