@@ -28,8 +28,9 @@ with steps it cannot compile in one dispatch with it.
     %h = util.optimization_barrier %d : tensor<64x64xf32>
     %s = tensor.extract_slice %h[0, 3] [64, 9] [1, 1] : tensor<64x64xf32> to tensor<64x9xf32>
 
-6-bit elements are read and written in integers (`mxcomp.codes.six_bit`); reductions read them as f32, decoded once
-from codes that are in memory: where IREE 3.13 gathers bytes in a reduction, some lanes get others.
+6-bit elements are read and written in integers (`mxcomp.codes.six_bit`); reductions read them as f32, decoded once.
+Codes that are gathered from bytes are kept in memory: IREE 3.13 makes the gather part of a reduction that reads them,
+however far behind, and then some lanes get other bytes.
 What is only encoded stays as it is: it becomes part of packing, or this pass finds it after materialisation."""
 
 from __future__ import annotations
@@ -266,11 +267,7 @@ class _Widening:
         if not is_narrow_tensor(value) or (value not in self.codes and _is_loadable(value)):
             return value
         code = self._code(value)
-        if not (reduces and is_six_bit(value.type)):
-            return code
-        if value not in self.codes:  # IREE 3.13 reads other bytes for some lanes of a reduction that gathers
-            code = build.barrier(code)
-        return packed.decoded(code, value.type)
+        return packed.decoded(code, value.type) if reduces and is_six_bit(value.type) else code
 
     def _code(self, value: ir.Value) -> ir.Value:
         """The codes of a narrow tensor; made at the insertion point of what reads it, if it is stored without gaps."""
@@ -279,7 +276,11 @@ class _Widening:
         source = graph.producer(value)
         if source is not None and source.name == "tensor.empty":
             return build.empty(packed.code_tensor(value.type), build.dynamic_sizes(value))
-        return packed.loaded(value) if _is_loadable(value) else stored_codes(value)
+        if _is_loadable(value):
+            return packed.loaded(value)
+        return build.barrier(
+            stored_codes(value)
+        )  # IREE 3.13 reads other bytes for some lanes of a reduction that gathers
 
     def finish(self) -> None:
         """Gives what still reads a replaced tensor its codes without gaps, and erases what nothing reads."""

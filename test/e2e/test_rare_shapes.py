@@ -10,6 +10,7 @@ import pytest
 from modules import BITS, Matmul
 
 import mxcomp
+from mxcomp import formats
 
 HERE = Path(__file__).parent
 TYPES = ["f4E2M1FN", "f6E2M3FN", pytest.param("f8E4M3FN", marks=pytest.mark.slow)]
@@ -59,3 +60,17 @@ def test_two_vectors_of_each_batch(kind: str) -> None:
     (y,) = compiled.run(*(x.view(np.int8) for x in (a.reshape(3, 3, -1), b.reshape(3, 3, -1), a_scale, b_scale)))
     for matmul, value in zip(matmuls, y, strict=True):
         assert matmul.error(value[None, None]) <= matmul.bound
+
+
+def test_expert_of_six_bit_weights() -> None:
+    """Read at places that no layout has, behind a slice: the sum must not gather bytes itself."""
+    rng, lhs, rhs = np.random.default_rng(0), formats.element_format("E5M2"), formats.element_format("E3M2")
+    codes, scales = formats.quantise(rng.standard_normal((1, 128)).astype(np.float32), lhs)
+    stack = rng.integers(0, 64, (3, 32, 4, 2, 32)).astype(np.uint8)
+    stack_scales = rng.integers(120, 132, (32, 4, 2)).astype(np.uint8)
+    a = formats.dequantise(codes, scales, lhs, dtype=np.float64).reshape(4, 32)
+    b = formats.dequantise(stack[2].reshape(-1, 32), stack_scales.reshape(-1, 1), rhs, dtype=np.float64)
+    expected = np.einsum("kl,nkbl->bn", a, b.reshape(32, 4, 2, 32))[:, None]
+    given = (codes, scales, formats.pack_bits(stack, rhs), stack_scales)
+    (y,) = mxcomp.compile(HERE / "six_bit_expert.mlir").run(*(each.view(np.int8) for each in given))
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-3)

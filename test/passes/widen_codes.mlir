@@ -54,7 +54,8 @@ util.func @rows(%x: tensor<?x64xbf16>, %m: index) -> tensor<?x48xi8> {
 // CHECK: %[[WORDS:.+]] = linalg.generic {{.*}} ins(%[[FP4]] : tensor<64x32xi8>) outs(%{{.+}} : tensor<64x2xi64>)
 // CHECK: iree_tensor_ext.bitcast %[[WORDS]] : tensor<64x2xi64> -> tensor<64x32xf4E2M1FN>
 // CHECK: %[[STORED:.+]] = linalg.generic {{.*}} outs(%{{.+}} : tensor<8x64xi8>)
-// CHECK: %[[MOVED:.+]] = linalg.generic {{.*}} ins(%[[STORED]] : tensor<8x64xi8>) outs(%{{.+}} : tensor<64x8xi8>)
+// CHECK: %[[KEPT:.+]] = util.optimization_barrier %[[STORED]] : tensor<8x64xi8>
+// CHECK: %[[MOVED:.+]] = linalg.generic {{.*}} ins(%[[KEPT]] : tensor<8x64xi8>) outs(%{{.+}} : tensor<64x8xi8>)
 // CHECK: %[[FLAT:.+]] = tensor.collapse_shape %[[MOVED]] {{\[}}[0, 1]] : tensor<64x8xi8> into tensor<512xi8>
 // CHECK: %[[BYTES:.+]] = linalg.generic {{.*}} outs(%{{.+}} : tensor<384xi8>)
 // CHECK: tensor.extract %[[FLAT]]
@@ -120,4 +121,23 @@ util.func @left(%x: tensor<64x32xf4E2M1FN>) -> tensor<64x32xf32> {
     linalg.yield %t : f32
   } -> tensor<64x32xf32>
   util.return %y : tensor<64x32xf32>
+}
+
+// What a reduction reads a slice of is gathered from bytes before, and kept: as a part of it the gather would be wrong.
+// CHECK-LABEL: util.func public @sliced_and_reduced(
+// CHECK: %[[CODES:.+]] = linalg.generic {{.*}} outs(%{{.+}} : tensor<4x64xi8>)
+// CHECK: %[[KEPT:.+]] = util.optimization_barrier %[[CODES]] : tensor<4x64xi8>
+// CHECK: %[[SLICE:.+]] = tensor.extract_slice %[[KEPT]][2, 0] [2, 64] [1, 1] : tensor<4x64xi8> to tensor<2x64xi8>
+// CHECK: %[[DECODED:.+]] = linalg.generic {{.*}} ins(%[[SLICE]] : tensor<2x64xi8>) outs(%{{.+}} : tensor<2x64xf32>)
+// CHECK: linalg.generic {{.*}} ins(%[[DECODED]] : tensor<2x64xf32>) outs(%{{.+}} : tensor<2xf32>)
+util.func @sliced_and_reduced(%x: tensor<4x64xf6E2M3FN>, %init: tensor<2xf32>) -> tensor<2xf32> {
+  %s = tensor.extract_slice %x[2, 0] [2, 64] [1, 1] : tensor<4x64xf6E2M3FN> to tensor<2x64xf6E2M3FN>
+  %y = linalg.generic {indexing_maps = [#id, affine_map<(m, k) -> (m)>], iterator_types = ["parallel", "reduction"]}
+      ins(%s : tensor<2x64xf6E2M3FN>) outs(%init : tensor<2xf32>) {
+  ^bb0(%i: f6E2M3FN, %o: f32):
+    %t = arith.extf %i : f6E2M3FN to f32
+    %u = arith.addf %t, %o : f32
+    linalg.yield %u : f32
+  } -> tensor<2xf32>
+  util.return %y : tensor<2xf32>
 }
