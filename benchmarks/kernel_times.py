@@ -80,7 +80,7 @@ def wanted(prefix: str) -> Iterator[family.Instance]:
 def given_rows(instance: family.Instance) -> tuple[int, ...]:
     """M of the problems that an instance is replayed in: what one that quantises loads goes with it."""
     if isinstance(instance, quantising.Instance):
-        return (1, quantising.MOST_ROWS)
+        return instance.timed_rows
     return (_TILES * instance.layout.workgroup_tile[0],)
 
 

@@ -1,4 +1,4 @@
-"""Ukernels for at most 16 rows of bf16 activations as they are, and MX weights: `mx_dequantising.mlir.in`.
+"""Ukernels for at most 64 rows of bf16 activations as they are, and MX weights: `mx_dequantising.mlir.in`.
 
 The RHS is packed in units as for `mx_stream.mlir.in`. Operands are words and bytes as those of `quantising`. A lane has
 the 32 elements that the packing gives it: a block, or halves of two blocks 64 elements apart of 8-bit elements. It
@@ -13,15 +13,16 @@ from typing import Any
 
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import RHS
-from mxcomp.ukernels import quantising
+from mxcomp.ukernels import family, quantising
 from mxcomp.ukernels.aliases import shaped
+from mxcomp.ukernels.unit_aliases import STEPS, UnitAliases, Waves, unit_layout
 
 BODY = "mx_dequantising.mlir.in"
 ACTIVATIONS = "bf16"
 """The MLIR type of what is multiplied."""
 
-_BITS, _VECTOR = 16, 8
-"""Of an activation, and activations that an MFMA of 16x16x32 takes of a lane."""
+_BITS, _VECTOR, _LOAD = 16, 8, 4
+"""Of an activation, activations that an MFMA of 16x16x32 takes of a lane, and words that they are."""
 
 _WHOLE = {
     "first_scale": "(g, r) -> (g * 64 + r * 4)",
@@ -62,19 +63,47 @@ class Instance(quantising.Instance):
     def lines(self) -> Iterator[str]:
         yield from super().lines()
         wide = shaped("vector", (BLOCK_SIZE // _VECTOR, _VECTOR), ACTIVATIONS)
+        units_m, _ = self.layout.units or (1, 1)
+        yield f"!x_rows_vec_ty = {shaped('vector', (STEPS, units_m, BLOCK_SIZE // _VECTOR, _LOAD), 'i32')}"
         yield f"!x_wide_ty = {wide}"
         yield f"!rhs_wide_ty = {wide}"
         maps = _WHOLE if element_format(self.elements[RHS]).lane_unit == BLOCK_SIZE else _HALVES
         yield from (f"#{name} = affine_map<{text}>" for name, text in maps.items())
 
+    def lists(self) -> dict[str, str]:
+        units_m, _ = self.layout.units or (1, 1)
+        aliases = self.tile.aliases(self.elements)
+        assert isinstance(aliases, UnitAliases)
+        place = ["%column0", *(["%row_of_share"] if units_m > 1 else []), "%g", "%r", "%value0"]
+        ones = ["1"] * len(place)
+        lists = {
+            "result_place": place,
+            "result_sizes": [str(aliases.share.columns), *ones[2:], str(aliases.share.values)],
+            "result_strides": ones,
+            "result_origin": ["%c0" for _ in place],
+            "result_in_bounds": ["true" for _ in place],
+        }
+        return super().lists() | {name: ", ".join(items) for name, items in lists.items()}
+
 
 _MOST_UNITS = 2
 """Along N: with four of them weights of 4 bits spill registers."""
 
+_FOUR, _SIX, _EIGHT = ((4, 4),), ((6, 6),), ((8, 8),)
+_TALL: tuple[tuple[int, int, int, family.Pairs], ...] = (
+    (2, 1, 8, _SIX), (2, 1, 4, _FOUR + _EIGHT), (2, 2, 8, _SIX + _EIGHT), (2, 2, 4, _FOUR), (2, 4, 4, ()),
+    (4, 1, 4, _SIX), (4, 2, 4, ()), (4, 4, 4, ()),
+)  # fmt: skip
+"""Units along M and N, waves along K, and bits that have others or spill registers, for more than 16 rows."""
+
+_TILES = (
+    *(tile for tile in quantising.TILES if (tile.layout.units or (1, 1))[RHS] <= _MOST_UNITS),
+    *(family.Tile(unit_layout(m, n), -4, None, family.STREAM, Waves(k=k), without) for m, n, k, without in _TALL),
+)
+
 INSTANCES = tuple(
-    Instance(tile, (kind, kind), _BITS)
-    for tile in quantising.TILES
-    for kind in ELEMENT_TYPES
-    if tile.fits((kind, kind)) and (tile.layout.units or (1, 1))[RHS] <= _MOST_UNITS
+    Instance(tile, (kind, kind), _BITS) for tile in _TILES for kind in ELEMENT_TYPES if tile.fits((kind, kind))
 )
 """All of them."""
+
+MOST_ROWS = max(instance.most_rows for instance in INSTANCES)

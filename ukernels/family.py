@@ -183,11 +183,14 @@ class Instance:
         }
 
     def text(self, body: str) -> str:
-        """The ukernel's file: `body` behind its aliases. One list can have none: a zero for each rank of the result."""
-        aliases = self.tile.aliases(self.elements)
-        origin = ", ".join(["%c0"] * len(aliases.acc_lane)) if isinstance(aliases, Aliases) else ""
+        """The ukernel's file: `body` behind its aliases."""
         rule = f"#rule = {_attribute(self.rule)}"
-        return "\n".join([*self.lines(), rule, "", Template(body).substitute(acc_origin=origin)])
+        return "\n".join([*self.lines(), rule, "", Template(body).substitute(self.lists())])
+
+    def lists(self) -> dict[str, str]:
+        """Lists of values, for which there are no aliases: a zero for each rank of the result."""
+        aliases = self.tile.aliases(self.elements)
+        return {"acc_origin": ", ".join(["%c0"] * len(aliases.acc_lane)) if isinstance(aliases, Aliases) else ""}
 
     def lines(self) -> Iterator[str]:
         """The aliases that its body is written in."""

@@ -25,6 +25,7 @@ OPERANDS = "quantising"
 """What the match rule calls operands of which the LHS are activations."""
 
 MOST_ROWS = 16
+"""Of a unit."""
 SOURCE_BITS = {"bf16": 16, "f16": 16, "f32": 32}
 """Of activations, by MLIR type."""
 
@@ -32,8 +33,12 @@ _BEYOND = 2**31
 _LOAD, _WORD_BITS = 4, 32
 """Words of 32 bits that a lane loads at a time: LLVM takes vectors of bytes apart."""
 _BUFFER = "#amdgpu.address_space<fat_raw_buffer>"
-FRAGMENT = (4, 16, 4)
-"""Of the result: groups of lanes, lanes, values."""
+
+
+def fragment(units_m: int) -> tuple[int, ...]:
+    """Shape of the result of a unit along N: units along M where there are more, groups of lanes, lanes, values."""
+    return (*(() if units_m == 1 else (units_m,)), 4, 16, 4)
+
 
 _SPILLING = ((32, 2, 6), (32, 2, 8), (32, 4, 4))
 """Bits of activations, units along N and bits of an RHS element for which there is no instance, as registers would be
@@ -54,10 +59,10 @@ class _Aliases:
     bits: int
 
     def lines(self) -> Iterator[str]:
-        words, units_n, share = BLOCK_SIZE * self.bits // _WORD_BITS, self.units.units[RHS], self.units.share
+        words, (units_m, units_n), share = BLOCK_SIZE * self.bits // _WORD_BITS, self.units.units, self.units.share
         pieces = words // _LOAD
         rhs = (units_n, None, STEPS, LANES * element_format(self.units.elements[RHS]).block_bytes)
-        lane = (share.columns, 1, 1, share.values)
+        lane = (share.columns, *(1 for _ in fragment(units_m)[:-1]), share.values)
         yield from self.units.lines()
         yield f"!x_ty = {shaped('tensor', (None, words), 'i32')}"
         yield f"!x_buffer_ty = memref<?x{words}xi32, strided<[{words}, 1], offset: ?>, {_BUFFER}>"
@@ -69,7 +74,7 @@ class _Aliases:
         yield f"#x_beyond = {_BEYOND * 8 // (BLOCK_SIZE * self.bits)} : index"
         yield f"!rhs_flat_ty = {shaped('tensor', rhs, 'i8')}"
         yield f"!rhs_scale_flat_ty = {shaped('tensor', (units_n, None, STEPS * LANES), 'i8')}"
-        yield f"!units_ty = {shaped('tensor', (units_n, *FRAGMENT), 'f32')}"
+        yield f"!units_ty = {shaped('tensor', (units_n, *fragment(units_m)), 'f32')}"
         yield f"!units_lane_ty = {shaped('tensor', lane, 'f32')}"
         yield f"!units_lane_vec_ty = {shaped('vector', lane, 'f32')}"
         yield f"#units_lane_offsets = {i64_array([DYNAMIC] * len(lane))}"
@@ -104,7 +109,17 @@ class Instance(family.Instance):
     @property
     def rule(self) -> dict[str, Any]:
         rule = super().rule
-        return rule | {"operands": OPERANDS, "constraints": rule["constraints"] | {"m": {"max": MOST_ROWS}}}
+        return rule | {"operands": OPERANDS, "constraints": rule["constraints"] | {"m": {"max": self.most_rows}}}
+
+    @property
+    def most_rows(self) -> int:
+        """That there may be in its units along M."""
+        return self.layout.workgroup_tile[0]
+
+    @property
+    def timed_rows(self) -> tuple[int, int]:
+        """Between which its times are known: the fewest that no fewer units have room for, and the most."""
+        return (1 if self.most_rows == MOST_ROWS else self.most_rows // 2 + 1), self.most_rows
 
     def covers(self, m: int, n: int, k: int) -> bool:
         """Whether it computes a problem of this size: of more than one unit along N, and more than one K tile.
@@ -113,7 +128,7 @@ class Instance(family.Instance):
         """
         _, tile_n, tile_k = self.layout.workgroup_tile
         units = -(-n // tile_n) * (self.layout.units or (1, 1))[RHS]
-        return 1 <= m <= MOST_ROWS and units > 1 and k > tile_k and k % BLOCK_SIZE == 0
+        return 1 <= m <= self.most_rows and units > 1 and k > tile_k and k % BLOCK_SIZE == 0
 
     def lines(self) -> Iterator[str]:
         aliases = self.tile.aliases(self.elements)

@@ -59,10 +59,12 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
     if not _converts(producer.elements):
         return f"no {CONVERTS} by a scale of the block makes its elements"
     read, *others = _reads(producer)
-    if others and (narrowed := _behind_a_matmul(elements, scales, producer)) is not None:
+    if (others or _captures(producer)) and (narrowed := _behind_a_matmul(elements, scales, producer)) is not None:
         producer, read, others = narrowed, *_reads(narrowed), []
     if others:
         return f"LHS is computed from {1 + len(others)} operands: expected one"
+    if _captures(producer):
+        return "LHS is computed with a value that is no operand"
     found = Activations(producer, read.value, tuple(_sizes(read)))
     if str(found.type) not in SOURCE_BITS:
         return f"activations are {found.type}: expected {', '.join(SOURCE_BITS)}"
@@ -87,6 +89,13 @@ def _computed(node: Node) -> Iterator[Compute]:
         yield node
         for operand in node.operands:
             yield from _computed(operand)
+
+
+def _captures(producer: Producer) -> bool:
+    """Whether a body takes a value from outside that is no constant: a ukernel cannot be brought any."""
+    ops = {node.op for root in producer.nodes for node in _computed(root)}
+    taken = (graph.producer(user.operands[i]) for op in ops for user, i in graph.inputs(op) if user != op)
+    return any(source is None or source.name != "arith.constant" for source in taken)
 
 
 def _is_epilogue(op: ir.Operation) -> bool:

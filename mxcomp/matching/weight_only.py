@@ -19,8 +19,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import is_elementwise, yielded
 from mxcomp.problem import Problem
 from mxcomp.ukernels import dequantising
-from mxcomp.ukernels.dequantising import ACTIVATIONS
-from mxcomp.ukernels.quantising import MOST_ROWS
+from mxcomp.ukernels.dequantising import ACTIVATIONS, MOST_ROWS
 
 _EXTENDS = "arith.extf"
 

@@ -10,14 +10,14 @@ As `quantising_matmul` it is a generic whose loops and operands are the ukernel'
 from __future__ import annotations
 
 from iree.compiler import ir
-from iree.compiler.dialects import linalg, tensor
+from iree.compiler.dialects import linalg
 
 from mxcomp.layout import ACC, RHS
 from mxcomp.matching.decision import Decision
 from mxcomp.mlir import build
 from mxcomp.packing import block_quantiser, quantising_matmul, result_tiles
 from mxcomp.problem import Problem
-from mxcomp.ukernels.quantising import FRAGMENT
+from mxcomp.ukernels.quantising import fragment
 
 
 def accumulate(
@@ -34,15 +34,16 @@ def accumulate(
     assert layout is not None
     units = quantising_matmul.units(problem, layout)
     inputs = [*first, *second[1:]]
-    inits = [build.zero_filled(build.tensor_type((units, *FRAGMENT), problem.types[ACC])) for _ in range(2)]
-    activations, rhs, scale, result = quantising_matmul.maps()
+    inits = [build.zero_filled(build.tensor_type((units, *fragment(1)), problem.types[ACC])) for _ in range(2)]
+    iterators = quantising_matmul.iterators(units_m=1)
+    activations, rhs, scale, result = quantising_matmul.maps(units_m=1)
     maps = [activations, rhs, scale, rhs, scale, result, result]
     op = linalg.GenericOp(
         [init.type for init in inits],
         inputs,
         inits,
         ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]),
-        ir.ArrayAttr.get([build.iterator_type(kind) for kind in quantising_matmul.ITERATORS]),
+        ir.ArrayAttr.get([build.iterator_type(kind) for kind in iterators]),
     )
     elements = [ir.RankedTensorType(value.type).element_type for value in (*inputs, *inits)]
     block = op.regions[0].blocks.append(*elements)
@@ -51,9 +52,7 @@ def accumulate(
         values = (gate, gate_scale, gate_acc), (up, up_scale, up_acc)
         linalg.YieldOp([quantising_matmul.stand_in(x, *each) for each in values])
     of_workgroup = (layout.units or (1, 1))[RHS]
-    workgroup = [of_workgroup] + [0] * (len(quantising_matmul.ITERATORS) - 1)
+    workgroup = [of_workgroup] + [0] * (len(iterators) - 1)
     result_tiles.annotate(op.operation, decision, workgroup, False, llvm_func_attrs)
     op.operation.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
-    outer = tiled.rank - len(FRAGMENT)
-    groups = [list(range(outer)), *([dim] for dim in range(outer, tiled.rank))]
-    return [tensor.ExpandShapeOp(tiled, value, groups, [], list(tiled.shape)).result for value in op.results]
+    return [quantising_matmul.expanded(value, tiled) for value in op.results]

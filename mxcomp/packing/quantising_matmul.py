@@ -27,7 +27,7 @@ from mxcomp.packing import block_quantiser, result_tiles
 from mxcomp.packing.result_tiles import ResultTiles
 from mxcomp.problem import Problem
 from mxcomp.ukernels.aliases import LANES
-from mxcomp.ukernels.quantising import FRAGMENT
+from mxcomp.ukernels.quantising import fragment
 from mxcomp.ukernels.unit_aliases import STEPS
 
 
@@ -64,19 +64,28 @@ def accumulate(
     """Accumulator tiles, of type `tiled`, of a problem, from `operands` and the text of a `block_quantiser`."""
     layout = decision.layout
     assert layout is not None
-    acc = build.zero_filled(build.tensor_type((units(problem, layout), *FRAGMENT), problem.types[ACC]))
-    op = build.generic(ir.RankedTensorType(acc.type), inputs, acc, maps(), ITERATORS, stand_in)
-    of_workgroup = (layout.units or (1, 1))[RHS]
-    result_tiles.annotate(op, decision, [of_workgroup] + [0] * (len(ITERATORS) - 1), False, llvm_func_attrs)
+    units_m, of_workgroup = layout.units or (1, 1)
+    acc = build.zero_filled(build.tensor_type((units(problem, layout), *fragment(units_m)), problem.types[ACC]))
+    kinds = iterators(units_m)
+    op = build.generic(ir.RankedTensorType(acc.type), inputs, acc, maps(units_m), kinds, stand_in)
+    result_tiles.annotate(op, decision, [of_workgroup] + [0] * (len(kinds) - 1), False, llvm_func_attrs)
     op.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
-    outer = tiled.rank - len(FRAGMENT)
-    groups = [list(range(outer)), *([dim] for dim in range(outer, tiled.rank))]
-    return tensor.ExpandShapeOp(tiled, op.results[0], groups, [], list(tiled.shape)).result
+    return expanded(op.results[0], tiled)
+
+
+def expanded(value: ir.Value, tiled: ir.RankedTensorType) -> ir.Value:
+    """A result as accumulator tiles [1, units along N, units along M, 1, groups, lanes, values]."""
+    groups = [[0, 1], [2, 3]] if ir.RankedTensorType(value.type).rank == len(_OF_TILE) + 2 else [[0, 1, 2, 3]]
+    return tensor.ExpandShapeOp(tiled, value, [*groups, *_OF_TILE], [], list(tiled.shape)).result
+
+
+_OF_TILE = [[4], [5], [6]]
 
 
 def result(problem: Problem, layout: DataTiledLayout) -> ResultTiles:
-    """The result by units, not by the tiles of workgroups: what follows could not be fused behind another shape."""
-    return ResultTiles(problem, replace(layout, units=(1, 1)), transposed=False, columns=units(problem, layout))
+    """The result by units along N, not by the tiles of workgroups, behind whose shape nothing could be fused."""
+    units_m, _ = layout.units or (1, 1)
+    return ResultTiles(problem, replace(layout, units=(units_m, 1)), transposed=False, columns=units(problem, layout))
 
 
 def units(problem: Problem, layout: DataTiledLayout) -> int:
@@ -84,14 +93,17 @@ def units(problem: Problem, layout: DataTiledLayout) -> int:
     return -(-(problem.n or 0) // layout.workgroup_tile[1]) * (layout.units or (1, 1))[RHS]
 
 
-ITERATORS = ("parallel",) * 4 + ("reduction",) * 6
+def iterators(units_m: int) -> list[str]:
+    """Of the loops over a result, and over what of operands is not in it."""
+    return ["parallel"] * (1 + len(fragment(units_m))) + ["reduction"] * 6
 
 
-def maps() -> list[ir.AffineMap]:
+def maps(units_m: int) -> list[ir.AffineMap]:
     """Of activations, RHS, RHS scales and result."""
-    unit, *fragment, block, activation, k, step, byte, scale = (ir.AffineExpr.get_dim(i) for i in range(10))
-    dims = ([block, activation], [unit, k, step, byte], [unit, k, scale], [unit, *fragment])
-    return [ir.AffineMap.get(len(ITERATORS), 0, each) for each in dims]
+    count = len(iterators(units_m))
+    unit, *tile, block, activation, k, step, byte, scale = (ir.AffineExpr.get_dim(i) for i in range(count))
+    dims = ([block, activation], [unit, k, step, byte], [unit, k, scale], [unit, *tile])
+    return [ir.AffineMap.get(count, 0, each) for each in dims]
 
 
 def stand_in(activation: ir.Value, element: ir.Value, scale: ir.Value, acc: ir.Value) -> ir.Value:

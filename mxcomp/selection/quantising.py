@@ -29,14 +29,14 @@ _MOST_LOSS = 1.1
 def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
     """µs of a problem with a ukernel that quantises; None where they are not known.
 
-    What it loads, and so its time, goes with the rows that are there: the table has it for one row, and for all.
+    What it loads, and so its time, goes with the rows that are there: the table has it for the fewest, and for all.
     """
     instance, (m, n, k) = ukernel.instance, (problem.sizes[axis] or 0 for axis in "mnk")
     assert isinstance(instance, quantising.Instance)
     tile = ukernel.tile
     if isinstance(instance, paired.Instance):
         n, tile = 2 * n, (tile[0], 2 * tile[1], tile[2])
-    known = {rows: times.replays(instance, quantising.suffix(rows)) for rows in (1, quantising.MOST_ROWS)}
+    known = {rows: times.replays(instance, quantising.suffix(rows)) for rows in instance.timed_rows}
     us = [
         times.modelled(replace(each, row_bits=instance.bits), tile, problem, {"m": rows, "n": n, "k": k}, size)
         for rows, each in known.items()

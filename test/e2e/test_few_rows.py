@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from builders import elementwise, module, scaled_matmul, stored
 from iree.compiler import ir
-from iree.compiler.dialects import arith
+from iree.compiler.dialects import arith, tensor
 from kernels import compiled
 from modules import BITS, KINDS, Matmul, dequantise
 from spread import every
@@ -153,6 +153,26 @@ def test_activations_are_computed_on_the_way() -> None:
     x = np.random.default_rng(1).standard_normal((3, 1024)).astype(ml_dtypes.bfloat16)
     (y,) = made.run(*inputs(matmul, x))
     (plain,) = mxcomp.compile(program(matmul, "even", "bf16")).run(*inputs(matmul, x + x))
+    np.testing.assert_allclose(y.astype(np.float32), plain.astype(np.float32), rtol=2**-7, atol=1e-3)
+
+
+def by_the_first(x: ir.Value) -> ir.Value:
+    """Times one of its elements, which is no operand of what multiplies, but a number from outside."""
+    zero = build.constant_index(0)
+    first = tensor.ExtractOp(x, [zero, zero]).result
+    return elementwise(lambda a: arith.MulFOp(a, first).result, x)
+
+
+def test_numbers_from_outside() -> None:
+    """No ukernel can be brought them: activations are quantised apart."""
+    matmul = Matmul(3, 96, 1024)
+    made = mxcomp.compile(program(matmul, "even", "f32", by_the_first), ukernels="fastest")
+    assert made.report.matmuls[0].dispatches == APART
+    assert "computed with a value that is no operand" in (made.report.matmuls[0].note or "")
+    x = np.random.default_rng(1).standard_normal((3, 1024)).astype(np.float32)
+    x[0, 0] = 2.0
+    (y,) = made.run(*inputs(matmul, x))
+    (plain,) = mxcomp.compile(program(matmul, "even", "f32")).run(*inputs(matmul, x + x))
     np.testing.assert_allclose(y.astype(np.float32), plain.astype(np.float32), rtol=2**-7, atol=1e-3)
 
 

@@ -42,8 +42,8 @@ util.func @few_rows(%x: tensor<4x1024xbf16>, %w: tensor<64x32x32xf4E2M1FN>, %ws:
 }
 
 // CHECK-LABEL: util.func public @many_rows(
-// CHECK: mxcomp.scaled_matmul = {reason = "bf16 activations are not quantised: expected 1 to 16 rows, more than 16 columns, and a K of more than 512, got 17x64x1024"}
-util.func @many_rows(%x: tensor<17x1024xbf16>, %w: tensor<64x32x32xf4E2M1FN>, %ws: tensor<64x32xf8E8M0FNU>) -> tensor<17x64xf32> {
+// CHECK: mxcomp.scaled_matmul = {reason = "bf16 activations are not quantised: expected 1 to 64 rows, more than 16 columns, and a K of more than 512, got 65x64x1024"}
+util.func @many_rows(%x: tensor<65x1024xbf16>, %w: tensor<64x32x32xf4E2M1FN>, %ws: tensor<64x32xf8E8M0FNU>) -> tensor<65x64xf32> {
   %e = tensor.empty() : tensor<64x32x32xbf16>
   %d = linalg.generic {indexing_maps = [#element, #block, #element], iterator_types = ["parallel", "parallel", "parallel"]}
       ins(%w, %ws : tensor<64x32x32xf4E2M1FN>, tensor<64x32xf8E8M0FNU>) outs(%e : tensor<64x32x32xbf16>) {
@@ -52,15 +52,15 @@ util.func @many_rows(%x: tensor<17x1024xbf16>, %w: tensor<64x32x32xf4E2M1FN>, %w
     linalg.yield %v : bf16
   } -> tensor<64x32x32xbf16>
   %c = tensor.collapse_shape %d [[0], [1, 2]] : tensor<64x32x32xbf16> into tensor<64x1024xbf16>
-  %init = arith.constant dense<0.0> : tensor<17x64xf32>
+  %init = arith.constant dense<0.0> : tensor<65x64xf32>
   %r = linalg.generic {indexing_maps = [#x, #w, #out], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%x, %c : tensor<17x1024xbf16>, tensor<64x1024xbf16>) outs(%init : tensor<17x64xf32>) {
+      ins(%x, %c : tensor<65x1024xbf16>, tensor<64x1024xbf16>) outs(%init : tensor<65x64xf32>) {
   ^bb0(%a: bf16, %b: bf16, %acc: f32):
     %u = arith.extf %a : bf16 to f32
     %v = arith.extf %b : bf16 to f32
     %p = arith.mulf %u, %v : f32
     %n = arith.addf %acc, %p : f32
     linalg.yield %n : f32
-  } -> tensor<17x64xf32>
-  util.return %r : tensor<17x64xf32>
+  } -> tensor<65x64xf32>
+  util.return %r : tensor<65x64xf32>
 }

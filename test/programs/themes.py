@@ -32,13 +32,14 @@ LONG = Scale(
 )
 """Of chains: from 65 rows and 128 columns on, results are quantised in their tile."""
 FEW = Scale(
-    rows={1: 3, 2: 1, 5: 1, 15: 0.5, 16: 1, 17: 0.3},
+    rows={1: 3, 2: 1, 5: 1, 15: 0.5, 16: 1, 17: 0.5, 30: 0.5, 33: 0.3, 64: 0.5, 65: 0.2},
     columns={17: 1, 32: 1, 33: 1, 40: 0.5, 64: 2, 96: 1, 16: 0.3},
     blocks={17: 3, 18: 1, 32: 1, 33: 1, 16: 0.3},
     dynamic={"": 20, "m": 1},
-    products=400_000,
+    products=1_200_000,
 )
-"""Of a decoder's steps: up to 16 rows with more than one K tile can be quantised in the matmul's dispatch."""
+"""Of a decoder's steps, with more than one K tile: up to 16 rows can be quantised in the matmul's dispatch, up to 64 be
+multiplied as they are."""
 
 SOURCES: dict[str, Source] = {
     "stored": stored_product,
