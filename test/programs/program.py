@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch_models
 from drawing import Dice
 from themes import Function, draw_module
 
+from mxcomp.ukernels import KINDS
+
 WAYS = {"plain": 30, "parameters": 2, "packed": 2.5, "plugin": 0.7, "torch": 1}
 """How weights come in, who compiles, and what programs are written in."""
-UKERNELS = {"fastest": 6, "benefit": 3, "none": 1}
+NAMED = "named"
+UKERNELS = {"fastest": 6, "benefit": 2, NAMED: 3, "none": 1}
+"""How ukernels are chosen; "named": any that takes what the program has, also far larger than a drawn product."""
 DATA_TILING = {True: 6, False: 1.3}
 VERSIONS = {"by gain": 2, "always": 1}
 """Where a dynamic M gets kernels by ranges: N and K drawn here are too small to gain by them."""
@@ -43,6 +48,8 @@ def draw(seed: int, theme: str = "", way: str = "") -> Program:
     ukernels, data_tiling = dice.pick(UKERNELS), dice.pick(DATA_TILING)
     if ukernels != "fastest":
         dice.features.add(f"ukernels:{ukernels}")
+    if ukernels == NAMED:
+        data_tiling = True
     if not data_tiling:
         dice.features.add("data tiling:off")
     if way == "torch":
@@ -54,6 +61,15 @@ def draw(seed: int, theme: str = "", way: str = "") -> Program:
     versions = dice.pick(VERSIONS)  # after all else, which stays as it was for a seed
     if versions != "by gain":
         dice.features.add(f"versions:{versions}")
+    if ukernels == NAMED:
+        ukernels = _named(dice)
     return Program(
         seed, text, functions, frozenset(dice.features), way, ukernels, data_tiling, versions, parameters, products
     )
+
+
+def _named(dice: Dice) -> str:
+    """A ukernel for element types that the program has; "fastest" if it has none."""
+    kinds = {feature.removeprefix("type:") for feature in dice.features if feature.startswith("type:")}
+    names = [each.name for each in chain.from_iterable(kind.INSTANCES for kind in KINDS) if kinds >= {*each.elements}]
+    return dice.pick(dict.fromkeys(names, 1.0)) if names else "fastest"
