@@ -175,8 +175,8 @@ def _load(data: bytes) -> Module:
     if text is None:
         raise CodeObjectError("no .text section: expected a linked code object")
     segments = tuple((s["p_vaddr"], s.data(), s["p_memsz"]) for s in elf.iter_segments() if s["p_type"] == "PT_LOAD")
-    if sum(size for _, _, size in segments) > 1 << 30:
-        raise CodeObjectError("segments of more than 1 GiB")
+    if max((start + size for start, _, size in segments), default=0) > 1 << 30:
+        raise CodeObjectError("segments end beyond 1 GiB")
     symbols: Any = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
     if symbols is None or not segments:
         raise CodeObjectError("no symbols or no loadable segments: expected a linked code object")

@@ -27,6 +27,8 @@ Dims = tuple[int, int, int]
 _LANES = np.arange(64)
 _MOST_THREADS = 1024
 _LDS_LIMIT = GFX950.max_workgroup_memory_bytes
+_SCRATCH_LIMIT = ((1 << 13) - 1 << 10) // GFX950.subgroup_size
+"""Of a lane: 13 bits of COMPUTE_TMPRING_SIZE say how many KiB a wave has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,8 @@ def launch(
     lds = kernel.descriptor.lds_bytes + dynamic_lds
     if lds > _LDS_LIMIT:
         raise SimulationError(f"{lds} bytes of LDS: gfx950 has {_LDS_LIMIT}")
+    if kernel.descriptor.scratch_bytes > _SCRATCH_LIMIT:
+        raise SimulationError(f"{kernel.descriptor.scratch_bytes} bytes of scratch a lane: gfx950 has {_SCRATCH_LIMIT}")
     program = program_of(kernel)
     data = complete_kernarg(kernel, kernarg, hidden_values(kernel, grid, block, dynamic_lds))
     arguments = place_arguments(memory, kernel, data, grid, block, lds)

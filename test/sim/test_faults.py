@@ -37,6 +37,7 @@ def run(kernel: str, schedule: str = "forward", **options: object) -> tuple[np.n
         ("fine_copy", LANES + 1000),
         ("fine_buffer", np.where(LANES < 64, LANES + 1000, 0)),
         ("fine_lds", LANES ^ 64),
+        ("fine_same_value", LANES ^ 64),
         ("fine_atomic", np.where(LANES < 64, 2 * LANES + 64, 0)),
         ("fine_direct", (LANES ^ 64) + 1000),
         ("fine_load_after_load", LANES + 1000),
@@ -91,7 +92,7 @@ def test_planted_fault(kernel: str, schedule: str) -> None:
 
 
 WARNINGS = {
-    "lds_same_value": ("race", "writes LDS that another wave writes"),
+    "lds_same_value": ("race", "reads LDS that two waves wrote in one barrier interval, though the same"),
     "direct_over_read": ("race", "direct load to LDS overwrites what another wave reads in this interval"),
     "register_never_written": ("uninit", "reads v3, never written"),
 }

@@ -5,9 +5,10 @@ is taken for granted, so what is found does not depend on the schedule.
 
 - A write is under way from its issue to the wait that proves it (s_waitcnt), in every interval in between, both ends
   included. A read happens when it is issued.
-- Two waves that touch a byte in one interval, at least one of them writing: a race, an error. Exceptions, warnings that
-  rely on latency: both write the value the byte has anyhow; or a direct load overwrites what another wave reads in the
-  interval of its issue and is not waited for in that interval (the data come from far, the read is faster).
+- Two waves that touch a byte in one interval, at least one of them writing: a race, an error. Two exceptions, warnings:
+  both write the value the byte has anyhow, and somebody reads it then (nobody does where copies go that fill up a
+  wave's share); or a direct load overwrites what another wave reads in the interval of its issue and is not waited for
+  in that interval, which relies on latency (the data come from far, the read is faster).
 - A read in a later interval, while the write has not been waited for: the byte is in flight ("late"), an error; also
   for the writing wave itself when a direct load brings the byte.
 - A write to bytes that another wave reads and has not waited for, though a barrier lies between: a warning, as LDS
@@ -133,6 +134,7 @@ class LdsShadow(Shadow):
         self.arriving = Marks(size)  # wave + 1 of a direct load in flight
         self.updater = Marks(size)  # wave + 1 or many, of atomics this interval
         self.unproven = Marks(size)  # wave + 1 of a read issued before the last barrier and not waited for
+        self.agreed = Marks(size)  # 1: two waves wrote it in one interval, what it was anyhow
 
     # -- reads
 
@@ -147,7 +149,14 @@ class LdsShadow(Shadow):
                 self._meets_write(wave, i, *place)
             if place := self._other(self.updater, wave, cells):
                 self._race(wave, i, "reads LDS that another wave updates in the same barrier interval", *place)
+            self._check_agreed(wave, i, cells)
             self.reader.join(cells, mark)
+
+    def _check_agreed(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
+        found = self.agreed.get(cells) != 0
+        if found.any():
+            message = "reads LDS that two waves wrote in one barrier interval, though the same"
+            self._race(wave, i, message, *cells.byte(int(np.flatnonzero(found)[0])), certain=False)
 
     def _check_written(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
         if self._trial is None or not self._trial.is_asking:
@@ -209,9 +218,11 @@ class LdsShadow(Shadow):
         if not (self._report.race or self._report.late):
             return
         mark = wave.number + 1
-        if place := self._other(self.writer, wave, cells):
-            message = "writes LDS that another wave writes in the same barrier interval"
-            self._race(wave, i, message, *place, certain=not same())
+        place = self._other(self.writer, wave, cells)
+        is_agreed = place is not None and same()
+        if place and not is_agreed:
+            self._race(wave, i, "writes LDS that another wave writes in the same barrier interval", *place)
+        self.agreed.set(cells, int(is_agreed))
         if place := self._other(self.reader, wave, cells):
             if transfer.direct:
                 transfer.conflicts.append((wave.number, *place))
@@ -234,6 +245,7 @@ class LdsShadow(Shadow):
                 if place := self._other(marks, wave, cells):
                     message = f"updates LDS that another wave {verb} in the same barrier interval"
                     self._race(wave, i, message, *place)
+            self._check_agreed(wave, i, cells)
             self.updater.join(cells, wave.number + 1)
 
     def land(self, wave: Issuer, transfer: Transfer) -> None:

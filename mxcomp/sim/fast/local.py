@@ -231,7 +231,7 @@ class LocalMemory:
             return False
         shadow, uninit = self._shadow, self._trial is not None and self._trial.is_asking
         count = len(shadow.written.words)
-        touching, writing = np.zeros(count, np.uint8), np.zeros(count, np.uint8)
+        touching, writing, fresh = np.zeros(count, np.uint8), np.zeros(count, np.uint8), np.zeros(count, np.bool_)
         bytewise: list[Rows] = []
         for follower, log in zip(self._followers, logs, strict=True):
             reads, writes, direct = np.zeros((3, count), np.bool_)
@@ -241,13 +241,16 @@ class LocalMemory:
                 self._mark(access, rows, writes if access.writes or access.updates else reads, bytewise)
                 if access.direct:
                     self._mark(access, rows, direct, [])
+            fresh |= writes
             for transfer in follower.outstanding.transfers():
                 for cells in transfer.writes:
                     words = cells.at if cells.whole else cells.at >> 2
                     writes[words] = True
                     if transfer.direct:
                         direct[words] = True
-            if (reads & direct).any() or (uninit and (reads & (shadow.written.words != SPREAD)).any()):
+            if (reads & (direct | (shadow.agreed.words != 0))).any():
+                return False
+            if uninit and (reads & (shadow.written.words != SPREAD)).any():
                 return False
             touching += reads | writes
             writing += writes
@@ -257,8 +260,10 @@ class LocalMemory:
         for at in bytewise:  # dwords written in part
             whole[at >> 2] = False
         shadow.written.words[whole] = SPREAD
+        shadow.agreed.words[whole & fresh] = 0
         for at in bytewise:
             shadow.written.bytes[at] = 1
+            shadow.agreed.bytes[at] = 0
         return True
 
     def _grouped(self, log: Rows) -> list[tuple[Access, Rows]]:

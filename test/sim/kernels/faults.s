@@ -140,13 +140,31 @@ kernel lds_atomic_race, 512 // one wave reads what the other adds to
   s_waitcnt lgkmcnt(0)
   store v2
 
-kernel lds_same_value, 512  // both waves write 7 to the same places
+kernel lds_same_value, 512  // both waves write 7 to the same places, and read it
   arguments
   v_and_b32 v3, 0xff, v1
   v_mov_b32 v4, 7
   ds_write_b32 v3, v4
   s_waitcnt lgkmcnt(0)
-  s_endpgm
+  s_barrier
+  ds_read_b32 v2, v3
+  s_waitcnt lgkmcnt(0)
+  store v2
+
+kernel fine_same_value, 512 // nobody reads it until one of them has written something of its own
+  arguments
+  v_and_b32 v3, 0xff, v1
+  v_mov_b32 v4, 7
+  ds_write_b32 v3, v4
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  ds_write_b32 v1, v0
+  s_waitcnt lgkmcnt(0)
+  s_barrier
+  v_xor_b32 v3, 0x100, v1
+  ds_read_b32 v2, v3
+  s_waitcnt lgkmcnt(0)
+  store v2
 
 kernel lds_write_not_waited_for, 512
   arguments
