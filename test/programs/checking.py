@@ -25,6 +25,7 @@ from mxcomp.options import Options
 from mxcomp.plugin.emit import emit_plugin
 from mxcomp.runtime import RunError
 from mxcomp.selection import versions
+from mxcomp.sim.schedule import ORDERS
 from mxcomp.target import get_target
 from mxcomp.weights import checkpoint
 from mxcomp.weights.checkpoint import Checkpoint, Tensor
@@ -64,7 +65,10 @@ def _run(program: Program) -> Outcome:
         vmfb, parameters, engine = _compiled(program, Path(directory))
         wrong = []
         for function in program.functions:
-            found = runtime.run(vmfb, function.name, function.inputs, "sim", engine=engine, parameters=parameters)
+            found = runtime.run(
+                vmfb, function.name, function.inputs, "sim", engine=engine, parameters=parameters,
+                schedule=ORDERS[program.seed % len(ORDERS)], seed=program.seed,
+            )  # fmt: skip
             for i, (result, node) in enumerate(zip(found, function.results, strict=True)):
                 if problem := compared(result, node):
                     wrong.append(f"@{function.name} result {i}: {problem}")
