@@ -35,10 +35,11 @@ class Case:
     top_k: int = 2
     chosen: str = RANDOM
     has_bias: bool = True
+    seed: int = 5
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        return np.random.default_rng(5)
+        return np.random.default_rng(self.seed)
 
     @cached_property
     def choice(self) -> Array:

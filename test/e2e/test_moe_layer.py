@@ -28,10 +28,11 @@ class Layer:
     model: int = 96
     inner: int = 160
     experts: int = 4
+    seed: int = 5
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        return np.random.default_rng(5)
+        return np.random.default_rng(self.seed)
 
     @cached_property
     def chosen(self) -> Array:

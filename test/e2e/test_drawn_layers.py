@@ -1,0 +1,63 @@
+"""The experts of a layer, drawn differently each time: types, sizes, routing, activation and ukernels.
+
+A failure names its seed; MXCOMP_PROGRAMS_SEED=SEED draws it first once more.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import pytest
+from test_gated_experts import Case
+from test_moe_layer import Layer
+
+import mxcomp
+from mxcomp import formats, moe
+from mxcomp.ukernels import gating
+
+BASE = int(os.environ.get("MXCOMP_PROGRAMS_SEED") or random.SystemRandom().randrange(2**31))
+QUICK, ALL = 3, 60
+NAMES = [fmt.name for fmt in map(formats.element_format, formats.ELEMENT_TYPES)]
+UKERNELS = {"fastest": 5, "benefit": 1, "none": 1, "gating": 1}
+ROWS = (1, 5, 16, 17, 32, 33, 48, 64, 100, 128, 160)
+BLOCKS = (1, 2, 3, 4, 5, 8, 9, 12, 16)
+TOLERANCE = 1e-4
+"""Of the largest result: f32 sums."""
+FLIPPED, FLIPPED_ROWS = 0.1, 2
+"""The same of rows in which a hidden activation between two codes has become the other one; how many there may be."""
+
+
+def draw(seed: int) -> tuple[Case | Layer, str]:
+    """Experts, and the ukernels to compile them with."""
+    dice = random.Random(seed)
+    types, rows, activation = (
+        (dice.choice(NAMES), dice.choice(NAMES)),
+        dice.choice(ROWS),
+        dice.choice([*moe.ACTIVATIONS]),
+    )
+    tokens, model, inner = dice.choice((1, 2, 7, 16, 33, 70)), 32 * dice.choice(BLOCKS), 32 * dice.choice(BLOCKS)
+    ukernels = dice.choices([*UKERNELS], [*UKERNELS.values()])[0]
+    if ukernels == "gating":
+        ukernels = dice.choice(gating.INSTANCES).name
+    if dice.random() < 0.4:
+        return Layer(types, rows, activation, tokens, model, inner, dice.choice((3, 4, 6)), seed), ukernels
+    experts = dice.choice((1, 2, 3, 4, 6))
+    top_k, has_bias = dice.randint(1, experts), dice.random() < 0.6
+    return Case(types, rows, activation, tokens, model, inner, experts, top_k, has_bias=has_bias, seed=seed), ukernels
+
+
+@pytest.mark.parametrize(
+    "number", [*range(QUICK), *(pytest.param(k, marks=pytest.mark.slow) for k in range(QUICK, ALL))]
+)
+def test_drawn(number: int) -> None:
+    seed = BASE + number
+    experts, ukernels = draw(seed)
+    (found,) = mxcomp.compile(experts.module(), ukernels=ukernels).run(*experts.arguments)
+    expected = experts.expected()
+    error = np.abs(found - expected) / np.abs(expected).max()
+    off = np.flatnonzero(~(error <= TOLERANCE).all(axis=1))
+    again = f"MXCOMP_PROGRAMS_SEED={seed}: {experts}, ukernels={ukernels}"
+    assert len(off) <= FLIPPED_ROWS, f"{again}: tokens {off} are off"
+    assert (error[off] <= FLIPPED).all(), f"{again}: off by {error.max():.1%}"
