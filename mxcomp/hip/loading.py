@@ -15,9 +15,6 @@ from mxcomp.hip.protocol import MOST_ARGUMENTS, MOST_KERNARG_BYTES
 from mxcomp.sim import Kernel, Module, code_object
 from mxcomp.sim.errors import CodeObjectError
 
-_MOST_BYTES = 1 << 30
-"""In memory, with what lies between segments; device memory has as many marks."""
-
 _MOST_THREADS = 1024
 
 _BYTES_OF_KIND = {
@@ -39,8 +36,6 @@ _BYTES_OF_KIND = {
 def read(data: bytes) -> Module:
     """A code object whose kernels' arguments lie side by side in their segments. Raises CodeObjectError."""
     module = code_object.load(data)
-    if (end := image_bytes(module)) > _MOST_BYTES:
-        raise CodeObjectError(f"segments up to byte {end:#x}: expected at most {_MOST_BYTES:#x}")
     for kernel in module.kernels.values():
         _check_arguments(kernel)
         most_threads(kernel)

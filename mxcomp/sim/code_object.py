@@ -12,6 +12,8 @@ from mxcomp.sim.errors import CodeObjectError
 
 _MACHINE_AMDGPU, _MACH_GFX950 = 224, 0x4F
 _DESCRIPTOR_BYTES = 64
+_MOST_BYTES = 1 << 30
+"""In memory, with what lies between segments; device memory has as many marks."""
 PRELOAD_ENTRY = 256
 """Bytes from a kernel's entry to the one used when the hardware preloads kernel arguments."""
 
@@ -175,8 +177,9 @@ def _load(data: bytes) -> Module:
     if text is None:
         raise CodeObjectError("no .text section: expected a linked code object")
     segments = tuple((s["p_vaddr"], s.data(), s["p_memsz"]) for s in elf.iter_segments() if s["p_type"] == "PT_LOAD")
-    if max((start + size for start, _, size in segments), default=0) > 1 << 30:
-        raise CodeObjectError("segments end beyond 1 GiB")
+    end = max((start + size for start, _, size in segments), default=0)
+    if end > _MOST_BYTES:
+        raise CodeObjectError(f"segments up to byte {end:#x}: expected at most {_MOST_BYTES:#x}")
     symbols: Any = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
     if symbols is None or not segments:
         raise CodeObjectError("no symbols or no loadable segments: expected a linked code object")

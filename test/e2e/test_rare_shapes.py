@@ -72,5 +72,5 @@ def test_expert_of_six_bit_weights() -> None:
     b = formats.dequantise(stack[2].reshape(-1, 32), stack_scales.reshape(-1, 1), rhs, dtype=np.float64)
     expected = np.einsum("kl,nkbl->bn", a, b.reshape(32, 4, 2, 32))[:, None]
     given = (codes, scales, formats.pack_bits(stack, rhs), stack_scales)
-    (y,) = mxcomp.compile(HERE / "six_bit_expert.mlir").run(*(each.view(np.int8) for each in given))
+    (y,) = mxcomp.compile((HERE / "six_bit_expert.mlir.in").read_text()).run(*(each.view(np.int8) for each in given))
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-3)

@@ -21,7 +21,7 @@ from spread import every, quick_if
 import mxcomp
 from mxcomp import target, verification
 from mxcomp.errors import InputError, VerifyError
-from mxcomp.layout import ACC, DataTiledLayout
+from mxcomp.layout import ACC, DataTiledLayout, layout_from
 from mxcomp.packing import result_tiles, stored_operand
 from mxcomp.swizzle import TileSwizzle
 from mxcomp.verification import Verification, verify
@@ -69,7 +69,7 @@ def check(matmuls: list[Matmul], verification: Verification) -> None:
 
 def tiles(verification: Verification) -> list[tuple[int, int, int]]:
     layouts = [matmul.layout for matmul in verification.report.matmuls]
-    return [mxcomp.ukernels.layout_from(layout).tile for layout in layouts]
+    return [layout_from(layout).tile for layout in layouts]
 
 
 def shapes(tile: tuple[int, int, int], count: int, least_m: int = 1) -> list[tuple[int, int, int]]:
