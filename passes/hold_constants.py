@@ -15,8 +15,8 @@ After:
     %x = util.optimization_barrier %c : tensor<64x256xf32>
     …
 
-So are held: the offsets of slices with steps, equal constants to choose from, and a factor of a product whose elements
-are all the same, which IREE makes a number; it then fails to distribute the sum.
+So are constants that slices with steps are taken of, and equal ones to choose from; and a factor of a product whose
+elements are all the same, which IREE makes a number: it then fails to distribute the sum.
 """
 
 from __future__ import annotations
@@ -84,9 +84,10 @@ def _hold_splats(op: ir.Operation) -> None:
 
 
 def _is_splat(op: ir.Operation | None) -> bool:
-    if op is None or op.name == "linalg.fill":
-        return op is not None
-    value = op.attributes["value"] if op.name == "arith.constant" else None
+    """Whether an operation makes a tensor whose elements are all the same."""
+    if op is None or op.name != "arith.constant":
+        return op is not None and op.name == "linalg.fill"
+    value = op.attributes["value"]
     return isinstance(value, ir.DenseElementsAttr) and value.is_splat
 
 

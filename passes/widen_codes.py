@@ -278,9 +278,8 @@ class _Widening:
             return build.empty(packed.code_tensor(value.type), build.dynamic_sizes(value))
         if _is_loadable(value):
             return packed.loaded(value)
-        return build.barrier(
-            stored_codes(value)
-        )  # IREE 3.13 reads other bytes for some lanes of a reduction that gathers
+        # IREE 3.13 reads other bytes for some lanes of a reduction that gathers.
+        return build.barrier(stored_codes(value))
 
     def finish(self) -> None:
         """Gives what still reads a replaced tensor its codes without gaps, and erases what nothing reads."""

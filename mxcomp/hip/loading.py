@@ -42,11 +42,6 @@ def read(data: bytes) -> Module:
     return module
 
 
-def image_bytes(module: Module) -> int:
-    """How far the segments reach."""
-    return max(start + in_memory for start, _, in_memory in module.segments)
-
-
 def most_threads(kernel: Kernel) -> int:
     """Work-items that a workgroup may have. Raises CodeObjectError."""
     value = kernel.metadata.get(".max_flat_workgroup_size", _MOST_THREADS)
@@ -70,7 +65,7 @@ def find_variable(data: bytes, module: Module, name: str) -> tuple[int, int] | N
     except Exception as error:  # pyelftools raises many kinds on broken tables
         raise CodeObjectError(f"malformed symbols: {type(error).__name__}: {error}") from error
     for address, size in places:
-        if address + size > image_bytes(module):
+        if address + size > module.image_bytes:
             raise CodeObjectError(f"variable '{name}', {size} bytes at {address:#x}, lies outside of the segments")
         return address, size
     return None

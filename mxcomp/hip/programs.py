@@ -58,7 +58,7 @@ class Programs:
         code = self._codes.get(key)
         if code is None or loading.has_variables(payload):
             module = loading.read(payload)
-            check_room(loading.image_bytes(module))
+            check_room(module.image_bytes)
             code = Code(payload, module)
             self._codes.setdefault(key, code)
         if not code.users:

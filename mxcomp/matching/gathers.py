@@ -99,9 +99,7 @@ def find(operand: ir.Value) -> Gather | None:
 
     All sizes are static.
     """
-    value = operand
-    while (op := graph.producer(value)) is not None and op.name in BITCASTS:
-        value = op.operands[0]
+    op = graph.producer(graph.behind(operand, BITCASTS))
     gather = None if op is None else _gather(op)
     if gather is None or None in (*static_sizes(operand), *static_sizes(gather.source)):
         return None

@@ -26,8 +26,7 @@ _EXTENDS = "arith.extf"
 
 def argument(op: ir.Operation, factor: ir.Value) -> int | None:
     """Which operand of a contraction a factor is, if that is a tensor of bf16, or one of those extended to f32."""
-    while (inner := graph.producer(factor)) is not None and inner.name == _EXTENDS:
-        factor = inner.operands[0]
+    factor = graph.behind(factor, (_EXTENDS,))
     if not isinstance(factor, ir.BlockArgument) or ir.BlockArgument(factor).owner != op.regions[0].blocks[0]:
         return None
     position = ir.BlockArgument(factor).arg_number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from iree.compiler import ir
 
@@ -80,11 +80,16 @@ def producer(value: ir.Value) -> ir.Operation | None:
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 
 
-def viewed(value: ir.Value) -> ir.Value:
-    """The tensor that a value is a reshape or cast of; the value itself if it is none."""
-    while (op := producer(value)) is not None and op.name in _VIEWS:
+def behind(value: ir.Value, names: Collection[str]) -> ir.Value:
+    """What a value is made of by operations of these names alone, each of its first operand; the value if by none."""
+    while (op := producer(value)) is not None and op.name in names:
         value = op.operands[0]
     return value
+
+
+def viewed(value: ir.Value) -> ir.Value:
+    """The tensor that a value is a reshape or cast of; the value itself if it is none."""
+    return behind(value, _VIEWS)
 
 
 def only_user(op: ir.Operation) -> ir.Operation | None:
@@ -106,9 +111,7 @@ def inputs(op: ir.Operation) -> list[tuple[ir.Operation, int]]:
 
 def without_cast(value: ir.Value) -> ir.Value:
     """The tensor behind `tensor.cast`, which may know more or fewer of its sizes."""
-    while isinstance(value.owner, ir.OpView) and value.owner.operation.name == "tensor.cast":
-        value = value.owner.operation.operands[0]
-    return value
+    return behind(value, ("tensor.cast",))
 
 
 def erase_dead(op: ir.Operation) -> None:

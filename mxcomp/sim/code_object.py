@@ -6,7 +6,7 @@ import io
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from mxcomp.sim.errors import CodeObjectError
 
@@ -128,6 +128,10 @@ class Kernel:
         return (plain, plain + PRELOAD_ENTRY) if self.descriptor.preload_count else (plain,)
 
 
+Segments: TypeAlias = tuple[tuple[int, bytes, int], ...]
+"""Virtual address, bytes, and size in memory of each."""
+
+
 @dataclass(frozen=True, eq=False)
 class Module:
     """A loaded code object.
@@ -141,10 +145,15 @@ class Module:
 
     text: bytes = field(repr=False)
     text_address: int
-    segments: tuple[tuple[int, bytes, int], ...] = field(repr=False)
+    segments: Segments = field(repr=False)
     functions: Mapping[str, int] = field(repr=False)
     metadata: Mapping[str, Any] = field(repr=False)
     kernels: dict[str, Kernel] = field(default_factory=dict, repr=False)
+
+    @property
+    def image_bytes(self) -> int:
+        """How far the segments reach."""
+        return _end(self.segments)
 
     def bytes_at(self, address: int, count: int) -> bytes:
         """Raises CodeObjectError outside the file's segments."""
@@ -152,6 +161,10 @@ class Module:
             if start <= address and address + count <= start + len(data):
                 return data[address - start : address - start + count]
         raise CodeObjectError(f"no segment holds {count} bytes at {address:#x}")
+
+
+def _end(segments: Segments) -> int:
+    return max((start + in_memory for start, _, in_memory in segments), default=0)
 
 
 def load(data: bytes) -> Module:
@@ -177,8 +190,7 @@ def _load(data: bytes) -> Module:
     if text is None:
         raise CodeObjectError("no .text section: expected a linked code object")
     segments = tuple((s["p_vaddr"], s.data(), s["p_memsz"]) for s in elf.iter_segments() if s["p_type"] == "PT_LOAD")
-    end = max((start + size for start, _, size in segments), default=0)
-    if end > _MOST_BYTES:
+    if (end := _end(segments)) > _MOST_BYTES:
         raise CodeObjectError(f"segments up to byte {end:#x}: expected at most {_MOST_BYTES:#x}")
     symbols: Any = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
     if symbols is None or not segments:

@@ -77,7 +77,7 @@ class Device:
 
     def place(self, module: Module) -> Module:
         """Loads a code object that has been read."""
-        size = max(start + in_memory for start, _, in_memory in module.segments) + _SEGMENT_PADDING
+        size = module.image_bytes + _SEGMENT_PADDING
         image = self.memory.alloc(size)
         self.memory.write(image.address, np.zeros(size, np.uint8))
         for start, content, _ in module.segments:

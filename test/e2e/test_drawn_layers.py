@@ -5,11 +5,12 @@ A failure names its seed; MXCOMP_PROGRAMS_SEED=SEED draws it first once more.
 
 from __future__ import annotations
 
-import os
 import random
 
 import numpy as np
 import pytest
+from seeds import BASE
+from spread import quick_if
 from test_gated_experts import Case
 from test_moe_layer import Layer
 
@@ -17,7 +18,6 @@ import mxcomp
 from mxcomp import formats, moe
 from mxcomp.ukernels import gating
 
-BASE = int(os.environ.get("MXCOMP_PROGRAMS_SEED") or random.SystemRandom().randrange(2**31))
 QUICK, ALL = 3, 60
 NAMES = [fmt.name for fmt in map(formats.element_format, formats.ELEMENT_TYPES)]
 UKERNELS = {"fastest": 5, "benefit": 1, "none": 1, "gating": 1}
@@ -32,11 +32,8 @@ FLIPPED, FLIPPED_ROWS = 0.1, 2
 def draw(seed: int) -> tuple[Case | Layer, str]:
     """Experts, and the ukernels to compile them with."""
     dice = random.Random(seed)
-    types, rows, activation = (
-        (dice.choice(NAMES), dice.choice(NAMES)),
-        dice.choice(ROWS),
-        dice.choice([*moe.ACTIVATIONS]),
-    )
+    types = dice.choice(NAMES), dice.choice(NAMES)
+    rows, activation = dice.choice(ROWS), dice.choice([*moe.ACTIVATIONS])
     tokens, model, inner = dice.choice((1, 2, 7, 16, 33, 70)), 32 * dice.choice(BLOCKS), 32 * dice.choice(BLOCKS)
     ukernels = dice.choices([*UKERNELS], [*UKERNELS.values()])[0]
     if ukernels == "gating":
@@ -48,9 +45,7 @@ def draw(seed: int) -> tuple[Case | Layer, str]:
     return Case(types, rows, activation, tokens, model, inner, experts, top_k, has_bias=has_bias, seed=seed), ukernels
 
 
-@pytest.mark.parametrize(
-    "number", [*range(QUICK), *(pytest.param(k, marks=pytest.mark.slow) for k in range(QUICK, ALL))]
-)
+@pytest.mark.parametrize("number", quick_if(range(QUICK).__contains__, range(ALL)))
 def test_drawn(number: int) -> None:
     seed = BASE + number
     experts, ukernels = draw(seed)

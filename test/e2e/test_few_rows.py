@@ -151,8 +151,13 @@ def test_activations_are_computed_on_the_way() -> None:
     made = mxcomp.compile(program(matmul, "even", "bf16", doubled), ukernels="fastest")
     assert made.report.matmuls[0].dispatches == INSIDE
     x = np.random.default_rng(1).standard_normal((3, 1024)).astype(ml_dtypes.bfloat16)
+    check_doubled(made, matmul, "bf16", x)
+
+
+def check_doubled(made: mxcomp.Program, matmul: Matmul, source: str, x: np.ndarray) -> None:
+    """A program gives for x what the plain one gives for 2x."""
     (y,) = made.run(*inputs(matmul, x))
-    (plain,) = mxcomp.compile(program(matmul, "even", "bf16")).run(*inputs(matmul, x + x))
+    (plain,) = mxcomp.compile(program(matmul, "even", source)).run(*inputs(matmul, x + x))
     np.testing.assert_allclose(y.astype(np.float32), plain.astype(np.float32), rtol=2**-7, atol=1e-3)
 
 
@@ -171,9 +176,7 @@ def test_numbers_from_outside() -> None:
     assert "computed with a value that is no operand" in (made.report.matmuls[0].note or "")
     x = np.random.default_rng(1).standard_normal((3, 1024)).astype(np.float32)
     x[0, 0] = 2.0
-    (y,) = made.run(*inputs(matmul, x))
-    (plain,) = mxcomp.compile(program(matmul, "even", "f32")).run(*inputs(matmul, x + x))
-    np.testing.assert_allclose(y.astype(np.float32), plain.astype(np.float32), rtol=2**-7, atol=1e-3)
+    check_doubled(made, matmul, "f32", x)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import random
-
 import program
 from checking import check
+from seeds import BASE
 
 COUNT, FILES = 60, 3
-BASE = int(os.environ.get("MXCOMP_PROGRAMS_SEED") or random.SystemRandom().randrange(2**31))
-"""Programs have this seed and those that follow; a failure says which."""
+"""Of programs, which have the seed `BASE` and those that follow; a failure says which."""
 CHEAP = ("plain", "plain", "plain", "plain", "parameters", "packed")
 """Ways to compile that are quick, by turns."""
 

@@ -16,6 +16,7 @@ import pytest
 from checking import check, compared
 from drawing import Drawing
 from nodes import FLOATS, Node, outside, packed, summed, unpacked
+from seeds import BASE
 from steps_control import _multiplied_alike
 from steps_matmul import Scale
 
@@ -126,7 +127,7 @@ def test_an_error_of_ours(some: program.Program, monkeypatch: pytest.MonkeyPatch
 
 def test_a_failure_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "run", lambda *args, **options: [])
-    with pytest.raises(AssertionError, match=rf"run.py --seed {drawn.BASE + 3} --way "):
+    with pytest.raises(AssertionError, match=rf"run.py --seed {BASE + 3} --way "):
         drawn.check_one(3)
 
 

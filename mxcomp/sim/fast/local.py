@@ -232,7 +232,7 @@ class LocalMemory:
         shadow, uninit = self._shadow, self._trial is not None and self._trial.is_asking
         count = len(shadow.written.words)
         touching, writing, fresh = np.zeros(count, np.uint8), np.zeros(count, np.uint8), np.zeros(count, np.bool_)
-        bytewise: list[Rows] = []
+        agreed, bytewise = shadow.agreed.words != 0, list[Rows]()
         for follower, log in zip(self._followers, logs, strict=True):
             reads, writes, direct = np.zeros((3, count), np.bool_)
             for access, rows in self._grouped(log):
@@ -248,7 +248,7 @@ class LocalMemory:
                     writes[words] = True
                     if transfer.direct:
                         direct[words] = True
-            if (reads & (direct | (shadow.agreed.words != 0))).any():
+            if (reads & (direct | agreed)).any():
                 return False
             if uninit and (reads & (shadow.written.words != SPREAD)).any():
                 return False

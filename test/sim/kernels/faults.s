@@ -45,6 +45,13 @@
   s_endpgm
 .endm
 
+.macro store_others         // what the other wave has at this lane's place of LDS
+  v_xor_b32 v3, 0x100, v1
+  ds_read_b32 v2, v3
+  s_waitcnt lgkmcnt(0)
+  store v2
+.endm
+
 kernel fine_copy
   arguments
   global_load_dword v2, v1, s[4:5]
@@ -93,19 +100,13 @@ kernel fine_lds, 512        // each wave reads what the other wrote
   ds_write_b32 v1, v0
   s_waitcnt lgkmcnt(0)
   s_barrier
-  v_xor_b32 v3, 0x100, v1
-  ds_read_b32 v2, v3
-  s_waitcnt lgkmcnt(0)
-  store v2
+  store_others
 
 kernel lds_race, 512
   arguments
   ds_write_b32 v1, v0
   s_waitcnt lgkmcnt(0)
-  v_xor_b32 v3, 0x100, v1
-  ds_read_b32 v2, v3
-  s_waitcnt lgkmcnt(0)
-  store v2
+  store_others
 
 kernel lds_write_race, 512
   arguments
@@ -161,19 +162,13 @@ kernel fine_same_value, 512 // nobody reads it until one of them has written som
   ds_write_b32 v1, v0
   s_waitcnt lgkmcnt(0)
   s_barrier
-  v_xor_b32 v3, 0x100, v1
-  ds_read_b32 v2, v3
-  s_waitcnt lgkmcnt(0)
-  store v2
+  store_others
 
 kernel lds_write_not_waited_for, 512
   arguments
   ds_write_b32 v1, v0
   s_barrier
-  v_xor_b32 v3, 0x100, v1
-  ds_read_b32 v2, v3
-  s_waitcnt lgkmcnt(0)
-  store v2
+  store_others
 
 kernel lds_never_written, 512
   arguments
@@ -189,10 +184,7 @@ kernel fine_direct, 512     // wave w loads 256 bytes to LDS w·256
   buffer_load_dword v1, s[8:11], 0 offen lds
   s_waitcnt vmcnt(0)
   s_barrier
-  v_xor_b32 v3, 0x100, v1
-  ds_read_b32 v2, v3
-  s_waitcnt lgkmcnt(0)
-  store v2
+  store_others
 
 kernel direct_not_waited_for, 512
   arguments
@@ -201,10 +193,7 @@ kernel direct_not_waited_for, 512
   s_lshl_b32 m0, s12, 8
   buffer_load_dword v1, s[8:11], 0 offen lds
   s_barrier
-  v_xor_b32 v3, 0x100, v1
-  ds_read_b32 v2, v3
-  s_waitcnt lgkmcnt(0)
-  store v2
+  store_others
 
 kernel direct_own, 512
   arguments
