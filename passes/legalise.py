@@ -58,11 +58,18 @@ def run(module: ir.Operation, options: Options) -> None:
                     _replace(op, _with_scale_one)
 
 
+def has_idle_steps(slicing: ir.Operation) -> bool:
+    """Whether a slice has a step along a dimension of which it takes one element."""
+    return list(slicing.opview.static_strides) != _needed_steps(slicing)
+
+
+def _needed_steps(slicing: ir.Operation) -> list[int]:
+    sizes, steps = slicing.opview.static_sizes, slicing.opview.static_strides
+    return [1 if size == 1 and step != build.DYNAMIC else step for size, step in zip(sizes, steps, strict=True)]
+
+
 def _drop_steps(op: ir.Operation) -> None:
-    """Takes steps of 1 along dimensions of which one element is taken."""
-    sizes, steps = list(op.opview.static_sizes), list(op.opview.static_strides)
-    wanted = [1 if size == 1 and step != build.DYNAMIC else step for size, step in zip(sizes, steps, strict=True)]
-    op.attributes["static_strides"] = ir.DenseI64ArrayAttr.get(wanted)
+    op.attributes["static_strides"] = ir.DenseI64ArrayAttr.get(_needed_steps(op))
 
 
 def _check_scale(op: ir.Operation) -> None:

@@ -51,6 +51,11 @@ def run(module: ir.Operation, options: Options) -> None:
                 _widen(op) if rows.first in _FEW and rows.second in _FEW else _exchange(op)
 
 
+def is_fatal(op: ir.Operation) -> bool:
+    """Whether IREE's compiler ends the process over an operation."""
+    return _rows(op) is not None
+
+
 def _rows(op: ir.Operation) -> _Rows | None:
     """The rows of a product of 16-bit floats that IREE fails on; None for all else."""
     maps = indexing_maps(op)

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from iree.compiler import ir
 
+from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.matching.contraction import Candidate
-from mxcomp.matching.storage import whole
+from mxcomp.matching.storage import BITCASTS, whole
 from mxcomp.mlir import build, graph
 from mxcomp.packing.stored_operand import is_constant
 from mxcomp.passes.hold_constants import are_constant
@@ -63,8 +64,17 @@ class Dag:
 
 def of_matmul(candidate: Candidate) -> Dag:
     """The operations of one matmul before recognition; its inputs are its operands as recognition found them."""
-    stored = {whole(leaf.value) for side in (candidate.lhs, candidate.rhs) for leaf in side.leaves}
-    return Dag(candidate.root, stored.__contains__)
+    taken = {_stored(leaf.value) for side in (candidate.lhs, candidate.rhs) for leaf in side.leaves}
+    accumulator = candidate.root.operands[-1]
+    if (source := graph.producer(accumulator)) is not None and source.name != "linalg.fill":
+        taken.add(accumulator)
+    return Dag(candidate.root, taken.__contains__)
+
+
+def _stored(value: ir.Value) -> ir.Value:
+    """The tensor that holds an operand. IREE 3.13 takes a tensor of 6-bit elements that is moved for larger."""
+    value = whole(value)
+    return graph.behind(value, BITCASTS) if is_six_bit(value.type) else value
 
 
 def whole_functions(candidates: Iterable[Candidate]) -> list[Dag]:

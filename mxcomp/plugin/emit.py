@@ -21,19 +21,19 @@ from pathlib import Path
 
 from iree.compiler import ir
 
-from mxcomp import files, pipeline
+from mxcomp import files
 from mxcomp.compiler import Program, Source, compile_with
 from mxcomp.errors import InputError, MxcompError
-from mxcomp.matching.decision import left_to_iree
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import ukernel_descriptor
+from mxcomp.mlir.graph import location_text
 from mxcomp.mlir.session import NamedSource, Session, read_source
 from mxcomp.options import Options
-from mxcomp.packing.stored_operand import CONSTANT, is_constant
 from mxcomp.passes.link_ukernels import DESCRIPTOR, descriptor_name, function, target_with_provider
 from mxcomp.passes.recognise import find
 from mxcomp.plugin import dags, stock
 from mxcomp.plugin.dags import Dag
+from mxcomp.plugin.library import key, library
 from mxcomp.plugin.response_file import LINK, MATCH, RESPONSE, response_file
 from mxcomp.plugin.script import SCRIPT, script
 from mxcomp.report.report import Report
@@ -74,16 +74,23 @@ def _specs(source: Source, options: Options, program: Program, session_flags: Se
     session = Session(session_flags)
     session.load(data, name)
     session.run("start", "input")
+    session.run_passes("canonicalize")  # as stock IREE does before it matches anything
     with session.context, ir.Location.unknown():
         candidates = find(session.module)
         if not candidates:
             raise InputError(f"{name}: no scaled matmul to emit a plugin for: --report says why")
         found = dags.whole_functions(candidates)
         spec = _match_spec(found, options) if found else None
-        if spec is None or not _takes_all(str(spec), NamedSource.of(data, name), session_flags):
+        where = NamedSource.of(data, name)
+        if spec is None or _left_over(str(spec), where, session_flags):
             found = [dags.of_matmul(each) for each in candidates]
             spec = _match_spec(found, options)
             program.report.take_alone()
+            if left := [place for place in _left_over(str(spec), where, session_flags) if _SPEC not in place]:
+                raise InputError(
+                    f"{left[0]}: a stock iree-compile rewrites this scaled matmul, or what it reads, before a "
+                    "plugin can match it: compile the model with mxcomp-compile"
+                )
         stock.check(session.module, candidates, {op for each in found for op in each.ops})
         names = sorted({descriptor_name(op) for op in graph.walk(spec.operation) if DESCRIPTOR in op.attributes})
         texts = {MATCH: str(spec)}
@@ -93,16 +100,23 @@ def _specs(source: Source, options: Options, program: Program, session_flags: Se
     return texts
 
 
-def _takes_all(spec: str, source: NamedSource, session_flags: Sequence[str]) -> bool:
-    """Whether IREE finds with a match spec all that has scaled matmuls in a module."""
+_SPEC = "mxcomp.tried.mlir"
+"""No file of a user's has this name, as far as one can tell."""
+
+
+def _left_over(spec: str, source: NamedSource, session_flags: Sequence[str]) -> list[str]:
+    """Where there are scaled matmuls once IREE has replaced what it finds with a match spec.
+
+    Places are of the module, or of a file `_SPEC`: those that the spec's functions leave to IREE.
+    """
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / MATCH
+        path = Path(directory) / _SPEC
         path.write_text(spec)
         trial = Session((*session_flags, f"--iree-preprocessing-transform-spec-filename={path}"))
         trial.load(source, source.name)
         trial.run("start", "preprocessing")
     with trial.context, ir.Location.unknown():
-        return not find(trial.module)
+        return [location_text(each.root.location) for each in find(trial.module)]
 
 
 def _template(name: str) -> ir.Module:
@@ -126,13 +140,13 @@ def _match_spec(found: list[Dag], options: Options) -> ir.Module:
     matchers: list[str] = []
     seen: set[str] = set()
     for dag in found:
-        if (key := _key(dag)) in seen:
+        if (same := key(dag)) in seen:
             continue
-        seen.add(key)
+        seen.add(same)
         name = f"mxcomp_matmul_{len(matchers)}"
         _add_matcher(match.clone(ip=ir.InsertionPoint(module.body)), name, dag)
-        library = _library(name, dag, options)
-        symbols = [view.operation for view in library.body.operations]
+        made = library(name, dag, options)
+        symbols = [view.operation for view in made.body.operations]
         _add_action(call.clone(ip=ir.InsertionPoint(module.body)), name, symbols)
         for symbol in symbols:
             ir.InsertionPoint.at_block_begin(module.body).insert(symbol.detach_from_parent())
@@ -155,53 +169,6 @@ def _add_matcher(sequence: ir.Operation, name: str, dag: Dag) -> None:
     for value in dag.inputs:
         body.add_argument(value.type, value.location)
     dag.clone(list(body.arguments), ir.InsertionPoint.at_block_terminator(body))
-
-
-def _function(name: str, dag: Dag, module: ir.Module) -> ir.Operation:
-    """A public function over `dag.inputs` that does what the matmul's operations do."""
-    result = dag.root.results[0].type
-    inputs = [value.type for value in dag.inputs]
-    attributes = {
-        "sym_name": ir.StringAttr.get(name),
-        "function_type": ir.TypeAttr.get(ir.FunctionType.get(inputs, [result])),
-        "tied_operands": ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IndexType.get(), -1)]),
-    }
-    constants = [ir.UnitAttr.get() if is_constant(value) else None for value in dag.inputs]
-    if any(constants):
-        marks = [ir.DictAttr.get({CONSTANT: mark} if mark else {}) for mark in constants]
-        attributes["arg_attrs"] = ir.ArrayAttr.get(marks)
-    function = ir.Operation.create("util.func", attributes=attributes, regions=1, ip=ir.InsertionPoint(module.body))
-    body = function.regions[0].blocks.append(*inputs)
-    value = dag.clone(list(body.arguments), ir.InsertionPoint(body))
-    ir.Operation.create("util.return", operands=[value], ip=ir.InsertionPoint(body))
-    return function
-
-
-def _key(dag: Dag) -> str:
-    """Equal for what one matcher and one function serve."""
-    return _function("key", dag, ir.Module.create()).get_asm(assume_verified=True)
-
-
-def _library(name: str, dag: Dag, options: Options) -> ir.Module:
-    """A module with the matmul's function, compiled as far as dispatches, and their executables."""
-    module = ir.Module.create()
-    function = _function(name, dag, module)
-    pipeline.run(module.operation, (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
-    if left_to_iree(module.operation):
-        _hide_result(function)
-    pipeline.run(module.operation, pipeline.BUILDING_PASSES, options)
-    function = _symbol(module, name)
-    function.attributes["sym_visibility"] = ir.StringAttr.get("private")
-    if "arg_attrs" in function.attributes:
-        del function.attributes["arg_attrs"]
-    return module
-
-
-def _hide_result(function: ir.Operation) -> None:
-    """Keeps what a model computes from the result out of its dispatch, as mxcomp-fall-back would."""
-    end = _below(function, "util.return")
-    with end.context, end.location, ir.InsertionPoint(end):
-        end.operands[0] = build.barrier(end.operands[0])
 
 
 def _add_action(sequence: ir.Operation, name: str, symbols: list[ir.Operation]) -> None:

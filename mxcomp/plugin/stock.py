@@ -16,6 +16,8 @@ from mxcomp.mlir.graph import location_text
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing.stored_operand import is_constant
 from mxcomp.passes.hold_constants import are_constant
+from mxcomp.passes.legalise import has_idle_steps
+from mxcomp.passes.legalise_few_rows import is_fatal
 from mxcomp.passes.widen_codes import is_narrow_tensor
 
 
@@ -61,8 +63,12 @@ def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
         return "computes this scaled matmul of 6 or 8 bits wrongly or not at all"
     if op.name == "tensor.extract_slice" and is_narrow_tensor(op.results[0]) and len(op.operands) > 1:
         return "cannot slice elements of less than a byte at dynamic offsets"
+    if op.name == "tensor.extract_slice" and has_idle_steps(op):
+        return "fails over a step along a dimension of which one element is taken"
     if indexing_maps(op) is None or len(op.results) != 1:
         return ""
+    if is_fatal(op):
+        return "crashes over a product of so few rows of 16-bit floats"
     if any(is_six_bit(value.type) for value in (*op.operands, *op.results)):
         return "cannot load or store 6-bit elements"
     if is_narrow_tensor(op.results[0]) and op not in quantisers:

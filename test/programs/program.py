@@ -12,7 +12,7 @@ from themes import Function, draw_module
 
 from mxcomp.ukernels import KINDS
 
-WAYS = {"plain": 30, "parameters": 2, "packed": 2.5, "plugin": 0.7, "torch": 1}
+WAYS = {"plain": 30, "parameters": 2, "packed": 2.5, "plugin": 4, "torch": 1}
 """How weights come in, who compiles, and what programs are written in."""
 NAMED = "named"
 UKERNELS = {"fastest": 6, "benefit": 2, NAMED: 3, "none": 1}

@@ -2,7 +2,8 @@
 
 vmcnt counts vector memory, loads and stores and direct loads to LDS, which finish in order. lgkmcnt counts LDS, which
 finishes in order, and scalar loads, which do not: only lgkmcnt(0) proves those. Flat instructions count in both.
-A result arrives as late as the waits allow, so a register in flight is not to be touched before.
+A result arrives as late as the waits allow, so a register in flight is not to be touched before. A counter that is full
+makes a wave wait, too: no more than 63 and 15 are in flight, and LLVM counts on it.
 """
 
 from __future__ import annotations
@@ -132,8 +133,10 @@ class Outstanding:
         flight = transfer.flight
         transfer.counters = flight.vector + flight.lgkm
         if flight.vector:
+            self.wait(wave, NO_VECTOR_WAIT - 1, NO_LGKM_WAIT)
             self.vector.append(transfer)
         if flight.lgkm:
+            self.wait(wave, NO_VECTOR_WAIT, NO_LGKM_WAIT - 1)
             self.lgkm.append(transfer)
         wave.busy |= flight.registers
 
