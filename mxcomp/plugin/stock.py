@@ -68,7 +68,7 @@ def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
     if indexing_maps(op) is None or len(op.results) != 1:
         return ""
     if is_fatal(op):
-        return "crashes over a product of so few rows of 16-bit floats"
+        return "may crash over a product of so few rows of 16-bit floats"
     if any(is_six_bit(value.type) for value in (*op.operands, *op.results)):
         return "cannot load or store 6-bit elements"
     if is_narrow_tensor(op.results[0]) and op not in quantisers:

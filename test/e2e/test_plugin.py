@@ -267,7 +267,7 @@ def test_the_report_is_of_the_plugin(tmp_path: Path) -> None:
         y = mx.scaled_matmul(mx.quantise(x, "E2M1"), mx.operand(w, scales, "E2M1"))
         return [y, mx.dequantised_matmul(x, mx.operand(small, small_scales, "E2M1"))]
 
-    text = str(mx.module(model, "4x1024xbf16", "96x512xi8", "96x32xi8", "80x512xi8", "80x32xi8"))
+    text = str(mx.module(model, "16x1024xbf16", "96x512xi8", "96x32xi8", "80x512xi8", "80x32xi8"))
     ours = mxcomp.compile(text).report.matmuls
     assert ["LHS is quantised by" in (matmul.note or "") for matmul in ours] == [True, False]
     assert all(matmul.dispatches for matmul in ours)

@@ -65,6 +65,33 @@ kernel fine_buffer          // the source has 256 bytes: half of the lanes are o
   s_waitcnt vmcnt(0)
   store v2
 
+kernel fine_full_counter    // no more than 63 loads are in flight: with 64, the first has arrived
+  arguments
+  global_load_dword v2, v1, s[4:5]
+  .rept 63
+  global_load_dword v3, v1, s[4:5]
+  .endr
+  store v2
+
+kernel fine_full_lds_counter, 512 // no more than 15 reads of LDS are
+  arguments
+  v_add_u32 v0, 7, v0
+  ds_write_b32 v1, v0
+  s_waitcnt lgkmcnt(0)
+  ds_read_b32 v2, v1
+  .irp register, v3, v4, v5, v6, v7, v8, v9, v10, v11, v12, v13, v14, v15, v16, v17
+  ds_read_b32 \register, v1
+  .endr
+  store v2
+
+kernel counter_not_full
+  arguments
+  global_load_dword v2, v1, s[4:5]
+  .rept 62
+  global_load_dword v3, v1, s[4:5]
+  .endr
+  store v2
+
 kernel buffer_records
   arguments
   resource 0x80000000
