@@ -18,8 +18,8 @@ After:
     } -> tensor<64x128xf32>
 
 A batch of both operands is one more dimension; one of the LHS alone counts as rows, and the result is expanded again.
-Operands in another order in memory become gathers (`mxcomp.matching.storage`). An accumulator that is not zero is added
-behind.
+A result whose dimensions come in another order ([t, h, d] of a batch h) is a transposed one. Operands in
+another order in memory become gathers (`mxcomp.matching.storage`). An accumulator that is not zero is added behind.
 
 Activations of bf16 that are not quantised may be multiplied with MX weights, where there are few rows of them: LHS is
 then what it is, with scales of 1.

@@ -22,9 +22,10 @@ def rewrite(candidate: Candidate) -> None:
     """Replaces the contraction by the canonical `linalg.generic`."""
     root, problem = candidate.root, candidate.problem
     init = root.operands[len(root.operands) - 1]
-    plain = ir.RankedTensorType(root.results[0].type)
+    wanted, order = ir.RankedTensorType(root.results[0].type), candidate.order
     batch = problem.batch
     with root.context, root.location, ir.InsertionPoint(root):
+        plain = ir.RankedTensorType.get([wanted.shape[i] for i in order], wanted.element_type)
         m, n, blocks = _dynamic_sizes(candidate, init)
         inputs = []
         for operand, (elements, scales), rows, size in (
@@ -42,7 +43,8 @@ def rewrite(candidate: Candidate) -> None:
         sizes = [value for value in (m, n) if value is not None]
         result = build.tensor_type([*batch, problem.m, problem.n], "f32")
         accumulator = None if _is_zero(init) else init
-        zero = build.zero_filled(result, sizes) if plain != result or accumulator else init
+        is_init = wanted == plain == result and not accumulator
+        zero = init if is_init else build.zero_filled(result, sizes)
         maps, iterators = canonical_maps(bool(batch)), canonical_iterators(bool(batch))
         new = build.generic(result, inputs, zero, maps, iterators, scaled_product)
         decide(new, Decision())
@@ -51,6 +53,9 @@ def rewrite(candidate: Candidate) -> None:
             value = rounded(value, plain.element_type, sizes)
         if plain.shape != ir.RankedTensorType(value.type).shape:
             value = _expanded(value, plain.shape, candidate)
+        if order != sorted(order):
+            turned = build.empty(ir.RankedTensorType.get(wanted.shape, build.element(value)), build.dynamic_sizes(init))
+            value = build.transpose(value, turned, [order.index(i) for i in range(len(order))])
         if accumulator is not None:
             value = _added(value, accumulator)
     root.results[0].replace_all_uses_with(value)
@@ -83,8 +88,8 @@ def _ones(shape: Sequence[int | None], kind: str) -> ir.Value:
 def _dynamic_sizes(candidate: Candidate, init: ir.Value) -> list[ir.Value | None]:
     """M, N and blocks along K, each where dynamic."""
     problem, roles = candidate.problem, candidate.roles
-    first = len(roles.batch)
-    dims = (range(first, first + len(roles.m)), range(first + len(roles.m), first + len(roles.m) + len(roles.n)))
+    first, second = len(roles.batch), len(roles.batch) + len(roles.m)
+    dims = candidate.order[first:second], candidate.order[second : second + len(roles.n)]
     m, n = (
         build.product([build.dim(init, i) for i in group]) if size is None else None
         for size, group in zip((problem.m, problem.n), dims, strict=True)
@@ -118,7 +123,7 @@ def _expanded(value: ir.Value, sizes: Sequence[int], candidate: Candidate) -> ir
         value, groups = build.collapse(value, [*([i] for i in range(rows)), [rows, rows + 1]]), groups[:-1]
     if known.rank != ir.RankedTensorType(value.type).rank:
         init = root.operands[len(root.operands) - 1]
-        dynamic = [build.dim(init, i) for i, size in enumerate(shape) if size is None]
+        dynamic = [build.dim(init, candidate.order[i]) for i, size in enumerate(shape) if size is None]
         value = tensor.ExpandShapeOp(known, value, groups, dynamic, list(known.shape)).result
     return value if value.type == plain else tensor.CastOp(plain, value).result
 

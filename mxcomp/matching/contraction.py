@@ -22,7 +22,10 @@ from mxcomp.problem import Problem
 
 @dataclass
 class Candidate:
-    """A contraction with at least one MX operand; `ops` compute its dequantised operands."""
+    """A contraction with at least one MX operand; `ops` compute its dequantised operands.
+
+    `order` says which dimension of the result each of (batch,) M and N is, in the order of `roles`.
+    """
 
     root: ir.Operation
     lhs: Operand
@@ -31,6 +34,7 @@ class Candidate:
     places: list[Place]
     roles: Roles
     loop_sizes: LoopSizes
+    order: list[int]
     ops: list[ir.Operation] = field(default_factory=list)
 
 
@@ -76,11 +80,15 @@ _MOST_REORDERED = 3
 
 
 def _match_in_order(contraction: Contraction, parallel: list[int], reductions: list[int]) -> Candidate | None:
-    op = contraction.op
+    op, result = contraction.op, parallel
     try:
         roles, wrong = loop_roles.roles(parallel, reductions, contraction.sizes, contraction.used), None
     except NotOursError as other:
-        roles, wrong = Roles((), tuple(parallel[:-1]), tuple(parallel[-1:]), tuple(reductions), 0), other
+        parallel = loop_roles.ordered(parallel, contraction.sizes, contraction.used)
+        try:
+            roles, wrong = loop_roles.roles(parallel, reductions, contraction.sizes, contraction.used), None
+        except NotOursError:
+            roles, wrong = Roles((), tuple(parallel[:-1]), tuple(parallel[-1:]), tuple(reductions), 0), other
     exprs, _ = contraction.trace(roles)
     if not any(mentions_mx(expr) for expr in exprs):
         return None
@@ -101,7 +109,7 @@ def _match_in_order(contraction: Contraction, parallel: list[int], reductions: l
             used = [loops - set(roles.batch) if i in alone else loops for i, loops in enumerate(contraction.used)]
             roles = loop_roles.roles(parallel, reductions, contraction.sizes, used)
             operands, ops = contraction.operands(roles)
-        return _check(contraction, operands, roles, ops)
+        return _check(contraction, operands, roles, [result.index(d) for d in parallel], ops)
     except NotOursError as other:
         raise NotOursError(str(other), warning_of(types)) from None
 
@@ -222,7 +230,9 @@ def _subscript(expr: ir.AffineExpr, subscripts: dict[int, Index]) -> Index:
         return Index("?", 1, None)
 
 
-def _check(contraction: Contraction, operands: list[Operand], roles: Roles, ops: list[ir.Operation]) -> Candidate:
+def _check(
+    contraction: Contraction, operands: list[Operand], roles: Roles, order: list[int], ops: list[ir.Operation]
+) -> Candidate:
     """A candidate from a contraction of two MX operands, or NotOursError saying what does not fit."""
     op = contraction.op
     batch, m, n, k = (loop_roles.extent(loops, contraction.sizes) for loops in (roles.batch, roles.m, roles.n, roles.k))
@@ -252,7 +262,7 @@ def _check(contraction: Contraction, operands: list[Operand], roles: Roles, ops:
     problem = Problem(m, n, k, types, (batch,) if roles.batch else ())
     if lhs.scale is None or rhs.scale is None:
         weight_only.check(problem, places[0], is_left=lhs.scale is None)
-    return Candidate(op, lhs, rhs, problem, places, roles, contraction.sizes, ops)
+    return Candidate(op, lhs, rhs, problem, places, roles, contraction.sizes, order, ops)
 
 
 def _check_blocks(op: ir.Operation, scale: Leaf, k: int | None) -> None:

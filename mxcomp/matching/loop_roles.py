@@ -1,7 +1,8 @@
 """What the loops of a contraction stand for: a batch of both operands, M, N, or parts of K.
 
 A result [b, h, m, n] of operands [b, h, m, k] and [b, h, n, k] has two loops that index both operands, the batch. With
-an RHS [n, k], they index the LHS only, and count as rows: M is b·h·m.
+an RHS [n, k], they index the LHS only, and count as rows: M is b·h·m. A result whose dimensions come in another order,
+[m, b, n] for example, is one of these that is transposed.
 """
 
 from __future__ import annotations
@@ -70,6 +71,22 @@ def _columns(rest: Sequence[tuple[int, int]], last: int) -> tuple[int, int]:
     if others:
         return others[0], lhs
     return (rest[0][0], 1 - lhs) if rest[-1][0] == last else (last, lhs)
+
+
+def ordered(parallel: Sequence[int], sizes: LoopSizes, used: Sequence[set[int]]) -> list[int]:
+    """The same loops, the batch in front of M and N; loops of size 1 stay behind what they are behind of."""
+    ranks: list[int] = []
+    first: set[int] | None = None
+    for d in parallel:
+        owner = {i for i in (0, 1) if d in used[i]}
+        if sizes.get(d) == 1 or not owner:
+            ranks.append(ranks[-1] if ranks else 0)
+        elif len(owner) > 1:
+            ranks.append(0)
+        else:
+            first = first or owner
+            ranks.append(1 if owner == first else 2)
+    return [d for _, d in sorted(zip(ranks, parallel, strict=True), key=lambda pair: pair[0])]
 
 
 def roles(parallel: Sequence[int], reductions: Sequence[int], sizes: LoopSizes, used: Sequence[set[int]]) -> Roles:

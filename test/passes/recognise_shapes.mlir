@@ -253,3 +253,29 @@ util.func @cast_and_slice(%a: tensor<64x8x32xf4E2M1FN>, %all: tensor<257x8x32xf4
   } -> tensor<64x128xf32>
   util.return %r : tensor<64x128xf32>
 }
+
+// Dimensions of the result in any order: here the batch, h, is behind rows.
+// CHECK-LABEL: util.func public @batch_behind_rows(
+// CHECK: %[[Y:.+]] = linalg.generic {{.*}} outs({{.*}}tensor<3x5x40xf32>) attrs = {{.*}}mxcomp.scaled_matmul = {}
+// CHECK: linalg.transpose ins(%[[Y]] : tensor<3x5x40xf32>) {{.*}}permutation = [1, 0, 2]
+util.func @batch_behind_rows(%x: tensor<5x3x2x32xf4E2M1FN>, %xs: tensor<5x3x2xf8E8M0FNU>,
+    %w: tensor<3x40x2x32xf4E2M1FN>, %ws: tensor<3x40x2xf8E8M0FNU>) -> tensor<5x3x40xf32> {
+  %init = arith.constant dense<0.0> : tensor<5x3x40xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(t, h, d, ko, kb) -> (t, h, ko, kb)>,
+                                        affine_map<(t, h, d, ko, kb) -> (h, d, ko, kb)>,
+                                        affine_map<(t, h, d, ko, kb) -> (t, h, ko)>,
+                                        affine_map<(t, h, d, ko, kb) -> (h, d, ko)>,
+                                        affine_map<(t, h, d, ko, kb) -> (t, h, d)>],
+                       iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction"]}
+      ins(%x, %w, %xs, %ws : tensor<5x3x2x32xf4E2M1FN>, tensor<3x40x2x32xf4E2M1FN>,
+                             tensor<5x3x2xf8E8M0FNU>, tensor<3x40x2xf8E8M0FNU>)
+      outs(%init : tensor<5x3x40xf32>) {
+  ^bb0(%a: f4E2M1FN, %b: f4E2M1FN, %as: f8E8M0FNU, %bs: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %a, %as : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %b, %bs : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<5x3x40xf32>
+  util.return %r : tensor<5x3x40xf32>
+}
