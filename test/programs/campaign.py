@@ -18,6 +18,8 @@ from checking import Outcome, check
 
 TIMEOUT = 400.0
 """Seconds for one program."""
+PROGRAMS = 500
+"""So many are checked by one process: IREE's bindings never free a context, 4 MB for each program that is compiled."""
 KINDS = ("right", "wrong", "crash", "refused")
 
 
@@ -48,19 +50,24 @@ def _work(pipe: Connection) -> None:
 
 
 class _Worker:
-    """A process that checks one program after the other; a new one where the last has died."""
+    """A process that checks one program after the other; a new one where the last has died or checked `PROGRAMS`."""
 
     def __init__(self) -> None:
         self._process: multiprocessing.process.BaseProcess | None = None
+        self._checked = 0
 
     def run(self, seed: int) -> Record:
         start = time.perf_counter()
+        if self._checked == PROGRAMS:
+            self.close()
         if self._process is None:
+            self._checked = 0
             context = multiprocessing.get_context("spawn")
             self._pipe, theirs = context.Pipe()
             self._process = context.Process(target=_work, args=(theirs,), daemon=True)
             self._process.start()
             theirs.close()
+        self._checked += 1
         try:
             self._pipe.send(seed)
             if not self._pipe.poll(TIMEOUT):
