@@ -130,7 +130,7 @@ def rows(tokens: mx.Operand, routing: Routing) -> mx.Operand:
 
 
 def by_expert(experts: Experts, routing: Routing) -> mx.Operand:
-    """The weights of the expert of each block: [B, N, K]. Ids out of range are clamped."""
+    """The weights of the expert of each block: [B, N, K]. Ids out of range are clamped, also negative ones."""
     return _gathered(experts.weights, routing.experts)
 
 
@@ -151,6 +151,7 @@ def layer(
 ) -> ir.Value:
     """The experts of a layer, [T, H] for tokens [T, H]: down(activation(gate(x), up(x))), weighted and added up.
 
+    Products of blocks without an expert, whose id is negative, are zero, and not computed.
     What `activation` makes is quantised to `fmt` again. Sums over top-k are made in f32 in their order, and rounded
     once, so that results are the same in every run.
     """
@@ -177,15 +178,14 @@ def gated_layer(
     mode `mode`: nothing else of them is written to memory.
     """
     out = grouped_matmul(rows(tokens, routing), gate_up, routing)
-    if gate_up.bias is not None:
-        out = _combined(lambda both: both, [_Part(out, gate_up.bias)], routing)
+    out = _combined(lambda both: both, [_Part(out, gate_up.bias)], routing)
     blocks, height, width = (size or 0 for size in build.static_sizes(out))
     if width % 2:
         raise InputError(f"gate and up in {width} rows: expected an even number of them")
     half = build.tensor_type([blocks, height, width // 2], build.element(out))
     sizes, steps = list(half.shape), [1, 1, 2]
     pair = [tensor.ExtractSliceOp(half, out, [], [], [], [0, 0, i], sizes, steps).result for i in range(2)]
-    hidden = _combined(_activation(activation), [_Part(value, None) for value in pair], routing)
+    hidden = mx.elementwise(_activation(activation), *pair)
     return _behind(hidden, down, routing, fmt, result, mode)
 
 
@@ -195,8 +195,7 @@ def _behind(hidden: ir.Value, down: Experts, routing: Routing, fmt: str, result:
     quantised = mx.quantise(build.collapse(hidden, [[0, 1], [2]]), fmt, mode)
     parts = [_expanded(value, [blocks, height]) for value in (quantised.elements, quantised.scales)]
     out = grouped_matmul(mx.Operand(*parts), down, routing)
-    if down.bias is not None:
-        out = _combined(lambda y: y, [_Part(out, down.bias)], routing)
+    out = _combined(lambda y: y, [_Part(out, down.bias)], routing)
     return _added_up(out, routing, result)
 
 
@@ -209,19 +208,25 @@ class _Part:
 
 
 def _combined(activation: Callable[..., ir.Value], parts: Sequence[_Part], routing: Routing) -> ir.Value:
-    """f32 [B, BM, N] of products, each with the bias of its block's expert."""
+    """f32 [B, BM, N] of products, each with the bias of its block's expert; of zeros where there is no expert."""
     biases = [None if part.bias is None else gather(part.bias, routing.experts) for part in parts]
-    inputs = [*(part.value for part in parts), *(bias for bias in biases if bias is not None)]
-    identity, first = ir.AffineMap.get_identity(3), parts[0].value
-    by_block = ir.AffineMap.get(3, 0, [ir.AffineExpr.get_dim(d) for d in (0, 2)])
+    values = [part.value for part in parts]
+    inputs = [*values, *(bias for bias in biases if bias is not None), routing.experts]
+    b, m, n = (ir.AffineExpr.get_dim(i) for i in range(3))
+    whole, by_column, by_block = (ir.AffineMap.get(3, 0, list(dims)) for dims in ((b, m, n), (b, n), (b,)))
 
     def body(*elements: ir.Value) -> ir.Value:
-        added = iter(elements[len(parts) : -1])
-        pairs = zip(elements, biases, strict=False)
-        return activation(*(value if bias is None else mx.add(value, next(added)) for value, bias in pairs))
+        *added, expert, _ = elements[len(parts) :]
+        none = arith.ConstantOp(expert.type, 0).result
+        has_expert = arith.CmpIOp(arith.CmpIPredicate.sge, expert, none).result
+        zero = arith.ConstantOp(elements[0].type, 0.0).result
+        products = [arith.SelectOp(has_expert, value, zero).result for value in elements[: len(parts)]]
+        biased = iter(added)
+        pairs = zip(products, biases, strict=True)
+        return activation(*(value if bias is None else mx.add(value, next(biased)) for value, bias in pairs))
 
-    maps = [*[identity] * len(parts), *[by_block] * (len(inputs) - len(parts)), identity]
-    result = ir.RankedTensorType(first.type)
+    maps = [*[whole] * len(parts), *[by_column] * (len(inputs) - len(parts) - 1), by_block, whole]
+    result = ir.RankedTensorType(parts[0].value.type)
     return build.generic(result, inputs, build.empty(result), maps, ["parallel"] * 3, body).results[0]
 
 

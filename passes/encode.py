@@ -24,7 +24,7 @@ from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, RHS, RHS_SCALE
-from mxcomp.matching import activations, gates, gathers, pairs, requantise_chains
+from mxcomp.matching import activations, gates, gathers, masks, pairs, requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.consumers import STORED_BYTES, stored_type
 from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised
@@ -64,6 +64,7 @@ def run(module: ir.Operation, options: Options) -> None:
             for text in filter(None, (reason,)):
                 notes.note(op, index, text)
             chosen = replace(chosen, gathered=gathered)
+            chosen = replace(chosen, skips=_skips(op, chosen, registry))
             if op not in together and entry is None:
                 chosen, kept = _quantising(op, chosen, place, registry, options)
                 if index in alike:
@@ -116,6 +117,14 @@ def _gathered(op: ir.Operation, chosen: Decision, options: Options) -> tuple[tup
         if gathers.packed_bytes(gather, op.operands[index], chosen.layout, place) > options.target.max_buffer_bytes:
             return (), f"{name} is gathered by expert first: all experts exceed {options.target.max_buffer_bytes} bytes"
     return tuple(by_expert), ""
+
+
+def _skips(op: ir.Operation, chosen: Decision, registry: Registry) -> bool:
+    """Whether nothing reads matrices of a batch whose expert id is negative, and our kernel can leave them out."""
+    if chosen.ukernel is None or registry.is_foreign(registry[chosen.ukernel]):
+        return False
+    found = [gathers.find(op.operands[index]) for index in chosen.gathered]
+    return bool(found) and all(each is not None and masks.hide_negative(op.results[0], each.ids) for each in found)
 
 
 def _quantising(

@@ -14,6 +14,13 @@ After:
     %r = iree_codegen.inner_tiled ins(%lhs, %w, …)
 
 So a ukernel begins at the matrix of an expert, and nothing is copied. An id that is none of the experts' is clamped.
+
+A block without an expert, whose id is negative, is not multiplied if nothing reads its product: the operands of a matmul
+with `mxcomp.skips_negative` have nothing left along K there.
+
+    %size = select (%id >= 0), 12, 0
+    %part = tensor.extract_slice %lhs[0, 0, 0, …] [1, 1, %size, …] [1, …]
+    %r = iree_codegen.inner_tiled ins(%part, %w, …)
 """
 
 from __future__ import annotations
@@ -24,10 +31,12 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp.errors import CompileError
+from mxcomp.layout import ACC, LHS
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 from mxcomp.options import Options
 from mxcomp.packing.expert_tiles import GATHER
+from mxcomp.packing.result_tiles import SKIPS
 from mxcomp.passes import order_workgroups
 
 LOAD = "iree_codegen.load_from_buffer"
@@ -42,8 +51,9 @@ def run(module: ir.Operation, options: Options) -> None:
                 for load in [op for op in graph.walk(function) if op.name == LOAD]:
                     _load_whole(load)
                 order_workgroups.distribute(function)
-                for gather in _gathers(function):
-                    _fold(gather)
+                ids = [_fold(gather) for gather in _gathers(function)]
+                for tiled in [op for op in graph.walk(function) if SKIPS in op.attributes]:
+                    _skip(tiled, ids[0])
 
 
 def _gathers(function: ir.Operation) -> list[ir.Operation]:
@@ -82,7 +92,8 @@ def _reshaped(buffer: ir.MemRefType, shape: list[int]) -> ir.MemRefType:
     return ir.MemRefType.get(shape, buffer.element_type, layout, buffer.memory_space)
 
 
-def _fold(gather: ir.Operation) -> None:
+def _fold(gather: ir.Operation) -> ir.Value:
+    """Replaces a gather by the matrix itself; returns the id that it was chosen by."""
     packed, ids, *_ = gather.operands
     experts, *_ = static_sizes(packed)
     count, *sizes = static_sizes(gather.results[0])
@@ -99,3 +110,29 @@ def _fold(gather: ir.Operation) -> None:
         matrix = tensor.ExtractSliceOp(result, packed, [expert], [], [], first, whole, ones).result
     gather.results[0].replace_all_uses_with(matrix)
     graph.erase_dead(gather)
+    return id_
+
+
+def _skip(tiled: ir.Operation, id_: ir.Value) -> None:
+    """Leaves nothing along K to multiply where an id is negative."""
+    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(tiled.attributes["indexing_maps"])]
+    loops = [[ir.AffineDimExpr(expr).position for expr in each.results] for each in maps[:ACC]]
+    kinds = [str(kind) for kind in ir.ArrayAttr(tiled.attributes["iterator_types"])]
+    along_k = next(loop for loop in loops[LHS] if "reduction" in kinds[loop])
+    with tiled.location, ir.InsertionPoint(tiled):
+        has_expert = arith.CmpIOp(arith.CmpIPredicate.sge, id_, arith.ConstantOp(id_.type, 0).result).result
+        whole = build.dim(tiled.operands[LHS], loops[LHS].index(along_k))
+        size = arith.SelectOp(has_expert, whole, build.constant_index(0)).result
+        for operand in range(ACC):
+            tiled.operands[operand] = _first(tiled.operands[operand], loops[operand].index(along_k), size)
+    del tiled.attributes[SKIPS]
+
+
+def _first(value: ir.Value, dim: int, size: ir.Value) -> ir.Value:
+    """The first `size` of what lies along a dimension."""
+    shape = ir.RankedTensorType(value.type)
+    sizes, known = list(shape.shape), build.static_sizes(value)
+    sizes[dim], known[dim] = build.DYNAMIC, None
+    part = build.tensor_type(known, shape.element_type)
+    zeros, ones = [0] * shape.rank, [1] * shape.rank
+    return tensor.ExtractSliceOp(part, value, [], [size], [], zeros, sizes, ones).result

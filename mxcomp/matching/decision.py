@@ -67,6 +67,7 @@ class Decision:
         ukernel: The name of the code that computes a tile; None: IREE generates it.
         versions: Kernels by ranges of a dynamic M, ascending; the last is what the decision says by itself.
         gathered: Operands that the kernel reads through expert ids (`mxcomp.matching.gathers`).
+        skips: Where these are negative it computes nothing, for nothing reads its result there.
         quantising: That of another, which takes the same RHS, and quantises LHS of activations itself.
         paired: That of another, which does so for two matrices of one activation at once.
         paired_with: The index of the other matmul.
@@ -87,6 +88,7 @@ class Decision:
     transposed: bool = False
     requantised_for: int | None = None
     gathered: tuple[int, ...] = ()
+    skips: bool = False
     ukernel: str | None = None
     versions: tuple[Version, ...] = ()
     quantising: str | None = None

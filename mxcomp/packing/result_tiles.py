@@ -28,6 +28,9 @@ BATCHED = "_batched"
 WORKGROUP_ORDER = "mxcomp.workgroup_order"
 """The attribute with the entries of the `Order` that mxcomp-order-workgroups gives a matmul's workgroups."""
 
+SKIPS = "mxcomp.skips_negative"
+"""The attribute of a matmul that mxcomp-fold-gathers lets compute nothing where an expert id is negative."""
+
 UNROLL = {"amdgpu-unroll-threshold": "20000"}
 """IREE runs an epilogue of more than 64 elements a lane in a loop; not unrolled, it keeps them in scratch memory."""
 
@@ -143,6 +146,8 @@ def annotate(
     )
     if decision.ukernel is not None:
         op.attributes["iree_codegen.ukernel"] = attributes.ukernel_descriptor(decision.ukernel + suffix)
+    if decision.skips:
+        op.attributes[SKIPS] = ir.UnitAttr.get()
     if decision.order != PLAIN_ORDER:
         op.attributes[WORKGROUP_ORDER] = attributes.from_python(asdict(decision.order))
 

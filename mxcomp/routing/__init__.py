@@ -41,7 +41,7 @@ class Routing:
 
     Attributes:
         slots: [B, BM], the slot of each row; in the padding any number from T · top_k on (`route`: that one).
-        experts: [B], the expert of each block; any number in blocks of padding alone (`route`: the last expert).
+        experts: [B], the expert of each block; negative in blocks of padding alone, which are not multiplied then.
         positions: [T, top_k], the row of each slot, of all B · BM.
         weights: [T, top_k] f32, by which results are multiplied before they are added up.
         valid_blocks: [1], how many blocks have a token; they come first. Of `route`.

@@ -52,7 +52,7 @@ def sort(chosen: Ints, extent: Extent) -> Tables:
     found = np.concatenate(rows)
     rest = extent.blocks - len(experts)
     slots = np.pad(found, (0, rest * extent.block_m), constant_values=extent.slots).astype(np.int32)
-    return Tables(slots, np.array(experts + [extent.experts - 1] * rest, np.int32), len(experts))
+    return Tables(slots, np.array(experts + [-1] * rest, np.int32), len(experts))
 
 
 def _order(values: Floats) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ class Sorted:
 
     Attributes:
         slots: i32 [B · block_m], the slot of each row (`token · top_k + j`), or `Extent.slots` of a padding row.
-        experts: i32 [B], that of a block; of blocks behind the valid ones the last expert, so that it may be read.
+        experts: i32 [B], that of a block; of blocks behind the valid ones −1: no expert, nothing to multiply.
         valid_blocks: i32 [1], how many there are; they come first.
         positions: i32 [T, top_k], the row of each slot: what `slots` is the inverse of.
     """
@@ -182,6 +182,6 @@ def _experts(slots: ir.Value, ids: ir.Value, extent: Extent) -> ir.Value:
     def expert(_: ir.Value) -> ir.Value:
         slot = s.at(slots, s.times(s.place(0), extent.block_m))
         is_slot = s.less(slot, extent.slots)
-        return s.select(is_slot, s.at(ids, s.select(is_slot, slot, 0)), extent.experts - 1)
+        return s.select(is_slot, s.at(ids, s.select(is_slot, slot, 0)), -1)
 
     return tabled("b", (extent.blocks,), "i32", [], expert)

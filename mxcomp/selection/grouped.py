@@ -3,7 +3,7 @@
 Rows come sorted by expert in blocks of the ukernel's M; a block's rows are gathered from activations, its columns are
 those of its expert. Each workgroup has one block and one tile of N. It waits once for the ids that say where its
 operands lie, before it loads them; apart from that it is the workgroup of an ordinary matmul. Weights of experts that
-have a token are read once from HBM. Left out are workgroups of blocks behind the valid ones, which leave at once, and
+have a token are read once from HBM. Left out are workgroups of blocks behind the valid ones, without products, and
 what an epilogue computes (activation, quantisation, routing weights): its bytes are counted, its instructions are not.
 """
 

@@ -179,13 +179,40 @@ def test_tokens_are_apart() -> None:
 
 
 def test_ids_out_of_range() -> None:
-    """Of blocks that have tokens, too: the first or the last expert is taken, nothing else is read."""
+    """Of blocks that have tokens, too: the last expert is taken for one that is too large, nothing else is read."""
     arguments = list(QUICK.arguments)
     (wanted,) = compiled(QUICK).run(*arguments)
-    last, first = arguments[2] == QUICK.experts - 1, arguments[2] == 0
-    arguments[2] = np.where(last, 2**31 - 1, np.where(first, -5, arguments[2])).astype(np.int32)
+    arguments[2] = np.where(arguments[2] == QUICK.experts - 1, 2**31 - 1, arguments[2]).astype(np.int32)
     (found,) = compiled(QUICK).run(*arguments)
     assert np.array_equal(found, wanted)
+
+
+def test_blocks_without_an_expert() -> None:
+    """Of blocks that have tokens, too: of their products nothing is left but the bias, the first expert's."""
+    arguments, weights = list(QUICK.arguments), QUICK.routing[-1]
+    first = QUICK.choice == 0
+    assert first.any()
+    (others,) = compiled(QUICK).run(*arguments[:4], np.where(first, 0, weights).astype(np.float32), *arguments[5:])
+    arguments[2] = np.where(arguments[2] == 0, -5, arguments[2]).astype(np.int32)
+    (found,) = compiled(QUICK).run(*arguments)
+    bias = (weights * first).sum(axis=1)[:, None] * QUICK.biases[-1][0]
+    np.testing.assert_allclose(found, others + bias, rtol=1e-5, atol=1e-5 * np.abs(others).max())
+
+
+@pytest.mark.parametrize("types", [TYPES[0], ("E4M3", "E4M3")], ids=str)
+def test_blocks_without_an_expert_are_not_computed(types: tuple[str, str]) -> None:
+    """Kernels hold the first K tile at most: of 8 of them, seven are not multiplied."""
+    case = Case(types, 16, model=2048, inner=1024, tokens=4)
+    arguments, program = list(case.arguments), mxcomp.compile(case.module())
+
+    def multiplied() -> list[int]:
+        dispatches = program.profile(*arguments).dispatches
+        return [each.counters["mfma"] for each in dispatches if each.counters.get("mfma")]
+
+    whole = multiplied()
+    assert len(whole) == 2
+    arguments[2] = np.full_like(arguments[2], -1)
+    assert all(mine * 2 < all_ for mine, all_ in zip(multiplied() or [0, 0], whole, strict=True))
 
 
 def test_bad_input() -> None:

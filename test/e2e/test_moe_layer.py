@@ -57,7 +57,7 @@ class Layer:
                 slots.append(np.pad(part, (0, self.rows - len(part)), constant_values=padding))
                 ids.append(expert)
         slots.append(np.full(self.rows, padding))
-        return [np.stack(slots).astype(np.int32), np.array([*ids, self.experts], np.int32), positions]
+        return [np.stack(slots).astype(np.int32), np.array([*ids, -1], np.int32), positions]
 
     @cached_property
     def x(self) -> Array:

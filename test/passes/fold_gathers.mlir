@@ -44,6 +44,39 @@ func.func @grouped(%lhs: tensor<5x1x2x1x2x2x4x16x32xf4E2M1FN>, %w: tensor<7x3x2x
   return %r : tensor<5x1x3x2x2x4x4x16x4xf32>
 }
 
+// Where nothing reads the product of a block without an expert, nothing of its K is left.
+// CHECK-LABEL: func.func @skipped(
+// CHECK: %[[LHS:.+]] = tensor.extract_slice %{{.+}} [1, 1, 2, 1, 2, 2, 4, 16, 32]
+// CHECK: %[[ID:.+]] = tensor.extract %{{.+}} : tensor<1xi32>
+// CHECK: %[[NONE:.+]] = arith.constant 0 : i32
+// CHECK: %[[HAS:.+]] = arith.cmpi sge, %[[ID]], %[[NONE]]
+// CHECK: %[[SIZE:.+]] = arith.select %[[HAS]], %{{.+}}, %{{.+}} : index
+// CHECK: %[[PART:.+]] = tensor.extract_slice %[[LHS]][0, 0, 0, 0, 0, 0, 0, 0, 0] [1, 1, %[[SIZE]], 1, 2, 2, 4, 16, 32]
+// CHECK: iree_codegen.inner_tiled ins(%[[PART]],
+// CHECK-NOT: skips_negative
+func.func @skipped(%lhs: tensor<5x1x2x1x2x2x4x16x32xf4E2M1FN>, %w: tensor<7x3x2x1x2x4x2x4x16x32xf4E2M1FN>,
+    %lhs_scale: tensor<5x1x2x4x16x2x2xf8E8M0FNU>, %w_scale: tensor<5x3x2x2x4x16x4x2xf8E8M0FNU>,
+    %ids: tensor<5xi32>, %acc: tensor<5x1x3x2x2x4x4x16x4xf32>) -> tensor<5x1x3x2x2x4x4x16x4xf32> {
+  %empty = tensor.empty() : tensor<5x3x2x1x2x4x2x4x16x32xf4E2M1FN>
+  %g = iree_linalg_ext.gather dimension_map = [0]
+    ins(%w, %ids : tensor<7x3x2x1x2x4x2x4x16x32xf4E2M1FN>, tensor<5xi32>)
+    outs(%empty : tensor<5x3x2x1x2x4x2x4x16x32xf4E2M1FN>) -> tensor<5x3x2x1x2x4x2x4x16x32xf4E2M1FN>
+  %r = iree_codegen.inner_tiled ins(%lhs, %g, %lhs_scale, %w_scale) outs(%acc) <
+      indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+      iterator_types = [#linalg.iterator_type<parallel>, #linalg.iterator_type<parallel>,
+        #linalg.iterator_type<parallel>, #linalg.iterator_type<reduction>, #linalg.iterator_type<reduction>],
+      kind = #iree_gpu.data_tiled_scaled_mma_layout<intrinsic = MFMA_SCALE_F32_16x16x128_B32,
+        lhs_elem_type = f4E2M1FN, rhs_elem_type = f4E2M1FN, acc_elem_type = f32, intrinsics_m = 2, intrinsics_n = 4,
+        subgroups_n = 2, intrinsics_k = 2, operands_interleaving_intrinsics_m = [2],
+        operands_interleaving_intrinsics_n = [3], operands_interleaving_intrinsics_k = [2, 3]>,
+      semantics = #iree_gpu.mma_semantics<distributed = false, opaque = false>> {
+      lowering_config = #iree_gpu.lowering_config<{workgroup = [1, 1, 1, 0, 0]}>, mxcomp.skips_negative}
+    : tensor<5x1x2x1x2x2x4x16x32xf4E2M1FN>, tensor<5x3x2x1x2x4x2x4x16x32xf4E2M1FN>,
+      tensor<5x1x2x4x16x2x2xf8E8M0FNU>, tensor<5x3x2x2x4x16x4x2xf8E8M0FNU>
+      into tensor<5x1x3x2x2x4x4x16x4xf32>
+  return %r : tensor<5x1x3x2x2x4x4x16x4xf32>
+}
+
 // A gather without a matmul is somebody else's.
 // CHECK-LABEL: func.func @alone(
 // CHECK: iree_linalg_ext.gather
