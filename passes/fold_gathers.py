@@ -15,8 +15,8 @@ After:
 
 So a ukernel begins at the matrix of an expert, and nothing is copied. An id that is none of the experts' is clamped.
 
-A block without an expert, whose id is negative, is not multiplied if nothing reads its product: operands of a matmul with
-`mxcomp.skips_negative` have nothing left along K there.
+A block without an expert, whose id is negative, is not multiplied if nothing reads its product: of operands of a matmul
+with `mxcomp.skips_negative` nothing along K is left there.
 
     %size = select (%id >= 0), 12, 0
     %part = tensor.extract_slice %lhs[0, 0, 0, …] [1, 1, %size, …] [1, …]
