@@ -37,5 +37,5 @@ for tool in TOOLS:
     config.substitutions.append((rf"(?<![\w./-]){tool}(?![\w./-])", str(programs / tool)))
 config.substitutions.append(("%python", sys.executable))
 
-# Part of the extra "test" and of the extra "models"; whoever runs lit alone may do without.
+# Parts of the extra "test"; whoever runs lit alone may do without.
 config.available_features |= {name for name in ("torch", "transformers") if importlib.util.find_spec(name)}

@@ -1,4 +1,4 @@
-"""Decoders of transformers, where that is installed (the extra "models"): exported as they are, and loaded."""
+"""Decoders of transformers, exported as they are, and loaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import mxcomp
 import mxcomp.torch
 from mxcomp.weights.checkpoint import Checkpoint
 
-transformers = pytest.importorskip("transformers", reason='transformers is not installed: pip install -e ".[models]"')
 EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "06_generate.py"))
 LINEARS = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"]
 MLP = ["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
