@@ -132,46 +132,48 @@ def scaled_matmul(lhs: Operand, rhs: Operand) -> ir.Value:
 
 
 def dequantised_matmul(x: ir.Value, weights: Operand) -> ir.Value:
-    """[M, K] of bf16, not quantised, times transposed dequantised weights: f32 [M, N]. Raises InputError for others.
+    """[(batch,) M, K] of bf16, not quantised, times transposed dequantised weights: f32 [(batch,) M, N].
 
-    Weights are dequantised to bf16, which is exact. For few rows that happens in the registers of one kernel.
+    Weights are dequantised to bf16, which is exact. For few rows that happens in the registers of one kernel. Raises
+    InputError for others.
     """
     *batch, n, blocks, _ = build.static_sizes(weights.elements)
-    sizes = build.static_sizes(x)
-    if batch or len(sizes) != _MATRIX or str(build.element(x)) != "bf16" or sizes[1] != (blocks or 0) * BLOCK_SIZE:
+    *outer, m, k = build.static_sizes(x)
+    if outer != batch or None in batch or str(build.element(x)) != "bf16" or k != (blocks or 0) * BLOCK_SIZE:
         raise InputError(
-            f"a matmul of {x.type} and weights {weights.elements.type}: expected bf16 [M, K] and [N, K/32, 32]"
+            f"a matmul of {x.type} and weights {weights.elements.type}: expected bf16 [(batch,) M, K] and "
+            f"[(batch,) N, K/32, 32], with a static batch"
         )
-    bf16, f32 = ir.BF16Type.get(), ir.F32Type.get()
-    m, row, k, inner = (ir.AffineExpr.get_dim(i) for i in range(4))
+    bf16, f32, rank = ir.BF16Type.get(), ir.F32Type.get(), len(batch)
+    dims = [ir.AffineExpr.get_dim(i) for i in range(rank + 4)]
+    of_batch, (rows, columns, block, inner) = dims[:rank], dims[rank:]
+    of_weight = [*of_batch, rows, columns, block]  # three loops behind those of the batch
 
-    def maps(dims: int, *results: list[ir.AffineExpr]) -> list[ir.AffineMap]:
-        return [ir.AffineMap.get(dims, 0, each) for each in results]
+    def maps(count: int, *results: list[ir.AffineExpr]) -> list[ir.AffineMap]:
+        return [ir.AffineMap.get(count, 0, each) for each in results]
 
-    rows = [build.dim(weights.elements, 0)] if n is None else []
-    wide = build.tensor_type((n, blocks, BLOCK_SIZE), "bf16")
+    units = [build.dim(weights.elements, rank)] if n is None else []
+    wide = build.tensor_type((*batch, n, blocks, BLOCK_SIZE), "bf16")
     dequantised = build.generic(
         wide,
         [weights.elements, weights.scales],
-        build.empty(wide, rows),
-        maps(3, [m, row, k], [m, row], [m, row, k]),
-        ["parallel"] * 3,
+        build.empty(wide, units),
+        maps(rank + 3, of_weight, of_weight[:-1], of_weight),
+        ["parallel"] * (rank + 3),
         lambda element, scale, _: arith.ScalingExtFOp(bf16, element, scale).result,
     )
-    tokens = [build.dim(x, 0)] if sizes[0] is None else []
-    split = build.tensor_type((sizes[0], blocks, BLOCK_SIZE), "bf16")
-    result = build.tensor_type((sizes[0], n), "f32")
+    tokens = [build.dim(x, rank)] if m is None else []
+    split = build.tensor_type((*batch, m, blocks, BLOCK_SIZE), "bf16")
+    groups = [*([i] for i in range(rank + 1)), [rank + 1, rank + 2]]
+    result = build.tensor_type((*batch, m, n), "f32")
     return build.generic(
         result,
-        [tensor.ExpandShapeOp(split, x, [[0], [1, 2]], tokens, list(split.shape)).result, dequantised.results[0]],
-        build.zero_filled(result, [*tokens, *rows]),
-        maps(4, [m, k, inner], [row, k, inner], [m, row]),
-        ["parallel", "parallel", "reduction", "reduction"],
+        [tensor.ExpandShapeOp(split, x, groups, tokens, list(split.shape)).result, dequantised.results[0]],
+        build.zero_filled(result, [*tokens, *units]),
+        maps(rank + 4, [*of_batch, rows, block, inner], [*of_batch, columns, block, inner], [*of_batch, rows, columns]),
+        [*["parallel"] * (rank + 2), "reduction", "reduction"],
         lambda a, b, acc: canonical.product(arith.ExtFOp(f32, a).result, arith.ExtFOp(f32, b).result, acc),
     ).results[0]
-
-
-_MATRIX = 2
 
 
 def elementwise(body: Callable[..., ir.Value], *inputs: ir.Value, result: str | None = None) -> ir.Value:

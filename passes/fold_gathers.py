@@ -31,10 +31,11 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp.errors import CompileError
-from mxcomp.layout import ACC, LHS
+from mxcomp.layout import RHS
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 from mxcomp.options import Options
+from mxcomp.packing.block_quantiser import QUANTISER
 from mxcomp.packing.expert_tiles import GATHER
 from mxcomp.packing.result_tiles import SKIPS
 from mxcomp.passes import order_workgroups
@@ -47,13 +48,19 @@ def run(module: ir.Operation, options: Options) -> None:
     """Folds the gathers of every data-tiled matmul below `module`: none but ours are there. Raises CompileError."""
     with module.context:
         for function in [op for op in graph.walk(module) if op.name == "func.func"]:
-            if _gathers(function) and any(op.name == INNER_TILED for op in graph.walk(function)):
+            if _gathers(function) and any(map(_is_matmul, graph.walk(function))):
                 for load in [op for op in graph.walk(function) if op.name == LOAD]:
                     _load_whole(load)
                 order_workgroups.distribute(function)
                 ids = [_fold(gather) for gather in _gathers(function)]
-                for tiled in [op for op in graph.walk(function) if SKIPS in op.attributes]:
-                    _skip(tiled, ids[0])
+                for matmul in [op for op in graph.walk(function) if SKIPS in op.attributes]:
+                    _skip(matmul, ids[0])
+                for matmul in [op for op in graph.walk(function) if QUANTISER in op.attributes]:
+                    _hide_slices(matmul)
+
+
+def _is_matmul(op: ir.Operation) -> bool:
+    return op.name == INNER_TILED or QUANTISER in op.attributes
 
 
 def _gathers(function: ir.Operation) -> list[ir.Operation]:
@@ -113,19 +120,29 @@ def _fold(gather: ir.Operation) -> ir.Value:
     return id_
 
 
-def _skip(tiled: ir.Operation, id_: ir.Value) -> None:
+def _skip(matmul: ir.Operation, id_: ir.Value) -> None:
     """Leaves nothing along K to multiply where an id is negative."""
-    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(tiled.attributes["indexing_maps"])]
-    loops = [[ir.AffineDimExpr(expr).position for expr in each.results] for each in maps[:ACC]]
-    kinds = [str(kind) for kind in ir.ArrayAttr(tiled.attributes["iterator_types"])]
-    along_k = next(loop for loop in loops[LHS] if "reduction" in kinds[loop])
-    with tiled.location, ir.InsertionPoint(tiled):
+    *maps, result = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(matmul.attributes["indexing_maps"])]
+    *loops, kept = [[ir.AffineDimExpr(expr).position for expr in each.results] for each in (*maps, result)]
+    along_k = next(loop for loop in loops[RHS] if loop not in kept)
+    with matmul.location, ir.InsertionPoint(matmul):
         has_expert = arith.CmpIOp(arith.CmpIPredicate.sge, id_, arith.ConstantOp(id_.type, 0).result).result
-        whole = build.dim(tiled.operands[LHS], loops[LHS].index(along_k))
+        whole = build.dim(matmul.operands[RHS], loops[RHS].index(along_k))
         size = arith.SelectOp(has_expert, whole, build.constant_index(0)).result
-        for operand in range(ACC):
-            tiled.operands[operand] = _first(tiled.operands[operand], loops[operand].index(along_k), size)
-    del tiled.attributes[SKIPS]
+        for operand, dims in enumerate(loops):
+            if along_k in dims:
+                matmul.operands[operand] = _first(matmul.operands[operand], dims.index(along_k), size)
+    del matmul.attributes[SKIPS]
+
+
+def _hide_slices(matmul: ir.Operation) -> None:
+    """Casts slices that a generic reads: IREE would move them behind it (iree-codegen-gpu-pad-convs)."""
+    with matmul.location, ir.InsertionPoint(matmul):
+        for i, value in enumerate(list(matmul.operands)[:-1]):
+            if (op := graph.producer(value)) is not None and op.name == "tensor.extract_slice":
+                kind = ir.RankedTensorType(value.type)
+                dynamic = build.tensor_type([None] * kind.rank, kind.element_type)
+                matmul.operands[i] = tensor.CastOp(dynamic, value).result
 
 
 def _first(value: ir.Value, dim: int, size: ir.Value) -> ir.Value:

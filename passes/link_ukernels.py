@@ -138,8 +138,8 @@ def _add_batch(function: ir.Operation, name: str) -> None:
         block.erase_argument(0)
     returned = list(block.operations)[-1].operation
     with function.location, ir.InsertionPoint(returned):
-        returned.operands[0] = _batched_result(returned.operands[0], batched[ACC])
-    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(batched, batched[ACC:]))
+        returned.operands[0] = _batched_result(returned.operands[0], batched[-1])
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(batched, batched[-1:]))
     ir.SymbolTable.set_symbol_name(function, name)
 
 

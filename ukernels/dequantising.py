@@ -23,6 +23,7 @@ ACTIVATIONS = "bf16"
 
 _BITS, _VECTOR, _LOAD = 16, 8, 4
 """Of an activation, activations that an MFMA of 16x16x32 takes of a lane, and words that they are."""
+ACTIVATION_BYTES = _BITS // 8
 
 _WHOLE = {
     "first_scale": "(g, r) -> (g * 64 + r * 4)",

@@ -69,8 +69,8 @@ def check(problem: Problem, place: Place, is_left: bool) -> None:
     m, n, k = problem.m, problem.n, problem.k
     if not is_left:
         raise NotOursError(f"{ACTIVATIONS} activations that are not quantised are multiplied from the right")
-    if problem.batch or m is None or n is None or k is None:
-        raise NotOursError(f"{ACTIVATIONS} activations are not quantised: expected static sizes, and no batch")
+    if m is None or n is None or k is None:
+        raise NotOursError(f"{ACTIVATIONS} activations are not quantised: expected static sizes")
     if not any(each.elements[RHS] == problem.types[RHS] and each.covers(m, n, k) for each in dequantising.INSTANCES):
         raise NotOursError(
             f"{ACTIVATIONS} activations are not quantised: expected 1 to {MOST_ROWS} rows, more than 16 columns, "

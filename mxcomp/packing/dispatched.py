@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
-from mxcomp.layout import ACC, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.layout import ACC, LHS, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.decision import VERSIONS, Decision, Version
 from mxcomp.mlir import build
@@ -153,9 +153,11 @@ def _tiled(matmul: Matmul, counts: TileCounts, llvm_func_attrs: dict[str, str]) 
     if matmul.activations is not None:
         kind = matmul.tiles.accumulators
         decision = replace(matmul.decision, ukernel=matmul.decision.quantising)
-        tiled = quantising_matmul.accumulate(
-            matmul.packed, matmul.brings, kind, matmul.problem, decision, llvm_func_attrs
-        )
+        operands = [
+            expert_tiles.gathered(value, matmul.ids[i]) if i in matmul.ids else value
+            for i, value in zip((LHS, RHS, RHS_SCALE), matmul.packed, strict=True)
+        ]
+        tiled = quantising_matmul.accumulate(operands, matmul.brings, kind, matmul.problem, decision, llvm_func_attrs)
         return _finished(matmul, tiled, counts)
     elements = [
         stored_operand.elements(value, matmul.problem.types[i], counts.of(i)) for i, value in enumerate(matmul.packed)

@@ -55,4 +55,4 @@ def accumulate(
     workgroup = [of_workgroup] + [0] * (len(iterators) - 1)
     result_tiles.annotate(op.operation, decision, workgroup, False, llvm_func_attrs)
     op.operation.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
-    return [quantising_matmul.expanded(value, tiled) for value in op.results]
+    return [quantising_matmul.expanded(value, tiled, units_m=1) for value in op.results]

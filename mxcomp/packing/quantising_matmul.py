@@ -9,6 +9,8 @@
 No operation has such operands, so a generic stands for it: what IREE sees are its loops over units of the result, for
 each of which it needs all of the activations, and one unit of the RHS. The ukernel takes its place before anything is
 made of its body. IREE drops loops that run once, and with them what it was told of the others: there are none.
+
+A batch is one more loop, the first; its matrices of the RHS may be those of experts, by their ids.
 """
 
 from __future__ import annotations
@@ -40,10 +42,11 @@ def operands(
     """
     k_tiles = -(-(problem.k or 0) // layout.workgroup_tile[2])
     lane_bytes = element_format(problem.types[RHS]).block_bytes
+    stored = build.static_sizes(packed[0])[:1] if problem.batch else []
     shapes = (
-        ((problem.m or 0) * (problem.k or 0) // BLOCK_SIZE, activations.bits),
-        (units(problem, layout), k_tiles, STEPS, LANES * lane_bytes),
-        (units(problem, layout), k_tiles, STEPS * LANES),
+        (*problem.batch, (problem.m or 0) * (problem.k or 0) // BLOCK_SIZE, activations.bits),
+        (*stored, units(problem, layout), k_tiles, STEPS, LANES * lane_bytes),
+        (*stored, units(problem, layout), k_tiles, STEPS * LANES),
     )
     source, kind = activations.source, build.tensor_type(activations.sizes, str(activations.type))
     values = (source if source.type == kind else tensor.CastOp(kind, source).result, *packed)
@@ -65,18 +68,22 @@ def accumulate(
     layout = decision.layout
     assert layout is not None
     units_m, of_workgroup = layout.units or (1, 1)
-    acc = build.zero_filled(build.tensor_type((units(problem, layout), *fragment(units_m)), problem.types[ACC]))
-    kinds = iterators(units_m)
-    op = build.generic(ir.RankedTensorType(acc.type), inputs, acc, maps(units_m), kinds, stand_in)
-    result_tiles.annotate(op, decision, [of_workgroup] + [0] * (len(kinds) - 1), False, llvm_func_attrs)
+    shape, batch = (units(problem, layout), *fragment(units_m)), len(problem.batch)
+    acc = build.zero_filled(build.tensor_type((*problem.batch, *shape), problem.types[ACC]))
+    kinds = ["parallel"] * batch + iterators(units_m)
+    op = build.generic(ir.RankedTensorType(acc.type), inputs, acc, maps(units_m, batch), kinds, stand_in)
+    workgroup = [1] * batch + [of_workgroup] + [0] * (len(kinds) - 1 - batch)
+    suffix = result_tiles.BATCHED * batch
+    result_tiles.annotate(op, decision, workgroup, False, llvm_func_attrs, suffix=suffix)
     op.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
-    return expanded(op.results[0], tiled)
+    return expanded(op.results[0], tiled, units_m, batch)
 
 
-def expanded(value: ir.Value, tiled: ir.RankedTensorType) -> ir.Value:
-    """A result as accumulator tiles [1, units along N, units along M, 1, groups, lanes, values]."""
-    groups = [[0, 1], [2, 3]] if ir.RankedTensorType(value.type).rank == len(_OF_TILE) + 2 else [[0, 1, 2, 3]]
-    return tensor.ExpandShapeOp(tiled, value, [*groups, *_OF_TILE], [], list(tiled.shape)).result
+def expanded(value: ir.Value, tiled: ir.RankedTensorType, units_m: int, batch: int = 0) -> ir.Value:
+    """A result as accumulator tiles [(batch,) 1, units along N, units along M, 1, groups, lanes, values]."""
+    groups = [[0, 1, 2, 3]] if units_m == 1 else [[0, 1], [2, 3]]
+    groups = [*([i] for i in range(batch)), *([batch + i for i in group] for group in [*groups, *_OF_TILE])]
+    return tensor.ExpandShapeOp(tiled, value, groups, [], list(tiled.shape)).result
 
 
 _OF_TILE = [[4], [5], [6]]
@@ -98,12 +105,13 @@ def iterators(units_m: int) -> list[str]:
     return ["parallel"] * (1 + len(fragment(units_m))) + ["reduction"] * 6
 
 
-def maps(units_m: int) -> list[ir.AffineMap]:
-    """Of activations, RHS, RHS scales and result."""
-    count = len(iterators(units_m))
-    unit, *tile, block, activation, k, step, byte, scale = (ir.AffineExpr.get_dim(i) for i in range(count))
+def maps(units_m: int, batch: int = 0) -> list[ir.AffineMap]:
+    """Of activations, RHS, RHS scales and result, whose first dimensions are those of the batch."""
+    count = batch + len(iterators(units_m))
+    of_batch, loops = ([ir.AffineExpr.get_dim(i) for i in part] for part in (range(batch), range(batch, count)))
+    unit, *tile, block, activation, k, step, byte, scale = loops
     dims = ([block, activation], [unit, k, step, byte], [unit, k, scale], [unit, *tile])
-    return [ir.AffineMap.get(count, 0, each) for each in dims]
+    return [ir.AffineMap.get(count, 0, [*of_batch, *each]) for each in dims]
 
 
 def stand_in(activation: ir.Value, element: ir.Value, scale: ir.Value, acc: ir.Value) -> ir.Value:

@@ -103,14 +103,17 @@ def choose_unquantised(
     weights = problem.types[RHS]
     stored = replace(problem, types=(weights, *problem.types[1:]))
     sizes = tuple(problem.sizes[axis] or 0 for axis in "mnk")
+    max_bytes = options.target.max_buffer_bytes
+    is_too_large = problem.matrices * sizes[LHS] * sizes[-1] * dequantising.ACTIVATION_BYTES > max_bytes
     able = options.data_tiling and not options.reference
     fitting = [
         each for each in dequantising.INSTANCES if able and each.elements[RHS] == weights and each.covers(*sizes)
     ]
     named = [each for each in fitting if each.name == options.ukernels]
     timed = {each: us for each in fitting if (us := modelled_us(registry[each.name], stored, size)) is not None}
-    if not named and (options.ukernels != FASTEST or not timed):
-        reason = "activations are not quantised, and ukernels for that are not asked for"
+    if is_too_large or (not named and (options.ukernels != FASTEST or not timed)):
+        not_asked = "activations are not quantised, and ukernels for that are not asked for"
+        reason = f"activations exceed {max_bytes} bytes" if is_too_large else not_asked
         return Decision(reason=f"left to IREE: {reason}", warning=warning_of([weights]) or None), stored, (1, 1, 1)
     best = named[0] if named else min(timed, key=lambda each: timed[each])
     us, ukernel = timed.get(best), registry[best.name]

@@ -32,7 +32,7 @@ def matrix(rng: np.random.Generator, fmt: str, *shape: int, spread: int = 6) -> 
 
 
 def module(function: Callable[..., ir.Value], arguments: list[Array]) -> ir.Module:
-    names = {"int8": "i8", "int32": "i32", "float32": "f32"}
+    names = {"int8": "i8", "int32": "i32", "float32": "f32", "bfloat16": "bf16"}
     types = ("x".join([*map(str, array.shape), names[array.dtype.name]]) for array in arguments)
     return mx.module(function, *types)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from seeds import BASE
 from spread import quick_if
-from test_gated_experts import Case
+from test_gated_experts import BF16, Case
 from test_moe_layer import Layer
 
 import mxcomp
@@ -32,13 +32,15 @@ FLIPPED, FLIPPED_ROWS = 0.1, 2
 def draw(seed: int) -> tuple[Case | Layer, str]:
     """Experts, and the ukernels to compile them with."""
     dice = random.Random(seed)
-    types = dice.choice(NAMES), dice.choice(NAMES)
+    types = dice.choice([*NAMES, BF16]), dice.choice(NAMES)
     rows, activation = dice.choice(ROWS), dice.choice([*moe.ACTIVATIONS])
     tokens, model, inner = dice.choice((1, 2, 7, 16, 33, 70)), 32 * dice.choice(BLOCKS), 32 * dice.choice(BLOCKS)
     ukernels = dice.choices([*UKERNELS], [*UKERNELS.values()])[0]
     if ukernels == "gating":
         ukernels = dice.choice(gating.INSTANCES).name
-    if dice.random() < 0.4:
+    if types[0] == BF16:  # a K of more than 512 makes them ours
+        model, inner = (size + 512 * dice.randint(0, 1) for size in (model, inner))
+    elif dice.random() < 0.4:
         return Layer(types, rows, activation, tokens, model, inner, dice.choice((3, 4, 6)), seed), ukernels
     experts = dice.choice((1, 2, 3, 4, 6))
     top_k, has_bias = dice.randint(1, experts), dice.random() < 0.6

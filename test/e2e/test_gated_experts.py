@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+import ml_dtypes
 import numpy as np
 import pytest
 from iree.compiler import ir
@@ -18,6 +19,7 @@ from mxcomp.errors import InputError
 from mxcomp.measuring.dispatches import modelled
 from mxcomp.routing import Extent, Routing, reference
 
+BF16 = "bf16"
 RANDOM, ONE_EXPERT = "random", "one expert"
 
 
@@ -60,7 +62,8 @@ class Case:
 
     @cached_property
     def x(self) -> Array:
-        return self.rng.standard_normal((self.tokens, self.model)).astype(np.float32)
+        kind = ml_dtypes.bfloat16 if self.types[0] == BF16 else np.float32
+        return self.rng.standard_normal((self.tokens, self.model)).astype(kind)
 
     @cached_property
     def matrices(self) -> list[Matrix]:
@@ -86,6 +89,8 @@ class Case:
             pairs = zip(((gu, gus), (d, ds)), biases or (None, None), strict=True)
             gate_up, down = (moe.Experts(mx.operand(*stored, rhs), bias) for stored, bias in pairs)
             routing = Routing(slots, experts, positions, weights)
+            if lhs == BF16:
+                return moe.gated_layer(x, gate_up, down, routing, None, self.activation, "f32")
             return moe.gated_layer(mx.quantise(x, lhs), gate_up, down, routing, lhs, self.activation, "f32")
 
         return module(layer, self.arguments)
@@ -104,6 +109,8 @@ class Case:
 
     def _quantised(self, values: Array) -> Array:
         fmt = self.types[0]
+        if fmt == BF16:
+            return values.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float64)
         return formats.dequantise(*formats.quantise(values.astype(np.float32), fmt), fmt, dtype=np.float64)
 
 
@@ -115,11 +122,14 @@ def compiled(case: Case) -> mxcomp.Program:
 def check(case: Case) -> None:
     (found,) = compiled(case).run(*case.arguments)
     expected = case.expected()
-    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+    rounding = 2.0**-9 if case.types[0] == BF16 else 0.0  # of one hidden activation, the other way
+    assert np.abs(found - expected).max() <= (1e-5 + rounding) * np.abs(expected).max()
 
 
 F4, F8_F4, F8 = TYPES
 QUICK = Case(F4, 16)
+PLAIN = Case((BF16, "E2M1"), 16, model=1056, inner=544)
+"""Activations that are not quantised."""
 REST = [
     *(Case(types, rows) for types in TYPES for rows in (16, 32, 64, 128) if (types, rows) != (F4, 16)),
     *(Case(F4, 16, name) for name in ACTIVATIONS if name != "clamped_swiglu"),
@@ -133,35 +143,50 @@ REST = [
     Case(F4, 64, model=288, inner=384, tokens=33),
     Case(F8_F4, 64, model=288, inner=256, tokens=33),
     Case(F4, 16, "swiglu", has_bias=False),
+    *(Case((BF16, name), rows, model=544, inner=576) for name in ("E4M3", "E3M2") for rows in (16, 48)),
+    Case((BF16, "E2M1"), 64, model=1056, inner=544, tokens=40, chosen=ONE_EXPERT, top_k=1),
+    Case((BF16, "E2M1"), 32, "swiglu", model=576, inner=1056, experts=1, top_k=1, has_bias=False),
+    Case((BF16, "E2M1"), 128, model=544, inner=544),
+    Case((BF16, "E2M1"), 16, inner=256),
 ]
 
 
-@pytest.mark.parametrize("case", [QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in REST)], ids=str)
+@pytest.mark.parametrize(
+    "case", [QUICK, PLAIN, *(pytest.param(case, marks=pytest.mark.slow) for case in REST)], ids=str
+)
 def test_right(case: Case) -> None:
     check(case)
 
 
 @pytest.mark.parametrize(
-    ("case", "experts"), [(QUICK, 4), pytest.param(Case(F8_F4, 32), 7, marks=pytest.mark.slow)], ids=str
+    ("case", "experts", "note"),
+    [
+        (QUICK, 4, "gate and up are quantised in their tile"),
+        pytest.param(Case(F8_F4, 32), 7, "gate and up are quantised in their tile", marks=pytest.mark.slow),
+        (PLAIN, 5, "RHS is dequantised by mx_bf16_f4E2M1FN_"),
+    ],
+    ids=str,
 )
-def test_dispatches(case: Case, experts: int) -> None:
+def test_dispatches(case: Case, experts: int, note: str) -> None:
     """Tokens, gate and up, down, the sum; of 8-bit elements, tokens and hidden activations are packed in two parts.
-    Two more pack each of both weights. Nothing wider than quantised activations is written between the products."""
+    Two more pack each of both weights. Nothing wider than quantised activations is written between the products. Tokens
+    that are not quantised are gathered, and activations computed, in dispatches of their own."""
     program = compiled(case)
     assert len(modelled(program.vmfb, case.arguments)) == experts + 4
     gate_up, _ = program.report.matmuls
-    assert str(gate_up.note).startswith("gate and up are quantised in their tile")
+    assert str(gate_up.note).startswith(note)
 
 
-def test_experts_are_apart() -> None:
+@pytest.mark.parametrize("case", [QUICK, PLAIN], ids=str)
+def test_experts_are_apart(case: Case) -> None:
     """NaN and infinity in an expert's weights and biases change only tokens that go to it, in their tokens only."""
-    (clean,) = compiled(QUICK).run(*QUICK.arguments)
-    spoilt = [array.copy() for array in QUICK.arguments]
+    (clean,) = compiled(case).run(*case.arguments)
+    spoilt = [array.copy() for array in case.arguments]
     spoilt[6][1, 7, 1] = -1  # scale 255
     spoilt[8][1, 5, 2] = -1
     spoilt[9][1, 3], spoilt[10][1, 4] = np.inf, np.nan
-    (found,) = compiled(QUICK).run(*spoilt)
-    touched = (QUICK.choice == 1).any(axis=1)
+    (found,) = compiled(case).run(*spoilt)
+    touched = (case.choice == 1).any(axis=1)
     assert touched.any() and not touched.all()
     assert np.array_equal(found[~touched], clean[~touched])
     assert np.isnan(found[touched]).any(axis=1).all()
@@ -178,12 +203,13 @@ def test_tokens_are_apart() -> None:
     assert not np.array_equal(found[[3, 6]], clean[[3, 6]])
 
 
-def test_ids_out_of_range() -> None:
+@pytest.mark.parametrize("case", [QUICK, PLAIN], ids=str)
+def test_ids_out_of_range(case: Case) -> None:
     """Of blocks that have tokens, too: the last expert is taken for one that is too large, nothing else is read."""
-    arguments = list(QUICK.arguments)
-    (wanted,) = compiled(QUICK).run(*arguments)
-    arguments[2] = np.where(arguments[2] == QUICK.experts - 1, 2**31 - 1, arguments[2]).astype(np.int32)
-    (found,) = compiled(QUICK).run(*arguments)
+    arguments = list(case.arguments)
+    (wanted,) = compiled(case).run(*arguments)
+    arguments[2] = np.where(arguments[2] == case.experts - 1, 2**31 - 1, arguments[2]).astype(np.int32)
+    (found,) = compiled(case).run(*arguments)
     assert np.array_equal(found, wanted)
 
 
@@ -199,7 +225,7 @@ def test_blocks_without_an_expert() -> None:
     np.testing.assert_allclose(found, others + bias, rtol=1e-5, atol=1e-5 * np.abs(others).max())
 
 
-@pytest.mark.parametrize("types", [TYPES[0], ("E4M3", "E4M3")], ids=str)
+@pytest.mark.parametrize("types", [TYPES[0], ("E4M3", "E4M3"), PLAIN.types], ids=str)
 def test_blocks_without_an_expert_are_not_computed(types: tuple[str, str]) -> None:
     """Kernels hold the first K tile at most: of 8 of them, seven are not multiplied."""
     case = Case(types, 16, model=2048, inner=1024, tokens=4)

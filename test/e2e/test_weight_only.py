@@ -24,18 +24,21 @@ BF16_ROUNDING = 2.0**-8
 
 @dataclass(frozen=True)
 class Case:
-    """Activations [m, k], weights [n, k] and a bias [n]; the result is bf16."""
+    """Activations [(batch,) m, k], weights [(batch,) n, k] and a bias [n]; the result is bf16."""
 
     m: int
     n: int
     k: int
     element: str = "E2M1"
+    batch: tuple[int, ...] = ()
 
     @property
     def types(self) -> list[str]:
         bits = formats.element_format(self.element).bits
-        weights = [f"{self.n}x{self.k * bits // 8}xi8", f"{self.n}x{self.k // BLOCK_SIZE}xi8"]
-        return [f"{self.m}x{self.k}xbf16", *weights, f"{self.n}xf32"]
+        shapes = (self.m, self.k), (self.n, self.k * bits // 8), (self.n, self.k // BLOCK_SIZE)
+        kinds = ("bf16", "i8", "i8")
+        operands = zip(shapes, kinds, strict=True)
+        return [*("x".join([*map(str, (*self.batch, *shape)), kind]) for shape, kind in operands), f"{self.n}xf32"]
 
     def module(self) -> ir.Module:
         def layer(x: ir.Value, w: ir.Value, ws: ir.Value, bias: ir.Value) -> ir.Value:
@@ -47,10 +50,10 @@ class Case:
     def arguments(self) -> list[np.ndarray]:
         """Weights whose blocks have scales of many sizes."""
         rng, fmt = np.random.default_rng(self.m), formats.element_format(self.element)
-        sizes = np.exp2(rng.integers(-8, 9, (self.n, self.k // BLOCK_SIZE)), dtype=np.float32)
-        values = rng.standard_normal((self.n, self.k), np.float32) * sizes.repeat(BLOCK_SIZE, 1)
+        sizes = np.exp2(rng.integers(-8, 9, (*self.batch, self.n, self.k // BLOCK_SIZE)), dtype=np.float32)
+        values = rng.standard_normal((*self.batch, self.n, self.k), np.float32) * sizes.repeat(BLOCK_SIZE, -1)
         codes, scales = formats.quantise(values, fmt)
-        x = rng.standard_normal((self.m, self.k)).astype(ml_dtypes.bfloat16)
+        x = rng.standard_normal((*self.batch, self.m, self.k)).astype(ml_dtypes.bfloat16)
         bias = rng.standard_normal(self.n, np.float32)
         return [x, formats.pack_bits(codes, fmt).view(np.int8), scales.view(np.int8), bias]
 
@@ -63,17 +66,21 @@ class Case:
     def check(self, y: np.ndarray, given: list[np.ndarray]) -> None:
         """Within what f32 sums and a bf16 round."""
         x, weights, bias = given[0].astype(np.float64), self.values(given), given[3]
-        expected, scale = x @ weights.T + bias, np.abs(x) @ np.abs(weights).T + np.abs(bias)
+        transposed = weights.swapaxes(-1, -2)
+        expected, scale = x @ transposed + bias, np.abs(x) @ np.abs(transposed) + np.abs(bias)
         error = np.abs(y.astype(np.float64) - expected) - BF16_ROUNDING * np.abs(expected)
         assert (error <= 2.0**-20 * scale).all()
 
 
 CASES = [
     Case(1, 96, 1056), Case(16, 80, 1024, "E4M3"), Case(5, 208, 544, "E3M2"), Case(17, 272, 1056),
-    Case(64, 80, 544, "E5M2"),
+    Case(64, 80, 544, "E5M2"), Case(1, 40, 544, batch=(3,)), Case(33, 48, 1056, "E3M2", batch=(2,)),
 ]  # fmt: skip
 NAMES = ("E5M2", "E2M3", "E4M3", "E2M1")
-SLOW = [Case(m + i, 48 + 32 * i, 544 + 512 * i, name) for m in (1, 29, 49) for i, name in enumerate(NAMES)]
+SLOW = [
+    *(Case(m + i, 48 + 32 * i, 544 + 512 * i, name) for m in (1, 29, 49) for i, name in enumerate(NAMES)),
+    *(Case(m, 17 + 16 * i, 544, name, batch=(4 - i,)) for m in (1, 16, 64) for i, name in enumerate(NAMES)),
+]
 
 
 @pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)], ids=str)
@@ -121,7 +128,11 @@ def test_extreme_scales(element: str) -> None:
 
 @pytest.mark.parametrize(
     ("case", "reason"),
-    [(Case(65, 64, 1024), "expected 1 to 64 rows"), (Case(4, 64, 512), "a K of more than 512")],
+    [
+        (Case(65, 64, 1024), "expected 1 to 64 rows"),
+        (Case(4, 64, 512), "a K of more than 512"),
+        (Case(4, 16, 544, batch=(2,)), "more than 16 columns"),
+    ],
     ids=str,
 )
 def test_what_is_left(case: Case, reason: str) -> None:
@@ -132,9 +143,9 @@ def test_what_is_left(case: Case, reason: str) -> None:
     case.check(program.run(*given)[0], given)
 
 
-def test_without_ukernels() -> None:
+@pytest.mark.parametrize("case", [Case(3, 64, 1024, "E4M3"), Case(3, 40, 544, "E2M3", batch=(2,))], ids=str)
+def test_without_ukernels(case: Case) -> None:
     """Recognised, but left to IREE."""
-    case = Case(3, 64, 1024, "E4M3")
     program = mxcomp.compile(case.module(), ukernels="none")
     assert "left to IREE" in (program.report.matmuls[0].reason or "")
     given = case.arguments()

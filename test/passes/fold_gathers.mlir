@@ -77,6 +77,54 @@ func.func @skipped(%lhs: tensor<5x1x2x1x2x2x4x16x32xf4E2M1FN>, %w: tensor<7x3x2x
   return %r : tensor<5x1x3x2x2x4x4x16x4xf32>
 }
 
+// A matmul of activations as they are is a generic, behind which IREE would move slices that it sees. It has nothing left
+// of the weights' K where it skips.
+// CHECK-LABEL: func.func @activations(
+// CHECK: %[[X:.+]] = tensor.extract_slice %{{.+}} [1, 64, 16] [1, 1, 1]
+// CHECK: %[[ID:.+]] = tensor.extract %{{.+}} : tensor<1xi32>
+// CHECK: arith.maxsi %[[ID]]
+// CHECK: arith.minsi
+// CHECK: %[[W:.+]] = tensor.extract_slice %{{.+}} [1, 2, 4, 4, 1024] [1, 1, 1, 1, 1]
+// CHECK: %[[S:.+]] = tensor.extract_slice %{{.+}} [1, 2, 4, 256] [1, 1, 1, 1]
+// CHECK: arith.cmpi sge, %[[ID]], %{{.+}}
+// CHECK: %[[SIZE:.+]] = arith.select
+// CHECK: %[[PART:.+]] = tensor.extract_slice %[[W]][0, 0, 0, 0, 0] [1, 2, %[[SIZE]], 4, 1024]
+// CHECK: %[[SCALES:.+]] = tensor.extract_slice %[[S]][0, 0, 0, 0] [1, 2, %[[SIZE]], 256]
+// CHECK-DAG: %[[XD:.+]] = tensor.cast %[[X]] : tensor<1x64x16xi32> to tensor<?x?x?xi32>
+// CHECK-DAG: %[[WD:.+]] = tensor.cast %[[PART]] :
+// CHECK-DAG: %[[SD:.+]] = tensor.cast %[[SCALES]] :
+// CHECK: linalg.generic {{.*}} ins(%[[XD]], %[[WD]], %[[SD]] :
+// CHECK-NOT: skips_negative
+func.func @activations(%x: tensor<5x64x16xi32>, %w: tensor<7x8x4x4x1024xi8>, %ws: tensor<7x8x4x256xi8>, %ids: tensor<5xi32>,
+    %acc: tensor<5x8x4x16x4xf32>) -> tensor<5x8x4x16x4xf32> {
+  %we = tensor.empty() : tensor<5x8x4x4x1024xi8>
+  %wg = iree_linalg_ext.gather dimension_map = [0] ins(%w, %ids : tensor<7x8x4x4x1024xi8>, tensor<5xi32>)
+    outs(%we : tensor<5x8x4x4x1024xi8>) -> tensor<5x8x4x4x1024xi8>
+  %se = tensor.empty() : tensor<5x8x4x256xi8>
+  %sg = iree_linalg_ext.gather dimension_map = [0] ins(%ws, %ids : tensor<7x8x4x256xi8>, tensor<5xi32>)
+    outs(%se : tensor<5x8x4x256xi8>) -> tensor<5x8x4x256xi8>
+  %r = linalg.generic {
+      indexing_maps = [affine_map<(b, u, g, r, v, xb, xa, k, s, e, c) -> (b, xb, xa)>,
+                       affine_map<(b, u, g, r, v, xb, xa, k, s, e, c) -> (b, u, k, s, e)>,
+                       affine_map<(b, u, g, r, v, xb, xa, k, s, e, c) -> (b, u, k, c)>,
+                       affine_map<(b, u, g, r, v, xb, xa, k, s, e, c) -> (b, u, g, r, v)>],
+      iterator_types = ["parallel", "parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction",
+                        "reduction", "reduction", "reduction"]}
+      ins(%x, %wg, %sg : tensor<5x64x16xi32>, tensor<5x8x4x4x1024xi8>, tensor<5x8x4x256xi8>)
+      outs(%acc : tensor<5x8x4x16x4xf32>)
+      attrs = {lowering_config = #iree_gpu.lowering_config<{workgroup = [1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]}>,
+               mxcomp.quantiser = "", mxcomp.skips_negative} {
+  ^bb0(%a: i32, %e: i8, %s: i8, %o: f32):
+    %p = arith.muli %e, %s : i8
+    %q = arith.extui %p : i8 to i32
+    %t = arith.muli %a, %q : i32
+    %f = arith.sitofp %t : i32 to f32
+    %n = arith.addf %o, %f : f32
+    linalg.yield %n : f32
+  } -> tensor<5x8x4x16x4xf32>
+  return %r : tensor<5x8x4x16x4xf32>
+}
+
 // A gather without a matmul is somebody else's.
 // CHECK-LABEL: func.func @alone(
 // CHECK: iree_linalg_ext.gather

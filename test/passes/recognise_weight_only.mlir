@@ -41,6 +41,39 @@ util.func @few_rows(%x: tensor<4x1024xbf16>, %w: tensor<64x32x32xf4E2M1FN>, %ws:
   util.return %r : tensor<4x64xf32>
 }
 
+// The same of each matrix of a batch.
+// CHECK-LABEL: util.func public @batch(
+// CHECK-SAME: %[[X:[^:]+]]: tensor<2x4x1024xbf16>, %[[W:[^:]+]]: tensor<2x64x32x32xf4E2M1FN>, %[[WS:[^:]+]]: tensor<2x64x32xf8E8M0FNU>
+// CHECK: %[[LHS:.+]] = iree_tensor_ext.bitcast %[[X]] : tensor<2x4x1024xbf16> -> tensor<2x4x32x32xbf16>
+// CHECK: linalg.generic
+// CHECK-SAME: ins(%[[LHS]], %[[W]], %{{.+}}, %[[WS]] :
+// CHECK-SAME: mxcomp.scaled_matmul = {}
+util.func @batch(%x: tensor<2x4x1024xbf16>, %w: tensor<2x64x32x32xf4E2M1FN>, %ws: tensor<2x64x32xf8E8M0FNU>) -> tensor<2x4x64xf32> {
+  %e = tensor.empty() : tensor<2x64x32x32xbf16>
+  %d = linalg.generic {indexing_maps = [affine_map<(b, n, ko, kb) -> (b, n, ko, kb)>, affine_map<(b, n, ko, kb) -> (b, n, ko)>,
+                                        affine_map<(b, n, ko, kb) -> (b, n, ko, kb)>],
+                       iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%w, %ws : tensor<2x64x32x32xf4E2M1FN>, tensor<2x64x32xf8E8M0FNU>) outs(%e : tensor<2x64x32x32xbf16>) {
+  ^bb0(%i: f4E2M1FN, %s: f8E8M0FNU, %o: bf16):
+    %v = arith.scaling_extf %i, %s : f4E2M1FN, f8E8M0FNU to bf16
+    linalg.yield %v : bf16
+  } -> tensor<2x64x32x32xbf16>
+  %c = tensor.collapse_shape %d [[0], [1], [2, 3]] : tensor<2x64x32x32xbf16> into tensor<2x64x1024xbf16>
+  %init = arith.constant dense<0.0> : tensor<2x4x64xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(b, m, n, k) -> (b, m, k)>, affine_map<(b, m, n, k) -> (b, n, k)>,
+                                        affine_map<(b, m, n, k) -> (b, m, n)>],
+                       iterator_types = ["parallel", "parallel", "parallel", "reduction"]}
+      ins(%x, %c : tensor<2x4x1024xbf16>, tensor<2x64x1024xbf16>) outs(%init : tensor<2x4x64xf32>) {
+  ^bb0(%a: bf16, %b: bf16, %acc: f32):
+    %u = arith.extf %a : bf16 to f32
+    %v = arith.extf %b : bf16 to f32
+    %p = arith.mulf %u, %v : f32
+    %n = arith.addf %acc, %p : f32
+    linalg.yield %n : f32
+  } -> tensor<2x4x64xf32>
+  util.return %r : tensor<2x4x64xf32>
+}
+
 // CHECK-LABEL: util.func public @many_rows(
 // CHECK: mxcomp.scaled_matmul = {reason = "bf16 activations are not quantised: expected 1 to 64 rows, more than 16 columns, and a K of more than 512, got 65x64x1024"}
 util.func @many_rows(%x: tensor<65x1024xbf16>, %w: tensor<64x32x32xf4E2M1FN>, %ws: tensor<64x32xf8E8M0FNU>) -> tensor<65x64xf32> {
