@@ -13,8 +13,10 @@ from mxcomp import moe, routing
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.mlir import build
+from mxcomp.quantisation import UNQUANTISED
 from mxcomp.routing.loops import tabled
 from mxcomp.routing.scalars import widened
+from mxcomp.ukernels import dequantising
 
 
 def build_layer(
@@ -25,12 +27,19 @@ def build_layer(
     _check(tensors, weight_format)
     (tokens, _), (_, top_k), (experts, *_) = (build.static_sizes(value) for value in (x, shares, gate_up))
     size = tokens or 0, experts or 0, top_k or 0
-    found = routing.given(_i32(chosen), _f32(shares), size[1], routing.block_m(*size))
+    is_quantised = input_format != UNQUANTISED
+    block_m = routing.block_m(*size) if is_quantised else min(routing.block_m(*size), dequantising.MOST_ROWS)
+    found = routing.given(_i32(chosen), _f32(shares), size[1], block_m)
     parts = ((gate_up, gate_up_scales, gate_up_bias), (down, down_scales, down_bias))
     both = [moe.Experts(mx.operand(e, scales, weight_format), _f32(bias)) for e, scales, bias in parts]
     activation = partial(moe.clamped_swiglu, alpha=alpha, limit=limit)
-    kind, quantised = str(build.element(x)), mx.quantise(x, input_format, mode)
-    return moe.gated_layer(quantised, both[0], both[1], found, input_format, activation, kind, mode)
+    kind = str(build.element(x))
+    if not is_quantised:
+        plain = mx.elementwise(lambda value: value, x, result=UNQUANTISED)
+        return moe.gated_layer(plain, both[0], both[1], found, None, activation, kind)
+    return moe.gated_layer(
+        mx.quantise(x, input_format, mode), both[0], both[1], found, input_format, activation, kind, mode
+    )
 
 
 def _check(tensors: Sequence[ir.Value], weight_format: str) -> None:

@@ -22,6 +22,8 @@ from mxcomp.formats import BLOCK_SIZE, E8M0_BIAS, E8M0_NAN, ElementFormat, eleme
 from mxcomp.mlir import build
 
 SOURCE_TYPES = ("f32", "f16", "bf16")
+UNQUANTISED = "bf16"
+"""What activations are where they are no MX format: rounded to bf16, if they are not, and multiplied as they are."""
 _EXPONENT_BITS, _MANTISSA = 23, 0x7FFFFF
 _INFINITY, _MAGNITUDE = 0x7F800000, 0x7FFFFFFF
 

@@ -23,13 +23,14 @@ import re
 from iree.compiler import ir
 
 from mxcomp import experts_operator
+from mxcomp import ir as mx
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, FORMATS, element_format
 from mxcomp.matching.canonical import scaled_matmul
 from mxcomp.matching.canonicalise import rounded
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
-from mxcomp.quantisation import SCALE_CARRIES, quantise
+from mxcomp.quantisation import SCALE_CARRIES, UNQUANTISED, quantise
 
 LINEAR, EXPERTS = "torch.mxcomp.scaled_linear", "torch.mxcomp.gated_experts"
 
@@ -72,7 +73,7 @@ def _replace(op: ir.Operation) -> None:
     weight_format, input_format, mode = (_string(op, choice) for choice in strings)
     for what, chosen, choices in (
         ("weight_format", weight_format, FORMATS),
-        ("input_format", input_format, FORMATS),
+        ("input_format", input_format, (*FORMATS, UNQUANTISED)),
         ("mode", mode, SCALE_CARRIES),
     ):
         if chosen not in choices:
@@ -151,8 +152,12 @@ def _linear(x: ir.Value, weight: ir.Value, scale: ir.Value, element: str, input_
     """The product in the canonical form, [M, N] of x's element type."""
     k, n = build.static_sizes(x)[1], build.static_sizes(weight)[0]
     blocks = (k or 0) // BLOCK_SIZE
-    a, a_scale = quantise(x, element_format(input_format).mlir_type, mode)
     b = build.bitcast(weight, build.tensor_type((n, blocks, BLOCK_SIZE), element))
     b_scale = build.bitcast(scale, build.tensor_type((n, blocks), "f8E8M0FNU"))
-    result, kind = scaled_matmul(a, b, a_scale, b_scale), ir.RankedTensorType(x.type).element_type
+    if input_format == UNQUANTISED:
+        result = mx.dequantised_matmul(mx.elementwise(lambda value: value, x, result="bf16"), mx.Operand(b, b_scale))
+    else:
+        a, a_scale = quantise(x, element_format(input_format).mlir_type, mode)
+        result = scaled_matmul(a, b, a_scale, b_scale)
+    kind = ir.RankedTensorType(x.type).element_type
     return result if kind == ir.F32Type.get() else rounded(result, kind, build.dynamic_sizes(x))

@@ -9,6 +9,7 @@ import torch
 
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, element_format, pack_bits, quantise
+from mxcomp.quantisation import UNQUANTISED
 from mxcomp.torch import torchao
 from mxcomp.torch.operators import scaled_linear
 
@@ -56,7 +57,11 @@ class ScaledLinear(torch.nn.Module):
     def extra_repr(self) -> str:
         weight_format, input_format, mode = self.formats
         n, k = self.weight.shape[0], self.weight_scale.shape[1] * BLOCK_SIZE
-        return f"{k} → {n}, weight {element_format(weight_format)}, input {element_format(input_format)}, mode {mode}"
+        return f"{k} → {n}, weight {element_format(weight_format)}, input {_name(input_format)}, mode {mode}"
+
+
+def _name(input_format: str) -> str:
+    return input_format if input_format == UNQUANTISED else str(element_format(input_format))
 
 
 Filter = Callable[[str, torch.nn.Linear], bool]

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from mxcomp.formats import dequantise, quantise, unpack_bits
+from mxcomp.quantisation import UNQUANTISED
 
 
 @torch.library.custom_op("mxcomp::scaled_linear", mutates_args=())
@@ -23,17 +24,18 @@ def scaled_linear(
         x: float32, float16 or bfloat16 [M, K].
         weight: uint8 [N, K * bits / 8], codes without gaps (`mxcomp.formats.pack_bits`).
         weight_scale: uint8 [N, K / 32], E8M0 codes.
-        weight_format, input_format: Element formats, see `mxcomp.formats.FORMATS`.
+        weight_format, input_format: Element formats, see `mxcomp.formats.FORMATS`; activations in "bf16" are rounded
+            to it, and not quantised.
         mode: Scale mode of the activations, see `mxcomp.formats.quantise`.
 
     Returns:
         [M, N], of x's type. Raises ValueError for a format, mode or shape that does not fit.
     """
     rows = x.detach().float().cpu().numpy()
-    lhs = dequantise(*quantise(rows, input_format, mode), input_format)
+    lhs = _rounded(rows, input_format, mode)
     codes = unpack_bits(weight.detach().cpu().numpy(), weight_format)
     rhs = dequantise(codes, weight_scale.detach().cpu().numpy(), weight_format)
-    return (torch.from_numpy(lhs) @ torch.from_numpy(rhs).T).to(dtype=x.dtype, device=x.device)
+    return (lhs @ torch.from_numpy(rhs).T).to(dtype=x.dtype, device=x.device)
 
 
 @scaled_linear.register_fake
@@ -91,6 +93,8 @@ def gated_experts(
 
 
 def _rounded(rows: np.ndarray, input_format: str, mode: str) -> torch.Tensor:
+    if input_format == UNQUANTISED:
+        return torch.from_numpy(rows).bfloat16().float()
     return torch.from_numpy(dequantise(*quantise(rows, input_format, mode), input_format))
 
 
