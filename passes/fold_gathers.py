@@ -104,7 +104,7 @@ def _fold(gather: ir.Operation) -> ir.Value:
     packed, ids, *_ = gather.operands
     experts, *_ = static_sizes(packed)
     count, *sizes = static_sizes(gather.results[0])
-    if experts is None or count != 1 or None in sizes:
+    if experts is None or count != 1:
         raise CompileError(f"{gather.location}: a gather of {count} matrices in a workgroup: this is a bug in mxcomp")
     with gather.location, ir.InsertionPoint(gather):
         id_ = tensor.ExtractOp(ids, [build.constant_index(0)]).result
@@ -113,8 +113,9 @@ def _fold(gather: ir.Operation) -> ir.Value:
         expert = arith.IndexCastOp(ir.IndexType.get(), clamped).result
         result = ir.RankedTensorType(gather.results[0].type)
         zeros, ones = [0] * len(sizes), [1] * result.rank
-        first, whole = [build.DYNAMIC, *zeros], [1, *(size or 0 for size in sizes)]
-        matrix = tensor.ExtractSliceOp(result, packed, [expert], [], [], first, whole, ones).result
+        first, whole = [build.DYNAMIC, *zeros], list(result.shape)
+        dynamic = build.dynamic_sizes(packed)
+        matrix = tensor.ExtractSliceOp(result, packed, [expert], dynamic, [], first, whole, ones).result
     gather.results[0].replace_all_uses_with(matrix)
     graph.erase_dead(gather)
     return id_

@@ -122,13 +122,13 @@ class Instance(family.Instance):
         return (1 if self.most_rows == MOST_ROWS else self.most_rows // 2 + 1), self.most_rows
 
     def covers(self, m: int, n: int, k: int) -> bool:
-        """Whether it computes a problem of this size: of more than one unit along N, and more than one K tile.
+        """Whether it computes a problem of this size: of more than one unit along N.
 
-        IREE would drop loops over a single one, and with them what it was told of the others.
+        IREE would drop the loop over a single one, and with it what it was told of the others.
         """
-        _, tile_n, tile_k = self.layout.workgroup_tile
+        _, tile_n, _ = self.layout.workgroup_tile
         units = -(-n // tile_n) * (self.layout.units or (1, 1))[RHS]
-        return 1 <= m <= self.most_rows and units > 1 and k > tile_k and k % BLOCK_SIZE == 0
+        return 1 <= m <= self.most_rows and units > 1 and k % BLOCK_SIZE == 0
 
     def lines(self) -> Iterator[str]:
         aliases = self.tile.aliases(self.elements)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import util
 
-from mxcomp.mlir import graph
+from mxcomp.mlir import build, graph
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,11 @@ def assume(value: ir.Value, known: Range) -> ir.Value:
     assumption = ir.Attribute.parse(f"#util.int.assumption<umin = {known.low}, umax = {known.high}>")  # has no builder
     assumptions = ir.ArrayAttr.get([ir.ArrayAttr.get([assumption])])
     return util.AssumeIntOp([value.type], [value], assumptions).results[0]
+
+
+def hidden_one() -> ir.Value:
+    """A size of 1 that IREE does not know, which would drop the dimension otherwise."""
+    return assume(build.barrier(build.constant_index(1)), Range(1, 2))  # from 1 to 1 would be folded
 
 
 def assumed(value: ir.Value) -> Range | None:

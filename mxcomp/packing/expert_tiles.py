@@ -24,5 +24,5 @@ def gathered(packed: ir.Value, ids: ir.Value) -> ir.Value:
     shape = [*static_sizes(ids), *static_sizes(packed)[1:]]
     result = build.tensor_type(shape, build.element(packed))
     attributes = {"dimension_map": ir.DenseI64ArrayAttr.get([0])}
-    operands = [packed, ids, build.empty(result)]
+    operands = [packed, ids, build.empty(result, build.dynamic_sizes(packed))]
     return ir.Operation.create(GATHER, results=[result], operands=operands, attributes=attributes).result

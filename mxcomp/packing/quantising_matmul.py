@@ -8,7 +8,8 @@
 
 No operation has such operands, so a generic stands for it: what IREE sees are its loops over units of the result, for
 each of which it needs all of the activations, and one unit of the RHS. The ukernel takes its place before anything is
-made of its body. IREE drops loops that run once, and with them what it was told of the others: there are none.
+made of its body. IREE drops loops that run once, and with them what it was told of the others: there are none, as a
+single K tile is kept from it.
 
 A batch is one more loop, the first; its matrices of the RHS may be those of experts, by their ids.
 """
@@ -25,6 +26,7 @@ from mxcomp.layout import ACC, RHS, DataTiledLayout
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.decision import Decision
 from mxcomp.mlir import build
+from mxcomp.mlir.assumptions import hidden_one
 from mxcomp.packing import block_quantiser, result_tiles
 from mxcomp.packing.result_tiles import ResultTiles
 from mxcomp.problem import Problem
@@ -40,7 +42,8 @@ def operands(
 
     In front of the dispatch, where IREE makes nothing of a change of type; inside it could not compile those of ranks.
     """
-    k_tiles = -(-(problem.k or 0) // layout.workgroup_tile[2])
+    count = -(-(problem.k or 0) // layout.workgroup_tile[2])
+    k_tiles, known = (count, []) if count > 1 else (None, [hidden_one()])
     lane_bytes = element_format(problem.types[RHS]).block_bytes
     stored = build.static_sizes(packed[0])[:1] if problem.batch else []
     shapes = (
@@ -51,7 +54,7 @@ def operands(
     source, kind = activations.source, build.tensor_type(activations.sizes, str(activations.type))
     values = (source if source.type == kind else tensor.CastOp(kind, source).result, *packed)
     return [
-        build.bitcast(value, build.tensor_type(shape, element))
+        build.bitcast(value, build.tensor_type(shape, element), [], known if None in shape else [])
         for value, shape, element in zip(values, shapes, ("i32", "i8", "i8"), strict=True)
     ]
 

@@ -14,7 +14,7 @@ from mxcomp.matching import gathers
 from mxcomp.matching.canonical import inner_tiled_loops
 from mxcomp.matching.decision import Decision
 from mxcomp.mlir import attributes, build, linalg
-from mxcomp.mlir.assumptions import Range, assume
+from mxcomp.mlir.assumptions import hidden_one
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.order import PLAIN_ORDER
@@ -92,15 +92,11 @@ def hidden_limits(tiles: ResultTiles, sizes: RuntimeSizes, plain_loops: bool) ->
     From such a result IREE drops the dimensions of size 1, and then fails to fuse the slice that takes it from the
     tile; so the size is kept from IREE.
     """
-
-    def hidden() -> ir.Value:
-        return assume(build.barrier(build.constant_index(1)), Range(1, 2))  # 1 would be folded
-
     m, n = sizes.rows_and_columns
     single = tiles.counts[COLUMNS] == 1
     return [
-        m if m is not None or tiles.problem.m != 1 or not (single or plain_loops) else hidden(),
-        n if n is not None or tiles.problem.n != 1 else hidden(),
+        m if m is not None or tiles.problem.m != 1 or not (single or plain_loops) else hidden_one(),
+        n if n is not None or tiles.problem.n != 1 else hidden_one(),
     ]
 
 

@@ -38,9 +38,7 @@ def draw(seed: int) -> tuple[Case | Layer, str]:
     ukernels = dice.choices([*UKERNELS], [*UKERNELS.values()])[0]
     if ukernels == "gating":
         ukernels = dice.choice(gating.INSTANCES).name
-    if types[0] == BF16:  # a K of more than 512 makes them ours
-        model, inner = (size + 512 * dice.randint(0, 1) for size in (model, inner))
-    elif dice.random() < 0.4:
+    if types[0] != BF16 and dice.random() < 0.4:
         return Layer(types, rows, activation, tokens, model, inner, dice.choice((3, 4, 6)), seed), ukernels
     experts = dice.choice((1, 2, 3, 4, 6))
     top_k, has_bias = dice.randint(1, experts), dice.random() < 0.6

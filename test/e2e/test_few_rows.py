@@ -77,6 +77,8 @@ CASES = [
     (Matmul(5, 64, 544, types=("f8E5M2", FP8)), "floor", "f16"),
     (Matmul(7, 208, 1024, types=(FP4, "f6E3M2FN")), "ceil", "f16"),
     (Matmul(2, 512, 512 + 32, types=(FP8, FP8)), "even", "bf16"),
+    (Matmul(3, 48, 512), "even", "bf16"),
+    (Matmul(6, 33, 96, types=(FP8, FP4)), "even", "f32"),
 ]
 ALL = [
     (Matmul(1 + i % 16, 48 + 16 * i, 544 + 96 * i, types=(lhs, rhs)), mode, source)
@@ -183,7 +185,7 @@ def test_numbers_from_outside() -> None:
     ("matmul", "reason"),
     [
         (Matmul(17, 96, 1024), None),
-        (Matmul(4, 96, 512), "and 4x96x512"),
+        (Matmul(4, 16, 1024), "and 4x16x1024"),
         (Matmul(4, 96, 1024, types=("f6E2M3FN", FP4)), "no conversion of vectors gives f6E2M3FN"),
         (Matmul(4, 96, 1024, dynamic_m=True), None),
     ],

@@ -60,20 +60,21 @@ def draw(drawing: Drawing, lhs: Operand, rhs: Operand, out: str, start: Node | N
 
 
 def weight_only(drawing: Drawing, x: Node, weights: Operand) -> Node:
-    """[m, K] of bf16, not quantised, times weights [n, k, i] that are dequantised."""
-    dice = drawing.dice
-    values = x.data.reshape(x.shape[0], -1, weights.elements.shape[-1])
-    sums = sums_of((values, "mki"), (weights.values, weights.axes), "mn")
+    """[(b,) m, K] of bf16, not quantised, times weights [(b,) n, k, i] that are dequantised."""
+    dice, batch = drawing.dice, "b" * ("b" in weights.axes)
+    values = x.data.reshape(*x.shape[:-1], -1, weights.elements.shape[-1])
+    out = f"{batch}mn"
+    sums = sums_of((values, f"{batch}mki"), (weights.values, weights.axes), out)
     results = RESULTS if sums.magnitude.max(initial=0.0) < SMALL else {"f32": 1, "bf16": 0.1}
     kind = dice.noted("result", results)
     before = dice.noted("dequantised to", {"f32": 1, "bf16": 1})
     factors = [
-        Factor((_in_f32(x) if before == "f32" else x.ir,), ("mK",)),
+        Factor((_in_f32(x) if before == "f32" else x.ir,), (f"{batch}mK",)),
         _dequantised(drawing, weights, before, True),
     ]
-    init = _start(_sizes(factors), "mn", kind, None)
-    named = kind == "f32" and dice.chance(0.5)
-    value = _named(factors, "mn", init) if named else _generic(drawing, factors, "mn", init, kind)
+    init = _start(_sizes(factors), out, kind, None)
+    named = kind == "f32" and not batch and dice.chance(0.5)
+    value = _named(factors, out, init) if named else _generic(drawing, factors, out, init, kind)
     drawing.module.products += sums.data.size * sums.terms
     return _added(value, sums, kind, None)
 

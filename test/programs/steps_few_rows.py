@@ -9,6 +9,7 @@ from drawing import Drawing
 from elementwise import BINARY, UNARY, apply
 from mx_operands import KINDS
 from nodes import BLOCK, Node
+from steps_grouped import COUNTS, chosen_weights
 from steps_matmul import VALUES, Scale, floats
 
 GATES = {"relu": 2, "half": 1, "minus": 1}
@@ -32,7 +33,13 @@ def gated_product(drawing: Drawing, scale: Scale) -> Node:
 
 
 def weight_only_product(drawing: Drawing, scale: Scale) -> Node:
-    """Activations of bf16 as they are, and stored weights."""
-    dice, sizes = drawing.dice, scale.matmul(drawing.dice)
-    x = floats(drawing, (sizes["m"], sizes["k"] * BLOCK), "bf16", dice.noted("activations", VALUES))
-    return products.weight_only(drawing, x, mx_operands.draw(drawing, "nki", sizes, order="nki", tame=True))
+    """Activations of bf16 as they are, and stored weights; or a batch of both, whose weights ids may choose."""
+    dice, sizes, batch = drawing.dice, scale.matmul(drawing.dice), ""
+    if dice.chance(0.3, "weight only batch"):
+        sizes["b"], batch = dice.pick(COUNTS), "b"
+    shape = (*(sizes[axis] for axis in f"{batch}m"), sizes["k"] * BLOCK)
+    x = floats(drawing, shape, "bf16", dice.noted("activations", VALUES))
+    if batch and dice.chance(0.5, "weight only by id"):
+        return products.weight_only(drawing, x, chosen_weights(drawing, sizes))
+    axes = f"{batch}nki"
+    return products.weight_only(drawing, x, mx_operands.draw(drawing, axes, sizes, order=axes, tame=True))

@@ -23,10 +23,8 @@ DIVISORS = {1: 2, 2: 2, 4: 1}
 def grouped_product(drawing: Drawing, scale: Scale) -> Node:
     """Blocks of rows, stored or chosen by ids, times the matrices that ids choose; some ids are out of range."""
     dice, sizes = drawing.dice, scale.matmul(drawing.dice)
-    blocks, experts = dice.pick(COUNTS), dice.pick(COUNTS)
-    sizes["b"] = blocks
-    ids = dice.numbers.integers(-1, experts + 1, blocks).astype(np.int32)
-    rhs = _chosen(drawing, "bnki", (experts, sizes["n"], sizes["k"]), ids, 1)
+    blocks = sizes["b"] = dice.pick(COUNTS)
+    rhs = chosen_weights(drawing, sizes)
     if dice.chance(0.3, "stored blocks"):
         lhs = mx_operands.draw(drawing, "bmki", sizes, tame=True, order="bmki")
     else:
@@ -34,6 +32,13 @@ def grouped_product(drawing: Drawing, scale: Scale) -> Node:
         slots = dice.numbers.integers(0, divisor * tokens + 2, (blocks, sizes["m"])).astype(np.int32)
         lhs = _chosen(drawing, "bmki", (tokens, sizes["k"]), slots, divisor)
     return products.draw(drawing, lhs, rhs, "bmn")
+
+
+def chosen_weights(drawing: Drawing, sizes: dict[str, int]) -> Operand:
+    """The matrices of `sizes["b"]` blocks, that ids choose from stored ones."""
+    experts = drawing.dice.pick(COUNTS)
+    ids = drawing.dice.numbers.integers(-1, experts + 1, sizes["b"]).astype(np.int32)
+    return _chosen(drawing, "bnki", (experts, sizes["n"], sizes["k"]), ids, 1)
 
 
 def _chosen(drawing: Drawing, axes: str, shape: tuple[int, ...], ids: np.ndarray, divisor: int) -> Operand:

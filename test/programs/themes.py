@@ -34,11 +34,11 @@ LONG = Scale(
 FEW = Scale(
     rows={1: 3, 2: 1, 5: 1, 15: 0.5, 16: 1, 17: 0.5, 30: 0.5, 33: 0.3, 64: 0.5, 65: 0.2},
     columns={17: 1, 32: 1, 33: 1, 40: 0.5, 64: 2, 96: 1, 16: 0.3},
-    blocks={17: 3, 18: 1, 32: 1, 33: 1, 16: 0.3},
+    blocks={17: 3, 18: 1, 32: 1, 33: 1, 16: 1, 5: 1, 1: 1},
     dynamic={"": 20, "m": 1},
     products=1_200_000,
 )
-"""Of a decoder's steps, with more than one K tile: up to 16 rows can be quantised in the matmul's dispatch, up to 64 be
+"""Of a decoder's steps, with one to three K tiles: up to 16 rows can be quantised in the matmul's dispatch, up to 64 be
 multiplied as they are."""
 
 SOURCES: dict[str, Source] = {
