@@ -69,6 +69,7 @@ def run(module: ir.Operation, options: Options) -> None:
                 _extend_elements(_sum_in_f32(op, decision), decision)
     for op, _ in left_to_iree(module):
         _keep_slices_behind(op)
+        _keep_transposes_behind(op)
         _keep_branches_behind(op)
     for op in [op for op in graph.walk(module) if _extends_scale(op)]:
         with op.context, op.location, ir.InsertionPoint(op):
@@ -82,6 +83,25 @@ def _settle(op: ir.Operation) -> None:
         for i, operand in enumerate(list(op.operands)[:-1]):
             if isinstance(operand.type, ir.RankedTensorType) and not is_sub_byte(build.element(operand)):
                 op.operands[i] = settled(operand)
+
+
+def _keep_transposes_behind(op: ir.Operation) -> None:
+    """Hides a batch's result from what reads it in another order: IREE 3.13 contracts to that order, and may fail."""
+    uses = [(use.owner.operation, use.operand_number) for use in op.results[0].uses]
+    turned = [(user, i) for user, i in uses if is_elementwise(user) and not _reads_in_order(user, i)]
+    if ir.RankedTensorType(op.results[0].type).rank > _MATRIX and turned:
+        with op.context, op.location, ir.InsertionPoint.after(op):
+            hidden = build.barrier(op.results[0])
+        for user, i in turned:
+            user.operands[i] = hidden
+
+
+def _reads_in_order(user: ir.Operation, operand: int) -> bool:
+    maps = indexing_maps(user) or []
+    return maps[operand] == maps[-1]
+
+
+_MATRIX = 2
 
 
 def _keep_slices_behind(op: ir.Operation) -> None:

@@ -8,10 +8,14 @@ from string import Template
 
 import numpy as np
 import pytest
+from iree.compiler import ir
 from modules import KINDS, dequantise
 from spread import quick_if
 
 import mxcomp
+import mxcomp.ir as mx
+from mxcomp import formats
+from mxcomp.mlir import build
 
 TEXT = Template(Path(__file__).with_name("result_order.mlir.in").read_text())
 SIZES = {"t": 5, "h": 3, "d": 40}
@@ -46,3 +50,26 @@ def test_orders(case: tuple[str, str, bool]) -> None:
         for operands in ((values, factors), (np.abs(values), np.abs(factors)))
     )
     assert (np.abs(found - start - expected) <= 100 * 2.0**-24 * (size + np.abs(start))).all()
+
+
+def test_left_to_iree() -> None:
+    """A batch that no kernel of ours takes, of a size at which IREE cannot write its contraction in that order."""
+    sizes = {"b": 3, "m": 63, "n": 32}
+    rng = np.random.default_rng(1)
+    codes, scales = ([rng.integers(*span, (3, sizes[each], last)).astype(np.uint8) for each in "mn"]
+                     for span, last in (((0, 64), 32), ((120, 135), 1)))  # fmt: skip
+
+    def turned(a: ir.Value, a_scales: ir.Value, b: ir.Value, b_scales: ir.Value) -> ir.Value:
+        y = mx.scaled_matmul(mx.operand(a, a_scales, "E3M2"), mx.operand(b, b_scales, "E3M2"))
+        return build.transpose(y, build.empty(build.tensor_type([63, 32, 3], "f32")), [1, 2, 0])
+
+    shapes = ("3x63x24xi8", "3x63x1xi8", "3x32x24xi8", "3x32x1xi8")
+    program = mxcomp.compile(mx.module(turned, *shapes), data_tiling=False)
+    assert "left to IREE" in (program.report.matmuls[0].reason or "")
+    given = [
+        part for pair in zip((formats.pack_bits(each, "E3M2") for each in codes), scales, strict=True) for part in pair
+    ]
+    (found,) = program.run(*(each.view(np.int8) for each in given))
+    a, b = (formats.dequantise(*each, "E3M2", dtype=np.float64) for each in zip(codes, scales, strict=True))
+    expected, size = np.einsum("bmk,bnk->mnb", a, b), np.einsum("bmk,bnk->mnb", np.abs(a), np.abs(b))
+    assert (np.abs(found - expected) <= 2.0**-20 * size).all()
