@@ -1,0 +1,20 @@
+"""Prints a layer of experts whose gate and up are one product: 2 experts, 2 blocks of 16 rows, 64 tokens wide."""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+import mxcomp.ir as mx
+from mxcomp import moe
+from mxcomp.routing import Routing
+
+
+def layer(x: ir.Value, slots: ir.Value, ids: ir.Value, positions: ir.Value, shares: ir.Value, *w: ir.Value) -> ir.Value:
+    gate_up, down = (moe.Experts(mx.operand(*stored, "E2M1")) for stored in (w[:2], w[2:]))
+    routing = Routing(slots, ids, positions, shares)
+    return moe.gated_layer(mx.quantise(x, "E2M1"), gate_up, down, routing, "E2M1", "swiglu", "f32")
+
+
+TABLES = ("2x16xi32", "2xi32", "4x1xi32", "4x1xf32")
+WEIGHTS = ("2x128x32xi8", "2x128x2xi8", "2x64x32xi8", "2x64x2xi8")
+print(mx.module(layer, "4x64xf32", *TABLES, *WEIGHTS))
