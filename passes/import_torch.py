@@ -152,12 +152,14 @@ def _linear(x: ir.Value, weight: ir.Value, scale: ir.Value, element: str, input_
     """The product in the canonical form, [M, N] of x's element type."""
     k, n = build.static_sizes(x)[1], build.static_sizes(weight)[0]
     blocks = (k or 0) // BLOCK_SIZE
+    quantised = None if input_format == UNQUANTISED else quantise(x, element_format(input_format).mlir_type, mode)
     b = build.bitcast(weight, build.tensor_type((n, blocks, BLOCK_SIZE), element))
     b_scale = build.bitcast(scale, build.tensor_type((n, blocks), "f8E8M0FNU"))
-    if input_format == UNQUANTISED:
-        result = mx.dequantised_matmul(mx.elementwise(lambda value: value, x, result="bf16"), mx.Operand(b, b_scale))
+    if quantised is None:
+        plain = mx.elementwise(lambda value: value, x, result=UNQUANTISED)
+        result = mx.dequantised_matmul(plain, mx.Operand(b, b_scale))
     else:
-        a, a_scale = quantise(x, element_format(input_format).mlir_type, mode)
+        a, a_scale = quantised
         result = scaled_matmul(a, b, a_scale, b_scale)
     kind = ir.RankedTensorType(x.type).element_type
     return result if kind == ir.F32Type.get() else rounded(result, kind, build.dynamic_sizes(x))

@@ -10,7 +10,7 @@ from mxcomp.routing import Routing
 
 
 def layer(x: ir.Value, slots: ir.Value, ids: ir.Value, positions: ir.Value, shares: ir.Value, *w: ir.Value) -> ir.Value:
-    gate_up, down = (moe.Experts(mx.operand(*stored, "E2M1")) for stored in (w[:2], w[2:]))
+    gate_up, down = (moe.Experts(mx.operand(w[i], w[i + 1], "E2M1")) for i in (0, 2))
     routing = Routing(slots, ids, positions, shares)
     return moe.gated_layer(mx.quantise(x, "E2M1"), gate_up, down, routing, "E2M1", "swiglu", "f32")
 
