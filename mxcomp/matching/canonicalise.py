@@ -15,7 +15,7 @@ from mxcomp.matching.decision import Decision, decide
 from mxcomp.matching.storage import Place, size_of
 from mxcomp.mlir import build
 from mxcomp.mlir.build import tiles
-from mxcomp.mlir.linalg_ops import is_elementwise, yielded
+from mxcomp.mlir.linalg_ops import is_zero
 
 
 def rewrite(candidate: Candidate) -> None:
@@ -42,7 +42,7 @@ def rewrite(candidate: Candidate) -> None:
         inputs = [inputs[0], inputs[2], inputs[1], inputs[3]]
         sizes = [value for value in (m, n) if value is not None]
         result = build.tensor_type([*batch, problem.m, problem.n], "f32")
-        accumulator = None if _is_zero(init) else init
+        accumulator = None if is_zero(init) else init
         is_init = wanted == plain == result and not accumulator
         zero = init if is_init else build.zero_filled(result, sizes)
         maps, iterators = canonical_maps(bool(batch)), canonical_iterators(bool(batch))
@@ -132,20 +132,3 @@ def rounded(value: ir.Value, kind: ir.Type, sizes: list[ir.Value]) -> ir.Value:
     """f32 sums as f16 or bf16."""
     result = build.tensor_type(build.static_sizes(value), kind)
     return build.elementwise(result, [value], lambda element: arith.TruncFOp(kind, element).result, sizes)
-
-
-def _is_zero(value: ir.Value) -> bool:
-    op = value.owner
-    if not isinstance(op, ir.OpView):
-        return False
-    op = op.operation
-    if is_elementwise(op):  # linalg.fill, and the generic that says the same
-        element, arguments = yielded(op), list(op.regions[0].blocks[0].arguments)
-        return _is_zero(op.operands[arguments.index(element)] if element in arguments else element)
-    if op.name != "arith.constant":
-        return False
-    attribute = op.attributes["value"]
-    if isinstance(attribute, ir.DenseFPElementsAttr):
-        dense = ir.DenseFPElementsAttr(attribute)
-        attribute = dense.get_splat_value() if dense.is_splat else attribute
-    return isinstance(attribute, ir.FloatAttr) and ir.FloatAttr(attribute).value == 0.0

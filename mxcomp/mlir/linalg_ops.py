@@ -61,3 +61,21 @@ def loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> dict[int, int | No
                 loop = ir.AffineDimExpr(expression).position
                 sizes[loop] = size if sizes.get(loop) is None else sizes[loop]
     return sizes
+
+
+def is_zero(value: ir.Value) -> bool:
+    """Whether a value is a floating-point zero, or a tensor of them."""
+    op = value.owner
+    if not isinstance(op, ir.OpView):
+        return False
+    op = op.operation
+    if is_elementwise(op):  # linalg.fill, and the generic that says the same
+        element, arguments = yielded(op), list(op.regions[0].blocks[0].arguments)
+        return is_zero(op.operands[arguments.index(element)] if element in arguments else element)
+    if op.name != "arith.constant":
+        return False
+    attribute = op.attributes["value"]
+    if isinstance(attribute, ir.DenseFPElementsAttr):
+        dense = ir.DenseFPElementsAttr(attribute)
+        attribute = dense.get_splat_value() if dense.is_splat else attribute
+    return isinstance(attribute, ir.FloatAttr) and ir.FloatAttr(attribute).value == 0.0

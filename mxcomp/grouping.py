@@ -1,0 +1,261 @@
+"""What is computed for all experts and tokens, computed for blocks of rows instead, each of one expert.
+
+Dimensions [E, T] of values become [B, BM]: operations are copied with those sizes, up to what has one of the two alone.
+That is gathered: by the expert of each block, or by the token of each row. A dimension may also be both, E · T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, tensor
+
+from mxcomp import moe
+from mxcomp.formats import BLOCK_SIZE
+from mxcomp.mlir import build, graph, linalg
+from mxcomp.mlir.build import static_sizes
+from mxcomp.mlir.inline import constant
+from mxcomp.mlir.linalg_ops import indexing_maps, iterators, reassociation
+from mxcomp.routing import Extent, Routing
+
+_BYTE = 8
+
+
+class NotGroupedError(Exception):
+    """Something that is computed from experts or tokens in a way that blocks do not allow."""
+
+
+class Blocks:
+    """Values for the blocks of a routing.
+
+    Attributes:
+        has_mx: Whether one of them is made of MX elements.
+        made: All of them.
+    """
+
+    def __init__(self, routing: Routing, extent: Extent) -> None:
+        self.routing, self.extent = routing, extent
+        self.has_mx = False
+        self._known: dict[tuple[ir.Value, int | None, int | None], ir.Value] = {}
+
+    @property
+    def made(self) -> list[ir.Value]:
+        return [*self._known.values(), self.routing.positions]
+
+    def value(self, value: ir.Value, expert: int | None, token: int | None) -> ir.Value:
+        """A tensor whose dimensions `expert` and `token` are E and T, for blocks and rows. Raises NotGroupedError.
+
+        Where they are one dimension, it is E · T.
+        """
+        key = value, expert, token
+        if key not in self._known:
+            self._check(value, expert, token)
+            self._known[key] = self._rows(value, token) if expert is None else self._made(value, expert, token)
+        return self._known[key]
+
+    def _check(self, value: ir.Value, expert: int | None, token: int | None) -> None:
+        sizes, experts, tokens = static_sizes(value), self.extent.experts, self.extent.tokens
+        wanted = {expert: experts, token: tokens} if expert != token else {expert: experts * tokens}
+        if None in sizes or any(sizes[dim] != size for dim, size in wanted.items() if dim is not None):
+            raise NotGroupedError(f"{value.type}: expected static sizes, {experts} experts and {tokens} tokens")
+
+    def _rows(self, value: ir.Value, token: int | None) -> ir.Value:
+        """By the token of each row: [B, BM, …]."""
+        return self._gathered(value, token, self.routing.slots, self.extent.top_k)
+
+    def _gathered(self, value: ir.Value, dim: int | None, ids: ir.Value, divisor: int) -> ir.Value:
+        if dim != 0:
+            raise NotGroupedError("experts or tokens are not the first dimension")
+        kind, (_, *inner) = build.element(value), static_sizes(value)
+        if not build.is_narrow(kind) or isinstance(kind, ir.IntegerType):
+            return moe.gather(value, ids, divisor)
+        self.has_mx = True
+        *outer, last = (size or 0 for size in inner)
+        width = last * ir.FloatType(kind).width
+        if width % _BYTE or (ir.FloatType(kind).width == 6 and last % BLOCK_SIZE):
+            raise NotGroupedError("rows are no whole bytes")
+        stored = build.tensor_type([static_sizes(value)[0], *outer, width // _BYTE], "i8")
+        found = moe.gather(build.bitcast(value, stored), ids, divisor)
+        return build.bitcast(found, build.tensor_type([*static_sizes(ids), *inner], kind))
+
+    def _made(self, value: ir.Value, expert: int, token: int | None) -> ir.Value:
+        op = graph.producer(value)
+        name = "" if op is None else op.name
+        if op is not None and name == "tensor.empty":
+            return build.empty(self._type(value, expert, token))
+        if op is not None and name == "linalg.fill":
+            return build.filled(constant(op.operands[0]), self._type(value, expert, token))
+        if op is not None and name == "util.optimization_barrier":
+            return build.barrier(self.value(op.operands[0], expert, token))
+        if op is not None and name in ("tensor.expand_shape", "tensor.collapse_shape"):
+            return self._reshaped(op, expert, token)
+        if op is not None and name == "tensor.extract_slice":
+            return self._sliced(op, expert, token)
+        if op is not None and name == "iree_tensor_ext.bitcast":
+            return self._bitcast(op, expert, token)
+        if op is not None and indexing_maps(op) is not None:
+            return self._copied(op, ir.OpResult(value).result_number, expert, token)
+        if token is not None:
+            raise NotGroupedError(f"{name or 'an argument'} has experts and tokens")
+        return self._gathered(value, expert, self.routing.experts, 1)
+
+    def _shape(self, value: ir.Value, expert: int, token: int | None) -> list[int]:
+        shape = [size or 0 for size in static_sizes(value)]
+        shape[expert] = self.extent.blocks
+        if token is not None:
+            shape[token] = self.extent.block_m * (self.extent.blocks if token == expert else 1)
+        return shape
+
+    def _type(self, value: ir.Value, expert: int, token: int | None) -> ir.RankedTensorType:
+        return build.tensor_type(self._shape(value, expert, token), build.element(value))
+
+    def _reshaped(self, op: ir.Operation, expert: int, token: int | None) -> ir.Value:
+        result, groups = op.results[0], reassociation(op)
+        expands = op.name == "tensor.expand_shape"
+        sizes = static_sizes(result if expands else op.operands[0])
+        wanted = list(dict.fromkeys(dim for dim in (expert, token) if dim is not None))
+        parts = [next(each for each in groups if dim in each) if expands else groups[dim] for dim in wanted]
+        large = [[i for i in part if sizes[i] != 1] for part in parts]
+        if expands:
+            if any(each not in ([dim], wanted) for each, dim in zip(large, wanted, strict=True)):
+                raise NotGroupedError("experts or tokens are part of another dimension")
+            before = [groups.index(part) for part in parts]
+        else:
+            before = [i for each in large for i in each]
+            if len(before) != (1 if token is None else 2):
+                raise NotGroupedError("experts or tokens are part of another dimension")
+        source = self.value(op.operands[0], before[0], None if token is None else before[-1])
+        kind = self._type(result, expert, token)
+        if expands:
+            return tensor.ExpandShapeOp(kind, source, groups, [], list(kind.shape)).result
+        return tensor.CollapseShapeOp(kind, source, groups).result
+
+    def _sliced(self, op: ir.Operation, expert: int, token: int | None) -> ir.Value:
+        view, whole = op.opview, static_sizes(op.operands[0])
+        offsets, sizes, steps = (list(each) for each in (view.static_offsets, view.static_sizes, view.static_strides))
+        is_static = len(op.operands) == 1 and len(sizes) == len(static_sizes(op.results[0]))
+        kept = all((offsets[d], sizes[d], steps[d]) == (0, whole[d], 1) for d in (expert, token) if d is not None)
+        if not is_static or not kept:
+            raise NotGroupedError("a slice of experts or tokens")
+        kind = self._type(op.results[0], expert, token)
+        source = self.value(op.operands[0], expert, token)
+        return tensor.ExtractSliceOp(kind, source, [], [], [], offsets, list(kind.shape), steps).result
+
+    def _bitcast(self, op: ir.Operation, expert: int, token: int | None) -> ir.Value:
+        source, result = op.operands[0], op.results[0]
+        leading = max(dim for dim in (expert, token) if dim is not None) + 1
+        if static_sizes(source)[:leading] != static_sizes(result)[:leading] or len(op.operands) != 1:
+            raise NotGroupedError("a bitcast of experts or tokens")
+        self.has_mx |= build.is_narrow(build.element(result))
+        return build.bitcast(self.value(source, expert, token), self._type(result, expert, token))
+
+    def _copied(self, op: ir.Operation, number: int, expert: int, token: int | None) -> ir.Value:
+        """A linalg operation with other sizes, and its results, all of them."""
+        maps = indexing_maps(op) or []
+        outs = maps[len(maps) - len(op.results) :]
+        loop = _loop(outs[number].results[expert])
+        row = None if token is None else _loop(outs[number].results[token])
+        places = [(_dim(each, loop), None if row is None else _dim(each, row)) for each in outs]
+        _check_body(op, [loop, *([] if row is None else [row])])
+        if any(first is None or (row is not None and second is None) for first, second in places):
+            raise NotGroupedError("a sum over experts or tokens")
+        operands, new_maps = [], []
+        for operand, subscripts in zip(op.operands, maps, strict=True):
+            given, changed = self._operand(operand, subscripts, loop, row)
+            operands.append(given)
+            new_maps.append(changed)
+        kinds = [self._type(result, *_known(place)) for result, place in zip(op.results, places, strict=True)]
+        results = _generic(op, kinds, operands, new_maps)
+        if row is not None and "reduction" in iterators(op) and len(results) == 1:
+            results = [self._hidden(results[0])] if places[0] == (0, 1) else results
+        for old, new, place in zip(op.results, results, places, strict=True):
+            self._known[old, place[0], place[1]] = new
+        return results[number]
+
+    def _operand(
+        self, operand: ir.Value, subscripts: ir.AffineMap, loop: int, row: int | None
+    ) -> tuple[ir.Value, ir.AffineMap]:
+        if not isinstance(operand.type, ir.RankedTensorType):
+            return operand, subscripts
+        self.has_mx |= build.is_narrow(build.element(operand)) and isinstance(build.element(operand), ir.FloatType)
+        expert, token = _dim(subscripts, loop), None if row is None else _dim(subscripts, row)
+        if expert is None and token is None:
+            return operand, subscripts
+        given = self.value(operand, expert, token)
+        if expert is not None:
+            return given, subscripts
+        dims = [ir.AffineExpr.get_dim(loop), *subscripts.results]
+        return given, ir.AffineMap.get(subscripts.n_dims, 0, dims)
+
+    def _hidden(self, product: ir.Value) -> ir.Value:
+        """A product, of which nothing is read where a block has no expert: kernels need not compute it there."""
+        kind = ir.RankedTensorType(product.type)
+        if not isinstance(kind.element_type, ir.FloatType):
+            return product
+        whole = ir.AffineMap.get_identity(kind.rank)
+        by_block = ir.AffineMap.get(kind.rank, 0, [ir.AffineExpr.get_dim(0)])
+
+        def body(element: ir.Value, expert: ir.Value, _: ir.Value) -> ir.Value:
+            none, zero = arith.ConstantOp(expert.type, 0).result, arith.ConstantOp(element.type, 0.0).result
+            has_expert = arith.CmpIOp(arith.CmpIPredicate.sge, expert, none).result
+            return arith.SelectOp(has_expert, element, zero).result
+
+        inputs, kinds = [product, self.routing.experts], ["parallel"] * kind.rank
+        return build.generic(kind, inputs, build.empty(kind), [whole, by_block, whole], kinds, body).results[0]
+
+
+def _known(place: tuple[int | None, int | None]) -> tuple[int, int | None]:
+    expert, token = place
+    assert expert is not None
+    return expert, token
+
+
+def _loop(expr: ir.AffineExpr) -> int:
+    if not isinstance(expr, ir.AffineDimExpr):
+        raise NotGroupedError("subscripts that are no loops")
+    return ir.AffineDimExpr(expr).position
+
+
+def _dim(subscripts: ir.AffineMap, loop: int) -> int | None:
+    """The dimension that a loop indexes alone, if any. Raises NotGroupedError where others do so with it."""
+    found = [i for i, expr in enumerate(subscripts.results) if not isinstance(expr, ir.AffineConstantExpr)]
+    dims = [i for i in found if _loop(subscripts.results[i]) == loop]
+    if len(dims) > 1:
+        raise NotGroupedError("a diagonal")
+    return dims[0] if dims else None
+
+
+def _check_body(op: ir.Operation, loops: Sequence[int]) -> None:
+    """Raises NotGroupedError for a body that asks for the number of an expert or token, or reads what is outside."""
+    for inner in graph.walk(op):
+        if inner.name == "linalg.index" and ir.IntegerAttr(inner.attributes["dim"]).value in loops:
+            raise NotGroupedError("the number of an expert or token is part of what is computed")
+    for user, i in graph.inputs(op):
+        source = graph.producer(user.operands[i])
+        if user != op and (source is None or source.name != "arith.constant"):
+            raise NotGroupedError("a value from outside is read")
+
+
+def _generic(
+    op: ir.Operation, results: Sequence[ir.Type], operands: Sequence[ir.Value], maps: Sequence[ir.AffineMap]
+) -> list[ir.Value]:
+    """A `linalg.generic` with the body of another operation."""
+    count = len(operands) - len(results)
+    made = linalg.GenericOp(
+        list(results),
+        list(operands[:count]),
+        list(operands[count:]),
+        ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]),
+        ir.ArrayAttr.get([build.iterator_type(kind) for kind in iterators(op)]),
+    )
+    old = op.regions[0].blocks[0]
+    block = made.regions[0].blocks.append(*(argument.type for argument in old.arguments))
+    known = dict(zip(old.arguments, block.arguments, strict=True))
+    with ir.InsertionPoint(block):
+        for view in old.operations:
+            copy = view.operation.clone()
+            for i, operand in enumerate(view.operation.operands):
+                copy.operands[i] = known.get(operand, operand)
+            known |= dict(zip(view.operation.results, copy.results, strict=True))
+    return list(made.results)
