@@ -31,17 +31,12 @@ class Blocks:
 
     Attributes:
         has_mx: Whether one of them is made of MX elements.
-        made: All of them.
     """
 
     def __init__(self, routing: Routing, extent: Extent) -> None:
         self.routing, self.extent = routing, extent
         self.has_mx = False
         self._known: dict[tuple[ir.Value, int | None, int | None], ir.Value] = {}
-
-    @property
-    def made(self) -> list[ir.Value]:
-        return [*self._known.values(), self.routing.positions]
 
     def value(self, value: ir.Value, expert: int | None, token: int | None) -> ir.Value:
         """A tensor whose dimensions `expert` and `token` are E and T, for blocks and rows. Raises NotGroupedError.

@@ -73,6 +73,7 @@ def _extent(dense: Dense) -> Extent | None:
 
 def _group(dense: Dense, extent: Extent) -> None:
     """Puts what is grouped in the place of a sum; or nothing, where something on the way cannot be grouped."""
+    before = {view.operation for view in dense.sum.block.operations}
     shape = (extent.tokens, extent.top_k)
     at = ["te", "et"][not dense.by_token]
     ids = tabled("tj", shape, "i32", [("tj", dense.ids)], lambda id_, _: _as_i32(id_))
@@ -90,7 +91,9 @@ def _group(dense: Dense, extent: Extent) -> None:
     except NotGroupedError:
         rows = None
     if rows is None or not blocks.has_mx:
-        graph.erase_unused([*blocks.made, as_f32, weights])
+        for view in reversed(list(dense.sum.block.operations)):
+            if view.operation not in before:
+                view.operation.erase()
         return
     result = _added_up(dense, rows, weights, blocks.routing)
     dense.sum.results[0].replace_all_uses_with(result)

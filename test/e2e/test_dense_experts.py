@@ -207,6 +207,7 @@ def test_right(case: Case) -> None:
 def is_grouped(case: Case) -> bool:
     module = case.module().operation
     pipeline.run(module, pipeline.PREPARING_PASSES, Options.make())
+    assert case.also is plain or not any(op.name == "flow.dispatch.region" for op in graph.walk(module, bodies=False))
     batches = {problem_of(op).batch for op in graph.walk(module, bodies=False) if is_recognised(op)}
     assert batches in ({(E,)}, {(10,)})
     return batches == {(10,)}
