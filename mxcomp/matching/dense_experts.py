@@ -58,6 +58,8 @@ def find(op: ir.Operation) -> Dense | None:
     summed, weighted = op, None
     loops = {loop: loop for loop in range(maps[-1].n_dims)}
     if isinstance(added, ir.BlockArgument):  # the sum of what another operation multiplies
+        if added.owner != op.regions[0].blocks[0]:
+            return None
         weighted = graph.producer(op.operands[added.arg_number])
         if weighted is None or not is_elementwise(weighted) or graph.only_user(weighted) != op:
             return None
@@ -163,6 +165,8 @@ def _chosen_behind_reshape(op: ir.Operation, by_token: bool) -> ir.Value | None:
 
 def _scattered(op: ir.Operation) -> ir.Value | None:
     """The ids of a scatter of weights into zeros."""
+    if len(op.operands) != _MATRIX + 1:
+        return None
     _, indices, original = op.operands
     (given, *_), returned = op.regions[0].blocks[0].arguments, list(op.regions[0].blocks[0].operations)[-1].operands[0]
     order = list(ir.DenseI64ArrayAttr(op.attributes["dimension_map"]))
@@ -250,8 +254,8 @@ def _are_different(ids: ir.Value) -> bool:
             ):
                 return False
         elif op.name == "tensor.extract_slice":
-            first, _ = op.opview.static_offsets
-            if first != 0 or list(op.opview.static_strides) != [1, 1] or len(static_sizes(op.operands[0])) != _MATRIX:
+            offsets, steps = list(op.opview.static_offsets), list(op.opview.static_strides)
+            if offsets[0] != 0 or steps != [1, 1]:
                 return False
         else:
             break

@@ -248,3 +248,14 @@ def test_what_stays_dense_is_right() -> None:
     numbers = (np.take_along_axis(case.logits, chosen, 1) * chosen).sum(axis=1)[:, None]
     expected = case.expected() + numbers
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_sums_of_something_else() -> None:
+    """What is added comes from outside of the sum: nothing is looked for behind it."""
+
+    def added(x: ir.Value, y: ir.Value) -> ir.Value:
+        return reduced("et", "t", (T,), "f32", [("et", x)], lambda _, acc: mx.add(y, acc), lambda value: value)
+
+    x = np.ones((E, T), np.float32)
+    (found,) = mxcomp.compile(mx.module(added, f"{E}x{T}xf32", "f32")).run(x, 0.5)
+    assert np.array_equal(found, np.full(T, E / 2, np.float32))
