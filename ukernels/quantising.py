@@ -122,13 +122,13 @@ class Instance(family.Instance):
         return (1 if self.most_rows == MOST_ROWS else self.most_rows // 2 + 1), self.most_rows
 
     def covers(self, m: int, n: int, k: int) -> bool:
-        """Whether it computes a problem of this size: of more than one unit along N.
+        """Whether it computes a problem of this size: of more than one unit along N, and of more than one block of LHS.
 
         IREE would drop the loop over a single one, and with it what it was told of the others.
         """
         _, tile_n, _ = self.layout.workgroup_tile
         units = -(-n // tile_n) * (self.layout.units or (1, 1))[RHS]
-        return 1 <= m <= self.most_rows and units > 1 and k % BLOCK_SIZE == 0
+        return 1 <= m <= self.most_rows and units > 1 and m * k > BLOCK_SIZE and k % BLOCK_SIZE == 0
 
     def lines(self) -> Iterator[str]:
         aliases = self.tile.aliases(self.elements)

@@ -73,8 +73,8 @@ def check(problem: Problem, place: Place, is_left: bool) -> None:
         raise NotOursError(f"{ACTIVATIONS} activations are not quantised: expected static sizes")
     if not any(each.elements[RHS] == problem.types[RHS] and each.covers(m, n, k) for each in dequantising.INSTANCES):
         raise NotOursError(
-            f"{ACTIVATIONS} activations are not quantised: expected 1 to {MOST_ROWS} rows and more than 16 columns, "
-            f"got {m}x{n}x{k}"
+            f"{ACTIVATIONS} activations are not quantised: expected 1 to {MOST_ROWS} rows, more than 16 columns, and "
+            f"more than one block, got {m}x{n}x{k}"
         )
     if not place.row_major:
         raise NotOursError(f"{ACTIVATIONS} activations are not quantised, and not stored row by row")

@@ -185,6 +185,7 @@ def test_numbers_from_outside() -> None:
     ("matmul", "reason"),
     [
         (Matmul(17, 96, 1024), None),
+        (Matmul(1, 64, 32), "and 1x64x32"),
         (Matmul(4, 96, 1024, types=("f6E2M3FN", FP4)), "no conversion of vectors gives f6E2M3FN"),
         (Matmul(4, 96, 1024, dynamic_m=True), None),
     ],

@@ -75,7 +75,7 @@ util.func @batch(%x: tensor<2x4x1024xbf16>, %w: tensor<2x64x32x32xf4E2M1FN>, %ws
 }
 
 // CHECK-LABEL: util.func public @many_rows(
-// CHECK: mxcomp.scaled_matmul = {reason = "bf16 activations are not quantised: expected 1 to 64 rows and more than 16 columns, got 65x64x1024"}
+// CHECK: mxcomp.scaled_matmul = {reason = "bf16 activations are not quantised: expected 1 to 64 rows, more than 16 columns, and more than one block, got 65x64x1024"}
 util.func @many_rows(%x: tensor<65x1024xbf16>, %w: tensor<64x32x32xf4E2M1FN>, %ws: tensor<64x32xf8E8M0FNU>) -> tensor<65x64xf32> {
   %e = tensor.empty() : tensor<64x32x32xbf16>
   %d = linalg.generic {indexing_maps = [#element, #block, #element], iterator_types = ["parallel", "parallel", "parallel"]}
