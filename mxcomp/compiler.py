@@ -154,7 +154,7 @@ def compile_with(source: Source, options: Options, flags: Sequence[str], compile
     if compile_to not in PHASES:
         raise InputError(f"unknown compilation phase '{compile_to}': expected one of {', '.join(PHASES)}")
     if PHASES.index(compile_to) < PHASES.index(_FOLDING):
-        options = replace(options, read_through_ids=False)
+        options = replace(options, reads_in_place=False)
     report = Report(options.target.arch)
     try:
         with closing(Session(flags)) as session:

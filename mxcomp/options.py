@@ -20,8 +20,8 @@ class Options:
     `tuned` is a table that says the ukernel of some problems (`mxcomp.selection.tuned`), whatever would be chosen.
     With `versions`, a dynamic M may have kernels by ranges.
     With `packed_parameters`, operands that are parameters are read in their packed layout (see `mxcomp.weights`).
-    `read_through_ids`: kernels find matrices by expert ids; else these are gathered first, as a stock iree-compile,
-    which is given dispatches before mxcomp-fold-gathers, knows it.
+    `reads_in_place`: kernels find matrices by expert ids, and LHS in rows; else the former are gathered first, and
+    the latter packed, as a stock iree-compile is given dispatches before mxcomp-fold-gathers and mxcomp-fold-rows.
     """
 
     target: Target
@@ -32,7 +32,7 @@ class Options:
     packed_parameters: bool = False
     tuned: Path | None = None
     versions: bool = True
-    read_through_ids: bool = True
+    reads_in_place: bool = True
 
     @staticmethod
     def make(

@@ -4,14 +4,15 @@
            fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, legalise
            reductions, legalise zeros, legalise few rows, sort slots, outline, skip versions, share executables
            ─ IREE: flow … executable-sources ─ link ukernels
-           ─ IREE: executable-configurations ─ order workgroups, fold gathers ─ IREE: vmfb
+           ─ IREE: executable-configurations ─ order workgroups, fold gathers, fold rows ─ IREE: vmfb
 
 Constants are held once more for what falls back. Codes are widened twice: first in front of consumers, which the codes
 of a result are; then what is left of quantised operands that did not become part of packing. Reductions are legalised
 where all quantisers that are recognised have become something else.
 
 A ukernel put into the model's module would be removed as dead code before executables exist; so linking comes second.
-Workgroups are ordered where IREE has decided all else, and distributes them next; gathers are folded where it has.
+Workgroups are ordered where IREE has decided all else, and distributes them next; gathers and rows are folded where it
+has.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ BUILDING_PASSES = (
 )
 MODULE_PASSES = (*PREPARING_PASSES, *CHOOSING_PASSES, *BUILDING_PASSES)
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)
-CONFIGURED_PASSES = ("mxcomp-order-workgroups", "mxcomp-fold-gathers")
+CONFIGURED_PASSES = ("mxcomp-order-workgroups", "mxcomp-fold-gathers", "mxcomp-fold-rows")
 
 
 def run(module: ir.Operation, names: tuple[str, ...], options: Options) -> None:

@@ -34,6 +34,7 @@ PASSES = {
     "mxcomp-share-executables": "share_executables",
     "mxcomp-link-ukernels": "link_ukernels",
     "mxcomp-fold-gathers": "fold_gathers",
+    "mxcomp-fold-rows": "fold_rows",
     "mxcomp-order-workgroups": "order_workgroups",
 }
 """Pass names and the files they live in; imported when first used."""

@@ -24,7 +24,7 @@ from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, RHS, RHS_SCALE
-from mxcomp.matching import activations, gates, gathers, masks, pairs, requantise_chains
+from mxcomp.matching import activations, gates, gathers, masks, pairs, requantise_chains, rows
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.consumers import STORED_BYTES, stored_type
 from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised
@@ -34,7 +34,7 @@ from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
 from mxcomp.problem import Problem
-from mxcomp.selection import gating, quantising, tuned
+from mxcomp.selection import gating, in_rows, quantising, tuned
 from mxcomp.selection.choice import Place, choose, choose_transposed
 from mxcomp.ukernels import Registry
 from mxcomp.ukernels.quantising import MOST_ROWS
@@ -67,6 +67,7 @@ def run(module: ir.Operation, options: Options) -> None:
             chosen = replace(chosen, skips=_skips(op, chosen, registry))
             if op not in together and entry is None:
                 chosen, kept = _quantising(op, chosen, place, registry, options)
+                chosen = _in_rows(op, chosen, place, registry, options)
                 if index in alike:
                     chosen = _paired(op, alike[index], chosen, place, registry, options)
                     kept = "" if chosen.paired is not None else kept
@@ -96,7 +97,7 @@ def _stored(op: ir.Operation, options: Options) -> Problem:
     """The problem with all matrices that its RHS is chosen from, if its kernel may read them through ids."""
     problem, gather = problem_of(op), gathers.find(op.operands[RHS])
     by_expert = problem.batch and gather is not None and gather.leading == 1
-    if not by_expert or gather is None or options.reference or not options.read_through_ids:
+    if not by_expert or gather is None or options.reference or not options.reads_in_place:
         return problem
     return replace(problem, stored=(None, build.static_sizes(gather.source)[0]))
 
@@ -109,7 +110,7 @@ def _gathered(op: ir.Operation, chosen: Decision, options: Options) -> tuple[tup
     by_expert = {index: gather for index, gather in found.items() if gather.leading == 1}
     for index, gather in by_expert.items():
         name = OPERAND_NAMES[index]
-        if not options.read_through_ids:
+        if not options.reads_in_place:
             return (), f"{name} is gathered by expert first: a stock iree-compile cannot read it through ids"
         if not gathers.is_clamped(gather):
             return (), f"{name} is gathered by expert first: its ids are neither as they are nor clamped to the experts"
@@ -142,6 +143,16 @@ def _quantising(
             return decision, ""
         reason = decision
     return chosen, f"LHS is not quantised by the ukernel: {reason}" if reason else ""
+
+
+def _in_rows(op: ir.Operation, chosen: Decision, place: Place, registry: Registry, options: Options) -> Decision:
+    """A decision with a ukernel that reads the LHS as it is stored, if that can be, and is faster."""
+    if not options.data_tiling or options.reference:
+        return chosen
+    objection = "" if rows.are_given(op.operands[LHS]) else "LHS is no argument of the program, row-major"
+    if not options.reads_in_place:
+        objection = "a stock iree-compile cannot read LHS as it is stored"
+    return in_rows.choose(chosen, problem_of(op), objection, registry, options, place.result_bytes)
 
 
 def _paired(

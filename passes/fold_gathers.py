@@ -25,14 +25,12 @@ with `mxcomp.skips_negative` nothing along K is left there.
 
 from __future__ import annotations
 
-import math
-
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp.errors import CompileError
 from mxcomp.layout import RHS
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import buffers, build, graph
 from mxcomp.mlir.build import static_sizes
 from mxcomp.options import Options
 from mxcomp.packing.block_quantiser import QUANTISER
@@ -40,7 +38,6 @@ from mxcomp.packing.expert_tiles import GATHER
 from mxcomp.packing.result_tiles import SKIPS
 from mxcomp.passes import order_workgroups
 
-LOAD = "iree_codegen.load_from_buffer"
 INNER_TILED = "iree_codegen.inner_tiled"
 
 
@@ -49,7 +46,7 @@ def run(module: ir.Operation, options: Options) -> None:
     with module.context:
         for function in [op for op in graph.walk(module) if op.name == "func.func"]:
             if _gathers(function) and any(map(_is_matmul, graph.walk(function))):
-                for load in [op for op in graph.walk(function) if op.name == LOAD]:
+                for load in [op for op in graph.walk(function) if op.name == buffers.LOAD]:
                     _load_whole(load)
                 order_workgroups.distribute(function)
                 ids = [_fold(gather) for gather in _gathers(function)]
@@ -72,31 +69,13 @@ def _load_whole(load: ir.Operation) -> None:
 
     IREE has dropped dimensions of size 1 from a gather, and so from its buffer, which is expanded again then.
     """
-    chain = [graph.producer(load.operands[0])]
-    for _ in range(2):
-        chain.append(graph.producer(chain[-1].operands[0]) if chain[-1] is not None and chain[-1].operands else None)
-    names = [None if op is None else op.name for op in chain]
-    if names != ["memref.expand_shape", "amdgpu.fat_raw_buffer_cast", "hal.interface.binding.subspan"]:
+    expanded = graph.producer(load.operands[0])
+    if expanded is None or expanded.name != "memref.expand_shape":
         return
     shape = list(ir.RankedTensorType(load.results[0].type).shape)
     with load.location, ir.InsertionPoint(load):
-        value: ir.Value | None = None
-        for op in (chain[2], chain[1]):
-            assert op is not None
-            copy = op.clone()
-            if value is not None:
-                copy.operands[0] = value
-            copy.results[0].set_type(_reshaped(ir.MemRefType(op.results[0].type), shape))
-            value = copy.results[0]
-    load.operands[0] = value
-
-
-def _reshaped(buffer: ir.MemRefType, shape: list[int]) -> ir.MemRefType:
-    """A buffer type of as many elements, without gaps, in another shape."""
-    steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    layout = buffer.layout
-    layout = ir.StridedLayoutAttr.get(layout.offset, steps) if isinstance(layout, ir.StridedLayoutAttr) else None
-    return ir.MemRefType.get(shape, buffer.element_type, layout, buffer.memory_space)
+        if (whole := buffers.again(expanded.operands[0], shape)) is not None:
+            load.operands[0] = whole
 
 
 def _fold(gather: ir.Operation) -> ir.Value:

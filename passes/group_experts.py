@@ -47,7 +47,7 @@ _UNIT = 16
 
 def run(module: ir.Operation, options: Options) -> None:
     """Groups every such sum below `module`."""
-    if options.reference or not options.read_through_ids:
+    if options.reference or not options.reads_in_place:
         return
     with module.context:
         for op in [op for op in graph.walk(module, bodies=False) if op.name.startswith("linalg.")]:

@@ -32,20 +32,21 @@ from dataclasses import dataclass, replace
 from iree.compiler import ir
 
 from mxcomp.errors import CompileError
-from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
+from mxcomp.layout import ACC, LHS, LHS_SCALE
 from mxcomp.matching import activations, gathers, pairs
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, SCALED_MATMUL, Decision, decision_of
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import Options
-from mxcomp.packing import dispatched, quantising_matmul, requantised_result, result_tiles
+from mxcomp.packing import dispatched, quantising_matmul, requantised_result, result_tiles, rows_operand
 from mxcomp.packing.dispatched import Matmul
 from mxcomp.packing.packer import Packer, part_location
 from mxcomp.packing.requantised_result import Plan
 from mxcomp.packing.runtime_sizes import guarded, padded_units
 from mxcomp.passes.fuse_consumers import EPILOGUE
 from mxcomp.problem import Problem, flipped
+from mxcomp.ukernels import paired, quantising
 
 OPTIONS = ("reference", "packed-parameters")
 
@@ -111,8 +112,13 @@ def _prepared(op: ir.Operation, decision: Decision, packer: Packer, options: Opt
             sizes = replace(sizes, units=padded_units(sizes.values["m"], decision.versions))
         stored = [read_through[i].stored(source) if i in read_through else source for i, source in enumerate(sources)]
         quantised = _quantised_inside(op, sources, problem, decision, options)
-        wanted = range(ACC) if quantised is None else (RHS, RHS_SCALE)
+        if quantised is not None:
+            decision = _of_bits(decision, quantised.bits)
+        others = (LHS, LHS_SCALE) if quantised is not None else (LHS,) if decision.lhs_in_rows else ()
+        wanted = [index for index in range(ACC) if index not in others]
         packed = packer.operands(op, stored, decision, sizes, wanted)
+        if decision.lhs_in_rows:
+            packed = [rows_operand.rows(stored[LHS], problem), *packed]
         if quantised is not None and decision.layout is not None:
             packed = quantising_matmul.operands(quantised, packed, problem, decision.layout)
     element = str(build.element(unset.results[0]))
@@ -170,9 +176,22 @@ def _quantised_inside(
         return None
     found = activations.find(sources[LHS], sources[LHS_SCALE], problem)
     if not isinstance(found, str):
-        return found
+        if _of_bits(decision, found.bits).quantising is not None:
+            return found
+        found = f"none of its size takes {found.type}"
     notes.note(op, decision.index or 0, f"LHS is not quantised by the ukernel: {found}")
     return None
+
+
+def _of_bits(decision: Decision, bits: int) -> Decision:
+    """A decision with ukernels for activations of so many bits, which fusion may have changed; None where none is."""
+    known = {each.name: each for each in (*quantising.INSTANCES, *paired.INSTANCES)}
+
+    def name(ukernel: str | None) -> str | None:
+        other = None if ukernel not in known else replace(known[ukernel], bits=bits).name
+        return ukernel if ukernel not in known else other if other in known else None
+
+    return replace(decision, quantising=name(decision.quantising), paired=name(decision.paired))
 
 
 def _user(op: ir.Operation) -> ir.Operation:

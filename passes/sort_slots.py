@@ -35,7 +35,7 @@ def run(module: ir.Operation, options: Options) -> None:
         for barrier in [op for op in graph.walk(module, bodies=False) if SORTING in op.attributes]:
             sorting = Sorting(**attributes.to_python(barrier.attributes[SORTING]))
             values = list(barrier.operands)
-            if sorting.fits and options.read_through_ids and not options.reference:
+            if sorting.fits and options.reads_in_place and not options.reference:
                 with barrier.location, ir.InsertionPoint(barrier):
                     values = [*_tables(sorting, *values), values[-1]]
             for old, new in zip(barrier.results, values, strict=True):

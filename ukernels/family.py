@@ -8,7 +8,7 @@ before an instance is linked into an executable.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from string import Template
 from typing import Any, TypeAlias
@@ -20,6 +20,9 @@ from mxcomp.ukernels.unit_aliases import HALF_STEPS, UnitAliases, Waves, unit_la
 
 BODY, STREAM, SHARED, TURNS = "mx_data_tiled.mlir.in", "mx_stream.mlir.in", "mx_shared.mlir.in", "mx_turns.mlir.in"
 """Bodies: RHS in registers and LHS through LDS; K split among waves; both operands through LDS, in two ways."""
+
+LHS_IN_ROWS = "lhs_in_rows"
+"""Operands of instances that take LHS as it is stored, and all else data-tiled."""
 
 _SIMDS, _VECTOR_REGISTERS = 4, 512
 """Of a compute unit, and of a SIMD for the waves that share it."""
@@ -70,6 +73,11 @@ class Tile:
         return self.layout.units is not None and self.layout.intrinsics_k == HALF_STEPS
 
     @property
+    def lhs_in_rows(self) -> bool:
+        """Whether LHS is read as it is stored."""
+        return self.waves is not None and self.waves.lhs_in_rows
+
+    @property
     def threads(self) -> int:
         """Of a workgroup: waves stand side by side along N, but over units."""
         return self.layout.threads // self.layout.subgroups_m * (1 if self.waves is None else self.waves.count)
@@ -86,14 +94,14 @@ class Tile:
         """Whether a lane's registers, and LDS, hold what an instance for these elements needs of them."""
         aliases, (lhs, rhs) = self.aliases(elements), (element_format(kind).bits for kind in elements)
         fits = isinstance(aliases, Aliases) or aliases.fits(_VECTOR_REGISTERS // self.waves_per_simd)
-        return fits and (lhs, rhs) not in self.without
+        return fits and (lhs, rhs) not in self.without and not (self.lhs_in_rows and lhs != _BITS_IN_ROWS)
 
     @property
     def pattern(self) -> str:
         """The names of its instances."""
         m, n, k = self.layout.workgroup_tile
         suffix = "" if self.layout.intrinsic == M16 else f"_mfma{self.layout.shape.m}"
-        suffix += "_half" * self.is_half + "_w1" * (self.waves == Waves())
+        suffix += "_half" * self.is_half + "_w1" * (self.waves == Waves()) + "_rows" * self.lhs_in_rows
         return f"mx_LHS_RHS_f32_m{m}_n{n}_k{k}{suffix}"
 
 
@@ -127,6 +135,9 @@ _TURNS: tuple[tuple[int, int, Waves, Pairs], ...] = (
 )  # fmt: skip
 """The same, of tiles whose MFMA take a wave longer than all reads of a step take LDS."""
 
+_BITS_IN_ROWS = 4
+"""Of LHS elements that are read in rows: so they lie in LDS as packed ones do, 16 bytes of a row together."""
+
 TILES = (
     Tile(_layout(M16, 8, 4, 1), benefit=0, min_m=65),
     Tile(_layout(M16, 4, 2, 2), benefit=-1),
@@ -135,6 +146,10 @@ TILES = (
     *(Tile(unit_layout(m, n), benefit=-4, body=STREAM, waves=Waves(k=k)) for m, n, k in _STREAMS),
     *(Tile(unit_layout(m, n), -5, None, SHARED, waves, without) for m, n, waves, without in _SHARED),
     *(Tile(unit_layout(m, n), -5, None, TURNS, waves, without) for m, n, waves, without in _TURNS),
+    *(
+        Tile(unit_layout(m, n), -9, None, TURNS, replace(waves, lhs_in_rows=True), without)
+        for m, n, waves, without in _TURNS
+    ),
     *(Tile(unit_layout(m, n), benefit=-6, body=STREAM, waves=Waves()) for m, n in _ALONE),
     *(Tile(_half_layout(m, n), benefit=-7, body=STREAM, waves=Waves(k=k)) for m, n, k in _HALF_STREAMS),
     *(Tile(_half_layout(m, n), benefit=-7, body=STREAM, waves=Waves()) for m, n in _ALONE),
@@ -171,10 +186,12 @@ class Instance:
     def rule(self) -> dict[str, Any]:
         """The entries of `mxcomp.ukernel`."""
         half = {"odd": self.layout.tile[2], "max": _MOST_HALF_K} if self.tile.is_half else {}
-        bounds = {"k": {"div": BLOCK_SIZE} | half} | ({"m": {"min": self.tile.min_m}} if self.tile.min_m else {})
+        whole = {"div": self.layout.tile[2] if self.tile.lhs_in_rows else BLOCK_SIZE}
+        bounds = {"k": whole | half} | ({"m": {"min": self.tile.min_m}} if self.tile.min_m else {})
         return {
             "archs": ["gfx950"],
             "types": list(self.types),
+            **({"operands": LHS_IN_ROWS} if self.tile.lhs_in_rows else {}),
             "benefit": self.tile.benefit,
             "constraints": bounds,
             "layout": layout_entries(self.layout),

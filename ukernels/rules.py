@@ -58,7 +58,7 @@ class Constraint:
 class Ukernel:
     """A ukernel's match rule, and where its code is: a file, which for an `instance` of the family is its body.
 
-    `types` are LHS, RHS, LHS scale, RHS scale and result element types; `operands` is "data_tiled" or "row_major";
+    `types` are LHS, RHS, LHS scale, RHS scale and result element types; `operands` is "data_tiled", "row_major" or "lhs_in_rows";
     `tile` is the workgroup tile (M, N, K) in elements. Of the ukernels that match, the highest benefit is taken.
     """
 
@@ -180,18 +180,23 @@ def _check_kinds(rule: Any) -> None:
             raise ValueError(f"{key} must be a {expected}, got {value!r}")
 
 
+_OPERANDS = ("data_tiled", "row_major", family.LHS_IN_ROWS)
+
+
 def _check(ukernel: Ukernel, arguments: tuple[ir.RankedTensorType, ...]) -> None:
     """Raises ValueError where rule and signature contradict each other."""
-    if ukernel.operands not in ("data_tiled", "row_major"):
-        raise ValueError(f'operands must be "data_tiled" or "row_major", got "{ukernel.operands}"')
+    if ukernel.operands not in _OPERANDS:
+        raise ValueError(f'operands must be {" or ".join(map(repr, _OPERANDS))}, got {ukernel.operands!r}')
     if set(ukernel.constraints) - {"m", "n", "k"}:
         raise ValueError(f"constraints may name m, n and k, got {', '.join(ukernel.constraints)}")
     if len(ukernel.tile) != 3 or len(ukernel.workgroup_size) != 3 or len(ukernel.types) != 5:
         raise ValueError("expected 3 tile sizes, 3 workgroup sizes and 5 types")
     if min(*ukernel.tile, *ukernel.workgroup_size) < 1:
         raise ValueError("tile and workgroup sizes must be positive")
-    if (ukernel.operands == "data_tiled") != (ukernel.layout is not None):
+    if (ukernel.operands == "row_major") != (ukernel.layout is None):
         raise ValueError("a data_tiled ukernel has a layout, a row_major one has none")
+    if ukernel.operands == family.LHS_IN_ROWS and (ukernel.layout is None or ukernel.layout.units is None):
+        raise ValueError(f"a ukernel that takes {family.LHS_IN_ROWS} has a layout of units")
     for index, (have, want) in enumerate(zip(arguments, _expected_types(ukernel), strict=True)):
         if not accepts(have, *want):
             shape = "x".join("?" if size is None else str(size) for size in want[0])

@@ -31,6 +31,9 @@ _LEAST_STAGES, _MOST_STAGES = 3, 8
 _HALF_SLOTS = 4
 """K tiles of half units whose scales LDS holds."""
 
+_BLOCKS, _STEPS_OF_LINE = 4, 2
+"""Of a row that an MFMA takes, and how often it takes as many of a cache line where they are of 4 bits."""
+
 _COPIED_SCALES = 4
 """Scales that a lane copies to LDS at a time: a dword."""
 
@@ -47,6 +50,7 @@ class Waves:
     Attributes:
         meet: Where operands are shared, the row of each step before which waves meet: found by replays.
         turns: Whether half of the waves multiply while the others read (`mx_turns.mlir.in`).
+        lhs_in_rows: Whether they read LHS as it is stored, row-major, and only its scales in units.
     """
 
     m: int = 1
@@ -54,6 +58,7 @@ class Waves:
     k: int = 1
     meet: int = 0
     turns: bool = False
+    lhs_in_rows: bool = False
 
     @property
     def count(self) -> int:
@@ -118,6 +123,7 @@ class UnitAliases:
             for side, name in enumerate(("lhs", "rhs")):
                 yield f"#{name}_is_even = {str(self._is_even(side)).lower()}"
                 yield f"#{name}_scales_are_even = {str(self._scales_are_even(side)).lower()}"
+            yield f"#lhs_in_rows = {str(self.waves.lhs_in_rows).lower()}"
         else:
             yield f"#has_others = {str(self.waves.k > 1).lower()}"
             yield f"#values_sizes = [{self.share.values}]"
@@ -168,9 +174,10 @@ class UnitAliases:
     def _room(self, scale_slots: int) -> int:
         """Steps for which LDS has room beside scales."""
         places = [self._places(side) for side in (LHS, RHS)]
-        step = sum(count * LANES * self._bytes(side) for side, count in enumerate(places))
+        sides = [count * LANES * self._bytes(side) for side, count in enumerate(places)]
         scales = sum(scale_slots * self._scale_places(side) for side in (LHS, RHS))
-        return (GFX950.max_workgroup_memory_bytes - scales) // step
+        more = (self._together - 1) * sides[LHS]
+        return (GFX950.max_workgroup_memory_bytes - scales - more) // sum(sides)
 
     def fits(self, registers: int) -> bool:
         """Whether LDS has room for the steps that are shared, or so many registers for what is in flight.
@@ -178,7 +185,7 @@ class UnitAliases:
         The latter is found by compiling all instances (benchmarks/kernel_times.py): others spill registers.
         """
         if self.shares_operands:
-            return self.stages >= _LEAST_STAGES
+            return self.stages >= _LEAST_STAGES and (self.stages == STEPS or not self.waves.lhs_in_rows)
         rows, columns = self.units
         lhs, rhs = (4 if self._bytes(side) == 16 else 8 for side in (LHS, RHS))  # six registers count as eight
         return self.steps * (rows * lhs + columns * rhs) <= registers * 3 // 8
@@ -194,6 +201,25 @@ class UnitAliases:
         """Bytes of a fragment in a lane."""
         return element_format(self.elements[operand]).block_bytes
 
+    @property
+    def _together(self) -> int:
+        """Steps whose LHS is loaded together: those of a cache line of a row."""
+        return _STEPS_OF_LINE if self.waves.lhs_in_rows else 1
+
+    @property
+    def _lhs_ahead(self) -> int:
+        """How many steps ahead the first of these is loaded."""
+        return self._stages_of(LHS) + 1 - self._together
+
+    def _stages_of(self, side: int) -> int:
+        """Steps of LHS or RHS that LDS holds: of what is loaded for several steps, as many more."""
+        return self.stages + (self._together - 1 if side == LHS else 0)
+
+    def _tile_bytes(self, side: int) -> int:
+        """From one K tile of LHS or RHS to the next one."""
+        in_rows = side == LHS and self.waves.lhs_in_rows
+        return self.steps * self._bytes(side) * (_BLOCKS if in_rows else LANES)
+
     def _sizes(self) -> Iterator[tuple[str, int]]:
         units_m, units_n = self.units
         yield from (("units_m", units_m), ("units_n", units_n), ("waves", self.waves.count))
@@ -201,7 +227,7 @@ class UnitAliases:
         for operand, side in ((LHS, "lhs"), (RHS, "rhs")):
             pieces = PIECES[self._bytes(operand)]
             yield f"{side}_lane_bytes", self._bytes(operand)
-            yield f"{side}_beyond", -(-_BEYOND // (self.steps * LANES * self._bytes(operand)))
+            yield f"{side}_beyond", -(-_BEYOND // self._tile_bytes(operand))
             yield f"{side}_load_pieces", pieces.count
             yield f"{side}_load_bytes", pieces.size
         if self.shares_operands:
@@ -223,8 +249,11 @@ class UnitAliases:
         in_row = -(-sum(each) // (rows - barrier_row))
         first_read_row = max(barrier_row, rows - columns)
         yield from (("waves_n", self.waves.n), ("rows", rows), ("last_row", rows - 1), ("columns", columns))
-        yield from (("half_waves", self.waves.count // 2), ("rhs_scale_turn", self.scale_slots - 1))
+        yield from (("half_waves", self.waves.count // 2), ("lhs_scale_turn", self._together - 1))
+        yield "rhs_scale_turn", self.scale_slots - 1
         yield from (("stages", self.stages), ("stages_ahead", self.stages - 1))
+        yield from (("lhs_together", self._together), ("lhs_first", self._lhs_ahead % self._together))
+        yield from (("lhs_stages", self._stages_of(LHS)), ("lhs_ahead", self._lhs_ahead))
         yield from (("barrier_row", barrier_row), ("copies_in_row", in_row))
         slots = self.scale_slots
         yield from (("scale_unit", LANES * self.steps), ("scale_slots", slots), ("scale_step", min(slots, 2) - 1))
@@ -283,7 +312,8 @@ class UnitAliases:
             flat = (self.steps, LANES * self._bytes(operand)) if is_elements else (LANES * self.steps,)
             yield name, shaped("tensor", taken, element)
             yield f"{name}_byte", shaped("tensor", in_bytes, "i8")
-            yield f"{name}_packed", buffer(in_bytes)
+            in_rows = operand == LHS and self.waves.lhs_in_rows
+            yield f"{name}_packed", _rows(in_bytes) if in_rows else buffer(in_bytes)
             yield f"{name}_buffer", buffer((units[operand % 2], None, *flat))
         for operand in (LHS, RHS):
             name, count, pieces = OPERAND_NAMES[operand], self._fragments[operand], PIECES[self._bytes(operand)]
@@ -313,7 +343,7 @@ class UnitAliases:
         pieces = PIECES[size]
         reads = (size // pieces.read, pieces.read)
         places = self._places(operand)
-        yield f"{name}_ring", _local((self.stages, places * LANES * size), "i8")
+        yield f"{name}_ring", _local((self._stages_of(operand), places * LANES * size), "i8")
         yield f"{name}_scale_tiles", _local((self.scale_slots, self._scale_places(operand)), "i8")
         yield f"{name}_copy", shaped("vector", (pieces.size,), "i8")
         yield f"{name}_read", shaped("vector", (pieces.read,), "i8")
@@ -325,3 +355,12 @@ class UnitAliases:
 def _local(shape: Sequence[int], element: str) -> str:
     """A buffer in LDS."""
     return f"{shaped('memref', shape, element)[:-1]}, #gpu.address_space<workgroup>>"
+
+
+def _rows(shape: Sequence[int | None]) -> str:
+    """A buffer of bytes in rows: units, K tiles, steps, blocks, rows, bytes. Only inside of a row strides are known."""
+    *_, steps, blocks, _, size = shape
+    tile = prod(each or 1 for each in (steps, blocks, size))
+    strides = ("?", "?", tile, tile, (blocks or 1) * (size or 1), size, "?", 1)
+    layout = f"strided<[{', '.join(map(str, strides))}], offset: ?>"
+    return f"{shaped('memref', shape, 'i8')[:-1]}, {layout}, #amdgpu.address_space<fat_raw_buffer>>"

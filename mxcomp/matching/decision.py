@@ -68,6 +68,7 @@ class Decision:
         versions: Kernels by ranges of a dynamic M, ascending; the last is what the decision says by itself.
         gathered: Operands that the kernel reads through expert ids (`mxcomp.matching.gathers`).
         skips: Where these are negative it computes nothing, for nothing reads its result there.
+        lhs_in_rows: It reads LHS as it is stored, and only the other operands are packed.
         quantising: That of another, which takes the same RHS, and quantises LHS of activations itself.
         paired: That of another, which does so for two matrices of one activation at once.
         paired_with: The index of the other matmul.
@@ -89,6 +90,7 @@ class Decision:
     requantised_for: int | None = None
     gathered: tuple[int, ...] = ()
     skips: bool = False
+    lhs_in_rows: bool = False
     ukernel: str | None = None
     versions: tuple[Version, ...] = ()
     quantising: str | None = None

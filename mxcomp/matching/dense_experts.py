@@ -61,7 +61,9 @@ def find(op: ir.Operation) -> Dense | None:
         if added.owner != op.regions[0].blocks[0]:
             return None
         weighted = graph.producer(op.operands[added.arg_number])
-        if weighted is None or not is_elementwise(weighted) or graph.only_user(weighted) != op:
+        if weighted is None or not is_elementwise(weighted):
+            return None
+        if (user := graph.only_user(weighted)) is None or user != op:
             return None
         outer, inner = _dims(maps[added.arg_number]), _dims((indexing_maps(weighted) or [])[-1])
         if outer is None or inner is None:

@@ -20,6 +20,7 @@ from mxcomp.packing import (
     quantising_matmul,
     reference_tiles,
     result_tiles,
+    rows_operand,
     stored_operand,
 )
 from mxcomp.packing.packer import Packer, part_location
@@ -160,7 +161,10 @@ def _tiled(matmul: Matmul, counts: TileCounts, llvm_func_attrs: dict[str, str]) 
         tiled = quantising_matmul.accumulate(operands, matmul.brings, kind, matmul.problem, decision, llvm_func_attrs)
         return _finished(matmul, tiled, counts)
     elements = [
-        stored_operand.elements(value, matmul.problem.types[i], counts.of(i)) for i, value in enumerate(matmul.packed)
+        rows_operand.units(value, matmul.problem, matmul.layout)
+        if i == LHS and matmul.decision.lhs_in_rows
+        else stored_operand.elements(value, matmul.problem.types[i], counts.of(i))
+        for i, value in enumerate(matmul.packed)
     ]
     for index, ids in matmul.ids.items():
         elements[index] = expert_tiles.gathered(elements[index], ids)

@@ -18,6 +18,7 @@ from mxcomp.mlir.assumptions import hidden_one
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.order import PLAIN_ORDER
+from mxcomp.packing.rows_operand import IN_ROWS
 from mxcomp.packing.runtime_sizes import RuntimeSizes
 from mxcomp.problem import Problem
 from mxcomp.swizzle import COLUMNS, ROWS
@@ -142,8 +143,9 @@ def annotate(
     )
     if decision.ukernel is not None:
         op.attributes["iree_codegen.ukernel"] = attributes.ukernel_descriptor(decision.ukernel + suffix)
-    if decision.skips:
-        op.attributes[SKIPS] = ir.UnitAttr.get()
+    for flag, name in ((decision.skips, SKIPS), (decision.lhs_in_rows, IN_ROWS)):
+        if flag:
+            op.attributes[name] = ir.UnitAttr.get()
     if decision.order != PLAIN_ORDER:
         op.attributes[WORKGROUP_ORDER] = attributes.from_python(asdict(decision.order))
 

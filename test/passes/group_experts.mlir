@@ -110,3 +110,27 @@ func.func private @all(%x: tensor<5x2x32xf4E2M1FN>, %xs: tensor<5x2xf8E8M0FNU>, 
   } -> tensor<5x64xf32>
   return %y : tensor<5x64xf32>
 }
+
+// What is summed is returned as well: it stays.
+// CHECK-LABEL: func.func @summed_twice(
+// CHECK-COUNT-2: linalg.generic
+// CHECK-NOT: linalg.generic
+func.func @summed_twice(%a: tensor<4x8xf32>, %b: tensor<4x8xf32>) -> (tensor<4xf32>, tensor<4x8xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %pe = tensor.empty() : tensor<4x8xf32>
+  %p = linalg.generic {indexing_maps = [#te, #te, #te], iterator_types = ["parallel", "parallel"]}
+      ins(%a, %b : tensor<4x8xf32>, tensor<4x8xf32>) outs(%pe : tensor<4x8xf32>) {
+  ^bb0(%x: f32, %y: f32, %out: f32):
+    %0 = arith.mulf %x, %y : f32
+    linalg.yield %0 : f32
+  } -> tensor<4x8xf32>
+  %se = tensor.empty() : tensor<4xf32>
+  %sz = linalg.fill ins(%zero : f32) outs(%se : tensor<4xf32>) -> tensor<4xf32>
+  %s = linalg.generic {indexing_maps = [#te, affine_map<(t, e) -> (t)>], iterator_types = ["parallel", "reduction"]}
+      ins(%p : tensor<4x8xf32>) outs(%sz : tensor<4xf32>) {
+  ^bb0(%x: f32, %acc: f32):
+    %0 = arith.addf %acc, %x : f32
+    linalg.yield %0 : f32
+  } -> tensor<4xf32>
+  return %s, %p : tensor<4xf32>, tensor<4x8xf32>
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from itertools import chain
 
@@ -10,7 +11,7 @@ import torch_models
 from drawing import Dice
 from themes import Function, draw_module
 
-from mxcomp.ukernels import KINDS
+from mxcomp.ukernels import KINDS, family
 
 WAYS = {"plain": 30, "parameters": 2, "packed": 2.5, "plugin": 4, "torch": 1}
 """How weights come in, who compiles, and what programs are written in."""
@@ -18,6 +19,9 @@ NAMED = "named"
 UKERNELS = {"fastest": 6, "benefit": 2, NAMED: 3, "none": 1}
 """How ukernels are chosen; "named": any that takes what the program has, also far larger than a drawn product."""
 DATA_TILING = {True: 6, False: 1.3}
+IN_ROWS = 0.04
+"""How often a program is for ukernels that read LHS as it is stored: apart from all else, which stays as it was."""
+_IN_ROWS = [each for each in family.INSTANCES if each.tile.lhs_in_rows]
 VERSIONS = {"by gain": 2, "always": 1}
 """Where a dynamic M gets kernels by ranges: N and K drawn here are too small to gain by them."""
 
@@ -43,11 +47,15 @@ def draw(seed: int, theme: str = "", way: str = "") -> Program:
     """The program of a seed; `theme` and `way` may be given."""
     dice = Dice(seed)
     way = way or dice.pick(WAYS)
+    if not theme and random.Random(f"{seed} in rows").random() < IN_ROWS:
+        theme, way = "in rows", "plain"
     way = "plain" if way == "torch" and not torch_models.AVAILABLE else way
     dice.features.add(f"way:{way}")
     ukernels, data_tiling = dice.pick(UKERNELS), dice.pick(DATA_TILING)
     if ukernels != "fastest":
         dice.features.add(f"ukernels:{ukernels}")
+    if theme == "in rows":
+        ukernels = NAMED
     if ukernels == NAMED:
         data_tiling = True
     if not data_tiling:
@@ -62,7 +70,7 @@ def draw(seed: int, theme: str = "", way: str = "") -> Program:
     if versions != "by gain":
         dice.features.add(f"versions:{versions}")
     if ukernels == NAMED:
-        ukernels = _named(dice)
+        ukernels = _named(dice) if theme != "in rows" else dice.pick([each.name for each in _IN_ROWS])
     return Program(
         seed, text, functions, frozenset(dice.features), way, ukernels, data_tiling, versions, parameters, products
     )

@@ -53,8 +53,8 @@ class Scale:
                 return {"m": m, "n": n, "k": k}
 
 
-def stored_product(drawing: Drawing, scale: Scale) -> Node:
-    """Both operands stored."""
+def stored_product(drawing: Drawing, scale: Scale, kinds: tuple[str, str] = ("", "")) -> Node:
+    """Both operands stored; of these types, if they are given."""
     dice = drawing.dice
     dynamic = dice.noted("dynamic", scale.dynamic)
     sizes = scale.matmul(dice, dynamic)
@@ -63,11 +63,11 @@ def stored_product(drawing: Drawing, scale: Scale) -> Node:
     if left < 2:
         dice.features.add("scale:0")
         left, right = dice.shuffled([left, right])
-    lhs = mx_operands.draw(drawing, "mki", sizes, "", _only(dynamic, "mk"), left, tame)
+    lhs = mx_operands.draw(drawing, "mki", sizes, kinds[0], _only(dynamic, "mk"), left, tame)
     if lhs.elements.static and dice.chance(0.1, "both sides alike"):
         rhs = lhs.renamed({"m": "n"})
     else:
-        rhs = mx_operands.draw(drawing, "nki", sizes, "", _only(dynamic, "nk"), right, tame)
+        rhs = mx_operands.draw(drawing, "nki", sizes, kinds[1], _only(dynamic, "nk"), right, tame)
     out = "nm" if dice.chance(0.06, "result transposed") else "mn"
     start = None
     if not set("mn") & set(dynamic) and dice.chance(0.12, "accumulator"):

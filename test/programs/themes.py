@@ -41,6 +41,15 @@ FEW = Scale(
 """Of a decoder's steps, with one to three K tiles: up to 16 rows can be quantised in the matmul's dispatch, up to 64 be
 multiplied as they are."""
 
+ROWS = Scale(
+    rows={1: 1, 16: 1, 100: 1, 255: 1, 256: 1, 257: 1, 300: 1},
+    columns={1: 1, 17: 1, 64: 2, 200: 1, 256: 0.5, 300: 0.3},
+    blocks={16: 3, 32: 1, 48: 1, 17: 0.2},
+    dynamic={"": 20, "m": 1, "n": 1, "k": 1},
+    products=20_000_000,
+)
+"""Of ukernels that read LHS as it is stored: tiles of 256 × 256, K tiles of 16 blocks."""
+
 SOURCES: dict[str, Source] = {
     "stored": stored_product,
     "batched": batched_product,
@@ -48,11 +57,12 @@ SOURCES: dict[str, Source] = {
     "static": static_product,
     "changed": changed_product,
     "widened": widened,
+    "in rows": partial(stored_product, kinds=("f4E2M1FN", "f4E2M1FN")),
     "grouped": grouped_product,
     "gated": gated_product,
     "weight only": weight_only_product,
 }
-PRODUCTS = {"gated", "weight only", "stored", "batched", "grouped", "quantised", "static", "changed"}
+PRODUCTS = {"in rows", "gated", "weight only", "stored", "batched", "grouped", "quantised", "static", "changed"}
 STEPS: dict[str, Step] = {
     "unary": other.unary, "binary": other.binary, "pair": other.pair, "cast": other.casted,
     "transpose": other.transpose, "row": other.row, "symmetric": other.symmetric, "part": other.part,
@@ -92,6 +102,7 @@ THEMES = {
     "few rows": Theme({"activation": 1, "quantised": 2}, EPILOGUE | {"quantised": 3}, {0: 1, 1: 2, 2: 2}, FEW),
     "decoder": Theme({"gated": 3, "weight only": 3}, EPILOGUE | {"quantised": 2}, {0: 1, 1: 2, 2: 2}, FEW),
     "static": Theme({"stored": 3, "activation": 1}, EPILOGUE | {"static": 5}, {1: 2, 2: 1}, last=BITS_LAST),
+    "in rows": Theme({"in rows": 1}, EPILOGUE | {"quantised": 0.5}, {0: 2, 1: 2, 2: 1}, ROWS),
     "bits": Theme(
         {"changed": 3, "widened": 1, "stored": 1}, MULTIPLIED | {"changed": 1}, {0: 2, 1: 1, 2: 1}, last=BITS_LAST
     ),
