@@ -112,8 +112,9 @@ def _prepared(op: ir.Operation, decision: Decision, packer: Packer, options: Opt
             sizes = replace(sizes, units=padded_units(sizes.values["m"], decision.versions))
         stored = [read_through[i].stored(source) if i in read_through else source for i, source in enumerate(sources)]
         quantised = _quantised_inside(op, sources, problem, decision, options)
-        if quantised is not None:
-            decision = _of_bits(decision, quantised.bits)
+        if quantised is not None and (narrowed := _of_bits(decision, quantised.bits)) != decision:
+            notes.note(op, decision.index or 0, f"fused, activations are {quantised.type}: {narrowed.quantising}")
+            decision = narrowed
         others = (LHS, LHS_SCALE) if quantised is not None else (LHS,) if decision.lhs_in_rows else ()
         wanted = [index for index in range(ACC) if index not in others]
         packed = packer.operands(op, stored, decision, sizes, wanted)

@@ -58,7 +58,7 @@ class Constraint:
 class Ukernel:
     """A ukernel's match rule, and where its code is: a file, which for an `instance` of the family is its body.
 
-    `types` are LHS, RHS, LHS scale, RHS scale and result element types; `operands` is "data_tiled", "row_major" or "lhs_in_rows";
+    `types` are LHS, RHS, LHS scale, RHS scale and result element types; `operands` is one of `_OPERANDS`;
     `tile` is the workgroup tile (M, N, K) in elements. Of the ukernels that match, the highest benefit is taken.
     """
 
@@ -186,7 +186,7 @@ _OPERANDS = ("data_tiled", "row_major", family.LHS_IN_ROWS)
 def _check(ukernel: Ukernel, arguments: tuple[ir.RankedTensorType, ...]) -> None:
     """Raises ValueError where rule and signature contradict each other."""
     if ukernel.operands not in _OPERANDS:
-        raise ValueError(f'operands must be {" or ".join(map(repr, _OPERANDS))}, got {ukernel.operands!r}')
+        raise ValueError(f"operands must be {' or '.join(map(repr, _OPERANDS))}, got {ukernel.operands!r}")
     if set(ukernel.constraints) - {"m", "n", "k"}:
         raise ValueError(f"constraints may name m, n and k, got {', '.join(ukernel.constraints)}")
     if len(ukernel.tile) != 3 or len(ukernel.workgroup_size) != 3 or len(ukernel.types) != 5:

@@ -215,3 +215,29 @@ def test_no_instance_spills(instance: quantising.Instance) -> None:
     *_, kernel = compiled(program(matmul, "even", source), ukernels=instance.name)[1]
     assert kernel.assembly.count("v_mfma_scale") > 0
     assert kernel.assembly.scratch_bytes == kernel.assembly.spills == 0
+
+
+def test_what_fusion_narrows() -> None:
+    """A result that is f32 until its cast is fused: then the ukernel is that for activations of bf16."""
+    first, second = Matmul(2, 64, 64, types=("f6E2M3FN", FP4)), Matmul(2, 128, 64, types=(FP4, "f6E2M3FN"))
+
+    def relu(x: ir.Value) -> ir.Value:
+        return arith.MaximumFOp(x, arith.ConstantOp(x.type, 0.0).result).result
+
+    def body(x: ir.Value, *matrices: ir.Value) -> list[ir.Value]:
+        y = scaled_matmul(quantisation.quantise(x, "f6E2M3FN", "ceil"), stored(matrices[0], matrices[1], FP4))
+        narrow = elementwise(lambda a: arith.TruncFOp(ir.BF16Type.get(), a).result, y, [], "bf16")
+        lhs = quantisation.quantise(elementwise(relu, narrow, [], "bf16"), FP4, "ceil")
+        return [scaled_matmul(lhs, stored(matrices[2], matrices[3], "f6E2M3FN"))]
+
+    weights = [array.view(np.int8) for each in (first, second) for array in (each.operands[1], each.operands[3])]
+    compiled_ = mxcomp.compile(module(body, [((2, 64), "bf16"), *((array.shape, "i8") for array in weights)]))
+    assert compiled_.report.matmuls[1].dispatches == INSIDE
+    assert "activations are bf16: mx_quantising16_f4E2M1FN_f6E2M3FN" in str(compiled_.report.matmuls[1])
+
+    x = np.random.default_rng(3).standard_normal((first.m, first.k)).astype(ml_dtypes.bfloat16)
+    (result,) = compiled_.run(x, *weights)
+    y = quantised(x, "f6E2M3FN", "ceil") @ dequantise(first.operands[1], first.operands[3], FP4).T
+    z = np.maximum(y.astype(np.float32).astype(ml_dtypes.bfloat16), 0)
+    expected = quantised(z, FP4, "ceil") @ dequantise(second.operands[1], second.operands[3], "f6E2M3FN").T
+    assert np.abs(result - expected).max() <= 1e-6 * np.abs(expected).max()
