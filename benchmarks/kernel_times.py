@@ -92,7 +92,7 @@ def replays(instance: family.Instance, rows: int) -> Iterator[dict[str, object]]
     lengths = (1, 4, 12) if waves == 1 else (1, waves, 3 * waves)
     if instance.tile.is_half:
         lengths = (1, *(length + 1 - length % 2 for length in lengths[1:]))  # it takes odd numbers of K tiles
-    if isinstance(instance, quantising.Instance):
+    if isinstance(instance, quantising.Instance) or instance.tile.lhs_in_rows:
         lengths = (2, *lengths[1:])  # it takes no single K tile
     works = [work for work in (traced(instance, k_tiles, rows) for k_tiles in lengths) if work is not None]
     if len(works) < len(lengths):

@@ -185,9 +185,11 @@ class Instance:
     @property
     def rule(self) -> dict[str, Any]:
         """The entries of `mxcomp.ukernel`."""
-        half = {"odd": self.layout.tile[2], "max": _MOST_HALF_K} if self.tile.is_half else {}
-        whole = {"div": self.layout.tile[2] if self.tile.lhs_in_rows else BLOCK_SIZE}
-        bounds = {"k": whole | half} | ({"m": {"min": self.tile.min_m}} if self.tile.min_m else {})
+        k_tile = self.layout.tile[2]
+        k = {"div": BLOCK_SIZE} | ({"odd": k_tile, "max": _MOST_HALF_K} if self.tile.is_half else {})
+        if self.tile.lhs_in_rows:  # with a single K tile the largest spills registers
+            k = {"div": k_tile, "min": 2 * k_tile}
+        bounds = {"k": k} | ({"m": {"min": self.tile.min_m}} if self.tile.min_m else {})
         return {
             "archs": ["gfx950"],
             "types": list(self.types),

@@ -31,8 +31,9 @@ _LEAST_STAGES, _MOST_STAGES = 3, 8
 _HALF_SLOTS = 4
 """K tiles of half units whose scales LDS holds."""
 
-_BLOCKS, _STEPS_OF_LINE = 4, 2
-"""Of a row that an MFMA takes, and how often it takes as many of a cache line where they are of 4 bits."""
+_BLOCKS, _STEPS_OF_LINE, _STAGES_IN_ROWS = 4, 2, 5
+"""Of LHS in rows: blocks of a row that an MFMA takes; steps for which a cache line of 4-bit elements has them, loaded
+together; steps that LDS holds, so that the first of both is asked for four steps ahead."""
 
 _COPIED_SCALES = 4
 """Scales that a lane copies to LDS at a time: a dword."""
@@ -116,14 +117,16 @@ class UnitAliases:
         mfma = f"intrinsic = {self.layout.intrinsic}, lhs_elem_type = {lhs}, rhs_elem_type = {rhs}, acc_elem_type = f32"
         yield f"#mfma = #iree_gpu.scaled_mma_layout<{mfma}>"
         if self.shares_operands:
-            yield f"#stages_after_first = {self.stages - 2} : i16"
+            more = int(self.waves.lhs_in_rows)  # LHS in rows is marked apart
+            yield f"#stages_after_first = {self.stages - 2 + more} : i16"
             yield f"#stages_after_next = {self.stages - 3} : i16"
-            yield f"#stages_to_come = {self.stages - 1} : i16"
+            yield f"#stages_to_come = {self.stages - 1 + more} : i16"
             yield f"#scales_ahead = {str(self.scale_slots > 1).lower()}"
             for side, name in enumerate(("lhs", "rhs")):
                 yield f"#{name}_is_even = {str(self._is_even(side)).lower()}"
                 yield f"#{name}_scales_are_even = {str(self._scales_are_even(side)).lower()}"
             yield f"#lhs_in_rows = {str(self.waves.lhs_in_rows).lower()}"
+            yield f"#lhs_is_packed = {str(not self.waves.lhs_in_rows).lower()}"
         else:
             yield f"#has_others = {str(self.waves.k > 1).lower()}"
             yield f"#values_sizes = [{self.share.values}]"
@@ -174,10 +177,9 @@ class UnitAliases:
     def _room(self, scale_slots: int) -> int:
         """Steps for which LDS has room beside scales."""
         places = [self._places(side) for side in (LHS, RHS)]
-        sides = [count * LANES * self._bytes(side) for side, count in enumerate(places)]
-        scales = sum(scale_slots * self._scale_places(side) for side in (LHS, RHS))
-        more = (self._together - 1) * sides[LHS]
-        return (GFX950.max_workgroup_memory_bytes - scales - more) // sum(sides)
+        lhs, rhs = (count * LANES * self._bytes(side) for side, count in enumerate(places))
+        room = GFX950.max_workgroup_memory_bytes - sum(scale_slots * self._scale_places(side) for side in (LHS, RHS))
+        return (room - _STAGES_IN_ROWS * lhs) // rhs if self.waves.lhs_in_rows else room // (lhs + rhs)
 
     def fits(self, registers: int) -> bool:
         """Whether LDS has room for the steps that are shared, or so many registers for what is in flight.
@@ -185,7 +187,7 @@ class UnitAliases:
         The latter is found by compiling all instances (benchmarks/kernel_times.py): others spill registers.
         """
         if self.shares_operands:
-            return self.stages >= _LEAST_STAGES and (self.stages == STEPS or not self.waves.lhs_in_rows)
+            return self.stages >= _LEAST_STAGES
         rows, columns = self.units
         lhs, rhs = (4 if self._bytes(side) == 16 else 8 for side in (LHS, RHS))  # six registers count as eight
         return self.steps * (rows * lhs + columns * rhs) <= registers * 3 // 8
@@ -201,19 +203,9 @@ class UnitAliases:
         """Bytes of a fragment in a lane."""
         return element_format(self.elements[operand]).block_bytes
 
-    @property
-    def _together(self) -> int:
-        """Steps whose LHS is loaded together: those of a cache line of a row."""
-        return _STEPS_OF_LINE if self.waves.lhs_in_rows else 1
-
-    @property
-    def _lhs_ahead(self) -> int:
-        """How many steps ahead the first of these is loaded."""
-        return self._stages_of(LHS) + 1 - self._together
-
     def _stages_of(self, side: int) -> int:
-        """Steps of LHS or RHS that LDS holds: of what is loaded for several steps, as many more."""
-        return self.stages + (self._together - 1 if side == LHS else 0)
+        """Steps of LHS or RHS that LDS holds."""
+        return _STAGES_IN_ROWS if side == LHS and self.waves.lhs_in_rows else self.stages
 
     def _tile_bytes(self, side: int) -> int:
         """From one K tile of LHS or RHS to the next one."""
@@ -240,7 +232,7 @@ class UnitAliases:
 
     def _sharing_sizes(self) -> Iterator[tuple[str, int]]:
         """Of a body whose waves share operands in LDS: the turns of copies and reads in the rows of a step."""
-        rows, columns = self._fragments
+        (units_m, _), (rows, columns) = self.units, self._fragments
         if rows < 2 or self.stages < _LEAST_STAGES:
             raise ValueError(f"{self.units} units of {self.elements} do not fit {self.waves}")
         pieces = [PIECES[self._bytes(side)] for side in (LHS, RHS)]
@@ -249,11 +241,13 @@ class UnitAliases:
         in_row = -(-sum(each) // (rows - barrier_row))
         first_read_row = max(barrier_row, rows - columns)
         yield from (("waves_n", self.waves.n), ("rows", rows), ("last_row", rows - 1), ("columns", columns))
-        yield from (("half_waves", self.waves.count // 2), ("lhs_scale_turn", self._together - 1))
-        yield "rhs_scale_turn", self.scale_slots - 1
+        yield "half_waves", self.waves.count // 2
         yield from (("stages", self.stages), ("stages_ahead", self.stages - 1))
-        yield from (("lhs_together", self._together), ("lhs_first", self._lhs_ahead % self._together))
-        yield from (("lhs_stages", self._stages_of(LHS)), ("lhs_ahead", self._lhs_ahead))
+        in_rows = self.waves.lhs_in_rows  # then scales are loaded in turns that have no LHS
+        yield from (("lhs_scale_turn", int(in_rows)), ("rhs_scale_turn", 1 if in_rows else self.scale_slots - 1))
+        yield from (("lhs_stages", self._stages_of(LHS)), ("lhs_ahead", self._stages_of(LHS) - 1))
+        yield "lhs_row_copies", units_m * _STEPS_OF_LINE // self.waves.count
+        yield "load_part", int(not in_rows or self.stages > _LEAST_STAGES)
         yield from (("barrier_row", barrier_row), ("copies_in_row", in_row))
         slots = self.scale_slots
         yield from (("scale_unit", LANES * self.steps), ("scale_slots", slots), ("scale_step", min(slots, 2) - 1))
@@ -275,6 +269,8 @@ class UnitAliases:
 
     def _places(self, side: int) -> int:
         """Units of LHS or RHS for which LDS has a place: one more for what waves without a share copy to."""
+        if side == LHS and self.waves.lhs_in_rows:
+            return self.units[side]
         return self.units[side] + (not self._is_even(side))
 
     def _scale_places(self, side: int) -> int:
