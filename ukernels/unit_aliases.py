@@ -117,10 +117,10 @@ class UnitAliases:
         mfma = f"intrinsic = {self.layout.intrinsic}, lhs_elem_type = {lhs}, rhs_elem_type = {rhs}, acc_elem_type = f32"
         yield f"#mfma = #iree_gpu.scaled_mma_layout<{mfma}>"
         if self.shares_operands:
-            more = int(self.waves.lhs_in_rows)  # LHS in rows is marked apart
-            yield f"#stages_after_first = {self.stages - 2 + more} : i16"
+            yield f"#stages_after_first = {self.stages - 2} : i16"
+            yield from (f"#marks_{name} = {count} : i16" for name, count in self._marks())
             yield f"#stages_after_next = {self.stages - 3} : i16"
-            yield f"#stages_to_come = {self.stages - 1 + more} : i16"
+            yield f"#stages_to_come = {self.stages - 1} : i16"
             yield f"#scales_ahead = {str(self.scale_slots > 1).lower()}"
             for side, name in enumerate(("lhs", "rhs")):
                 yield f"#{name}_is_even = {str(self._is_even(side)).lower()}"
@@ -203,6 +203,18 @@ class UnitAliases:
         """Bytes of a fragment in a lane."""
         return element_format(self.elements[operand]).block_bytes
 
+    def _marks(self) -> Iterator[tuple[str, int]]:
+        """Groups of loads that may be on their way: before the first step; before even steps, and odd ones.
+
+        A turn has one group. With LHS in rows it has two, one of RHS and one of LHS or of scales: of those behind the
+        RHS that is wanted next, so many are wanted later, but for scales that LDS has one place for.
+        """
+        if not self.waves.lhs_in_rows:
+            yield from (("to_come", self.stages - 1), ("after_even", self.stages - 2), ("after_odd", self.stages - 2))
+        else:
+            odd = self.stages - (self.scale_slots == 1)
+            yield from (("to_come", 2 * self.stages - 2), ("after_even", self.stages), ("after_odd", odd))
+
     def _stages_of(self, side: int) -> int:
         """Steps of LHS or RHS that LDS holds."""
         return _STAGES_IN_ROWS if side == LHS and self.waves.lhs_in_rows else self.stages
@@ -247,7 +259,7 @@ class UnitAliases:
         yield from (("lhs_scale_turn", int(in_rows)), ("rhs_scale_turn", 1 if in_rows else self.scale_slots - 1))
         yield from (("lhs_stages", self._stages_of(LHS)), ("lhs_ahead", self._stages_of(LHS) - 1))
         yield "lhs_row_copies", units_m * _STEPS_OF_LINE // self.waves.count
-        yield "load_part", int(not in_rows or self.stages > _LEAST_STAGES)
+        yield from (("load_part", int(not in_rows or self.stages > _LEAST_STAGES)), ("scale_part", 1 + in_rows))
         yield from (("barrier_row", barrier_row), ("copies_in_row", in_row))
         slots = self.scale_slots
         yield from (("scale_unit", LANES * self.steps), ("scale_slots", slots), ("scale_step", min(slots, 2) - 1))
