@@ -16,11 +16,11 @@ CONSTANT_PARTS = ["pack_lhs", "pack_lhs_scale", "matmul"]
 
 EXACT = Matmul(256, 512, 1024)
 PADDED = Matmul(1000, 1040, 1056)
-DYNAMIC = Matmul(1000, 1040, 1056, dynamic_m=True)
+DYNAMIC = Matmul(1000, 1000, 1056, dynamic_m=True)
 NARROW = Matmul(40, 300, 544)
 CONSTANT = Matmul(200, 300, 544, constant_rhs=True)
 UNFUSED = Matmul(256, 512, 1024, dynamic_m=True, form="unfused")
-FP8_FP6 = Matmul(1000, 1040, 1056, dynamic_m=True, types=("f8E4M3FN", "f6E3M2FN"))
+FP8_FP6 = Matmul(1000, 1000, 1056, dynamic_m=True, types=("f8E4M3FN", "f6E3M2FN"))
 FP8_FP4 = Matmul(40, 300, 544, form="unfused", types=("f8E5M2", "f4E2M1FN"))
 MATMULS = [EXACT, PADDED, DYNAMIC, NARROW, CONSTANT, UNFUSED]
 MIXED = [FP8_FP6, FP8_FP4]
