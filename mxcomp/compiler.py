@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from iree.compiler import ir
 
-from mxcomp import files, pipeline
-from mxcomp.errors import InputError, MxcompError
+from mxcomp import files, pipeline, retreat
+from mxcomp.errors import CompileError, InputError, MxcompError
 from mxcomp.mlir import target_flags
 from mxcomp.mlir.session import PHASES, Session, read_source
 from mxcomp.options import FASTEST, Options
@@ -130,6 +131,7 @@ def compile(
     packed_parameters: bool = False,
     tuned: str | Path | None = None,
     versions: bool = True,
+    strict: bool = False,
 ) -> Program:
     """Compiles MX scaled matmuls of a module through our layouts and ukernels, and everything through IREE.
 
@@ -138,15 +140,19 @@ def compile(
     may name no other GPU. `compile_to` stops at the end of an IREE phase and gives MLIR text. With
     `packed_parameters` the program reads parameters that are operands in their packed layout: `report.manifest` says
     which, `mxcomp-pack` and `mxcomp.weights` make them. `tuned` is a table of mxcomp-tune: its ukernels come first.
-    With `versions` a dynamic M gets kernels by ranges, of which the one that fits is run. May be called from several
-    threads. Raises a subclass of MxcompError.
+    With `versions` a dynamic M gets kernels by ranges, of which the one that fits is run. What cannot be compiled so is
+    compiled with less of ours, and a RuntimeWarning and `report.retreat` say why, unless `strict`. May be called from
+    several threads. Raises a subclass of MxcompError.
     """
     options = Options.make(
         target, data_tiling, ukernels, tuple(ukernel_dirs), packed_parameters=packed_parameters, tuned=tuned,
-        versions=versions,
+        versions=versions, strict=strict,
     )  # fmt: skip
     flags = (*target_flags.missing(options.target, iree_flags), *iree_flags)
-    return compile_with(source, options, flags, compile_to)
+    program = compile_with(source, options, flags, compile_to)
+    if program.report.retreat:
+        warnings.warn(program.report.retreat, RuntimeWarning, stacklevel=2)
+    return program
 
 
 def compile_with(source: Source, options: Options, flags: Sequence[str], compile_to: str = "end") -> Program:
@@ -155,13 +161,22 @@ def compile_with(source: Source, options: Options, flags: Sequence[str], compile
         raise InputError(f"unknown compilation phase '{compile_to}': expected one of {', '.join(PHASES)}")
     if PHASES.index(compile_to) < PHASES.index(_FOLDING):
         options = replace(options, reads_in_place=False)
-    report = Report(options.target.arch)
-    try:
-        with closing(Session(flags)) as session:
-            _advance(session, source, options, report, compile_to)
-            return Program(session.output(), report)
-    except MxcompError as error:
-        raise error.with_report(report, report.warnings) from None
+    first: MxcompError | None = None
+    for how, narrower in retreat.steps(options):
+        report = Report(options.target.arch)
+        try:
+            with closing(Session(flags)) as session:
+                _advance(session, source, narrower, report, compile_to)
+                vmfb = session.output()
+        except MxcompError as error:
+            first = first or error.with_report(report, report.warnings)
+            if not isinstance(error, CompileError) or not retreat.may_help(error, report):
+                break
+        else:
+            report.retreat = None if first is None else f"{first.message}; compiled {how} instead: please report it"
+            return Program(vmfb, report)
+    assert first is not None
+    raise first from first.__cause__
 
 
 def _advance(session: Session, source: Source, options: Options, report: Report, compile_to: str) -> None:

@@ -23,7 +23,7 @@ class MxcompError(Exception):
     def with_report(self, report: Any, warnings: tuple[str, ...]) -> Self:
         """The same error of a compilation, with what is known of its matmuls; `warnings` come before diagnostics."""
         error = type(self)(self.message, (*warnings, *self.diagnostics))
-        error.report = report
+        error.report, error.__cause__ = report, self.__cause__
         return error
 
 
@@ -41,6 +41,16 @@ class UkernelError(MxcompError):
 
 class CompileError(MxcompError):
     """IREE rejected the module; `diagnostics` says why."""
+
+
+class InternalError(CompileError):
+    """A pass of ours failed or left invalid IR; `diagnostics` says how. Never the module's fault."""
+
+    def __init__(self, message: str, diagnostics: tuple[str, ...] = ()) -> None:
+        super().__init__(message.removesuffix(_OURS) + _OURS, diagnostics)
+
+
+_OURS = ": this is a bug in mxcomp"
 
 
 class VerifyError(MxcompError):

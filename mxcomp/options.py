@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from mxcomp.target import Target, get_target
 
 FASTEST, BENEFIT, NONE = "fastest", "benefit", "none"
 """Which ukernels to take: that of the shortest modelled time, the match of highest benefit, or none."""
+
+STRICT = "MXCOMP_STRICT"
+"""A variable of the environment, of any value: compilations are strict that do not say."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Options:
     With `packed_parameters`, operands that are parameters are read in their packed layout (see `mxcomp.weights`).
     `reads_in_place`: kernels find matrices by expert ids, and LHS in rows; else the former are gathered first, and
     the latter packed, as a stock iree-compile is given dispatches before mxcomp-fold-gathers and mxcomp-fold-rows.
+    `strict`: what cannot be compiled as asked for is an error (see `mxcomp.retreat`).
     """
 
     target: Target
@@ -33,6 +38,7 @@ class Options:
     tuned: Path | None = None
     versions: bool = True
     reads_in_place: bool = True
+    strict: bool = False
 
     @staticmethod
     def make(
@@ -44,6 +50,7 @@ class Options:
         packed_parameters: bool = False,
         tuned: str | Path | None = None,
         versions: bool | str = True,
+        strict: bool = False,
     ) -> Options:
         """Options from user input. Raises TargetError or InputError."""
         switches = {"data-tiling": data_tiling, "versions": versions}
@@ -54,7 +61,7 @@ class Options:
         table = None if tuned is None else Path(tuned)
         options = Options(
             get_target(target), is_on["data-tiling"], ukernels, dirs, reference, packed_parameters, table,
-            is_on["versions"],
+            is_on["versions"], strict=strict or STRICT in os.environ,
         )  # fmt: skip
         options.check()
         return options

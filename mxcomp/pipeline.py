@@ -17,9 +17,12 @@ has.
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
 from iree.compiler import ir
 
-from mxcomp.errors import CompileError
+from mxcomp.errors import InternalError, MxcompError
 from mxcomp.options import Options
 from mxcomp.passes import get_pass
 
@@ -47,10 +50,19 @@ CONFIGURED_PASSES = ("mxcomp-order-workgroups", "mxcomp-fold-gathers", "mxcomp-f
 
 
 def run(module: ir.Operation, names: tuple[str, ...], options: Options) -> None:
-    """Runs passes by name on a module, in place, and verifies it after each. Raises MxcompError."""
+    """Runs passes by name on a module, in place, and verifies it after each.
+
+    Raises MxcompError; of what it is not to blame for, InternalError.
+    """
     for name in names:
-        get_pass(name).run(module, options)
         try:
+            get_pass(name).run(module, options)
             module.verify()
+        except MxcompError:
+            raise
         except ir.MLIRError as error:
-            raise CompileError(f"invalid IR after {name}: this is a bug in mxcomp", (str(error),)) from None
+            raise InternalError(f"invalid IR after {name}", (str(error),)) from None
+        except Exception as error:  # whatever a pass did not think of
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(place.filename).name}:{place.lineno}"
+            raise InternalError(f"{name} failed", (f"{type(error).__name__}: {error} ({where})",)) from error

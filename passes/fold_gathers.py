@@ -28,7 +28,7 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
-from mxcomp.errors import CompileError
+from mxcomp.errors import InternalError
 from mxcomp.layout import RHS
 from mxcomp.mlir import buffers, build, graph
 from mxcomp.mlir.build import static_sizes
@@ -42,7 +42,7 @@ INNER_TILED = "iree_codegen.inner_tiled"
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Folds the gathers of every data-tiled matmul below `module`: none but ours are there. Raises CompileError."""
+    """Folds the gathers of every data-tiled matmul below `module`: none but ours are there. Raises InternalError."""
     with module.context:
         for function in [op for op in graph.walk(module) if op.name == "func.func"]:
             if _gathers(function) and any(map(_is_matmul, graph.walk(function))):
@@ -84,7 +84,7 @@ def _fold(gather: ir.Operation) -> ir.Value:
     experts, *_ = static_sizes(packed)
     count, *sizes = static_sizes(gather.results[0])
     if experts is None or count != 1:
-        raise CompileError(f"{gather.location}: a gather of {count} matrices in a workgroup: this is a bug in mxcomp")
+        raise InternalError(f"{gather.location}: a gather of {count} matrices in a workgroup")
     with gather.location, ir.InsertionPoint(gather):
         id_ = tensor.ExtractOp(ids, [build.constant_index(0)]).result
         low, high = (arith.ConstantOp(id_.type, bound).result for bound in (0, experts - 1))

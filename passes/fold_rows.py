@@ -25,7 +25,7 @@ import math
 from iree.compiler import ir
 from iree.compiler.dialects import memref
 
-from mxcomp.errors import CompileError
+from mxcomp.errors import InternalError
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, LHS_SCALE
 from mxcomp.mlir import buffers, build, graph
@@ -35,7 +35,7 @@ from mxcomp.passes import order_workgroups
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Folds the LHS of every matmul below `module` that is marked. Raises CompileError."""
+    """Folds the LHS of every matmul below `module` that is marked. Raises InternalError."""
     with module.context:
         for function in [op for op in graph.walk(module) if op.name == "func.func"]:
             if any(IN_ROWS in op.attributes for op in graph.walk(function)):
@@ -49,7 +49,7 @@ def _fold(matmul: ir.Operation) -> None:
     units = graph.producer(matmul.operands[LHS])
     rows = None if units is None else _rows(units)
     if units is None or rows is None:
-        raise CompileError(f"{matmul.location}: LHS is read from no buffer in rows: this is a bug in mxcomp")
+        raise InternalError(f"{matmul.location}: LHS is read from no buffer in rows")
     kind = ir.RankedTensorType(matmul.operands[LHS].type)
     _, of_tile, k_tiles, _, steps, blocks, of_unit, inner = kind.shape
     size = inner * element_format(str(kind.element_type)).bits // 8

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 
 from iree.compiler import ir
 
-from mxcomp.errors import CompileError
+from mxcomp.errors import InternalError
 from mxcomp.layout import ACC, LHS, LHS_SCALE
 from mxcomp.matching import activations, gathers, pairs
 from mxcomp.matching.activations import Activations
@@ -224,11 +224,11 @@ def _gone(unset: ir.Operation) -> ir.Value:
 
 
 def _check_gone(module: ir.Operation) -> None:
-    """Raises CompileError if anything is still computed from a result that is re-quantised in its tile."""
+    """Raises InternalError if anything is still computed from a result that is re-quantised in its tile."""
     for op in [op for op in graph.walk(module, bodies=False) if _GONE in op.attributes]:
         if users := [use.owner.operation for use in op.results[0].uses]:
             where = f"{users[0].name} at {graph.location_text(users[0].location)}"
-            raise CompileError(f"{where} reads a result that is re-quantised in its tile: this is a bug in mxcomp")
+            raise InternalError(f"{where} reads a result that is re-quantised in its tile")
         op.erase()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,8 +17,13 @@ import lit.worker
 import pytest
 from _pytest._code.code import TerminalRepr
 
+from mxcomp.options import STRICT
+
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
+
+# A pass that fails is to be seen here, and not what is compiled in its place.
+os.environ.setdefault(STRICT, "1")
 
 # What takes how long says nothing of the code on a machine that does other things besides.
 hypothesis.settings.register_profile("mxcomp", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

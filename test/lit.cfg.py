@@ -25,6 +25,8 @@ config.test_source_root = str(Path(__file__).parent)
 # The tools are those of this tree, whichever one is installed.
 config.environment["PYTHONPATH"] = str(Path(__file__).parent.parent)
 
+config.environment["MXCOMP_STRICT"] = "1"  # a pass that fails is to be seen
+
 # Where %t is: a directory of this run, so that several runs do not meet.
 config.test_exec_root = tempfile.mkdtemp(prefix="mxcomp-lit-")
 atexit.register(shutil.rmtree, config.test_exec_root, ignore_errors=True)

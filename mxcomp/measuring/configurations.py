@@ -62,7 +62,7 @@ def _irees_parts(kernels: Sequence[str]) -> list[str]:
 
 
 def _ours(source: bytes, **options: str | bool) -> Compiled:
-    program: Program = mxcomp.compile(source, compile_to="hal", **options)  # type: ignore[arg-type]
+    program: Program = mxcomp.compile(source, compile_to="hal", strict=True, **options)  # type: ignore[arg-type]
     return Compiled(program.vmfb, GFX950.iree_flags, program.report)
 
 

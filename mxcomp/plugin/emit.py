@@ -50,7 +50,7 @@ def emit_plugin(
     wrong or fails for some of what mxcomp rewrites) or cannot be told the directory's name, and the errors of
     `mxcomp.compile`. Errors have the report once there is one.
     """
-    directory, options = directory.absolute(), replace(options, versions=False, reads_in_place=False)
+    directory, options = directory.absolute(), replace(options, versions=False, reads_in_place=False, strict=True)
     response = response_file(directory, flags)
     program = compile_with(source, options, session_flags, "executable-sources")
     try:

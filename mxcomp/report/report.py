@@ -82,6 +82,8 @@ class Report:
     """What the program reads, if it was compiled with packed parameters."""
     left_out: list[str] = field(default_factory=list)
     """Lines of a tuned table that are not used: where, why, and what to do."""
+    retreat: str | None = None
+    """Why the program is not what was asked for, and what it is (`mxcomp.retreat`)."""
 
     def collect(self, module: ir.Operation) -> None:
         """Adds every marked matmul below `module`: what recognise and encode decided, before it is materialised."""
@@ -165,7 +167,8 @@ class Report:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What users ought to know, one line each."""
-        return tuple(f"{m.location}: warning: {m.warning}" for m in self.matmuls if m.warning)
+        retreat = [f"warning: {self.retreat}"] if self.retreat else []
+        return (*retreat, *(f"{m.location}: warning: {m.warning}" for m in self.matmuls if m.warning))
 
     def owners(self) -> dict[str, str]:
         """By the name of a kernel: which part of which matmul it computes, `pack_lhs of model.mlir:4:10`."""
@@ -178,7 +181,7 @@ class Report:
             entries = json.loads(text)
             found = Manifest.from_json(json.dumps(entries["manifest"]), name) if "manifest" in entries else None
             matmuls = [_matmul(entry) for entry in entries["matmuls"]]
-            return Report(entries["target"], matmuls, found, entries.get("left_out", []))
+            return Report(entries["target"], matmuls, found, entries.get("left_out", []), entries.get("retreat"))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(
                 f"{name} is no report of this version of mxcomp ({error}): mxcomp-compile --report={name} writes one"
@@ -186,7 +189,7 @@ class Report:
 
     def to_json(self) -> str:
         entries = asdict(self)
-        for name in ("manifest", "left_out"):
+        for name in ("manifest", "left_out", "retreat"):
             if not entries[name]:
                 del entries[name]
         return json.dumps(entries, indent=2)

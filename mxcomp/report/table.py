@@ -75,7 +75,7 @@ def show(report: Report, stream: TextIO, width: int | None = None) -> None:
         console.print(title, style="italic", highlight=False)
         for matmul in report.matmuls:
             console.print(_entry(matmul))
-    for line in report.left_out:
+    for line in (*filter(None, (report.retreat,)), *report.left_out):
         console.print(f"warning: {line}", markup=False, highlight=False)
 
 

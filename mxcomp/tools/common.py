@@ -33,6 +33,7 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
     )
     result.add_argument("--tuned", metavar="FILE.csv", help="ukernels that a table of mxcomp-tune says come first")
     result.add_argument("--ukernel-dir", action="append", default=[], metavar="DIR", help="more ukernels; repeatable")
+    result.add_argument("--strict", action="store_true", help="an error where a slower program could be compiled")
     iree = metadata.version("iree-base-compiler")
     result.add_argument("--version", action="version", version=f"{name} {__version__} (IREE {iree})")
     return result
@@ -40,7 +41,13 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
 
 def options(args: argparse.Namespace) -> Options:
     return Options.make(
-        args.target, args.data_tiling, args.ukernels, tuple(args.ukernel_dir), tuned=args.tuned, versions=args.versions
+        args.target,
+        args.data_tiling,
+        args.ukernels,
+        tuple(args.ukernel_dir),
+        tuned=args.tuned,
+        versions=args.versions,
+        strict=args.strict,
     )
 
 

@@ -19,8 +19,10 @@ _SHOWN = 5
 def lines(report: Report, options: Options) -> Iterator[str]:
     """A line for each scaled matmul that is left to IREE, and one for a ukernel by name that is used nowhere.
 
-    And the first lines of a tuned table that are left out.
+    Before them why the program is not what was asked for, and the first lines of a tuned table that are left out.
     """
+    if report.retreat:
+        yield f"warning: {report.retreat}"
     yield from (f"warning: {line}" for line in report.left_out[:_SHOWN])
     if (more := len(report.left_out) - _SHOWN) > 0:
         yield f"warning: {more} more lines of {options.tuned} are left out: see --report"

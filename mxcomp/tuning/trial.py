@@ -51,7 +51,9 @@ def attempt(trial: Trial, stopwatch: Stopwatch | None = None) -> Outcome:
 
 def _modelled(trial: Trial) -> float:
     subject = Subject(trial.key.problem, trial.key.result or "f32")
-    program = mxcomp.compile(subject.source(), trial.key.arch, ukernels=trial.kernel, ukernel_dirs=trial.ukernel_dirs)
+    program = mxcomp.compile(
+        subject.source(), trial.key.arch, ukernels=trial.kernel, ukernel_dirs=trial.ukernel_dirs, strict=True
+    )
     kernel = _kernel(program, trial)
     found = modelled(program.vmfb, subject.nothing())
     return next(dispatch.us for dispatch in found if dispatch.kernel == kernel)
@@ -61,7 +63,12 @@ def _measured(trial: Trial, stopwatch: Stopwatch) -> float:
     """After its result has been compared with float64. Raises MxcompError where it is wrong."""
     subject = Subject(trial.key.problem, trial.key.result or "f32")
     program = mxcomp.compile(
-        subject.source(), trial.key.arch, ukernels=trial.kernel, ukernel_dirs=trial.ukernel_dirs, compile_to="hal"
+        subject.source(),
+        trial.key.arch,
+        ukernels=trial.kernel,
+        ukernel_dirs=trial.ukernel_dirs,
+        compile_to="hal",
+        strict=True,
     )
     kernel = _kernel(program, trial)
     recorded = Recorded(program.vmfb, get_target(trial.key.arch).iree_flags)

@@ -1,4 +1,7 @@
-"""Compiles a program, runs it on the simulated GPU and compares: right, wrong, crash or refused."""
+"""Compiles a program, runs it on the simulated GPU and compares: right, retreat, wrong, crash or refused.
+
+A retreat is right too, but slower than it ought to be: what was asked for could not be compiled (`mxcomp.retreat`).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ NO_PLUGIN = ("no scaled matmul to emit a plugin for", "a plugin holds matmuls on
 
 @dataclass(frozen=True)
 class Outcome:
-    """`kind` is right, wrong, crash or refused; `message` says of what."""
+    """`kind` is right, retreat, wrong, crash or refused; `message` says of what."""
 
     kind: str
     message: str = ""
@@ -62,7 +65,7 @@ def check(program: Program) -> Outcome:
 
 def _run(program: Program) -> Outcome:
     with tempfile.TemporaryDirectory() as directory:
-        vmfb, parameters, engine = _compiled(program, Path(directory))
+        vmfb, parameters, engine, retreat = _compiled(program, Path(directory))
         wrong = []
         for function in program.functions:
             found = runtime.run(
@@ -72,13 +75,16 @@ def _run(program: Program) -> Outcome:
             for i, (result, node) in enumerate(zip(found, function.results, strict=True)):
                 if problem := compared(result, node):
                     wrong.append(f"@{function.name} result {i}: {problem}")
-    return Outcome("wrong", "\n".join(wrong)) if wrong else Outcome("right")
+    if wrong:
+        return Outcome("wrong", "\n".join(wrong))
+    return Outcome("retreat", retreat) if retreat else Outcome("right")
 
 
-def _compiled(program: Program, directory: Path) -> tuple[bytes, dict[str, Path] | None, str]:
-    """The program, files of its parameters if it has any, and the engine that runs it sooner."""
+def _compiled(program: Program, directory: Path) -> tuple[bytes, dict[str, Path] | None, str, str | None]:
+    """The program, files of its parameters if it has any, the engine that runs it sooner, and its report's retreat."""
     if program.way == "plugin":
-        return _with_plugin(program, directory), None, "numpy"
+        vmfb, retreat = _with_plugin(program, directory)
+        return vmfb, None, "numpy", retreat
     gain = versions._LEAST_GAIN if program.versions == "by gain" else -math.inf
     with mock.patch.object(versions, "_LEAST_GAIN", gain):
         compiled = mxcomp.compile(
@@ -97,11 +103,15 @@ def _compiled(program: Program, directory: Path) -> tuple[bytes, dict[str, Path]
         parameters = {SCOPE: directory / "w.irpa"}
     by_iree = any(matmul.operands == "plain" for matmul in compiled.report.matmuls)
     dynamic = any(feature.startswith("dynamic:") for feature in program.features)
-    return compiled.vmfb, parameters, "fast" if by_iree and program.products > LONG[dynamic] else "numpy"
+    engine = "fast" if by_iree and program.products > LONG[dynamic] else "numpy"
+    return compiled.vmfb, parameters, engine, compiled.report.retreat
 
 
-def _with_plugin(program: Program, directory: Path) -> bytes:
-    """What a stock iree-compile makes with the files of --emit-plugin, or we, if they cannot serve the model."""
+def _with_plugin(program: Program, directory: Path) -> tuple[bytes, str | None]:
+    """What a stock iree-compile makes with the files of --emit-plugin, or we, if they cannot serve the model.
+
+    With the retreat of our report.
+    """
     options = Options.make(data_tiling=program.data_tiling, ukernels=program.ukernels)
     flags = get_target("gfx950").iree_flags
     try:
@@ -109,14 +119,15 @@ def _with_plugin(program: Program, directory: Path) -> bytes:
     except InputError as error:
         if not any(reason in str(error) for reason in NO_PLUGIN):
             raise
-        return mxcomp.compile(program.text, data_tiling=program.data_tiling, ukernels=program.ukernels).vmfb
+        compiled = mxcomp.compile(program.text, data_tiling=program.data_tiling, ukernels=program.ukernels)
+        return compiled.vmfb, compiled.report.retreat
     (directory / "model.mlir").write_text(program.text)
     compiler = Path(sys.executable).parent / "iree-compile"
     command = [compiler, f"@{directory}/plugin/mxcomp.rsp", directory / "model.mlir", "-o", directory / "model.vmfb"]
     made = subprocess.run(command, capture_output=True, text=True)
     if made.returncode:
         raise RuntimeError(f"iree-compile with the plugin: {made.stderr[:2000]}")
-    return (directory / "model.vmfb").read_bytes()
+    return (directory / "model.vmfb").read_bytes(), None
 
 
 def compared(found: np.ndarray, node: Node) -> str:

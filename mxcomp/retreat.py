@@ -1,0 +1,42 @@
+"""What is compiled in the place of a program that we, or IREE behind us, could not compile: less of ours.
+
+Nobody who has a valid module is served by an error of which he can change nothing. What is left out is a matter of
+speed only, so the program that is made is right, and slower; the report and a warning say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from mxcomp.errors import CompileError, InternalError
+from mxcomp.matching.decision import PLAIN
+from mxcomp.options import Options
+from mxcomp.report.report import Report
+
+_STEPS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("with one kernel for all sizes, on packed operands", {"versions": False, "reads_in_place": False}),
+    ("without ukernels", {"ukernels": "none", "tuned": None}),
+    ("by IREE's own lowering of scaled matmuls", {"data_tiling": False}),
+)
+"""What each does, and the options that it takes away on top of those before."""
+
+
+def steps(options: Options) -> Iterator[tuple[str, Options]]:
+    """How to compile, with options: first as asked for, then with less, unless that is what was asked for.
+
+    Directories with ukernels are a user's who wants to know what is wrong with them.
+    """
+    yield "", options
+    if options.strict or options.ukernel_dirs:
+        return
+    for how, less in _STEPS:
+        if (narrower := replace(options, **less)) != options:
+            options = narrower
+            yield how, options
+
+
+def may_help(error: CompileError, report: Report) -> bool:
+    """Whether something of ours was in the module that could not be compiled."""
+    return isinstance(error, InternalError) or any(matmul.operands != PLAIN for matmul in report.matmuls)
