@@ -36,6 +36,7 @@ from mxcomp.options import BENEFIT, FASTEST, NONE, Options
 from mxcomp.problem import Problem
 from mxcomp.selection import gating, in_rows, quantising, tuned
 from mxcomp.selection.choice import Place, choose, choose_transposed
+from mxcomp.selection.few_rows import FewRows
 from mxcomp.ukernels import Registry
 from mxcomp.ukernels.quantising import MOST_ROWS
 
@@ -51,7 +52,7 @@ def run(module: ir.Operation, options: Options) -> None:
         table = tuned.read(options.tuned, registry, options.target.arch) if options.tuned else tuned.NOTHING
         notes.warn(module, [str(fault) for fault in table.faults])
         recognised = [op for op in graph.walk(module, bodies=False) if is_recognised(op)]
-        alike = pairs.find(recognised)
+        alike, few = pairs.find(recognised), FewRows(registry, options)
         together, sources = _requantised(recognised, registry, options), Sources()
         for index, op in enumerate(recognised):
             place = _place(op, sources)
@@ -71,10 +72,12 @@ def run(module: ir.Operation, options: Options) -> None:
                 if index in alike:
                     chosen = _paired(op, alike[index], chosen, place, registry, options)
                     kept = "" if chosen.paired is not None else kept
+                kept = kept or few.add(op, chosen, place.result_bytes)
                 objection = "; ".join(filter(None, (objection, kept)))
             decide(op, replace(chosen, index=index, note="; ".join(filter(None, (chosen.note, objection))) or None))
             if chosen.operands == DATA_TILED:
                 _encode(op)
+        few.decide()
 
 
 def _entry(op: ir.Operation, table: tuned.Table, place: Place, is_joined: bool) -> tuple[tuned.Entry | None, str]:

@@ -108,23 +108,21 @@ def _prepared(op: ir.Operation, decision: Decision, packer: Packer, options: Opt
         problem, sources = problem.flipped, list(flipped(sources))
     with op.context, op.location, ir.InsertionPoint(op):
         sizes = guarded(sources, problem, decision)
+        decision, quantised = _quantised_inside(op, sources, problem, decision, options)
         if decision.versions and not options.reference:
             sizes = replace(sizes, units=padded_units(sizes.values["m"], decision.versions))
         stored = [read_through[i].stored(source) if i in read_through else source for i, source in enumerate(sources)]
-        quantised = _quantised_inside(op, sources, problem, decision, options)
-        if quantised is not None and (narrowed := _of_bits(decision, quantised.bits)) != decision:
-            notes.note(op, decision.index or 0, f"fused, activations are {quantised.type}: {narrowed.quantising}")
-            decision = narrowed
-        others = (LHS, LHS_SCALE) if quantised is not None else (LHS,) if decision.lhs_in_rows else ()
+        always, of_few = (None, quantised) if decision.versions else (quantised, None)
+        others = (LHS, LHS_SCALE) if always is not None else (LHS,) if decision.lhs_in_rows else ()
         wanted = [index for index in range(ACC) if index not in others]
         packed = packer.operands(op, stored, decision, sizes, wanted)
         if decision.lhs_in_rows:
             packed = [rows_operand.rows(stored[LHS], problem), *packed]
-        if quantised is not None and decision.layout is not None:
-            packed = quantising_matmul.operands(quantised, packed, problem, decision.layout)
+        if always is not None and decision.layout is not None:
+            packed = quantising_matmul.operands(always, packed, problem, decision.layout)
     element = str(build.element(unset.results[0]))
     ids = {index: gather.ids for index, gather in read_through.items()}
-    matmul = Matmul(decision, sizes, packed, ids, epilogue, element, quantised)
+    matmul = Matmul(decision, sizes, packed, ids, epilogue, element, always, of_few)
     return _Prepared(op, matmul, [unset, *([epilogue] if epilogue else []), op, *encodings], [*sources, *stored])
 
 
@@ -171,17 +169,29 @@ def _finish_pair(first: _Prepared, second: _Prepared, met: ir.Value, packer: Pac
 
 def _quantised_inside(
     op: ir.Operation, sources: list[ir.Value], problem: Problem, decision: Decision, options: Options
-) -> Activations | None:
-    """What quantises the LHS, if the ukernel is to do it; if it cannot after all, why is noted."""
-    if decision.quantising is None or options.reference:
-        return None
+) -> tuple[Decision, Activations | None]:
+    """What quantises the LHS, if the ukernel, or that of a version, is to do it; and with which ukernels it does.
+
+    If it cannot after all, why is noted.
+    """
+    if options.reference or not _quantising(decision):
+        return decision, None
     found = activations.find(sources[LHS], sources[LHS_SCALE], problem)
     if not isinstance(found, str):
-        if _of_bits(decision, found.bits).quantising is not None:
-            return found
+        narrowed = _of_bits(decision, found.bits)
+        if names := _quantising(narrowed):
+            if narrowed != decision:
+                notes.note(op, decision.index or 0, f"fused, activations are {found.type}: {names[0]}")
+            return narrowed, found
         found = f"none of its size takes {found.type}"
     notes.note(op, decision.index or 0, f"LHS is not quantised by the ukernel: {found}")
-    return None
+    return replace(decision, versions=tuple(replace(each, quantising=None) for each in decision.versions)), None
+
+
+def _quantising(decision: Decision) -> list[str]:
+    """The ukernels of a decision that quantise the LHS."""
+    names = (decision.quantising, *(version.quantising for version in decision.versions))
+    return [name for name in names if name is not None]
 
 
 def _of_bits(decision: Decision, bits: int) -> Decision:
@@ -192,7 +202,8 @@ def _of_bits(decision: Decision, bits: int) -> Decision:
         other = None if ukernel not in known else replace(known[ukernel], bits=bits).name
         return ukernel if ukernel not in known else other if other in known else None
 
-    return replace(decision, quantising=name(decision.quantising), paired=name(decision.paired))
+    versions = tuple(replace(each, quantising=name(each.quantising)) for each in decision.versions)
+    return replace(decision, quantising=name(decision.quantising), paired=name(decision.paired), versions=versions)
 
 
 def _user(op: ir.Operation) -> ir.Operation:

@@ -14,6 +14,8 @@ After:
 A dispatch that is not to run has no workgroups, which drivers skip; all write to one result. So there is nothing to
 wait for on the host, as there would be behind a branch: all of a program's dispatches go to the GPU together.
 
+What packs an operand for some of the versions only, as others quantise it themselves, runs if one of those does.
+
     flow.executable.export public @few workgroups(%m: index, %runs: index) -> (index, index, index) {
       %x, %y, %z = iree_tensor_ext.dispatch.workgroup_count_from_slice(%m)
       %n = arith.muli %x, %runs : index
@@ -23,7 +25,9 @@ wait for on the host, as there would be behind a branch: all of a program's disp
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith
@@ -42,9 +46,9 @@ def run(module: ir.Operation, options: Options) -> None:
     with module.context:
         choices = [op for op in graph.walk(module, bodies=False) if VERSIONS in op.attributes]
         inner = {choice.operands[2].owner.operation for choice in choices}
-        for choice in choices:
-            if choice not in inner:  # which are parts of others
-                _chain(choice, module)
+        executables = {graph.symbol_name(op): op for op in graph.walk(module) if op.name == "flow.executable"}
+        chains = [_chain(choice, executables) for choice in choices if choice not in inner]  # not parts of others
+        _skip_packing(chains, executables)
 
 
 @dataclass(frozen=True)
@@ -55,18 +59,26 @@ class _Version:
     condition: ir.Value | None
 
 
-def _chain(choice: ir.Operation, module: ir.Operation) -> None:
+@dataclass(frozen=True)
+class _Chain:
+    """Versions as they are called now, and what each is chosen by."""
+
+    calls: list[ir.Operation]
+    conditions: list[ir.Value | None]
+
+
+def _chain(choice: ir.Operation, executables: _Executables) -> _Chain:
     versions, choices = _versions(choice)
-    result: ir.Value | None = None
+    conditions, calls = [version.condition for version in versions], list[ir.Operation]()
     with choice.location, ir.InsertionPoint(choice):
-        runs = _exclusive([version.condition for version in versions])
+        runs = _exclusive(conditions)
         for version, active in reversed(list(zip(versions, runs, strict=True))):
-            _make_optional(_executable(module, version.call), version.call, is_tied=result is not None)
-            result = _called(version.call, active, result)
-    assert result is not None
-    choice.results[0].replace_all_uses_with(result)
+            _make_optional(_executable(version.call, executables), version.call, is_tied=bool(calls))
+            calls.append(_called(version.call, active, calls[-1].results[0] if calls else None))
+    choice.results[0].replace_all_uses_with(calls[-1].results[0])
     for op in (*choices, *(version.call for version in versions)):
         op.erase()
+    return _Chain(calls[::-1], conditions)
 
 
 def _versions(choice: ir.Operation) -> tuple[list[_Version], list[ir.Operation]]:
@@ -94,10 +106,12 @@ def _exclusive(conditions: list[ir.Value | None]) -> list[ir.Value]:
     return found
 
 
-def _executable(module: ir.Operation, call: ir.Operation) -> ir.Operation:
+_Executables: TypeAlias = Mapping[str, ir.Operation]
+
+
+def _executable(call: ir.Operation, executables: _Executables) -> ir.Operation:
     (symbol,) = ir.ArrayAttr(call.attributes["entry_points"])
-    name = ir.SymbolRefAttr(symbol).value[0]
-    return next(op for op in graph.walk(module) if op.name == "flow.executable" and graph.symbol_name(op) == name)
+    return executables[ir.SymbolRefAttr(symbol).value[0]]
 
 
 def _make_optional(executable: ir.Operation, call: ir.Operation, is_tied: bool) -> None:
@@ -130,7 +144,7 @@ def _make_read_write(function: ir.Operation) -> None:
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, []))
 
 
-def _called(call: ir.Operation, active: ir.Value, written: ir.Value | None) -> ir.Value:
+def _called(call: ir.Operation, active: ir.Value, written: ir.Value | None = None) -> ir.Operation:
     """The dispatch once more, with workgroups only if `active` is 1, writing to `written` if there is one."""
     workload, arguments, argument_dims, result_dims = ir.DenseI32ArrayAttr(call.attributes[_SEGMENTS])
     values = list(call.operands)
@@ -145,5 +159,89 @@ def _called(call: ir.Operation, active: ir.Value, written: ir.Value | None) -> i
     if tied:
         index = ir.IntegerAttr.get(ir.IndexType.get(), arguments)
         attributes["tied_operands"] = ir.ArrayAttr.get([index])
-    made = ir.Operation.create(_DISPATCH, [call.results[0].type], operands, attributes, loc=call.location)
-    return made.results[0]
+    kinds = [result.type for result in call.results]
+    return ir.Operation.create(_DISPATCH, kinds, operands, attributes, loc=call.location)
+
+
+def _skip_packing(chains: list[_Chain], executables: _Executables) -> None:
+    """Gives dispatches that only some versions need no workgroups where none of these runs."""
+    places = {call: (chain, i) for chain in chains for i, call in enumerate(chain.calls)}
+    order: dict[ir.Operation, int] = {}
+    for packing in dict.fromkeys(source for call in places for source in _sources(call) if source not in places):
+        users = [places.get(user) for user in _users(packing)]
+        of_chains: dict[int, tuple[_Chain, set[int]]] = {}
+        for chain, i in filter(None, users):
+            of_chains.setdefault(id(chain), (chain, set()))[1].add(i)
+        if None in users or any(len(chain.calls) == len(used) for chain, used in of_chains.values()):
+            continue
+        if packing not in order:
+            order |= {view.operation: i for i, view in enumerate(packing.block.operations)}
+        conditions = [
+            condition for chain, _ in of_chains.values() for condition in chain.conditions if condition is not None
+        ]
+        if all(_is_known(condition, packing, order) for condition in conditions):
+            _skip(packing, list(of_chains.values()), executables)
+
+
+def _skip(packing: ir.Operation, users: list[tuple[_Chain, set[int]]], executables: _Executables) -> None:
+    """Lets a dispatch run if one of these versions of chains does."""
+    with packing.location, ir.InsertionPoint(packing):
+        runs: ir.Value | None = None
+        for chain, used in users:
+            active = _exclusive([None if condition is None else _copied(condition) for condition in chain.conditions])
+            for i in used:
+                runs = active[i] if runs is None else arith.MaxUIOp(runs, active[i]).result
+        assert runs is not None
+        made = _called(packing, runs)
+    _make_optional(_executable(packing, executables), packing, is_tied=False)
+    for old, new in zip(packing.results, made.results, strict=True):
+        old.replace_all_uses_with(new)
+    packing.erase()
+
+
+_VIEWS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast", "flow.tensor.reshape", "tensor.cast")
+
+
+_DIM = "tensor.dim"
+
+
+def _sources(call: ir.Operation) -> Iterator[ir.Operation]:
+    """The dispatches whose results a call takes."""
+    for operand in call.operands:
+        source = graph.producer(graph.behind(operand, _VIEWS))
+        if source is not None and source.name == _DISPATCH:
+            yield source
+
+
+def _users(op: ir.Operation) -> Iterator[ir.Operation]:
+    """What uses elements of an operation's results, as they are or viewed."""
+    for user in (use.owner.operation for result in op.results for use in result.uses):
+        if user.name in _VIEWS:
+            yield from _users(user)
+        elif user.name != _DIM:
+            yield user
+
+
+def _is_computed(op: ir.Operation) -> bool:
+    """Whether an operation of the host can be done once more."""
+    return op.name.startswith(("arith.", "util.assume.int", "affine.apply", _DIM))
+
+
+def _is_known(value: ir.Value, before: ir.Operation, order: Mapping[ir.Operation, int]) -> bool:
+    """Whether a value, or all that it is computed from, is there before an operation of the same block."""
+    op = graph.producer(value)
+    if op is None or order.get(op, len(order)) < order[before]:
+        return True
+    return _is_computed(op) and all(_is_known(operand, before, order) for operand in op.operands)
+
+
+def _copied(value: ir.Value) -> ir.Value:
+    """A value that is computed here once more."""
+    op = graph.producer(value)
+    if op is None or not _is_computed(op):
+        return value
+    operands = [_copied(operand) for operand in op.operands]
+    made = op.clone()
+    for i, operand in enumerate(operands):
+        made.operands[i] = operand
+    return made.results[ir.OpResult(value).result_number]

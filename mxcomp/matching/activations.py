@@ -52,8 +52,8 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
     producer = quantiser.find(elements, scales)
     if producer is None:
         return ""
-    if problem.batch or problem.m is None or problem.k is None:
-        return "it has a batch, or a dynamic size"
+    if problem.batch or problem.k is None:
+        return "it has a batch, or a dynamic K"
     if not element_format(problem.types[LHS]).loadable:
         return f"no conversion of vectors gives {problem.types[LHS]}"
     if not _converts(producer.elements):
@@ -153,14 +153,17 @@ def _sizes(read: Read) -> list[int | None]:
     return [size if size is not None else index.extent for size, index in pairs]
 
 
-def _is_row_major(read: Read, m: int, k: int) -> bool:
-    """Whether an [m, k] operand's element is at the same place among the elements of the tensor that is read."""
-    stride = m * k
-    for size, index in zip(_sizes(read), read.subscripts, strict=True):
-        if not size or stride % size:
-            return False
-        stride //= size
+def _is_row_major(read: Read, m: int | None, k: int) -> bool:
+    """Whether an [m, k] operand's element is at the same place among the elements of the tensor that is read.
+
+    A dynamic M is the first dimension of it.
+    """
+    stride, is_whole = 1, False
+    for size, index in reversed(list(zip(_sizes(read), read.subscripts, strict=True))):
+        if size == 1:
+            continue
         expected = Index("row", stride // k, size) if stride % k == 0 else Index("k", stride, size)
-        if size > 1 and index != expected:
+        if is_whole or not (size or (m is None and size is None)) or index != expected:
             return False
-    return stride == 1
+        stride, is_whole = (stride, True) if size is None else (stride * size, False)
+    return is_whole and stride == k if m is None else stride == m * k

@@ -36,6 +36,7 @@ class Version:
     Attributes:
         max_m: The most rows that it is for; None for the last.
         step: Of so many units of rows LHS is padded to whole multiples, the same for all matmuls of that many rows.
+        quantising: As of `Decision`: it needs no packed LHS.
     """
 
     max_m: int | None
@@ -45,6 +46,7 @@ class Version:
     order: Order
     workgroup_size: tuple[int, ...]
     llvm_func_attrs: Mapping[str, str]
+    quantising: str | None = None
 
     @property
     def units(self) -> tuple[int, int]:
@@ -130,6 +132,7 @@ class Decision:
             layout=version.layout,
             ukernel=version.ukernel,
             versions=(),
+            quantising=version.quantising,
             order=version.order,
             workgroup_size=version.workgroup_size,
             llvm_func_attrs=version.llvm_func_attrs,

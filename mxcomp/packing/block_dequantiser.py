@@ -19,7 +19,7 @@ from iree.compiler.dialects import func, rocdl, vector
 
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.mlir import build
-from mxcomp.packing.block_quantiser import ROWS
+from mxcomp.packing.block_quantiser import BLOCKS
 from mxcomp.packing.conversions import exponent
 
 NAME = "dequantise"
@@ -49,8 +49,8 @@ _WHOLE = {"f6E2M3FN": rocdl.CvtScaleF32Pk32Bf16Fp6Op, "f6E3M2FN": rocdl.CvtScale
 """By the MLIR type of elements: a word at a time, or all of a block."""
 
 
-def text(element: str, rows: int) -> str:
-    """A module with the function for weights of this type, and @rows, how many rows there are."""
+def text(element: str, blocks: int) -> str:
+    """A module with the function for weights of this type, and @blocks, how many a row of activations has."""
     fmt = element_format(element)
     i8, bf16 = ir.IntegerType.get_signless(8), ir.BF16Type.get()
     taken = ir.VectorType.get([fmt.block_bytes], i8)
@@ -58,14 +58,14 @@ def text(element: str, rows: int) -> str:
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
         function = func.FuncOp(NAME, ir.FunctionType.get([taken, i8, i8], [given]))
-        count = func.FuncOp(ROWS, ir.FunctionType.get([], [ir.IndexType.get()]))
+        count = func.FuncOp(BLOCKS, ir.FunctionType.get([], [ir.IndexType.get()]))
         block, other = function.add_entry_block(), count.add_entry_block()
     with ir.InsertionPoint(block):
         packed, *scales = block.arguments
         values = _values(packed, element, [exponent(scale) for scale in scales])
         func.ReturnOp([vector.ShapeCastOp(given, values).result])
     with ir.InsertionPoint(other):
-        func.ReturnOp([build.constant_index(rows)])
+        func.ReturnOp([build.constant_index(blocks)])
     return str(module)
 
 

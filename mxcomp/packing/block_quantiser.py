@@ -27,11 +27,11 @@ from mxcomp.packing.conversions import converted, slice_of
 QUANTISER = "mxcomp.quantiser"
 """The attribute of a matmul with the text of a module that holds the function."""
 
-NAME, ROWS = "quantise", "rows"
+NAME, BLOCKS = "quantise", "blocks"
 
 
-def text(producer: Producer, kind: ir.Type, bits: int, rows: int) -> str:
-    """A module with the function for activations of a type, of so many bits, and @rows, how many rows there are."""
+def text(producer: Producer, kind: ir.Type, bits: int, blocks: int) -> str:
+    """A module with the function for activations of a type, of so many bits, and @blocks, how many a row has."""
     fmt = element_format(str(build.element(producer.elements.op.results[0])))
     i8 = ir.IntegerType.get_signless(8)
     taken = ir.VectorType.get([bits], ir.IntegerType.get_signless(32))  # 32 of them in words of 32 bits
@@ -47,9 +47,9 @@ def text(producer: Producer, kind: ir.Type, bits: int, rows: int) -> str:
         stored = vector.BitCastOp(given, _placed(elements, fmt)).result
         func.ReturnOp([stored, arith.BitcastOp(i8, scale).result])
     with ir.InsertionPoint(module.body):
-        count = func.FuncOp(ROWS, ir.FunctionType.get([], [ir.IndexType.get()]))
+        count = func.FuncOp(BLOCKS, ir.FunctionType.get([], [ir.IndexType.get()]))
     with ir.InsertionPoint(count.add_entry_block()):
-        func.ReturnOp([build.constant_index(rows)])
+        func.ReturnOp([build.constant_index(blocks)])
     return str(module)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
+from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.decision import VERSIONS, Decision, Version
@@ -35,7 +36,8 @@ class Matmul:
     """A matmul as it is multiplied, on packed operands. `epilogue` are fused consumers, which make an `element`.
 
     Operands in `ids` are packed for all experts, of which each matrix of the batch takes that of its id. With
-    `activations`, its ukernel quantises the LHS itself, and only operands of the RHS are packed.
+    `activations`, its ukernel quantises the LHS itself, and only operands of the RHS are packed. `of_few` are those
+    of versions whose ukernels do.
     """
 
     decision: Decision
@@ -45,6 +47,7 @@ class Matmul:
     epilogue: ir.Operation | None
     element: str
     activations: Activations | None = None
+    of_few: Activations | None = None
 
     @property
     def layout(self) -> DataTiledLayout:
@@ -58,16 +61,17 @@ class Matmul:
     @property
     def brings(self) -> str:
         """What is put into a ukernel that takes activations."""
-        found, rows = self.activations, self.problem.m or 0
+        found, blocks = self.activations, (self.problem.k or 0) // BLOCK_SIZE
         assert found is not None
         if found.producer is None:
-            return block_dequantiser.text(self.problem.types[RHS], rows)
-        return block_quantiser.text(found.producer, found.type, found.bits, rows)
+            return block_dequantiser.text(self.problem.types[RHS], blocks)
+        return block_quantiser.text(found.producer, found.type, found.bits, blocks)
 
     @property
     def tiles(self) -> ResultTiles:
         if self.activations is not None:
-            return quantising_matmul.result(self.problem, self.layout)
+            columns = build.static_sizes(self.packed[RHS])[bool(self.problem.batch)]
+            return quantising_matmul.result(self.problem, self.layout, columns)
         columns = None if self.layout.units is None else build.static_sizes(self.packed[RHS])[len(self.problem.batch)]
         return ResultTiles(self.problem, self.layout, self.decision.transposed, columns)
 
@@ -102,7 +106,12 @@ def _version(matmul: Matmul, version: Version) -> Matmul:
     packed = [
         stored_operand.regrouped(value, version.units[i % 2], counts.of(i)) for i, value in enumerate(matmul.packed)
     ]
-    return replace(matmul, decision=decision, packed=packed)
+    if version.quantising is None:
+        return replace(matmul, decision=decision, packed=packed)
+    assert matmul.of_few is not None
+    weights, rows = [packed[RHS], packed[RHS_SCALE]], matmul.sizes.values["m"]
+    taken = quantising_matmul.operands(matmul.of_few, weights, matmul.problem, version.layout, rows)
+    return replace(matmul, decision=decision, packed=taken, activations=matmul.of_few)
 
 
 def alone(matmul: Matmul) -> ir.Value:
@@ -115,7 +124,7 @@ def _alone(matmul: Matmul) -> ir.Value:
     limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes, plain_loops=matmul.activations is not None)
     known = [limit for limit in limits if limit is not None]
     with build.dispatch_region([matmul.tiles.type(matmul.element, limits)], known) as region:
-        counts = TileCounts(matmul.sizes, matmul.layout)
+        counts = TileCounts(matmul.sizes, matmul.layout, has_all_rows=matmul.activations is not None)
         tiled = _tiled(matmul, counts, UNROLL if matmul.epilogue is not None else {})
         region.returned = [result_tiles.unpack(tiled, matmul.tiles, counts.of(ACC), limits)]
     return region.results[0]

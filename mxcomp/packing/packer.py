@@ -116,9 +116,9 @@ def _computed(elements: ir.Value, scales: ir.Value) -> _Computed | None:
 
 
 def _padding(decision: Decision, operand: int) -> tuple[Hashable, ...]:
-    """What rows are padded to, besides what the layout says."""
+    """What rows are padded to, besides what the layout says: the steps of versions, and the most rows of each."""
     rows = operand in (LHS, LHS_SCALE)
-    return tuple((version.max_m, version.step) for version in decision.versions) if rows else ()
+    return tuple({version.step: version.max_m for version in decision.versions}.items()) if rows else ()
 
 
 def _key(

@@ -32,7 +32,7 @@ def accumulate(
     """Accumulator tiles, each of type `tiled`, of two problems alike, from their `quantising_matmul.operands`."""
     layout = decision.layout
     assert layout is not None
-    units = quantising_matmul.units(problem, layout)
+    units, *_ = build.static_sizes(first[RHS])
     inputs = [*first, *second[1:]]
     inits = [build.zero_filled(build.tensor_type((units, *fragment(1)), problem.types[ACC])) for _ in range(2)]
     iterators = quantising_matmul.iterators(units_m=1)

@@ -26,7 +26,7 @@ from mxcomp.layout import ACC, RHS, DataTiledLayout
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.decision import Decision
 from mxcomp.mlir import build
-from mxcomp.mlir.assumptions import hidden_one
+from mxcomp.mlir.assumptions import Range, assume, hidden_one
 from mxcomp.packing import block_quantiser, result_tiles
 from mxcomp.packing.result_tiles import ResultTiles
 from mxcomp.problem import Problem
@@ -36,26 +36,34 @@ from mxcomp.ukernels.unit_aliases import STEPS
 
 
 def operands(
-    activations: Activations, packed: list[ir.Value], problem: Problem, layout: DataTiledLayout
+    activations: Activations,
+    packed: list[ir.Value],
+    problem: Problem,
+    layout: DataTiledLayout,
+    rows: ir.Value | None = None,
 ) -> list[ir.Value]:
-    """Activations, and packed elements and scales of the RHS, as the ukernel takes them.
+    """Activations, and packed elements and scales of the RHS, as the ukernel takes them; `rows` are M where dynamic.
 
     In front of the dispatch, where IREE makes nothing of a change of type; inside it could not compile those of ranks.
+    Of a dynamic M it is to know that no more rows are read than the kernel has: with more it has no workgroups.
     """
     count = -(-(problem.k or 0) // layout.workgroup_tile[2])
     k_tiles, known = (count, []) if count > 1 else (None, [hidden_one()])
     lane_bytes = element_format(problem.types[RHS]).block_bytes
-    stored = build.static_sizes(packed[0])[:1] if problem.batch else []
+    *stored, groups, each = build.static_sizes(packed[0])[: 2 + bool(problem.batch)]
+    columns, blocks = (groups or 0) * (each or 1), (problem.k or 0) // BLOCK_SIZE
     shapes = (
-        (*problem.batch, (problem.m or 0) * (problem.k or 0) // BLOCK_SIZE, activations.bits),
-        (*stored, units(problem, layout), k_tiles, STEPS, LANES * lane_bytes),
-        (*stored, units(problem, layout), k_tiles, STEPS * LANES),
+        (*problem.batch, None if rows is not None else (problem.m or 0) * blocks, activations.bits),
+        (*stored, columns, k_tiles, STEPS, LANES * lane_bytes),
+        (*stored, columns, k_tiles, STEPS * LANES),
     )
+    most = blocks * layout.workgroup_tile[0]
+    dims = ([] if rows is None else [assume(build.times(rows, blocks), Range(blocks, most))], known, known)
     source, kind = activations.source, build.tensor_type(activations.sizes, str(activations.type))
     values = (source if source.type == kind else tensor.CastOp(kind, source).result, *packed)
     return [
-        build.bitcast(value, build.tensor_type(shape, element), [], known if None in shape else [])
-        for value, shape, element in zip(values, shapes, ("i32", "i8", "i8"), strict=True)
+        build.bitcast(value, build.tensor_type(shape, element), None, dynamic)
+        for value, shape, element, dynamic in zip(values, shapes, ("i32", "i8", "i8"), dims, strict=True)
     ]
 
 
@@ -71,7 +79,8 @@ def accumulate(
     layout = decision.layout
     assert layout is not None
     units_m, of_workgroup = layout.units or (1, 1)
-    shape, batch = (units(problem, layout), *fragment(units_m)), len(problem.batch)
+    batch = len(problem.batch)
+    shape = (build.static_sizes(inputs[RHS])[batch], *fragment(units_m))
     acc = build.zero_filled(build.tensor_type((*problem.batch, *shape), problem.types[ACC]))
     kinds = ["parallel"] * batch + iterators(units_m)
     op = build.generic(ir.RankedTensorType(acc.type), inputs, acc, maps(units_m, batch), kinds, stand_in)
@@ -92,15 +101,10 @@ def expanded(value: ir.Value, tiled: ir.RankedTensorType, units_m: int, batch: i
 _OF_TILE = [[4], [5], [6]]
 
 
-def result(problem: Problem, layout: DataTiledLayout) -> ResultTiles:
-    """The result by units along N, not by the tiles of workgroups, behind whose shape nothing could be fused."""
+def result(problem: Problem, layout: DataTiledLayout, columns: int | None) -> ResultTiles:
+    """The result by units along N, `columns`, not by the tiles of workgroups, behind which nothing could be fused."""
     units_m, _ = layout.units or (1, 1)
-    return ResultTiles(problem, replace(layout, units=(units_m, 1)), transposed=False, columns=units(problem, layout))
-
-
-def units(problem: Problem, layout: DataTiledLayout) -> int:
-    """Units along N, those of whole workgroups."""
-    return -(-(problem.n or 0) // layout.workgroup_tile[1]) * (layout.units or (1, 1))[RHS]
+    return ResultTiles(problem, replace(layout, units=(units_m, 1)), transposed=False, columns=columns, rows=1)
 
 
 def iterators(units_m: int) -> list[str]:

@@ -43,13 +43,15 @@ ALONE = UNROLL | {"amdgpu-waves-per-eu": "1"}
 class ResultTiles:
     """The shape of a data-tiled result: M × N of `problem`, as it is multiplied, in tiles of `layout`.
 
-    `transposed`: the result wanted is N × M. `columns` are tiles along N where there are more than hold it.
+    `transposed`: the result wanted is N × M. `columns` are tiles along N where there are more than hold it,
+    `rows` those along M of a kernel that has so many whatever M is.
     """
 
     problem: Problem
     layout: DataTiledLayout
     transposed: bool
     columns: int | None = None
+    rows: int | None = None
 
     @property
     def dims(self) -> tuple[int, int]:
@@ -66,7 +68,7 @@ class ResultTiles:
         """Tiles along M and along N, None where dynamic."""
         swizzle = self.layout.packing(ACC)
         rows, columns = (swizzle.tiles(dim, size) for dim, size in enumerate(self.sizes))
-        return [rows, self.columns or columns]
+        return [self.rows or rows, self.columns or columns]
 
     def type(self, element: str, limits: list[ir.Value | None] | None = None) -> ir.RankedTensorType:
         """The result wanted, row-major; with a dynamic size wherever a limit is a value."""

@@ -42,12 +42,15 @@ class RuntimeSizes:
 class TileCounts:
     """How many tiles of workgroups a matmul has, where dynamic."""
 
-    def __init__(self, sizes: RuntimeSizes, layout: DataTiledLayout) -> None:
+    def __init__(self, sizes: RuntimeSizes, layout: DataTiledLayout, has_all_rows: bool = False) -> None:
+        """`has_all_rows`: of a kernel whose tile has as many rows as it is ever given."""
         m, n, k = layout.workgroup_tile
         steps = {"m": m, "n": n, "k": k // BLOCK_SIZE}
         self.counts = {axis: build.ceildiv(value, steps[axis]) for axis, value in sizes.values.items()}
         if sizes.units is not None and layout.units is not None:
             self.counts["m"] = _tiles(sizes.units, layout.units[0])
+        if has_all_rows:
+            self.counts.pop("m", None)
 
     def of(self, operand: int) -> list[ir.Value]:
         """The dynamic outer sizes of a packed operand, or of the packed result."""

@@ -105,7 +105,9 @@ class Report:
                 reason=decision.reason,
                 warning=decision.warning,
                 versions=[
-                    KernelVersion(each.max_m, each.ukernel, layout_entries(each.layout), str(each.order))
+                    KernelVersion(
+                        each.max_m, each.quantising or each.ukernel, layout_entries(each.layout), str(each.order)
+                    )
                     for each in decision.versions
                 ],
             )

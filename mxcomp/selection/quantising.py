@@ -22,7 +22,7 @@ _DISPATCH_US = {4: 2.5, 6: 2.5, 8: 4.2}
 """By bits of an element: of a dispatch that quantises 1 to 17 rows of 2048 to 8192, modelled by replays as 2.3 to 3.0,
 and 4.2 of 8 bits, whose scales are made in the same dispatch."""
 
-_MOST_LOSS = 1.1
+MOST_LOSS = 1.1
 """Times are known less well than this: a little slower, one dispatch is still taken for two or three."""
 
 
@@ -150,7 +150,7 @@ def choose_pair(
         return chosen
     best = named[0] if named else min(timed, key=lambda each: timed[each])
     us, ukernel = timed.get(best), registry[best.name]
-    if not named and us is not None and apart is not None and us > _MOST_LOSS * apart:
+    if not named and us is not None and apart is not None and us > MOST_LOSS * apart:
         note = f"with matmul {index} in one dispatch, both would take {us:.1f} µs, modelled, apart {apart:.1f}"
         return replace(chosen, note=f"{chosen.note}; {note}")
     note = f"LHS is quantised by {best.name}, for matmul {index} as well"
@@ -176,10 +176,10 @@ def _pair_apart(chosen: Decision, problem: Problem, registry: Registry, options:
         us = modelled_us(registry[chosen.quantising], problem, size)
         return None if us is None else 2 * us
     ranked = fastest(problem, registry, options, size)
-    return 2 * ranked[0].us + _apart_us(problem) if ranked else None
+    return 2 * ranked[0].us + apart_us(problem) if ranked else None
 
 
-def _apart_us(problem: Problem) -> float:
+def apart_us(problem: Problem) -> float:
     """µs of the dispatch that quantises the LHS apart."""
     return _DISPATCH_US[element_format(problem.types[LHS]).bits]
 
@@ -189,5 +189,5 @@ def _slower(us: float, problem: Problem, registry: Registry, options: Options, s
     ranked = fastest(problem, registry, options, size)
     if not ranked:
         return ""
-    apart = ranked[0].us + _apart_us(problem)
-    return f"it would take {us:.1f} µs, modelled, apart {apart:.1f}" if us > _MOST_LOSS * apart else ""
+    apart = ranked[0].us + apart_us(problem)
+    return f"it would take {us:.1f} µs, modelled, apart {apart:.1f}" if us > MOST_LOSS * apart else ""

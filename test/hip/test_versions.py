@@ -14,7 +14,8 @@ import mxcomp
 import mxcomp.ir as mx
 from mxcomp import formats
 from mxcomp.report.report import ScaledMatmul
-from mxcomp.selection import versions
+from mxcomp.selection import few_rows, versions
+from mxcomp.ukernels import quantising
 
 RNG = np.random.default_rng(11)
 FIRST, LAST = (1, 17, 65, 513), (16, 64, 512)
@@ -158,3 +159,84 @@ def test_off_and_without_gain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _large(a: ir.Value, a_scale: ir.Value, b: ir.Value, b_scale: ir.Value) -> ir.Value:
     return mx.scaled_matmul(mx.operand(a, a_scale, "E2M1"), mx.operand(b, b_scale, "E2M1"))
+
+
+QUANTISING = [("E2M1", "E2M1", "bf16"), ("E4M3", "E2M1", "f16"), ("E5M2", "E4M3", "bf16"), ("E2M1", "E3M2", "f16")]
+
+
+@pytest.mark.parametrize("types", every(2, QUANTISING))
+def test_few_rows_are_quantised_by_their_version(types: tuple[str, str, str]) -> None:
+    """One dispatch up to 16 rows, more beyond them; with what is computed behind, and right in each range."""
+    lhs, rhs, source = types
+    codes, scales, w = weights(rhs, 208, 1504)
+
+    def layer(x: ir.Value, bias: ir.Value) -> ir.Value:
+        y = mx.scaled_matmul(mx.quantise(x, lhs), mx.constant(codes, scales, rhs))
+        return mx.elementwise(lambda y, b: mx.maximum(mx.add(y, b), 0.0), y, bias, result="bf16")
+
+    program = mxcomp.compile(mx.module(layer, f"?x1504x{source}", "208xf32"))
+    (matmul,) = program.report.matmuls
+    first = matmul.versions[0]
+    assert first.max_m == 16
+    assert first.ukernel.startswith("mx_quantising16_")
+    assert f"up to 16 rows LHS is quantised by {first.ukernel}" in (matmul.note or "")
+    bias = RNG.standard_normal(208).astype(np.float32)
+    kind = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}[source]
+    for rows in (1, 7, 16, 17, 65):
+        x = RNG.standard_normal((rows, 1504)).astype(kind)
+        a = quantised(x.astype(np.float32), lhs)
+        (y,) = program.run(x, bias)
+        near(y, a, w, np.maximum(a @ w.T + bias, 0.0))
+        kernels = [dispatch.kernel for dispatch in program.profile(x, bias, execute=False).dispatches]
+        assert kernels[-1] == of_rows(matmul, rows)
+        assert (len(kernels) == 1) == (rows <= 16)
+
+
+def test_version_before_those_of_16_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where quantising all of 16 rows in each workgroup takes longer than a dispatch, it is done of fewer."""
+    monkeypatch.setattr(few_rows, "_gains", lambda together, rows: rows <= 4)
+    codes, scales, w = weights("E2M1", 64, 1024)
+    function = layers([(64, codes, scales)])
+    program = mxcomp.compile(mx.module(function, "?x1024xf32"))
+    (matmul,) = program.report.matmuls
+    assert [each.max_m for each in matmul.versions] == [4, 16, 64, 512, None]
+    for rows, dispatches in ((4, 1), (5, 2), (17, 2)):
+        x = RNG.standard_normal((rows, 1024)).astype(np.float32)
+        a = quantised(x, "E2M1")
+        near(program.run(x)[0], a, w, a @ w.T)
+        assert len(program.profile(x, execute=False).dispatches) == dispatches
+
+
+def test_all_of_one_activation_quantise_few_rows_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [weights("E2M1", n, 1024) for n in (112, 48)]
+    module = mx.module(layers([(len(codes), codes, scales) for codes, scales, _ in made]), "?x1024xbf16")
+    program = mxcomp.compile(module)
+    x = RNG.standard_normal((9, 1024)).astype(ml_dtypes.bfloat16)
+    a = quantised(x.astype(np.float32), "E2M1")
+    for y, (_, _, w) in zip(program.run(x), made, strict=True):
+        near(y, a, w, a @ w.T)
+    assert [len(program.profile(x[:rows], execute=False).dispatches) for rows in (1, 9)] == [2, 2]
+    assert len(program.profile(np.tile(x, (2, 1)), execute=False).dispatches) == 3
+    monkeypatch.setattr(quantising.Instance, "covers", lambda self, m, n, k: n != 48)
+    report = mxcomp.compile(module, compile_to="input").report
+    assert not any(version.ukernel.startswith("mx_quantising") for each in report.matmuls for version in each.versions)
+    assert "none quantises bf16" in (report.matmuls[1].note or "")
+
+
+def test_few_rows_behind_another_matmul() -> None:
+    """What is fused in between decides on the bits of activations; a transposed reading is none by rows."""
+    (c, s, first), (d, t, second) = weights("E2M1", 1024, 64), weights("E2M1", 96, 1024)
+
+    def function(x: ir.Value) -> ir.Value:
+        hidden = mx.scaled_matmul(mx.quantise(x, "E2M1"), mx.constant(c, s, "E2M1"))
+        hidden = mx.elementwise(lambda y: mx.maximum(y, 0.0), hidden, result="bf16")
+        wide = mx.elementwise(lambda y: y, hidden, result="f32")
+        return mx.scaled_matmul(mx.quantise(wide, "E2M1"), mx.constant(d, t, "E2M1"))
+
+    program = mxcomp.compile(mx.module(function, "?x64xf32"))
+    for rows in (2, 70):
+        x = RNG.standard_normal((rows, 64)).astype(np.float32)
+        products = np.maximum(quantised(x, "E2M1") @ first.T, 0.0).astype(np.float32)
+        a = quantised(products.astype(ml_dtypes.bfloat16).astype(np.float32), "E2M1")
+        near(program.run(x)[0], a, second, a @ second.T)
+    assert len(program.profile(RNG.standard_normal((2, 64)).astype(np.float32), execute=False).dispatches) == 3

@@ -1,0 +1,143 @@
+"""Of a dynamic M, a version for few rows may quantise the LHS itself: nothing is packed for them.
+
+All matmuls of one LHS do so, for as many rows, or none: packed for one, it would be there for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from statistics import geometric_mean
+
+from iree.compiler import ir
+
+from mxcomp.layout import LHS, LHS_SCALE, RHS
+from mxcomp.matching import activations
+from mxcomp.matching.activations import Activations
+from mxcomp.matching.canonical import problem_of
+from mxcomp.matching.decision import Decision, Version, decide, decision_of
+from mxcomp.options import FASTEST, Options
+from mxcomp.order import PLAIN_ORDER
+from mxcomp.problem import Problem
+from mxcomp.selection import times
+from mxcomp.selection.quantising import MOST_LOSS, apart_us, modelled_us
+from mxcomp.ukernels import Registry, quantising
+
+_LIMITS = (quantising.MOST_ROWS, 8, 4, 2, 1)
+"""Rows up to which a version may quantise: what every workgroup does for itself goes with them."""
+
+
+@dataclass(frozen=True)
+class _Able:
+    """A matmul whose first version may be one that quantises; modelled µs of both by rows, without another dispatch."""
+
+    op: ir.Operation
+    version: Version
+    us: Mapping[int, float]
+    packed_us: Mapping[int, float]
+
+
+class FewRows:
+    """Matmuls by the LHS that they share, until all of them are decided on."""
+
+    def __init__(self, registry: Registry, options: Options) -> None:
+        self._registry, self._options = registry, options
+        self._able: dict[ir.Value, list[_Able | None]] = {}
+        self._found: dict[tuple[ir.Value, ir.Value], Activations | str] = {}
+
+    def add(self, op: ir.Operation, chosen: Decision, result_bytes: int) -> str:
+        """Takes a matmul, not encoded yet, for which `chosen` is decided on; returns why it cannot quantise, if so."""
+        if not chosen.versions or self._options.reference or self._options.ukernels != FASTEST:
+            return ""
+        able = self._try(op, chosen.versions[0], result_bytes)
+        self._able.setdefault(op.operands[LHS], []).append(None if isinstance(able, str) else able)
+        return f"LHS is not quantised by the ukernel: {able}" if isinstance(able, str) and able else ""
+
+    def decide(self) -> None:
+        """Puts versions that quantise before others, where all matmuls of an LHS can have one, and it is faster."""
+        for found in self._able.values():
+            together = [each for each in found if each is not None]
+            if len(together) == len(found):
+                limit = next((rows for rows in _LIMITS if _gains(together, rows)), 0)
+                for each in together:
+                    _decide(each, limit)
+
+    def _try(self, op: ir.Operation, first: Version, result_bytes: int) -> _Able | str:
+        """What may come before a matmul's first version, or in its place; why not, or "" where its LHS is stored."""
+        problem = problem_of(op)
+        found = self._activations(op, problem)
+        if isinstance(found, str):
+            return found
+        at = {rows: replace(problem, m=rows) for rows in _LIMITS}
+        timed: dict[quantising.Instance, dict[int, float]] = {}
+        for instance in quantising.INSTANCES:
+            if _fits(instance, found, at.values(), first):
+                us = {rows: modelled_us(self._registry[instance.name], each, result_bytes) for rows, each in at.items()}
+                timed[instance] = {rows: known for rows, known in us.items() if known is not None}
+        timed = {instance: us for instance, us in timed.items() if len(us) == len(at)}
+        plain = self._registry[first.ukernel]
+        known = times.of(plain)
+        if known is None or not timed:
+            return f"none quantises {found.type} to {problem.types[LHS]} for {problem.types[RHS]} and these N and K"
+        packed_us = {
+            rows: times.modelled(known, plain.tile, each, _sizes(each), result_bytes, order=first.order)
+            for rows, each in at.items()
+        }
+        best = min(timed, key=lambda instance: geometric_mean(timed[instance].values()))
+        return _Able(op, self._version(first, best), timed[best], packed_us)
+
+    def _activations(self, op: ir.Operation, problem: Problem) -> Activations | str:
+        key = op.operands[LHS], op.operands[LHS_SCALE]
+        if key not in self._found:
+            self._found[key] = activations.find(*key, problem)
+        return self._found[key]
+
+    def _version(self, first: Version, instance: quantising.Instance) -> Version:
+        ukernel = self._registry[instance.name]
+        assert ukernel.layout is not None
+        return replace(
+            first,
+            layout=ukernel.layout,
+            ukernel=instance.plain.name,
+            quantising=ukernel.name,
+            order=PLAIN_ORDER,
+            workgroup_size=ukernel.workgroup_size,
+            llvm_func_attrs=ukernel.llvm_func_attrs,
+        )
+
+
+def _fits(instance: quantising.Instance, found: Activations, at: Iterable[Problem], first: Version) -> bool:
+    """Whether an instance takes such activations, and the RHS in units of the other versions."""
+    return instance.layout.workgroup_tile[2] == first.layout.workgroup_tile[2] and all(
+        instance.elements == each.types[:2]
+        and instance.bits == found.bits
+        and instance.covers(each.m or 0, each.n or 0, each.k or 0)
+        for each in at
+    )
+
+
+def _gains(together: list[_Able], rows: int) -> bool:
+    """Whether matmuls of one LHS that quantise so many rows take no longer than with a dispatch for that."""
+    packed = sum(each.packed_us[rows] for each in together) + apart_us(problem_of(together[0].op))
+    return sum(each.us[rows] for each in together) <= MOST_LOSS * packed
+
+
+def _decide(able: _Able, limit: int) -> None:
+    """Puts a version for up to `limit` rows before those of a matmul, or in the place of the first; 0: none."""
+    decision = decision_of(able.op)
+    assert decision is not None
+    first, *others = decision.versions
+    us, packed_us = able.us[limit or 1], able.packed_us[limit or 1] + apart_us(problem_of(able.op))
+    rows = f"{limit or 1} row{'s' * (limit > 1)}"
+    note = f"up to {rows} LHS is quantised by {able.version.quantising}, modelled {us:.1f} µs"
+    if not limit:
+        note = f"LHS is not quantised by the ukernel: {rows} would take {us:.1f} µs, modelled, apart {packed_us:.1f}"
+    versions = (first, *others)
+    if limit:
+        version = replace(able.version, max_m=limit)
+        versions = (version, *others) if limit == first.max_m else (version, first, *others)
+    decide(able.op, replace(decision, versions=versions, note="; ".join(filter(None, (decision.note, note)))))
+
+
+def _sizes(problem: Problem) -> dict[str, int]:
+    return {axis: problem.sizes[axis] or 0 for axis in "mnk"}
