@@ -35,6 +35,7 @@ from iree.compiler.dialects import arith
 from mxcomp.errors import CompileError
 from mxcomp.matching.decision import VERSIONS
 from mxcomp.mlir import build, graph
+from mxcomp.mlir.earlier import Earlier
 from mxcomp.options import Options
 
 _DISPATCH = "flow.dispatch"
@@ -166,7 +167,6 @@ def _called(call: ir.Operation, active: ir.Value, written: ir.Value | None = Non
 def _skip_packing(chains: list[_Chain], executables: _Executables) -> None:
     """Gives dispatches that only some versions need no workgroups where none of these runs."""
     places = {call: (chain, i) for chain in chains for i, call in enumerate(chain.calls)}
-    order: dict[ir.Operation, int] = {}
     for packing in dict.fromkeys(source for call in places for source in _sources(call) if source not in places):
         users = [places.get(user) for user in _users(packing)]
         of_chains: dict[int, tuple[_Chain, set[int]]] = {}
@@ -174,22 +174,20 @@ def _skip_packing(chains: list[_Chain], executables: _Executables) -> None:
             of_chains.setdefault(id(chain), (chain, set()))[1].add(i)
         if None in users or any(len(chain.calls) == len(used) for chain, used in of_chains.values()):
             continue
-        if packing not in order:
-            order |= {view.operation: i for i, view in enumerate(packing.block.operations)}
-        conditions = [
-            condition for chain, _ in of_chains.values() for condition in chain.conditions if condition is not None
-        ]
-        if all(_is_known(condition, packing, order) for condition in conditions):
-            _skip(packing, list(of_chains.values()), executables)
+        earlier = Earlier(packing)
+        if all(each is None or earlier.has(each) for chain, _ in of_chains.values() for each in chain.conditions):
+            _skip(packing, list(of_chains.values()), earlier, executables)
 
 
-def _skip(packing: ir.Operation, users: list[tuple[_Chain, set[int]]], executables: _Executables) -> None:
+def _skip(
+    packing: ir.Operation, users: list[tuple[_Chain, set[int]]], earlier: Earlier, executables: _Executables
+) -> None:
     """Lets a dispatch run if one of these versions of chains does."""
     with packing.location, ir.InsertionPoint(packing):
         runs: ir.Value | None = None
         for chain, used in users:
-            active = _exclusive([None if condition is None else _copied(condition) for condition in chain.conditions])
-            for i in used:
+            active = _exclusive([None if each is None else earlier.get(each) for each in chain.conditions])
+            for i in sorted(used):
                 runs = active[i] if runs is None else arith.MaxUIOp(runs, active[i]).result
         assert runs is not None
         made = _called(packing, runs)
@@ -220,28 +218,3 @@ def _users(op: ir.Operation) -> Iterator[ir.Operation]:
             yield from _users(user)
         elif user.name != _DIM:
             yield user
-
-
-def _is_computed(op: ir.Operation) -> bool:
-    """Whether an operation of the host can be done once more."""
-    return op.name.startswith(("arith.", "util.assume.int", "affine.apply", _DIM))
-
-
-def _is_known(value: ir.Value, before: ir.Operation, order: Mapping[ir.Operation, int]) -> bool:
-    """Whether a value, or all that it is computed from, is there before an operation of the same block."""
-    op = graph.producer(value)
-    if op is None or order.get(op, len(order)) < order[before]:
-        return True
-    return _is_computed(op) and all(_is_known(operand, before, order) for operand in op.operands)
-
-
-def _copied(value: ir.Value) -> ir.Value:
-    """A value that is computed here once more."""
-    op = graph.producer(value)
-    if op is None or not _is_computed(op):
-        return value
-    operands = [_copied(operand) for operand in op.operands]
-    made = op.clone()
-    for i, operand in enumerate(operands):
-        made.operands[i] = operand
-    return made.results[ir.OpResult(value).result_number]

@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 from drawing import SCOPE
 from nodes import BITS, FLOATS, VALUES, Node, outside, unpacked
-from program import Program
+from program import FEW, Program
 
 import mxcomp
 from mxcomp import runtime
@@ -27,7 +27,7 @@ from mxcomp.errors import InputError, MxcompError
 from mxcomp.options import Options
 from mxcomp.plugin.emit import emit_plugin
 from mxcomp.runtime import RunError
-from mxcomp.selection import versions
+from mxcomp.selection import few_rows, quantising, versions
 from mxcomp.sim.schedule import ORDERS
 from mxcomp.target import get_target
 from mxcomp.weights import checkpoint
@@ -86,7 +86,8 @@ def _compiled(program: Program, directory: Path) -> tuple[bytes, dict[str, Path]
         vmfb, retreat = _with_plugin(program, directory)
         return vmfb, None, "numpy", retreat
     gain = versions._LEAST_GAIN if program.versions == "by gain" else -math.inf
-    with mock.patch.object(versions, "_LEAST_GAIN", gain):
+    loss = math.inf if program.versions == FEW else quantising.MOST_LOSS
+    with mock.patch.object(versions, "_LEAST_GAIN", gain), mock.patch.object(few_rows, "MOST_LOSS", loss):
         compiled = mxcomp.compile(
             program.text,
             data_tiling=program.data_tiling,

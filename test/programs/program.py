@@ -19,11 +19,13 @@ NAMED = "named"
 UKERNELS = {"fastest": 6, "benefit": 2, NAMED: 3, "none": 1}
 """How ukernels are chosen; "named": any that takes what the program has, also far larger than a drawn product."""
 DATA_TILING = {True: 6, False: 1.3}
-IN_ROWS = 0.04
-"""How often a program is for ukernels that read LHS as it is stored: apart from all else, which stays as it was."""
+APART = {"in rows": 0.04, "few of any": 0.05}
+"""How often a program is for ukernels that read LHS as it is stored, or of a dynamic M, few rows of which a version
+quantises: drawn apart from all else, which stays as it was."""
 _IN_ROWS = [each for each in family.INSTANCES if each.tile.lhs_in_rows]
 VERSIONS = {"by gain": 2, "always": 1}
 """Where a dynamic M gets kernels by ranges: N and K drawn here are too small to gain by them."""
+FEW = "always, and few rows quantised by theirs"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +49,14 @@ def draw(seed: int, theme: str = "", way: str = "") -> Program:
     """The program of a seed; `theme` and `way` may be given."""
     dice = Dice(seed)
     way = way or dice.pick(WAYS)
-    if not theme and random.Random(f"{seed} in rows").random() < IN_ROWS:
-        theme, way = "in rows", "plain"
+    rare = [name for name, often in APART.items() if random.Random(f"{seed} {name}").random() < often]
+    if not theme and rare:
+        theme, way = rare[0], "plain"
     way = "plain" if way == "torch" and not torch_models.AVAILABLE else way
     dice.features.add(f"way:{way}")
     ukernels, data_tiling = dice.pick(UKERNELS), dice.pick(DATA_TILING)
+    if theme == "few of any":
+        ukernels, data_tiling = "fastest", True
     if ukernels != "fastest":
         dice.features.add(f"ukernels:{ukernels}")
     if theme == "in rows":
@@ -67,6 +72,8 @@ def draw(seed: int, theme: str = "", way: str = "") -> Program:
         text, module, functions = draw_module(dice, way in ("parameters", "packed"), theme)
         parameters, products = module.parameters, module.products
     versions = dice.pick(VERSIONS)  # after all else, which stays as it was for a seed
+    if theme == "few of any":
+        versions = dice.pick({"always": 1, FEW: 2})
     if versions != "by gain":
         dice.features.add(f"versions:{versions}")
     if ukernels == NAMED:

@@ -21,7 +21,8 @@ def gated_product(drawing: Drawing, scale: Scale) -> Node:
     dice, sizes = drawing.dice, scale.matmul(drawing.dice)
     kind, side = dice.noted("type", KINDS), dice.noted("type", KINDS)
     source = dice.noted("source", {"f32": 1, "bf16": 3, "f16": 1})
-    x = floats(drawing, (sizes["m"], sizes["k"] * BLOCK), source, "")
+    dynamic = (0,) if set(scale.dynamic) == {"m"} else ()
+    x = floats(drawing, (sizes["m"], sizes["k"] * BLOCK), source, "", dynamic)
     lhs = quantisers.draw(drawing, x, "m", kind)
     gate, up = (
         products.draw(drawing, lhs, mx_operands.draw(drawing, "nki", sizes, side, tame=True), "mn") for _ in range(2)

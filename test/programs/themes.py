@@ -50,6 +50,15 @@ ROWS = Scale(
 )
 """Of ukernels that read LHS as it is stored: tiles of 256 × 256, K tiles of 16 blocks."""
 
+FEW_OF_ANY = Scale(
+    rows=FEW.rows | {4: 1, 8: 1},
+    columns=FEW.columns,
+    blocks={32: 3, 48: 1, 47: 0.5, 31: 0.5, 17: 0.2},
+    dynamic={"m": 1},
+    products=1_200_000,
+)
+"""Of a decoder whose M is dynamic, and whose kernels for few rows quantise them: K tiles of 16 blocks."""
+
 SOURCES: dict[str, Source] = {
     "stored": stored_product,
     "batched": batched_product,
@@ -102,6 +111,9 @@ THEMES = {
     "few rows": Theme({"activation": 1, "quantised": 2}, EPILOGUE | {"quantised": 3}, {0: 1, 1: 2, 2: 2}, FEW),
     "decoder": Theme({"gated": 3, "weight only": 3}, EPILOGUE | {"quantised": 2}, {0: 1, 1: 2, 2: 2}, FEW),
     "static": Theme({"stored": 3, "activation": 1}, EPILOGUE | {"static": 5}, {1: 2, 2: 1}, last=BITS_LAST),
+    "few of any": Theme(
+        {"activation": 2, "quantised": 1, "gated": 1}, EPILOGUE | {"quantised": 3}, {0: 1, 1: 2, 2: 2}, FEW_OF_ANY
+    ),
     "in rows": Theme({"in rows": 1}, EPILOGUE | {"quantised": 0.5}, {0: 2, 1: 2, 2: 1}, ROWS),
     "bits": Theme(
         {"changed": 3, "widened": 1, "stored": 1}, MULTIPLIED | {"changed": 1}, {0: 2, 1: 1, 2: 1}, last=BITS_LAST
