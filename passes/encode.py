@@ -23,8 +23,9 @@ from dataclasses import replace
 from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE
-from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, RHS, RHS_SCALE
-from mxcomp.matching import activations, gates, gathers, masks, pairs, requantise_chains, rows
+from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, RHS_SCALE
+from mxcomp.matching import gates, gathers, masks, pairs, requantise_chains, rows
+from mxcomp.matching.activations import Sought
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.consumers import STORED_BYTES, stored_type
 from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised
@@ -52,8 +53,8 @@ def run(module: ir.Operation, options: Options) -> None:
         table = tuned.read(options.tuned, registry, options.target.arch) if options.tuned else tuned.NOTHING
         notes.warn(module, [str(fault) for fault in table.faults])
         recognised = [op for op in graph.walk(module, bodies=False) if is_recognised(op)]
-        alike, few = pairs.find(recognised), FewRows(registry, options)
-        together, sources = _requantised(recognised, registry, options), Sources()
+        together, sources, sought = _requantised(recognised, registry, options), Sources(), Sought()
+        alike, few = pairs.find(recognised), FewRows(registry, options, sought)
         for index, op in enumerate(recognised):
             place = _place(op, sources)
             entry, objection = _entry(op, table, place, is_joined=op in together)
@@ -67,10 +68,10 @@ def run(module: ir.Operation, options: Options) -> None:
             chosen = replace(chosen, gathered=gathered)
             chosen = replace(chosen, skips=_skips(op, chosen, registry))
             if op not in together and entry is None:
-                chosen, kept = _quantising(op, chosen, place, registry, options)
+                chosen, kept = _quantising(op, chosen, place, registry, options, sought)
                 chosen = _in_rows(op, chosen, place, registry, options)
                 if index in alike:
-                    chosen = _paired(op, alike[index], chosen, place, registry, options)
+                    chosen = _paired(op, alike[index], chosen, place, registry, options, sought)
                     kept = "" if chosen.paired is not None else kept
                 kept = kept or few.add(op, chosen, place.result_bytes)
                 objection = "; ".join(filter(None, (objection, kept)))
@@ -132,13 +133,13 @@ def _skips(op: ir.Operation, chosen: Decision, registry: Registry) -> bool:
 
 
 def _quantising(
-    op: ir.Operation, chosen: Decision, place: Place, registry: Registry, options: Options
+    op: ir.Operation, chosen: Decision, place: Place, registry: Registry, options: Options, sought: Sought
 ) -> tuple[Decision, str]:
     """A decision with a ukernel that quantises the LHS itself, if one can; or `chosen`, and why none does."""
     problem = problem_of(op)
     if chosen.quantising is not None or (problem.m or 0) not in range(1, MOST_ROWS + 1):
         return chosen, ""
-    found = activations.find(op.operands[LHS], op.operands[LHS_SCALE], problem)
+    found = sought.find(op, problem)
     reason = found
     if not isinstance(found, str):
         decision = quantising.choose(chosen, problem, found, registry, options, place.result_bytes)
@@ -159,11 +160,17 @@ def _in_rows(op: ir.Operation, chosen: Decision, place: Place, registry: Registr
 
 
 def _paired(
-    op: ir.Operation, other: int, chosen: Decision, place: Place, registry: Registry, options: Options
+    op: ir.Operation,
+    other: int,
+    chosen: Decision,
+    place: Place,
+    registry: Registry,
+    options: Options,
+    sought: Sought,
 ) -> Decision:
     """A decision with a ukernel that multiplies the same activations for the matmul of index `other`, if one can."""
     problem = problem_of(op)
-    found = activations.find(op.operands[LHS], op.operands[LHS_SCALE], problem)
+    found = sought.find(op, problem)
     if isinstance(found, str) or options.reference:
         return chosen
     return quantising.choose_pair(chosen, other, problem, found.bits, registry, options, place.result_bytes)

@@ -40,33 +40,34 @@ _CALCULATIONS = ("arith.", "math.", "linalg.")
 
 def run(module: ir.Operation, options: Options) -> None:
     """Puts barriers behind constants below `module` that quantisers or both sides of a matmul are computed from."""
+    varying = set[ir.Operation]()
     with module.context:
         for op in [op for op in graph.walk(module, bodies=False) if _is_narrow(op) or _skips(op)]:
-            _hold([op])
+            _hold([op], varying)
         for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic" and _chooses(op)]:
-            _hold_choices(op)
+            _hold_choices(op, varying)
         for op in [op for op in graph.walk(module, bodies=False) if _sums_products(op)]:
             _hold_splats(op)
         for op in [op for op in graph.walk(module, bodies=False) if is_recognised(op)]:
             operands = [graph.producer(value) for value in list(op.operands)[:ACC]]
             sides = ((operands[LHS], operands[LHS_SCALE]), (operands[RHS], operands[RHS_SCALE]))
-            if all(are_constant(side) for side in sides):
-                _hold(sides[0])
+            if all(_constants(side, varying) is not None for side in sides):
+                _hold(sides[0], varying)
             for value in list(op.operands)[:ACC]:
                 if not is_constant(value):  # computed from constants, perhaps: packing would not be evaluated in order
-                    _hold([graph.producer(value)])
+                    _hold([graph.producer(value)], varying)
 
 
 def _chooses(op: ir.Operation) -> bool:
     return any(inner.name == "arith.select" for inner in graph.walk(op))
 
 
-def _hold_choices(op: ir.Operation) -> None:
+def _hold_choices(op: ir.Operation, varying: set[ir.Operation]) -> None:
     """Hides two or more constants that elements are chosen from: if they are equal, IREE finds the choice constant."""
     producers = [graph.producer(value) for value in op.operands if isinstance(value.type, ir.RankedTensorType)]
-    chosen = [producer for producer in producers if producer is not None and _constants([producer])]
+    chosen = [producer for producer in producers if producer is not None and _constants([producer], varying)]
     if len(chosen) > 1:
-        _hold(chosen)
+        _hold(chosen, varying)
 
 
 def _sums_products(op: ir.Operation) -> bool:
@@ -105,13 +106,28 @@ def _is_narrow(op: ir.Operation) -> bool:
     return any(map(is_sub_byte, kinds))
 
 
-def _constants(ops: Iterable[ir.Operation | None]) -> dict[ir.Operation, list[tuple[ir.Operation, int]]] | None:
-    """The constant tensors that operations depend on, and the uses on the way; None if they depend on anything else."""
+def _constants(
+    ops: Iterable[ir.Operation | None], varying: set[ir.Operation]
+) -> dict[ir.Operation, list[tuple[ir.Operation, int]]] | None:
+    """The constant tensors that operations depend on, and the uses on the way; None if they depend on anything else.
+
+    `varying` are some that do, to which a single one is added: what is behind it need not be followed any further back.
+    """
+    first = list(ops)
+    found = None if any(op in varying for op in first) else _followed(first, varying)
+    if found is None and len(first) == 1 and first[0] is not None:
+        varying.add(first[0])
+    return found
+
+
+def _followed(
+    pending: list[ir.Operation | None], varying: set[ir.Operation]
+) -> dict[ir.Operation, list[tuple[ir.Operation, int]]] | None:
     found: dict[ir.Operation, list[tuple[ir.Operation, int]]] = {}
-    pending, seen = list(ops), set()
+    pending, seen = list(pending), set[ir.Operation]()
     while pending:
         op = pending.pop()
-        if op is None:
+        if op is None or op in varying:
             return None
         if op in seen or op.name == "tensor.empty":
             continue
@@ -138,12 +154,12 @@ def _is_constant(op: ir.Operation) -> bool:
 
 def are_constant(ops: Iterable[ir.Operation | None]) -> bool:
     """Whether operations, None for none, depend on nothing but constants."""
-    return _constants(ops) is not None
+    return _constants(ops, set()) is not None
 
 
-def _hold(ops: Iterable[ir.Operation | None]) -> None:
+def _hold(ops: Iterable[ir.Operation | None], varying: set[ir.Operation]) -> None:
     """Hides the constants that operations depend on from IREE, if they depend on nothing else."""
-    for constant, uses in (_constants(ops) or {}).items():
+    for constant, uses in (_constants(ops, varying) or {}).items():
         if not uses:
             continue
         with constant.location, ir.InsertionPoint.after(constant):

@@ -46,6 +46,8 @@ def run(module: ir.Operation, options: Options) -> None:
     """Chains the dispatches that marked choices below `module` choose among. Raises CompileError."""
     with module.context:
         choices = [op for op in graph.walk(module, bodies=False) if VERSIONS in op.attributes]
+        if not choices:
+            return
         inner = {choice.operands[2].owner.operation for choice in choices}
         executables = {graph.symbol_name(op): op for op in graph.walk(module) if op.name == "flow.executable"}
         chains = [_chain(choice, executables) for choice in choices if choice not in inner]  # not parts of others

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from iree.compiler import ir
 
 from mxcomp.formats import element_format
-from mxcomp.layout import LHS
+from mxcomp.layout import LHS, LHS_SCALE
 from mxcomp.matching import quantiser
 from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import Index
@@ -71,6 +71,21 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
     if not _is_row_major(read, problem.m, problem.k):
         return "activations are not read row by row"
     return found
+
+
+class Sought:
+    """What LHS are quantised from, found once for all matmuls of one LHS, while nothing in front of them changes."""
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, Activations | str] = {}
+
+    def find(self, op: ir.Operation, problem: Problem) -> Activations | str:
+        """As `find`, of a scaled matmul that is not encoded."""
+        elements, scales = op.operands[LHS], op.operands[LHS_SCALE]
+        key = elements, scales, problem.types[LHS], problem.batch, problem.m, problem.k
+        if key not in self._found:
+            self._found[key] = find(elements, scales, problem)
+        return self._found[key]
 
 
 def _behind_a_matmul(elements: ir.Value, scales: ir.Value, producer: Producer) -> Producer | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import permutations
+from typing import TypeAlias
 
 from iree.compiler import ir
 
@@ -89,12 +90,12 @@ def _match_in_order(contraction: Contraction, parallel: list[int], reductions: l
             roles, wrong = loop_roles.roles(parallel, reductions, contraction.sizes, contraction.used), None
         except NotOursError:
             roles, wrong = Roles((), tuple(parallel[:-1]), tuple(parallel[-1:]), tuple(reductions), 0), other
-    exprs, _ = contraction.trace(roles)
-    if not any(mentions_mx(expr) for expr in exprs):
+    traced = contraction.trace(roles)
+    if not any(mentions_mx(expr) for expr in traced[0]):
         return None
     if reason := claimed(op):
         raise NotOursError(reason)
-    operands, ops = contraction.operands(roles)
+    operands, ops = contraction.operands(roles, traced)
     types = tuple(operand.element_type for operand in operands)
     scaled = {operand.element_type for operand in operands if operand.scale is not None}
     if not scaled <= set(ELEMENT_TYPES):
@@ -108,10 +109,14 @@ def _match_in_order(contraction: Contraction, parallel: list[int], reductions: l
             # The same for the whole batch: the other operand's batch counts as rows.
             used = [loops - set(roles.batch) if i in alone else loops for i, loops in enumerate(contraction.used)]
             roles = loop_roles.roles(parallel, reductions, contraction.sizes, used)
-            operands, ops = contraction.operands(roles)
+            operands, ops = contraction.operands(roles, contraction.trace(roles))
         return _check(contraction, operands, roles, [result.index(d) for d in parallel], ops)
     except NotOursError as other:
         raise NotOursError(str(other), warning_of(types)) from None
+
+
+Traced: TypeAlias = tuple[list[Expr], list[ir.Operation]]
+"""Both factors over stored tensors, and the operations passed on the way."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,7 @@ class Contraction:
         """The loops that index each factor."""
         return [{d for i in _arguments(self.op, factor) for d in _dims(self.maps[i])} for factor in self.factors]
 
-    def trace(self, roles: Roles, untraced: Collection[int] = ()) -> tuple[list[Expr], list[ir.Operation]]:
+    def trace(self, roles: Roles, untraced: Collection[int] = ()) -> Traced:
         """The factors over stored tensors, by these axes; the operations passed on the way.
 
         Operands that are `untraced` are not followed back.
@@ -149,9 +154,9 @@ class Contraction:
         subscripts = roles.axes(self.sizes)
         return tuple(_subscript(expr, subscripts) for expr in self.maps[operand].results)
 
-    def operands(self, roles: Roles) -> tuple[list[Operand], list[ir.Operation]]:
-        """What both factors are made of, and the operations that are passed. Raises NotOursError."""
-        exprs, ops = self.trace(roles)
+    def operands(self, roles: Roles, traced: Traced) -> tuple[list[Operand], list[ir.Operation]]:
+        """What both factors are made of, and the operations that are passed, once traced. Raises NotOursError."""
+        exprs, ops = traced
         try:
             return [operand_of(expr) for expr in exprs], ops
         except NotOursError:

@@ -11,9 +11,8 @@ from statistics import geometric_mean
 
 from iree.compiler import ir
 
-from mxcomp.layout import LHS, LHS_SCALE, RHS
-from mxcomp.matching import activations
-from mxcomp.matching.activations import Activations
+from mxcomp.layout import LHS, RHS
+from mxcomp.matching.activations import Activations, Sought
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import Decision, Version, decide, decision_of
 from mxcomp.options import FASTEST, Options
@@ -40,10 +39,9 @@ class _Able:
 class FewRows:
     """Matmuls by the LHS that they share, until all of them are decided on."""
 
-    def __init__(self, registry: Registry, options: Options) -> None:
-        self._registry, self._options = registry, options
+    def __init__(self, registry: Registry, options: Options, sought: Sought) -> None:
+        self._registry, self._options, self._sought = registry, options, sought
         self._able: dict[ir.Value, list[_Able | None]] = {}
-        self._found: dict[tuple[ir.Value, ir.Value], Activations | str] = {}
 
     def add(self, op: ir.Operation, chosen: Decision, result_bytes: int) -> str:
         """Takes a matmul, not encoded yet, for which `chosen` is decided on; returns why it cannot quantise, if so."""
@@ -65,7 +63,7 @@ class FewRows:
     def _try(self, op: ir.Operation, first: Version, result_bytes: int) -> _Able | str:
         """What may come before a matmul's first version, or in its place; why not, or "" where its LHS is stored."""
         problem = problem_of(op)
-        found = self._activations(op, problem)
+        found = self._sought.find(op, problem)
         if isinstance(found, str):
             return found
         at = {rows: replace(problem, m=rows) for rows in _LIMITS}
@@ -85,12 +83,6 @@ class FewRows:
         }
         best = min(timed, key=lambda instance: geometric_mean(timed[instance].values()))
         return _Able(op, self._version(first, best), timed[best], packed_us)
-
-    def _activations(self, op: ir.Operation, problem: Problem) -> Activations | str:
-        key = op.operands[LHS], op.operands[LHS_SCALE]
-        if key not in self._found:
-            self._found[key] = activations.find(*key, problem)
-        return self._found[key]
 
     def _version(self, first: Version, instance: quantising.Instance) -> Version:
         ukernel = self._registry[instance.name]
