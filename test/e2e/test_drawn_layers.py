@@ -18,7 +18,7 @@ import mxcomp
 from mxcomp import formats, moe
 from mxcomp.ukernels import gating
 
-QUICK, ALL = 3, 60
+QUICK, ALL = 2, 60
 NAMES = [fmt.name for fmt in map(formats.element_format, formats.ELEMENT_TYPES)]
 UKERNELS = {"fastest": 5, "benefit": 1, "none": 1, "gating": 1}
 ROWS = (1, 5, 16, 17, 32, 33, 48, 64, 100, 128, 160)

@@ -164,7 +164,7 @@ def _large(a: ir.Value, a_scale: ir.Value, b: ir.Value, b_scale: ir.Value) -> ir
 QUANTISING = [("E2M1", "E2M1", "bf16"), ("E4M3", "E2M1", "f16"), ("E5M2", "E4M3", "bf16"), ("E2M1", "E3M2", "f16")]
 
 
-@pytest.mark.parametrize("types", every(2, QUANTISING))
+@pytest.mark.parametrize("types", every(4, QUANTISING))
 def test_few_rows_are_quantised_by_their_version(types: tuple[str, str, str]) -> None:
     """One dispatch up to 16 rows, more beyond them; with what is computed behind, and right in each range."""
     lhs, rhs, source = types

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from iree.compiler import ir
+from spread import every
 
 import mxcomp
 from mxcomp.assembly import FLAG, KernelAssembly, read_dump
@@ -70,7 +71,9 @@ def test_there_are_ukernels() -> None:
     assert all(ukernel.benefit < 1 for ukernel in ukernels.values() if ukernel.instance), "files come first"
 
 
-@pytest.mark.parametrize("instance", [*family.INSTANCES, *gating.INSTANCES], ids=lambda instance: instance.name)
+@pytest.mark.parametrize(
+    "instance", every(4, [*family.INSTANCES, *gating.INSTANCES]), ids=lambda instance: instance.name
+)
 def test_instances_are_as_their_text_says(instance: family.Instance, tmp_path: Path) -> None:
     """The registry has the match rule that stands in the text, which a file of one's own may hold."""
     file = tmp_path / "instance.mlir"
