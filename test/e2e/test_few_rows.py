@@ -92,7 +92,11 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize(("matmul", "mode", "source"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("matmul", "mode", "source"),
+    [case if i % 2 == 0 else pytest.param(*case, marks=pytest.mark.slow) for i, case in enumerate(CASES)],
+    ids=str,
+)
 def test_one_dispatch(matmul: Matmul, mode: str, source: str) -> None:
     check(matmul, mode, source)
 
