@@ -46,9 +46,10 @@ BUILDING_PASSES = (
 )
 MODULE_PASSES = (*PREPARING_PASSES, *CHOOSING_PASSES, *BUILDING_PASSES)
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)
+CONFIGURED_PASSES = ("mxcomp-order-workgroups", "mxcomp-fold-gathers", "mxcomp-fold-rows")
+
 _VERIFIED = ("mxcomp-recognise", "mxcomp-materialise", "mxcomp-sort-slots")
 """The last of them is in front of passes of IREE's, which may end the process over invalid IR."""
-CONFIGURED_PASSES = ("mxcomp-order-workgroups", "mxcomp-fold-gathers", "mxcomp-fold-rows")
 
 
 def run(module: ir.Operation, names: tuple[str, ...], options: Options) -> None:

@@ -42,21 +42,16 @@ def run(module: ir.Operation, options: Options) -> None:
     """Outlines every dispatch region below `module`."""
     if not any(op.name == "flow.dispatch.region" for op in graph.walk(module)):
         return
-    before = _executables(module)
+    before = graph.executables(module)
     with module.context:
         PassManager.parse(PIPELINE).run(module)
-        outlined = [op for op in _executables(module) if op not in before]
+        outlined = {name: op for name, op in graph.executables(module).items() if name not in before}
         calls = [op for op in graph.walk(module, bodies=False) if op.name == "flow.dispatch"]
         by_name = {ir.SymbolRefAttr(ir.ArrayAttr(op.attributes[_CALLED])[0]).value[0]: op for op in calls}
-        for executable in outlined:  # each has one call
-            call = by_name[graph.symbol_name(executable)]
+        for name, executable in outlined.items():  # each has one call
+            call = by_name[name]
             _rename(executable, call)
             _pass_assumptions(call, executable)
-
-
-def _executables(module: ir.Operation) -> list[ir.Operation]:
-    top = (view.operation for view in graph.module_block(module).operations)
-    return [op for op in top if op.name == "flow.executable"]
 
 
 def _rename(executable: ir.Operation, call: ir.Operation) -> None:

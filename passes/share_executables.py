@@ -30,6 +30,6 @@ PIPELINE = "builtin.module(iree-flow-deduplicate-executables)"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Lets dispatches below `module` share executables."""
-    if any(view.operation.name == "flow.executable" for view in graph.module_block(module).operations):
+    if graph.executables(module):
         with module.context:
             PassManager.parse(PIPELINE).run(module)

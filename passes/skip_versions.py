@@ -40,6 +40,7 @@ from mxcomp.options import Options
 
 _DISPATCH = "flow.dispatch"
 _SEGMENTS = "operandSegmentSizes"
+_VIEWS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast", "flow.tensor.reshape", "tensor.cast")
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -49,7 +50,7 @@ def run(module: ir.Operation, options: Options) -> None:
         if not choices:
             return
         inner = {choice.operands[2].owner.operation for choice in choices}
-        executables = {graph.symbol_name(op): op for op in graph.walk(module) if op.name == "flow.executable"}
+        executables = graph.executables(module)
         chains = [_chain(choice, executables) for choice in choices if choice not in inner]  # not parts of others
         _skip_packing(chains, executables)
 
@@ -199,12 +200,6 @@ def _skip(
     packing.erase()
 
 
-_VIEWS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast", "flow.tensor.reshape", "tensor.cast")
-
-
-_DIM = "tensor.dim"
-
-
 def _sources(call: ir.Operation) -> Iterator[ir.Operation]:
     """The dispatches whose results a call takes."""
     for operand in call.operands:
@@ -218,5 +213,5 @@ def _users(op: ir.Operation) -> Iterator[ir.Operation]:
     for user in (use.owner.operation for result in op.results for use in result.uses):
         if user.name in _VIEWS:
             yield from _users(user)
-        elif user.name != _DIM:
+        elif user.name != "tensor.dim":
             yield user

@@ -71,6 +71,12 @@ def module_block(root: ir.Operation) -> ir.Block:
     return root.regions[0].blocks[0]
 
 
+def executables(module: ir.Operation) -> dict[str, ir.Operation]:
+    """The executables of a module at IREE's flow phase, by their symbols."""
+    top = (view.operation for view in module_block(module).operations)
+    return {symbol_name(op): op for op in top if op.name == "flow.executable"}
+
+
 def producer(value: ir.Value) -> ir.Operation | None:
     """The operation that a value is a result of; None for arguments."""
     owner = value.owner

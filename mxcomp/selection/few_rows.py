@@ -16,10 +16,9 @@ from mxcomp.matching.activations import Activations, Sought
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import Decision, Version, decide, decision_of
 from mxcomp.options import FASTEST, Options
-from mxcomp.order import PLAIN_ORDER
 from mxcomp.problem import Problem
 from mxcomp.selection import times
-from mxcomp.selection.quantising import MOST_LOSS, apart_us, modelled_us
+from mxcomp.selection.quantising import MOST_LOSS, apart_us, entries, modelled_us, takes
 from mxcomp.ukernels import Registry, quantising
 
 _LIMITS = (quantising.MOST_ROWS, 8, 4, 2, 1)
@@ -82,30 +81,13 @@ class FewRows:
             for rows, each in at.items()
         }
         best = min(timed, key=lambda instance: geometric_mean(timed[instance].values()))
-        return _Able(op, self._version(first, best), timed[best], packed_us)
-
-    def _version(self, first: Version, instance: quantising.Instance) -> Version:
-        ukernel = self._registry[instance.name]
-        assert ukernel.layout is not None
-        return replace(
-            first,
-            layout=ukernel.layout,
-            ukernel=instance.plain.name,
-            quantising=ukernel.name,
-            order=PLAIN_ORDER,
-            workgroup_size=ukernel.workgroup_size,
-            llvm_func_attrs=ukernel.llvm_func_attrs,
-        )
+        return _Able(op, replace(first, **entries(best, best, self._registry)), timed[best], packed_us)
 
 
 def _fits(instance: quantising.Instance, found: Activations, at: Iterable[Problem], first: Version) -> bool:
     """Whether an instance takes such activations, and the RHS in units of the other versions."""
-    return instance.layout.workgroup_tile[2] == first.layout.workgroup_tile[2] and all(
-        instance.elements == each.types[:2]
-        and instance.bits == found.bits
-        and instance.covers(each.m or 0, each.n or 0, each.k or 0)
-        for each in at
-    )
+    is_in_units = instance.layout.workgroup_tile[2] == first.layout.workgroup_tile[2]
+    return is_in_units and all(takes(instance, each, found.bits) for each in at)
 
 
 def _gains(together: list[_Able], rows: int) -> bool:

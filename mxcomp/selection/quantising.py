@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -55,36 +56,44 @@ def choose(
     named = _named(options)
     if not options.data_tiling or options.reference or not (named or options.ukernels == FASTEST):
         return ""
-    m, n, k = (problem.sizes[axis] or 0 for axis in "mnk")
     fitting = [
         instance
         for instance in ([named] if named else quantising.INSTANCES)
-        if instance.elements == problem.types[:2] and instance.bits == activations.bits and instance.covers(m, n, k)
+        if takes(instance, problem, activations.bits)
     ]
     if not fitting:
-        return f"none quantises {activations.type} to {problem.types[LHS]} for {problem.types[RHS]} and {m}x{n}x{k}"
+        size_text = f"{problem.m}x{problem.n}x{problem.k}"
+        return f"none quantises {activations.type} to {problem.types[LHS]} for {problem.types[RHS]} and {size_text}"
     timed = {
         each: us for each in fitting if (us := modelled_us(registry[each.name], problem, size)) is not None or named
     }
     if not timed:
         return "the times of none are known"
     best = min(timed, key=lambda each: timed[each] or 0.0)
-    us, ukernel = timed[best], registry[best.name]
+    us = timed[best]
     if not named and us is not None and (reason := _slower(us, problem, registry, options, size)):
         return reason
-    note = f"LHS is quantised by {ukernel.name}" + (f", modelled {us:.1f} µs" if us is not None else "")
-    return replace(
-        chosen,
-        operands=DATA_TILED,
-        layout=ukernel.layout,
-        ukernel=best.plain.name,
-        quantising=ukernel.name,
-        order=PLAIN_ORDER,
-        workgroup_size=ukernel.workgroup_size,
-        llvm_func_attrs=ukernel.llvm_func_attrs,
-        note=note,
-        reason=None,
-    )
+    note = f"LHS is quantised by {best.name}" + (f", modelled {us:.1f} µs" if us is not None else "")
+    return replace(chosen, operands=DATA_TILED, note=note, reason=None, **entries(best, best, registry))
+
+
+def takes(instance: quantising.Instance, problem: Problem, bits: int) -> bool:
+    """Whether an instance computes a problem whose LHS is quantised from activations of so many bits."""
+    m, n, k = (problem.sizes[axis] or 0 for axis in "mnk")
+    return instance.elements == problem.types[:2] and instance.bits == bits and instance.covers(m, n, k)
+
+
+def entries(instance: quantising.Instance, single: quantising.Instance, registry: Registry) -> dict[str, Any]:
+    """Those of a decision, or of a version, that say how an instance is launched; `single` takes one matrix of it."""
+    ukernel = registry[instance.name]
+    return {
+        "layout": ukernel.layout,
+        "ukernel": instance.plain.name,
+        "quantising": single.name,
+        "order": PLAIN_ORDER,
+        "workgroup_size": ukernel.workgroup_size,
+        "llvm_func_attrs": ukernel.llvm_func_attrs,
+    }
 
 
 def _named(options: Options) -> quantising.Instance | None:
@@ -137,19 +146,14 @@ def choose_pair(
 
     `index` is that of the other matmul, with the same LHS. The decision stays as it is if that would be slower.
     """
-    sizes = tuple(problem.sizes[axis] or 0 for axis in "mnk")
-    fitting = [
-        each
-        for each in paired.INSTANCES
-        if each.elements == problem.types[:2] and each.bits == bits and each.covers(*sizes)
-    ]
+    fitting = [each for each in paired.INSTANCES if takes(each, problem, bits)]
     named = [each for each in fitting if each.name == options.ukernels]
     timed = {each: us for each in fitting if (us := modelled_us(registry[each.name], problem, size)) is not None}
     apart = _pair_apart(chosen, problem, registry, options, size)
     if not options.data_tiling or (not named and (options.ukernels != FASTEST or not timed or apart is None)):
         return chosen
     best = named[0] if named else min(timed, key=lambda each: timed[each])
-    us, ukernel = timed.get(best), registry[best.name]
+    us = timed.get(best)
     if not named and us is not None and apart is not None and us > MOST_LOSS * apart:
         note = f"with matmul {index} in one dispatch, both would take {us:.1f} µs, modelled, apart {apart:.1f}"
         return replace(chosen, note=f"{chosen.note}; {note}")
@@ -157,16 +161,11 @@ def choose_pair(
     return replace(
         chosen,
         operands=DATA_TILED,
-        layout=ukernel.layout,
-        ukernel=best.plain.name,
-        quantising=best.single.name,
         paired=best.name,
         paired_with=index,
-        order=PLAIN_ORDER,
-        workgroup_size=ukernel.workgroup_size,
-        llvm_func_attrs=ukernel.llvm_func_attrs,
         note=note + (f", modelled {us:.1f} µs for both" if us is not None else ""),
         reason=None,
+        **entries(best, best.single, registry),
     )
 
 

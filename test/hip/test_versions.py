@@ -131,11 +131,15 @@ def test_one_matmul_behind_another() -> None:
         hidden = mx.elementwise(lambda y: mx.maximum(y, 0.0), hidden, result="bf16")
         return mx.scaled_matmul(mx.quantise(hidden, "E4M3"), mx.constant(d, t, "E4M3"))
 
-    program = mxcomp.compile(mx.module(function, "?x64xf32"))
+    check_behind(mxcomp.compile(mx.module(function, "?x64xf32")), first, second, "E4M3")
+
+
+def check_behind(program: mxcomp.Program, first: np.ndarray, second: np.ndarray, fmt: str) -> None:
+    """With max(0, x · firstᵀ) in bf16, quantised to a format, as what the second matmul multiplies."""
     for rows in (2, 70):
         x = RNG.standard_normal((rows, 64)).astype(np.float32)
         products = np.maximum(quantised(x, "E2M1") @ first.T, 0.0).astype(np.float32)
-        a = quantised(products.astype(ml_dtypes.bfloat16).astype(np.float32), "E4M3")
+        a = quantised(products.astype(ml_dtypes.bfloat16).astype(np.float32), fmt)
         (y,) = program.run(x)
         near(y, a, second, a @ second.T)
 
@@ -224,7 +228,7 @@ def test_all_of_one_activation_quantise_few_rows_or_none(monkeypatch: pytest.Mon
 
 
 def test_few_rows_behind_another_matmul() -> None:
-    """What is fused in between decides on the bits of activations; a transposed reading is none by rows."""
+    """What is fused in between decides on the bits of activations."""
     (c, s, first), (d, t, second) = weights("E2M1", 1024, 64), weights("E2M1", 96, 1024)
 
     def function(x: ir.Value) -> ir.Value:
@@ -234,9 +238,5 @@ def test_few_rows_behind_another_matmul() -> None:
         return mx.scaled_matmul(mx.quantise(wide, "E2M1"), mx.constant(d, t, "E2M1"))
 
     program = mxcomp.compile(mx.module(function, "?x64xf32"))
-    for rows in (2, 70):
-        x = RNG.standard_normal((rows, 64)).astype(np.float32)
-        products = np.maximum(quantised(x, "E2M1") @ first.T, 0.0).astype(np.float32)
-        a = quantised(products.astype(ml_dtypes.bfloat16).astype(np.float32), "E2M1")
-        near(program.run(x)[0], a, second, a @ second.T)
+    check_behind(program, first, second, "E2M1")
     assert len(program.profile(RNG.standard_normal((2, 64)).astype(np.float32), execute=False).dispatches) == 3
