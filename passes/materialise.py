@@ -108,21 +108,20 @@ def _prepared(op: ir.Operation, decision: Decision, packer: Packer, options: Opt
         problem, sources = problem.flipped, list(flipped(sources))
     with op.context, op.location, ir.InsertionPoint(op):
         sizes = guarded(sources, problem, decision)
-        decision, quantised = _quantised_inside(op, sources, problem, decision, options)
+        decision, found = _quantised_inside(op, sources, problem, decision, options)
         if decision.versions and not options.reference:
             sizes = replace(sizes, units=padded_units(sizes.values["m"], decision.versions))
         stored = [read_through[i].stored(source) if i in read_through else source for i, source in enumerate(sources)]
-        always, of_few = (None, quantised) if decision.versions else (quantised, None)
-        others = (LHS, LHS_SCALE) if always is not None else (LHS,) if decision.lhs_in_rows else ()
+        others = (LHS, LHS_SCALE) if decision.quantising is not None else (LHS,) if decision.lhs_in_rows else ()
         wanted = [index for index in range(ACC) if index not in others]
         packed = packer.operands(op, stored, decision, sizes, wanted)
         if decision.lhs_in_rows:
             packed = [rows_operand.rows(stored[LHS], problem), *packed]
-        if always is not None and decision.layout is not None:
-            packed = quantising_matmul.operands(always, packed, problem, decision.layout)
+        if decision.quantising is not None and found is not None and decision.layout is not None:
+            packed = quantising_matmul.operands(found, packed, problem, decision.layout)
     element = str(build.element(unset.results[0]))
     ids = {index: gather.ids for index, gather in read_through.items()}
-    matmul = Matmul(decision, sizes, packed, ids, epilogue, element, always, of_few)
+    matmul = Matmul(decision, sizes, packed, ids, epilogue, element, found)
     return _Prepared(op, matmul, [unset, *([epilogue] if epilogue else []), op, *encodings], [*sources, *stored])
 
 
@@ -154,7 +153,7 @@ def _finish_pair(first: _Prepared, second: _Prepared, met: ir.Value, packer: Pac
     What is fused behind the first reads `met` of the second.
     """
     matmul = first.matmul
-    if matmul.activations is None or second.matmul.activations is None:
+    if not (matmul.quantises and second.matmul.quantises):
         for each in (second, first):
             _finish(each, packer, options)
         return
@@ -170,12 +169,14 @@ def _finish_pair(first: _Prepared, second: _Prepared, met: ir.Value, packer: Pac
 def _quantised_inside(
     op: ir.Operation, sources: list[ir.Value], problem: Problem, decision: Decision, options: Options
 ) -> tuple[Decision, Activations | None]:
-    """What quantises the LHS, if the ukernel, or that of a version, is to do it; and with which ukernels it does.
+    """The decision, and what quantises the LHS if the ukernel, or that of a version, is to do it.
 
-    If it cannot after all, why is noted.
+    If it cannot after all, why is noted, and the decision is one without.
     """
+    versions = tuple(replace(each, quantising=None) for each in decision.versions)
+    without = replace(decision, quantising=None, versions=versions)
     if options.reference or not _quantising(decision):
-        return decision, None
+        return without, None
     found = activations.find(sources[LHS], sources[LHS_SCALE], problem)
     if not isinstance(found, str):
         narrowed = _of_bits(decision, found.bits)
@@ -185,7 +186,7 @@ def _quantised_inside(
             return narrowed, found
         found = f"none of its size takes {found.type}"
     notes.note(op, decision.index or 0, f"LHS is not quantised by the ukernel: {found}")
-    return replace(decision, versions=tuple(replace(each, quantising=None) for each in decision.versions)), None
+    return without, None
 
 
 def _quantising(decision: Decision) -> list[str]:

@@ -35,9 +35,9 @@ from mxcomp.problem import Problem, flipped
 class Matmul:
     """A matmul as it is multiplied, on packed operands. `epilogue` are fused consumers, which make an `element`.
 
-    Operands in `ids` are packed for all experts, of which each matrix of the batch takes that of its id. With
-    `activations`, its ukernel quantises the LHS itself, and only operands of the RHS are packed. `of_few` are those
-    of versions whose ukernels do.
+    Operands in `ids` are packed for all experts, of which each matrix of the batch takes that of its id. `activations`
+    are what a ukernel takes that quantises the LHS itself, its own or that of a version; if its own `quantises`, only
+    operands of the RHS are packed.
     """
 
     decision: Decision
@@ -47,7 +47,10 @@ class Matmul:
     epilogue: ir.Operation | None
     element: str
     activations: Activations | None = None
-    of_few: Activations | None = None
+
+    @property
+    def quantises(self) -> bool:
+        return self.decision.quantising is not None
 
     @property
     def layout(self) -> DataTiledLayout:
@@ -69,7 +72,7 @@ class Matmul:
 
     @property
     def tiles(self) -> ResultTiles:
-        if self.activations is not None:
+        if self.quantises:
             columns = build.static_sizes(self.packed[RHS])[bool(self.problem.batch)]
             return quantising_matmul.result(self.problem, self.layout, columns)
         columns = None if self.layout.units is None else build.static_sizes(self.packed[RHS])[len(self.problem.batch)]
@@ -108,10 +111,10 @@ def _version(matmul: Matmul, version: Version) -> Matmul:
     ]
     if version.quantising is None:
         return replace(matmul, decision=decision, packed=packed)
-    assert matmul.of_few is not None
+    assert matmul.activations is not None
     weights, rows = [packed[RHS], packed[RHS_SCALE]], matmul.sizes.values["m"]
-    taken = quantising_matmul.operands(matmul.of_few, weights, matmul.problem, version.layout, rows)
-    return replace(matmul, decision=decision, packed=taken, activations=matmul.of_few)
+    taken = quantising_matmul.operands(matmul.activations, weights, matmul.problem, version.layout, rows)
+    return replace(matmul, decision=decision, packed=taken)
 
 
 def alone(matmul: Matmul) -> ir.Value:
@@ -121,10 +124,10 @@ def alone(matmul: Matmul) -> ir.Value:
 
 def _alone(matmul: Matmul) -> ir.Value:
     """The dispatch of inner tiles, epilogue and unpacking: [(batch,) M, N], sizes perhaps hidden."""
-    limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes, plain_loops=matmul.activations is not None)
+    limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes, plain_loops=matmul.quantises)
     known = [limit for limit in limits if limit is not None]
     with build.dispatch_region([matmul.tiles.type(matmul.element, limits)], known) as region:
-        counts = TileCounts(matmul.sizes, matmul.layout, has_all_rows=matmul.activations is not None)
+        counts = TileCounts(matmul.sizes, matmul.layout, has_all_rows=matmul.quantises)
         tiled = _tiled(matmul, counts, UNROLL if matmul.epilogue is not None else {})
         region.returned = [result_tiles.unpack(tiled, matmul.tiles, counts.of(ACC), limits)]
     return region.results[0]
@@ -160,7 +163,7 @@ def requantised(matmul: Matmul, plan: Plan, packer: Packer) -> tuple[ir.Value, .
 
 def _tiled(matmul: Matmul, counts: TileCounts, llvm_func_attrs: dict[str, str]) -> ir.Value:
     """Accumulator tiles of the hardware behind the epilogue, in the region of a dispatch."""
-    if matmul.activations is not None:
+    if matmul.quantises:
         kind = matmul.tiles.accumulators
         decision = replace(matmul.decision, ukernel=matmul.decision.quantising)
         operands = [
