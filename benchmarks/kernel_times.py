@@ -1,6 +1,6 @@
 """Replays the family's ukernels, and writes what selection wants to know of them: mxcomp/selection/kernel_times.csv.
 
-    python benchmarks/kernel_times.py [--only mx_f4E2M1FN_f4E2M1FN] [-o FILE]
+    python benchmarks/kernel_times.py [--only mx_f4E2M1FN_f4E2M1FN …] [-o FILE]
 
 Every ukernel over units is compiled for three K, one workgroup of each is traced, and replayed at a few latencies and
 rates. Kernels that spill registers are left out, and named.
@@ -43,11 +43,12 @@ _TILES = 2
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="ukernels whose names begin so")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="PREFIX", help="ukernels whose names begin so")
     parser.add_argument("-o", type=Path, default=TABLE)
     args = parser.parse_args()
+    wanted_names = tuple(args.only)
     rows: list[dict[str, object]] = []
-    for instance in wanted(args.only):
+    for instance in wanted(wanted_names):
         try:
             found = [row for rows in given_rows(instance) for row in replays(instance, rows)]
         except ValueError as error:
@@ -56,9 +57,9 @@ def main() -> int:
         print(f"{instance.name}: {f'{len(found)} replays' if found else 'spills registers, left out'}", flush=True)
         rows += found
     kept = []
-    if args.only and args.o.exists():
+    if args.o.exists():
         with args.o.open() as lines:
-            kept = [row for row in csv.DictReader(lines) if not row["kernel"].startswith(args.only)]
+            kept = [row for row in csv.DictReader(lines) if not row["kernel"].startswith(wanted_names)]
     with args.o.open("w", newline="") as out:
         writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
         writer.writeheader()
@@ -66,13 +67,13 @@ def main() -> int:
     return 0
 
 
-def wanted(prefix: str) -> Iterator[family.Instance]:
+def wanted(prefixes: tuple[str, ...]) -> Iterator[family.Instance]:
     """Ukernels over units, one for all pairs of elements with as many bits: they take the same time."""
     seen = set()
     for instance in chain.from_iterable(kind.INSTANCES for kind in KINDS):
         bits = tuple(element_format(kind).bits for kind in instance.elements)
         key = type(instance), instance.tile.pattern, bits, getattr(instance, "bits", 0)
-        if instance.layout.units is not None and instance.name.startswith(prefix) and key not in seen:
+        if instance.layout.units is not None and instance.name.startswith(prefixes) and key not in seen:
             seen.add(key)
             yield instance
 
@@ -81,7 +82,7 @@ def given_rows(instance: family.Instance) -> tuple[int, ...]:
     """M of the problems that an instance is replayed in: what one that quantises loads goes with it."""
     if isinstance(instance, quantising.Instance):
         return instance.timed_rows
-    return (_TILES * instance.layout.workgroup_tile[0],)
+    return (instance.tile.max_m or _TILES * instance.layout.workgroup_tile[0],)
 
 
 def replays(instance: family.Instance, rows: int) -> Iterator[dict[str, object]]:

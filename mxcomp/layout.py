@@ -70,6 +70,9 @@ class DataTiledLayout:
     With `lane_rows` the accumulators of a lane are consecutive rows: 32 of them, a block, for 8 MFMA along M. Rows of
     LHS are packed so that they come out there; nothing changes for IREE and ukernels, which know no row by its number.
 
+    With `lhs_row_lines` a row of an LHS fragment is in one piece, and not in four: the first few rows are few cache
+    lines then. Nothing changes for IREE here either; a ukernel has to know it.
+
     A `gated` layout has lane rows, of which every other one, gate and up, is in the other of two subgroups along M: so
     tiles of both lie behind one another in a lane, each as those of the layout `half`.
     """
@@ -88,6 +91,7 @@ class DataTiledLayout:
     units: tuple[int, int] | None = None
     lane_rows: bool = False
     gated: bool = False
+    lhs_row_lines: bool = False
 
     def __post_init__(self) -> None:
         if self.intrinsic not in INTRINSICS:
@@ -101,6 +105,8 @@ class DataTiledLayout:
             raise ValueError(f"a gated layout has lane_rows and subgroups_m = {len(GATE_AND_UP)}")
         if self.units is not None and (len(self.units) != 2 or min(self.units) < 1):
             raise ValueError(f"units must be two counts of at least 1, got {list(self.units)}")
+        if self.lhs_row_lines and (self.units is None or self.lane_rows):
+            raise ValueError("lhs_row_lines are for layouts with units, without lane_rows")
         if self.scale_permutation is not None:
             if sorted(self.scale_permutation) != [0, 1, 2, 3]:
                 raise ValueError(f"scale_permutation must order 4 dimensions, got {list(self.scale_permutation)}")
@@ -153,16 +159,17 @@ class DataTiledLayout:
         return _swizzle(self, operand, element)
 
     def packing(self, operand: int, element: str | None = None) -> TileSwizzle:
-        """Where the packed tile of operand 0 … 4 lies in the source: as `swizzle`, but for `lane_rows`.
+        """Where the packed tile of operand 0 … 4 lies in the source: as `swizzle`, but for lane rows and row lines.
 
         Its packed dimensions then may be finer than those of `swizzle`, which they lie in, in the same order.
         """
-        swizzle = self.swizzle(operand, element)
+        has_lines = self.lhs_row_lines and operand in (LHS, LHS_SCALE)
+        swizzle = _with_row_lines(self.swizzle(operand)) if has_lines else self.swizzle(operand, element)
         if self.units is not None and operand != ACC:
             swizzle = replace(swizzle, multiples=(self.units[operand % 2], 1))
-        return (
-            self._with_lane_rows(swizzle, operand) if self.lane_rows and operand in (LHS, LHS_SCALE, ACC) else swizzle
-        )
+        if self.lane_rows and operand in (LHS, LHS_SCALE, ACC):
+            return self._with_lane_rows(swizzle, operand)
+        return swizzle
 
     def _with_lane_rows(self, swizzle: TileSwizzle, operand: int) -> TileSwizzle:
         """Rows [subgroups, intrinsics, (outer, group, inner) of a lane] in the order [subgroups, group, …]."""
@@ -195,6 +202,17 @@ class DataTiledLayout:
         at = len(packed) - len(self.packed_shape(operand, (None, None)))
         rows, count = packed[at], self.units[operand % 2]
         return (*packed[:at], None if rows is None else rows // count, count, *packed[at + 1 :])
+
+
+def _with_row_lines(swizzle: TileSwizzle) -> TileSwizzle:
+    """[…, blocks, rows, 32] of a fragment in the order [rows, blocks, 32]; scales as they are, in such factors."""
+    columns = swizzle.expand_shape[COLUMNS]
+    blocks, rows = columns[-1], swizzle.expand_shape[ROWS][-1]
+    swizzle = split(swizzle, 0, [Dim(rows.kind, blocks.size), Dim(rows.kind, rows.size // blocks.size)])
+    if len(swizzle.expand_shape) == 2:
+        return swizzle
+    *steps, _ = range(2, 2 + len(columns))
+    return replace(swizzle, permutation=(*steps, 0, 1, len(columns) + 1, len(columns) + 2))
 
 
 @cache

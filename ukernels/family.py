@@ -78,6 +78,12 @@ class Tile:
         return self.waves is not None and self.waves.lhs_in_rows
 
     @property
+    def max_m(self) -> int | None:
+        """The largest M that it is for."""
+        rows = None if self.waves is None else self.waves.lhs_rows
+        return None if rows == Waves().lhs_rows else rows
+
+    @property
     def threads(self) -> int:
         """Of a workgroup: waves stand side by side along N, but over units."""
         return self.layout.threads // self.layout.subgroups_m * (1 if self.waves is None else self.waves.count)
@@ -101,7 +107,9 @@ class Tile:
         """The names of its instances."""
         m, n, k = self.layout.workgroup_tile
         suffix = "" if self.layout.intrinsic == M16 else f"_mfma{self.layout.shape.m}"
-        suffix += "_half" * self.is_half + "_w1" * (self.waves == Waves()) + "_rows" * self.lhs_in_rows
+        is_alone = self.waves is not None and self.waves.count == 1
+        suffix += "_half" * self.is_half + "_w1" * is_alone + "_rows" * self.lhs_in_rows
+        suffix += "" if self.max_m is None else f"_r{self.max_m}"
         return f"mx_LHS_RHS_f32_m{m}_n{n}_k{k}{suffix}"
 
 
@@ -110,6 +118,12 @@ _STREAMS = ((1, 1, 4), (1, 2, 8), (1, 4, 8), (2, 2, 8), (2, 4, 8), (4, 2, 8), (4
 
 _ALONE = ((1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8), (8, 2), (8, 4))
 """Units along M and N of a single wave, of which a compute unit takes many: for short K."""
+
+_FEW_ROWS = (2, 8)
+"""Rows that some tiles of one unit along M load of it: for M of as many at most.
+
+All 16 rows are as many bytes for a workgroup as 16 columns of RHS.
+"""
 
 _SPILLING = ((4, 6), (4, 8), (6, 6), (8, 4))
 _SHARED: tuple[tuple[int, int, Waves, Pairs], ...] = (
@@ -144,6 +158,11 @@ TILES = (
     Tile(_layout(_M32, 4, 2, 2), benefit=-2, min_m=65),
     Tile(_layout(_M32, 2, 1, 4), benefit=-3),
     *(Tile(unit_layout(m, n), benefit=-4, body=STREAM, waves=Waves(k=k)) for m, n, k in _STREAMS),
+    *(
+        Tile(replace(unit_layout(m, n), lhs_row_lines=True), -4, body=STREAM, waves=Waves(k=k, lhs_rows=rows))
+        for rows, (m, n, k) in product(_FEW_ROWS, (*_STREAMS, *((*units, 1) for units in _ALONE)))
+        if m == 1
+    ),
     *(Tile(unit_layout(m, n), -5, None, SHARED, waves, without) for m, n, waves, without in _SHARED),
     *(Tile(unit_layout(m, n), -5, None, TURNS, waves, without) for m, n, waves, without in _TURNS),
     *(
@@ -189,7 +208,8 @@ class Instance:
         k = {"div": BLOCK_SIZE} | ({"odd": k_tile, "max": _MOST_HALF_K} if self.tile.is_half else {})
         if self.tile.lhs_in_rows:  # with a single K tile the largest spills registers
             k = {"div": k_tile, "min": 2 * k_tile}
-        bounds = {"k": k} | ({"m": {"min": self.tile.min_m}} if self.tile.min_m else {})
+        m = {key: size for key, size in (("min", self.tile.min_m), ("max", self.tile.max_m)) if size}
+        bounds = {"k": k} | ({"m": m} if m else {})
         return {
             "archs": ["gfx950"],
             "types": list(self.types),
@@ -227,8 +247,10 @@ PATTERNS = tuple(tile.pattern for tile in TILES)
 
 
 def _attribute(value: object) -> str:
-    """Dictionaries, lists, strings and integers as attributes; names of types as types."""
+    """Dictionaries, lists, strings, numbers and truth values as attributes; names of types as types."""
     match value:
+        case bool():
+            return str(value).lower()
         case dict():
             entries = (f'"{key}" = {_attribute(item)}' for key, item in value.items())
             return f"{{{', '.join(entries)}}}"

@@ -25,6 +25,14 @@ STEPS, HALF_STEPS = 4, 2
 _BEYOND = 2**31
 """Bytes from its start that no buffer has: a K tile that begins there, or its scales, is not loaded."""
 
+_NO_ROW = 3 * 2**30
+"""Bytes from its start that no buffer has, for rows of a fragment that are not loaded.
+
+With those of a K tile beyond the last one they are, modulo 2³², not the first ones again.
+"""
+
+_UNIT_ROWS = 16
+
 _LEAST_STAGES, _MOST_STAGES = 3, 8
 """Steps in a ring: what comes from HBM is then asked for early enough, whatever the tile."""
 
@@ -52,6 +60,7 @@ class Waves:
         meet: Where operands are shared, the row of each step before which waves meet: found by replays.
         turns: Whether half of the waves multiply while the others read (`mx_turns.mlir.in`).
         lhs_in_rows: Whether they read LHS as it is stored, row-major, and only its scales in units.
+        lhs_rows: Rows of an LHS unit that they load: if not all, the layout has `lhs_row_lines`.
     """
 
     m: int = 1
@@ -60,6 +69,7 @@ class Waves:
     meet: int = 0
     turns: bool = False
     lhs_in_rows: bool = False
+    lhs_rows: int = _UNIT_ROWS
 
     @property
     def count(self) -> int:
@@ -129,6 +139,7 @@ class UnitAliases:
             yield f"#lhs_is_packed = {str(not self.waves.lhs_in_rows).lower()}"
         else:
             yield f"#has_others = {str(self.waves.k > 1).lower()}"
+            yield f"#lhs_has_few_rows = {str(self.layout.lhs_row_lines).lower()}"
             yield f"#values_sizes = [{self.share.values}]"
         lane = self._lane
         moving = [0, 0, DYNAMIC, DYNAMIC, DYNAMIC, DYNAMIC, DYNAMIC]
@@ -238,9 +249,18 @@ class UnitAliases:
             yield from self._sharing_sizes()
         else:
             share = self.share
+            yield from self._row_sizes()
             yield from (("share", share.rows * share.columns), ("share_rows", share.rows))
             yield from (("share_columns", share.columns), ("share_values", share.values))
             yield from (("shares_in_fragment", 4 // share.values), ("shares_in_row", units_n // share.columns))
+
+    def _row_sizes(self) -> Iterator[tuple[str, int]]:
+        """Where a lane finds its part of a row in an LHS fragment: rows one behind the other, or lanes."""
+        size, pieces = self._bytes(LHS), PIECES[self._bytes(LHS)]
+        is_split = self.layout.lhs_row_lines and pieces.count * pieces.size == BLOCK_SIZE
+        yield from (("lhs_rows", self.waves.lhs_rows), ("no_row", _NO_ROW), ("lhs_row_bytes", _BLOCKS * size))
+        yield from (("lhs_group_bytes", pieces.size if is_split else size),)
+        yield "lhs_load_step", _BLOCKS * pieces.size if is_split else pieces.size
 
     def _sharing_sizes(self) -> Iterator[tuple[str, int]]:
         """Of a body whose waves share operands in LDS: the turns of copies and reads in the rows of a step."""

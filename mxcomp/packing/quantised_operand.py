@@ -65,7 +65,7 @@ def pack(
     size = OperandSize(height, blocks or 0, dynamic.rows, tiles)
     if blocks_of is not None:
         size = _in_blocks(blocks_of, swizzle.tile_shape[ROWS] * multiple, height or 0, blocks or 0)
-    nest = LoopNest.of(swizzle, element_format(element).lane_unit, size)
+    nest = LoopNest.of(swizzle, swizzle.tile_shape[-1], size)
     if nest.inner == (BLOCK_SIZE,):
         outer = nest.outer
         order = [*range(outer), *(outer + swizzle.permutation.index(p) for p in scale_swizzle.permutation)]

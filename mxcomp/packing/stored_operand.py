@@ -62,7 +62,8 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynam
     *batch, height, blocks = static_sizes(source)[: -1 if operand in (LHS, RHS) else None]
     element = str(ir.RankedTensorType(source.type).element_type)
     if operand in (LHS, RHS):
-        swizzle, unit = layout.packing(operand, element), element_format(element).lane_unit
+        swizzle = layout.packing(operand, element)
+        unit = swizzle.tile_shape[-1]
     else:
         swizzle, unit = layout.packing(operand), BLOCK_SIZE
     columns = None if blocks is None else blocks * (BLOCK_SIZE // unit)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mxcomp.formats import ELEMENT_TYPES, element_format
+from mxcomp.layout import LHS
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
 from mxcomp.selection.sharing import ORDERS, batches
@@ -65,6 +66,7 @@ class KernelTimes:
         resident: Workgroups that share a CU, if there are so many.
         load_bytes: Of a workgroup, by K tiles.
         store_bytes: Of an f32 result.
+        rows: Of LHS that are loaded of a unit, if not all.
         row_bits: Of an LHS element and its share of a scale; None: as the problem says. Of activations only rows that
             are there are loaded.
     """
@@ -74,6 +76,7 @@ class KernelTimes:
     store_bytes: float
     replays: tuple[Replay, ...]
     row_bits: float | None = None
+    rows: int | None = None
 
     def cycles(self, k_tiles: float, rates: Rates, is_first: bool, resident: int) -> tuple[Floats, Floats]:
         """Cycles of workgroups with so many K tiles, and those that an MFMA pipe is busy; `resident`: 1, or all."""
@@ -168,7 +171,9 @@ def replays(instance: Instance, suffix: str = "") -> KernelTimes | None:
     """Those of an instance of the family, under its name and a suffix."""
     kinds = tuple(_REPRESENTATIVE[element_format(kind).bits] for kind in instance.elements)
     lhs, rhs = kinds
-    return table().get(replace(instance, elements=(lhs, rhs)).name + suffix)
+    found = table().get(replace(instance, elements=(lhs, rhs)).name + suffix)
+    rows = instance.tile.max_m
+    return found if found is None or rows is None else replace(found, rows=rows)
 
 
 _REPRESENTATIVE = {element_format(kind).bits: kind for kind in reversed(ELEMENT_TYPES)}
@@ -251,6 +256,8 @@ def _in_orders(
         step * k_tiles * tile[2] * (element_format(kind).bits + 0.25) / 8
         for step, kind in zip(tile[:2], problem.types, strict=False)
     )
+    if times.rows is not None:  # with the scales of all
+        row_bytes -= (tile[0] - times.rows) * k_tiles * tile[2] * element_format(problem.types[LHS]).bits / 8
     if times.row_bits is not None:
         row_bytes = min(tile[0], sizes["m"]) * sizes["k"] * times.row_bits / 8
     matrices = problem.matrices

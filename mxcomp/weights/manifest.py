@@ -109,7 +109,7 @@ class Packing:
         """
         if not self.holds_elements:
             return self.rows, self.k // BLOCK_SIZE
-        unit = element_format(self.element).lane_unit
+        unit = self.swizzle.tile_shape[-1]
         return self.rows, self.k // unit, unit * element_format(self.element).bits // 8
 
     @property

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from itertools import product
 
+import ml_dtypes
 import numpy as np
 import pytest
 from iree.compiler import ir
@@ -14,7 +15,7 @@ from shapes import Shaped
 
 import mxcomp
 import mxcomp.ir as mx
-from mxcomp.formats import dequantise, pack_bits
+from mxcomp.formats import dequantise, pack_bits, quantise
 from mxcomp.layout import DataTiledLayout
 from mxcomp.ukernels import Registry, family
 
@@ -23,8 +24,9 @@ E2M3, E3M2, E4M3, E5M2 = [kind for kind in KINDS if kind != FP4]
 BATCHED = ("brki", "brki", "brk", "brk")
 TURNED = ("rki", "kir", "rk", "kr")
 UNITS = [tile for tile in family.TILES if tile.layout.units is not None]
-TYPICAL = ("m16_n32_k512", "m64_n128_k512", "m256_n256_k512", "m16_n64_k512_w1", "m64_n128_k256_half")
-"""By default: waves that share fragments; rows and columns of several waves; the largest; a single wave; half units."""
+TYPICAL = ("m16_n32_k512", "m64_n128_k512", "m256_n256_k512", "m16_n64_k512_w1", "m64_n128_k256_half", "n32_k512_r2")
+"""By default: waves that share fragments; rows and columns of several waves; the largest; a single wave; half units;
+two rows."""
 
 
 def name(tile: family.Tile, lhs: str = "f4E2M1FN", rhs: str = "f4E2M1FN") -> str:
@@ -60,11 +62,14 @@ def check(shaped: Shaped, ukernel: str, *runs: tuple[int, int, int]) -> None:
     ids=lambda tile: tile.pattern,
 )
 def test_padded(tile: family.Tile) -> None:
-    """The last tile has one row and few columns, and K ends within a K tile; more K tiles than waves share."""
+    """The last tile has one row and few columns, and K ends within a K tile; more K tiles than waves share.
+
+    Of few rows one is not there.
+    """
     m, n, _ = tile.layout.workgroup_tile
     waves = tile.waves.k if tile.waves else 1
     k = 512 * ((waves // 2 if tile.is_half else waves) + 4) + 96
-    check(Shaped(m + 1, n + 5, k), name(tile))
+    check(Shaped(tile.max_m - 1 if tile.max_m else m + 1, n + 5, k), name(tile))
 
 
 @pytest.mark.parametrize(
@@ -139,6 +144,9 @@ def test_half_units_are_not_taken(shaped: Shaped, reason: str) -> None:
         pytest.param(Shaped(40, 132, 768, batch=2, orders=BATCHED), "m32_n32_k256_half", [], marks=SLOW),
         (Shaped(64, 128, 256, dynamic="mn"), "m64_n128_k256_half", [(1, 1, 256), (130, 260, 256)]),
         pytest.param(Shaped(16, 64, 768, dynamic="m"), "m16_n32_k256_half", [(1, 64, 768), (130, 64, 768)], marks=SLOW),
+        (Shaped(2, 132, 1056, batch=3, orders=BATCHED), "m16_n32_k512_r2", []),
+        pytest.param(Shaped(7, 132, 96, orders=TURNED, constant_rhs=True), "m16_n64_k512_w1_r8", [], marks=SLOW),
+        pytest.param(Shaped(8, 132, 1056, dynamic="nk"), "m16_n16_k512_r8", [(8, 260, 96)], marks=SLOW),
     ],
     ids=lambda value: str(value) if isinstance(value, Shaped) else "",
 )
@@ -164,6 +172,59 @@ def test_storage(shaped: Shaped, size: str, runs: list[tuple[int, int, int]]) ->
 )
 def test_types(size: str, lhs: str, rhs: str) -> None:
     check(Shaped(100, 140, 1056, types=(lhs, rhs)), of(size, lhs, rhs))  # padded to an odd number of half units
+
+
+@pytest.mark.parametrize(
+    ("size", "lhs", "rhs"),
+    [
+        ("m16_n16_k512_r2", E4M3, FP4),
+        ("m16_n32_k512_r8", E3M2, E5M2),
+        pytest.param("m16_n32_k512_r2", E5M2, E4M3, marks=SLOW),
+        pytest.param("m16_n64_k512_r8", FP4, E2M3, marks=SLOW),
+        pytest.param("m16_n64_k512_w1_r2", E2M3, E4M3, marks=SLOW),
+    ],
+)
+@pytest.mark.parametrize("m", [1, 2])
+def test_types_of_few_rows(size: str, lhs: str, rhs: str, m: int) -> None:
+    """Their rows are in one piece in LHS fragments, 8-bit ones with both of a lane's halves."""
+    check(Shaped(m, 140, 2560, types=(lhs, rhs)), of(size, lhs, rhs))
+
+
+def test_more_than_few_rows() -> None:
+    """A kernel that loads two rows takes no third, and no M that only the running program knows."""
+    for shaped, reason in ((Shaped(3, 64, 512), "M = 3 is above 2"), (Shaped(1, 64, 512, dynamic="m"), "M is dynamic")):
+        program = mxcomp.compile(shaped.text(), ukernels=of("m16_n32_k512_r2"), compile_to="input")
+        (matmul,) = program.report.matmuls
+        assert matmul.ukernel is None
+        assert reason in (matmul.reason or "")
+
+
+@pytest.mark.parametrize(("source", "kind"), [("bf16", "E2M1"), ("f32", "E4M3")])
+def test_few_rows_that_are_quantised(source: str, kind: str) -> None:
+    """Where that has a dispatch of its own it writes rows in one piece: bit for bit what packing stored ones does."""
+    dice, (m, n, k) = np.random.default_rng(5), (2, 64, 1056)
+    bits = {"E2M1": 4, "E4M3": 8}[kind]
+    types = {"E2M1": FP4, "E4M3": E4M3}[kind]
+    codes, scales = dice.integers(0, 16, (n, k), np.uint8), dice.integers(120, 134, (n, k // 32), np.uint8)
+
+    def quantised(x: ir.Value, b: ir.Value, b_scales: ir.Value) -> ir.Value:
+        return mx.scaled_matmul(mx.quantise(x, kind), mx.operand(b, b_scales, "E2M1"))
+
+    def stored(a: ir.Value, a_scales: ir.Value, b: ir.Value, b_scales: ir.Value) -> ir.Value:
+        return mx.scaled_matmul(mx.operand(a, a_scales, kind), mx.operand(b, b_scales, "E2M1"))
+
+    x = dice.standard_normal((m, k)).astype(ml_dtypes.bfloat16 if source == "bf16" else np.float32)
+    rhs = pack_bits(codes, "E2M1").view(np.int8), scales.view(np.int8)
+    rhs_types = f"{n}x{k // 2}xi8", f"{n}x{k // 32}xi8"
+    ukernel = of("m16_n16_k512_r2", types, FP4)
+    first = mxcomp.compile(mx.module(quantised, f"{m}x{k}x{source}", *rhs_types), ukernels=ukernel)
+    assert [matmul.ukernel for matmul in first.report.matmuls] == [ukernel]
+    a, a_scales = quantise(x.astype(np.float32), kind)
+    lhs_types = (f"{m}x{k * bits // 8}xi8", f"{m}x{k // 32}xi8")
+    second = mxcomp.compile(mx.module(stored, *lhs_types, *rhs_types), ukernels=of("m16_n16", types, FP4))
+    (found,) = first.run(x, *rhs)
+    (expected,) = second.run(pack_bits(a, kind).view(np.int8), a_scales.view(np.int8), *rhs)
+    assert np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize(

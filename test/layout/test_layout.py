@@ -310,6 +310,7 @@ def test_bytes_pack_as_the_codes_they_hold() -> None:
         ({"scale_permutation": (0, 1, 2)}, "must order 4 dimensions"),
         ({"scale_permutation": (0, 1, 2, 2)}, "must order 4 dimensions"),
         ({"scale_permutation": (3, 1, 0, 2), "intrinsics_m": 2, "intrinsics_n": 2}, "above 1"),
+        ({"lhs_row_lines": True}, "lhs_row_lines are for layouts with units, without lane_rows"),
     ],
 )
 def test_bad_layouts_are_rejected(fields: dict[str, Any], message: str) -> None:
@@ -361,6 +362,19 @@ def test_lane_rows_keep_the_right_side() -> None:
     layout = replace(LANE_ROWS["16x16x128"], lane_rows=True)
     for operand in (RHS, RHS_SCALE):
         assert layout.packing(operand) == layout.swizzle(operand)
+
+
+@pytest.mark.parametrize("element", ["f4E2M1FN", "f6E3M2FN", "f8E4M3FN"])
+def test_rows_in_one_piece(element: str) -> None:
+    """What an MFMA takes of an LHS row, one row after the other; IREE sees no difference, and RHS has none."""
+    plain = DataTiledLayout(intrinsics_k=4, units=(1, 2))
+    ours = replace(plain, lhs_row_lines=True)
+    source, scales = np.arange(16 * 512).reshape(16, 16, 32), np.arange(16 * 16).reshape(16, 16)
+    packed = ours.packing(LHS, element).pack(source).reshape(4, 16, 128)
+    assert np.array_equal(packed, source.reshape(16, 4, 128).swapaxes(0, 1))
+    assert ours.swizzle(LHS, element) == plain.swizzle(LHS, element)
+    assert np.array_equal(ours.packing(LHS_SCALE).pack(scales).ravel(), plain.packing(LHS_SCALE).pack(scales).ravel())
+    assert all(ours.packing(operand) == plain.packing(operand) for operand in (RHS, RHS_SCALE, ACC))
 
 
 @pytest.mark.parametrize("tile", gating.GATED, ids=lambda tile: tile.pattern)
