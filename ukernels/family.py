@@ -91,7 +91,7 @@ class Tile:
     @property
     def waves_per_simd(self) -> int:
         """What registers have to leave room for: two of the bodies that are not over units share a compute unit."""
-        return 2 if self.waves is None else max(1, self.waves.count // _SIMDS)
+        return 2 if self.waves is None else max(1, self.waves.count * self.waves.beside // _SIMDS)
 
     def aliases(self, elements: tuple[str, str]) -> Aliases | UnitAliases:
         return Aliases(self.layout, elements) if self.waves is None else UnitAliases(self.layout, elements, self.waves)
@@ -110,6 +110,7 @@ class Tile:
         is_alone = self.waves is not None and self.waves.count == 1
         suffix += "_half" * self.is_half + "_w1" * is_alone + "_rows" * self.lhs_in_rows
         suffix += "" if self.max_m is None else f"_r{self.max_m}"
+        suffix += "_x2" if self.waves is not None and self.waves.beside > 1 else ""
         return f"mx_LHS_RHS_f32_m{m}_n{n}_k{k}{suffix}"
 
 
@@ -132,6 +133,12 @@ _SHARED: tuple[tuple[int, int, Waves, Pairs], ...] = (
     (10, 16, Waves(2, 4), ()), (12, 16, Waves(2, 4), ()), (14, 16, Waves(2, 4, meet=1), _SPILLING),
 )  # fmt: skip
 """Units along M and N, waves along both, and which bits of elements spill registers."""
+
+_BESIDE = ((8, 8), (16, 8))
+"""Units along M and N of tiles of which a compute unit takes two at a time, of four waves each: for short K.
+
+While one of them waits for its first data, or stores, the other multiplies.
+"""
 
 _HALF_STREAMS = ((1, 1, 4), (1, 2, 4), (1, 4, 4), (2, 2, 4), (2, 4, 4), (4, 4, 4))
 _HALF_SHARED = (
@@ -164,6 +171,7 @@ TILES = (
         if m == 1
     ),
     *(Tile(unit_layout(m, n), -5, None, SHARED, waves, without) for m, n, waves, without in _SHARED),
+    *(Tile(unit_layout(m, n), benefit=-5, body=SHARED, waves=Waves(2, 2, beside=2)) for m, n in _BESIDE),
     *(Tile(unit_layout(m, n), -5, None, TURNS, waves, without) for m, n, waves, without in _TURNS),
     *(
         Tile(unit_layout(m, n), -9, None, TURNS, replace(waves, lhs_in_rows=True), without)

@@ -61,6 +61,7 @@ class Waves:
         turns: Whether half of the waves multiply while the others read (`mx_turns.mlir.in`).
         lhs_in_rows: Whether they read LHS as it is stored, row-major, and only its scales in units.
         lhs_rows: Rows of an LHS unit that they load: if not all, the layout has `lhs_row_lines`.
+        beside: Workgroups of which a compute unit is to take so many at a time: their part of LDS.
     """
 
     m: int = 1
@@ -70,6 +71,7 @@ class Waves:
     turns: bool = False
     lhs_in_rows: bool = False
     lhs_rows: int = _UNIT_ROWS
+    beside: int = 1
 
     @property
     def count(self) -> int:
@@ -189,7 +191,8 @@ class UnitAliases:
         """Steps for which LDS has room beside scales."""
         places = [self._places(side) for side in (LHS, RHS)]
         lhs, rhs = (count * LANES * self._bytes(side) for side, count in enumerate(places))
-        room = GFX950.max_workgroup_memory_bytes - sum(scale_slots * self._scale_places(side) for side in (LHS, RHS))
+        scales = sum(scale_slots * self._scale_places(side) for side in (LHS, RHS))
+        room = GFX950.max_workgroup_memory_bytes // self.waves.beside - scales
         return (room - _STAGES_IN_ROWS * lhs) // rhs if self.waves.lhs_in_rows else room // (lhs + rhs)
 
     def fits(self, registers: int) -> bool:
