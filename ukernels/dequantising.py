@@ -15,7 +15,8 @@ from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import RHS
 from mxcomp.ukernels import family, quantising
 from mxcomp.ukernels.aliases import shaped
-from mxcomp.ukernels.unit_aliases import STEPS, UnitAliases, Waves, unit_layout
+from mxcomp.ukernels.unit_aliases import UnitAliases
+from mxcomp.ukernels.waves import STEPS, Waves, unit_layout
 
 BODY = "mx_dequantising.mlir.in"
 ACTIVATIONS = "bf16"

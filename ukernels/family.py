@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS, DataTiledLayout, layout_entries
 from mxcomp.ukernels.aliases import Aliases
-from mxcomp.ukernels.unit_aliases import HALF_STEPS, UnitAliases, Waves, unit_layout
+from mxcomp.ukernels.unit_aliases import UnitAliases
+from mxcomp.ukernels.waves import HALF_STEPS, Waves, tall_unit_layout, unit_layout
 
 BODY, STREAM, SHARED, TURNS = "mx_data_tiled.mlir.in", "mx_stream.mlir.in", "mx_shared.mlir.in", "mx_turns.mlir.in"
 """Bodies: RHS in registers and LHS through LDS; K split among waves; both operands through LDS, in two ways."""
@@ -156,6 +157,9 @@ _TURNS: tuple[tuple[int, int, Waves, Pairs], ...] = (
 )  # fmt: skip
 """The same, of tiles whose MFMA take a wave longer than all reads of a step take LDS."""
 
+_TALL = (8, 8, Waves(4, 2, turns=True), ((4, 4), (4, 8), (8, 4)))
+"""The same of tall units, for elements of which LDS or registers do not hold enough steps in units of 16 rows."""
+
 _BITS_IN_ROWS = 4
 """Of LHS elements that are read in rows: so they lie in LDS as packed ones do, 16 bytes of a row together."""
 
@@ -173,6 +177,7 @@ TILES = (
     *(Tile(unit_layout(m, n), -5, None, SHARED, waves, without) for m, n, waves, without in _SHARED),
     *(Tile(unit_layout(m, n), benefit=-5, body=SHARED, waves=Waves(2, 2, beside=2)) for m, n in _BESIDE),
     *(Tile(unit_layout(m, n), -5, None, TURNS, waves, without) for m, n, waves, without in _TURNS),
+    Tile(tall_unit_layout(*_TALL[:2]), -10, None, TURNS, *_TALL[2:]),
     *(
         Tile(unit_layout(m, n), -9, None, TURNS, replace(waves, lhs_in_rows=True), without)
         for m, n, waves, without in _TURNS
@@ -237,7 +242,8 @@ class Instance:
     def lists(self) -> dict[str, str]:
         """Lists of values, for which there are no aliases: a zero for each rank of the result."""
         aliases = self.tile.aliases(self.elements)
-        return {"acc_origin": ", ".join(["%c0"] * len(aliases.acc_lane)) if isinstance(aliases, Aliases) else ""}
+        rank = len(aliases.acc_lane) if isinstance(aliases, Aliases) else aliases.acc_rank
+        return {"acc_origin": ", ".join(["%c0"] * rank)}
 
     def lines(self) -> Iterator[str]:
         """The aliases that its body is written in."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from mxcomp.layout import LHS, RHS
 from mxcomp.ukernels import family, quantising
-from mxcomp.ukernels.unit_aliases import unit_layout
+from mxcomp.ukernels.waves import unit_layout
 
 BODY = "mx_quantising_pair.mlir.in"
 OPERANDS = "quantising_pair"

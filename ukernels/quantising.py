@@ -18,7 +18,8 @@ from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.ukernels import family
 from mxcomp.ukernels.aliases import DYNAMIC, LANES, i64_array, shaped
-from mxcomp.ukernels.unit_aliases import STEPS, UnitAliases
+from mxcomp.ukernels.unit_aliases import UnitAliases
+from mxcomp.ukernels.waves import STEPS
 
 BODY = "mx_quantising.mlir.in"
 OPERANDS = "quantising"

@@ -1,8 +1,9 @@
 """What the aliases of bodies over units stand for: `mx_stream`, `mx_shared` and `mx_turns`, each .mlir.in.
 
 A unit is 16 rows by 512 along K of an operand, packed as four fragments of 16x16x128 MFMA, with a lane's four scales
-together. A half unit is 256 along K: its elements lie as in a unit, its scales two by two. All instances take operands
-packed in the same units, or the same half units, so that packed data fits any of them.
+together. A half unit is 256 along K: its elements lie as in a unit, its scales two by two. A tall unit is 32 rows by
+512, eight fragments of 32x32x64 MFMA. All instances take operands packed in the same units, or the same half or tall
+ones, so that packed data fits any of them.
 
 !lhs_vec_ty = vector<4x2x1x16xi8>    LHS fragments in a lane's registers: steps in K, units, loads, bytes
 #units_m = 2 : index                 a trip count of the body: arith.constant #units_m
@@ -18,9 +19,7 @@ from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, DataTiledLayout
 from mxcomp.target import GFX950
 from mxcomp.ukernels.aliases import DYNAMIC, LANES, PIECES, buffer, i64_array, shaped
-
-STEPS, HALF_STEPS = 4, 2
-"""MFMA that a unit takes along K, and half a unit."""
+from mxcomp.ukernels.waves import HALF_STEPS, STEPS, Share, Waves
 
 _BEYOND = 2**31
 """Bytes from its start that no buffer has: a K tile that begins there, or its scales, is not loaded."""
@@ -30,8 +29,6 @@ _NO_ROW = 3 * 2**30
 
 With those of a K tile beyond the last one they are, modulo 2³², not the first ones again.
 """
-
-_UNIT_ROWS = 16
 
 _LEAST_STAGES, _MOST_STAGES = 3, 8
 """Steps in a ring: what comes from HBM is then asked for early enough, whatever the tile."""
@@ -45,70 +42,6 @@ together; steps that LDS holds, so that the first of both is asked for four step
 
 _COPIED_SCALES = 4
 """Scales that a lane copies to LDS at a time: a dword."""
-
-
-def unit_layout(units_m: int, units_n: int, steps: int = STEPS) -> DataTiledLayout:
-    """A workgroup's tile of so many units of LHS and RHS, or of half units: of `HALF_STEPS`."""
-    return DataTiledLayout(intrinsics_k=steps, operands_interleaving_intrinsics_k=(2, 3), units=(units_m, units_n))
-
-
-@dataclass(frozen=True)
-class Waves:
-    """Waves of a workgroup: along M, N and K of its tile.
-
-    Attributes:
-        meet: Where operands are shared, the row of each step before which waves meet: found by replays.
-        turns: Whether half of the waves multiply while the others read (`mx_turns.mlir.in`).
-        lhs_in_rows: Whether they read LHS as it is stored, row-major, and only its scales in units.
-        lhs_rows: Rows of an LHS unit that they load: if not all, the layout has `lhs_row_lines`.
-        beside: Workgroups of which a compute unit is to take so many at a time: their part of LDS.
-    """
-
-    m: int = 1
-    n: int = 1
-    k: int = 1
-    meet: int = 0
-    turns: bool = False
-    lhs_in_rows: bool = False
-    lhs_rows: int = _UNIT_ROWS
-    beside: int = 1
-
-    @property
-    def count(self) -> int:
-        return self.m * self.n * self.k
-
-
-@dataclass(frozen=True)
-class Share:
-    """What each wave adds up of the parts of a tile of `units_m` × `units_n` fragments that all waves along K have.
-
-    Raises ValueError if it cannot be shared out evenly.
-    """
-
-    units_m: int
-    units_n: int
-    waves: int
-
-    def __post_init__(self) -> None:
-        if self.rows * self.columns * self.values * self.waves != self.units_m * self.units_n * 4:
-            raise ValueError(f"{self.units_m} × {self.units_n} fragments cannot be shared by {self.waves} waves")
-
-    @property
-    def _fragments(self) -> int:
-        return max(1, self.units_m * self.units_n // self.waves)
-
-    @property
-    def values(self) -> int:
-        """Of a fragment's four in a lane."""
-        return min(4, max(1, 4 * self.units_m * self.units_n // self.waves))
-
-    @property
-    def columns(self) -> int:
-        return min(self.units_n, self._fragments)
-
-    @property
-    def rows(self) -> int:
-        return self._fragments // self.columns
 
 
 @dataclass(frozen=True)
@@ -138,14 +71,18 @@ class UnitAliases:
                 yield f"#{name}_is_even = {str(self._is_even(side)).lower()}"
                 yield f"#{name}_scales_are_even = {str(self._scales_are_even(side)).lower()}"
             yield f"#lhs_in_rows = {str(self.waves.lhs_in_rows).lower()}"
+            yield f"#acc_in_bounds = [{', '.join(['true'] * len(self._lane))}]"
+            yield f"#acc_lane_strides = {i64_array([1] * len(self._lane))}"
             yield f"#lhs_is_packed = {str(not self.waves.lhs_in_rows).lower()}"
         else:
             yield f"#has_others = {str(self.waves.k > 1).lower()}"
             yield f"#lhs_has_few_rows = {str(self.layout.lhs_row_lines).lower()}"
             yield f"#values_sizes = [{self.share.values}]"
-        lane = self._lane
-        moving = [0, 0, DYNAMIC, DYNAMIC, DYNAMIC, DYNAMIC, DYNAMIC]
-        yield f"#acc_lane_offsets = {i64_array([*moving[:-1], 0] if self.shares_operands else moving)}"
+        lane, acc = self._lane, self._acc
+        # Where operands are shared, a lane has all of its values, and the rows and columns of its wave.
+        parts = [DYNAMIC if size < whole else 0 for size, whole in zip(lane[4:], acc[4:], strict=True)]
+        parts = parts if self.shares_operands else [DYNAMIC] * len(parts)
+        yield f"#acc_lane_offsets = {i64_array([0, 0, DYNAMIC, DYNAMIC, *parts])}"
         yield f"#acc_lane_sizes = {i64_array(lane)}"
 
     @property
@@ -211,7 +148,23 @@ class UnitAliases:
         """What a lane stores of the packed tile of the result."""
         if not self.shares_operands:
             return 1, 1, self.share.rows, self.share.columns, 1, 1, self.share.values
-        return 1, 1, *self._fragments, 1, 1, 4
+        *outer, _, _, inner = self._acc[4:]
+        return 1, 1, *self._fragments, *outer, 1, 1, inner
+
+    @property
+    def _acc(self) -> tuple[int, ...]:
+        """The packed tile of the result: units, and of each values, lanes that have them, and values in one piece."""
+        return (1, 1, *(size or 1 for size in self.layout.swizzle(ACC).packed_shape))
+
+    @property
+    def acc_rank(self) -> int:
+        return len(self._acc)
+
+    @property
+    def _values(self) -> tuple[int, ...]:
+        """Of an accumulator's fragment in a lane."""
+        shape = self.layout.shape
+        return shape.acc_outer, shape.acc_inner
 
     def _bytes(self, operand: int) -> int:
         """Bytes of a fragment in a lane."""
@@ -241,6 +194,7 @@ class UnitAliases:
     def _sizes(self) -> Iterator[tuple[str, int]]:
         units_m, units_n = self.units
         yield from (("units_m", units_m), ("units_n", units_n), ("waves", self.waves.count))
+        yield from (("lanes_r", self.layout.shape.n), ("acc_quads", prod(self._values) // 4))
         yield from (("threads", LANES * self.waves.count), ("steps", self.steps))
         for operand, side in ((LHS, "lhs"), (RHS, "rhs")):
             pieces = PIECES[self._bytes(operand)]
@@ -285,9 +239,9 @@ class UnitAliases:
         yield from (("load_part", int(not in_rows or self.stages > _LEAST_STAGES)), ("scale_part", 1 + in_rows))
         yield from (("barrier_row", barrier_row), ("copies_in_row", in_row))
         slots = self.scale_slots
-        yield from (("scale_unit", LANES * self.steps), ("scale_slots", slots), ("scale_step", min(slots, 2) - 1))
+        yield from (("scale_unit", LANES * self.steps), ("scale_slots", slots), ("scale_step", self._scale_step))
         yield from (("scale_span", self._span), ("scale_lanes", LANES // self._span), ("last_step", self.steps - 1))
-        yield "scale_copy_bytes", LANES * _COPIED_SCALES
+        yield from (("scale_copy_bytes", LANES * _COPIED_SCALES), ("scale_pieces", self._scale_pieces))
         yield "last_copy_row", barrier_row + (sum(each) - 1) // in_row
         yield from (("first_read_row", first_read_row), ("read_rows", rows - first_read_row))
         for side, name in enumerate(("lhs", "rhs")):
@@ -298,9 +252,17 @@ class UnitAliases:
             yield from ((f"{name}_copy_step", piece.step), (f"{name}_copy_lane", piece.lane))
             yield from ((f"{name}_reads", size // piece.read), (f"{name}_read_lane", piece.read))
             yield f"{name}_read_step", piece.read * LANES
-            turns = units // self._span
-            yield from ((f"{name}_scale_copies", -(-turns // self.waves.count)), (f"{name}_units", units))
-            yield f"{name}_all_scale_copies", turns
+            copies = self._scale_copies(side)
+            yield from ((f"{name}_scale_copies", -(-copies // self.waves.count)), (f"{name}_units", units))
+            yield f"{name}_all_scale_copies", copies
+
+    @property
+    def _scale_step(self) -> int:
+        """The step in which scales of a later K tile are loaded, where what is replaced has been read by all.
+
+        With one place for them they were read last in the step before the first: in the second they have been used.
+        """
+        return 1 if self.waves.beside > 1 else min(self.scale_slots, 2) - 1
 
     def _places(self, side: int) -> int:
         """Units of LHS or RHS for which LDS has a place: one more for what waves without a share copy to."""
@@ -310,8 +272,7 @@ class UnitAliases:
 
     def _scale_places(self, side: int) -> int:
         """Bytes in LDS for the scales of a K tile, what waves without a share copy included."""
-        turns = self.units[side] // self._span + (not self._scales_are_even(side))
-        return turns * LANES * _COPIED_SCALES
+        return (self._scale_copies(side) + (not self._scales_are_even(side))) * LANES * _COPIED_SCALES
 
     def _is_even(self, side: int) -> bool:
         """Whether all waves copy as much of the elements of LHS or RHS."""
@@ -320,12 +281,21 @@ class UnitAliases:
 
     def _scales_are_even(self, side: int) -> bool:
         """Whether all waves copy as much of their scales."""
-        return self.units[side] // self._span % self.waves.count == 0
+        return self._scale_copies(side) % self.waves.count == 0
 
     @property
     def _span(self) -> int:
         """Units whose scales a wave copies at a time."""
-        return _COPIED_SCALES // self.steps
+        return max(1, _COPIED_SCALES // self.steps)
+
+    @property
+    def _scale_pieces(self) -> int:
+        """How often a wave copies scales of one unit."""
+        return max(1, self.steps // _COPIED_SCALES)
+
+    def _scale_copies(self, side: int) -> int:
+        """How often waves copy scales of LHS or RHS for a K tile."""
+        return self.units[side] // self._span * self._scale_pieces
 
     @property
     def _fragments(self) -> tuple[int, int]:
@@ -353,16 +323,22 @@ class UnitAliases:
             yield f"{name}_bytes", shaped("vector", (self._bytes(operand),), "i8")
             yield f"{name}_fragment", shaped("vector", (BLOCK_SIZE,), self.elements[operand])
             yield f"{name}_vec", shaped("vector", (self.steps, count, pieces.count, pieces.size), "i8")
-            yield f"{name}_scale_bytes", shaped("vector", (count, STEPS), "i8")
-            yield f"{name}_scale_vec", shaped("vector", (count, STEPS), "f8E8M0FNU")
+            yield f"{name}_scale_bytes", shaped("vector", (count, max(STEPS, self.steps)), "i8")
+            yield f"{name}_scale_vec", shaped("vector", (count, max(STEPS, self.steps)), "f8E8M0FNU")
             if self.shares_operands:
                 yield from self._sharing_types(operand)
         yield "lane_scales", shaped("vector", (self.steps,), "i8")
         lane = self._lane
-        yield "acc", shaped("tensor", (1, 1, *units, 4, 16, 4), "f32")
+        yield "acc", shaped("tensor", self._acc, "f32")
         yield "acc_lane", shaped("tensor", lane, "f32")
         yield "acc_lane_vec", shaped("vector", lane, "f32")
-        yield "acc_vec", shaped("vector", (*self._fragments, 4), "f32")
+        in_quads = self.waves.turns
+        yield (
+            "acc_vec",
+            shaped("vector", (*self._fragments, *(self._values if in_quads else (prod(self._values),))), "f32"),
+        )
+        yield "acc_quads", shaped("vector", self._values, "f32")
+        yield "acc_fragment", shaped("vector", (prod(self._values),), "f32")
         if not self.shares_operands:
             yield "parts", _local((self.waves.k, prod(units), LANES, 4), "f32")
             yield "values", shaped("vector", (self.share.values,), "f32")

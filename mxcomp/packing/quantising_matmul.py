@@ -32,7 +32,7 @@ from mxcomp.packing.result_tiles import ResultTiles
 from mxcomp.problem import Problem
 from mxcomp.ukernels.aliases import LANES
 from mxcomp.ukernels.quantising import fragment
-from mxcomp.ukernels.unit_aliases import STEPS
+from mxcomp.ukernels.waves import STEPS
 
 
 def operands(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
+from mxcomp.layout import DataTiledLayout
 from mxcomp.matching.decision import Version
 from mxcomp.problem import Problem
 from mxcomp.selection import times
 from mxcomp.selection.ranking import Candidate
+from mxcomp.ukernels.waves import UNIT_ROWS
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,9 @@ def choose(problem: Problem, ranked: Sequence[Candidate], result_bytes: int) -> 
 
     Raises nothing: None where M is static, N or K is dynamic, or there is a batch.
     """
-    fitting = [each for each in ranked if each.ukernel.layout is not None and each.ukernel.layout.units is not None]
-    if problem.m is not None or problem.batch or not fitting or fitting[0] != ranked[0]:
+    if problem.m is not None or problem.batch or not ranked or (packing := _packing(ranked[0])) is None:
         return None
-    fitting = [each for each in fitting if each.ukernel.tile[2] == ranked[0].ukernel.tile[2]]  # in the same units
+    fitting = [each for each in ranked if _packing(each) == packing]
     versions: list[Version] = []
     best: list[float] = []
     alone: list[float] = []
@@ -69,6 +70,14 @@ def choose(problem: Problem, ranked: Sequence[Candidate], result_bytes: int) -> 
         alone += _us(ranked[0], problem, Range(None, _units(ranked[0])[0], each.points), result_bytes)
     us, alone_us = geometric_mean(best), geometric_mean(alone)
     return Choice(tuple(versions), us, alone_us) if us < (1 - _LEAST_GAIN) * alone_us else None
+
+
+def _packing(candidate: Candidate) -> DataTiledLayout | None:
+    """How operands are packed for a candidate, whatever its tile; None if not in units of 16 rows, as ranges count."""
+    layout = candidate.ukernel.layout
+    if layout is None or layout.units is None or layout.shape.m != UNIT_ROWS:
+        return None
+    return replace(layout, units=(1, 1))
 
 
 def _units(candidate: Candidate) -> tuple[int, int]:

@@ -33,6 +33,11 @@ def name(tile: family.Tile, lhs: str = "f4E2M1FN", rhs: str = "f4E2M1FN") -> str
     return family.Instance(tile, (lhs, rhs)).name
 
 
+def types_of(tile: family.Tile) -> tuple[str, str]:
+    """The first types that there is an instance for."""
+    return next(each.elements for each in family.INSTANCES if each.tile == tile)
+
+
 def of(size: str, *types: str) -> str:
     """Of that M and N, in whole units unless `size` says more, and of several waves."""
     (tile,) = [tile for tile in UNITS if tile.pattern.endswith(f"_{size}" if "_k" in size else f"_{size}_k512")]
@@ -69,7 +74,8 @@ def test_padded(tile: family.Tile) -> None:
     m, n, _ = tile.layout.workgroup_tile
     waves = tile.waves.k if tile.waves else 1
     k = 512 * ((waves // 2 if tile.is_half else waves) + 4) + 96
-    check(Shaped(tile.max_m - 1 if tile.max_m else m + 1, n + 5, k), name(tile))
+    types = types_of(tile)
+    check(Shaped(tile.max_m - 1 if tile.max_m else m + 1, n + 5, k, types=types), name(tile, *types))
 
 
 @pytest.mark.parametrize(
@@ -112,6 +118,19 @@ def test_half_units_of_a_dynamic_m() -> None:
     assert all("_k256_half" in kernel for kernel in kernels)
 
 
+def test_versions_share_units() -> None:
+    """However fast a kernel over tall units is: few rows need others, and all read the same packed weights."""
+    for kinds in ((E4M3, E4M3), (E2M3, E2M3)):
+        shaped = Shaped(16, 8192, 8192, dynamic="m", types=kinds)
+        (matmul,) = mxcomp.compile(shaped.text(), ukernels="fastest", compile_to="input").report.matmuls
+        kernels = re.findall(r"mx_\w+", f"{matmul.note} {matmul.ukernel}")
+        assert len(kernels) > 1, matmul.note
+        assert not any("_mfma32" in kernel for kernel in kernels)
+    static = Shaped(4096, 8192, 8192, types=(E4M3, E4M3))
+    (matmul,) = mxcomp.compile(static.text(), ukernels="fastest", compile_to="input").report.matmuls
+    assert matmul.ukernel == of("m256_n256_k512_mfma32", E4M3, E4M3)
+
+
 @pytest.mark.parametrize(
     ("shaped", "reason"),
     [
@@ -146,12 +165,21 @@ def test_half_units_are_not_taken(shaped: Shaped, reason: str) -> None:
         pytest.param(Shaped(16, 64, 768, dynamic="m"), "m16_n32_k256_half", [(1, 64, 768), (130, 64, 768)], marks=SLOW),
         (Shaped(2, 132, 1056, batch=3, orders=BATCHED), "m16_n32_k512_r2", []),
         pytest.param(Shaped(7, 132, 96, orders=TURNED, constant_rhs=True), "m16_n64_k512_w1_r8", [], marks=SLOW),
+        pytest.param(
+            Shaped(300, 132, 1056, batch=2, orders=BATCHED, types=(E4M3, E4M3)), "m256_n256_k512_mfma32", [], marks=SLOW
+        ),
+        pytest.param(
+            Shaped(300, 260, 1056, dynamic="m", types=(E5M2, E4M3)),
+            "m256_n256_k512_mfma32",
+            [(1, 260, 1056)],
+            marks=SLOW,
+        ),
         pytest.param(Shaped(8, 132, 1056, dynamic="nk"), "m16_n16_k512_r8", [(8, 260, 96)], marks=SLOW),
     ],
     ids=lambda value: str(value) if isinstance(value, Shaped) else "",
 )
 def test_storage(shaped: Shaped, size: str, runs: list[tuple[int, int, int]]) -> None:
-    check(shaped, of(size), *runs)
+    check(shaped, of(size, *shaped.types), *runs)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +196,14 @@ def test_storage(shaped: Shaped, size: str, runs: list[tuple[int, int, int]]) ->
         ("m64_n128", E2M3, E5M2),
         pytest.param("m64_n128", E4M3, E4M3, marks=SLOW),
         pytest.param("m96_n128", E3M2, FP4, marks=SLOW),
+        ("m256_n256_k512_mfma32", E4M3, E5M2),
+        pytest.param("m256_n256_k512_mfma32", E2M3, E4M3, marks=SLOW),
+        pytest.param("m256_n256_k512_mfma32", E5M2, E3M2, marks=SLOW),
+        pytest.param("m256_n256_k512_mfma32", E3M2, E2M3, marks=SLOW),
+        pytest.param("m256_n256_k512_mfma32", E3M2, FP4, marks=SLOW),
+        ("m256_n128_k512_x2", FP4, FP4),
+        pytest.param("m128_n128_k512_x2", E2M3, E3M2, marks=SLOW),
+        pytest.param("m128_n128_k512_x2", E4M3, FP4, marks=SLOW),
     ],
 )
 def test_types(size: str, lhs: str, rhs: str) -> None:

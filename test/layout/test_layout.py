@@ -19,7 +19,7 @@ from mxcomp.mlir import attributes, build
 from mxcomp.selection.choice import CODEGEN_LAYOUTS
 from mxcomp.swizzle import Dim, TileSwizzle
 from mxcomp.ukernels import Registry, family, gating
-from mxcomp.ukernels.unit_aliases import unit_layout
+from mxcomp.ukernels.waves import unit_layout
 
 TYPES = ["f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32"]
 OPERANDS = range(5)

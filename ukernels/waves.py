@@ -1,0 +1,81 @@
+"""Units of packed operands, and the waves of a workgroup that computes a tile of so many of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mxcomp.layout import DataTiledLayout
+
+STEPS, HALF_STEPS, TALL_STEPS = 4, 2, 8
+"""MFMA that a unit takes along K, half a unit, and a tall one."""
+
+UNIT_ROWS = 16
+
+
+def unit_layout(units_m: int, units_n: int, steps: int = STEPS) -> DataTiledLayout:
+    """A workgroup's tile of so many units of LHS and RHS, or of half units: of `HALF_STEPS`."""
+    return DataTiledLayout(intrinsics_k=steps, operands_interleaving_intrinsics_k=(2, 3), units=(units_m, units_n))
+
+
+def tall_unit_layout(units_m: int, units_n: int) -> DataTiledLayout:
+    """The same of tall units, of 32 rows by 512 along K: `TALL_STEPS` MFMA of 32x32x64."""
+    return replace(unit_layout(units_m, units_n, TALL_STEPS), intrinsic="MFMA_SCALE_F32_32x32x64_B32")
+
+
+@dataclass(frozen=True)
+class Waves:
+    """Waves of a workgroup: along M, N and K of its tile.
+
+    Attributes:
+        meet: Where operands are shared, the row of each step before which waves meet: found by replays.
+        turns: Whether half of the waves multiply while the others read (`mx_turns.mlir.in`).
+        lhs_in_rows: Whether they read LHS as it is stored, row-major, and only its scales in units.
+        lhs_rows: Rows of an LHS unit that they load: if not all, the layout has `lhs_row_lines`.
+        beside: Workgroups of which a compute unit is to take so many at a time: their part of LDS.
+    """
+
+    m: int = 1
+    n: int = 1
+    k: int = 1
+    meet: int = 0
+    turns: bool = False
+    lhs_in_rows: bool = False
+    lhs_rows: int = UNIT_ROWS
+    beside: int = 1
+
+    @property
+    def count(self) -> int:
+        return self.m * self.n * self.k
+
+
+@dataclass(frozen=True)
+class Share:
+    """What each wave adds up of the parts of a tile of `units_m` × `units_n` fragments that all waves along K have.
+
+    Raises ValueError if it cannot be shared out evenly.
+    """
+
+    units_m: int
+    units_n: int
+    waves: int
+
+    def __post_init__(self) -> None:
+        if self.rows * self.columns * self.values * self.waves != self.units_m * self.units_n * 4:
+            raise ValueError(f"{self.units_m} × {self.units_n} fragments cannot be shared by {self.waves} waves")
+
+    @property
+    def _fragments(self) -> int:
+        return max(1, self.units_m * self.units_n // self.waves)
+
+    @property
+    def values(self) -> int:
+        """Of a fragment's four in a lane."""
+        return min(4, max(1, 4 * self.units_m * self.units_n // self.waves))
+
+    @property
+    def columns(self) -> int:
+        return min(self.units_n, self._fragments)
+
+    @property
+    def rows(self) -> int:
+        return self._fragments // self.columns
