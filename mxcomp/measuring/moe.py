@@ -23,8 +23,9 @@ TYPES = ("a_type", "w_type")
 NAMES = ("model", "activation")
 PUBLISHED = ("us_gemm1", "us_gemm2")
 PEERS = ("peer_us_gemm1", "peer_us_gemm2")
-BLOCK_M = (16, 32, 64, 128)
-"""Rows of a block: the M of a ukernel's tile."""
+BLOCK_M = (2, 8, 16, 32, 64, 128)
+"""Rows of a block: the M of a ukernel's tile, or few of its rows."""
+_LEAST_TILE = 16
 _RESULT_BYTES = 2
 """Of bf16."""
 
@@ -192,9 +193,10 @@ def _modelled(rows: Iterable[Row]) -> Iterator[tuple[Row, Entry | Fault]]:
     with ir.Context(), ir.Location.unknown():
         ukernels = list(Registry("gfx950").ukernels.values())
     for row in rows:
-        pairs = [pair for block_m in BLOCK_M if (pair := _pair(row.layer, block_m, ukernels))]
+        pairs = {block_m: pair for block_m in BLOCK_M if (pair := _pair(row.layer, block_m, ukernels))}
         if pairs:
-            yield row, _entry(row, *min(pairs, key=lambda pair: pair[0].whole_us + pair[1].whole_us))
+            best = min(pairs, key=lambda block_m: sum(each.whole_us for each in pairs[block_m]))
+            yield row, _entry(row, best, *pairs[best])
         else:
             types = " × ".join(getattr(row.layer, name) for name in TYPES)
             yield row, Fault(row.line, f"no ukernel with known times for {types}")
@@ -211,10 +213,17 @@ def _pair(layer: Layer, block_m: int, ukernels: Iterable[Ukernel]) -> tuple[_Cho
     fitting = [
         ukernel
         for ukernel in ukernels
-        if ukernel.operands == DATA_TILED and ukernel.tile[0] == block_m and ukernel.types[:2] == types
+        if ukernel.operands == DATA_TILED and ukernel.types[:2] == types and _takes(ukernel, block_m)
     ]
     first, second = _fastest(fitting, up), _fastest(fitting, down)
     return None if first is None or second is None else (first, replace(second, reduction_us=summed))
+
+
+def _takes(ukernel: Ukernel, block_m: int) -> bool:
+    """Whether a ukernel is for blocks of so many rows, and has no tile for twice as many."""
+    bounds = ukernel.constraints.get("m")
+    fits = bounds is None or not bounds.violation("M", block_m)
+    return fits and ukernel.tile[0] == max(block_m, _LEAST_TILE)
 
 
 def _fastest(ukernels: Iterable[Ukernel], work: grouped.Work) -> _Choice | None:
@@ -227,12 +236,12 @@ def _fastest(ukernels: Iterable[Ukernel], work: grouped.Work) -> _Choice | None:
     return min(choices, key=lambda each: each.us, default=None)
 
 
-def _entry(row: Row, first: _Choice, second: _Choice) -> Entry:
+def _entry(row: Row, block_m: int, first: _Choice, second: _Choice) -> Entry:
     low, high = (a + b for a, b in zip(first.interval, second.interval, strict=True))
     bounds = first.bound, second.bound
     made = Entry(
         **asdict(row.layer),
-        block_m=first.ukernel.tile[0], blocks=first.work.blocks.valid, active_experts=first.work.blocks.active,
+        block_m=block_m, blocks=first.work.blocks.valid, active_experts=first.work.blocks.active,
         kernel_gemm1=first.ukernel.name, kernel_gemm2=second.ukernel.name,
         ours_us_gemm1=round(first.whole_us, 3), ours_us_gemm2=round(second.whole_us, 3),
         low=round(low, 3), high=round(high, 3), bound=bounds[second.whole_us > first.whole_us],

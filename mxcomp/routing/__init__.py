@@ -105,11 +105,17 @@ def given(chosen: ir.Value, weights: ir.Value, experts: int, block_m: int, regio
 
 
 def block_m(tokens: int, experts: int, top_k: int) -> int:
-    """Rows of a block for so many tokens: what an expert has of them on average, as 16, 32, 64 or 128."""
+    """Rows of a block for so many tokens: what an expert has of them on average, as 16, 32, 64 or 128.
+
+    2 or 8 where there are no more tokens: an expert has one of each at most.
+    """
     mean = tokens * top_k / experts
-    return next((rows for rows in BLOCKS if mean <= rows), BLOCKS[-1])
+    few = next((rows for rows in FEW if tokens <= rows), None)
+    return few or next((rows for rows in BLOCKS if mean <= rows), BLOCKS[-1])
 
 
+FEW = (2, 8)
+"""Rows for which there are ukernels that load no others (`mxcomp.ukernels.family`)."""
 BLOCKS = (16, 32, 64, 128)
 
 

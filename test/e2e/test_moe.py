@@ -12,7 +12,7 @@ from moe_parts import TYPES, Array, Matrix, matrix, module
 
 import mxcomp
 import mxcomp.ir as mx
-from mxcomp import moe
+from mxcomp import moe, routing
 from mxcomp.errors import InputError
 from mxcomp.measuring.dispatches import modelled
 
@@ -129,6 +129,28 @@ def test_an_inner_size_of_256(block_m: int) -> None:
     assert "_k256_half" in (matmul.ukernel or "")
     (found,) = program.run(*case.arguments)
     case.check(found)
+
+
+@pytest.mark.parametrize(
+    ("types", "block_m"),
+    [
+        (TYPES[1], 2),
+        pytest.param(TYPES[0], 2, marks=pytest.mark.slow),
+        pytest.param(TYPES[1], 8, marks=pytest.mark.slow),
+    ],
+    ids=case_name,
+)
+def test_blocks_of_few_rows(types: tuple[str, str], block_m: int) -> None:
+    """Blocks of as many rows as there are tokens, by kernels that load no others."""
+    case = Grouped(types, block_m, blocks=3, tokens=block_m, n=96, k=1024)
+    program = mxcomp.compile(case.module(), ukernels="fastest")
+    (matmul,) = program.report.matmuls
+    assert matmul.dispatches == PACKED
+    assert f"_r{block_m}" in (matmul.ukernel or "")
+    (found,) = program.run(*case.arguments)
+    case.check(found)
+    assert routing.block_m(block_m, 64, 4) == block_m
+    assert routing.block_m(block_m + 7, 64, 4) == 16
 
 
 def test_ids_of_another_kind_are_refused() -> None:
