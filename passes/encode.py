@@ -35,7 +35,7 @@ from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
 from mxcomp.problem import Problem
-from mxcomp.selection import gating, in_rows, quantising, tuned
+from mxcomp.selection import gating, in_rows, quantising, splitting, tuned
 from mxcomp.selection.choice import Place, choose, choose_transposed
 from mxcomp.selection.few_rows import FewRows
 from mxcomp.ukernels import Registry
@@ -57,7 +57,7 @@ def run(module: ir.Operation, options: Options) -> None:
         alike, few = pairs.find(recognised), FewRows(registry, options, sought)
         for index, op in enumerate(recognised):
             place = _place(op, sources)
-            entry, objection = _entry(op, table, place, is_joined=op in together)
+            entry, objection = _entry(op, table, place, options, is_joined=op in together)
             chosen = together.get(op) or choose(_stored(op, options), place, registry, options, entry)
             gathered, reason = _gathered(op, chosen, options)
             if op not in together and (reason or not chosen.is_ours):  # then as many are packed as the batch has
@@ -67,9 +67,13 @@ def run(module: ir.Operation, options: Options) -> None:
                 notes.note(op, index, text)
             chosen = replace(chosen, gathered=gathered)
             chosen = replace(chosen, skips=_skips(op, chosen, registry))
+            if entry is not None and chosen.ukernel == entry.ukernel.name and entry.line.split_k > 1:
+                chosen = splitting.split(chosen, entry.ukernel, entry.line.split_k, entry.note, None)
             if op not in together and entry is None:
                 chosen, kept = _quantising(op, chosen, place, registry, options, sought)
                 chosen = _in_rows(op, chosen, place, registry, options)
+                if index not in alike:
+                    chosen = splitting.choose(chosen, problem_of(op), registry, options, place)
                 if index in alike:
                     chosen = _paired(op, alike[index], chosen, place, registry, options, sought)
                     kept = "" if chosen.paired is not None else kept
@@ -81,7 +85,9 @@ def run(module: ir.Operation, options: Options) -> None:
         few.decide()
 
 
-def _entry(op: ir.Operation, table: tuned.Table, place: Place, is_joined: bool) -> tuple[tuned.Entry | None, str]:
+def _entry(
+    op: ir.Operation, table: tuned.Table, place: Place, options: Options, is_joined: bool
+) -> tuple[tuned.Entry | None, str]:
     """What a tuned table says of a matmul; or why that cannot be done."""
     entry = table.find(problem_of(op), stored_type(op))
     if entry is None:
@@ -92,6 +98,8 @@ def _entry(op: ir.Operation, table: tuned.Table, place: Place, is_joined: bool) 
         objection = "results are quantised again in their tile, for which there is one ukernel"
     elif entry.ukernel.layout is not None and entry.ukernel.layout.units is not None and place.is_symmetric:
         objection = "LHS and RHS may be one tensor, which ukernels over units cannot be given"
+    elif entry.line.split_k > 1 and (options.reference or not options.reads_in_place):
+        objection = "a stock iree-compile cannot split K"
     else:
         return entry, ""
     return None, f"{entry.line}, which is not followed: {objection}"

@@ -35,7 +35,7 @@ from mxcomp.mlir.build import static_sizes
 from mxcomp.options import Options
 from mxcomp.packing.block_quantiser import QUANTISER
 from mxcomp.packing.expert_tiles import GATHER
-from mxcomp.packing.result_tiles import SKIPS
+from mxcomp.packing.result_tiles import IN_PARTS, SKIPS
 from mxcomp.passes import order_workgroups
 
 INNER_TILED = "iree_codegen.inner_tiled"
@@ -49,6 +49,8 @@ def run(module: ir.Operation, options: Options) -> None:
                 for load in [op for op in graph.walk(function) if op.name == buffers.LOAD]:
                     _load_whole(load)
                 order_workgroups.distribute(function)
+                for matmul in [op for op in graph.walk(function) if IN_PARTS in op.attributes]:
+                    _fold_parts(matmul)
                 ids = [_fold(gather) for gather in _gathers(function)]
                 for matmul in [op for op in graph.walk(function) if SKIPS in op.attributes]:
                     _skip(matmul, ids[0])
@@ -98,6 +100,30 @@ def _fold(gather: ir.Operation) -> ir.Value:
     gather.results[0].replace_all_uses_with(matrix)
     graph.erase_dead(gather)
     return id_
+
+
+def _fold_parts(matmul: ir.Operation) -> None:
+    """Gives a matmul its part along K of each operand: the matrix of a batch is the number of the part."""
+    *maps, result = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(matmul.attributes["indexing_maps"])]
+    *loops, kept = [[ir.AffineDimExpr(expr).position for expr in each.results] for each in (*maps, result)]
+    along_k = next(loop for loop in loops[RHS] if loop not in kept)
+    for index, places in enumerate(loops):
+        gather = graph.producer(matmul.operands[index])
+        ids = None if gather is None or gather.name != GATHER else graph.producer(gather.operands[1])
+        if gather is None or ids is None or ids.name != "tensor.extract_slice" or len(ids.operands) != 2:
+            raise InternalError(f"{matmul.location}: operand {index} has no part of its own in a workgroup")
+        parts, dim = static_sizes(ids.operands[0])[0], places.index(along_k)
+        kind = ir.RankedTensorType(gather.results[0].type)
+        shape = list(kind.shape)
+        shape[dim] //= parts or 1
+        offsets, ones = [build.DYNAMIC if i == dim else 0 for i in range(len(shape))], [1] * len(shape)
+        with gather.location, ir.InsertionPoint(gather):
+            start = build.times(ids.operands[1], shape[dim])
+            part = build.tensor_type(shape, kind.element_type)
+            piece = tensor.ExtractSliceOp(part, gather.operands[0], [start], [], [], offsets, shape, ones).result
+            matmul.operands[index] = piece
+        graph.erase_dead(gather)
+    del matmul.attributes[IN_PARTS]
 
 
 def _skip(matmul: ir.Operation, id_: ir.Value) -> None:

@@ -48,6 +48,8 @@ def run(module: ir.Operation, options: Options) -> None:
         consumers, reason = find(op)
         matmul = graph.producer(op.operands[0])
         decision = None if matmul is None else decision_of(matmul)
+        if decision is not None and decision.parts > 1:
+            continue  # consumers come behind the sum of parts, in its dispatch
         if reason and decision is not None and decision.index is not None:
             notes.note(op, decision.index, reason)
         if consumers:

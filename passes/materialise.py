@@ -138,13 +138,20 @@ def _finish(prepared: _Prepared, packer: Packer, options: Options) -> None:
         if options.reference:
             result = dispatched.in_place(matmul)
         elif plan is None:
-            result = dispatched.by_rows(matmul, op) if decision.versions else dispatched.alone(matmul)
+            result = _plain(matmul, op)
         else:
             replaced = dispatched.requantised(matmul, plan, packer)
             result = _gone(unset)
     unset.results[0].replace_all_uses_with(result)
     graph.erase_unused(replaced)
     prepared.erase()
+
+
+def _plain(matmul: Matmul, op: ir.Operation) -> ir.Value:
+    """The result by dispatches of its own, as many as were decided."""
+    if matmul.decision.versions:
+        return dispatched.by_rows(matmul, op)
+    return dispatched.in_parts(matmul, op) if matmul.decision.parts > 1 else dispatched.alone(matmul)
 
 
 def _finish_pair(first: _Prepared, second: _Prepared, met: ir.Value, packer: Packer, options: Options) -> None:

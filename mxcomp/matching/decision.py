@@ -71,6 +71,7 @@ class Decision:
         gathered: Operands that the kernel reads through expert ids (`mxcomp.matching.gathers`).
         skips: Where these are negative it computes nothing, for nothing reads its result there.
         lhs_in_rows: It reads LHS as it is stored, and only the other operands are packed.
+        parts: Of K, each multiplied by workgroups of its own; a dispatch behind adds them up.
         quantising: That of another, which takes the same RHS, and quantises LHS of activations itself.
         paired: That of another, which does so for two matrices of one activation at once.
         paired_with: The index of the other matmul.
@@ -93,6 +94,7 @@ class Decision:
     gathered: tuple[int, ...] = ()
     skips: bool = False
     lhs_in_rows: bool = False
+    parts: int = 1
     ukernel: str | None = None
     versions: tuple[Version, ...] = ()
     quantising: str | None = None

@@ -22,6 +22,7 @@ from mxcomp.packing import (
     reference_tiles,
     result_tiles,
     rows_operand,
+    split_product,
     stored_operand,
 )
 from mxcomp.packing.packer import Packer, part_location
@@ -120,6 +121,19 @@ def _version(matmul: Matmul, version: Version) -> Matmul:
 def alone(matmul: Matmul) -> ir.Value:
     """The result of a dispatch of its own: [(batch,) M, N]."""
     return _cast(matmul, _alone(matmul))
+
+
+def in_parts(matmul: Matmul, op: ir.Operation) -> ir.Value:
+    """The sum of parts of K, which a dispatch has multiplied: f32 [M, N]."""
+    problem = split_product.problem_of_parts(matmul.problem, matmul.decision.parts)
+    tiles = replace(matmul.tiles, problem=problem)
+    with build.dispatch_region([tiles.type("f32")], []) as region:
+        elements = [stored_operand.elements(value, problem.types[i], []) for i, value in enumerate(matmul.packed)]
+        packed = split_product.operands(elements, matmul.decision.parts)
+        tiled = result_tiles.accumulate(packed, tiles.zeros([]), problem, matmul.decision, {})
+        region.returned = [result_tiles.unpack(tiled, tiles, [], [None, None])]
+    with part_location(matmul.decision, "sum", op):
+        return split_product.summed(region.results[0])
 
 
 def _alone(matmul: Matmul) -> ir.Value:

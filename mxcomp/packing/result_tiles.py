@@ -32,6 +32,9 @@ WORKGROUP_ORDER = "mxcomp.workgroup_order"
 SKIPS = "mxcomp.skips_negative"
 """The attribute of a matmul that mxcomp-fold-gathers lets compute nothing where an expert id is negative."""
 
+IN_PARTS = "mxcomp.in_parts"
+"""The attribute of a matmul whose matrices are parts of K, which mxcomp-fold-gathers finds in one operand."""
+
 UNROLL = {"amdgpu-unroll-threshold": "20000"}
 """IREE runs an epilogue of more than 64 elements a lane in a loop; not unrolled, it keeps them in scratch memory."""
 
@@ -145,7 +148,7 @@ def annotate(
     )
     if decision.ukernel is not None:
         op.attributes["iree_codegen.ukernel"] = attributes.ukernel_descriptor(decision.ukernel + suffix)
-    for flag, name in ((decision.skips, SKIPS), (decision.lhs_in_rows, IN_ROWS)):
+    for flag, name in ((decision.skips, SKIPS), (decision.lhs_in_rows, IN_ROWS), (decision.parts > 1, IN_PARTS)):
         if flag:
             op.attributes[name] = ir.UnitAttr.get()
     if decision.order != PLAIN_ORDER:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.problem import Problem
-from mxcomp.selection import tuned_lines
+from mxcomp.selection import splitting, tuned_lines
 from mxcomp.selection.tuned_lines import ANY, Fault, Key, Line
 from mxcomp.ukernels import Registry, Ukernel
 
@@ -69,7 +69,8 @@ def _fault(line: Line, registry: Registry) -> str:
 
 
 def _split(line: Line, registry: Registry) -> str:
-    return "" if line.split_k == 1 else f"split_k is {line.split_k}: ukernels of this version know 1 only"
+    reason = splitting.misfit(line.key.problem, registry[line.kernel], line.split_k) if line.split_k > 1 else ""
+    return f"split_k is {line.split_k}: {reason}" if reason else ""
 
 
 def _order(line: Line, registry: Registry) -> str:
@@ -88,11 +89,12 @@ def _operands(line: Line, registry: Registry) -> str:
 
 
 def _envelope(line: Line, registry: Registry) -> str:
-    reason = registry[line.kernel].mismatch(line.key.arch, line.key.problem)
+    problem = splitting.part(line.key.problem, registry[line.kernel], line.split_k)
+    reason = registry[line.kernel].mismatch(line.key.arch, problem)
     return f"{line.kernel} does not fit: {reason}: name another kernel, or run mxcomp-tune again" if reason else ""
 
 
-_CHECKS: tuple[Callable[[Line, Registry], str], ...] = (_split, _order, _unknown, _operands, _envelope)
+_CHECKS: tuple[Callable[[Line, Registry], str], ...] = (_order, _unknown, _operands, _split, _envelope)
 """In order: each may rely on those before it."""
 
 

@@ -19,9 +19,10 @@ from mxcomp.measuring import pictures, records
 from mxcomp.measuring.subject import RESULT_BYTES
 from mxcomp.options import FASTEST, Options
 from mxcomp.problem import Problem
-from mxcomp.selection import times
+from mxcomp.selection import splitting, times
 from mxcomp.selection.ranking import fastest
 from mxcomp.selection.tuned_lines import MEASURED, MODELLED, Key
+from mxcomp.sim.timing import mi355x
 from mxcomp.sim.timing import rows as table
 from mxcomp.sim.timing.aiter import Gemm
 from mxcomp.sim.timing.pictures import roofline
@@ -41,7 +42,7 @@ _ROOFLINE = 12
 class Entry:
     """One matmul: sizes, our kernel and its µs; the peer's tile, 0 where none is named, and its modelled µs.
 
-    Measured times have neither an interval nor a bound.
+    Measured times have neither an interval nor a bound. Where K is in `parts`, what adds them up is counted.
     """
 
     m: int
@@ -56,6 +57,7 @@ class Entry:
     bound: str
     peer_us: float | None = None
     source: str = MODELLED
+    parts: int = 1
 
     @property
     def key(self) -> Gemm:
@@ -80,7 +82,7 @@ def run(name: str, args: argparse.Namespace) -> int:
     result = args.result or "bf16"
     before = records.from_json(args.json, Entry, name) if args.json and args.json.exists() else []
     peers = {entry.key: entry.peer_us for entry in before if entry.peer_us is not None}
-    entries = list(modelled(wanted, args.types, result))
+    entries = list(modelled(wanted, args.types, result, in_parts=args.device != "hip"))
     if args.device == "hip":
         entries = _measured(name, entries, before, args, result)
     entries = [replace(entry, peer_us=peers.get(entry.key)) for entry in entries]
@@ -92,8 +94,8 @@ def run(name: str, args: argparse.Namespace) -> int:
     return 0
 
 
-def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str) -> Iterator[Entry]:
-    """The fastest ukernel of each size. Raises InputError where none fits."""
+def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str, in_parts: bool = True) -> Iterator[Entry]:
+    """The fastest ukernel of each size; with `in_parts` perhaps for parts of K. Raises InputError where none fits."""
     options, size = Options.make(ukernels=FASTEST), RESULT_BYTES[result]
     with ir.Context(), ir.Location.unknown():
         registry = Registry(options.target.arch)
@@ -107,9 +109,21 @@ def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str) -> Itera
         best = found[0]
         low, high = best.interval
         bound = times.bound(best.times, best.ukernel.tile, problem, sizes, size, best.order)
-        us = round(best.us, 3)
-        tile = (gemm.tile_m, gemm.tile_n)
-        yield Entry(m, n, k, *tile, best.ukernel.name, us, round(low, 3), round(high, 3), bound)
+        entry = Entry(
+            m, n, k, gemm.tile_m, gemm.tile_n, best.ukernel.name,
+            round(best.us, 3), round(low, 3), round(high, 3), bound,
+        )  # fmt: skip
+        split = splitting.faster(problem, best, registry, options, size) if in_parts else None
+        yield entry if split is None else _in_parts(entry, split)
+
+
+def _in_parts(entry: Entry, split: splitting.Split) -> Entry:
+    """The same with K in parts."""
+    low, high = mi355x().interval(split.us)
+    return replace(
+        entry, kernel=split.candidate.ukernel.name, parts=split.parts,
+        ours_us=round(split.us, 3), low=round(low, 3), high=round(high, 3),
+    )  # fmt: skip
 
 
 def _measured(
@@ -193,8 +207,10 @@ def _print(entries: Sequence[Entry]) -> None:
                 ("", "") if entry.peer_us is None else (f"{entry.peer_us:.1f}", f"{entry.peer_us / entry.ours_us:.2f}")
             )
             between = f"{entry.low:.1f} to {entry.high:.1f}" if entry.source == MODELLED else ""
+            kernel = entry.kernel if entry.parts == 1 else f"{entry.kernel}, K in {entry.parts}"
             shown.add_row(
-                f"{entry.m} × {entry.n} × {entry.k}", entry.kernel, f"{entry.ours_us:.1f}", between,
+                f"{entry.m} × {entry.n} × {entry.k}", kernel,
+                f"{entry.ours_us:.1f}", between,
                 f"{entry.flops / entry.ours_us * 1e-6:.0f}", entry.bound, *peer,
             )  # fmt: skip
         console.print(shown)

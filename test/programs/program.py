@@ -19,9 +19,9 @@ NAMED = "named"
 UKERNELS = {"fastest": 6, "benefit": 2, NAMED: 3, "none": 1}
 """How ukernels are chosen; "named": any that takes what the program has, also far larger than a drawn product."""
 DATA_TILING = {True: 6, False: 1.3}
-APART = {"in rows": 0.04, "few of any": 0.05}
-"""How often a program is for ukernels that read LHS as it is stored, or of a dynamic M, few rows of which a version
-quantises: drawn apart from all else, which stays as it was."""
+APART = {"in rows": 0.04, "few of any": 0.05, "in parts": 0.05}
+"""How often a program is for ukernels that read LHS as it is stored, of a dynamic M, few rows of which a version
+quantises, or has K in parts wherever it can be: drawn apart from all else, which stays as it was."""
 _IN_ROWS = [each for each in family.INSTANCES if each.tile.lhs_in_rows]
 VERSIONS = {"by gain": 2, "always": 1}
 """Where a dynamic M gets kernels by ranges: N and K drawn here are too small to gain by them."""
@@ -43,6 +43,7 @@ class Program:
     versions: str
     parameters: dict[str, np.ndarray]
     products: int
+    has_parts: bool = False
 
 
 def draw(seed: int, theme: str = "", way: str = "") -> Program:
@@ -55,7 +56,7 @@ def draw(seed: int, theme: str = "", way: str = "") -> Program:
     way = "plain" if way == "torch" and not torch_models.AVAILABLE else way
     dice.features.add(f"way:{way}")
     ukernels, data_tiling = dice.pick(UKERNELS), dice.pick(DATA_TILING)
-    if theme == "few of any":
+    if theme in ("few of any", "in parts"):
         ukernels, data_tiling = "fastest", True
     if ukernels != "fastest":
         dice.features.add(f"ukernels:{ukernels}")
@@ -79,8 +80,9 @@ def draw(seed: int, theme: str = "", way: str = "") -> Program:
     if ukernels == NAMED:
         ukernels = _named(dice) if theme != "in rows" else dice.pick([each.name for each in _IN_ROWS])
     return Program(
-        seed, text, functions, frozenset(dice.features), way, ukernels, data_tiling, versions, parameters, products
-    )
+        seed, text, functions, frozenset(dice.features), way, ukernels, data_tiling, versions, parameters, products,
+        has_parts=theme == "in parts",
+    )  # fmt: skip
 
 
 def _named(dice: Dice) -> str:

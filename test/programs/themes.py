@@ -50,6 +50,14 @@ ROWS = Scale(
 )
 """Of ukernels that read LHS as it is stored: tiles of 256 × 256, K tiles of 16 blocks."""
 
+PARTS = Scale(
+    rows={2: 1, 3: 1, 17: 1, 40: 1, 64: 1, 100: 1, 200: 0.3},
+    columns={2: 0.5, 17: 1, 64: 2, 96: 1, 200: 0.5},
+    blocks={32: 3, 48: 2, 64: 2, 40: 1, 33: 0.5},
+    products=20_000_000,
+)
+"""Of K in parts: of two to four K tiles."""
+
 FEW_OF_ANY = Scale(
     rows=FEW.rows | {4: 1, 8: 1},
     columns=FEW.columns,
@@ -115,6 +123,12 @@ THEMES = {
         {"activation": 2, "quantised": 1, "gated": 1}, EPILOGUE | {"quantised": 3}, {0: 1, 1: 2, 2: 2}, FEW_OF_ANY
     ),
     "in rows": Theme({"in rows": 1}, EPILOGUE | {"quantised": 0.5}, {0: 2, 1: 2, 2: 1}, ROWS),
+    "in parts": Theme(
+        {"stored": 3, "quantised": 1, "activation": 1},
+        EPILOGUE | {"quantised": 1, "sums": 0.5},
+        {0: 2, 1: 2, 2: 2},
+        PARTS,
+    ),
     "bits": Theme(
         {"changed": 3, "widened": 1, "stored": 1}, MULTIPLIED | {"changed": 1}, {0: 2, 1: 1, 2: 1}, last=BITS_LAST
     ),
