@@ -75,7 +75,7 @@ def test_lines_for_other_architectures_are_no_fault(tmp_path: Path, registry: Re
         ({"k": "48"}, "does not fit: K = 48 is not a multiple of 32"),
         ({"lhs": "f8E4M3FN"}, "does not fit: it takes f4E2M1FN × f4E2M1FN, not f8E4M3FN × f4E2M1FN"),
         ({"kernel": "mx_f4E2M1FN_f6E2M3FN_f32_m128_n256_k128", "rhs": "f6E2M3FN", "m": "64"}, "M = 64 is below 65"),
-        ({"split_k": "4"}, "split_k is 4: ukernels of this version know 1 only"),
+        ({"split_k": "4"}, "split_k is 4: K has 1 tiles of 512, which are not 4 equal parts"),
         ({"order": "xcd"}, "order is 'xcd'"),
         ({"m": "-1"}, "m is '-1': expected a positive whole number"),
         ({"n": "many"}, "n is 'many': expected a positive whole number"),
