@@ -216,7 +216,7 @@ class UnitAliases:
         size, pieces = self._bytes(LHS), PIECES[self._bytes(LHS)]
         is_split = self.layout.lhs_row_lines and pieces.count * pieces.size == BLOCK_SIZE
         yield from (("lhs_rows", self.waves.lhs_rows), ("no_row", _NO_ROW), ("lhs_row_bytes", _BLOCKS * size))
-        yield from (("lhs_group_bytes", pieces.size if is_split else size),)
+        yield "lhs_group_bytes", pieces.size if is_split else size
         yield "lhs_load_step", _BLOCKS * pieces.size if is_split else pieces.size
 
     def _sharing_sizes(self) -> Iterator[tuple[str, int]]:
@@ -332,11 +332,8 @@ class UnitAliases:
         yield "acc", shaped("tensor", self._acc, "f32")
         yield "acc_lane", shaped("tensor", lane, "f32")
         yield "acc_lane_vec", shaped("vector", lane, "f32")
-        in_quads = self.waves.turns
-        yield (
-            "acc_vec",
-            shaped("vector", (*self._fragments, *(self._values if in_quads else (prod(self._values),))), "f32"),
-        )
+        values = self._values if self.waves.turns else (prod(self._values),)
+        yield "acc_vec", shaped("vector", (*self._fragments, *values), "f32")
         yield "acc_quads", shaped("vector", self._values, "f32")
         yield "acc_fragment", shaped("vector", (prod(self._values),), "f32")
         if not self.shares_operands:
