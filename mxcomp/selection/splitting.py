@@ -43,6 +43,10 @@ class Split:
     parts: int
     us: float
 
+    @property
+    def kernel(self) -> str:
+        return self.candidate.ukernel.name
+
 
 def misfit(problem: Problem, ukernel: Ukernel, parts: int) -> str:
     """Why K of a problem cannot be split in so many parts for a ukernel; "" if it can."""

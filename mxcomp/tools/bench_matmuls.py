@@ -82,7 +82,7 @@ def run(name: str, args: argparse.Namespace) -> int:
     result = args.result or "bf16"
     before = records.from_json(args.json, Entry, name) if args.json and args.json.exists() else []
     peers = {entry.key: entry.peer_us for entry in before if entry.peer_us is not None}
-    entries = list(modelled(wanted, args.types, result, in_parts=args.device != "hip"))
+    entries = list(modelled(wanted, args.types, result))
     if args.device == "hip":
         entries = _measured(name, entries, before, args, result)
     entries = [replace(entry, peer_us=peers.get(entry.key)) for entry in entries]
@@ -94,8 +94,8 @@ def run(name: str, args: argparse.Namespace) -> int:
     return 0
 
 
-def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str, in_parts: bool = True) -> Iterator[Entry]:
-    """The fastest ukernel of each size; with `in_parts` perhaps for parts of K. Raises InputError where none fits."""
+def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str) -> Iterator[Entry]:
+    """The fastest ukernel of each size, perhaps for parts of K. Raises InputError where none fits."""
     options, size = Options.make(ukernels=FASTEST), RESULT_BYTES[result]
     with ir.Context(), ir.Location.unknown():
         registry = Registry(options.target.arch)
@@ -113,7 +113,7 @@ def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str, in_parts
             m, n, k, gemm.tile_m, gemm.tile_n, best.ukernel.name,
             round(best.us, 3), round(low, 3), round(high, 3), bound,
         )  # fmt: skip
-        split = splitting.faster(problem, best, registry, options, size) if in_parts else None
+        split = splitting.faster(problem, best, registry, options, size)
         yield entry if split is None else _in_parts(entry, split)
 
 
@@ -142,7 +142,8 @@ def _measured(
                 print(f"{name}: {gemm.m}x{gemm.n}x{gemm.k}: left out: {outcome.reason}", file=sys.stderr)
             else:
                 us = round(outcome.us, 3)
-                found[key] = replace(wanted[key], ours_us=us, low=us, high=us, bound="", source=MEASURED)
+                entry = replace(wanted[key], kernel=outcome.kernel, parts=outcome.split_k, source=MEASURED)
+                found[key] = replace(entry, ours_us=us, low=us, high=us, bound="")
                 _write(args, [found[each] for each in wanted if each in found])
     return [found[each] for each in wanted if each in found]
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import mxcomp
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.measuring.dispatches import Stopwatch, modelled
 from mxcomp.measuring.repeats import Recorded
 from mxcomp.measuring.subject import Subject
-from mxcomp.selection.tuned_lines import MEASURED, MODELLED, Key
+from mxcomp.selection.tuned_lines import MEASURED, MODELLED, Key, Line, text
 from mxcomp.target import get_target
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A ukernel for a problem, to be timed on "sim" (modelled, nothing is computed) or "hip" (measured, when right)."""
+    """A ukernel for a problem, to be timed on "sim" (modelled, nothing is computed) or "hip" (measured, when right).
+
+    With K in `parts`, the dispatch that adds them up counts.
+    """
 
     key: Key
     kernel: str
     device: str = "sim"
     ukernel_dirs: tuple[str, ...] = ()
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,7 @@ class Outcome:
     source: str
     us: float | None = None
     reason: str = ""
+    parts: int = 1
 
 
 def attempt(trial: Trial, stopwatch: Stopwatch | None = None) -> Outcome:
@@ -45,38 +53,55 @@ def attempt(trial: Trial, stopwatch: Stopwatch | None = None) -> Outcome:
     except InputError:
         raise
     except MxcompError as error:
-        return Outcome(trial.kernel, source, reason=str(error).splitlines()[0])
-    return Outcome(trial.kernel, source, us)
+        return Outcome(trial.kernel, source, reason=str(error).splitlines()[0], parts=trial.parts)
+    return Outcome(trial.kernel, source, us, parts=trial.parts)
 
 
 def _modelled(trial: Trial) -> float:
     subject = Subject(trial.key.problem, trial.key.result or "f32")
-    program = mxcomp.compile(
-        subject.source(), trial.key.arch, ukernels=trial.kernel, ukernel_dirs=trial.ukernel_dirs, strict=True
-    )
+    program = _compiled(trial, subject)
     kernel = _kernel(program, trial)
     found = modelled(program.vmfb, subject.nothing())
-    return next(dispatch.us for dispatch in found if dispatch.kernel == kernel)
+    first = next(i for i, dispatch in enumerate(found) if dispatch.kernel == kernel)
+    return sum(dispatch.us for dispatch in found[first : first + _dispatches(trial)])
 
 
 def _measured(trial: Trial, stopwatch: Stopwatch) -> float:
     """After its result has been compared with float64. Raises MxcompError where it is wrong."""
     subject = Subject(trial.key.problem, trial.key.result or "f32")
-    program = mxcomp.compile(
-        subject.source(),
-        trial.key.arch,
-        ukernels=trial.kernel,
-        ukernel_dirs=trial.ukernel_dirs,
-        compile_to="hal",
-        strict=True,
-    )
+    program = _compiled(trial, subject, "hal")
     kernel = _kernel(program, trial)
     recorded = Recorded(program.vmfb, get_target(trial.key.arch).iree_flags)
     operands = subject.operands()
     (result,), taken = stopwatch.call(recorded.program(), operands)
     if wrong := subject.objection(operands, result):
         raise MxcompError(f"its result is wrong: {wrong}")
-    return stopwatch.dispatch(recorded, operands, recorded.kernels.index(kernel), min(taken)).us
+    first = recorded.kernels.index(kernel)
+    each = range(first, first + _dispatches(trial))
+    return sum(stopwatch.dispatch(recorded, operands, i, min(taken)).us for i in each)
+
+
+def _compiled(trial: Trial, subject: Subject, compile_to: str = "end") -> mxcomp.Program:
+    """The program of a candidate: by its name, or with K in parts by a table of one line."""
+    with tempfile.TemporaryDirectory() as directory:
+        how: dict[str, Any] = {"ukernels": trial.kernel}
+        if trial.parts > 1:
+            table = Path(directory, "tuned.csv")
+            table.write_text(text([Line(trial.key, trial.kernel, MODELLED, 1.0, None, split_k=trial.parts)]))
+            how = {"tuned": table}
+        return mxcomp.compile(
+            subject.source(),
+            trial.key.arch,
+            ukernel_dirs=trial.ukernel_dirs,
+            compile_to=compile_to,
+            strict=True,
+            **how,
+        )
+
+
+def _dispatches(trial: Trial) -> int:
+    """From the matmul's on, one behind the other."""
+    return 1 if trial.parts == 1 else 2
 
 
 def _kernel(program: mxcomp.Program, trial: Trial) -> str:

@@ -12,7 +12,8 @@ from iree.compiler import ir
 
 from mxcomp.measuring.subject import RESULT_BYTES
 from mxcomp.options import Options
-from mxcomp.selection.ranking import Candidate, fastest
+from mxcomp.selection import splitting
+from mxcomp.selection.ranking import fastest
 from mxcomp.selection.tuned_lines import MODELLED, Key, Line
 from mxcomp.tuning.trial import Outcome, Trial, attempt
 from mxcomp.ukernels import Registry
@@ -58,7 +59,7 @@ def tune(
     Candidates are compiled and timed by `executor` (of `concurrent.futures`, Dask's, …), by default one after the
     other in this process; `task` is what it is given, with a `Trial`.
     """
-    waiting: deque[tuple[Key, tuple[Candidate, ...], list[Future[Outcome]]]] = deque()
+    waiting: deque[tuple[Key, list[Outcome], list[Future[Outcome]]]] = deque()
     registries: dict[str, Registry] = {}
     for key in keys:
         if key.arch not in registries:
@@ -66,7 +67,7 @@ def tune(
                 registries[key.arch] = Registry(key.arch, settings.ukernel_dirs)
         ranked = _ranked(key, registries[key.arch], settings)
         trials = [
-            Trial(key, each.ukernel.name, settings.device, tuple(map(str, settings.ukernel_dirs)))
+            Trial(key, each.kernel, settings.device, tuple(map(str, settings.ukernel_dirs)), each.parts)
             for each in ranked[: settings.candidates]
         ]
         waiting.append((key, ranked, [_submitted(executor, task, trial) for trial in trials]))
@@ -76,9 +77,13 @@ def tune(
         yield _result(*waiting.popleft())
 
 
-def _ranked(key: Key, registry: Registry, settings: Settings) -> tuple[Candidate, ...]:
-    options = Options.make(key.arch, ukernel_dirs=settings.ukernel_dirs)
-    return fastest(key.problem, registry, options, RESULT_BYTES[key.result or "f32"])
+def _ranked(key: Key, registry: Registry, settings: Settings) -> list[Outcome]:
+    """By the table of replays, the fastest first: ukernels, and the fastest way with K in parts if it is faster."""
+    options, size = Options.make(key.arch, ukernel_dirs=settings.ukernel_dirs), RESULT_BYTES[key.result or "f32"]
+    ranked = fastest(key.problem, registry, options, size)
+    found = [Outcome(each.ukernel.name, MODELLED, each.us) for each in ranked]
+    split = splitting.faster(key.problem, ranked[0], registry, options, size) if ranked else None
+    return found if split is None else [Outcome(split.kernel, MODELLED, split.us, parts=split.parts), *found]
 
 
 def _submitted(executor: Executor | None, task: Attempt, trial: Trial) -> Future[Outcome]:
@@ -89,14 +94,12 @@ def _submitted(executor: Executor | None, task: Attempt, trial: Trial) -> Future
     return done
 
 
-def _result(key: Key, ranked: Sequence[Candidate], futures: Sequence[Future[Outcome]]) -> Line | Failure:
+def _result(key: Key, ranked: Sequence[Outcome], futures: Sequence[Future[Outcome]]) -> Line | Failure:
     if not ranked:
         return Failure(key, "no ukernel with known times fits: expected K to be a multiple of 32, and none of your own")
-    outcomes = [future.result() for future in futures] or [
-        Outcome(each.ukernel.name, MODELLED, each.us) for each in ranked
-    ]
-    timed = sorted((each.us, each.kernel, each.source) for each in outcomes if each.us is not None)
+    outcomes = [future.result() for future in futures] or ranked
+    timed = sorted((each.us, each.kernel, each.source, each.parts) for each in outcomes if each.us is not None)
     if not timed:
         return Failure(key, "no candidate is right: " + "; ".join(f"{each.kernel}: {each.reason}" for each in outcomes))
-    (us, kernel, source), *others = timed
-    return Line(key, kernel, source, us, others[0][0] / us - 1 if others else None)
+    (us, kernel, source, parts), *others = timed
+    return Line(key, kernel, source, us, others[0][0] / us - 1 if others else None, split_k=parts)

@@ -44,6 +44,20 @@ def growing() -> Stopwatch:
     return Stopwatch("sim", (1e-6 * tick**2 for tick in itertools.count()).__next__, runs=2, count=3)
 
 
+def test_k_in_parts() -> None:
+    """Where that is the fastest, and timed with the dispatch that adds parts up."""
+    (line,) = tune([replace(KEY, problem=replace(PROBLEM, m=256, n=5120, k=25600))])
+    assert isinstance(line, Line)
+    assert line.split_k == 2
+    key = replace(KEY, problem=replace(PROBLEM, k=2048))
+    whole, parts = (attempt(Trial(key, M32, "sim", parts=count)) for count in (1, 2))
+    assert parts.us is not None and whole.us is not None
+    assert parts.us > whole.us + 1.5  # a launch
+    assert attempt(Trial(key, M32, "sim", parts=3)).us is None
+    measured = attempt(Trial(key, M32, "hip", parts=2), growing())
+    assert measured.us is not None, measured.reason
+
+
 def test_ranked_by_the_table_of_replays() -> None:
     line, failure = tune([KEY, replace(KEY, problem=replace(PROBLEM, k=33))])
     assert isinstance(line, Line)
