@@ -16,16 +16,16 @@
 // CHECK: %[[IDS:.+]] = tensor.extract_slice {{.*}} tensor<5x16xi64> to tensor<5x2xi64>
 // CHECK: linalg.generic {{.*}} ins(%[[IDS]] : tensor<5x2xi64>) outs(%{{.+}} : tensor<5x2xi32>)
 // CHECK: iree_tensor_ext.bitcast %[[X]] : tensor<5x2x32xf4E2M1FN> -> tensor<5x2x16xi8>
-// CHECK: linalg.generic {{.*}} outs(%{{.+}} : tensor<10x16x2x16xi8>)
+// CHECK: linalg.generic {{.*}} outs(%{{.+}} : tensor<10x8x2x16xi8>)
 // CHECK: %[[WB:.+]] = iree_tensor_ext.bitcast %[[W]]
 // CHECK: tensor.extract %[[WB]]
-// CHECK: linalg.generic {{.*}} outs(%{{.+}} : tensor<10x16x64xf32>)
+// CHECK: linalg.generic {{.*}} outs(%{{.+}} : tensor<10x8x64xf32>)
 // CHECK: arith.scaling_extf
 // Nothing is read of blocks without an expert.
-// CHECK: linalg.generic {{.*}} outs(%{{.+}} : tensor<10x16x64xf32>)
+// CHECK: linalg.generic {{.*}} outs(%{{.+}} : tensor<10x8x64xf32>)
 // CHECK: arith.cmpi sge
 // CHECK: arith.select
-// CHECK: %[[FLAT:.+]] = tensor.collapse_shape %{{.+}} {{\[\[}}0, 1], [2]] : tensor<10x16x64xf32> into tensor<160x64xf32>
+// CHECK: %[[FLAT:.+]] = tensor.collapse_shape %{{.+}} {{\[\[}}0, 1], [2]] : tensor<10x8x64xf32> into tensor<80x64xf32>
 // CHECK: linalg.generic {{.*}} ["parallel", "parallel", "reduction"]
 // CHECK: tensor.extract %[[FLAT]]
 // CHECK: arith.mulf

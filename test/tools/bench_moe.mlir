@@ -25,8 +25,8 @@
 // JSON: "model": "small",
 // JSON-NEXT: "activation": "silu",
 // JSON-NEXT: "tokens": 4,
-// JSON: "block_m": 16,
-// JSON-NEXT: "blocks": 5,
+// JSON: "block_m": 2,
+// JSON-NEXT: "blocks": 6,
 // JSON-NEXT: "active_experts": 5,
 // JSON-NEXT: "kernel_gemm1": "mx_f4E2M1FN_f4E2M1FN_f32_m16_{{.+}}",
 // JSON-NEXT: "kernel_gemm2": "mx_f4E2M1FN_f4E2M1FN_f32_m16_{{.+}}",
@@ -44,7 +44,7 @@
 // JSON-NEXT: "peer_us": null
 
 // CSV: model,activation,tokens,
-// CSV-NEXT: small,silu,4,1024,512,8,2,f4E2M1FN,f4E2M1FN,16,
+// CSV-NEXT: small,silu,4,1024,512,8,2,f4E2M1FN,f4E2M1FN,2,
 
 // What an earlier run has written is not done again.
 
