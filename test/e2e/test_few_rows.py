@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +16,7 @@ from spread import every
 from test_producers import SOURCES, activations, quantised
 
 import mxcomp
-from mxcomp import quantisation
+from mxcomp import quantisation, runtime
 from mxcomp.formats import SCALE_MODES
 from mxcomp.mlir import build
 from mxcomp.ukernels import quantising
@@ -53,8 +53,15 @@ def inputs(matmul: Matmul, x: np.ndarray) -> list[np.ndarray]:
     return [x, matmul.operands[1].view(np.int8), matmul.operands[3].view(np.int8), bias]
 
 
-def check(matmul: Matmul, mode: str, source: str, dispatches: list[str] = INSIDE, slower: str = "") -> None:
-    """The program's dispatches, unless by its report they would be `slower`; and float64's numbers.
+def check(
+    matmul: Matmul,
+    mode: str,
+    source: str,
+    dispatches: list[str] = INSIDE,
+    slower: str = "",
+    schedules: Sequence[str] = ("forward",),
+) -> None:
+    """The program's dispatches, unless by its report they would be `slower`; and float64's numbers in all `schedules`.
 
     Those are within rounding of what float64 makes of the quantised operands.
     """
@@ -63,7 +70,8 @@ def check(matmul: Matmul, mode: str, source: str, dispatches: list[str] = INSIDE
     assert found.dispatches == dispatches or (slower and slower in (found.note or "")), found.note
     x = np.random.default_rng(1).standard_normal((matmul.m, matmul.k)).astype(SOURCES[source])
     given = inputs(matmul, x)
-    (y,) = made.run(*given)
+    (y, *others) = (runtime.run(made.vmfb, None, given, "sim", schedule=each, seed=1)[0] for each in schedules)
+    assert all(np.array_equal(other, y) for other in others)
     values = quantised(x, matmul.types[0], mode)
     weights = dequantise(matmul.operands[1], matmul.operands[3], matmul.types[1])
     expected, scale = values @ weights.T + given[3], np.abs(values) @ np.abs(weights).T + np.abs(given[3])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from modules import Matmul
 from tensor_parallel import LAYERS, Layer
 from test_few_rows import FP4, FP8, INSIDE, check
+
+from mxcomp.sim.schedule import ORDERS
 
 ROWS = (1, 2, 8, 16, 17, 64)
 PAIRS = ((FP4, FP4), (FP8, FP8), (FP8, FP4))
@@ -24,9 +27,10 @@ def _cut(layer: Layer) -> int:
     return layer.n % _TILE + _TILE
 
 
-def _check(layer: Layer, m: int, types: tuple[str, str]) -> None:
+def _check(layer: Layer, m: int, types: tuple[str, str], schedules: Sequence[str]) -> None:
     matmul = Matmul(m, _cut(layer), layer.k, types=types)
-    check(matmul, "even", "bf16", INSIDE if m <= _MOST_ROWS else ["quantise_lhs", *INSIDE], "it would take")
+    dispatches = INSIDE if m <= _MOST_ROWS else ["quantise_lhs", *INSIDE]
+    check(matmul, "even", "bf16", dispatches, "it would take", schedules)
 
 
 QUICK = [
@@ -43,7 +47,7 @@ QUICK = [
 
 @pytest.mark.parametrize(("layer", "m", "types"), QUICK, ids=str)
 def test_some_layers(layer: Layer, m: int, types: tuple[str, str]) -> None:
-    _check(layer, m, types)
+    _check(layer, m, types, ORDERS[:1])
 
 
 DISTINCT = list({(_cut(layer), layer.k): layer for layer in reversed(LAYERS)}.values())[::-1]
@@ -55,4 +59,4 @@ DISTINCT = list({(_cut(layer), layer.k): layer for layer in reversed(LAYERS)}.va
 @pytest.mark.parametrize("m", ROWS)
 @pytest.mark.parametrize("layer", DISTINCT, ids=str)
 def test_layers(layer: Layer, m: int, types: tuple[str, str]) -> None:
-    _check(layer, m, types)
+    _check(layer, m, types, ORDERS)
