@@ -24,6 +24,8 @@ from iree.compiler import ir
 from mxcomp import files
 from mxcomp.compiler import Program, Source, compile_with
 from mxcomp.errors import InputError, MxcompError
+from mxcomp.matching.contraction import Candidate
+from mxcomp.matching.symmetry import are_alike
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import ukernel_descriptor
 from mxcomp.mlir.graph import location_text
@@ -83,6 +85,7 @@ def _specs(source: Source, options: Options, program: Program, session_flags: Se
         spec = _match_spec(found, options) if found else None
         where = NamedSource.of(data, name)
         if spec is None or _left_over(str(spec), where, session_flags):
+            _check_apart(candidates)
             found = [dags.of_matmul(each) for each in candidates]
             spec = _match_spec(found, options)
             program.report.take_alone()
@@ -98,6 +101,17 @@ def _specs(source: Source, options: Options, program: Program, session_flags: Se
             compiled = ir.Module.parse(program.vmfb)
             texts[LINK] = str(_link_spec(names, compiled.operation, options))
     return texts
+
+
+def _check_apart(candidates: Sequence[Candidate]) -> None:
+    """Raises InputError where IREE may make one tensor of LHS and RHS: kernels of a matmul alone take two."""
+    for each in candidates:
+        lhs, rhs = each.lhs.element.value, each.rhs.element.value
+        if lhs != rhs and are_alike(lhs, rhs):
+            raise InputError(
+                f"{location_text(each.root.location)}: LHS and RHS are computed alike, and may become one tensor, "
+                "which a plugin's kernels cannot be given: compile the model with mxcomp-compile"
+            )
 
 
 _SPEC = "mxcomp.tried.mlir"

@@ -217,6 +217,17 @@ def test_what_iree_would_evaluate_too_late_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "plugin").exists()
 
 
+def test_what_iree_would_make_one_tensor_is_refused(tmp_path: Path) -> None:
+    """LHS and RHS are quantised alike, each for itself: kernels that the plugin has for two tensors do not fit one."""
+
+    def square(x: ir.Value) -> ir.Value:
+        return mx.scaled_matmul(mx.quantise(x, "E2M1"), mx.quantise(x, "E2M1"))
+
+    with pytest.raises(InputError, match=r"LHS and RHS are computed alike.*with mxcomp-compile"):
+        emitted(str(mx.module(square, "17x544xf32")), tmp_path)
+    assert not (tmp_path / "plugin").exists()
+
+
 def two_of_one(x: ir.Value, x_scales: ir.Value, *weights: ir.Value) -> ir.Value:
     """Two matmuls of one operand, and what is made of their results."""
     lhs = mx.operand(x, x_scales, "E2M1")

@@ -35,7 +35,11 @@ from mxcomp.weights.checkpoint import Checkpoint, Tensor
 
 LONG = {False: 30_000, True: 2_000}
 """Products from which on compiling a kernel that IREE made pays off in the simulator; whether sizes are dynamic."""
-NO_PLUGIN = ("no scaled matmul to emit a plugin for", "a plugin holds matmuls only")
+NO_PLUGIN = (
+    "no scaled matmul to emit a plugin for",
+    "a plugin holds matmuls only",
+    "LHS and RHS are computed alike",
+)
 """What --emit-plugin says of a model that has to be compiled by mxcomp-compile."""
 
 
