@@ -72,11 +72,11 @@ def run(module: ir.Operation, options: Options) -> None:
             if op not in together and entry is None:
                 chosen, kept = _quantising(op, chosen, place, registry, options, sought)
                 chosen = _in_rows(op, chosen, place, registry, options)
-                if index not in alike:
-                    chosen = splitting.choose(chosen, problem_of(op), registry, options, place)
                 if index in alike:
                     chosen = _paired(op, alike[index], chosen, place, registry, options, sought)
                     kept = "" if chosen.paired is not None else kept
+                else:
+                    chosen = splitting.choose(chosen, problem_of(op), registry, options, place)
                 kept = kept or few.add(op, chosen, place.result_bytes)
                 objection = "; ".join(filter(None, (objection, kept)))
             decide(op, replace(chosen, index=index, note="; ".join(filter(None, (chosen.note, objection))) or None))
@@ -98,7 +98,7 @@ def _entry(
         objection = "results are quantised again in their tile, for which there is one ukernel"
     elif entry.ukernel.layout is not None and entry.ukernel.layout.units is not None and place.is_symmetric:
         objection = "LHS and RHS may be one tensor, which ukernels over units cannot be given"
-    elif entry.line.split_k > 1 and (options.reference or not options.reads_in_place):
+    elif entry.line.split_k > 1 and not splitting.is_possible(options):
         objection = "a stock iree-compile cannot split K"
     else:
         return entry, ""

@@ -48,7 +48,12 @@ class Split:
         return self.candidate.ukernel.name
 
 
-def misfit(problem: Problem, ukernel: Ukernel, parts: int) -> str:
+def is_possible(options: Options) -> bool:
+    """Whether what is compiled comes to mxcomp-fold-gathers, which finds parts in packed operands."""
+    return options.reads_in_place and not options.reference
+
+
+def misfit(problem: Problem, ukernel: Ukernel, parts: int, target: Target) -> str:
     """Why K of a problem cannot be split in so many parts for a ukernel; "" if it can."""
     if problem.dynamic or problem.batch:
         return "K is split for static sizes without a batch"
@@ -56,6 +61,8 @@ def misfit(problem: Problem, ukernel: Ukernel, parts: int) -> str:
         return "K is not split for a single row or column"
     if ukernel.operands != DATA_TILED or ukernel.layout is None or ukernel.layout.units is None:
         return f"{ukernel.name} takes no part of K: it is not over units"
+    if parts * _PART_BYTES * _elements(problem) > target.max_buffer_bytes:
+        return f"results of {parts} parts exceed {target.max_buffer_bytes} bytes"
     tiles = _k_tiles(problem, ukernel)
     return f"K has {tiles} tiles of {ukernel.tile[2]}, which are not {parts} equal parts" if tiles % parts else ""
 
@@ -67,9 +74,7 @@ def best(problem: Problem, ukernels: Iterable[Ukernel], target: Target, result_b
         if ukernel.types[:2] != problem.types[:2]:
             continue
         for parts in SPLITS:
-            if misfit(problem, ukernel, parts) or _k_tiles(problem, ukernel) < parts * _LEAST_TILES:
-                continue
-            if parts * _PART_BYTES * _elements(problem) > target.max_buffer_bytes:
+            if misfit(problem, ukernel, parts, target) or _k_tiles(problem, ukernel) < parts * _LEAST_TILES:
                 continue
             each = part(problem, ukernel, parts)
             if ukernel.mismatch(target.arch, each) or (timed := candidate(ukernel, each, _PART_BYTES)) is None:
@@ -92,8 +97,8 @@ def is_worth_asking(problem: Problem, chosen: Candidate) -> bool:
     rows, columns, k_tiles = (
         -(-(size or 0) // step) for size, step in zip(problem.sizes.values(), chosen.ukernel.tile, strict=True)
     )
-    fills = rows * columns % CUS == 0 and rows * columns > 0
-    return not fills and rows * columns < 2 * CUS and k_tiles >= 2 * _LEAST_TILES
+    tiles = rows * columns
+    return tiles < 2 * CUS and tiles != CUS and k_tiles >= 2 * _LEAST_TILES
 
 
 def faster(problem: Problem, whole: Candidate, registry: Registry, options: Options, result_bytes: int) -> Split | None:
@@ -108,7 +113,7 @@ def choose(chosen: Decision, problem: Problem, registry: Registry, options: Opti
     """A decision, made one with K split if that is modelled to be faster."""
     if place.is_symmetric:
         return chosen
-    if options.ukernels != FASTEST or options.reference or not options.reads_in_place or chosen.ukernel is None:
+    if options.ukernels != FASTEST or not is_possible(options) or chosen.ukernel is None:
         return chosen
     if chosen.operands != DATA_TILED or not _is_plain(chosen):
         return chosen

@@ -14,6 +14,7 @@ from mxcomp.matching.decision import DATA_TILED
 from mxcomp.problem import Problem
 from mxcomp.selection import splitting, tuned_lines
 from mxcomp.selection.tuned_lines import ANY, Fault, Key, Line
+from mxcomp.target import get_target
 from mxcomp.ukernels import Registry, Ukernel
 
 
@@ -69,7 +70,10 @@ def _fault(line: Line, registry: Registry) -> str:
 
 
 def _split(line: Line, registry: Registry) -> str:
-    reason = splitting.misfit(line.key.problem, registry[line.kernel], line.split_k) if line.split_k > 1 else ""
+    if line.split_k == 1:
+        return ""
+    target = get_target(line.key.arch)
+    reason = splitting.misfit(line.key.problem, registry[line.kernel], line.split_k, target)
     return f"split_k is {line.split_k}: {reason}" if reason else ""
 
 

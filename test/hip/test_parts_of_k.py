@@ -104,6 +104,7 @@ def test_by_time(shaped: Shaped, parts: int) -> None:
     [
         (Shaped(40, 72, 4096), 3, "K has 8 tiles of 512, which are not 3 equal parts"),
         (Shaped(1, 72, 4096), 2, "K is not split for a single row or column"),
+        (Shaped(12000, 24000, 4096), 4, "results of 4 parts exceed 2147483647 bytes"),
     ],
     ids=str,
 )
