@@ -104,9 +104,7 @@ def _fold(gather: ir.Operation) -> ir.Value:
 
 def _fold_parts(matmul: ir.Operation) -> None:
     """Gives a matmul its part along K of each operand: the matrix of a batch is the number of the part."""
-    *maps, result = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(matmul.attributes["indexing_maps"])]
-    *loops, kept = [[ir.AffineDimExpr(expr).position for expr in each.results] for each in (*maps, result)]
-    along_k = next(loop for loop in loops[RHS] if loop not in kept)
+    loops, along_k = _loops(matmul)
     for index, places in enumerate(loops):
         gather = graph.producer(matmul.operands[index])
         ids = None if gather is None or gather.name != GATHER else graph.producer(gather.operands[1])
@@ -126,11 +124,16 @@ def _fold_parts(matmul: ir.Operation) -> None:
     del matmul.attributes[IN_PARTS]
 
 
+def _loops(matmul: ir.Operation) -> tuple[list[list[int]], int]:
+    """The loops that each operand's dimensions lie along, and which of them is that along K."""
+    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(matmul.attributes["indexing_maps"])]
+    *loops, kept = [[ir.AffineDimExpr(expr).position for expr in each.results] for each in maps]
+    return loops, next(loop for loop in loops[RHS] if loop not in kept)
+
+
 def _skip(matmul: ir.Operation, id_: ir.Value) -> None:
     """Leaves nothing along K to multiply where an id is negative."""
-    *maps, result = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(matmul.attributes["indexing_maps"])]
-    *loops, kept = [[ir.AffineDimExpr(expr).position for expr in each.results] for each in (*maps, result)]
-    along_k = next(loop for loop in loops[RHS] if loop not in kept)
+    loops, along_k = _loops(matmul)
     with matmul.location, ir.InsertionPoint(matmul):
         has_expert = arith.CmpIOp(arith.CmpIPredicate.sge, id_, arith.ConstantOp(id_.type, 0).result).result
         whole = build.dim(matmul.operands[RHS], loops[RHS].index(along_k))

@@ -10,6 +10,7 @@ from typing import Any
 
 from iree.compiler import ir
 
+from mxcomp import routing
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.matching.decision import DATA_TILED
@@ -17,15 +18,15 @@ from mxcomp.order import Order
 from mxcomp.selection import grouped, times
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Registry, Ukernel
+from mxcomp.ukernels.waves import UNIT_ROWS
 
 SIZES = ("tokens", "model_dim", "inter_dim", "experts", "top_k")
 TYPES = ("a_type", "w_type")
 NAMES = ("model", "activation")
 PUBLISHED = ("us_gemm1", "us_gemm2")
 PEERS = ("peer_us_gemm1", "peer_us_gemm2")
-BLOCK_M = (2, 8, 16, 32, 64, 128)
+BLOCK_M = tuple(routing.MEANS)
 """Rows of a block: the M of a ukernel's tile, or few of its rows."""
-_LEAST_TILE = 16
 _RESULT_BYTES = 2
 """Of bf16."""
 
@@ -223,7 +224,7 @@ def _takes(ukernel: Ukernel, block_m: int) -> bool:
     """Whether a ukernel is for blocks of so many rows, and has no tile for twice as many."""
     bounds = ukernel.constraints.get("m")
     fits = bounds is None or not bounds.violation("M", block_m)
-    return fits and ukernel.tile[0] == max(block_m, _LEAST_TILE)
+    return fits and ukernel.tile[0] == max(block_m, UNIT_ROWS)
 
 
 def _fastest(ukernels: Iterable[Ukernel], work: grouped.Work) -> _Choice | None:

@@ -16,6 +16,7 @@ than LDS holds, four to six). All sizes are static, and IR is linalg and tensor 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -107,10 +108,10 @@ def given(chosen: ir.Value, weights: ir.Value, experts: int, block_m: int, regio
 def block_m(tokens: int, experts: int, top_k: int) -> int:
     """Rows of a block for so many tokens: the fewest of a ukernel that most experts' tokens fit in."""
     mean = tokens * top_k / experts
-    return next((rows for rows, most in MEANS.items() if tokens <= rows or mean <= most), max(MEANS))
+    return next(rows for rows, most in MEANS.items() if tokens <= rows or mean <= most)
 
 
-MEANS = {2: 1, 8: 3, 16: 14, 32: 28, 64: 56, 128: 112}
+MEANS = {2: 1, 8: 3, 16: 14, 32: 28, 64: 56, 128: math.inf}
 """Up to how many tokens of an expert, on average, blocks have so many rows: experts with more than that take two.
 
 2 and 8 rows have ukernels that load no others (`mxcomp.ukernels.family`). Published layers that `mxcomp-bench --moe`
