@@ -73,6 +73,9 @@ class DataTiledLayout:
     With `lhs_row_lines` a row of an LHS fragment is in one piece, and not in four: the first few rows are few cache
     lines then. Nothing changes for IREE here either; a ukernel has to know it.
 
+    With `rhs_row_lines` so is a row of an RHS fragment, whose blocks then are whole for elements of 8 bits, too: what
+    computes them block by block can store them. A ukernel has to know this, too.
+
     A `gated` layout has lane rows, of which every other one, gate and up, is in the other of two subgroups along M: so
     tiles of both lie behind one another in a lane, each as those of the layout `half`.
     """
@@ -92,6 +95,7 @@ class DataTiledLayout:
     lane_rows: bool = False
     gated: bool = False
     lhs_row_lines: bool = False
+    rhs_row_lines: bool = False
 
     def __post_init__(self) -> None:
         if self.intrinsic not in INTRINSICS:
@@ -163,8 +167,12 @@ class DataTiledLayout:
 
         Its packed dimensions then may be finer than those of `swizzle`, which they lie in, in the same order.
         """
-        has_lines = self.lhs_row_lines and operand in (LHS, LHS_SCALE)
-        swizzle = _with_row_lines(self.swizzle(operand)) if has_lines else self.swizzle(operand, element)
+        if self.lhs_row_lines and operand in (LHS, LHS_SCALE):
+            swizzle = _with_row_lines(self.swizzle(operand))
+        elif self.rhs_row_lines and operand == RHS:
+            swizzle = _with_blocks_in_rows(self.swizzle(operand))
+        else:
+            swizzle = self.swizzle(operand, element)
         if self.units is not None and operand != ACC:
             swizzle = replace(swizzle, multiples=(self.units[operand % 2], 1))
         if self.lane_rows and operand in (LHS, LHS_SCALE, ACC):
@@ -213,6 +221,12 @@ def _with_row_lines(swizzle: TileSwizzle) -> TileSwizzle:
         return swizzle
     *steps, _ = range(2, 2 + len(columns))
     return replace(swizzle, permutation=(*steps, 0, 1, len(columns) + 1, len(columns) + 2))
+
+
+def _with_blocks_in_rows(swizzle: TileSwizzle) -> TileSwizzle:
+    """[…, blocks, rows, 32] of a fragment in the order [rows, blocks, 32]."""
+    *outer, blocks, rows, inside = swizzle.permutation
+    return replace(swizzle, permutation=(*outer, rows, blocks, inside))
 
 
 @cache

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from mxcomp.formats import BLOCK_SIZE, element_format
-from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, DataTiledLayout
 from mxcomp.target import GFX950
 
 LANES = GFX950.subgroup_size
@@ -65,9 +65,18 @@ class Aliases:
     def acc_lane(self) -> tuple[int, ...]:
         """What a lane has of a packed tile of the result: all but the dimensions of waves and lanes."""
         shape = list(self._acc)
-        waves = 2 + (self.layout.subgroups_m > 1)  # behind the outer tiles, and rows that every wave has
-        shape[waves] = shape[-3] = shape[-2] = 1
+        for dim in self._shared:
+            shape[dim] = 1
         return tuple(shape)
+
+    @property
+    def _shared(self) -> tuple[int, int, int]:
+        """Dimensions of a packed tile of the result along which waves, and lanes in two, have their parts.
+
+        A single wave has its own along an outer one, of size 1.
+        """
+        waves = 2 + (self.layout.subgroups_m > 1)  # behind the outer tiles, and rows that every wave has
+        return waves if self.layout.subgroups_n > 1 else 1, len(self._acc) - 3, len(self._acc) - 2
 
     @property
     def _rows(self) -> int:
@@ -91,14 +100,20 @@ class Aliases:
         return (*shape[:-1], self._bytes(operand)) if operand in (LHS, RHS) else shape
 
     def _groups(self, operand: int) -> list[list[int]]:
-        """Packed dimensions of K tiles, fragments (of elements), lanes (of scales: of all waves), bytes."""
+        """Packed dimensions of K tiles, fragments (of elements), bytes."""
         rank = len(self._packed(operand))
-        if operand == LHS:
-            return _split(rank, 2, rank - 3)
-        if operand == RHS:
-            return _split(rank, 2, rank - 3, rank - 1)
-        axis = "n" if operand == RHS_SCALE else "m"
-        return _split(rank, 2, rank - sum(getattr(self.layout, f"intrinsics_{name}") > 1 for name in (axis, "k")))
+        return _split(rank, 2, rank - 3) if operand in (LHS, RHS) else _split(rank, 2)
+
+    @property
+    def _rhs_place(self) -> str:
+        """The byte of a fragment at which a lane has a piece."""
+        pieces, rows = PIECES[self._bytes(RHS)], self.layout.shape.n
+        if not self.layout.rhs_row_lines:
+            return f"affine_map<(lane, piece) -> (lane * {self._bytes(RHS)} + piece * {pieces.size})>"
+        groups = LANES // rows
+        line, step = self._bytes(RHS) * groups, pieces.size * groups
+        place = f"lane mod {rows} * {line} + lane floordiv {rows} * {pieces.size} + piece * {step}"
+        return f"affine_map<(lane, piece) -> ({place})>"
 
     def _sizes(self) -> dict[str, int]:
         layout = self.layout
@@ -118,7 +133,8 @@ class Aliases:
             "lhs_pieces": self._bytes(LHS) // lhs.read,
             "lhs_bytes": lhs.read,
             "rhs_pieces": rhs.count,
-            "rhs_bytes": rhs.size,
+            "lhs_scale_bytes": layout.intrinsics_m * layout.intrinsics_k,
+            "rhs_scale_bytes": layout.intrinsics_n * layout.intrinsics_k,
         }
 
     def _types(self) -> Iterator[tuple[str, str]]:
@@ -130,9 +146,10 @@ class Aliases:
             yield f"{name}_byte", shaped("tensor", packed, "i8")
             yield f"{name}_packed", buffer(packed)
             yield f"{name}_buffer", buffer((None, *flat))
-        k, sizes = layout.intrinsics_k, self._sizes()
-        for operand, rows in ((LHS, self._rows), (RHS, layout.intrinsics_n)):
-            name, size = OPERAND_NAMES[operand], sizes[f"{OPERAND_NAMES[operand]}_bytes"]
+        k = layout.intrinsics_k
+        lhs, rhs = (PIECES[self._bytes(operand)] for operand in (LHS, RHS))
+        for operand, rows, size in ((LHS, self._rows, lhs.read), (RHS, layout.intrinsics_n, rhs.size)):
+            name = OPERAND_NAMES[operand]
             pieces = self._bytes(operand) // size
             yield f"{name}_vec", shaped("vector", (k, rows, pieces, size), "i8")
             yield f"{name}_pieces", shaped("vector", (pieces, size), "i8")
@@ -158,9 +175,10 @@ class Aliases:
         layout, (lhs, rhs) = self.layout, self.elements
         for operand, name in enumerate(OPERAND_NAMES[:ACC]):
             yield f"{name}_groups", str(self._groups(operand))
-        packed, lane = self._acc, self.acc_lane
+        yield "rhs_place", self._rhs_place
+        lane = self.acc_lane
         yield "acc_lane_sizes", i64_array(lane)
-        yield "acc_lane_offsets", i64_array(0 if lane[i] == packed[i] else DYNAMIC for i in range(len(lane)))
+        yield "acc_lane_offsets", i64_array(DYNAMIC if dim in self._shared else 0 for dim in range(len(lane)))
         yield "acc_lane_strides", i64_array([1] * len(lane))
         yield "acc_in_bounds", f"[{', '.join(['true'] * len(lane))}]"
         mfma = f"intrinsic = {layout.intrinsic}, lhs_elem_type = {lhs}, rhs_elem_type = {rhs}, acc_elem_type = f32"

@@ -2,21 +2,22 @@
 
 Both are computed transposed, weights in the place of LHS, on few rows: 64 or 128, two or four waves side by side. A
 tile of the first has gate and up of 128 hidden activations (`DataTiledLayout.gated`): four blocks, of which a lane has
-all 32 elements. The second takes 128 of them in a step.
+all 32 elements. The second takes 128 of them in a step; those of 8 bits row by row, as whole blocks are stored.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
-from mxcomp.formats import E2M1, E4M3
+from mxcomp.formats import BLOCK_SIZE, E2M1, E4M3, element_format
 from mxcomp.layout import GATE_AND_UP, DataTiledLayout
 from mxcomp.ukernels.family import M16, Instance, Tile
 
 HEIGHT = 128
 """Hidden activations of a tile, and of a step along K in what takes them."""
 
-WAVES = (2, 4)
+_WAVES = (2, 4)
 """Along rows, of which each has 32."""
 
 _LEAST_BENEFIT = -9
@@ -37,9 +38,21 @@ def _tile(subgroups_m: int, waves: int) -> Tile:
     return Tile(layout, benefit=_LEAST_BENEFIT)
 
 
-GATED = tuple(_tile(len(GATE_AND_UP), waves) for waves in WAVES)
-DOWN = tuple(_tile(1, waves) for waves in WAVES)
-INSTANCES = tuple(Instance(tile, pair) for tile in (*GATED, *DOWN) for pair in product(_ELEMENTS, _ELEMENTS))
+GATED = tuple(_tile(len(GATE_AND_UP), waves) for waves in _WAVES)
+_DOWN = tuple(_tile(1, waves) for waves in _WAVES)
+_DOWN_BY_ROWS = tuple(replace(tile, layout=replace(tile.layout, rhs_row_lines=True)) for tile in _DOWN)
+
+
+def down(element: str) -> tuple[Tile, ...]:
+    """Tiles of what takes hidden activations of this type."""
+    return _DOWN if element_format(element).lane_unit == BLOCK_SIZE else _DOWN_BY_ROWS
+
+
+INSTANCES = tuple(
+    Instance(tile, (weights, hidden))
+    for weights, hidden in product(_ELEMENTS, _ELEMENTS)
+    for tile in (*GATED, *down(hidden))
+)
 
 
 def fitting(tiles: tuple[Tile, ...], rows: int) -> Tile:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from mxcomp.layout import GATE_AND_UP, LHS, LHS_SCALE
+from mxcomp.layout import GATE_AND_UP, LHS, LHS_SCALE, DataTiledLayout
 from mxcomp.matching import blocks, quantiser, replacing, requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.elements import RESHAPES
@@ -26,6 +26,8 @@ from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import graph
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.linalg_ops import is_elementwise
+from mxcomp.problem import Problem
+from mxcomp.ukernels import gating
 
 SLICE = "tensor.extract_slice"
 _STEP = len(GATE_AND_UP)
@@ -45,7 +47,8 @@ class Chain:
     @property
     def packed(self) -> bool:
         """Whether the LHS of the consumer is packed there."""
-        return requantise_chains.is_packed(problem_of(self.consumer))
+        problem = problem_of(self.consumer)
+        return requantise_chains.is_packed(problem, following(problem))
 
 
 def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
@@ -60,7 +63,12 @@ def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
         product = _product(both(pair), ours)
         if product is not None and problem_of(product).batch == problem_of(op).batch:
             ends = [Reading(op, index, None) for index in (LHS, LHS_SCALE)]
-            yield Chain(product, op, objection(producer, pair, op, ends))
+            yield Chain(product, op, objection(producer, pair, op, following(problem_of(op)), ends))
+
+
+def following(problem: Problem) -> DataTiledLayout:
+    """The layout of the matmul behind, of a tile of any size."""
+    return gating.down(problem.types[LHS])[0].layout
 
 
 def producer_of(elements: ir.Value, scales: ir.Value) -> Producer | None:
@@ -113,11 +121,15 @@ def _product(value: ir.Value, ours: dict[ir.Value, ir.Operation]) -> ir.Operatio
 
 
 def objection(
-    producer: Producer, pair: tuple[ir.Value, ir.Value], consumer: ir.Operation, ends: Sequence[Reading]
+    producer: Producer,
+    pair: tuple[ir.Value, ir.Value],
+    consumer: ir.Operation,
+    layout: DataTiledLayout | None,
+    ends: Sequence[Reading],
 ) -> str:
     """Why `producer`, of the LHS of `consumer`, cannot run where gate and up are computed; "" if it can.
 
-    `ends` are where its elements and scales are read, perhaps behind other shapes.
+    `layout` is that of `consumer`; `ends` are where its elements and scales are read, perhaps behind other shapes.
     """
     if producer.reads() != set(pair):
         return "hidden activations are not computed from gate and up alone"
@@ -135,7 +147,7 @@ def objection(
             value = op.operands[0]
         if reason := replacing.objection(start, [*producer.readings, *readings]):
             return reason
-    if reason := requantise_chains.objection(producer, pair, problem_of(consumer), readings):
+    if reason := requantise_chains.objection(producer, pair, problem_of(consumer), layout, readings):
         return reason
     slices = [op for value in pair if (op := graph.producer(value)) is not None]
     return replacing.objection(slices[0].operands[0], [Reading(op, 0, None) for op in slices])

@@ -13,7 +13,7 @@ lane computes one block of 32:
 
 IREE compiles that to 128-bit loads, v_cvt_scalef32_pk_* and 128-bit stores. The packed order does not keep the 32
 elements of a scale together where they have 8 bits: a lane stores its block in two halves (`half_blocks`). With many
-rows, or MFMA of 32x32x64, the scales of such elements take a dispatch of their own.
+rows, but those of experts, or MFMA of 32x32x64, the scales of such elements take a dispatch of their own.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from mxcomp.packing.stored_operand import Dynamic
 from mxcomp.swizzle import ROWS
 
 _THREADS = 256
-_FEW_ROWS = 64
-"""For so many a launch costs more than what it does."""
+_FEW_ROWS = 2048
+"""Up to so many, one dispatch that stores blocks in two halves takes no longer than two, modelled."""
 
 
 def pack(
@@ -70,7 +70,7 @@ def pack(
         outer = nest.outer
         order = [*range(outer), *(outer + swizzle.permutation.index(p) for p in scale_swizzle.permutation)]
         elements, scales = _dispatch(producer.nodes, nest, [None, order], regions)
-    elif (height or _FEW_ROWS + 1) <= _FEW_ROWS and (halved := half_blocks.of(nest, swizzle, scale_swizzle)):
+    elif _together(height, blocks_of) and (halved := half_blocks.of(nest, swizzle, scale_swizzle)):
         elements, scales = _dispatch(producer.nodes, halved.nest, [halved.elements, halved.scales], regions)
     else:
         (elements,) = _dispatch((producer.elements,), nest, [None], regions)
@@ -79,6 +79,11 @@ def pack(
     if blocks_of is not None:
         counts = (blocks_of.count, (nest.tiles[ROWS] or 0) // blocks_of.count, *nest.tiles[1:])
     return as_packed(elements, scales, layout, operand, element, counts, tiles, taken)
+
+
+def _together(height: int | None, blocks_of: Blocks | None) -> bool:
+    """Whether elements and scales are stored by one dispatch, although not block by block."""
+    return blocks_of is not None or (height is not None and height <= _FEW_ROWS)
 
 
 def _in_blocks(blocks: Blocks, step: int, source_height: int, width: int) -> OperandSize:

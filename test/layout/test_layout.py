@@ -377,6 +377,19 @@ def test_rows_in_one_piece(element: str) -> None:
     assert all(ours.packing(operand) == plain.packing(operand) for operand in (RHS, RHS_SCALE, ACC))
 
 
+@pytest.mark.parametrize("element", ["f4E2M1FN", "f8E4M3FN"])
+@pytest.mark.parametrize("tile", gating.down("f8E4M3FN"), ids=lambda tile: tile.pattern)
+def test_rows_of_rhs_in_one_piece(tile: family.Tile, element: str) -> None:
+    """Blocks of elements are whole, one row's behind one another; all else is where it was."""
+    ours, plain = tile.layout, replace(tile.layout, rhs_row_lines=False)
+    rows = ours.tile[1]
+    source = np.arange(rows * 128).reshape(rows, 4, 32)
+    packed = ours.packing(RHS, element).pack(source)
+    assert np.array_equal(packed.reshape(-1, 16, 128), source.reshape(-1, 16, 128))
+    assert ours.swizzle(RHS, element) == plain.swizzle(RHS, element)
+    assert all(ours.packing(operand) == plain.packing(operand) for operand in (LHS, LHS_SCALE, RHS_SCALE, ACC))
+
+
 @pytest.mark.parametrize("tile", gating.GATED, ids=lambda tile: tile.pattern)
 def test_gated_rows_alternate(tile: family.Tile) -> None:
     """Of the rows of a gated layout, 2 i is row i of its half in the first subgroup, 2 i + 1 that in the second."""
