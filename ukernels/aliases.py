@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from mxcomp.formats import BLOCK_SIZE, element_format
-from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, DataTiledLayout
+from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.target import GFX950
 
 LANES = GFX950.subgroup_size
@@ -71,12 +71,9 @@ class Aliases:
 
     @property
     def _shared(self) -> tuple[int, int, int]:
-        """Dimensions of a packed tile of the result along which waves, and lanes in two, have their parts.
-
-        A single wave has its own along an outer one, of size 1.
-        """
+        """Dimensions of a packed tile of the result along which waves, and lanes in two, have their parts."""
         waves = 2 + (self.layout.subgroups_m > 1)  # behind the outer tiles, and rows that every wave has
-        return waves if self.layout.subgroups_n > 1 else 1, len(self._acc) - 3, len(self._acc) - 2
+        return waves, len(self._acc) - 3, len(self._acc) - 2
 
     @property
     def _rows(self) -> int:
@@ -100,20 +97,26 @@ class Aliases:
         return (*shape[:-1], self._bytes(operand)) if operand in (LHS, RHS) else shape
 
     def _groups(self, operand: int) -> list[list[int]]:
-        """Packed dimensions of K tiles, fragments (of elements), bytes."""
+        """Packed dimensions of K tiles, fragments (of elements), lanes (of scales: of all waves), bytes."""
         rank = len(self._packed(operand))
-        return _split(rank, 2, rank - 3) if operand in (LHS, RHS) else _split(rank, 2)
+        if operand == LHS:
+            return split(rank, 2, rank - 3)
+        if operand == RHS:
+            return split(rank, 2, rank - 3, rank - 1)
+        axis = "n" if operand == RHS_SCALE else "m"
+        return split(rank, 2, rank - sum(getattr(self.layout, f"intrinsics_{name}") > 1 for name in (axis, "k")))
 
-    @property
-    def _rhs_place(self) -> str:
-        """The byte of a fragment at which a lane has a piece."""
-        pieces, rows = PIECES[self._bytes(RHS)], self.layout.shape.n
-        if not self.layout.rhs_row_lines:
-            return f"affine_map<(lane, piece) -> (lane * {self._bytes(RHS)} + piece * {pieces.size})>"
-        groups = LANES // rows
-        line, step = self._bytes(RHS) * groups, pieces.size * groups
-        place = f"lane mod {rows} * {line} + lane floordiv {rows} * {pieces.size} + piece * {step}"
-        return f"affine_map<(lane, piece) -> ({place})>"
+    def _rhs_places(self) -> Iterator[tuple[str, str]]:
+        """Where a lane finds a piece of a fragment: the place, of as many bytes as it has of it, and the byte there."""
+        size, pieces, rows = self._bytes(RHS), PIECES[self._bytes(RHS)], self.layout.shape.n
+        place, byte = "lane", f"piece * {pieces.size}"
+        if self.layout.rhs_row_lines:
+            groups, parts = LANES // rows, size // pieces.size
+            group = f"lane floordiv {rows} + piece * {groups}"
+            place = f"(lane mod {rows}) * {groups} + ({group}) floordiv {parts}"
+            byte = f"(({group}) mod {parts}) * {pieces.size}"
+        yield "rhs_place", f"affine_map<(lane, piece) -> ({place})>"
+        yield "rhs_byte", f"affine_map<(lane, piece) -> ({byte})>"
 
     def _sizes(self) -> dict[str, int]:
         layout = self.layout
@@ -133,8 +136,6 @@ class Aliases:
             "lhs_pieces": self._bytes(LHS) // lhs.read,
             "lhs_bytes": lhs.read,
             "rhs_pieces": rhs.count,
-            "lhs_scale_bytes": layout.intrinsics_m * layout.intrinsics_k,
-            "rhs_scale_bytes": layout.intrinsics_n * layout.intrinsics_k,
         }
 
     def _types(self) -> Iterator[tuple[str, str]]:
@@ -175,7 +176,7 @@ class Aliases:
         layout, (lhs, rhs) = self.layout, self.elements
         for operand, name in enumerate(OPERAND_NAMES[:ACC]):
             yield f"{name}_groups", str(self._groups(operand))
-        yield "rhs_place", self._rhs_place
+        yield from self._rhs_places()
         lane = self.acc_lane
         yield "acc_lane_sizes", i64_array(lane)
         yield "acc_lane_offsets", i64_array(DYNAMIC if dim in self._shared else 0 for dim in range(len(lane)))
@@ -193,7 +194,7 @@ def i64_array(values: Iterable[int | None]) -> str:
     return f"array<i64: {', '.join(map(str, values))}>"
 
 
-def _split(rank: int, *starts: int) -> list[list[int]]:
+def split(rank: int, *starts: int) -> list[list[int]]:
     """The positions below `rank`, in groups that begin at 0 and at `starts`."""
     return [list(range(*bounds)) for bounds in pairwise((0, *starts, rank))]
 

@@ -16,11 +16,15 @@ from typing import Any, TypeAlias
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS, DataTiledLayout, layout_entries
 from mxcomp.ukernels.aliases import Aliases
+from mxcomp.ukernels.streamed_aliases import StreamedAliases
 from mxcomp.ukernels.unit_aliases import UnitAliases
 from mxcomp.ukernels.waves import HALF_STEPS, Waves, tall_unit_layout, unit_layout
 
 BODY, STREAM, SHARED, TURNS = "mx_data_tiled.mlir.in", "mx_stream.mlir.in", "mx_shared.mlir.in", "mx_turns.mlir.in"
 """Bodies: RHS in registers and LHS through LDS; K split among waves; both operands through LDS, in two ways."""
+
+EXPERTS = "mx_experts.mlir.in"
+"""A body on tiles of the first, with K split among waves."""
 
 LHS_IN_ROWS = "lhs_in_rows"
 """Operands of instances that take LHS as it is stored, and all else data-tiled."""
@@ -95,7 +99,11 @@ class Tile:
         return 2 if self.waves is None else max(1, self.waves.count * self.waves.beside // _SIMDS)
 
     def aliases(self, elements: tuple[str, str]) -> Aliases | UnitAliases:
-        return Aliases(self.layout, elements) if self.waves is None else UnitAliases(self.layout, elements, self.waves)
+        if self.waves is None:
+            return Aliases(self.layout, elements)
+        if self.layout.units is None:
+            return StreamedAliases(self.layout, elements, self.waves)
+        return UnitAliases(self.layout, elements, self.waves)
 
     def fits(self, elements: tuple[str, str]) -> bool:
         """Whether a lane's registers, and LDS, hold what an instance for these elements needs of them."""

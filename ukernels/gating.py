@@ -1,6 +1,7 @@
 """Members of the family for mixtures of experts: what quantises hidden activations in its tile, and what takes them.
 
-Both are computed transposed, weights in the place of LHS, on few rows: 64 or 128, two or four waves side by side. A
+Both are computed transposed, weights in the place of LHS, on few rows: 16, waves
+along K, or 64 or 128, two or four waves side by side. A
 tile of the first has gate and up of 128 hidden activations (`DataTiledLayout.gated`): four blocks, of which a lane has
 all 32 elements. The second takes 128 of them in a step; those of 8 bits row by row, as whole blocks are stored.
 """
@@ -12,7 +13,8 @@ from itertools import product
 
 from mxcomp.formats import BLOCK_SIZE, E2M1, E4M3, element_format
 from mxcomp.layout import GATE_AND_UP, DataTiledLayout
-from mxcomp.ukernels.family import M16, Instance, Tile
+from mxcomp.ukernels.family import EXPERTS, M16, Instance, Tile
+from mxcomp.ukernels.waves import Waves
 
 HEIGHT = 128
 """Hidden activations of a tile, and of a step along K in what takes them."""
@@ -20,15 +22,18 @@ HEIGHT = 128
 _WAVES = (2, 4)
 """Along rows, of which each has 32."""
 
+_FEW = Waves(k=4, beside=2)
+"""Along K, of a workgroup for 16 rows, of which a compute unit takes two."""
+
 _LEAST_BENEFIT = -9
 _ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
 
 
-def _tile(subgroups_m: int, waves: int) -> Tile:
+def _tile(subgroups_m: int, waves: int, intrinsics_n: int = 2) -> Tile:
     layout = DataTiledLayout(
         M16,
         intrinsics_m=8,
-        intrinsics_n=2,
+        intrinsics_n=intrinsics_n,
         subgroups_m=subgroups_m,
         subgroups_n=waves,
         operands_interleaving_intrinsics_m=(2,),
@@ -38,8 +43,12 @@ def _tile(subgroups_m: int, waves: int) -> Tile:
     return Tile(layout, benefit=_LEAST_BENEFIT)
 
 
-GATED = tuple(_tile(len(GATE_AND_UP), waves) for waves in _WAVES)
-_DOWN = tuple(_tile(1, waves) for waves in _WAVES)
+def _tiles(subgroups_m: int) -> tuple[Tile, ...]:
+    few = replace(_tile(subgroups_m, waves=1, intrinsics_n=1), body=EXPERTS, waves=_FEW)
+    return few, *(_tile(subgroups_m, waves) for waves in _WAVES)
+
+
+GATED, _DOWN = _tiles(len(GATE_AND_UP)), _tiles(1)
 _DOWN_BY_ROWS = tuple(replace(tile, layout=replace(tile.layout, rhs_row_lines=True)) for tile in _DOWN)
 
 

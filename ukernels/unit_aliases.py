@@ -19,10 +19,7 @@ from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, DataTiledLayout
 from mxcomp.target import GFX950
 from mxcomp.ukernels.aliases import DYNAMIC, LANES, PIECES, buffer, i64_array, shaped
-from mxcomp.ukernels.waves import HALF_STEPS, STEPS, Share, Waves
-
-_BEYOND = 2**31
-"""Bytes from its start that no buffer has: a K tile that begins there, or its scales, is not loaded."""
+from mxcomp.ukernels.waves import BEYOND, HALF_STEPS, STEPS, Share, Waves
 
 _NO_ROW = 3 * 2**30
 """Bytes from its start that no buffer has, for rows of a fragment that are not loaded.
@@ -199,7 +196,7 @@ class UnitAliases:
         for operand, side in ((LHS, "lhs"), (RHS, "rhs")):
             pieces = PIECES[self._bytes(operand)]
             yield f"{side}_lane_bytes", self._bytes(operand)
-            yield f"{side}_beyond", -(-_BEYOND // self._tile_bytes(operand))
+            yield f"{side}_beyond", -(-BEYOND // self._tile_bytes(operand))
             yield f"{side}_load_pieces", pieces.count
             yield f"{side}_load_bytes", pieces.size
         if self.shares_operands:

@@ -11,6 +11,9 @@ STEPS, HALF_STEPS, TALL_STEPS = 4, 2, 8
 
 UNIT_ROWS = 16
 
+BEYOND = 2**31
+"""Bytes from its start that no buffer has: a K tile that begins there, or its scales, is not loaded."""
+
 
 def unit_layout(units_m: int, units_n: int, steps: int = STEPS) -> DataTiledLayout:
     """A workgroup's tile of so many units of LHS and RHS, or of half units: of `HALF_STEPS`."""

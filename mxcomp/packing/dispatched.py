@@ -165,7 +165,7 @@ def requantised(matmul: Matmul, plan: Plan, packer: Packer) -> tuple[ir.Value, .
     """The dispatch of inner tiles, epilogue and quantiser; returns what nothing computes any more."""
     with build.dispatch_region(plan.types, []) as region:
         counts = TileCounts(matmul.sizes, matmul.layout)
-        tiled = _tiled(matmul, counts, ALONE)
+        tiled = _tiled(matmul, counts, ALONE if matmul.layout.intrinsics_n > 1 else UNROLL)
         region.returned = plan.compute(tiled)
     if plan.layout is None:
         plan.replace_sources(*region.results)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
 from iree.compiler import ir
-from iree.compiler.dialects import iree_codegen, tensor
+from iree.compiler.dialects import arith, iree_codegen, tensor
 
 from mxcomp.layout import ACC, DataTiledLayout
 from mxcomp.matching import gathers
@@ -37,6 +37,9 @@ IN_PARTS = "mxcomp.in_parts"
 
 UNROLL = {"amdgpu-unroll-threshold": "20000"}
 """IREE runs an epilogue of more than 64 elements a lane in a loop; not unrolled, it keeps them in scratch memory."""
+
+_PIECE = 4
+"""Consecutive elements of what fused consumers read along a dimension, at most: a load of 16 bytes."""
 
 ALONE = UNROLL | {"amdgpu-waves-per-eu": "1"}
 """With amax and scales of all its elements, a lane needs more than the registers of half a SIMD."""
@@ -179,14 +182,24 @@ def with_epilogue(
 
     def position(source_dim: int, loops: list[ir.Value]) -> ir.Value:
         tile, size = swizzle.tile_shape[source_dim], tiles.sizes[source_dim]
-        steps = zip(coordinates, swizzle.strides(source_dim), strict=True)
-        expr = sum((c * stride for c, stride in steps if stride), ir.AffineExpr.get_dim(source_dim) * tile)
-        index = build.apply(expr, loops)
+        strides = swizzle.strides(source_dim)
+
+        def index(wanted: Iterable[bool], start: ir.AffineExpr | int) -> ir.Value:
+            terms = (c * stride for c, stride, is_in in zip(coordinates, strides, wanted, strict=True) if is_in)
+            return build.apply(sum(terms, ir.AffineExpr.get_constant(0) + start), loops)
+
+        first = ir.AffineExpr.get_dim(source_dim) * tile
         if size is None:
             limit = sizes.rows_and_columns[source_dim]
             assert limit is not None
-            return build.clamp(index, limit)
-        return index if tiles.counts[source_dim] == size // tile and size % tile == 0 else build.clamp(index, size)
+            return build.clamp(index(map(bool, strides), first), limit)
+        if tiles.counts[source_dim] == size // tile and size % tile == 0:
+            return index(map(bool, strides), first)
+        # Of a piece the first element alone decides whether it is padding: so a lane can load it at once.
+        # Of gate and up it has half, which IREE would read again for each part that it stores.
+        piece = 1 if tiles.layout.gated else _piece(strides, swizzle.packed_shape, size)
+        start = build.clamp(index((stride >= piece for stride in strides), first), size - piece + 1)
+        return arith.AddIOp(start, index((0 < stride < piece for stride in strides), 0)).result
 
     def body(element: ir.Value, *others: ir.Value) -> ir.Value:
         loops = [linalg.IndexOp(i).result for i in range(len(shape))]
@@ -199,6 +212,13 @@ def with_epilogue(
         return inline(epilogue, [element, *given])
 
     return build.elementwise(result, [tiled, *(packed[value] for value in together)], body, counts)
+
+
+def _piece(strides: Sequence[int], sizes: Sequence[int], extent: int) -> int:
+    """Consecutive elements along a dimension of which packed dimensions have all or none, as has its extent."""
+    steps = [(stride, stride * size) for stride, size in zip(strides, sizes, strict=True) if stride]
+    fitting = (1 << i for i in reversed(range(_PIECE.bit_length())) if extent % (1 << i) == 0)
+    return next(piece for piece in fitting if all(step >= piece or whole <= piece for step, whole in steps))
 
 
 def _read(value: ir.Value, affine_map: ir.AffineMap, places: list[ir.Value]) -> ir.Value:
