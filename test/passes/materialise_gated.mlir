@@ -18,13 +18,13 @@
 // CHECK: %[[WORDS:.+]] = flow.dispatch.region -> (tensor<2x1x1x2x8x4x4x4x4xi32>)
 // CHECK: %[[W:.+]] = iree_tensor_ext.bitcast %[[WORDS]]
 // Rows of tokens by their slots, quantised: elements and scales.
-// CHECK: %[[TOKENS:.+]]:2 = flow.dispatch.region -> (tensor<2x2x2x4x16x32xf4E2M1FN>, tensor<2x2x4x16x2xf8E8M0FNU>)
+// CHECK: %[[TOKENS:.+]]:2 = flow.dispatch.region -> (tensor<2x4x16x32xf4E2M1FN>, tensor<2x4x16xf8E8M0FNU>)
 // CHECK: tensor.extract %[[SLOTS]]
 // CHECK: arith.scaling_truncf
 // CHECK: flow.return
 // CHECK: flow.dispatch.region -> (tensor<2x1x1x2x4x4x4x2xi32>)
 // Hidden activations leave the dispatch of gate and up as the packed operand of down.
-// CHECK: %[[HIDDEN:.+]]:2 = flow.dispatch.region -> (tensor<2x1x1x2x2x4x16x8x4xf4E2M1FN>, tensor<2x1x1x2x4x16x2xf8E8M0FNU>) {
+// CHECK: %[[HIDDEN:.+]]:2 = flow.dispatch.region -> (tensor<2x1x1x4x16x8x4xf4E2M1FN>, tensor<2x1x1x4x16xf8E8M0FNU>) {
 // CHECK: %[[ALL:.+]] = iree_tensor_ext.bitcast %[[W]] : {{.*}} -> tensor<2x1x1x1x2x8x4x16x32xf4E2M1FN>
 // CHECK: iree_linalg_ext.gather dimension_map = [0] ins(%[[ALL]], %[[IDS]] :
 // CHECK: iree_codegen.inner_tiled
