@@ -1,9 +1,9 @@
 """Members of the family for mixtures of experts: what quantises hidden activations in its tile, and what takes them.
 
-Both are computed transposed, weights in the place of LHS, on few rows: 16, waves
-along K, or 64 or 128, two or four waves side by side. A
-tile of the first has gate and up of 128 hidden activations (`DataTiledLayout.gated`): four blocks, of which a lane has
-all 32 elements. The second takes 128 of them in a step; those of 8 bits row by row, as whole blocks are stored.
+Both are computed transposed, weights in the place of LHS, on few rows: 16, with waves along K, or 64 or 128, with two
+or four waves side by side. A tile of the first has gate and up of 128 hidden activations (`DataTiledLayout.gated`):
+four blocks, of which a lane has all 32 elements. The second takes 128 of them in a step; those of 8 bits row by row, as
+whole blocks are stored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WAVES = (2, 4)
 """Along rows, of which each has 32."""
 
 _FEW = Waves(k=4, beside=2)
-"""Along K, of a workgroup for 16 rows, of which a compute unit takes two."""
+"""Along K, of a workgroup for 16 rows, of which a compute unit takes two or more."""
 
 _LEAST_BENEFIT = -9
 _ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
