@@ -1,15 +1,17 @@
 # RUN: %python %s
+# RUN: %python %s --activations=E4M3
 # RUN: %python %s --activations=bf16
 """A mixture of experts as GPT-OSS has it, from logits of a router to the sum over experts, on the simulated GPU.
 
 Experts are chosen on the device (softmax over the top-k logits), tokens are sorted by expert, gate and up projections,
 whose rows alternate in one tensor, multiply each block of rows with its expert's MXFP4 weights, a clamped SwiGLU is
-quantised to MXFP4 again where they are computed, and the down projections are weighted and added up: six dispatches.
-Neither tokens nor weights are gathered in memory. Compared with float64 NumPy.
+quantised again, to MXFP4 or MXFP8, where they are computed, and the down projections are weighted and added up: six
+dispatches. Neither tokens nor weights are gathered in memory. Compared with float64 NumPy.
 
 With `--activations=bf16` nothing is quantised: kernels dequantise weights in registers; one dispatch more.
 
 python examples/05_moe.py                            # small
+python examples/05_moe.py --activations=E4M3
 python examples/05_moe.py --activations=bf16
 python examples/05_moe.py --hidden=2880 --inner=2880 --experts=32 --tokens=64     # GPT-OSS 20B: minutes
 """
@@ -32,7 +34,7 @@ from mxcomp.routing import reference
 
 ELEMENT, MODE = formats.E2M1, "even"
 BF16 = "bf16"
-MOST_DISPATCHES = {ELEMENT.name: 6, BF16: 7}
+MOST_DISPATCHES = {ELEMENT.name: 6, formats.E4M3.name: 6, BF16: 7}
 RULE = routing.gpt_oss(4)
 
 
