@@ -114,6 +114,8 @@ def summed(value: ir.Value | None, data: Floats, magnitude: Floats, step: Floats
     if exact.all():
         return Node(value, data, kind)
     bound = terms * 2.0**-digits * magnitude + SMALLEST[kind]
+    if kind == "f16":  # parts of a sum may be infinities of both signs, in one order or another
+        bound = np.where(magnitude >= 65504, np.nan, bound)
     return Node(value, data, kind, np.where(exact, 0.0, bound))
 
 
