@@ -215,9 +215,9 @@ def _gated(recognised: list[ir.Operation], registry: Registry, options: Options)
     """What is decided on products of gate and up that are quantised in their tile, and on those behind them."""
     chosen: dict[ir.Operation, Decision] = {}
     for chain in gates.find(recognised, watched=options.reference):
-        ops = [chain.result, *([chain.consumer] if chain.packed else [])]
-        first, *others = (_stored(op, options) for op in ops)
-        found = chain.objection or gating.choose(first, others[0] if others else None, registry, options)
+        ops = [chain.result, chain.consumer]
+        first, second = (_stored(op, options) for op in ops)
+        found = chain.objection or gating.choose(first, second, registry, options)
         if isinstance(found, str):
             reason = f"gate and up are not quantised in their tile: {found}"
             notes.note(chain.result, recognised.index(chain.result), reason)

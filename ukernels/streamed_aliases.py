@@ -17,7 +17,6 @@ from mxcomp.ukernels.waves import BEYOND, Waves
 _RING_BYTES = 32
 """Of each fragment of LHS that a lane has on its way."""
 
-
 _OUTER, _FRAGMENTS = 1, 2
 """Dimensions of a packed tile of the result: of tiles along N, here one, and of fragments along M."""
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from mxcomp.layout import GATE_AND_UP, LHS, LHS_SCALE, DataTiledLayout
+from mxcomp.layout import GATE_AND_UP, LHS, LHS_SCALE
 from mxcomp.matching import blocks, quantiser, replacing, requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.elements import RESHAPES
@@ -26,8 +26,6 @@ from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import graph
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.linalg_ops import is_elementwise
-from mxcomp.problem import Problem
-from mxcomp.ukernels import gating
 
 SLICE = "tensor.extract_slice"
 _STEP = len(GATE_AND_UP)
@@ -44,12 +42,6 @@ class Chain:
     consumer: ir.Operation
     objection: str
 
-    @property
-    def packed(self) -> bool:
-        """Whether the LHS of the consumer is packed there."""
-        problem = problem_of(self.consumer)
-        return requantise_chains.is_packed(problem, following(problem))
-
 
 def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
     """The chains among batched matmuls that nothing has been decided on yet; `watched`: see `requantise_chains`."""
@@ -63,12 +55,7 @@ def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
         product = _product(both(pair), ours)
         if product is not None and problem_of(product).batch == problem_of(op).batch:
             ends = [Reading(op, index, None) for index in (LHS, LHS_SCALE)]
-            yield Chain(product, op, objection(producer, pair, op, following(problem_of(op)), ends))
-
-
-def following(problem: Problem) -> DataTiledLayout:
-    """The layout of the matmul behind, of a tile of any size."""
-    return gating.down(problem.types[LHS])[0].layout
+            yield Chain(product, op, objection(producer, pair, op, ends))
 
 
 def producer_of(elements: ir.Value, scales: ir.Value) -> Producer | None:
@@ -121,15 +108,11 @@ def _product(value: ir.Value, ours: dict[ir.Value, ir.Operation]) -> ir.Operatio
 
 
 def objection(
-    producer: Producer,
-    pair: tuple[ir.Value, ir.Value],
-    consumer: ir.Operation,
-    layout: DataTiledLayout | None,
-    ends: Sequence[Reading],
+    producer: Producer, pair: tuple[ir.Value, ir.Value], consumer: ir.Operation, ends: Sequence[Reading]
 ) -> str:
     """Why `producer`, of the LHS of `consumer`, cannot run where gate and up are computed; "" if it can.
 
-    `layout` is that of `consumer`; `ends` are where its elements and scales are read, perhaps behind other shapes.
+    `ends` are where its elements and scales are read, perhaps behind other shapes.
     """
     if producer.reads() != set(pair):
         return "hidden activations are not computed from gate and up alone"
@@ -147,7 +130,7 @@ def objection(
             value = op.operands[0]
         if reason := replacing.objection(start, [*producer.readings, *readings]):
             return reason
-    if reason := requantise_chains.objection(producer, pair, problem_of(consumer), layout, readings):
+    if reason := requantise_chains.objection(producer, pair, problem_of(consumer), readings, packed=True):
         return reason
     slices = [op for value in pair if (op := graph.producer(value)) is not None]
     return replacing.objection(slices[0].operands[0], [Reading(op, 0, None) for op in slices])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE, element_format
-from mxcomp.layout import LHS, LHS_SCALE, RHS, DataTiledLayout
+from mxcomp.layout import LHS, LHS_SCALE, RHS
 from mxcomp.matching import quantiser, replacing
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.elements import Index
@@ -59,34 +59,28 @@ def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
         found = producer.reads(wide=True) if producer is not None else set()
         if producer is None or not found or not found <= set(ours):
             continue
-        packed = is_packed(problem, _TILE.layout)
+        packed = is_packed(problem)
         ends = [Reading(op, index, None) for index in (LHS, LHS_SCALE)]
-        reason = "" if watched else objection(producer, found, problem, _TILE.layout, ends)
+        reason = "" if watched else objection(producer, found, problem, ends, packed)
         if not reason and (not problem.k or problem.k % _TILE.layout.tile[ROWS]):
             reason = f"the next matmul has K = {problem.k}: expected a multiple of {_TILE.layout.tile[ROWS]}"
         yield Chain([ours[value] for value in found], op, packed, reason)
 
 
-def is_packed(problem: Problem, layout: DataTiledLayout | None) -> bool:
-    """Whether the LHS of a problem, computed transposed in `layout`, is packed in the tile that it is quantised in.
+def is_packed(problem: Problem) -> bool:
+    """Whether the LHS of a problem is packed in the tile that it is quantised in.
 
-    Where blocks are not whole in a packed operand, as those of 8-bit elements, they are stored row by row.
+    Blocks of 8-bit elements lie in two lanes each: they are stored row by row.
     """
-    is_whole = element_format(problem.types[LHS]).lane_unit == BLOCK_SIZE
-    return is_whole or (layout is not None and layout.rhs_row_lines)
+    return element_format(problem.types[LHS]).lane_unit == BLOCK_SIZE
 
 
 def objection(
-    producer: Producer,
-    results: Iterable[ir.Value],
-    problem: Problem,
-    layout: DataTiledLayout | None,
-    ends: Sequence[Reading],
+    producer: Producer, results: Iterable[ir.Value], problem: Problem, ends: Sequence[Reading], packed: bool
 ) -> str:
     """Why `producer`, of the LHS of `problem`, cannot run where `results` are computed; "" if it can.
 
-    `layout` is that of `problem`; `ends` read elements and scales. What is packed there has no other readers; else they
-    read what it is replaced by.
+    `ends` read elements and scales. What is `packed` there has no other readers; else they read what it is replaced by.
     """
     readings = [*producer.readings, *ends]
     row = Index("row", 1, problem.m and problem.matrices * problem.m)
@@ -96,7 +90,7 @@ def objection(
         kind = build.tensor_type((*problem.batch, problem.m, problem.k), build.element(result))
         if reason := replacing.objection(result, readings, kind, place):
             return reason
-    replaced = set() if is_packed(problem, layout) else {end.user.operands[end.operand] for end in ends}
+    replaced = set() if packed else {end.user.operands[end.operand] for end in ends}
     between = [reading.user.results[0] for reading in producer.readings]
     reasons = (replacing.objection(value, readings) for value in between if value not in replaced)
     return next(filter(None, reasons), "")

@@ -127,26 +127,23 @@ def plan(result: ir.Value, layout: DataTiledLayout, requantised_for: int) -> Pla
     encodings = [consumer.operands[index].owner.operation for index in range(ACC)]
     sources = tuple(encoding.operands[0] for encoding in encodings)
     ends = [Reading(encodings[index], 0, None) for index in (LHS, LHS_SCALE)]
-    following = decision.layout if decision.transposed else None
-    find = _gated if layout.gated else _plain
-    found = find(result, sources, problem, consumer, following, ends)
+    found = (_gated if layout.gated else _plain)(result, sources, problem, consumer, ends)
     if isinstance(found, str):
         return found
     producer, results = found
     tile = _Tile((layout.half if layout.gated else layout).packing(ACC), len(problem.batch))
-    nest = tile.nest(static_sizes(results[0]), is_padded=layout.gated)
+    nest, following = tile.nest(static_sizes(results[0]), is_padded=layout.gated), None
     order, scale_order = tile.row_major(), tile.row_major()
-    is_packed = requantise_chains.is_packed(problem, following)
-    if is_packed:
-        if following is None:
+    if layout.gated or requantise_chains.is_packed(problem):
+        following = decision.layout
+        if not decision.transposed or following is None:
             return "the next matmul is not computed transposed"
         operands = ((RHS, problem.types[LHS]), (RHS_SCALE,))
         order, scale_order = (tile.order(following.packing(*operand)) for operand in operands)
     if nest is None or order is None or scale_order is None:
         return "its tiles are not whole tiles of the next matmul"
     order += range(nest.rank, nest.rank + len(nest.inner))
-    packing = following if is_packed else None
-    return Plan(results, consumer, sources, producer, packing, nest, tuple(tile.loops), (order, scale_order))
+    return Plan(results, consumer, sources, producer, following, nest, tuple(tile.loops), (order, scale_order))
 
 
 _Found: TypeAlias = tuple[Producer, tuple[ir.Value, ...]]
@@ -154,32 +151,23 @@ _Found: TypeAlias = tuple[Producer, tuple[ir.Value, ...]]
 
 
 def _plain(
-    result: ir.Value,
-    sources: Sequence[ir.Value],
-    problem: Problem,
-    _: ir.Operation,
-    following: DataTiledLayout | None,
-    ends: Sequence[Reading],
+    result: ir.Value, sources: Sequence[ir.Value], problem: Problem, _: ir.Operation, ends: Sequence[Reading]
 ) -> _Found | str:
     producer = quantiser.find(sources[LHS], sources[LHS_SCALE])
     if producer is None or producer.reads() != {result}:
         return _NOT_ALONE
-    return requantise_chains.objection(producer, [result], problem, following, ends) or (producer, (result,))
+    packed = requantise_chains.is_packed(problem)
+    return requantise_chains.objection(producer, [result], problem, ends, packed) or (producer, (result,))
 
 
 def _gated(
-    result: ir.Value,
-    sources: Sequence[ir.Value],
-    _: Problem,
-    consumer: ir.Operation,
-    following: DataTiledLayout | None,
-    ends: Sequence[Reading],
+    result: ir.Value, sources: Sequence[ir.Value], _: Problem, consumer: ir.Operation, ends: Sequence[Reading]
 ) -> _Found | str:
     producer = gates.producer_of(sources[LHS], sources[LHS_SCALE])
     pair = None if producer is None else gates.halves(producer.reads(wide=True))
     if producer is None or pair is None or gates.both(pair) != result:
         return _NOT_ALONE
-    return gates.objection(producer, pair, consumer, following, ends) or (producer, pair)
+    return gates.objection(producer, pair, consumer, ends) or (producer, pair)
 
 
 _NOT_ALONE = "the LHS of the next matmul is not quantised from the result alone"

@@ -13,11 +13,9 @@ from mxcomp.ukernels import Registry, gating
 from mxcomp.ukernels.family import Instance, Tile
 
 
-def choose(product: Problem, consumer: Problem | None, registry: Registry, options: Options) -> list[Decision] | str:
-    """Decisions on both; on the first alone if the LHS of the other is not packed in its tile (None). Or why not."""
-    problems = [(product, gating.GATED, True)]
-    if consumer is not None:
-        problems.append((consumer, gating.down(consumer.types[LHS]), False))
+def choose(product: Problem, consumer: Problem, registry: Registry, options: Options) -> list[Decision] | str:
+    """Decisions on both, or why not."""
+    problems = ((product, gating.GATED, True), (consumer, gating.down(consumer.types[LHS]), False))
     decisions = []
     for problem, tiles, gated in problems:
         name = _name(gating.fitting(tiles, product.m or 0), problem)
