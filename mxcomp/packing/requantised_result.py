@@ -86,13 +86,12 @@ class Plan:
 
     def replace_sources(self, elements: ir.Value, scales: ir.Value) -> None:
         """Gives the consumer what `compute` gave row by row, without the padding of its last tile."""
-        *batch, height, blocks = static_sizes(self.sources[LHS_SCALE])
-        tiles, tile_blocks = self.nest.tiles
-        padded = [(tiles or 0) // math.prod(self._batch) * self.nest.tile[ROWS], (tile_blocks or 0) * self.nest.tile[1]]
+        sizes = static_sizes(self.sources[LHS_SCALE])
+        padded = [(count or 0) * size for count, size in zip(self.nest.tiles, self.nest.tile, strict=True)]
         for old, new, inner in ((self.sources[LHS], elements, [BLOCK_SIZE]), (self.sources[LHS_SCALE], scales, [])):
             kind = ir.RankedTensorType(old.type).element_type
-            value = build.bitcast(new, build.tensor_type([*batch, *padded, *inner], kind))
-            if padded != [height, blocks]:
+            value = build.bitcast(new, build.tensor_type([*padded, *inner], kind))
+            if padded != sizes:
                 value = without_padding(value, ir.RankedTensorType(old.type))
             old.replace_all_uses_with(value)
 
