@@ -2,14 +2,15 @@
 
     python benchmarks/kernel_times.py [--only mx_f4E2M1FN_f4E2M1FN …] [-o FILE]
 
-Every ukernel over units is compiled for three K, one workgroup of each is traced, and replayed at a few latencies and
-rates. Kernels that spill registers are left out, and named.
+Every ukernel over units, and every one for experts, is compiled for three K, one workgroup of each is traced, and
+replayed at a few latencies and rates. Kernels that spill registers are left out, and named.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import re
 import struct
 import sys
 import tempfile
@@ -22,21 +23,24 @@ from iree.compiler import ir
 
 import mxcomp
 import mxcomp.ir as mx
-from mxcomp import assembly
+from mxcomp import assembly, moe
 from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.options import FASTEST
+from mxcomp.routing import Routing
 from mxcomp.selection.times import COLUMNS, FILE, RATES
+from mxcomp.sim.code_object import Kernel
 from mxcomp.sim.counters import occupancy
 from mxcomp.sim.device import Device
 from mxcomp.sim.program import program_of
 from mxcomp.sim.timing import Examination, examine, mi355x
 from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.workgroup import replayed
-from mxcomp.ukernels import KINDS, dequantising, family, paired, quantising
+from mxcomp.ukernels import KINDS, dequantising, family, gating, paired, quantising
 from mxcomp.ukernels.aliases import LANES
 
 TABLE = Path(mx.__file__).parent / "selection" / FILE
 
-_MEMORY, _OPERAND = 8 << 30, 1 << 30
+_MEMORY, _OPERAND, _BUFFERS = 16 << 30, 1 << 30, 12
 _TILES = 2
 """Tiles of the result along M and N: neighbours make a grid, without padding."""
 
@@ -68,12 +72,13 @@ def main() -> int:
 
 
 def wanted(prefixes: tuple[str, ...]) -> Iterator[family.Instance]:
-    """Ukernels over units, one for all pairs of elements with as many bits: they take the same time."""
+    """Ukernels over units and for experts, one for all pairs of elements with as many bits: they take the same time."""
     seen = set()
     for instance in chain.from_iterable(kind.INSTANCES for kind in KINDS):
         bits = tuple(element_format(kind).bits for kind in instance.elements)
         key = type(instance), instance.tile.pattern, bits, getattr(instance, "bits", 0)
-        if instance.layout.units is not None and instance.name.startswith(prefixes) and key not in seen:
+        is_timed = instance.layout.units is not None or instance in gating.INSTANCES
+        if is_timed and instance.name.startswith(prefixes) and key not in seen:
             seen.add(key)
             yield instance
 
@@ -82,6 +87,8 @@ def given_rows(instance: family.Instance) -> tuple[int, ...]:
     """M of the problems that an instance is replayed in: what one that quantises loads goes with it."""
     if isinstance(instance, quantising.Instance):
         return instance.timed_rows
+    if instance in gating.INSTANCES:
+        return (instance.layout.workgroup_tile[1],)
     return (instance.tile.max_m or _TILES * instance.layout.workgroup_tile[0],)
 
 
@@ -114,25 +121,37 @@ def traced(instance: family.Instance, k_tiles: int, rows: int) -> Examination | 
     """A workgroup of the kernel, with as many beside it as a CU takes; None for a kernel that spills."""
     _, n, step = instance.layout.workgroup_tile
     sizes = rows, _TILES * n, k_tiles * step
+    is_for_experts = instance in gating.INSTANCES
+    made = _experts(instance, rows, k_tiles * step) if is_for_experts else module(instance, *sizes)
+    ukernels = FASTEST if is_for_experts else instance.name
     with tempfile.TemporaryDirectory() as directory:
-        program = mxcomp.compile(
-            module(instance, *sizes), ukernels=instance.name, iree_flags=(f"{assembly.FLAG}={directory}",)
-        )
+        program = mxcomp.compile(made, ukernels=ukernels, iree_flags=(f"{assembly.FLAG}={directory}",))
         kernels = [
             kernel for kernel in assembly.read_dump(directory) if any("v_mfma" in name for name in kernel.instructions)
         ]
-    if any(kernel.spills or kernel.scratch_bytes for kernel in kernels):
+    if any(kernel.spills or any("scratch_" in name for name in kernel.instructions) for kernel in kernels):
         return None
     device = Device(memory_bytes=_MEMORY, checks=())
-    for code in code_objects(program.vmfb):
-        for kernel in device.load(code).kernels.values():
-            if any("mfma" in i.mnemonic for i in program_of(kernel).instructions.values()):
-                buffers = [device.memory.alloc(_OPERAND, fill=False) for _ in range(6)]
-                kernarg = b"".join(struct.pack("<Q", buffer.address) for buffer in buffers)
-                fitting = occupancy(kernel.descriptor, 0, instance.tile.threads // LANES).waves_per_simd
-                work = examine(device, kernel, (1, 1, 1), kernarg)
-                return replace(work, resident=max(1, fitting * SIMDS * LANES // instance.tile.threads))
-    raise AssertionError(f"{instance.name}: no kernel with matrix instructions")
+    loaded = [kernel for code in code_objects(program.vmfb) for kernel in device.load(code).kernels.values()]
+    multiplying = sorted((kernel for kernel in loaded if _multiplies(kernel)), key=_number)
+    if not multiplying:
+        raise AssertionError(f"{instance.name}: no kernel with matrix instructions")
+    kernel = multiplying[-1 if is_for_experts and instance.tile not in gating.GATED else 0]
+    buffers = [device.memory.alloc(_OPERAND, fill=False) for _ in range(_BUFFERS)]
+    kernarg = b"".join(struct.pack("<Q", buffer.address) for buffer in buffers)
+    fitting = occupancy(kernel.descriptor, 0, instance.tile.threads // LANES).waves_per_simd
+    work = examine(device, kernel, (1, 1, 1), kernarg)
+    return replace(work, resident=max(1, fitting * SIMDS * LANES // instance.tile.threads))
+
+
+def _multiplies(kernel: Kernel) -> bool:
+    return any("mfma" in i.mnemonic for i in program_of(kernel).instructions.values())
+
+
+def _number(kernel: Kernel) -> int:
+    """Of its dispatch, in the order of the program."""
+    found = re.search(r"_dispatch_(\d+)", kernel.name)
+    return int(found[1]) if found else 0
 
 
 def module(instance: family.Instance, m: int, n: int, k: int) -> ir.Module:
@@ -168,6 +187,28 @@ def _quantising(instance: quantising.Instance, m: int, n: int, k: int) -> ir.Mod
 
     matrix = (f"{n}x{k * rhs.bits // 8}xi8", f"{n}x{k // BLOCK_SIZE}xi8")
     return mx.module(matmul, f"{m}x{k}x{source}", *matrix * (2 if isinstance(instance, paired.Instance) else 1))
+
+
+def _experts(instance: family.Instance, rows: int, k: int) -> ir.Module:
+    """Gate and up and down of two experts, each with one block of rows: both sum up along K."""
+    weights, hidden = instance.elements
+
+    def layer(*given: ir.Value) -> ir.Value:
+        x, scales, slots, experts, positions, shares, *matrices = given
+        gate_up, down = (
+            moe.Experts(mx.operand(*each, weights)) for each in zip(matrices[::2], matrices[1::2], strict=True)
+        )
+        routing = Routing(slots, experts, positions, shares)
+        return moe.gated_layer(mx.operand(x, scales, hidden), gate_up, down, routing, hidden, result="f32")
+
+    tokens, bits = _TILES * rows, [element_format(kind).bits for kind in instance.elements]
+    tables = (f"{_TILES}x{rows}xi32", f"{_TILES}xi32", f"{tokens}x1xi32", f"{tokens}x1xf32")
+    parts = [
+        f"{shape}x{size}xi8"
+        for shape, each in ((f"{tokens}", bits[1]), (f"{_TILES}x{2 * k}", bits[0]), (f"{_TILES}x{k}", bits[0]))
+        for size in (k * each // 8, k // BLOCK_SIZE)
+    ]
+    return mx.module(layer, *parts[:2], *tables, *parts[2:])
 
 
 def code_objects(vmfb: bytes) -> Iterator[bytes]:

@@ -163,7 +163,8 @@ def layer(
 
     Products of blocks without an expert, whose id is negative, are zero, and not computed.
     What `activation` makes is quantised to `fmt` again; without one it is multiplied as bf16, as tokens of bf16 are.
-    Sums over top-k are made in f32 in their order, and rounded once, so that results are the same in every run.
+    What each expert gives is rounded to the type of the result, as in PyTorch. Sums over top-k are made in f32 in
+    their order, and rounded once, so that results are the same in every run.
     """
     lhs = rows(tokens, routing)
     hidden = _combined(
@@ -225,7 +226,7 @@ def _behind(
 ) -> ir.Value:
     """The rest of a layer, from hidden activations f32 [B, BM, inner]."""
     out = grouped_matmul(_requantised(hidden, fmt, mode), down, routing)
-    out = _combined(lambda y: y, [_Part(out, down.bias)], routing)
+    out = _combined(lambda y: y, [_Part(out, down.bias)], routing, result)
     return _added_up(out, routing, result)
 
 
@@ -247,8 +248,10 @@ class _Part:
     bias: ir.Value | None
 
 
-def _combined(activation: Callable[..., ir.Value], parts: Sequence[_Part], routing: Routing) -> ir.Value:
-    """f32 [B, BM, N] of products, each with the bias of its block's expert; of zeros where there is no expert."""
+def _combined(
+    activation: Callable[..., ir.Value], parts: Sequence[_Part], routing: Routing, result: str = "f32"
+) -> ir.Value:
+    """[B, BM, N] of products, each with the bias of its block's expert; of zeros where there is no expert."""
     biases = [None if part.bias is None else gather(part.bias, routing.experts) for part in parts]
     values = [part.value for part in parts]
     inputs = [*values, *(bias for bias in biases if bias is not None), routing.experts]
@@ -263,11 +266,12 @@ def _combined(activation: Callable[..., ir.Value], parts: Sequence[_Part], routi
         products = [arith.SelectOp(has_expert, value, zero).result for value in elements[: len(parts)]]
         biased = iter(added)
         pairs = zip(products, biases, strict=True)
-        return activation(*(value if bias is None else mx.add(value, next(biased)) for value, bias in pairs))
+        combined = activation(*(value if bias is None else mx.add(value, next(biased)) for value, bias in pairs))
+        return combined if result == "f32" else arith.TruncFOp(kind.element_type, combined).result
 
     maps = [*[whole] * len(parts), *[by_column] * (len(inputs) - len(parts) - 1), by_block, whole]
-    result = ir.RankedTensorType(parts[0].value.type)
-    return build.generic(result, inputs, build.empty(result), maps, ["parallel"] * 3, body).results[0]
+    kind = build.tensor_type(build.static_sizes(parts[0].value), result)
+    return build.generic(kind, inputs, build.empty(kind), maps, ["parallel"] * 3, body).results[0]
 
 
 def _expanded(value: ir.Value, outer: list[int | None]) -> ir.Value:
@@ -291,7 +295,8 @@ def _added_up(rows_: ir.Value, routing: Routing, result: str) -> ir.Value:
         last, none = (arith.ConstantOp(position.type, number).result for number in ((count or 0) - 1, 0))
         row = arith.MinSIOp(arith.MaxSIOp(position, none).result, last).result
         at = [arith.IndexCastOp(ir.IndexType.get(), row).result, linalg.IndexOp(1).result]
-        return product(tensor.ExtractOp(flat, at).result, weight, acc)
+        element = tensor.ExtractOp(flat, at).result
+        return product(element if element.type == acc.type else arith.ExtFOp(acc.type, element).result, weight, acc)
 
     iterators = ["parallel", "parallel", "reduction"]
     inputs = [routing.positions, routing.weights]

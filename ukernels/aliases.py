@@ -141,12 +141,13 @@ class Aliases:
     def _types(self) -> Iterator[tuple[str, str]]:
         layout = self.layout
         for operand, name in enumerate(OPERAND_NAMES[:ACC]):
-            packed, groups = self._packed(operand), self._groups(operand)
-            flat = [math.prod(packed[i] or 1 for i in group) for group in groups[1:]]
+            packed = self._packed(operand)
+            sizes = [[packed[i] for i in group] for group in self._groups(operand)]
+            flat = [None if None in group else math.prod(size or 1 for size in group) for group in sizes]
             yield name, shaped("tensor", layout.packed_shape(operand, (1, None)), self._element(operand))
             yield f"{name}_byte", shaped("tensor", packed, "i8")
             yield f"{name}_packed", buffer(packed)
-            yield f"{name}_buffer", buffer((None, *flat))
+            yield f"{name}_buffer", buffer(flat)
         k = layout.intrinsics_k
         lhs, rhs = (PIECES[self._bytes(operand)] for operand in (LHS, RHS))
         for operand, rows, size in ((LHS, self._rows, lhs.read), (RHS, layout.intrinsics_n, rhs.size)):

@@ -50,8 +50,9 @@ class StreamedAliases(Aliases):
         return _FRAGMENTS if self.share < self._rows else _OUTER, lanes[0], lanes[1]
 
     def _groups(self, operand: int) -> list[list[int]]:
-        """Packed dimensions of K tiles, fragments (of elements: of RHS also their places), bytes."""
-        return super()._groups(operand) if operand in (LHS, RHS) else split(len(self._packed(operand)), 2)
+        """Packed dimensions of rows, K tiles, fragments (of elements: of RHS also their places), bytes."""
+        groups = super()._groups(operand) if operand in (LHS, RHS) else split(len(self._packed(operand)), 2)
+        return [[0], [1], *groups[1:]]
 
     def _sizes(self) -> dict[str, int]:
         waves = self.waves.k

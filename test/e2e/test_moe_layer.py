@@ -34,8 +34,11 @@ class Layer:
     def rng(self) -> np.random.Generator:
         return np.random.default_rng(self.seed)
 
+    scales = (2, 4, 6)
+    """Which arguments are scales of weights."""
+
     @cached_property
-    def chosen(self) -> Array:
+    def choice(self) -> Array:
         """The experts of each token."""
         used = [e for e in range(self.experts) if e != 2]
         return np.stack([self.rng.permutation(used)[:2] for _ in range(self.tokens)])
@@ -50,7 +53,7 @@ class Layer:
         padding, slots, ids = 2 * self.tokens, list[Array](), list[int]()
         positions = np.zeros((self.tokens, 2), np.int32)
         for expert in range(self.experts):
-            mine = np.flatnonzero(self.chosen.ravel() == expert)
+            mine = np.flatnonzero(self.choice.ravel() == expert)
             for first in range(0, len(mine), self.rows):
                 part = mine[first : first + self.rows]
                 positions.ravel()[part] = len(slots) * self.rows + np.arange(len(part))
@@ -100,7 +103,7 @@ class Layer:
         gate, up, down = (m.values for m in self.matrices)
         b_gate, b_up, b_down = self.biases
         for token in range(self.tokens):
-            for expert, weight in zip(self.chosen[token], self.weights[token], strict=True):
+            for expert, weight in zip(self.choice[token], self.weights[token], strict=True):
                 g, u = gate[expert] @ x[token] + b_gate[expert], up[expert] @ x[token] + b_up[expert]
                 hidden = self._quantised(ACTIVATIONS[self.activation](g, u)[None])[0]
                 result[token] += weight * (down[expert] @ hidden + b_down[expert])
