@@ -25,7 +25,7 @@ import mxcomp
 import mxcomp.ir as mx
 from mxcomp import assembly, moe
 from mxcomp.formats import BLOCK_SIZE, element_format
-from mxcomp.options import FASTEST
+from mxcomp.options import BENEFIT
 from mxcomp.routing import Routing
 from mxcomp.selection.times import COLUMNS, FILE, RATES
 from mxcomp.sim.code_object import Kernel
@@ -92,9 +92,15 @@ def given_rows(instance: family.Instance) -> tuple[int, ...]:
     return (instance.tile.max_m or _TILES * instance.layout.workgroup_tile[0],)
 
 
+def _suffix(instance: family.Instance, rows: int) -> str:
+    if isinstance(instance, quantising.Instance):
+        return quantising.suffix(rows)
+    return gating.SUFFIX if instance in gating.INSTANCES else ""
+
+
 def replays(instance: family.Instance, rows: int) -> Iterator[dict[str, object]]:
     """Rows of the table; none for a kernel that spills."""
-    name = instance.name + (quantising.suffix(rows) if isinstance(instance, quantising.Instance) else "")
+    name = instance.name + _suffix(instance, rows)
     waves = instance.tile.waves.k if instance.tile.waves else 1
     p = mi355x()
     lengths = (1, 4, 12) if waves == 1 else (1, waves, 3 * waves)
@@ -123,7 +129,7 @@ def traced(instance: family.Instance, k_tiles: int, rows: int) -> Examination | 
     sizes = rows, _TILES * n, k_tiles * step
     is_for_experts = instance in gating.INSTANCES
     made = _experts(instance, rows, k_tiles * step) if is_for_experts else module(instance, *sizes)
-    ukernels = FASTEST if is_for_experts else instance.name
+    ukernels = BENEFIT if is_for_experts else instance.name
     with tempfile.TemporaryDirectory() as directory:
         program = mxcomp.compile(made, ukernels=ukernels, iree_flags=(f"{assembly.FLAG}={directory}",))
         kernels = [

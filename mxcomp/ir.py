@@ -242,9 +242,9 @@ def multiply(a: Scalar, b: Scalar) -> ir.Value:
     return arith.MulFOp(*_pair(a, b)).result
 
 
-def divide(a: Scalar, b: Scalar) -> ir.Value:
-    """a / b, of f32 scalars in a body."""
-    return arith.DivFOp(*_pair(a, b)).result
+def divide(a: Scalar, b: Scalar, approximate: bool = False) -> ir.Value:
+    """a / b, of f32 scalars in a body; `approximate`: or a times what is nearly 1 / b, by a single instruction."""
+    return arith.DivFOp(*_pair(a, b), fastmath=_approximation(approximate)).result
 
 
 def maximum(a: Scalar, b: Scalar) -> ir.Value:
@@ -252,9 +252,13 @@ def maximum(a: Scalar, b: Scalar) -> ir.Value:
     return arith.MaximumFOp(*_pair(a, b)).result
 
 
-def exp(a: ir.Value) -> ir.Value:
-    """e to the power of an f32 scalar in a body."""
-    return mlir_math.ExpOp(a).result
+def exp(a: ir.Value, approximate: bool = False) -> ir.Value:
+    """e to the power of an f32 scalar in a body; `approximate`: as 2 to the power of a times a constant, rounded."""
+    return mlir_math.ExpOp(a, fastmath=_approximation(approximate)).result
+
+
+def _approximation(allowed: bool) -> ir.Attribute | None:
+    return ir.Attribute.parse("#arith.fastmath<arcp, afn>") if allowed else None
 
 
 def tanh(a: ir.Value) -> ir.Value:

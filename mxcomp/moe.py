@@ -49,15 +49,22 @@ Activation: TypeAlias = Callable[[ir.Value, ir.Value], ir.Value] | str
 
 def swiglu(gate: ir.Value, up: ir.Value) -> ir.Value:
     """SiLU of the gate, times the up projection."""
-    return mx.multiply(mx.divide(gate, mx.add(mx.exp(mx.subtract(0.0, gate)), 1.0)), up)
+    return mx.multiply(_sigmoid_times(gate, mx.subtract(0.0, gate)), up)
 
 
 def clamped_swiglu(gate: ir.Value, up: ir.Value, alpha: float = 1.702, limit: float = 7.0) -> ir.Value:
     """GPT-OSS's: gate · sigmoid(alpha · gate) · (up + 1), with the gate at most, and up within, the limit."""
     gate = _minimum(gate, limit)
     up = mx.maximum(_minimum(up, limit), -limit)
-    sigmoid = mx.divide(1.0, mx.add(mx.exp(mx.multiply(gate, -alpha)), 1.0))
-    return mx.multiply(mx.multiply(gate, sigmoid), mx.add(up, 1.0))
+    return mx.multiply(_sigmoid_times(gate, mx.multiply(gate, -alpha)), mx.add(up, 1.0))
+
+
+def _sigmoid_times(gate: ir.Value, exponent: ir.Value) -> ir.Value:
+    """gate / (1 + e to the power of an exponent), off by some units in the last place of f32.
+
+    Computed exactly it is most of what a tile of gate and up does behind its product: 25 instructions, not 7.
+    """
+    return mx.divide(gate, mx.add(mx.exp(exponent, approximate=True), 1.0), approximate=True)
 
 
 def gelu(gate: ir.Value, up: ir.Value) -> ir.Value:

@@ -26,7 +26,8 @@ _FEW = Waves(k=4, beside=2)
 """Along K, of a workgroup for 16 rows, of which a compute unit takes two or more."""
 
 _LEAST_BENEFIT = -9
-_ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
+ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
+"""Of weights, and of activations."""
 
 
 def _tile(subgroups_m: int, waves: int, intrinsics_n: int = 2) -> Tile:
@@ -59,9 +60,13 @@ def down(element: str) -> tuple[Tile, ...]:
 
 INSTANCES = tuple(
     Instance(tile, (weights, hidden))
-    for weights, hidden in product(_ELEMENTS, _ELEMENTS)
+    for weights, hidden in product(ELEMENTS, ELEMENTS)
     for tile in (*GATED, *down(hidden))
 )
+
+
+SUFFIX = "_experts"
+"""Behind an instance's name in a table of times: as a part of a layer, with SwiGLU where it has gate and up."""
 
 
 def fitting(tiles: tuple[Tile, ...], rows: int) -> Tile:

@@ -12,13 +12,10 @@ from iree.compiler import ir
 
 from mxcomp import routing
 from mxcomp.errors import InputError
-from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
-from mxcomp.matching.decision import DATA_TILED
-from mxcomp.order import Order
-from mxcomp.selection import grouped, times
-from mxcomp.sim.timing.parameters import mi355x
-from mxcomp.ukernels import Registry, Ukernel
-from mxcomp.ukernels.waves import UNIT_ROWS
+from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES
+from mxcomp.selection.layers import Product, Sizes, fastest
+from mxcomp.ukernels import Registry
+from mxcomp.ukernels.dequantising import ACTIVATIONS
 
 SIZES = ("tokens", "model_dim", "inter_dim", "experts", "top_k")
 TYPES = ("a_type", "w_type")
@@ -27,8 +24,6 @@ PUBLISHED = ("us_gemm1", "us_gemm2")
 PEERS = ("peer_us_gemm1", "peer_us_gemm2")
 BLOCK_M = tuple(routing.MEANS)
 """Rows of a block: the M of a ukernel's tile, or few of its rows."""
-_RESULT_BYTES = 2
-"""Of bf16."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,7 @@ class Entry(Layer):
 
     Attributes:
         block_m, blocks, active_experts: Rows of a block, blocks with a token, and experts with one, as expected.
-        ours_us_gemm1: Modelled µs of gate and up.
+        ours_us_gemm1: Modelled µs of gate and up, and of all that makes operands of down of them.
         ours_us_gemm2: Of down, and of the sum over a token's experts.
         low, high: µs of both, between which 80 % of measurements of such estimates lay.
         bound: What binds the longer of the two.
@@ -149,40 +144,13 @@ def _unfit(layer: Layer) -> str:
     if layer.top_k > layer.experts:
         return f"top_k of {layer.top_k} with {layer.experts} experts: expected {layer.experts} at most"
     for name in TYPES:
-        if (kind := getattr(layer, name)) not in ELEMENT_TYPES:
-            return f"{name} is {kind}: expected {', '.join(ELEMENT_TYPES)}"
+        known = (*ELEMENT_TYPES, *([ACTIVATIONS] if name == "a_type" else []))
+        if (kind := getattr(layer, name)) not in known:
+            return f"{name} is {kind}: expected {', '.join(known)}"
     for name in ("model_dim", "inter_dim"):
         if getattr(layer, name) % BLOCK_SIZE:
             return f"{name} is {getattr(layer, name)}: expected a multiple of {BLOCK_SIZE}"
     return ""
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """A ukernel for one of the matmuls, with its best order of workgroups and the µs of what it does."""
-
-    ukernel: Ukernel
-    known: times.KernelTimes
-    work: grouped.Work
-    order: Order
-    us: float
-    reduction_us: float = 0.0
-
-    @property
-    def whole_us(self) -> float:
-        return self.us + self.reduction_us
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        pairs = [mi355x().interval(us) for us in (self.us, self.reduction_us) if us]
-        low, high = (sum(values) for values in zip(*pairs, strict=True))
-        return low, high
-
-    @property
-    def bound(self) -> str:
-        if self.reduction_us > self.us:
-            return "reduction"
-        return grouped.bound(self.known, self.ukernel.tile, self.work, self.order)
 
 
 def modelled(rows: Sequence[Row]) -> list[tuple[Row, Entry | Fault]]:
@@ -192,9 +160,10 @@ def modelled(rows: Sequence[Row]) -> list[tuple[Row, Entry | Fault]]:
 
 def _modelled(rows: Iterable[Row]) -> Iterator[tuple[Row, Entry | Fault]]:
     with ir.Context(), ir.Location.unknown():
-        ukernels = list(Registry("gfx950").ukernels.values())
+        ukernels = Registry("gfx950").ukernels
     for row in rows:
-        pairs = {block_m: pair for block_m in BLOCK_M if (pair := _pair(row.layer, block_m, ukernels))}
+        sizes = Sizes(*(getattr(row.layer, each.name) for each in fields(Sizes)))
+        pairs = {block_m: pair for block_m in BLOCK_M if (pair := fastest(sizes, block_m, ukernels))}
         if pairs:
             best = min(pairs, key=lambda block_m: sum(each.whole_us for each in pairs[block_m]))
             yield row, _entry(row, best, *pairs[best])
@@ -203,41 +172,7 @@ def _modelled(rows: Iterable[Row]) -> Iterator[tuple[Row, Entry | Fault]]:
             yield row, Fault(row.line, f"no ukernel with known times for {types}")
 
 
-def _pair(layer: Layer, block_m: int, ukernels: Iterable[Ukernel]) -> tuple[_Choice, _Choice] | None:
-    """The fastest for gate and up, and for down; None where there is none with this M."""
-    blocks = grouped.expected(layer.tokens, layer.experts, layer.top_k, block_m)
-    types = (layer.a_type, layer.w_type)
-    quantised = (element_format(layer.a_type).bits + 8 / BLOCK_SIZE) / 8
-    up = grouped.Work(blocks, 2 * layer.inter_dim, layer.model_dim, types, layer.tokens, quantised / 2)
-    down = grouped.Work(blocks, layer.model_dim, layer.inter_dim, types, blocks.slots, _RESULT_BYTES)
-    summed = grouped.reduction_us(blocks.slots, layer.tokens, layer.model_dim) if layer.top_k > 1 else 0.0
-    fitting = [
-        ukernel
-        for ukernel in ukernels
-        if ukernel.operands == DATA_TILED and ukernel.types[:2] == types and _takes(ukernel, block_m)
-    ]
-    first, second = _fastest(fitting, up), _fastest(fitting, down)
-    return None if first is None or second is None else (first, replace(second, reduction_us=summed))
-
-
-def _takes(ukernel: Ukernel, block_m: int) -> bool:
-    """Whether a ukernel is for blocks of so many rows, and has no tile for twice as many."""
-    bounds = ukernel.constraints.get("m")
-    fits = bounds is None or not bounds.violation("M", block_m)
-    return fits and ukernel.tile[0] == max(block_m, UNIT_ROWS)
-
-
-def _fastest(ukernels: Iterable[Ukernel], work: grouped.Work) -> _Choice | None:
-    """Of the ukernels that take K of a matmul, and whose times are known."""
-    choices = [
-        _Choice(ukernel, known, work, *grouped.ordered(known, ukernel.tile, work))
-        for ukernel in ukernels
-        if (known := times.of(ukernel)) is not None and not ukernel.constraints["k"].violation("K", work.k)
-    ]
-    return min(choices, key=lambda each: each.us, default=None)
-
-
-def _entry(row: Row, block_m: int, first: _Choice, second: _Choice) -> Entry:
+def _entry(row: Row, block_m: int, first: Product, second: Product) -> Entry:
     low, high = (a + b for a, b in zip(first.interval, second.interval, strict=True))
     bounds = first.bound, second.bound
     made = Entry(

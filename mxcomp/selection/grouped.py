@@ -15,7 +15,7 @@ from functools import cache
 
 import numpy as np
 
-from mxcomp.formats import element_format
+from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.selection.sharing import ORDERS, Shared, of_lines, placed, ranges
 from mxcomp.selection.times import LEAST_GAIN, PERMUTING_US, WITHOUT, KernelTimes, Launch
@@ -60,7 +60,7 @@ class Work:
     Attributes:
         blocks: How many, of what.
         n, k: Columns of each expert's weights, and what is summed over.
-        types: Elements of activations and weights.
+        types: Elements of activations, of MX or bf16, and weights.
         rows: Different rows of activations: tokens, or slots if each slot has its own.
         result_bytes: Of what is stored for an element of the product.
     """
@@ -93,10 +93,20 @@ def bound(known: KernelTimes, tile: Sequence[int], work: Work, order: Order) -> 
     return most if saved[most] > us / 4 else "compute"
 
 
-def reduction_us(slots: int, tokens: int, n: int, size: int = 2) -> float:
-    """µs of a dispatch that sums each token's slots: a launch, a load's latency, and its bytes at HBM's rate."""
+def modelled(known: KernelTimes, tile: Sequence[int], work: Work) -> float:
+    """µs in the plain order of workgroups."""
+    return float(_in_orders(known, tile, work, mi355x(), (PLAIN_ORDER,))[0])
+
+
+def passing_us(size: float) -> float:
+    """µs of a dispatch that moves so many bytes: a launch, a load's latency, and the bytes at HBM's rate."""
     p = mi355x()
-    return p.launch_us + p.cold_latency / (p.clock_ghz * 1e3) + (slots + tokens) * n * size / (p.hbm_terabytes * 1e6)
+    return p.launch_us + p.cold_latency / (p.clock_ghz * 1e3) + size / (p.hbm_terabytes * 1e6)
+
+
+def reduction_us(slots: int, tokens: int, n: int, size: int = 2) -> float:
+    """µs of a dispatch that sums each token's slots."""
+    return passing_us((slots + tokens) * n * size)
 
 
 @cache
@@ -111,9 +121,14 @@ def _batches(blocks: int, active: int, columns: int, capacity: int, orders: tupl
     return tuple(found)
 
 
+_SCALE_BITS = 8 / BLOCK_SIZE
+"""Of an element."""
+
+
 def _in_orders(known: KernelTimes, tile: Sequence[int], work: Work, p: Parameters, orders: tuple[Order, ...]) -> Floats:
     blocks, columns, k_tiles = work.blocks, -(-work.n // tile[1]), -(-work.k // tile[2])
-    row_bits, column_bits = (element_format(kind).bits + 0.25 for kind in work.types)
+    column_bits = element_format(work.types[1]).bits + _SCALE_BITS
+    row_bits = known.row_bits or element_format(work.types[0]).bits + _SCALE_BITS
     depth = k_tiles * tile[2]
     filled = blocks.slots / blocks.valid
     step_bytes = np.array([filled * depth * row_bits / 8, tile[1] * depth * column_bits / 8])

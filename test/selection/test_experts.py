@@ -28,7 +28,7 @@ def test_matrices_that_ids_choose_count_once() -> None:
     assert limits(Problem(16, 5760, 2880, TYPES, (300,), (None, 257)), (16, 64, 512), MAX_BYTES) is None
 
 
-def decided(experts: int, blocks: int) -> list[Decision]:
+def decided(experts: int, blocks: int, ukernels: str = "benefit") -> list[Decision]:
     """On gate and up, and on down, of GPT-OSS's size."""
     hidden, packed, scales = 2880, 1440, 90
 
@@ -42,7 +42,7 @@ def decided(experts: int, blocks: int) -> list[Decision]:
         f"{experts}x{hidden}x{packed}xi8", f"{experts}x{hidden}x{scales}xi8",
         f"{blocks}x16xi32", f"{blocks}xi32", "64x4xi32", "64x4xf32",
     )  # fmt: skip
-    options = Options.make()
+    options = Options.make(ukernels=ukernels)
     pipeline.run(module.operation, (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
     return [each for op in graph.walk(module.operation) if (each := decision_of(op)) is not None]
 
@@ -107,3 +107,10 @@ def test_what_is_quantised_in_its_tile(also: str) -> None:
     assert [each.operands for each in decisions] == [DATA_TILED] * 2
     assert [each.requantised_for for each in decisions] == [None if also else 1, None]
     assert [each.layout is not None and each.layout.gated for each in decisions] == [not also, False]
+
+
+def test_gate_and_up_in_tiles_by_time() -> None:
+    """Two blocks would be few tiles, and long ones: another dispatch is faster. The report has both times."""
+    for blocks, is_inside in ((2, False), (32, True)):
+        gate_up, _ = decided(32, blocks, "fastest")
+        assert (gate_up.requantised_for == 1) == is_inside

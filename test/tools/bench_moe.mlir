@@ -13,12 +13,13 @@
 // Layers of mixtures of experts: a faulty line is named, and others are done.
 
 // CHECK: moe.csv:4: x,1024,512,8,2: expected whole numbers tokens,model_dim,inter_dim,experts,top_k: left out
-// CHECK: moe.csv:5: a_type is bf16: expected f4E2M1FN, f6E2M3FN, f6E3M2FN, f8E4M3FN, f8E5M2: left out
+// CHECK: moe.csv:5: a_type is f16: expected f4E2M1FN, f6E2M3FN, f6E3M2FN, f8E4M3FN, f8E5M2, bf16: left out
 // CHECK: moe.csv:6: inter_dim is 500: expected a multiple of 32: left out
 // CHECK: moe.csv:7: top_k of 9 with 8 experts: expected 8 at most: left out
 // CHECK: moe.csv:8: one,1,,: expected numbers or nothing for us_gemm1,us_gemm2,peer_us_gemm1,peer_us_gemm2: left out
 // CHECK: moe.csv:9: sizes of tokens=0,model_dim=1024,inter_dim=512,experts=8,top_k=2: expected 1 and more: left out
 // CHECK: modelled µs on MI355X, without routing
+// CHECK: plain: 1 layers
 // CHECK: small: 2 layers, {{[0-9.]+}} × the speed (geometric mean), at least as fast in {{[0-9]+}}%, {{[0-9.]+}} × at worst, beside the table's times
 // CHECK: small: 1 layers, {{.*}}, beside a peer's kernels in the same model
 
@@ -28,8 +29,8 @@
 // JSON: "block_m": 2,
 // JSON-NEXT: "blocks": 6,
 // JSON-NEXT: "active_experts": 5,
-// JSON-NEXT: "kernel_gemm1": "mx_f4E2M1FN_f4E2M1FN_f32_m16_{{.+}}",
-// JSON-NEXT: "kernel_gemm2": "mx_f4E2M1FN_f4E2M1FN_f32_m16_{{.+}}",
+// JSON-NEXT: "kernel_gemm1": "mx_f4E2M1FN_f4E2M1FN_f32_{{.+}}",
+// JSON-NEXT: "kernel_gemm2": "mx_f4E2M1FN_f4E2M1FN_f32_{{.+}}",
 // JSON-NEXT: "ours_us_gemm1": {{[0-9.]+}},
 // JSON-NEXT: "ours_us_gemm2": {{[0-9.]+}},
 // JSON-NEXT: "low": {{[0-9.]+}},
@@ -42,14 +43,16 @@
 // JSON: "tokens": 64,
 // JSON: "published_us": 20.25,
 // JSON-NEXT: "peer_us": null
+// JSON: "a_type": "bf16",
+// JSON: "kernel_gemm1": "mx_bf16_f4E2M1FN_f32_m16_{{.+}}",
+// JSON-NEXT: "kernel_gemm2": "mx_bf16_f4E2M1FN_f32_m16_{{.+}}",
 
 // CSV: model,activation,tokens,
 // CSV-NEXT: small,silu,4,1024,512,8,2,f4E2M1FN,f4E2M1FN,2,
 
 // What an earlier run has written is not done again.
 
-// AGAIN: "kernel_gemm1": "kept"
-// AGAIN: "kernel_gemm1": "kept"
+// AGAIN-COUNT-3: "kernel_gemm1": "kept"
 
 // COLUMNS: mxcomp-bench: error: {{.*}}short.csv:1: no column inter_dim, experts, top_k, a_type, w_type: expected tokens,
 // NONE: mxcomp-bench: error: {{.*}}none.csv: no layer to time: expected a line with tokens,

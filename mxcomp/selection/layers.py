@@ -1,0 +1,214 @@
+"""Ways to compute the experts of a layer, each with the ukernels that are modelled to be fastest in it.
+
+- in tiles: hidden activations are quantised in tiles of the product that is gate and up (`mxcomp.ukernels.gating`);
+- apart: of that product, in f32, with any ukernels, they are computed and quantised in a dispatch behind it;
+- unquantised: rows of bf16 are gathered, gate and up are one product of f32, activations are computed behind it.
+
+Behind each of them down, whose results of bf16 are added up. Routing, and the quantisation of tokens, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.matching.decision import DATA_TILED
+from mxcomp.order import PLAIN_ORDER, Order
+from mxcomp.selection import grouped, times
+from mxcomp.sim.timing.parameters import mi355x
+from mxcomp.ukernels import Ukernel, dequantising, gating, quantising
+from mxcomp.ukernels.family import Instance
+from mxcomp.ukernels.waves import UNIT_ROWS
+
+_F32, _BF16 = 4, 2
+"""Bytes of an element."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a layer, and types of its activations, of MX or bf16, and weights."""
+
+    tokens: int
+    model_dim: int
+    inter_dim: int
+    experts: int
+    top_k: int
+    a_type: str
+    w_type: str
+
+
+@dataclass(frozen=True)
+class Product:
+    """A ukernel for a grouped matmul, and what it takes.
+
+    Attributes:
+        tile: Rows of blocks, columns of weights, and K of a workgroup.
+        us: Modelled, of one dispatch.
+        beside: µs of other dispatches that belong to it.
+    """
+
+    ukernel: Ukernel
+    known: times.KernelTimes
+    tile: tuple[int, int, int]
+    work: grouped.Work
+    order: Order
+    us: float
+    beside: tuple[float, ...] = ()
+
+    @property
+    def whole_us(self) -> float:
+        return self.us + sum(self.beside)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """µs between which 80 % of measurements of such estimates lay."""
+        pairs = [mi355x().interval(us) for us in (self.us, *self.beside)]
+        low, high = (sum(values) for values in zip(*pairs, strict=True))
+        return low, high
+
+    @property
+    def bound(self) -> str:
+        """What binds it, as `times.bound` says; "beside" where what belongs to it takes longer."""
+        if sum(self.beside) > self.us:
+            return "beside"
+        return grouped.bound(self.known, self.tile, self.work, self.order)
+
+
+Pair: TypeAlias = tuple[Product, Product]
+"""Gate and up, and down."""
+
+
+def fastest(sizes: Sizes, block_m: int, ukernels: Mapping[str, Ukernel]) -> Pair | None:
+    """The fastest way for blocks of so many rows, as many of them as are expected; None where there is none."""
+    blocks = grouped.expected(sizes.tokens, sizes.experts, sizes.top_k, block_m)
+    if sizes.a_type == dequantising.ACTIVATIONS:
+        return unquantised(sizes, blocks, block_m, ukernels)
+    return better(in_tiles(sizes, blocks, block_m, ukernels), apart(sizes, blocks, block_m, ukernels))
+
+
+def better(inside: Pair | None, outside: Pair | None) -> Pair | None:
+    """Of products with all between them in tiles, and with a dispatch between them: the second for `WORTH_US` only."""
+    if inside is None or outside is None:
+        return inside or outside
+    return outside if us_of(outside) + WORTH_US < us_of(inside) else inside
+
+
+WORTH_US = 2.5
+"""What a dispatch more has to save: as much as a small one takes, whose launch costs the host, too."""
+
+
+def us_of(pair: Pair) -> float:
+    """Modelled, of all that belongs to a pair."""
+    return sum(each.whole_us for each in pair)
+
+
+def in_tiles(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[str, Ukernel]) -> Pair | None:
+    """With ukernels of `mxcomp.ukernels.gating`, of the rows that are fastest: what one packs the other takes."""
+    hidden, weights = sizes.a_type, sizes.w_type
+    if hidden not in gating.ELEMENTS or weights not in gating.ELEMENTS:
+        return None
+    pairs = []
+    for up, down in zip(gating.GATED, gating.down(hidden), strict=True):
+        first = _transposed(Instance(up, (weights, hidden)), _gate_up(sizes, blocks), block_m, ukernels)
+        second = _transposed(Instance(down, (weights, hidden)), _down(sizes, blocks), block_m, ukernels)
+        if first is not None and second is not None:
+            pairs.append((first, replace(second, beside=_summed(sizes, blocks))))
+    return min(pairs, key=us_of, default=None)
+
+
+def _transposed(
+    instance: Instance, work: grouped.Work, block_m: int, ukernels: Mapping[str, Ukernel]
+) -> Product | None:
+    """A product with weights in the place of LHS; blocks of more rows than a tile has are so many tiles."""
+    ukernel, known = ukernels.get(instance.name), times.replays(instance, gating.SUFFIX)
+    if ukernel is None or known is None:
+        return None
+    columns, rows, k = ukernel.tile
+    mine = replace(work, blocks=replace(work.blocks, valid=work.blocks.valid * -(-block_m // rows)))
+    tile = (rows, columns, k)
+    return Product(ukernel, known, tile, mine, PLAIN_ORDER, grouped.modelled(known, tile, mine))
+
+
+def apart(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[str, Ukernel]) -> Pair | None:
+    """With any ukernels, and a dispatch between them."""
+    kinds = sizes.a_type, sizes.w_type
+    fitting = [
+        ukernel
+        for ukernel in ukernels.values()
+        if ukernel.operands == DATA_TILED and ukernel.types[:2] == kinds and _takes(ukernel, block_m)
+    ]
+    first, second = (_fastest(fitting, work) for work in (_gate_up(sizes, blocks), _down(sizes, blocks)))
+    if first is None or second is None:
+        return None
+    quantised = element_format(sizes.a_type).bits / 8 + 1 / BLOCK_SIZE
+    behind = grouped.passing_us(blocks.slots * sizes.inter_dim * (2 * _F32 + quantised))
+    return replace(first, beside=(behind,)), replace(second, beside=_summed(sizes, blocks))
+
+
+def _takes(ukernel: Ukernel, block_m: int) -> bool:
+    """Whether a ukernel is for blocks of so many rows, and has no tile for twice as many."""
+    bounds = ukernel.constraints.get("m")
+    fits = bounds is None or not bounds.violation("M", block_m)
+    return fits and ukernel.tile[0] == max(block_m, UNIT_ROWS)
+
+
+def _fastest(ukernels: Iterable[Ukernel], work: grouped.Work) -> Product | None:
+    """Of the ukernels that take K of a matmul, and whose times are known."""
+    products = []
+    for ukernel in ukernels:
+        known = times.of(ukernel)
+        if known is not None and not ukernel.constraints["k"].violation("K", work.k):
+            order, us = grouped.ordered(known, ukernel.tile, work)
+            products.append(Product(ukernel, known, ukernel.tile, work, order, us))
+    return min(products, key=lambda each: each.us, default=None)
+
+
+def unquantised(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[str, Ukernel]) -> Pair | None:
+    """With ukernels that dequantise weights in registers, for activations of bf16."""
+    products = []
+    for work in (replace(_gate_up(sizes, blocks), rows=blocks.slots), _down(sizes, blocks)):
+        able = [
+            each for each in dequantising.INSTANCES
+            if each.elements[1] == sizes.w_type and each.covers(block_m, work.n, work.k)
+        ]  # fmt: skip
+        found = [_with_rows(each, ukernels[each.name], work, block_m) for each in able]
+        best = min((each for each in found if each is not None), key=lambda each: each.us, default=None)
+        if best is None:
+            return None
+        products.append(best)
+    gathered = grouped.passing_us(2 * blocks.slots * sizes.model_dim * _BF16)
+    activated = grouped.passing_us(blocks.slots * sizes.inter_dim * (2 * _F32 + _BF16))
+    return replace(products[0], beside=(gathered, activated)), replace(products[1], beside=_summed(sizes, blocks))
+
+
+def _with_rows(instance: dequantising.Instance, ukernel: Ukernel, work: grouped.Work, block_m: int) -> Product | None:
+    """With a ukernel whose times are known for the fewest, and for all rows of its tile."""
+    known = {
+        rows: replace(each, row_bits=instance.bits)
+        for rows in instance.timed_rows
+        if (each := times.replays(instance, quantising.suffix(rows))) is not None
+    }
+    us = {rows: grouped.modelled(each, ukernel.tile, work) for rows, each in known.items()}
+    if len(us) < len(instance.timed_rows):
+        return None
+    between = float(np.interp(block_m, list(us), list(us.values())))
+    return Product(ukernel, known[max(us)], ukernel.tile, work, PLAIN_ORDER, between)
+
+
+def _gate_up(sizes: Sizes, blocks: grouped.Blocks) -> grouped.Work:
+    kinds = sizes.a_type, sizes.w_type
+    return grouped.Work(blocks, 2 * sizes.inter_dim, sizes.model_dim, kinds, sizes.tokens, _F32)
+
+
+def _down(sizes: Sizes, blocks: grouped.Blocks) -> grouped.Work:
+    kinds = sizes.a_type, sizes.w_type
+    return grouped.Work(blocks, sizes.model_dim, sizes.inter_dim, kinds, blocks.slots, _BF16)
+
+
+def _summed(sizes: Sizes, blocks: grouped.Blocks) -> tuple[float, ...]:
+    """µs of what adds up a token's experts, if it has more than one."""
+    return (grouped.reduction_us(blocks.slots, sizes.tokens, sizes.model_dim),) if sizes.top_k > 1 else ()
