@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from mxcomp.layout import GATE_AND_UP, LHS, RHS
 from mxcomp.matching.decision import DATA_TILED, Decision
 from mxcomp.options import FASTEST, Options
+from mxcomp.order import Order
 from mxcomp.problem import Problem
 from mxcomp.selection.choice import choose_transposed
 from mxcomp.selection.grouped import Blocks
@@ -20,18 +21,19 @@ def choose(product: Problem, consumer: Problem, registry: Registry, options: Opt
     found = _timed(product, consumer, registry) if options.ukernels == FASTEST else _Found([], _NOTE)
     if isinstance(found, str):
         return found
-    names = found.names or [
-        _name(gating.fitting(tiles, product.m or 0), problem)
+    ukernels = found.ukernels or [
+        (_name(gating.fitting(tiles, product.m or 0), problem), None)
         for tiles, problem in ((gating.GATED, product), (gating.down(consumer.types[LHS]), consumer))
     ]
     decisions = []
-    for problem, name, gated in zip((product, consumer), names, (True, False), strict=True):
+    for problem, (name, order), gated in zip((product, consumer), ukernels, (True, False), strict=True):
         if name not in registry.ukernels:
             return f"there is no {name}"
         decision = choose_transposed(problem, name, registry, options, gated)
         if decision.operands != DATA_TILED:
             return decision.reason or ""
-        decisions.append(replace(decision, note=found.note if gated else None))
+        note = found.note if gated else None
+        decisions.append(replace(decision, note=note, order=decision.order if order is None else order))
     return decisions
 
 
@@ -40,9 +42,9 @@ _NOTE = "gate and up are quantised in their tile"
 
 @dataclass(frozen=True)
 class _Found:
-    """Ukernels for both, if their times are known."""
+    """Ukernels for both and orders of their workgroups, if their times are known."""
 
-    names: list[str]
+    ukernels: list[tuple[str, Order | None]]
     note: str
 
 
@@ -59,7 +61,7 @@ def _timed(product: Problem, consumer: Problem, registry: Registry) -> _Found | 
     us = f"modelled {us_of(inside):.1f} µs with down" + ("" if outside is None else f", apart {us_of(outside):.1f}")
     if better(inside, outside) is outside:
         return us
-    return _Found([each.ukernel.name for each in inside], f"{_NOTE}: {us}")
+    return _Found([(each.ukernel.name, each.order) for each in inside], f"{_NOTE}: {us}")
 
 
 def _name(tile: Tile, problem: Problem) -> str:

@@ -17,9 +17,9 @@ import numpy as np
 
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.order import PLAIN_ORDER, Order
-from mxcomp.selection.sharing import ORDERS, Shared, of_lines, placed, ranges
+from mxcomp.selection.sharing import Shared, of_lines, placed, ranges
 from mxcomp.selection.times import LEAST_GAIN, PERMUTING_US, WITHOUT, KernelTimes, Launch
-from mxcomp.sim.timing.chip import CUS, Batch, Floats, Launches, Rates, modelled_us
+from mxcomp.sim.timing.chip import CUS, XCDS, Batch, Floats, Launches, Rates, modelled_us
 from mxcomp.sim.timing.parameters import Parameters, mi355x
 
 
@@ -73,13 +73,17 @@ class Work:
     result_bytes: float
 
 
+BY_XCD = (PLAIN_ORDER, Order(XCDS))
+"""Orders that there are: each block is a matrix of a batch, and bands of rows end with a matrix."""
+
+
 def ordered(known: KernelTimes, tile: Sequence[int], work: Work) -> tuple[Order, float]:
     """The order of workgroups that is fastest, and its µs, as in `times.ordered`."""
-    us = _in_orders(known, tile, work, mi355x(), ORDERS)
+    us = _in_orders(known, tile, work, mi355x(), BY_XCD)
     best = int(np.argmin(us))
     if us[best] > (1 - LEAST_GAIN) * us[0]:
         best = 0
-    return ORDERS[best], float(us[best])
+    return BY_XCD[best], float(us[best])
 
 
 def bound(known: KernelTimes, tile: Sequence[int], work: Work, order: Order) -> str:

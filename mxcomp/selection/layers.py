@@ -130,7 +130,8 @@ def _transposed(
     columns, rows, k = ukernel.tile
     mine = replace(work, blocks=replace(work.blocks, valid=work.blocks.valid * -(-block_m // rows)))
     tile = (rows, columns, k)
-    return Product(ukernel, known, tile, mine, PLAIN_ORDER, grouped.modelled(known, tile, mine))
+    order, us = grouped.ordered(known, tile, mine)
+    return Product(ukernel, known, tile, mine, order, us)
 
 
 def apart(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[str, Ukernel]) -> Pair | None:

@@ -12,7 +12,6 @@ from mxcomp.order import PLAIN_ORDER
 from mxcomp.problem import Problem
 from mxcomp.selection import grouped, times
 from mxcomp.selection.grouped import Blocks, Work, expected
-from mxcomp.selection.sharing import ORDERS
 from mxcomp.sim.timing.chip import CUS, XCDS
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Registry, Ukernel
@@ -69,7 +68,7 @@ def test_workgroups_share_what_their_expert_has() -> None:
 
 
 def test_every_order_has_all_tiles() -> None:
-    for order in ORDERS:
+    for order in grouped.BY_XCD:
         (found,) = grouped._batches(9, 4, 6, CUS, (order,))
         assert found.chip[0].tolist() == [9, 24]
 
