@@ -21,7 +21,7 @@ from mxcomp.ukernels import gating
 QUICK, ALL = 2, 60
 NAMES = [fmt.name for fmt in map(formats.element_format, formats.ELEMENT_TYPES)]
 UKERNELS = {"fastest": 5, "benefit": 1, "none": 1, "gating": 1}
-ROWS = (1, 5, 16, 17, 32, 33, 48, 64, 100, 128, 160)
+ROWS = (1, 5, 16, 17, 32, 33, 48, 64, 100, 128, 160, 256)
 BLOCKS = (1, 2, 3, 4, 5, 8, 9, 12, 16, 20)
 TOLERANCE = 1e-4
 """Of the largest result: f32 sums."""

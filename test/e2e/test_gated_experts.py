@@ -166,6 +166,7 @@ REST = [
     Case(F4, 16, experts=1, top_k=1),
     Case(F4, 16, tokens=1),
     Case(F4, 160, tokens=200, top_k=1),
+    Case(F8_F4, 256, tokens=300, top_k=1, result=BF16),
     Case(F4, 16, inner=32),
     Case(F8, 16, inner=32),
     Case(F4, 64, model=288, inner=384, tokens=33),
