@@ -143,11 +143,10 @@ LAYERS = [Layer(types, rows, name) for types, rows in zip(TYPES, ROWS, strict=Tr
     "case", [LAYERS[1], *(pytest.param(case, marks=pytest.mark.slow) for case in LAYERS if case != LAYERS[1])], ids=str
 )
 def test_layer(case: Layer) -> None:
-    """Rows are quantised where they are packed, biases and activation are part of the products: two quantisations (the
-    second of 8-bit elements and scales apart), three products and the sum, beside packing the weights."""
+    """Rows are quantised where they are packed, biases and activation are part of the products: two quantisations,
+    three products and the sum, beside packing the weights."""
     program = compiled(case)
-    halves = 2 if case.types[0] == "E4M3" else 1
-    assert len(modelled(program.vmfb, case.arguments)) == 1 + halves + 3 + 1 + 6
+    assert len(modelled(program.vmfb, case.arguments)) == 2 + 3 + 1 + 6
     (found,) = program.run(*case.arguments)
     expected = case.expected()
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
