@@ -111,7 +111,7 @@ def block_m(tokens: int, experts: int, top_k: int) -> int:
     return next(rows for rows, most in MEANS.items() if tokens <= rows or mean <= most)
 
 
-MEANS = {2: 0.5, 8: 3, 16: 18, 32: 28, 64: 56, 128: 1200, 256: math.inf}
+MEANS = {2: 1, 8: 3, 16: 18, 32: 28, 64: 56, 128: 1200, 256: math.inf}
 """Up to how many tokens of an expert, on average, blocks have so many rows: experts with more than that take two.
 
 2 and 8 rows have ukernels that load no others (`mxcomp.ukernels.family`). Published layers that `mxcomp-bench --moe`
