@@ -33,6 +33,7 @@ from mxcomp.mlir import build
 __all__ = [
     "Operand",
     "add",
+    "cast",
     "constant",
     "dequantised_matmul",
     "divide",
@@ -189,7 +190,7 @@ def elementwise(body: Callable[..., ir.Value], *inputs: ir.Value, result: str | 
     maps = [*(_broadcast(value, shape) for value in inputs), ir.AffineMap.get_identity(first.rank)]
 
     def compute(*elements: ir.Value) -> ir.Value:
-        return _float(body(*(_float(element, ir.F32Type.get()) for element in elements[:-1])), kind)
+        return cast(body(*(cast(element, ir.F32Type.get()) for element in elements[:-1])), kind)
 
     init = build.empty(build.tensor_type(shape, kind), build.dynamic_sizes(inputs[0]))
     made = build.generic(init.type, inputs, init, maps, ["parallel"] * first.rank, compute)
@@ -209,8 +210,8 @@ def _broadcast(value: ir.Value, shape: Sequence[int | None]) -> ir.AffineMap:
     return ir.AffineMap.get(len(shape), 0, exprs)
 
 
-def _float(value: ir.Value, kind: ir.Type) -> ir.Value:
-    """A float as another one."""
+def cast(value: ir.Value, kind: ir.Type) -> ir.Value:
+    """A float of a body as one of another type, rounded to nearest even where that is narrower."""
     if value.type == kind:
         return value
     wider = ir.FloatType(kind).width > ir.FloatType(value.type).width

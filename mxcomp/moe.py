@@ -274,7 +274,7 @@ def _combined(
         biased = iter(added)
         pairs = zip(products, biases, strict=True)
         combined = activation(*(value if bias is None else mx.add(value, next(biased)) for value, bias in pairs))
-        return combined if result == "f32" else arith.TruncFOp(kind.element_type, combined).result
+        return mx.cast(combined, kind.element_type)
 
     maps = [*[whole] * len(parts), *[by_column] * (len(inputs) - len(parts) - 1), by_block, whole]
     kind = build.tensor_type(build.static_sizes(parts[0].value), result)
@@ -302,8 +302,7 @@ def _added_up(rows_: ir.Value, routing: Routing, result: str) -> ir.Value:
         last, none = (arith.ConstantOp(position.type, number).result for number in ((count or 0) - 1, 0))
         row = arith.MinSIOp(arith.MaxSIOp(position, none).result, last).result
         at = [arith.IndexCastOp(ir.IndexType.get(), row).result, linalg.IndexOp(1).result]
-        element = tensor.ExtractOp(flat, at).result
-        return product(element if element.type == acc.type else arith.ExtFOp(acc.type, element).result, weight, acc)
+        return product(mx.cast(tensor.ExtractOp(flat, at).result, acc.type), weight, acc)
 
     iterators = ["parallel", "parallel", "reduction"]
     inputs = [routing.positions, routing.weights]

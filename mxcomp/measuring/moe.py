@@ -13,7 +13,7 @@ from iree.compiler import ir
 from mxcomp import routing
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES
-from mxcomp.selection.layers import Product, Sizes, fastest
+from mxcomp.selection.layers import Product, Sizes, fastest, us_of
 from mxcomp.ukernels import Registry
 from mxcomp.ukernels.dequantising import ACTIVATIONS
 
@@ -27,18 +27,14 @@ BLOCK_M = tuple(routing.MEANS)
 
 
 @dataclass(frozen=True)
-class Layer:
-    """What a line of a table asks for: sizes of the layer, and types of activations and weights."""
-
+class _Names:
     model: str
     activation: str
-    tokens: int
-    model_dim: int
-    inter_dim: int
-    experts: int
-    top_k: int
-    a_type: str
-    w_type: str
+
+
+@dataclass(frozen=True)
+class Layer(Sizes, _Names):
+    """What a line of a table asks for: names, then sizes of the layer and types of activations and weights."""
 
 
 @dataclass(frozen=True)
@@ -162,10 +158,9 @@ def _modelled(rows: Iterable[Row]) -> Iterator[tuple[Row, Entry | Fault]]:
     with ir.Context(), ir.Location.unknown():
         ukernels = Registry("gfx950").ukernels
     for row in rows:
-        sizes = Sizes(*(getattr(row.layer, each.name) for each in fields(Sizes)))
-        pairs = {block_m: pair for block_m in BLOCK_M if (pair := fastest(sizes, block_m, ukernels))}
+        pairs = {block_m: pair for block_m in BLOCK_M if (pair := fastest(row.layer, block_m, ukernels))}
         if pairs:
-            best = min(pairs, key=lambda block_m: sum(each.whole_us for each in pairs[block_m]))
+            best = min(pairs, key=lambda block_m: us_of(pairs[block_m]))
             yield row, _entry(row, best, *pairs[best])
         else:
             types = " × ".join(getattr(row.layer, name) for name in TYPES)

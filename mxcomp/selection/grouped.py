@@ -4,7 +4,7 @@ Rows come sorted by expert in blocks of the ukernel's M; a block's rows are gath
 those of its expert. Each workgroup has one block and one tile of N. It waits once for the ids that say where its
 operands lie, before it loads them; apart from that it is the workgroup of an ordinary matmul. Weights of experts that
 have a token are read once from HBM. Left out are workgroups of blocks behind the valid ones, without products, and
-what an epilogue computes (activation, quantisation, routing weights): its bytes are counted, its instructions are not.
+what an epilogue computes: its bytes are counted, its instructions only where they were replayed (ukernels for experts).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from functools import cache
 
 import numpy as np
 
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import element_format
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.selection.sharing import Shared, of_lines, placed, ranges
-from mxcomp.selection.times import LEAST_GAIN, PERMUTING_US, WITHOUT, KernelTimes, Launch
+from mxcomp.selection.times import LEAST_GAIN, PERMUTING_US, SCALE_BITS, WITHOUT, KernelTimes, Launch
 from mxcomp.sim.timing.chip import CUS, XCDS, Batch, Floats, Launches, Rates, modelled_us
 from mxcomp.sim.timing.parameters import Parameters, mi355x
 
@@ -125,14 +125,10 @@ def _batches(blocks: int, active: int, columns: int, capacity: int, orders: tupl
     return tuple(found)
 
 
-_SCALE_BITS = 8 / BLOCK_SIZE
-"""Of an element."""
-
-
 def _in_orders(known: KernelTimes, tile: Sequence[int], work: Work, p: Parameters, orders: tuple[Order, ...]) -> Floats:
     blocks, columns, k_tiles = work.blocks, -(-work.n // tile[1]), -(-work.k // tile[2])
-    column_bits = element_format(work.types[1]).bits + _SCALE_BITS
-    row_bits = known.row_bits or element_format(work.types[0]).bits + _SCALE_BITS
+    column_bits = element_format(work.types[1]).bits + SCALE_BITS
+    row_bits = known.row_bits or element_format(work.types[0]).bits + SCALE_BITS
     depth = k_tiles * tile[2]
     filled = blocks.slots / blocks.valid
     step_bytes = np.array([filled * depth * row_bits / 8, tile[1] * depth * column_bits / 8])

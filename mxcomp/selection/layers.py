@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import element_format
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.selection import grouped, times
@@ -145,7 +145,7 @@ def apart(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[
     first, second = (_fastest(fitting, work) for work in (_gate_up(sizes, blocks), _down(sizes, blocks)))
     if first is None or second is None:
         return None
-    quantised = element_format(sizes.a_type).bits / 8 + 1 / BLOCK_SIZE
+    quantised = (element_format(sizes.a_type).bits + times.SCALE_BITS) / 8
     behind = grouped.passing_us(blocks.slots * sizes.inter_dim * (2 * _F32 + quantised))
     return replace(first, beside=(behind,)), replace(second, beside=_summed(sizes, blocks))
 
@@ -201,6 +201,7 @@ def _with_rows(instance: dequantising.Instance, ukernel: Ukernel, work: grouped.
 
 
 def _gate_up(sizes: Sizes, blocks: grouped.Blocks) -> grouped.Work:
+    """Stored as it was replayed: in f32, or quantised in tiles."""
     kinds = sizes.a_type, sizes.w_type
     return grouped.Work(blocks, 2 * sizes.inter_dim, sizes.model_dim, kinds, sizes.tokens, _F32)
 

@@ -18,7 +18,7 @@ from mxcomp.ukernels import Registry, Ukernel
 DYNAMIC_M = (1, 16, 64, 256, 1024, 4096)
 """What M is taken to be where it is known at run time only: from a decoder's step to a prompt."""
 
-_LAYERS = 64
+LAYERS = 64
 """Different problems of a model; layers repeat them."""
 
 
@@ -37,7 +37,7 @@ class Candidate:
         return mi355x().interval(self.us)
 
 
-@lru_cache(maxsize=_LAYERS)
+@lru_cache(maxsize=LAYERS)
 def fastest(problem: Problem, registry: Registry, options: Options, result_bytes: int = 4) -> tuple[Candidate, ...]:
     """All of which the times are known, the fastest first; none where N or K is dynamic.
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mxcomp.formats import ELEMENT_TYPES, element_format
+from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
@@ -191,6 +191,9 @@ class Launch:
     unique_bytes: float
 
 
+SCALE_BITS = 8 / BLOCK_SIZE
+"""Of an element's share of a scale."""
+
 _GREAT = 1e12
 WITHOUT = {
     "CU bytes": {"cu_bytes": _GREAT},
@@ -253,7 +256,7 @@ def _in_orders(
     store_bytes = times.store_bytes * size / 4
     rows, columns, k_tiles = (-(-sizes[axis] // step) for axis, step in zip("mnk", tile, strict=True))
     row_bytes, column_bytes = (
-        step * k_tiles * tile[2] * (element_format(kind).bits + 0.25) / 8
+        step * k_tiles * tile[2] * (element_format(kind).bits + SCALE_BITS) / 8
         for step, kind in zip(tile[:2], problem.types, strict=False)
     )
     if times.rows is not None:  # with the scales of all

@@ -30,12 +30,12 @@ class Layer:
     experts: int = 4
     seed: int = 5
 
+    scales = (2, 4, 6)
+    """Which arguments are scales of weights."""
+
     @cached_property
     def rng(self) -> np.random.Generator:
         return np.random.default_rng(self.seed)
-
-    scales = (2, 4, 6)
-    """Which arguments are scales of weights."""
 
     @cached_property
     def choice(self) -> Array:
