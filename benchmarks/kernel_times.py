@@ -14,7 +14,7 @@ import re
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
@@ -25,6 +25,7 @@ import mxcomp
 import mxcomp.ir as mx
 from mxcomp import assembly, moe
 from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.layout import LHS, RHS
 from mxcomp.options import BENEFIT
 from mxcomp.routing import Routing
 from mxcomp.selection.times import COLUMNS, FILE, RATES
@@ -35,12 +36,14 @@ from mxcomp.sim.program import program_of
 from mxcomp.sim.timing import Examination, examine, mi355x
 from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.workgroup import replayed
-from mxcomp.ukernels import KINDS, dequantising, family, gating, paired, quantising
+from mxcomp.ukernels import KINDS, dequantising, family, gating, hidden, paired, quantising
 from mxcomp.ukernels.aliases import LANES
 
 TABLE = Path(mx.__file__).parent / "selection" / FILE
 
 _MEMORY, _OPERAND, _BUFFERS = 16 << 30, 1 << 30, 12
+_ADDRESS = 8
+"""Bytes of one."""
 _TILES = 2
 """Tiles of the result along M and N: neighbours make a grid, without padding."""
 
@@ -106,7 +109,9 @@ def replays(instance: family.Instance, rows: int) -> Iterator[dict[str, object]]
     lengths = (1, 4, 12) if waves == 1 else (1, waves, 3 * waves)
     if instance.tile.is_half:
         lengths = (1, *(length + 1 - length % 2 for length in lengths[1:]))  # it takes odd numbers of K tiles
-    if isinstance(instance, quantising.Instance) or instance.tile.lhs_in_rows:
+    if isinstance(instance, hidden.Instance):
+        lengths = _covered(instance, rows, lengths)
+    elif isinstance(instance, quantising.Instance) or instance.tile.lhs_in_rows:
         lengths = (2, *lengths[1:])  # it takes no single K tile
     works = [work for work in (traced(instance, k_tiles, rows) for k_tiles in lengths) if work is not None]
     if len(works) < len(lengths):
@@ -121,6 +126,14 @@ def replays(instance: family.Instance, rows: int) -> Iterator[dict[str, object]]
             values = (name, many, k_tiles, int(is_first), latency, *(round(each.cycles) for each in found),
                       round(found[0].matrix), int(work.load_bytes), int(work.store_bytes))  # fmt: skip
             yield dict(zip(COLUMNS, values, strict=True))
+
+
+def _covered(instance: hidden.Instance, rows: int, lengths: Sequence[int]) -> list[int]:
+    """K tiles of which LDS has room for the rows: those of `lengths`, and the most."""
+    step, columns = instance.layout.workgroup_tile[2], _TILES * instance.layout.workgroup_tile[1]
+    most = hidden.MOST_BLOCKS * BLOCK_SIZE // (rows * step)
+    most -= instance.tile.is_half and most % 2 == 0
+    return sorted({min(each, most) for each in lengths if instance.covers(rows, columns, min(each, most) * step)})
 
 
 def traced(instance: family.Instance, k_tiles: int, rows: int) -> Examination | None:
@@ -146,6 +159,9 @@ def traced(instance: family.Instance, k_tiles: int, rows: int) -> Examination | 
     kernel = multiplying[-1 if is_for_experts and instance.tile not in gating.GATED else 0]
     buffers = [device.memory.alloc(_OPERAND, fill=False) for _ in range(_BUFFERS)]
     kernarg = b"".join(struct.pack("<Q", buffer.address) for buffer in buffers)
+    size = kernel.descriptor.kernarg_bytes
+    if size % _ADDRESS:  # behind the addresses is the number of K tiles, where that is hidden from the compiler
+        kernarg = kernarg[: size // _ADDRESS * _ADDRESS] + struct.pack("<I", k_tiles)
     fitting = occupancy(kernel.descriptor, 0, instance.tile.threads // LANES).waves_per_simd
     work = examine(device, kernel, (1, 1, 1), kernarg)
     return replace(work, resident=max(1, fitting * SIMDS * LANES // instance.tile.threads))
@@ -164,6 +180,8 @@ def _number(kernel: Kernel) -> int:
 def module(instance: family.Instance, m: int, n: int, k: int) -> ir.Module:
     """A matmul of two arguments."""
     lhs, rhs = (element_format(kind) for kind in instance.elements)
+    if isinstance(instance, hidden.Instance):
+        return _hidden(instance, m, n, k)
     if isinstance(instance, quantising.Instance):
         return _quantising(instance, m, n, k)
     if instance in gating.INSTANCES:
@@ -196,6 +214,20 @@ def _quantising(instance: quantising.Instance, m: int, n: int, k: int) -> ir.Mod
 
     matrix = (f"{n}x{k * rhs.bits // 8}xi8", f"{n}x{k // BLOCK_SIZE}xi8")
     return mx.module(matmul, f"{m}x{k}x{source}", *matrix * (2 if isinstance(instance, paired.Instance) else 1))
+
+
+def _hidden(instance: hidden.Instance, m: int, n: int, k: int) -> ir.Module:
+    """A batch of products of hidden activations."""
+    weights = element_format(instance.elements[RHS])
+
+    def down(both: ir.Value, elements: ir.Value, scales: ir.Value) -> ir.Value:
+        hidden_rows = mx.elementwise(moe.swiglu, *moe.gate_and_up(both))
+        return mx.scaled_matmul(
+            moe.requantised(hidden_rows, instance.elements[LHS]), mx.operand(elements, scales, weights)
+        )
+
+    parts = (f"{_TILES}x{n}x{size}xi8" for size in (k * weights.bits // 8, k // BLOCK_SIZE))
+    return mx.module(down, f"{_TILES}x{m}x{2 * k}xf32", *parts)
 
 
 def _experts(instance: family.Instance, rows: int, k: int) -> ir.Module:

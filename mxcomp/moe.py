@@ -197,22 +197,30 @@ def gated_layer(
     """
     out = grouped_matmul(rows(tokens, routing), gate_up, routing)
     out = _combined(lambda both: both, [_Part(out, gate_up.bias)], routing)
-    blocks, height, width = (size or 0 for size in build.static_sizes(out))
-    if width % 2:
-        raise InputError(f"gate and up in {width} rows: expected an even number of them")
     if fmt is None:
         return _behind(_met(_activation(activation), out), down, routing, fmt, result)
-    half = build.tensor_type([blocks, height, width // 2], build.element(out))
-    sizes, steps = list(half.shape), [1, 1, 2]
-    pair = [tensor.ExtractSliceOp(half, out, [], [], [], [0, 0, i], sizes, steps).result for i in range(2)]
-    hidden = mx.elementwise(_activation(activation), *pair)
+    hidden = mx.elementwise(_activation(activation), *gate_and_up(out))
     return _behind(hidden, down, routing, fmt, result, mode)
+
+
+def gate_and_up(both: ir.Value) -> list[ir.Value]:
+    """Even and odd columns of a tensor [B, BM, 2 · inner]. Raises InputError for an odd number of them."""
+    half = build.tensor_type(_halved(both), build.element(both))
+    sizes, steps = list(half.shape), [1, 1, 2]
+    return [tensor.ExtractSliceOp(half, both, [], [], [], [0, 0, i], sizes, steps).result for i in range(2)]
+
+
+def _halved(both: ir.Value) -> list[int]:
+    """The shape [B, BM, inner] of gate, and of up."""
+    *outer, width = (size or 0 for size in build.static_sizes(both))
+    if width % 2:
+        raise InputError(f"gate and up in {width} rows: expected an even number of them")
+    return [*outer, width // 2]
 
 
 def _met(activation: Callable[[ir.Value, ir.Value], ir.Value], both: ir.Value) -> ir.Value:
     """Hidden activations of gate and up that alternate, f32 [B, BM, 2 · inner]: in one operation, without copies."""
-    blocks, height, width = (size or 0 for size in build.static_sizes(both))
-    shape = [blocks, height, width // 2]
+    shape = _halved(both)
     pairs = build.tensor_type([*shape, 2], build.element(both))
     split = tensor.ExpandShapeOp(pairs, both, [[0], [1], [2, 3]], [], [*shape, 2]).result
     dims = [ir.AffineExpr.get_dim(i) for i in range(3)]
@@ -232,12 +240,12 @@ def _behind(
     hidden: ir.Value, down: Experts, routing: Routing, fmt: str | None, result: str, mode: str = "even"
 ) -> ir.Value:
     """The rest of a layer, from hidden activations f32 [B, BM, inner]."""
-    out = grouped_matmul(_requantised(hidden, fmt, mode), down, routing)
+    out = grouped_matmul(requantised(hidden, fmt, mode), down, routing)
     out = _combined(lambda y: y, [_Part(out, down.bias)], routing, result)
     return _added_up(out, routing, result)
 
 
-def _requantised(hidden: ir.Value, fmt: str | None, mode: str) -> Rows:
+def requantised(hidden: ir.Value, fmt: str | None, mode: str = "even") -> Rows:
     """Hidden activations [B, BM, inner] in a format, or in bf16."""
     if fmt is None:
         return mx.elementwise(lambda value: value, hidden, result="bf16")

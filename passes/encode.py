@@ -150,10 +150,13 @@ def _quantising(
     found = sought.find(op, problem)
     reason = found
     if not isinstance(found, str):
-        decision = quantising.choose(chosen, problem, found, registry, options, place.result_bytes)
-        if isinstance(decision, Decision):
+        if found.pair is None:
+            decision = quantising.choose(chosen, problem, found, registry, options, place.result_bytes)
+        else:
+            decision = gating.choose_quantising(chosen, _stored(op, options), registry, options)
+        if isinstance(decision, Decision) and _gathered(op, decision, options)[0] == chosen.gathered:
             return decision, ""
-        reason = decision
+        reason = decision if isinstance(decision, str) else "all experts would exceed a buffer"
     return chosen, f"LHS is not quantised by the ukernel: {reason}" if reason else ""
 
 

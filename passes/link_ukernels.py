@@ -33,7 +33,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.packing import block_quantiser
 from mxcomp.packing.result_tiles import BATCHED
-from mxcomp.ukernels import Registry, Ukernel, accepts, paired, quantising
+from mxcomp.ukernels import Registry, Ukernel, accepts, hidden, paired, quantising
 
 DESCRIPTOR = "iree_codegen.ukernel"
 KERNEL = "mxcomp.kernel"
@@ -223,7 +223,10 @@ def check_operands(user: ir.Operation, ukernel: Ukernel, arguments: Arguments, b
 
 
 _RHS = ((0, 1), (0, 1))
-_OUTER_OF_ACTIVATIONS = {quantising.OPERANDS: ((0,), *_RHS, (0,)), paired.OPERANDS: ((0,), *_RHS, *_RHS, (0,), (0,))}
+_OUTER_OF_ACTIVATIONS = {
+    **dict.fromkeys((quantising.OPERANDS, hidden.OPERANDS), ((0,), *_RHS, (0,))),
+    paired.OPERANDS: ((0,), *_RHS, *_RHS, (0,), (0,)),
+}
 
 
 def _outer(ukernel: Ukernel, operand: int) -> Collection[int]:

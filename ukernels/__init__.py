@@ -15,12 +15,12 @@ from pathlib import Path
 from mxcomp.errors import UkernelError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.problem import Problem
-from mxcomp.ukernels import dequantising, family, gating, paired, quantising
+from mxcomp.ukernels import dequantising, family, gating, hidden, paired, quantising
 from mxcomp.ukernels.rules import Constraint, Ukernel, accepts, read, ukernel_from
 
 __all__ = ["KINDS", "Constraint", "Registry", "Ukernel", "accepts", "read"]
 
-KINDS = (family, gating, quantising, paired, dequantising)
+KINDS = (family, gating, quantising, paired, dequantising, hidden)
 """Modules with `INSTANCES`: ukernels that are made from one body for many types and tiles."""
 
 

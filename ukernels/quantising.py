@@ -19,7 +19,6 @@ from mxcomp.layout import LHS, RHS
 from mxcomp.ukernels import family
 from mxcomp.ukernels.aliases import DYNAMIC, LANES, i64_array, shaped
 from mxcomp.ukernels.unit_aliases import UnitAliases
-from mxcomp.ukernels.waves import STEPS
 
 BODY = "mx_quantising.mlir.in"
 OPERANDS = "quantising"
@@ -62,19 +61,20 @@ class _Aliases:
     def lines(self) -> Iterator[str]:
         words, (units_m, units_n), share = BLOCK_SIZE * self.bits // _WORD_BITS, self.units.units, self.units.share
         pieces = words // _LOAD
-        rhs = (units_n, None, STEPS, LANES * element_format(self.units.elements[RHS]).block_bytes)
+        steps = self.units.steps
+        rhs = (units_n, None, steps, LANES * element_format(self.units.elements[RHS]).block_bytes)
         lane = (share.columns, *(1 for _ in fragment(units_m)[:-1]), share.values)
         yield from self.units.lines()
         yield f"!x_ty = {shaped('tensor', (None, words), 'i32')}"
         yield f"!x_buffer_ty = memref<?x{words}xi32, strided<[{words}, 1], offset: ?>, {_BUFFER}>"
-        yield f"!x_vec_ty = {shaped('vector', (STEPS, pieces, _LOAD), 'i32')}"
-        yield f"!a_vec_ty = {shaped('vector', (STEPS, element_format(self.units.elements[LHS]).block_bytes), 'i8')}"
+        yield f"!x_vec_ty = {shaped('vector', (steps, pieces, _LOAD), 'i32')}"
+        yield f"!a_vec_ty = {shaped('vector', (steps, element_format(self.units.elements[LHS]).block_bytes), 'i8')}"
         yield f"!x_loads_ty = {shaped('vector', (pieces, _LOAD), 'i32')}"
         yield f"!x_words_ty = {shaped('vector', (words,), 'i32')}"
         yield f"#x_load_pieces = {pieces} : index"
         yield f"#x_beyond = {_BEYOND * 8 // (BLOCK_SIZE * self.bits)} : index"
         yield f"!rhs_flat_ty = {shaped('tensor', rhs, 'i8')}"
-        yield f"!rhs_scale_flat_ty = {shaped('tensor', (units_n, None, STEPS * LANES), 'i8')}"
+        yield f"!rhs_scale_flat_ty = {shaped('tensor', (units_n, None, steps * LANES), 'i8')}"
         yield f"!units_ty = {shaped('tensor', (units_n, *fragment(units_m)), 'f32')}"
         yield f"!units_lane_ty = {shaped('tensor', lane, 'f32')}"
         yield f"!units_lane_vec_ty = {shaped('vector', lane, 'f32')}"

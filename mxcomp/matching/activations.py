@@ -1,4 +1,7 @@
-"""Activations that a ukernel can quantise in registers, block by block, on their way into a scaled matmul."""
+"""Activations that a ukernel can quantise in registers, block by block, on their way into a scaled matmul.
+
+Those of experts may be hidden ones, computed of gate and up (`mxcomp.matching.gates`), which it computes, too.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from iree.compiler import ir
 
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, LHS_SCALE
-from mxcomp.matching import quantiser
+from mxcomp.matching import gates, quantiser
 from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import Index
 from mxcomp.matching.quantiser import TRUNCATIONS, Compute, Node, Producer, Read, is_inside
@@ -26,11 +29,15 @@ class Activations:
     """The LHS of a matmul is `producer` of the tensor `source`, of whose row-major elements each 32 are a block.
 
     Without a producer it is multiplied as it is. `sizes` are those of the source, which may be hidden from its type.
+    With `pair` the producer reads these, gate and up, which the source has in turns: each 64 elements are a block. It
+    makes `hidden` activations of each two of them, and all else of these.
     """
 
     producer: Producer | None
     source: ir.Value
     sizes: tuple[int | None, ...]
+    pair: tuple[ir.Value, ir.Value] | None = None
+    hidden: Compute | None = None
 
     @property
     def type(self) -> ir.Type:
@@ -39,7 +46,7 @@ class Activations:
 
     @property
     def bits(self) -> int:
-        return SOURCE_BITS[str(self.type)]
+        return SOURCE_BITS[str(self.type)] * len(self.pair or (self.source,))
 
 
 def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations | str:
@@ -49,15 +56,15 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
     """
     if problem.types[LHS] == dequantising.ACTIVATIONS:
         return Activations(None, elements, tuple(build.static_sizes(elements)))
+    if problem.batch and (pair := gates.pair_of(elements, scales)) is not None:
+        return _hidden(*pair, problem)
     producer = quantiser.find(elements, scales)
     if producer is None:
         return ""
     if problem.batch or problem.k is None:
         return "it has a batch, or a dynamic K"
-    if not element_format(problem.types[LHS]).loadable:
-        return f"no conversion of vectors gives {problem.types[LHS]}"
-    if not _converts(producer.elements):
-        return f"no {CONVERTS} by a scale of the block makes its elements"
+    if reason := _unmade(producer, problem):
+        return reason
     read, *others = _reads(producer)
     if (others or _captures(producer)) and (narrowed := _behind_a_matmul(elements, scales, producer)) is not None:
         producer, read, others = narrowed, *_reads(narrowed), []
@@ -71,6 +78,41 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
     if not _is_row_major(read, problem.m, problem.k):
         return "activations are not read row by row"
     return found
+
+
+def _hidden(producer: Producer, pair: tuple[ir.Value, ir.Value], problem: Problem) -> Activations | str:
+    """Hidden activations of a batch, of gate and up; why registers cannot be where, if so."""
+    source = gates.both(pair)
+    if reason := _unmade(producer, problem):
+        return reason
+    if producer.reads() != set(pair) or _captures(producer):
+        return gates.NOT_ALONE
+    if str(build.element(source)) != "f32":
+        return f"gate and up are {build.element(source)}: expected f32"
+    rows = None if problem.m is None else problem.m * problem.matrices
+    if problem.k is None or not all(_is_row_major(read, rows, problem.k) for read in _reads(producer)):
+        return "gate and up are not read row by row"
+    hidden = next(filter(lambda node: _goes_through(producer, node), _computed(producer.elements)), None)
+    if hidden is None:
+        return "what is quantised is no activation of gate and up"
+    return Activations(producer, source, tuple(build.static_sizes(source)), pair, hidden)
+
+
+def _goes_through(producer: Producer, node: Compute) -> bool:
+    """Whether all that a producer makes of what it reads is made of this, element by element."""
+
+    def is_past(each: Node) -> bool:
+        return isinstance(each, Compute) and (each.op == node.op or all(map(is_past, each.operands)))
+
+    is_float = str(build.element(node.op.results[0])) in SOURCE_BITS
+    return node.inside and node.start is None and is_float and all(map(is_past, producer.nodes))
+
+
+def _unmade(producer: Producer, problem: Problem) -> str:
+    """Why elements cannot be made in registers; "" if they can."""
+    if not element_format(problem.types[LHS]).loadable:
+        return f"no conversion of vectors gives {problem.types[LHS]}"
+    return "" if _converts(producer.elements) else f"no {CONVERTS} by a scale of the block makes its elements"
 
 
 class Sought:

@@ -29,6 +29,7 @@ from mxcomp.mlir.linalg_ops import is_elementwise
 
 SLICE = "tensor.extract_slice"
 _STEP = len(GATE_AND_UP)
+NOT_ALONE = "hidden activations are not computed from gate and up alone"
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,10 @@ def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
     """The chains among batched matmuls that nothing has been decided on yet; `watched`: see `requantise_chains`."""
     ours = {op.results[0]: op for op in recognised}
     for op in recognised:
-        operands = op.operands[LHS], op.operands[LHS_SCALE]
-        producer = None if watched else producer_of(*operands)
-        pair = None if producer is None else halves(producer.reads(wide=True))
-        if producer is None or pair is None:
+        found = None if watched else pair_of(op.operands[LHS], op.operands[LHS_SCALE])
+        if found is None:
             continue
+        producer, pair = found
         product = _product(both(pair), ours)
         if product is not None and problem_of(product).batch == problem_of(op).batch:
             ends = [Reading(op, index, None) for index in (LHS, LHS_SCALE)]
@@ -62,6 +62,13 @@ def producer_of(elements: ir.Value, scales: ir.Value) -> Producer | None:
     """What quantises elements [blocks, rows, K/32, 32] and their scales, as rows of one matrix in their order."""
     of = blocks.in_order(elements, scales)
     return None if of is None else quantiser.find(of.elements, of.scales)
+
+
+def pair_of(elements: ir.Value, scales: ir.Value) -> tuple[Producer, tuple[ir.Value, ir.Value]] | None:
+    """What quantises elements and scales, as `producer_of` says, and the gate and up that it reads; None if none."""
+    producer = producer_of(elements, scales)
+    pair = None if producer is None else halves(producer.reads(wide=True))
+    return None if producer is None or pair is None else (producer, pair)
 
 
 def halves(values: Collection[ir.Value]) -> tuple[ir.Value, ir.Value] | None:
@@ -115,7 +122,7 @@ def objection(
     `ends` are where its elements and scales are read, perhaps behind other shapes.
     """
     if producer.reads() != set(pair):
-        return "hidden activations are not computed from gate and up alone"
+        return NOT_ALONE
     of = blocks.in_order(*(end.user.operands[end.operand] for end in ends))
     assert of is not None
     readings = list(ends)

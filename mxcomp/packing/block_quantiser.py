@@ -14,12 +14,15 @@ results are those of quantising elsewhere, bit for bit. The function travels as 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
 from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm, rocdl, vector
 
 from mxcomp.formats import BLOCK_SIZE, ElementFormat, element_format
-from mxcomp.matching.activations import CONVERTS
-from mxcomp.matching.quantiser import Compute, Node, Producer, Read
+from mxcomp.matching.activations import CONVERTS, Activations
+from mxcomp.matching.quantiser import Compute, Node, Read
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.inline import constant, inline
 from mxcomp.packing.conversions import converted, slice_of
@@ -27,30 +30,81 @@ from mxcomp.packing.conversions import converted, slice_of
 QUANTISER = "mxcomp.quantiser"
 """The attribute of a matmul with the text of a module that holds the function."""
 
-NAME, BLOCKS = "quantise", "blocks"
+NAME, BLOCKS, ACTIVATE = "quantise", "blocks", "activate"
+
+_PART = BLOCK_SIZE // 4
+"""Activations that a lane computes of gate and up at a time (`mx_hidden.mlir.in`)."""
 
 
-def text(producer: Producer, kind: ir.Type, bits: int, blocks: int) -> str:
-    """A module with the function for activations of a type, of so many bits, and @blocks, how many a row has."""
-    fmt = element_format(str(build.element(producer.elements.op.results[0])))
-    i8 = ir.IntegerType.get_signless(8)
-    taken = ir.VectorType.get([bits], ir.IntegerType.get_signless(32))  # 32 of them in words of 32 bits
-    given = ir.VectorType.get([fmt.block_bytes], i8)
+def text(activations: Activations, blocks: int) -> str:
+    """A module with the function for activations that a producer quantises, and @blocks, how many a row has.
+
+    Hidden activations are computed by a function of their own, @activate; a block of them comes in words of f32.
+    """
+    hidden = activations.hidden
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
-        function = func.FuncOp(NAME, ir.FunctionType.get([taken], [given, i8]))
-        block = function.add_entry_block()
-    with ir.InsertionPoint(block):
-        x = vector.BitCastOp(ir.VectorType.get([BLOCK_SIZE], kind), block.arguments[0]).result
-        lane = _Lane(x)
-        elements, scale = (lane.value(node) for node in producer.nodes)
-        stored = vector.BitCastOp(given, _placed(elements, fmt)).result
-        func.ReturnOp([stored, arith.BitcastOp(i8, scale).result])
-    with ir.InsertionPoint(module.body):
-        count = func.FuncOp(BLOCKS, ir.FunctionType.get([], [ir.IndexType.get()]))
-    with ir.InsertionPoint(count.add_entry_block()):
-        func.ReturnOp([build.constant_index(blocks)])
+        if hidden is None:
+            _quantise(activations, BLOCK_SIZE * activations.bits // _WORD_BITS)
+        else:
+            _activate(activations, hidden)
+            _quantise(activations, BLOCK_SIZE)
+        with _body(BLOCKS, [], [ir.IndexType.get()]):
+            func.ReturnOp([build.constant_index(blocks)])
     return str(module)
+
+
+_WORD_BITS = 32
+
+
+def _quantise(activations: Activations, words: int) -> None:
+    """The function that makes a block and its scale: elements of hidden ones in order, or as the MFMA takes them."""
+    producer, hidden = activations.producer, activations.hidden
+    assert producer is not None
+    fmt = element_format(str(build.element(producer.elements.op.results[0])))
+    i8 = ir.IntegerType.get_signless(8)
+    stored = ir.VectorType.get([fmt.block_bytes], i8)
+    with _body(NAME, [_words(words)], [stored, i8]) as (given,):
+        source = activations.source if hidden is None else hidden.op.results[0]
+        lane = _Lane({source: _values(given, build.element(source), BLOCK_SIZE)})
+        elements, scale = (lane.value(node) for node in producer.nodes)
+        placed = _placed(elements, fmt) if hidden is None else elements
+        func.ReturnOp([vector.BitCastOp(stored, placed).result, arith.BitcastOp(i8, scale).result])
+
+
+def _activate(activations: Activations, hidden: Compute) -> None:
+    """The function that makes a lane's part of a block of hidden activations, as f32, of as many gates and ups."""
+    pair = activations.pair or ()
+    count = _PART * len(pair)
+    with _body(ACTIVATE, [_words(count)], [_words(_PART)]) as (given,):
+        x = vector.BitCastOp(ir.VectorType.get([count], activations.type), given).result
+        turns = (ir.DenseI64ArrayAttr.get(range(first, count, len(pair))) for first in range(len(pair)))
+        both = {value: vector.ShuffleOp(x, x, turn).result for value, turn in zip(pair, turns, strict=True)}
+        lane = _Lane(both, _PART)
+        made, wide = lane.value(hidden), ir.VectorType.get([_PART], ir.F32Type.get())
+        made = made if made.type == wide else arith.ExtFOp(wide, made).result
+        func.ReturnOp([vector.BitCastOp(_words(_PART), made).result])
+
+
+def _values(words: ir.Value, kind: ir.Type, count: int) -> ir.Value:
+    """So many values of a type: as words have them, or narrowed from f32, which they were widened to."""
+    plain = ir.VectorType.get([count], kind)
+    if ir.VectorType(words.type).shape != [count] or isinstance(kind, ir.F32Type):
+        return vector.BitCastOp(plain, words).result
+    wide = vector.BitCastOp(ir.VectorType.get([count], ir.F32Type.get()), words).result
+    return arith.TruncFOp(plain, wide).result
+
+
+def _words(count: int) -> ir.Type:
+    return ir.VectorType.get([count], ir.IntegerType.get_signless(_WORD_BITS))
+
+
+@contextmanager
+def _body(name: str, taken: Sequence[ir.Type], given: Sequence[ir.Type]) -> Iterator[Sequence[ir.Value]]:
+    """Inserts at the end of a function of its own, whose arguments are yielded."""
+    block = func.FuncOp(name, ir.FunctionType.get(list(taken), list(given))).add_entry_block()
+    with ir.InsertionPoint(block):
+        yield list(block.arguments)
 
 
 class _Lane:
@@ -60,14 +114,16 @@ class _Lane:
     be taken: an extension changes no value, nor does it whether it comes before or after a choice of zero.
     """
 
-    def __init__(self, x: ir.Value) -> None:
-        self._x = x
+    def __init__(self, given: Mapping[ir.Value, ir.Value], width: int = BLOCK_SIZE) -> None:
+        self._given, self._width = given, width
         self._built: dict[Node, ir.Value] = {}
         self._narrow: dict[ir.Value, ir.Value] = {}
 
     def value(self, node: Node) -> ir.Value:
-        if isinstance(node, Read):
-            return self._x
+        value = node.value if isinstance(node, Read) else node.op.results[0]
+        if value in self._given:
+            return self._given[value]
+        assert isinstance(node, Compute)
         if node not in self._built:
             self._built[node] = self._compute(node)
         return self._built[node]
@@ -90,8 +146,8 @@ class _Lane:
         if op.name == CONVERTS:
             x, scale = operands
             return converted(self._narrow.get(x, x), scale, str(op.results[0].type))
-        wide = [_wide(operand, op.name == _CHOOSES and i == 0) for i, operand in enumerate(operands)]
-        result = ir.VectorType.get([BLOCK_SIZE], op.results[0].type)
+        wide = [self._wide(operand, op.name == _CHOOSES and i == 0) for i, operand in enumerate(operands)]
+        result = ir.VectorType.get([self._width], op.results[0].type)
         attributes = {name: op.attributes[name] for name in op.attributes}
         value = ir.Operation.create(op.name, results=[result], operands=wide, attributes=attributes).results[0]
         if op.name == "arith.extf" and str(result.element_type) == "f32":
@@ -99,6 +155,12 @@ class _Lane:
         elif op.name == _CHOOSES and operands[1] in self._narrow and _is_zero(operands[2]):
             self._narrow[value] = _or_zero(operands[0], self._narrow[operands[1]])
         return value
+
+    def _wide(self, value: ir.Value, is_condition: bool) -> ir.Value:
+        """A vector; a scalar that chooses between vectors stays one."""
+        if isinstance(value.type, ir.VectorType) or is_condition:
+            return value
+        return vector.BroadcastOp(ir.VectorType.get([self._width], value.type), value).result
 
 
 _CHOOSES = "arith.select"
@@ -132,7 +194,7 @@ def _largest_magnitude(x: ir.Value) -> ir.Value:
 
 def _or_zero(condition: ir.Value, x: ir.Value) -> ir.Value:
     """A vector of 16-bit values or zeros, two of them at a time."""
-    words = ir.VectorType.get([BLOCK_SIZE // 2], ir.IntegerType.get_signless(32))
+    words = ir.VectorType.get([ir.VectorType(x.type).shape[0] // 2], ir.IntegerType.get_signless(32))
     zero = arith.ConstantOp(words, ir.DenseElementsAttr.get_splat(words, ir.IntegerAttr.get(words.element_type, 0)))
     chosen = arith.SelectOp(condition, vector.BitCastOp(words, x).result, zero.result).result
     return vector.BitCastOp(x.type, chosen).result
@@ -152,13 +214,6 @@ def _element(value: ir.Value, at: int) -> ir.Value:
     if not isinstance(value.type, ir.VectorType):
         return value
     return vector.ExtractOp(value, [], [at]).result
-
-
-def _wide(value: ir.Value, is_condition: bool) -> ir.Value:
-    """A vector; a scalar that chooses between vectors stays one."""
-    if isinstance(value.type, ir.VectorType) or is_condition:
-        return value
-    return vector.BroadcastOp(ir.VectorType.get([BLOCK_SIZE], value.type), value).result
 
 
 _HALVES, _WORD_BYTES = 2, 4

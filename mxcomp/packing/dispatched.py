@@ -69,7 +69,7 @@ class Matmul:
         assert found is not None
         if found.producer is None:
             return block_dequantiser.text(self.problem.types[RHS], blocks)
-        return block_quantiser.text(found.producer, found.type, found.bits, blocks)
+        return block_quantiser.text(found, blocks)
 
     @property
     def tiles(self) -> ResultTiles:

@@ -32,7 +32,6 @@ from mxcomp.packing.result_tiles import ResultTiles
 from mxcomp.problem import Problem
 from mxcomp.ukernels.aliases import LANES
 from mxcomp.ukernels.quantising import fragment
-from mxcomp.ukernels.waves import STEPS
 
 
 def operands(
@@ -54,8 +53,8 @@ def operands(
     columns, blocks = (groups or 0) * (each or 1), (problem.k or 0) // BLOCK_SIZE
     shapes = (
         (*problem.batch, None if rows is not None else (problem.m or 0) * blocks, activations.bits),
-        (*stored, columns, k_tiles, STEPS, LANES * lane_bytes),
-        (*stored, columns, k_tiles, STEPS * LANES),
+        (*stored, columns, k_tiles, layout.intrinsics_k, LANES * lane_bytes),
+        (*stored, columns, k_tiles, layout.intrinsics_k * LANES),
     )
     most = blocks * layout.workgroup_tile[0]
     dims = ([] if rows is None else [assume(build.times(rows, blocks), Range(blocks, most))], known, known)

@@ -1,26 +1,29 @@
-"""How gate and up of experts, quantised again in their tile, and the product behind them are computed."""
+"""How gate and up of experts are computed, and the product behind them: hidden activations are quantised in a tile of
+the first, or by the ukernel of the second, or in a dispatch between them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from mxcomp.layout import GATE_AND_UP, LHS, RHS
+from mxcomp.layout import LHS, RHS
 from mxcomp.matching.decision import DATA_TILED, Decision
 from mxcomp.options import FASTEST, Options
 from mxcomp.order import Order
 from mxcomp.problem import Problem
+from mxcomp.selection import quantising
 from mxcomp.selection.choice import choose_transposed
 from mxcomp.selection.grouped import Blocks
-from mxcomp.selection.layers import Sizes, apart, better, in_tiles, us_of
+from mxcomp.selection.layers import Pair, Sizes, apart, better, in_tiles, us_of
 from mxcomp.selection.ranking import LAYERS
-from mxcomp.ukernels import Registry, gating
+from mxcomp.ukernels import Registry, gating, hidden
 from mxcomp.ukernels.family import Instance, Tile
 
 
 def choose(product: Problem, consumer: Problem, registry: Registry, options: Options) -> list[Decision] | str:
     """Decisions on both, or why not: with `--ukernels=fastest` where that would take longer, too."""
-    found = _timed(product, consumer, registry) if options.ukernels == FASTEST else _Found((), _NOTE)
+    found = _timed(consumer, registry) if options.ukernels == FASTEST else _Found((), _NOTE)
     if isinstance(found, str):
         return found
     ukernels = found.ukernels or [
@@ -51,20 +54,64 @@ class _Found:
 
 
 @lru_cache(maxsize=LAYERS)
-def _timed(product: Problem, consumer: Problem, registry: Registry) -> _Found | str:
+def _timed(consumer: Problem, registry: Registry) -> _Found | str:
     """The ukernels that take the least time, if all blocks have as many rows as they can; or what takes less."""
-    block_count, rows, model, both = product.matrices, product.m or 0, product.k or 0, product.n or 0
-    experts = min(block_count, product.stored[RHS] or block_count)
-    blocks = Blocks(block_count, experts, block_count * rows)
-    hidden, weights, *_ = consumer.types
-    sizes = Sizes(blocks.slots, model, both // len(GATE_AND_UP), experts, 1, hidden, weights)
-    inside, outside = (way(sizes, blocks, rows, registry.ukernels) for way in (in_tiles, apart))
+    inside, outside = _ways(consumer, registry)
     if inside is None:
         return _Found((), _NOTE)
     us = f"modelled {us_of(inside):.1f} µs with down" + ("" if outside is None else f", apart {us_of(outside):.1f}")
     if better(inside, outside) is outside:
         return us
     return _Found(tuple((each.ukernel.name, each.order) for each in inside), f"{_NOTE}: {us}")
+
+
+def _ways(consumer: Problem, registry: Registry) -> tuple[Pair | None, Pair | None]:
+    """Gate and up and the product behind them, in tiles and apart: the rows of all blocks are those of tokens."""
+    count, rows, (hidden_type, weights, *_) = consumer.matrices, consumer.m or 0, consumer.types
+    experts = min(count, consumer.stored[RHS] or count)
+    blocks = Blocks(count, experts, count * rows)
+    sizes = Sizes(blocks.slots, consumer.n or 0, consumer.k or 0, experts, 1, hidden_type, weights)
+    ways = (way(sizes, blocks, rows, registry.ukernels) for way in (in_tiles, apart))
+    inside, outside = ways
+    return inside, outside
+
+
+def choose_quantising(chosen: Decision, problem: Problem, registry: Registry, options: Options) -> Decision | str:
+    """A decision on a product of hidden activations, made one of a ukernel that computes these itself; or why not.
+
+    The reason is "" where that is not asked for.
+    """
+    named = next((each for each in hidden.INSTANCES if each.name == options.ukernels), None)
+    if not options.data_tiling or options.reference or not (named or options.ukernels == FASTEST):
+        return ""
+    found = _named(named, problem) if named else _fastest(problem, registry)
+    if isinstance(found, str):
+        return found
+    entries = quantising.entries(found.instance, found.instance, registry)
+    return replace(chosen, operands=DATA_TILED, note=found.note, reason=None, **entries)
+
+
+@dataclass(frozen=True)
+class _Quantising:
+    instance: hidden.Instance
+    note: str
+
+
+def _named(instance: hidden.Instance, problem: Problem) -> _Quantising | str:
+    if not quantising.takes(instance, problem, hidden.BITS):
+        return f"{instance.name} is not for {'x'.join(str(problem.sizes[axis]) for axis in 'mnk')}"
+    return _Quantising(instance, f"LHS is computed and quantised by {instance.name}")
+
+
+@lru_cache(maxsize=LAYERS)
+def _fastest(problem: Problem, registry: Registry) -> _Quantising | str:
+    _, outside = _ways(problem, registry)
+    if outside is None:
+        return "the times of none are known"
+    us, instance = f"modelled {us_of(outside):.1f} µs with gate and up", outside[1].ukernel.instance
+    if not isinstance(instance, hidden.Instance):
+        return f"in a dispatch of its own it takes no longer, {us}"
+    return _Quantising(instance, f"LHS is computed and quantised by {instance.name}, {us}")
 
 
 def _name(tile: Tile, problem: Problem) -> str:

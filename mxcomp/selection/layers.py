@@ -1,7 +1,8 @@
 """Ways to compute the experts of a layer, each with the ukernels that are modelled to be fastest in it.
 
 - in tiles: hidden activations are quantised in tiles of the product that is gate and up (`mxcomp.ukernels.gating`);
-- apart: of that product, in f32, with any ukernels, they are computed and quantised in a dispatch behind it;
+- apart: of that product, in f32, with any ukernels, they are computed and quantised in a dispatch behind it; or, of few
+  rows, by the ukernel for down (`mxcomp.ukernels.hidden`);
 - unquantised: rows of bf16 are gathered, gate and up are one product of f32, activations are computed behind it.
 
 Behind each of them down, whose results of bf16 are added up. Routing, and the quantisation of tokens, are left out.
@@ -20,7 +21,7 @@ from mxcomp.matching.decision import DATA_TILED
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.selection import grouped, times
 from mxcomp.sim.timing.parameters import mi355x
-from mxcomp.ukernels import Ukernel, dequantising, gating, quantising
+from mxcomp.ukernels import Ukernel, dequantising, gating, hidden, quantising
 from mxcomp.ukernels.family import Instance
 from mxcomp.ukernels.waves import UNIT_ROWS
 
@@ -90,11 +91,14 @@ def fastest(sizes: Sizes, block_m: int, ukernels: Mapping[str, Ukernel]) -> Pair
     return better(in_tiles(sizes, blocks, block_m, ukernels), apart(sizes, blocks, block_m, ukernels))
 
 
-def better(inside: Pair | None, outside: Pair | None) -> Pair | None:
-    """Of products with all between them in tiles, and with a dispatch between them: the second for `WORTH_US` only."""
-    if inside is None or outside is None:
-        return inside or outside
-    return outside if us_of(outside) + WORTH_US < us_of(inside) else inside
+def better(one: Pair | None, other: Pair | None) -> Pair | None:
+    """The pair that takes less time, where one of them has another dispatch between its products: `WORTH_US` more."""
+    return min(filter(None, (one, other)), key=lambda pair: us_of(pair) + WORTH_US * has_between(pair), default=None)
+
+
+def has_between(pair: Pair) -> bool:
+    """Whether another dispatch quantises what the second product takes."""
+    return len(pair[0].beside) > 0
 
 
 WORTH_US = 2.5
@@ -135,7 +139,7 @@ def _transposed(
 
 
 def apart(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[str, Ukernel]) -> Pair | None:
-    """With any ukernels, and a dispatch between them."""
+    """With any ukernels, and a dispatch between them, or one that quantises for itself."""
     kinds = sizes.a_type, sizes.w_type
     fitting = [
         ukernel
@@ -147,7 +151,21 @@ def apart(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[
         return None
     quantised = (element_format(sizes.a_type).bits + times.SCALE_BITS) / 8
     behind = grouped.passing_us(blocks.slots * sizes.inter_dim * (2 * _F32 + quantised))
-    return replace(first, beside=(behind,)), replace(second, beside=_summed(sizes, blocks))
+    with_dispatch = replace(first, beside=(behind,)), replace(second, beside=_summed(sizes, blocks))
+    itself = quantising_down(sizes, blocks, block_m, ukernels)
+    return better(with_dispatch, None if itself is None else (first, itself))
+
+
+def quantising_down(
+    sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[str, Ukernel]
+) -> Product | None:
+    """Down with the fastest ukernel that computes hidden activations itself, if there is one for so many rows."""
+    work, kinds = _down(sizes, blocks), (sizes.a_type, sizes.w_type)
+    able = [each for each in hidden.INSTANCES if each.elements == kinds and each.covers(block_m, work.n, work.k)]
+    fitting = [each for each in able if not ukernels[each.name].constraints["k"].violation("K", work.k)]
+    found = [_with_rows(each, ukernels[each.name], work, block_m) for each in fitting]
+    best = min((each for each in found if each is not None), key=lambda each: each.us, default=None)
+    return None if best is None else replace(best, beside=_summed(sizes, blocks))
 
 
 def _takes(ukernel: Ukernel, block_m: int) -> bool:
@@ -186,7 +204,7 @@ def unquantised(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Ma
     return replace(products[0], beside=(gathered, activated)), replace(products[1], beside=_summed(sizes, blocks))
 
 
-def _with_rows(instance: dequantising.Instance, ukernel: Ukernel, work: grouped.Work, block_m: int) -> Product | None:
+def _with_rows(instance: quantising.Instance, ukernel: Ukernel, work: grouped.Work, block_m: int) -> Product | None:
     """With a ukernel whose times are known for the fewest, and for all rows of its tile."""
     known = {
         rows: replace(each, row_bits=instance.bits)

@@ -79,12 +79,24 @@ class KernelTimes:
     rows: int | None = None
 
     def cycles(self, k_tiles: float, rates: Rates, is_first: bool, resident: int) -> tuple[Floats, Floats]:
-        """Cycles of workgroups with so many K tiles, and those that an MFMA pipe is busy; `resident`: 1, or all."""
-        short, long = self._around(k_tiles)
-        at = [self._at(resident, k, rates, is_first) for k in (short, long)]
-        part = (k_tiles - short) / (long - short)
-        (cycles, matrix), (more, more_matrix) = at
+        """Cycles of workgroups with so many K tiles, and those that an MFMA pipe is busy; `resident`: up to all.
+
+        Between one workgroup on a CU and all they are taken to be straight: replays are up to a fifth below where a
+        launch begins, and none by more than a twentieth above.
+        """
+        if 1 < resident < self.resident:
+            part = (resident - 1) / (self.resident - 1)
+            ends = [self.cycles(k_tiles, rates, is_first, each) for each in (1, self.resident)]
+        else:
+            short, long = self._around(k_tiles)
+            part = (k_tiles - short) / (long - short)
+            ends = [self._at(resident, k, rates, is_first) for k in (short, long)]
+        (cycles, matrix), (more, more_matrix) = ends
         return cycles + part * (more - cycles), matrix + part * (more_matrix - matrix)
+
+    def beside(self, workgroups: int) -> int:
+        """Of so many workgroups, how many share a CU where most do."""
+        return min(self.resident, -(-workgroups // CUS))
 
     def loaded(self, k_tiles: float) -> float:
         """Bytes that a workgroup loads."""
@@ -264,7 +276,7 @@ def _in_orders(
     if times.row_bits is not None:
         row_bytes = min(tile[0], sizes["m"]) * sizes["k"] * times.row_bits / 8
     matrices = problem.matrices
-    resident = times.resident if rows * columns * matrices > CUS else 1
+    resident = times.beside(rows * columns * matrices)
     shared = batches((matrices, rows, columns), resident * CUS, orders)
     step_bytes = np.array([row_bytes, column_bytes])
     launches = [
