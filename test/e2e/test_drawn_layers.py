@@ -16,17 +16,21 @@ from test_moe_layer import Layer
 
 import mxcomp
 from mxcomp import formats, moe
-from mxcomp.ukernels import gating
+from mxcomp.ukernels import gating, hidden
 
 QUICK, ALL = 2, 60
 NAMES = [fmt.name for fmt in map(formats.element_format, formats.ELEMENT_TYPES)]
-UKERNELS = {"fastest": 5, "benefit": 1, "none": 1, "gating": 1}
-ROWS = (1, 5, 16, 17, 32, 33, 48, 64, 100, 128, 160, 256)
+UKERNELS = {"fastest": 5, "benefit": 1, "none": 1, "gating": 1, "hidden": 1}
+ROWS = (1, 2, 5, 8, 16, 17, 32, 33, 48, 64, 100, 128, 160, 256)
 BLOCKS = (1, 2, 3, 4, 5, 8, 9, 12, 16, 20)
 TOLERANCE = 1e-4
 """Of the largest result: f32 sums."""
 FLIPPED, FLIPPED_ROWS = 0.1, 2
 """The same of rows in which a hidden activation between two codes has become the other one; how many there may be."""
+
+
+def mlir_type(name: str) -> str:
+    return name if name == BF16 else formats.element_format(name).mlir_type
 
 
 def draw(seed: int) -> tuple[Case | Layer, str]:
@@ -38,6 +42,9 @@ def draw(seed: int) -> tuple[Case | Layer, str]:
     ukernels = dice.choices([*UKERNELS], [*UKERNELS.values()])[0]
     if ukernels == "gating":
         ukernels = dice.choice(gating.INSTANCES).name
+    elif ukernels == "hidden":
+        of_types = [each for each in hidden.INSTANCES if each.elements == tuple(map(mlir_type, types))]
+        ukernels, rows = dice.choice(of_types or hidden.INSTANCES).name, dice.choice([n for n in ROWS if n <= 8])
     if types[0] != BF16 and dice.random() < 0.4:
         return Layer(types, rows, activation, tokens, model, inner, dice.choice((3, 4, 6)), seed), ukernels
     experts = dice.choice((1, 2, 3, 4, 6))
