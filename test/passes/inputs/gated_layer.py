@@ -1,6 +1,9 @@
-"""Prints a layer of experts whose gate and up are one product: 2 experts, 2 blocks of 16 rows, 64 tokens wide."""
+"""Prints a layer of experts whose gate and up are one product: 2 experts, 2 blocks of 16 rows, or as many as an argument
+says, 64 tokens wide."""
 
 from __future__ import annotations
+
+import sys
 
 from iree.compiler import ir
 
@@ -15,6 +18,7 @@ def layer(x: ir.Value, slots: ir.Value, ids: ir.Value, positions: ir.Value, shar
     return moe.gated_layer(mx.quantise(x, "E2M1"), gate_up, down, routing, "E2M1", "swiglu", "f32")
 
 
-TABLES = ("2x16xi32", "2xi32", "4x1xi32", "4x1xf32")
+ROWS = sys.argv[1] if len(sys.argv) > 1 else "16"
+TABLES = (f"2x{ROWS}xi32", "2xi32", "4x1xi32", "4x1xf32")
 WEIGHTS = ("2x128x32xi8", "2x128x2xi8", "2x64x32xi8", "2x64x2xi8")
 print(mx.module(layer, "4x64xf32", *TABLES, *WEIGHTS))
