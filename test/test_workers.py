@@ -31,6 +31,11 @@ if __name__ == "__main__":
 """
 
 
+def _hear_interrupts() -> None:
+    """A shell starts what runs in the background, tests for instance, so that it ignores them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("send", [os.kill, os.killpg])
 def test_an_interrupt_is_one_line(send: Callable[[int, int], None], fresh: bool, tmp_path: object) -> None:
@@ -38,7 +43,7 @@ def test_an_interrupt_is_one_line(send: Callable[[int, int], None], fresh: bool,
     script = COMMAND.replace("FRESH", str(fresh))
     process = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, cwd=str(tmp_path),
+        start_new_session=True, cwd=str(tmp_path), preexec_fn=_hear_interrupts,
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stderr is not None

@@ -1,5 +1,5 @@
-"""Prints a layer of experts whose gate and up are one product: 2 experts, 2 blocks of 16 rows, or as many as an argument
-says, 64 tokens wide."""
+"""Prints a layer of experts whose gate and up are one product: 2 experts, 2 blocks of 16 rows, or of as many as
+an argument says, 64 tokens wide."""
 
 from __future__ import annotations
 
