@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from mxcomp.formats import BLOCK_SIZE, E2M1, E4M3, element_format
 from mxcomp.layout import GATE_AND_UP, LHS
 from mxcomp.ukernels import family, quantising
 from mxcomp.ukernels.aliases import shaped
+from mxcomp.ukernels.unit_aliases import local
 
 BODY = "mx_hidden.mlir.in"
 OPERANDS = "hidden"
@@ -39,8 +39,6 @@ _HALVES = {"block": "(g, p) -> (g floordiv 2 + p * 2)", "byte": "(g, p) -> ((g m
 A lane has a whole block, or halves of two, as `lane_unit` of the elements says.
 """
 
-_WORKGROUP = "#gpu.address_space<workgroup>"
-
 
 @dataclass(frozen=True)
 class Instance(quantising.Instance):
@@ -56,8 +54,8 @@ class Instance(quantising.Instance):
         return BODY
 
     @property
-    def rule(self) -> dict[str, Any]:
-        return super().rule | {"operands": OPERANDS}
+    def operands(self) -> str:
+        return OPERANDS
 
     @property
     def timed_rows(self) -> tuple[int, int]:
@@ -88,8 +86,8 @@ class Instance(quantising.Instance):
         yield f"#parts = {_PARTS} : index"
         yield f"#part_pieces = {_PIECES} : index"
         yield f"#hidden_part = {BLOCK_SIZE // _PARTS} : index"
-        yield f"!codes_ty = {shaped('memref', (MOST_BLOCKS, fmt.block_bytes), 'i8')[:-1]}, {_WORKGROUP}>"
-        yield f"!scales_ty = {shaped('memref', (MOST_BLOCKS,), 'i8')[:-1]}, {_WORKGROUP}>"
+        yield f"!codes_ty = {local((MOST_BLOCKS, fmt.block_bytes), 'i8')}"
+        yield f"!scales_ty = {local((MOST_BLOCKS,), 'i8')}"
         yield from (f"#code_{name} = affine_map<{text}>" for name, text in maps.items())
 
 

@@ -8,7 +8,6 @@ words of activations, elements and scales of one RHS, and of the other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from mxcomp.layout import LHS, RHS
 from mxcomp.ukernels import family, quantising
@@ -38,8 +37,8 @@ class Instance(quantising.Instance):
         return BODY
 
     @property
-    def rule(self) -> dict[str, Any]:
-        return super().rule | {"operands": OPERANDS}
+    def operands(self) -> str:
+        return OPERANDS
 
 
 _SPILLING = ((32, 2),)

@@ -108,9 +108,14 @@ class Instance(family.Instance):
         return BODY
 
     @property
+    def operands(self) -> str:
+        """What the match rule calls its operands."""
+        return OPERANDS
+
+    @property
     def rule(self) -> dict[str, Any]:
         rule = super().rule
-        return rule | {"operands": OPERANDS, "constraints": rule["constraints"] | {"m": {"max": self.most_rows}}}
+        return rule | {"operands": self.operands, "constraints": rule["constraints"] | {"m": {"max": self.most_rows}}}
 
     @property
     def most_rows(self) -> int:

@@ -334,7 +334,7 @@ class UnitAliases:
         yield "acc_quads", shaped("vector", self._values, "f32")
         yield "acc_fragment", shaped("vector", (prod(self._values),), "f32")
         if not self.shares_operands:
-            yield "parts", _local((self.waves.k, prod(units), LANES, 4), "f32")
+            yield "parts", local((self.waves.k, prod(units), LANES, 4), "f32")
             yield "values", shaped("vector", (self.share.values,), "f32")
             yield "sum", shaped("vector", (self.share.rows * self.share.columns, self.share.values), "f32")
 
@@ -344,8 +344,8 @@ class UnitAliases:
         pieces = PIECES[size]
         reads = (size // pieces.read, pieces.read)
         places = self._places(operand)
-        yield f"{name}_ring", _local((self._stages_of(operand), places * LANES * size), "i8")
-        yield f"{name}_scale_tiles", _local((self.scale_slots, self._scale_places(operand)), "i8")
+        yield f"{name}_ring", local((self._stages_of(operand), places * LANES * size), "i8")
+        yield f"{name}_scale_tiles", local((self.scale_slots, self._scale_places(operand)), "i8")
         yield f"{name}_copy", shaped("vector", (pieces.size,), "i8")
         yield f"{name}_read", shaped("vector", (pieces.read,), "i8")
         yield f"{name}_read_vec", shaped("vector", reads, "i8")
@@ -353,7 +353,7 @@ class UnitAliases:
         yield f"{name}_fragments", shaped("vector", (self._fragments[operand], *reads), "i8")
 
 
-def _local(shape: Sequence[int], element: str) -> str:
+def local(shape: Sequence[int], element: str) -> str:
     """A buffer in LDS."""
     return f"{shaped('memref', shape, element)[:-1]}, #gpu.address_space<workgroup>>"
 

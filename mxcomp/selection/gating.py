@@ -71,8 +71,7 @@ def _ways(consumer: Problem, registry: Registry) -> tuple[Pair | None, Pair | No
     experts = min(count, consumer.stored[RHS] or count)
     blocks = Blocks(count, experts, count * rows)
     sizes = Sizes(blocks.slots, consumer.n or 0, consumer.k or 0, experts, 1, hidden_type, weights)
-    ways = (way(sizes, blocks, rows, registry.ukernels) for way in (in_tiles, apart))
-    inside, outside = ways
+    inside, outside = (way(sizes, blocks, rows, registry.ukernels) for way in (in_tiles, apart))
     return inside, outside
 
 
