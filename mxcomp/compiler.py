@@ -191,6 +191,7 @@ def _advance(session: Session, source: Source, options: Options, report: Report,
         report.add_unfused(module)
 
     if session.advance("flow", compile_to):
+        pipeline.run(module, pipeline.DISPATCH_PASSES, options)
         report.add_dispatches(module)
         if options.packed_parameters:
             report.manifest = parameter_operand.collect(module)

@@ -3,7 +3,7 @@
     source ─ import torch ─ IREE: input ─ inline calls, group experts, legalise, recognise, hold constants, encode,
            fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, legalise
            reductions, legalise zeros, legalise few rows, sort slots, outline, skip versions, share executables
-           ─ IREE: flow … executable-sources ─ link ukernels
+           ─ IREE: flow ─ share slices ─ IREE: stream, executable-sources ─ link ukernels
            ─ IREE: executable-configurations ─ order workgroups, fold gathers, fold rows ─ IREE: vmfb
 
 Constants are held once more for what falls back. Codes are widened twice: first in front of consumers, which the codes
@@ -45,6 +45,7 @@ BUILDING_PASSES = (
     "mxcomp-share-executables",
 )
 MODULE_PASSES = (*PREPARING_PASSES, *CHOOSING_PASSES, *BUILDING_PASSES)
+DISPATCH_PASSES = ("mxcomp-share-slices",)
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)
 CONFIGURED_PASSES = ("mxcomp-order-workgroups", "mxcomp-fold-gathers", "mxcomp-fold-rows")
 

@@ -32,6 +32,7 @@ PASSES = {
     "mxcomp-outline": "outline",
     "mxcomp-skip-versions": "skip_versions",
     "mxcomp-share-executables": "share_executables",
+    "mxcomp-share-slices": "share_slices",
     "mxcomp-link-ukernels": "link_ukernels",
     "mxcomp-fold-gathers": "fold_gathers",
     "mxcomp-fold-rows": "fold_rows",

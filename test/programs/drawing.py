@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from iree.compiler import ir
@@ -49,6 +49,13 @@ class Dice:
 
     def below(self, end: int) -> int:
         return self._random.randrange(end)
+
+    def state(self) -> tuple[Any, ...]:
+        """Where picks stand; `restore` makes those that follow the same once more. `numbers` go on."""
+        return self._random.getstate()
+
+    def restore(self, state: tuple[Any, ...]) -> None:
+        self._random.setstate(state)
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
         return self._random.sample(list(items), len(items))

@@ -16,6 +16,7 @@ from steps_control import branch, call, loop
 from steps_few_rows import gated_product, weight_only_product
 from steps_grouped import grouped_product
 from steps_matmul import SLOW, Scale, activation, batched_product, quantised_product, static_product, stored_product
+from steps_stacked import stacked_product
 
 from mxcomp.mlir import build
 
@@ -78,8 +79,11 @@ SOURCES: dict[str, Source] = {
     "grouped": grouped_product,
     "gated": gated_product,
     "weight only": weight_only_product,
+    "stacked": stacked_product,
 }
-PRODUCTS = {"in rows", "gated", "weight only", "stored", "batched", "grouped", "quantised", "static", "changed"}
+PRODUCTS = {
+    "in rows", "gated", "weight only", "stored", "batched", "grouped", "quantised", "static", "changed", "stacked",
+}  # fmt: skip
 STEPS: dict[str, Step] = {
     "unary": other.unary, "binary": other.binary, "pair": other.pair, "cast": other.casted,
     "transpose": other.transpose, "row": other.row, "symmetric": other.symmetric, "part": other.part,
@@ -129,6 +133,7 @@ THEMES = {
         {0: 2, 1: 2, 2: 2},
         PARTS,
     ),
+    "stacked": Theme({"stacked": 1}, MULTIPLIED | {"flat": 0.5, "transpose": 0.5}, {0: 3, 1: 2, 2: 1}),
     "bits": Theme(
         {"changed": 3, "widened": 1, "stored": 1}, MULTIPLIED | {"changed": 1}, {0: 2, 1: 1, 2: 1}, last=BITS_LAST
     ),
@@ -147,6 +152,7 @@ WEIGHTS = {
     "small chain": 3,
     "few rows": 3,
     "decoder": 3,
+    "stacked": 1.5,
     "static": 2,
     "bits": 1.5,
     "control": 1.5,

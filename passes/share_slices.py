@@ -1,0 +1,216 @@
+"""mxcomp-share-slices: one executable for dispatches that differ only in which slices of stacked tensors they read.
+
+So do the layers of a decoder whose caches are one tensor, or of which weights are: without it each layer has kernels
+of its own, and a model's compilation takes as long as that of all of them.
+
+Before:
+
+    flow.executable private @layer_0 { … func.func @layer_0(%x: …<readonly:tensor<8x64xf32>>, %y: …) {
+      %0 = iree_tensor_ext.dispatch.tensor.load %x, offsets = [0, 0], sizes = [1, 64], … }
+    flow.executable private @layer_1 { … func.func @layer_1(%x: …<readonly:tensor<8x64xf32>>, %y: …) {
+      %0 = iree_tensor_ext.dispatch.tensor.load %x, offsets = [1, 0], sizes = [1, 64], … }
+    %p = flow.dispatch @layer_0::@layer_0(%s) : (tensor<8x64xf32>) -> tensor<64xf32>
+    %q = flow.dispatch @layer_1::@layer_1(%s) : (tensor<8x64xf32>) -> tensor<64xf32>
+
+After:
+
+    flow.executable private @layer_0 { … func.func @layer_0(%x: …<readonly:tensor<8x64xf32>>, %i: index, %y: …) {
+      %0 = iree_tensor_ext.dispatch.tensor.load %x, offsets = [%i, 0], sizes = [1, 64], … }
+    %p = flow.dispatch @layer_0::@layer_0(%s, %c0) : (tensor<8x64xf32>, index) -> tensor<64xf32>
+    %q = flow.dispatch @layer_0::@layer_0(%s, %c1) : (tensor<8x64xf32>, index) -> tensor<64xf32>
+
+It stands at the end of IREE's phase `flow`, where executables are what they will be and have been shared as they are.
+Offsets become operands only in dimensions of which one element is read or written, and only where they differ.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from iree.compiler import ir
+
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+
+_DISPATCH = "flow.dispatch"
+_ACCESSES = ("iree_tensor_ext.dispatch.tensor.load", "iree_tensor_ext.dispatch.tensor.store")
+_SEGMENTS = "operandSegmentSizes"
+_OFFSETS_FROM_THE_END = 3
+"""Of the segments of an access's operands: offsets, sizes, strides."""
+
+Place = tuple[int, int]
+"""An access of a function by number, and a dimension of it."""
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Lets dispatches below `module` share executables whatever slices they take."""
+    with module.context:
+        alike: dict[str, list[_Executable]] = defaultdict(list)
+        for executable in _executables(module):
+            alike[executable.text_without_slices()].append(executable)
+        for group in alike.values():
+            if len(group) > 1:
+                _share(group)
+
+
+@dataclass(frozen=True)
+class _Executable:
+    """An executable of one function, its dispatches, and where it takes slices."""
+
+    op: ir.Operation
+    function: ir.Operation
+    dispatches: tuple[ir.Operation, ...] = ()
+
+    def accesses(self) -> list[ir.Operation]:
+        return [op for op in graph.walk(self.function, bodies=False) if op.name in _ACCESSES]
+
+    def slices(self) -> dict[Place, int]:
+        """The offset at each place where one element of a dimension is accessed."""
+        return {
+            (number, dimension): offset
+            for number, op in enumerate(self.accesses())
+            for dimension, (offset, size) in enumerate(zip(_static(op, "offsets"), _static(op, "sizes"), strict=True))
+            if size == 1 and offset != _DYNAMIC
+        }
+
+    def text_without_slices(self) -> str:
+        """What has to be the same in executables that are to be one."""
+        places, accesses = self.slices(), self.accesses()
+        kept = [op.attributes["static_offsets"] for op in accesses]
+        for number, op in enumerate(accesses):
+            offsets = enumerate(_static(op, "offsets"))
+            _set_offsets(op, [0 if (number, dimension) in places else offset for dimension, offset in offsets])
+        text = self.op.get_asm(use_local_scope=True).replace(graph.symbol_name(self.op), "")
+        for op, offsets_ in zip(accesses, kept, strict=True):
+            op.attributes["static_offsets"] = offsets_
+        return text
+
+
+_DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
+
+
+def _static(op: ir.Operation, name: str) -> list[int]:
+    return list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"]))
+
+
+def _set_offsets(op: ir.Operation, offsets: Sequence[int]) -> None:
+    op.attributes["static_offsets"] = ir.DenseI64ArrayAttr.get(offsets)
+
+
+def _executables(module: ir.Operation) -> Iterator[_Executable]:
+    """The executables of one function that dispatches alone refer to."""
+    found = {
+        name: _Executable(op, function)
+        for name, op in graph.executables(module).items()
+        if (function := _only(op)) is not None
+    }
+    for op in graph.walk(module, bodies=False):
+        if op.name == _DISPATCH:
+            names = [ir.SymbolRefAttr(symbol).value[0] for symbol in ir.ArrayAttr(op.attributes["entry_points"])]
+            for name in names:
+                if len(names) > 1:  # which of them runs is decided later
+                    found.pop(name, None)
+                elif name in found:
+                    found[name] = replace(found[name], dispatches=(*found[name].dispatches, op))
+    yield from (each for each in found.values() if each.dispatches)
+
+
+def _only(executable: ir.Operation) -> ir.Operation | None:
+    """The function of an executable, if it has one, without attributes of arguments."""
+    functions = [op for op in graph.walk(executable, bodies=False) if op.name == "func.func"]
+    return functions[0] if len(functions) == 1 and "arg_attrs" not in functions[0].attributes else None
+
+
+def _share(group: Sequence[_Executable]) -> None:
+    """Lets all dispatches of a group call the first executable of it, with the offsets in which they differ."""
+    slices = [each.slices() for each in group]
+    operands: dict[tuple[int, ...], list[Place]] = defaultdict(list)
+    for place in slices[0]:
+        values = tuple(each[place] for each in slices)
+        if len(set(values)) > 1:
+            operands[values].append(place)
+    first = group[0]
+    entry_points = first.dispatches[0].attributes["entry_points"]
+    _add_operands(first, list(operands.values()))
+    for number, each in enumerate(group):
+        for dispatch in each.dispatches:
+            _call(dispatch, entry_points, [values[number] for values in operands])
+        if each is not first:
+            each.op.erase()
+
+
+def _add_operands(executable: _Executable, operands: Sequence[Sequence[Place]]) -> None:
+    """Gives a function operands behind those that it has, and in front of its results: offsets at these places."""
+    old, accesses = executable.function, executable.accesses()
+    inputs = ir.DenseI32ArrayAttr(executable.dispatches[0].attributes[_SEGMENTS])[1]
+    block = old.regions[0].blocks[0]
+    types = [argument.type for argument in block.arguments]
+    types[inputs:inputs] = [ir.IndexType.get()] * len(operands)
+    attributes = {name: old.attributes[name] for name in old.attributes}
+    attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
+    with old.location, ir.InsertionPoint(old):
+        new = ir.Operation.create("func.func", attributes=attributes, regions=1)
+    entry = new.regions[0].blocks.append(*types, arg_locs=[old.location] * len(types))
+    arguments = list(entry.arguments)
+    added = arguments[inputs : inputs + len(operands)]
+    for argument, value in zip(block.arguments, arguments[:inputs] + arguments[inputs + len(operands) :], strict=True):
+        argument.replace_all_uses_with(value)
+    for view in list(block.operations):
+        entry.append(view.operation)
+    old.erase()
+    for number, access in enumerate(accesses):
+        offsets = {
+            dimension: value
+            for places, value in zip(operands, added, strict=True)
+            for at, dimension in places
+            if at == number
+        }
+        if offsets:
+            _replace(access, offsets)
+
+
+def _replace(access: ir.Operation, offsets: dict[int, ir.Value]) -> None:
+    """Makes offsets of an access these values, by dimension."""
+    segments = list(ir.DenseI32ArrayAttr(access.attributes[_SEGMENTS]))
+    start = sum(segments[:-_OFFSETS_FROM_THE_END])
+    old = iter(list(access.operands)[start:])
+    static = _static(access, "offsets")
+    dynamic = list[ir.Value]()
+    for dimension, offset in enumerate(static):
+        if offset == _DYNAMIC:
+            dynamic.append(next(old))
+        elif dimension in offsets:
+            static[dimension] = _DYNAMIC
+            dynamic.append(offsets[dimension])
+    operands = [*list(access.operands)[:start], *dynamic, *old]
+    segments[-_OFFSETS_FROM_THE_END] = len(dynamic)
+    attributes = {name: access.attributes[name] for name in access.attributes}
+    attributes[_SEGMENTS] = ir.DenseI32ArrayAttr.get(segments)
+    attributes["static_offsets"] = ir.DenseI64ArrayAttr.get(static)
+    with ir.InsertionPoint(access):
+        kinds = [result.type for result in access.results]
+        new = ir.Operation.create(access.name, kinds, operands, attributes, loc=access.location)
+    _take_place(access, new)
+
+
+def _call(dispatch: ir.Operation, entry_points: ir.Attribute, values: Sequence[int]) -> None:
+    """Makes a dispatch one of these entry points, with operands behind those that it has."""
+    workload, arguments, *dims = ir.DenseI32ArrayAttr(dispatch.attributes[_SEGMENTS])
+    end = workload + arguments
+    operands = list(dispatch.operands)
+    attributes = {name: dispatch.attributes[name] for name in dispatch.attributes}
+    attributes["entry_points"] = entry_points
+    attributes[_SEGMENTS] = ir.DenseI32ArrayAttr.get([workload, arguments + len(values), *dims])
+    with dispatch.location, ir.InsertionPoint(dispatch):
+        operands[end:end] = [build.constant_index(value) for value in values]
+        kinds = [result.type for result in dispatch.results]
+        new = ir.Operation.create(_DISPATCH, kinds, operands, attributes)
+    _take_place(dispatch, new)
+
+
+def _take_place(old: ir.Operation, new: ir.Operation) -> None:
+    for result, value in zip(old.results, new.results, strict=True):
+        result.replace_all_uses_with(value)
+    old.erase()
