@@ -40,6 +40,8 @@ INTRINSICS = {
 }
 """Scaled MFMA instructions of gfx950 (lane layouts: AMD CDNA4 ISA, v_mfma_scale_f32_*_f8f6f4)."""
 
+_SINGLE, _DOUBLE = INTRINSICS
+
 
 def _intrinsic_swizzle(shape: IntrinsicShape, operand: int, unit: int = BLOCK_SIZE) -> TileSwizzle:
     rows = shape.n if operand in (RHS, RHS_SCALE) else shape.m
@@ -76,6 +78,9 @@ class DataTiledLayout:
     With `rhs_row_lines` so is a row of an RHS fragment, whose blocks then are whole for elements of 8 bits, too: what
     computes them block by block can store them. A ukernel has to know this, too.
 
+    With `pairs` two units are multiplied at a time, by MFMA of 32x32x64, and accumulators are those of `multiplied`.
+    Operands lie as they do without: only the ukernel finds its fragments in them.
+
     A `gated` layout has lane rows, of which every other one, gate and up, is in the other of two subgroups along M: so
     tiles of both lie behind one another in a lane, each as those of the layout `half`.
     """
@@ -96,6 +101,7 @@ class DataTiledLayout:
     gated: bool = False
     lhs_row_lines: bool = False
     rhs_row_lines: bool = False
+    pairs: bool = False
 
     def __post_init__(self) -> None:
         if self.intrinsic not in INTRINSICS:
@@ -111,6 +117,8 @@ class DataTiledLayout:
             raise ValueError(f"units must be two counts of at least 1, got {list(self.units)}")
         if self.lhs_row_lines and (self.units is None or self.lane_rows):
             raise ValueError("lhs_row_lines are for layouts with units, without lane_rows")
+        if self.pairs and (self.units is None or self.units[0] % 2 or self.units[1] % 2 or self.intrinsic != _SINGLE):
+            raise ValueError(f"pairs are of units, as many as there are, of {_SINGLE}")
         if self.scale_permutation is not None:
             if sorted(self.scale_permutation) != [0, 1, 2, 3]:
                 raise ValueError(f"scale_permutation must order 4 dimensions, got {list(self.scale_permutation)}")
@@ -136,6 +144,19 @@ class DataTiledLayout:
         m, n, k = self.tile
         units_m, units_n = self.units or (1, 1)
         return m * units_m, n * units_n, k
+
+    @property
+    def multiplied(self) -> DataTiledLayout:
+        """What is multiplied, and comes out: without `pairs` the layout itself, with them tiles of twice the size."""
+        if not self.pairs or self.units is None:
+            return self
+        units = (self.units[0] // 2, self.units[1] // 2)
+        k = self.tile[2] // INTRINSICS[_DOUBLE].k
+        return replace(self, intrinsic=_DOUBLE, intrinsics_k=k, units=units, pairs=False)
+
+    def packed(self, units: tuple[int, int]) -> DataTiledLayout:
+        """How operands lie for this layout, padded to so many units."""
+        return replace(self, units=units, pairs=False)
 
     @property
     def half(self) -> DataTiledLayout:
@@ -165,7 +186,9 @@ class DataTiledLayout:
     def packing(self, operand: int, element: str | None = None) -> TileSwizzle:
         """Where the packed tile of operand 0 … 4 lies in the source: as `swizzle`, but for lane rows and row lines.
 
-        Its packed dimensions then may be finer than those of `swizzle`, which they lie in, in the same order.
+        Its packed dimensions then may be finer than those of `swizzle`, which they lie in, in the same order. And of a
+        fragment of 8-bit elements in units the first halves of all lanes come first: so lanes load what lies together,
+        and MFMA of 32x32x64 take one half. Nothing changes for IREE here; ukernels over units know it.
         """
         if self.lhs_row_lines and operand in (LHS, LHS_SCALE):
             swizzle = _with_row_lines(self.swizzle(operand))
@@ -173,6 +196,8 @@ class DataTiledLayout:
             swizzle = _with_blocks_in_rows(self.swizzle(operand))
         else:
             swizzle = self.swizzle(operand, element)
+            if self.units is not None and len(swizzle.tile_shape) > 2 and swizzle.tile_shape[-1] < BLOCK_SIZE:
+                swizzle = _with_halves_apart(swizzle)
         if self.units is not None and operand != ACC:
             swizzle = replace(swizzle, multiples=(self.units[operand % 2], 1))
         if self.lane_rows and operand in (LHS, LHS_SCALE, ACC):
@@ -229,6 +254,12 @@ def _with_blocks_in_rows(swizzle: TileSwizzle) -> TileSwizzle:
     return replace(swizzle, permutation=(*outer, rows, blocks, inside))
 
 
+def _with_halves_apart(swizzle: TileSwizzle) -> TileSwizzle:
+    """[…, blocks, rows, halves, 16] of a fragment in the order [halves, blocks, rows, 16]."""
+    *outer, blocks, rows, halves, inside = swizzle.permutation
+    return replace(swizzle, permutation=(*outer, halves, blocks, rows, inside))
+
+
 @cache
 def _swizzle(layout: DataTiledLayout, operand: int, element: str | None) -> TileSwizzle:
     unit = BLOCK_SIZE if element is None else element_format(element).lane_unit
@@ -240,6 +271,8 @@ def _swizzle(layout: DataTiledLayout, operand: int, element: str | None) -> Tile
         interleaved = operand in getattr(layout, f"operands_interleaving_intrinsics_{axis}")
         return swizzle.interleave() if interleaved and count > 1 else swizzle
 
+    if operand == ACC and layout.pairs:
+        return _swizzle(layout.multiplied, operand, element)
     if operand == ACC:
         swizzle = intrinsics("m", ROWS, intrinsics("n", COLUMNS, swizzle))
         swizzle = swizzle.expand(COLUMNS, Dim("CrossThread", layout.subgroups_n))

@@ -85,7 +85,7 @@ def operand(
     columns = k // BLOCK_SIZE if index >= LHS_SCALE else k
     tiled = None if layout is None else layout_from(dict(layout))
     if tiled is not None and tiled.units is not None:
-        shape = (shape[0] * shape[1], *shape[2:])
+        shape = (shape[0] * tiled.units[index % 2], *shape[2:])
     values = numbers(data.reshape(shape[0], -1), kind)
     if tiled is None:
         return np.ascontiguousarray(values[:rows, :columns])

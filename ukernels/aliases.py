@@ -44,6 +44,9 @@ LDS takes 4, 12 or 16 bytes from a lane. The 24 bytes of 6-bit elements arrive a
 finds its own in one place, on banks of its own; the 32 of 8-bit elements arrive in halves, each free of conflicts.
 """
 
+UNIT_PIECES = PIECES | {32: Pieces(2, 16, 16 * LANES, 16, 16)}
+"""The same in units, where the halves of 8-bit elements lie apart."""
+
 
 @dataclass(frozen=True)
 class Aliases:

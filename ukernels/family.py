@@ -18,7 +18,7 @@ from mxcomp.layout import LHS, RHS, DataTiledLayout, layout_entries
 from mxcomp.ukernels.aliases import Aliases
 from mxcomp.ukernels.streamed_aliases import StreamedAliases
 from mxcomp.ukernels.unit_aliases import UnitAliases
-from mxcomp.ukernels.waves import HALF_STEPS, Waves, tall_unit_layout, unit_layout
+from mxcomp.ukernels.waves import HALF_STEPS, Waves, paired_unit_layout, unit_layout
 
 BODY, STREAM, SHARED, TURNS = "mx_data_tiled.mlir.in", "mx_stream.mlir.in", "mx_shared.mlir.in", "mx_turns.mlir.in"
 """Bodies: RHS in registers and LHS through LDS; K split among waves; both operands through LDS, in two ways."""
@@ -103,7 +103,7 @@ class Tile:
             return Aliases(self.layout, elements)
         if self.layout.units is None:
             return StreamedAliases(self.layout, elements, self.waves)
-        return UnitAliases(self.layout, elements, self.waves)
+        return UnitAliases(self.layout.multiplied, elements, self.waves, self.layout.pairs)
 
     def fits(self, elements: tuple[str, str]) -> bool:
         """Whether a lane's registers, and LDS, hold what an instance for these elements needs of them."""
@@ -115,7 +115,8 @@ class Tile:
     def pattern(self) -> str:
         """The names of its instances."""
         m, n, k = self.layout.workgroup_tile
-        suffix = "" if self.layout.intrinsic == M16 else f"_mfma{self.layout.shape.m}"
+        shape = self.layout.multiplied.shape
+        suffix = "" if self.layout.multiplied.intrinsic == M16 else f"_mfma{shape.m}"
         is_alone = self.waves is not None and self.waves.count == 1
         suffix += "_half" * self.is_half + "_w1" * is_alone + "_rows" * self.lhs_in_rows
         suffix += "" if self.max_m is None else f"_r{self.max_m}"
@@ -165,8 +166,8 @@ _TURNS: tuple[tuple[int, int, Waves, Pairs], ...] = (
 )  # fmt: skip
 """The same, of tiles whose MFMA take a wave longer than all reads of a step take LDS."""
 
-_TALL = (8, 8, Waves(4, 2, turns=True), ((4, 4), (4, 8), (8, 4)))
-"""The same of tall units, for elements of which LDS or registers do not hold enough steps in units of 16 rows."""
+_PAIRS = (16, 16, Waves(4, 2, turns=True), ((4, 4), (4, 8), (8, 4)))
+"""The same of units two by two, for elements of which LDS or registers do not hold enough steps one by one."""
 
 _BITS_IN_ROWS = 4
 """Of LHS elements that are read in rows: so they lie in LDS as packed ones do, 16 bytes of a row together."""
@@ -185,7 +186,7 @@ TILES = (
     *(Tile(unit_layout(m, n), -5, None, SHARED, waves, without) for m, n, waves, without in _SHARED),
     *(Tile(unit_layout(m, n), benefit=-5, body=SHARED, waves=Waves(2, 2, beside=2)) for m, n in _BESIDE),
     *(Tile(unit_layout(m, n), -5, None, TURNS, waves, without) for m, n, waves, without in _TURNS),
-    Tile(tall_unit_layout(*_TALL[:2]), -10, None, TURNS, *_TALL[2:]),
+    Tile(paired_unit_layout(*_PAIRS[:2]), -10, None, TURNS, *_PAIRS[2:]),
     *(
         Tile(unit_layout(m, n), -9, None, TURNS, replace(waves, lhs_in_rows=True), without)
         for m, n, waves, without in _TURNS

@@ -147,6 +147,7 @@ TILES = [
     for tile in family.TILES
     if tile.body == family.STREAM
     and not tile.is_half
+    and tile.max_m is None  # whose operand it quantises, whatever rows it has
     and tile.threads > LANES
     and (tile.layout.units or (0,))[LHS] == 1
 ]

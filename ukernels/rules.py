@@ -229,7 +229,8 @@ def _expected_types(ukernel: Ukernel) -> list[tuple[tuple[int | None, ...], str]
     m, n, _ = ukernel.tile
     shapes: list[tuple[int | None, ...]]
     if ukernel.layout is not None:
-        layout, units = ukernel.layout, ukernel.layout.units or (1, 1)
+        layout = ukernel.layout.multiplied
+        units = layout.units or (1, 1)
         outer: list[tuple[int | None, ...]] = [(units[i % 2], None) for i in range(ACC)]
         shapes = [layout.multiplied_shape(i, layout.packed_shape(i, o)) for i, o in enumerate([*outer, (1, 1)])]
     else:

@@ -1,9 +1,10 @@
 """What the aliases of bodies over units stand for: `mx_stream`, `mx_shared` and `mx_turns`, each .mlir.in.
 
 A unit is 16 rows by 512 along K of an operand, packed as four fragments of 16x16x128 MFMA, with a lane's four scales
-together. A half unit is 256 along K: its elements lie as in a unit, its scales two by two. A tall unit is 32 rows by
-512, eight fragments of 32x32x64 MFMA. All instances take operands packed in the same units, or the same half or tall
-ones, so that packed data fits any of them.
+together. A half unit is 256 along K: its elements lie as in a unit, its scales two by two. All instances take operands
+packed in the same units, or the same half ones, so that packed data fits any of them. Those with `pairs` multiply two
+units together, of which eight steps of 32x32x64 MFMA each take half a fragment: 16 lanes of it, a chunk, are 16 lanes
+of theirs.
 
 !lhs_vec_ty = vector<4x2x1x16xi8>    LHS fragments in a lane's registers: steps in K, units, loads, bytes
 #units_m = 2 : index                 a trip count of the body: arith.constant #units_m
@@ -18,7 +19,9 @@ from math import prod
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, DataTiledLayout
 from mxcomp.target import GFX950
-from mxcomp.ukernels.aliases import DYNAMIC, LANES, PIECES, buffer, i64_array, shaped
+from mxcomp.ukernels import memory_places
+from mxcomp.ukernels.aliases import DYNAMIC, LANES, UNIT_PIECES, Pieces, buffer, i64_array, shaped
+from mxcomp.ukernels.memory_places import COPIED_SCALES
 from mxcomp.ukernels.waves import BEYOND, HALF_STEPS, STEPS, Share, Waves
 
 _NO_ROW = 3 * 2**30
@@ -37,17 +40,18 @@ _BLOCKS, _STEPS_OF_LINE, _STAGES_IN_ROWS = 4, 2, 5
 """Of LHS in rows: blocks of a row that an MFMA takes; steps for which a cache line of 4-bit elements has them, loaded
 together; steps that LDS holds, so that the first of both is asked for four steps ahead."""
 
-_COPIED_SCALES = 4
-"""Scales that a lane copies to LDS at a time: a dword."""
-
 
 @dataclass(frozen=True)
 class UnitAliases:
-    """The aliases for a layout over units, the element types of LHS and RHS, and waves."""
+    """The aliases for a layout over units, the element types of LHS and RHS, and waves.
+
+    With `pairs` a unit of `layout` is two in memory.
+    """
 
     layout: DataTiledLayout
     elements: tuple[str, str]
     waves: Waves
+    pairs: bool = False
 
     def lines(self) -> Iterator[str]:
         """Their definitions."""
@@ -71,6 +75,8 @@ class UnitAliases:
             yield f"#acc_in_bounds = [{', '.join(['true'] * len(self._lane))}]"
             yield f"#acc_lane_strides = {i64_array([1] * len(self._lane))}"
             yield f"#lhs_is_packed = {str(not self.waves.lhs_in_rows).lower()}"
+            for name, place in memory_places.maps((self._bytes(LHS), self._bytes(RHS)), self.pairs):
+                yield f"#{name} = affine_map<{place}>"
         else:
             yield f"#has_others = {str(self.waves.k > 1).lower()}"
             yield f"#lhs_has_few_rows = {str(self.layout.lhs_row_lines).lower()}"
@@ -186,7 +192,7 @@ class UnitAliases:
     def _tile_bytes(self, side: int) -> int:
         """From one K tile of LHS or RHS to the next one."""
         in_rows = side == LHS and self.waves.lhs_in_rows
-        return self.steps * self._bytes(side) * (_BLOCKS if in_rows else LANES)
+        return self.steps * self._bytes(side) * (_BLOCKS if in_rows else LANES) // (1 + self.pairs)
 
     def _sizes(self) -> Iterator[tuple[str, int]]:
         units_m, units_n = self.units
@@ -194,11 +200,10 @@ class UnitAliases:
         yield from (("lanes_r", self.layout.shape.n), ("acc_quads", prod(self._values) // 4))
         yield from (("threads", LANES * self.waves.count), ("steps", self.steps))
         for operand, side in ((LHS, "lhs"), (RHS, "rhs")):
-            pieces = PIECES[self._bytes(operand)]
-            yield f"{side}_lane_bytes", self._bytes(operand)
+            pieces = UNIT_PIECES[self._bytes(operand)]
             yield f"{side}_beyond", -(-BEYOND // self._tile_bytes(operand))
-            yield f"{side}_load_pieces", pieces.count
-            yield f"{side}_load_bytes", pieces.size
+            yield from ((f"{side}_load_pieces", pieces.count), (f"{side}_tile_bytes", self._tile_bytes(operand)))
+            yield from ((f"{side}_load_lane", pieces.read), (f"{side}_load_step", _load_step(pieces)))
         if self.shares_operands:
             yield from self._sharing_sizes()
         else:
@@ -210,35 +215,38 @@ class UnitAliases:
 
     def _row_sizes(self) -> Iterator[tuple[str, int]]:
         """Where a lane finds its part of a row in an LHS fragment: rows one behind the other, or lanes."""
-        size, pieces = self._bytes(LHS), PIECES[self._bytes(LHS)]
+        size, pieces = self._bytes(LHS), UNIT_PIECES[self._bytes(LHS)]
         is_split = self.layout.lhs_row_lines and pieces.count * pieces.size == BLOCK_SIZE
         yield from (("lhs_rows", self.waves.lhs_rows), ("no_row", _NO_ROW), ("lhs_row_bytes", _BLOCKS * size))
         yield "lhs_group_bytes", pieces.size if is_split else size
-        yield "lhs_load_step", _BLOCKS * pieces.size if is_split else pieces.size
+        if self.layout.lhs_row_lines:
+            yield "lhs_row_step", _BLOCKS * pieces.size if is_split else pieces.size
+        else:
+            yield "lhs_row_step", _load_step(pieces)
 
     def _sharing_sizes(self) -> Iterator[tuple[str, int]]:
         """Of a body whose waves share operands in LDS: the turns of copies and reads in the rows of a step."""
         (units_m, _), (rows, columns) = self.units, self._fragments
         if rows < 2 or self.stages < _LEAST_STAGES:
             raise ValueError(f"{self.units} units of {self.elements} do not fit {self.waves}")
-        pieces = [PIECES[self._bytes(side)] for side in (LHS, RHS)]
+        pieces = [UNIT_PIECES[self._bytes(side)] for side in (LHS, RHS)]
         each = [-(-count * piece.count // self.waves.count) for count, piece in zip(self.units, pieces, strict=True)]
         barrier_row = self.waves.meet
         in_row = -(-sum(each) // (rows - barrier_row))
         first_read_row = max(barrier_row, rows - columns)
         yield from (("waves_n", self.waves.n), ("rows", rows), ("last_row", rows - 1), ("columns", columns))
-        yield "half_waves", self.waves.count // 2
+        yield from (("half_waves", self.waves.count // 2), ("scale_tile_bytes", LANES * STEPS))
         yield from (("stages", self.stages), ("stages_ahead", self.stages - 1))
         in_rows = self.waves.lhs_in_rows  # then scales are loaded in turns that have no LHS
         yield from (("lhs_scale_turn", int(in_rows)), ("rhs_scale_turn", 1 if in_rows else self.scale_slots - 1))
         yield from (("lhs_stages", self._stages_of(LHS)), ("lhs_ahead", self._stages_of(LHS) - 1))
         yield "lhs_row_copies", units_m * _STEPS_OF_LINE // self.waves.count
-        yield from (("load_part", int(not in_rows or self.stages > _LEAST_STAGES)), ("scale_part", 1 + in_rows))
+        yield from (("load_part", self._load_part), ("scale_part", 1 + in_rows))
         yield from (("barrier_row", barrier_row), ("copies_in_row", in_row))
         slots = self.scale_slots
         yield from (("scale_unit", LANES * self.steps), ("scale_slots", slots), ("scale_step", self._scale_step))
         yield from (("scale_span", self._span), ("scale_lanes", LANES // self._span), ("last_step", self.steps - 1))
-        yield from (("scale_copy_bytes", LANES * _COPIED_SCALES), ("scale_pieces", self._scale_pieces))
+        yield from (("scale_copy_bytes", LANES * COPIED_SCALES), ("scale_pieces", self._scale_pieces))
         yield "last_copy_row", barrier_row + (sum(each) - 1) // in_row
         yield from (("first_read_row", first_read_row), ("read_rows", rows - first_read_row))
         for side, name in enumerate(("lhs", "rhs")):
@@ -252,6 +260,13 @@ class UnitAliases:
             copies = self._scale_copies(side)
             yield from ((f"{name}_scale_copies", -(-copies // self.waves.count)), (f"{name}_units", units))
             yield f"{name}_all_scale_copies", copies
+
+    @property
+    def _load_part(self) -> int:
+        """Whether loads stand before the reads of both operands, between them, or behind: found by replays."""
+        if self.waves.lhs_in_rows:
+            return int(self.stages > _LEAST_STAGES)
+        return 2 if self.pairs and BLOCK_SIZE in (self._bytes(LHS), self._bytes(RHS)) else 1
 
     @property
     def _scale_step(self) -> int:
@@ -269,11 +284,11 @@ class UnitAliases:
 
     def _scale_places(self, side: int) -> int:
         """Bytes in LDS for the scales of a K tile, what waves without a share copy included."""
-        return (self._scale_copies(side) + (not self._scales_are_even(side))) * LANES * _COPIED_SCALES
+        return (self._scale_copies(side) + (not self._scales_are_even(side))) * LANES * COPIED_SCALES
 
     def _is_even(self, side: int) -> bool:
         """Whether all waves copy as much of the elements of LHS or RHS."""
-        pieces = self.units[side] * PIECES[self._bytes(side)].count
+        pieces = self.units[side] * UNIT_PIECES[self._bytes(side)].count
         return pieces % self.waves.count == 0 and self.units[side] % self.waves.count == 0
 
     def _scales_are_even(self, side: int) -> bool:
@@ -283,12 +298,12 @@ class UnitAliases:
     @property
     def _span(self) -> int:
         """Units whose scales a wave copies at a time."""
-        return max(1, _COPIED_SCALES // self.steps)
+        return max(1, COPIED_SCALES // self.steps)
 
     @property
     def _scale_pieces(self) -> int:
         """How often a wave copies scales of one unit."""
-        return max(1, self.steps // _COPIED_SCALES)
+        return max(1, self.steps // COPIED_SCALES)
 
     def _scale_copies(self, side: int) -> int:
         """How often waves copy scales of LHS or RHS for a K tile."""
@@ -313,8 +328,10 @@ class UnitAliases:
             in_rows = operand == LHS and self.waves.lhs_in_rows
             yield f"{name}_packed", _rows(in_bytes) if in_rows else buffer(in_bytes)
             yield f"{name}_buffer", buffer((units[operand % 2], None, *flat))
+            *steps, blocks, rows, last = in_bytes[4:] if is_elements else taken[3:]
+            yield f"{name}_blocks", buffer((units[operand % 2], None, *steps, blocks, prod((rows or 1, last or 1))))
         for operand in (LHS, RHS):
-            name, count, pieces = OPERAND_NAMES[operand], self._fragments[operand], PIECES[self._bytes(operand)]
+            name, count, pieces = OPERAND_NAMES[operand], self._fragments[operand], UNIT_PIECES[self._bytes(operand)]
             yield f"{name}_load", shaped("vector", (pieces.size,), "i8")
             yield f"{name}_loads", shaped("vector", (pieces.count, pieces.size), "i8")
             yield f"{name}_bytes", shaped("vector", (self._bytes(operand),), "i8")
@@ -341,7 +358,7 @@ class UnitAliases:
     def _sharing_types(self, operand: int) -> Iterator[tuple[str, str]]:
         """Of LHS or RHS where waves share it in LDS."""
         name, size = OPERAND_NAMES[operand], self._bytes(operand)
-        pieces = PIECES[size]
+        pieces = UNIT_PIECES[size]
         reads = (size // pieces.read, pieces.read)
         places = self._places(operand)
         yield f"{name}_ring", local((self._stages_of(operand), places * LANES * size), "i8")
@@ -351,6 +368,11 @@ class UnitAliases:
         yield f"{name}_read_vec", shaped("vector", reads, "i8")
         yield f"{name}_columns", shaped("vector", (self._fragments[RHS], *reads), "i8")
         yield f"{name}_fragments", shaped("vector", (self._fragments[operand], *reads), "i8")
+
+
+def _load_step(pieces: Pieces) -> int:
+    """From one load of a lane into registers to its next: inside of what lies together, or half of a fragment on."""
+    return pieces.step if pieces.read == pieces.size else pieces.size
 
 
 def local(shape: Sequence[int], element: str) -> str:

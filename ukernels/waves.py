@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from mxcomp.layout import DataTiledLayout
 
-STEPS, HALF_STEPS, TALL_STEPS = 4, 2, 8
-"""MFMA that a unit takes along K, half a unit, and a tall one."""
+STEPS, HALF_STEPS = 4, 2
+"""MFMA that a unit takes along K, and half a unit."""
 
 UNIT_ROWS = 16
 
@@ -20,9 +20,9 @@ def unit_layout(units_m: int, units_n: int, steps: int = STEPS) -> DataTiledLayo
     return DataTiledLayout(intrinsics_k=steps, operands_interleaving_intrinsics_k=(2, 3), units=(units_m, units_n))
 
 
-def tall_unit_layout(units_m: int, units_n: int) -> DataTiledLayout:
-    """The same of tall units, of 32 rows by 512 along K: `TALL_STEPS` MFMA of 32x32x64."""
-    return replace(unit_layout(units_m, units_n, TALL_STEPS), intrinsic="MFMA_SCALE_F32_32x32x64_B32")
+def paired_unit_layout(units_m: int, units_n: int) -> DataTiledLayout:
+    """The same, of which two units are multiplied at a time, by MFMA of 32x32x64."""
+    return replace(unit_layout(units_m, units_n), pairs=True)
 
 
 @dataclass(frozen=True)

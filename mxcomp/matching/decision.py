@@ -121,7 +121,7 @@ class Decision:
         """The layout of packed operands. With versions it has single units of rows, and columns for each of them."""
         if not self.versions or self.layout is None:
             return self.layout
-        return replace(self.layout, units=(1, max(version.units[1] for version in self.versions)))
+        return self.layout.packed((1, max(version.units[1] for version in self.versions)))
 
     def place(self, operand: int) -> int:
         """As which operand one of the matmul is multiplied."""

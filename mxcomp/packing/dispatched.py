@@ -140,6 +140,11 @@ def _alone(matmul: Matmul) -> ir.Value:
     """The dispatch of inner tiles, epilogue and unpacking: [(batch,) M, N], sizes perhaps hidden."""
     limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes, plain_loops=matmul.quantises)
     known = [limit for limit in limits if limit is not None]
+    if matmul.layout.pairs:
+        counts = TileCounts(matmul.sizes, matmul.layout)
+        each = enumerate(matmul.packed)
+        packed = [stored_operand.in_pairs(value, matmul.layout, i, counts.of(i)) for i, value in each]
+        matmul = replace(matmul, packed=packed)
     with build.dispatch_region([matmul.tiles.type(matmul.element, limits)], known) as region:
         counts = TileCounts(matmul.sizes, matmul.layout, has_all_rows=matmul.quantises)
         tiled = _tiled(matmul, counts, UNROLL if matmul.epilogue is not None else {})

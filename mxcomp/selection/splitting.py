@@ -55,6 +55,8 @@ def is_possible(options: Options) -> bool:
 
 def misfit(problem: Problem, ukernel: Ukernel, parts: int, target: Target) -> str:
     """Why K of a problem cannot be split in so many parts for a ukernel; "" if it can."""
+    if ukernel.layout is not None and ukernel.layout.pairs:
+        return "it takes units two by two, and how far these lie apart from K as a whole"
     if problem.dynamic or problem.batch:
         return "K is split for static sizes without a batch"
     if min(problem.m or 0, problem.n or 0) < 2:

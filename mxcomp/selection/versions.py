@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import geometric_mean
 
 from mxcomp.layout import DataTiledLayout
@@ -77,7 +77,7 @@ def _packing(candidate: Candidate) -> DataTiledLayout | None:
     layout = candidate.ukernel.layout
     if layout is None or layout.units is None or layout.shape.m != UNIT_ROWS:
         return None
-    return replace(layout, units=(1, 1))
+    return layout.packed((1, 1))
 
 
 def _units(candidate: Candidate) -> tuple[int, int]:

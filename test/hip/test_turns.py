@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from modules import FP4, KINDS, Matmul
 from shapes import Shaped
@@ -14,7 +16,7 @@ import mxcomp
 from mxcomp.ukernels import family
 
 SLOW = pytest.mark.slow
-_, _, E4M3, E5M2 = [kind for kind in KINDS if kind != FP4]
+E2M3, E3M2, E4M3, E5M2 = [kind for kind in KINDS if kind != FP4]
 TURNS = [tile for tile in family.TILES if tile.body == family.TURNS]
 
 
@@ -55,6 +57,22 @@ def test_storage(size: str, shaped: Shaped, runs: list[tuple[int, int, int]]) ->
 def test_types(lhs: str, rhs: str) -> None:
     """Three steps in LDS, and scales of one K tile; elements of two pieces."""
     check(Shaped(300, 280, 2144, types=(lhs, rhs)), of("m256_n256", lhs, rhs))
+
+
+@pytest.mark.parametrize(
+    ("types", "shaped", "runs"),
+    [
+        pytest.param((E4M3, E5M2), Shaped(300, 280, 1120), [], id="8 bits"),
+        pytest.param((E3M2, E4M3), Shaped(40, 72, 1056, dynamic="m"), [(1, 72, 1056), (290, 72, 1056)], id="dynamic"),
+        pytest.param((FP4, E2M3), Shaped(300, 280, 544), [], marks=SLOW, id="6 bits"),
+        pytest.param((E2M3, FP4), Shaped(40, 132, 1056, batch=2, orders=BATCHED), [], marks=SLOW, id="batched"),
+        pytest.param((E4M3, E4M3), Shaped(64, 128, 256, dynamic="mnk"), [(330, 260, 1056)], marks=SLOW, id="all"),
+        pytest.param((E5M2, E3M2), Shaped(257, 1, 32), [], marks=SLOW, id="one column"),
+    ],
+)
+def test_pairs_of_units(types: tuple[str, str], shaped: Shaped, runs: list[tuple[int, int, int]]) -> None:
+    """Two units at a time, packed as for all other kernels; K of one to five tiles."""
+    check(replace(shaped, types=types), of("m256_n256_k512_mfma32", *types), *runs)
 
 
 @pytest.mark.parametrize("epilogue", quick_if(lambda epilogue: epilogue is EPILOGUES[0], EPILOGUES), ids=str)
