@@ -16,7 +16,7 @@ from shapes import Shaped
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp.formats import dequantise, pack_bits, quantise
-from mxcomp.layout import DataTiledLayout
+from mxcomp.layout import DataTiledLayout, layout_from
 from mxcomp.ukernels import Registry, family
 
 SLOW = pytest.mark.slow
@@ -119,16 +119,16 @@ def test_half_units_of_a_dynamic_m() -> None:
 
 
 def test_versions_share_units() -> None:
-    """However fast a kernel over tall units is: few rows need others, and all read the same packed weights."""
+    """All read the same packed weights, also kernels that multiply units two by two."""
     for kinds in ((E4M3, E4M3), (E2M3, E2M3)):
         shaped = Shaped(16, 8192, 8192, dynamic="m", types=kinds)
         (matmul,) = mxcomp.compile(shaped.text(), ukernels="fastest", compile_to="input").report.matmuls
-        kernels = re.findall(r"mx_\w+", f"{matmul.note} {matmul.ukernel}")
-        assert len(kernels) > 1, matmul.note
-        assert not any("_mfma32" in kernel for kernel in kernels)
-    static = Shaped(4096, 8192, 8192, types=(E4M3, E4M3))
-    (matmul,) = mxcomp.compile(static.text(), ukernels="fastest", compile_to="input").report.matmuls
-    assert matmul.ukernel == of("m256_n256_k512_mfma32", E4M3, E4M3)
+        assert [each.max_m for each in matmul.versions] == [16, 64, 512, None]
+        few, many = (layout_from(each.layout) for each in (matmul.versions[0], matmul.versions[-1]))
+        assert (few.pairs, many.pairs) == (False, True)
+        for operand, kind in enumerate(kinds):
+            assert few.packed((1, 1)).packing(operand, kind) == many.packed((1, 1)).packing(operand, kind)
+            assert few.packed((1, 1)).packing(operand + 2) == many.packed((1, 1)).packing(operand + 2)
 
 
 @pytest.mark.parametrize(
