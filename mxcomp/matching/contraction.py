@@ -174,11 +174,17 @@ class Contraction:
 
 def _arguments(op: ir.Operation, value: ir.Value) -> set[int]:
     """The inputs of a linalg op that a scalar in its body is computed from."""
-    if isinstance(value, ir.BlockArgument):
-        return (
-            {ir.BlockArgument(value).arg_number} if ir.BlockArgument(value).owner == op.regions[0].blocks[0] else set()
-        )
-    return {i for operand in value.owner.operation.operands for i in _arguments(op, operand)}
+    block, pending = op.regions[0].blocks[0], [value]
+    seen, found = set[ir.Operation](), set[int]()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, ir.BlockArgument):
+            if ir.BlockArgument(value).owner == block:
+                found.add(ir.BlockArgument(value).arg_number)
+        elif (below := value.owner.operation) not in seen:  # which may be used many times over
+            seen.add(below)
+            pending += below.operands
+    return found
 
 
 def _dims(affine_map: ir.AffineMap) -> set[int]:

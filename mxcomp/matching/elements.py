@@ -154,8 +154,26 @@ class Tracer:
         return None
 
 
+_MOST_OPERATIONS = 256
+"""Of an expression, each counted as often as it is used: no dequantisation has so many, and bodies may have 2⁶⁰."""
+
+
 def scalar(value: ir.Value, body: ir.Block, arguments: Sequence[Expr]) -> Expr:
-    """The expression of a scalar in a linalg body, given those of the first block arguments."""
+    """The expression of a scalar in a linalg body, given those of the first block arguments; opaque if it is long."""
+    sizes: dict[ir.Operation, int] = {}
+
+    def size(value: ir.Value) -> int:
+        if isinstance(value, ir.BlockArgument):
+            return 0
+        op = value.owner.operation
+        if op not in sizes:
+            sizes[op] = min(_MOST_OPERATIONS, 1 + sum(map(size, op.operands)))
+        return sizes[op]
+
+    return Opaque(value.type) if size(value) >= _MOST_OPERATIONS else _scalar(value, body, arguments)
+
+
+def _scalar(value: ir.Value, body: ir.Block, arguments: Sequence[Expr]) -> Expr:
     if isinstance(value, ir.BlockArgument):
         argument = ir.BlockArgument(value)
         if argument.owner == body and argument.arg_number < len(arguments):
@@ -163,7 +181,7 @@ def scalar(value: ir.Value, body: ir.Block, arguments: Sequence[Expr]) -> Expr:
         return Opaque(value.type)
     op = value.owner.operation
     if op.name.startswith("arith.") and op.operands:
-        return Apply(op.name, tuple(scalar(o, body, arguments) for o in op.operands), value.type)
+        return Apply(op.name, tuple(_scalar(o, body, arguments) for o in op.operands), value.type)
     return Opaque(value.type)
 
 

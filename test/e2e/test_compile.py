@@ -341,3 +341,29 @@ def test_dynamic_m_is_guarded_at_run_time() -> None:
     program = mxcomp.compile(source(Matmul(1, 256, 2**21, dynamic_m=True)), ukernels="benefit")
     assert b"mxcomp: M must be between 1 and 1920" in program.vmfb
     assert b"mxcomp: M must be" not in built(EXACT)[0].vmfb
+
+
+def test_bodies_that_use_values_many_times() -> None:
+    """As an expression this factor has 2⁶⁰ operations; nobody may write it out."""
+    doubled = "\n".join(f"%x{i + 1} = arith.addf %x{i}, %x{i} : f32" for i in range(60))
+    text = source(Matmul(32, 48, 64))
+    generic = f"""
+  func.func @plain(%lhs: tensor<32x64xf32>, %rhs: tensor<48x64xf32>, %init: tensor<32x48xf32>) -> tensor<32x48xf32> {{
+    %0 = linalg.generic {{
+      indexing_maps = [
+        affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (n, k)>, affine_map<(m, n, k) -> (m, n)>
+      ],
+      iterator_types = ["parallel", "parallel", "reduction"]
+    }} ins(%lhs, %rhs : tensor<32x64xf32>, tensor<48x64xf32>) outs(%init : tensor<32x48xf32>) {{
+    ^bb0(%x0: f32, %b: f32, %acc: f32):
+      {doubled}
+      %p = arith.mulf %x60, %b : f32
+      %s = arith.addf %acc, %p : f32
+      linalg.yield %s : f32
+    }} -> tensor<32x48xf32>
+    return %0 : tensor<32x48xf32>
+  }}
+"""
+    assert "module" not in text
+    report = mxcomp.compile(text + generic, compile_to="input", strict=True).report
+    assert [matmul.operands for matmul in report.matmuls] == ["data_tiled"]
