@@ -267,7 +267,13 @@ def test_blocks_without_an_expert() -> None:
 
 
 @pytest.mark.parametrize(
-    "types", [TYPES[0], pytest.param(("E4M3", "E4M3"), marks=pytest.mark.slow), PLAIN.types], ids=str
+    "types",
+    [
+        TYPES[0],
+        pytest.param(("E4M3", "E4M3"), marks=pytest.mark.slow),
+        pytest.param(PLAIN.types, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_blocks_without_an_expert_are_not_computed(types: tuple[str, str]) -> None:
     """Kernels hold the first K tile at most: all others are not multiplied."""
