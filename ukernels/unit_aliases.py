@@ -219,10 +219,7 @@ class UnitAliases:
         is_split = self.layout.lhs_row_lines and pieces.count * pieces.size == BLOCK_SIZE
         yield from (("lhs_rows", self.waves.lhs_rows), ("no_row", _NO_ROW), ("lhs_row_bytes", _BLOCKS * size))
         yield "lhs_group_bytes", pieces.size if is_split else size
-        if self.layout.lhs_row_lines:
-            yield "lhs_row_step", _BLOCKS * pieces.size if is_split else pieces.size
-        else:
-            yield "lhs_row_step", _load_step(pieces)
+        yield "lhs_row_step", _BLOCKS * pieces.size if is_split else _load_step(pieces)
 
     def _sharing_sizes(self) -> Iterator[tuple[str, int]]:
         """Of a body whose waves share operands in LDS: the turns of copies and reads in the rows of a step."""

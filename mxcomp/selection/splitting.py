@@ -55,14 +55,14 @@ def is_possible(options: Options) -> bool:
 
 def misfit(problem: Problem, ukernel: Ukernel, parts: int, target: Target) -> str:
     """Why K of a problem cannot be split in so many parts for a ukernel; "" if it can."""
-    if ukernel.layout is not None and ukernel.layout.pairs:
-        return "it takes units two by two, and how far these lie apart from K as a whole"
     if problem.dynamic or problem.batch:
         return "K is split for static sizes without a batch"
     if min(problem.m or 0, problem.n or 0) < 2:
         return "K is not split for a single row or column"
     if ukernel.operands != DATA_TILED or ukernel.layout is None or ukernel.layout.units is None:
         return f"{ukernel.name} takes no part of K: it is not over units"
+    if ukernel.layout.pairs:
+        return f"{ukernel.name} takes no part of K: it multiplies units two by two, which lie as far apart as K is long"
     if parts * _PART_BYTES * _elements(problem) > target.max_buffer_bytes:
         return f"results of {parts} parts exceed {target.max_buffer_bytes} bytes"
     tiles = _k_tiles(problem, ukernel)
