@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import TypeAlias
 
 from iree.compiler import ir
 
@@ -13,7 +12,16 @@ from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES
 from mxcomp.matching import loop_roles, weight_only
 from mxcomp.matching.canonical import claimed
-from mxcomp.matching.elements import Expr, Index, Leaf, Tracer, UntraceableError, apply_expr, scalar
+from mxcomp.matching.elements import (
+    Expr,
+    Index,
+    Leaf,
+    Tracer,
+    UntraceableError,
+    apply_expr,
+    passed,
+    scalar,
+)
 from mxcomp.matching.loop_roles import LoopSizes, Roles
 from mxcomp.matching.operands import NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
 from mxcomp.matching.storage import Place, place
@@ -91,11 +99,11 @@ def _match_in_order(contraction: Contraction, parallel: list[int], reductions: l
         except NotOursError:
             roles, wrong = Roles((), tuple(parallel[:-1]), tuple(parallel[-1:]), tuple(reductions), 0), other
     traced = contraction.trace(roles)
-    if not any(mentions_mx(expr) for expr in traced[0]):
+    if not any(map(mentions_mx, traced)):
         return None
     if reason := claimed(op):
         raise NotOursError(reason)
-    operands, ops = contraction.operands(roles, traced)
+    operands = contraction.operands(roles, traced)
     types = tuple(operand.element_type for operand in operands)
     scaled = {operand.element_type for operand in operands if operand.scale is not None}
     if not scaled <= set(ELEMENT_TYPES):
@@ -109,14 +117,10 @@ def _match_in_order(contraction: Contraction, parallel: list[int], reductions: l
             # The same for the whole batch: the other operand's batch counts as rows.
             used = [loops - set(roles.batch) if i in alone else loops for i, loops in enumerate(contraction.used)]
             roles = loop_roles.roles(parallel, reductions, contraction.sizes, used)
-            operands, ops = contraction.operands(roles, contraction.trace(roles))
-        return _check(contraction, operands, roles, [result.index(d) for d in parallel], ops)
+            operands = contraction.operands(roles, contraction.trace(roles))
+        return _check(contraction, operands, roles, [result.index(d) for d in parallel])
     except NotOursError as other:
         raise NotOursError(str(other), warning_of(types)) from None
-
-
-Traced: TypeAlias = tuple[list[Expr], list[ir.Operation]]
-"""Both factors over stored tensors, and the operations passed on the way."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +141,8 @@ class Contraction:
         """The loops that index each factor."""
         return [{d for i in _arguments(self.op, factor) for d in _dims(self.maps[i])} for factor in self.factors]
 
-    def trace(self, roles: Roles, untraced: Collection[int] = ()) -> Traced:
-        """The factors over stored tensors, by these axes; the operations passed on the way.
+    def trace(self, roles: Roles, untraced: Collection[int] = ()) -> list[Expr]:
+        """The factors over stored tensors, by these axes.
 
         Operands that are `untraced` are not followed back.
         """
@@ -147,29 +151,27 @@ class Contraction:
             Leaf(((value, self.place(i, roles)),)) if i in untraced else tracer.element(value, self.place(i, roles))
             for i, value in enumerate(list(self.op.operands)[:-1])
         ]
-        return [scalar(factor, self.op.regions[0].blocks[0], inputs) for factor in self.factors], tracer.ops
+        return [scalar(factor, self.op.regions[0].blocks[0], inputs) for factor in self.factors]
 
     def place(self, operand: int, roles: Roles) -> tuple[Index, ...]:
         """The subscripts of an operand's element."""
         subscripts = roles.axes(self.sizes)
         return tuple(_subscript(expr, subscripts) for expr in self.maps[operand].results)
 
-    def operands(self, roles: Roles, traced: Traced) -> tuple[list[Operand], list[ir.Operation]]:
-        """What both factors are made of, and the operations that are passed, once traced. Raises NotOursError."""
-        exprs, ops = traced
+    def operands(self, roles: Roles, exprs: list[Expr]) -> list[Operand]:
+        """What both factors are made of, once traced. Raises NotOursError."""
         try:
-            return [operand_of(expr) for expr in exprs], ops
+            return [operand_of(expr) for expr in exprs]
         except NotOursError:
             pairs = zip(self.factors, exprs, strict=True)
             plain = [None if mentions_mx(expr) else weight_only.argument(self.op, factor) for factor, expr in pairs]
             if plain == [None, None] or not self.weight_only:
                 raise
-            exprs, ops = self.trace(roles, [each for each in plain if each is not None])
-            found = [
+            exprs = self.trace(roles, [each for each in plain if each is not None])
+            return [
                 operand_of(expr) if each is None else weight_only.operand(self.op, each, self.place(each, roles))
                 for expr, each in zip(exprs, plain, strict=True)
             ]
-            return found, ops
 
 
 def _arguments(op: ir.Operation, value: ir.Value) -> set[int]:
@@ -241,9 +243,7 @@ def _subscript(expr: ir.AffineExpr, subscripts: dict[int, Index]) -> Index:
         return Index("?", 1, None)
 
 
-def _check(
-    contraction: Contraction, operands: list[Operand], roles: Roles, order: list[int], ops: list[ir.Operation]
-) -> Candidate:
+def _check(contraction: Contraction, operands: list[Operand], roles: Roles, order: list[int]) -> Candidate:
     """A candidate from a contraction of two MX operands, or NotOursError saying what does not fit."""
     op = contraction.op
     batch, m, n, k = (loop_roles.extent(loops, contraction.sizes) for loops in (roles.batch, roles.m, roles.n, roles.k))
@@ -273,6 +273,7 @@ def _check(
     problem = Problem(m, n, k, types, (batch,) if roles.batch else ())
     if lhs.scale is None or rhs.scale is None:
         weight_only.check(problem, places[0], is_left=lhs.scale is None)
+    ops = passed(list(op.operands)[:-1], [*lhs.leaves, *rhs.leaves])
     return Candidate(op, lhs, rhs, problem, places, roles, contraction.sizes, order, ops)
 
 

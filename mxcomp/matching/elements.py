@@ -93,11 +93,18 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Apply:
-    """An operation of the arith dialect on scalars, by name, with its result type."""
+    """An operation of the arith dialect on scalars, by name, with its result type.
+
+    `size` is the number of operations, each counted as often as it is used.
+    """
 
     name: str
     operands: tuple[Expr, ...]
     type: ir.Type
+    size: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", 1 + sum(each.size for each in self.operands if isinstance(each, Apply)))
 
 
 @dataclass(frozen=True)
@@ -110,34 +117,46 @@ class Opaque:
 Expr = Leaf | Apply | Opaque
 
 
-@dataclass
-class Tracer:
-    """Traces elements; `ops` are the operations passed on the way."""
+_MOST_OPERATIONS = 256
+"""Of an expression: no dequantisation has so many, and what uses values many times over may have 2⁶⁰."""
 
-    ops: list[ir.Operation] = field(default_factory=list)
+_DEEPEST = 100
+"""So many operations on tensors are followed back, one behind the other."""
+
+
+class Tracer:
+    """Traces elements, each once however often it is used."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[ir.Value, tuple[Index, ...]], Expr] = {}
+        self._depth = 0
 
     def element(self, value: ir.Value, indices: tuple[Index, ...]) -> Expr:
-        """The expression of `value[indices]`."""
+        """The expression of `value[indices]`; the element itself where it is computed in another or a long way."""
         if not isinstance(value.type, ir.RankedTensorType):
             return Opaque(value.type)
-        here, op, passed = Leaf(((value, indices),)), value.owner, len(self.ops)
-        if not isinstance(op, ir.Operation | ir.OpView):
+        if (value, indices) not in self._known:
+            self._depth += 1
+            self._known[value, indices] = self._element(value, indices)
+            self._depth -= 1
+        return self._known[value, indices]
+
+    def _element(self, value: ir.Value, indices: tuple[Index, ...]) -> Expr:
+        here, op = Leaf(((value, indices),)), value.owner
+        if not isinstance(op, ir.Operation | ir.OpView) or self._depth > _DEEPEST:
             return here
-        op = op.operation
         try:
-            expr = self._through(op, indices)
+            expr = self._through(op.operation, indices)
         except UntraceableError:
             return here
-        if expr is None:
+        if isinstance(expr, Opaque):
             return here
         if is_narrow(here.type) and not _is_same_bits(expr):
-            del self.ops[passed:]
             return here  # quantised here: what is computed is an element or scale in its own right
-        self.ops.append(op)
         # Pure movement: the same element of an earlier tensor.
         return Leaf((*here.places, *expr.places)) if isinstance(expr, Leaf) else expr
 
-    def _through(self, op: ir.Operation, indices: tuple[Index, ...]) -> Expr | None:
+    def _through(self, op: ir.Operation, indices: tuple[Index, ...]) -> Expr:
         if op.name in RESHAPES:
             return self.element(op.operands[0], RESHAPES[op.name](op, indices))
         if is_elementwise(op):
@@ -148,41 +167,44 @@ class Tracer:
                 for operand, affine_map in zip(list(op.operands)[:-1], maps, strict=True)
             ]
             return scalar(yielded(op), body, operands)
-        if op.name.startswith("arith.") and len(op.results) == 1 and op.operands:
-            result = ir.RankedTensorType(op.results[0].type)
-            return Apply(op.name, tuple(self.element(o, indices) for o in op.operands), result.element_type)
-        return None
+        if _is_arith(op):
+            return _applied(op, [self.element(operand, indices) for operand in op.operands])
+        return Opaque(op.results[0].type)
 
 
-_MOST_OPERATIONS = 256
-"""Of an expression, each counted as often as it is used: no dequantisation has so many, and bodies may have 2⁶⁰."""
+def passed(values: Sequence[ir.Value], leaves: Sequence[Leaf]) -> list[ir.Operation]:
+    """The operations between `values` and the stored tensors that their elements come from."""
+    stored, pending, ops = {leaf.value for leaf in leaves}, list(values), dict[ir.Operation, None]()
+    while pending:
+        value = pending.pop()
+        if value in stored or not isinstance(value.owner, ir.Operation | ir.OpView):
+            continue
+        op = value.owner.operation
+        if op not in ops and (op.name in RESHAPES or _is_arith(op) or is_elementwise(op)):
+            ops[op] = None
+            pending += list(op.operands)[:-1] if is_elementwise(op) else op.operands
+    return list(ops)
 
 
 def scalar(value: ir.Value, body: ir.Block, arguments: Sequence[Expr]) -> Expr:
     """The expression of a scalar in a linalg body, given those of the first block arguments; opaque if it is long."""
-    sizes: dict[ir.Operation, int] = {}
-
-    def size(value: ir.Value) -> int:
-        if isinstance(value, ir.BlockArgument):
-            return 0
-        op = value.owner.operation
-        if op not in sizes:
-            sizes[op] = min(_MOST_OPERATIONS, 1 + sum(map(size, op.operands)))
-        return sizes[op]
-
-    return Opaque(value.type) if size(value) >= _MOST_OPERATIONS else _scalar(value, body, arguments)
+    known: dict[ir.Value, Expr] = dict(zip(body.arguments, arguments, strict=False))
+    for op in (each.operation for each in body.operations):
+        if _is_arith(op):
+            known[op.result] = _applied(op, [known.get(operand, Opaque(operand.type)) for operand in op.operands])
+    return known.get(value, Opaque(value.type))
 
 
-def _scalar(value: ir.Value, body: ir.Block, arguments: Sequence[Expr]) -> Expr:
-    if isinstance(value, ir.BlockArgument):
-        argument = ir.BlockArgument(value)
-        if argument.owner == body and argument.arg_number < len(arguments):
-            return arguments[argument.arg_number]
-        return Opaque(value.type)
-    op = value.owner.operation
-    if op.name.startswith("arith.") and op.operands:
-        return Apply(op.name, tuple(_scalar(o, body, arguments) for o in op.operands), value.type)
-    return Opaque(value.type)
+def _is_arith(op: ir.Operation) -> bool:
+    return op.name.startswith("arith.") and len(op.results) == 1 and bool(op.operands)
+
+
+def _applied(op: ir.Operation, operands: Sequence[Expr]) -> Expr:
+    """An operation on scalars, or on each element of tensors; opaque if the expression is long."""
+    kind = op.result.type
+    element_type = ir.RankedTensorType(kind).element_type if isinstance(kind, ir.RankedTensorType) else kind
+    apply = Apply(op.name, tuple(operands), element_type)
+    return apply if apply.size < _MOST_OPERATIONS else Opaque(element_type)
 
 
 def loop_subscripts(op: ir.Operation, indices: Sequence[Index]) -> list[Index]:

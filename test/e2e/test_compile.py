@@ -343,27 +343,48 @@ def test_dynamic_m_is_guarded_at_run_time() -> None:
     assert b"mxcomp: M must be" not in built(EXACT)[0].vmfb
 
 
-def test_bodies_that_use_values_many_times() -> None:
-    """As an expression this factor has 2⁶⁰ operations; nobody may write it out."""
-    doubled = "\n".join(f"%x{i + 1} = arith.addf %x{i}, %x{i} : f32" for i in range(60))
-    text = source(Matmul(32, 48, 64))
+def _long(kind: str) -> tuple[str, str]:
+    """What precedes a plain matmul, and what its body begins with: too long to be written out, or to recur over."""
+    tensor = "tensor<32x64xf32>"
+    match kind:
+        case "2⁶⁰ operations in a body":
+            return "", "\n".join(f"%x{i + 1} = arith.addf %x{i}, %x{i} : f32" for i in range(60)) + USE.format(60)
+        case "2⁶⁰ operations on tensors":
+            lines = [f"%t{i + 1} = arith.addf %t{i}, %t{i} : {tensor}" for i in range(60)]
+            return "\n".join([f"%t0 = arith.negf %lhs : {tensor}", *lines]), USE.format(0)
+        case "1500 in a row in a body":
+            return "", "\n".join(f"%x{i + 1} = arith.negf %x{i} : f32" for i in range(1500)) + USE.format(1500)
+    lines = [f"%t{i + 1} = arith.negf %t{i} : {tensor}" for i in range(1500)]
+    return "\n".join([f"%t0 = arith.negf %lhs : {tensor}", *lines]), USE.format(0)
+
+
+USE = """
+      %p = arith.mulf %x{}, %b : f32"""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["2⁶⁰ operations in a body", "2⁶⁰ operations on tensors", "1500 in a row in a body", "1500 in a row on tensors"],
+)
+def test_long_expressions(kind: str) -> None:
+    before, body = _long(kind)
+    lhs = f"%t{before.count('arith.') - 1}" if before else "%lhs"
     generic = f"""
   func.func @plain(%lhs: tensor<32x64xf32>, %rhs: tensor<48x64xf32>, %init: tensor<32x48xf32>) -> tensor<32x48xf32> {{
+    {before}
     %0 = linalg.generic {{
       indexing_maps = [
         affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (n, k)>, affine_map<(m, n, k) -> (m, n)>
       ],
       iterator_types = ["parallel", "parallel", "reduction"]
-    }} ins(%lhs, %rhs : tensor<32x64xf32>, tensor<48x64xf32>) outs(%init : tensor<32x48xf32>) {{
+    }} ins({lhs}, %rhs : tensor<32x64xf32>, tensor<48x64xf32>) outs(%init : tensor<32x48xf32>) {{
     ^bb0(%x0: f32, %b: f32, %acc: f32):
-      {doubled}
-      %p = arith.mulf %x60, %b : f32
+      {body}
       %s = arith.addf %acc, %p : f32
       linalg.yield %s : f32
     }} -> tensor<32x48xf32>
     return %0 : tensor<32x48xf32>
   }}
 """
-    assert "module" not in text
-    report = mxcomp.compile(text + generic, compile_to="input", strict=True).report
+    report = mxcomp.compile(source(Matmul(32, 48, 64)) + generic, compile_to="input", strict=True).report
     assert [matmul.operands for matmul in report.matmuls] == ["data_tiled"]
