@@ -31,12 +31,11 @@ from dataclasses import dataclass, replace
 
 from iree.compiler import ir
 
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, dispatches, graph
+from mxcomp.mlir.dispatches import DISPATCH, SEGMENTS
 from mxcomp.options import Options
 
-_DISPATCH = "flow.dispatch"
 _ACCESSES = ("iree_tensor_ext.dispatch.tensor.load", "iree_tensor_ext.dispatch.tensor.store")
-_SEGMENTS = "operandSegmentSizes"
 _OFFSETS_FROM_THE_END = 3
 """Of the segments of an access's operands: offsets, sizes, strides."""
 
@@ -107,8 +106,8 @@ def _executables(module: ir.Operation) -> Iterator[_Executable]:
         if (function := _only(op)) is not None
     }
     for op in graph.walk(module, bodies=False):
-        if op.name == _DISPATCH:
-            names = [ir.SymbolRefAttr(symbol).value[0] for symbol in ir.ArrayAttr(op.attributes["entry_points"])]
+        if op.name == DISPATCH:
+            names = [each.executable for each in dispatches.entry_points(op)]
             for name in names:
                 if len(names) > 1:  # which of them runs is decided later
                     found.pop(name, None)
@@ -144,7 +143,7 @@ def _share(group: Sequence[_Executable]) -> None:
 def _add_operands(executable: _Executable, operands: Sequence[Sequence[Place]]) -> None:
     """Gives a function operands behind those that it has, and in front of its results: offsets at these places."""
     old, accesses = executable.function, executable.accesses()
-    inputs = ir.DenseI32ArrayAttr(executable.dispatches[0].attributes[_SEGMENTS])[1]
+    inputs = dispatches.arguments(executable.dispatches[0])
     block = old.regions[0].blocks[0]
     types = [argument.type for argument in block.arguments]
     types[inputs:inputs] = [ir.IndexType.get()] * len(operands)
@@ -173,7 +172,7 @@ def _add_operands(executable: _Executable, operands: Sequence[Sequence[Place]]) 
 
 def _replace(access: ir.Operation, offsets: dict[int, ir.Value]) -> None:
     """Makes offsets of an access these values, by dimension."""
-    segments = list(ir.DenseI32ArrayAttr(access.attributes[_SEGMENTS]))
+    segments = list(ir.DenseI32ArrayAttr(access.attributes[SEGMENTS]))
     start = sum(segments[:-_OFFSETS_FROM_THE_END])
     old = iter(list(access.operands)[start:])
     static = _static(access, "offsets")
@@ -187,7 +186,7 @@ def _replace(access: ir.Operation, offsets: dict[int, ir.Value]) -> None:
     operands = [*list(access.operands)[:start], *dynamic, *old]
     segments[-_OFFSETS_FROM_THE_END] = len(dynamic)
     attributes = {name: access.attributes[name] for name in access.attributes}
-    attributes[_SEGMENTS] = ir.DenseI32ArrayAttr.get(segments)
+    attributes[SEGMENTS] = ir.DenseI32ArrayAttr.get(segments)
     attributes["static_offsets"] = ir.DenseI64ArrayAttr.get(static)
     with ir.InsertionPoint(access):
         kinds = [result.type for result in access.results]
@@ -197,16 +196,9 @@ def _replace(access: ir.Operation, offsets: dict[int, ir.Value]) -> None:
 
 def _call(dispatch: ir.Operation, entry_points: ir.Attribute, values: Sequence[int]) -> None:
     """Makes a dispatch one of these entry points, with operands behind those that it has."""
-    workload, arguments, *dims = ir.DenseI32ArrayAttr(dispatch.attributes[_SEGMENTS])
-    end = workload + arguments
-    operands = list(dispatch.operands)
-    attributes = {name: dispatch.attributes[name] for name in dispatch.attributes}
-    attributes["entry_points"] = entry_points
-    attributes[_SEGMENTS] = ir.DenseI32ArrayAttr.get([workload, arguments + len(values), *dims])
     with dispatch.location, ir.InsertionPoint(dispatch):
-        operands[end:end] = [build.constant_index(value) for value in values]
-        kinds = [result.type for result in dispatch.results]
-        new = ir.Operation.create(_DISPATCH, kinds, operands, attributes)
+        added = [build.constant_index(value) for value in values]
+        new = dispatches.with_operands(dispatch, arguments=added, entry_points=entry_points)
     _take_place(dispatch, new)
 
 

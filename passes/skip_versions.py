@@ -34,12 +34,11 @@ from iree.compiler.dialects import arith
 
 from mxcomp.errors import CompileError
 from mxcomp.matching.decision import VERSIONS
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, dispatches, graph
+from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.mlir.earlier import Earlier
 from mxcomp.options import Options
 
-_DISPATCH = "flow.dispatch"
-_SEGMENTS = "operandSegmentSizes"
 _VIEWS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast", "flow.tensor.reshape", "tensor.cast")
 
 
@@ -94,7 +93,7 @@ def _versions(choice: ir.Operation) -> tuple[list[_Version], list[ir.Operation]]
         choices.append(op)
         op = others.owner.operation
     versions.append(_Version(op, None))
-    if odd := [version.call for version in versions if version.call.name != _DISPATCH]:
+    if odd := [version.call for version in versions if version.call.name != DISPATCH]:
         raise CompileError(f"{odd[0].location}: expected a dispatch of a version, got {odd[0].name}")
     return versions, choices
 
@@ -114,8 +113,8 @@ _Executables: TypeAlias = Mapping[str, ir.Operation]
 
 
 def _executable(call: ir.Operation, executables: _Executables) -> ir.Operation:
-    (symbol,) = ir.ArrayAttr(call.attributes["entry_points"])
-    return executables[ir.SymbolRefAttr(symbol).value[0]]
+    (entry_point,) = dispatches.entry_points(call)
+    return executables[entry_point.executable]
 
 
 def _make_optional(executable: ir.Operation, call: ir.Operation, is_tied: bool) -> None:
@@ -150,21 +149,12 @@ def _make_read_write(function: ir.Operation) -> None:
 
 def _called(call: ir.Operation, active: ir.Value, written: ir.Value | None = None) -> ir.Operation:
     """The dispatch once more, with workgroups only if `active` is 1, writing to `written` if there is one."""
-    workload, arguments, argument_dims, result_dims = ir.DenseI32ArrayAttr(call.attributes[_SEGMENTS])
-    values = list(call.operands)
-    split = [workload, workload + arguments, workload + arguments + argument_dims]
-    sizes = values[split[2] :]
-    tied = [] if written is None else [written]
-    operands = [*values[: split[0]], active, *values[split[0] : split[1]], *tied, *values[split[1] : split[2]]]
-    operands += [*(sizes if tied else []), *sizes]
-    segments = [workload + 1, arguments + len(tied), argument_dims + len(sizes) * len(tied), result_dims]
-    attributes = {name: call.attributes[name] for name in call.attributes}
-    attributes[_SEGMENTS] = ir.DenseI32ArrayAttr.get(segments)
-    if tied:
-        index = ir.IntegerAttr.get(ir.IndexType.get(), arguments)
-        attributes["tied_operands"] = ir.ArrayAttr.get([index])
-    kinds = [result.type for result in call.results]
-    return ir.Operation.create(_DISPATCH, kinds, operands, attributes, loc=call.location)
+    if written is None:
+        return dispatches.with_operands(call, [active])
+    *_, size = ir.DenseI32ArrayAttr(call.attributes[dispatches.SEGMENTS])
+    sizes = list(call.operands)[len(call.operands) - size :]
+    tied = ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IndexType.get(), dispatches.arguments(call))])
+    return dispatches.with_operands(call, [active], [written], sizes, tied_operands=tied)
 
 
 def _skip_packing(chains: list[_Chain], executables: _Executables) -> None:
@@ -204,7 +194,7 @@ def _sources(call: ir.Operation) -> Iterator[ir.Operation]:
     """The dispatches whose results a call takes."""
     for operand in call.operands:
         source = graph.producer(graph.behind(operand, _VIEWS))
-        if source is not None and source.name == _DISPATCH:
+        if source is not None and source.name == DISPATCH:
             yield source
 
 

@@ -14,7 +14,8 @@ from mxcomp.errors import InputError
 from mxcomp.layout import layout_entries
 from mxcomp.matching.canonical import is_canonical, problem_of
 from mxcomp.matching.decision import PLAIN, decision_of
-from mxcomp.mlir import graph, notes
+from mxcomp.mlir import dispatches, graph, notes
+from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.mlir.graph import location_name, location_text
 from mxcomp.report import kernel_operands, table
 from mxcomp.report.kernel_operands import KernelOperands, StoredOperand
@@ -141,7 +142,7 @@ class Report:
         ours = {matmul.index: matmul for matmul in self.matmuls if matmul.operands != PLAIN}
         plain = {(matmul.location, matmul.name): matmul for matmul in self.matmuls if matmul.operands == PLAIN}
         for op in graph.walk(module, bodies=False):
-            if op.name != "flow.dispatch":
+            if op.name != DISPATCH:
                 continue
             if found := _DISPATCH_NAME.search(str(op.location)):
                 matmul, part = ours[int(found["index"])], found["part"]
@@ -219,5 +220,5 @@ def _stored(entries: dict[str, Any] | None) -> KernelOperands | None:
 
 def _entry_point(dispatch: ir.Operation) -> str:
     """The function that a `flow.dispatch` calls, in whatever executable."""
-    (symbol,) = ir.ArrayAttr(dispatch.attributes["entry_points"])
-    return str(ir.SymbolRefAttr(symbol).value[-1])
+    (entry_point,) = dispatches.entry_points(dispatch)
+    return entry_point.function

@@ -1,0 +1,50 @@
+"""Dispatches of IREE's flow dialect: the functions that they call, and calls with more operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from iree.compiler import ir
+
+DISPATCH = "flow.dispatch"
+SEGMENTS = "operandSegmentSizes"
+
+
+class EntryPoint(NamedTuple):
+    """By symbols: an executable of this module, or one that links into it, and a function in it."""
+
+    executable: str
+    function: str
+
+
+def entry_points(dispatch: ir.Operation) -> list[EntryPoint]:
+    """What it may call: one, but where which of them runs is decided later."""
+    symbols = (ir.SymbolRefAttr(symbol).value for symbol in ir.ArrayAttr(dispatch.attributes["entry_points"]))
+    return [EntryPoint(path[0], path[-1]) for path in symbols]
+
+
+def arguments(dispatch: ir.Operation) -> int:
+    """How many operands the function is given: neither workload nor sizes of tensors."""
+    count: int = ir.DenseI32ArrayAttr(dispatch.attributes[SEGMENTS])[1]
+    return count
+
+
+def with_operands(
+    dispatch: ir.Operation,
+    workload: Sequence[ir.Value] = (),
+    arguments: Sequence[ir.Value] = (),
+    argument_dims: Sequence[ir.Value] = (),
+    **others: ir.Attribute,
+) -> ir.Operation:
+    """The dispatch once more at the insertion point, with operands behind those of each kind, and other attributes."""
+    segments = list(ir.DenseI32ArrayAttr(dispatch.attributes[SEGMENTS]))
+    rest, operands = iter(list(dispatch.operands)), list[ir.Value]()
+    added: tuple[Sequence[ir.Value], ...] = (workload, arguments, argument_dims, ())
+    for count, more in zip(segments, added, strict=True):
+        operands += [*(next(rest) for _ in range(count)), *more]
+    sizes = [count + len(more) for count, more in zip(segments, added, strict=True)]
+    attributes = {name: dispatch.attributes[name] for name in dispatch.attributes}
+    attributes |= {SEGMENTS: ir.DenseI32ArrayAttr.get(sizes), **others}
+    kinds = [result.type for result in dispatch.results]
+    return ir.Operation.create(DISPATCH, kinds, operands, attributes, loc=dispatch.location)
