@@ -173,17 +173,23 @@ class Tracer:
 
 
 def passed(values: Sequence[ir.Value], leaves: Sequence[Leaf]) -> list[ir.Operation]:
-    """The operations between `values` and the stored tensors that their elements come from."""
-    stored, pending, ops = {leaf.value for leaf in leaves}, list(values), dict[ir.Operation, None]()
-    while pending:
-        value = pending.pop()
-        if value in stored or not isinstance(value.owner, ir.Operation | ir.OpView):
-            continue
+    """The operations between `values` and the stored tensors that their elements come from, producers first."""
+    stored, seen, ops = {leaf.value for leaf in leaves}, set[ir.Operation](), list[ir.Operation]()
+
+    def visit(value: ir.Value, depth: int = 0) -> None:
+        if depth > _DEEPEST or value in stored or not isinstance(value.owner, ir.Operation | ir.OpView):
+            return
         op = value.owner.operation
-        if op not in ops and (op.name in RESHAPES or _is_arith(op) or is_elementwise(op)):
-            ops[op] = None
-            pending += list(op.operands)[:-1] if is_elementwise(op) else op.operands
-    return list(ops)
+        if op in seen or not (op.name in RESHAPES or _is_arith(op) or is_elementwise(op)):
+            return
+        seen.add(op)
+        for operand in list(op.operands)[:-1] if is_elementwise(op) else op.operands:
+            visit(operand, depth + 1)
+        ops.append(op)
+
+    for value in values:
+        visit(value)
+    return ops
 
 
 def scalar(value: ir.Value, body: ir.Block, arguments: Sequence[Expr]) -> Expr:
