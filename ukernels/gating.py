@@ -1,9 +1,9 @@
 """Members of the family for mixtures of experts: what quantises hidden activations in its tile, and what takes them.
 
-Both are computed transposed, weights in the place of LHS, on few rows: 16, with waves along K, or 64 or 128, with two
-or four waves side by side. A tile of the first has gate and up of 128 hidden activations (`DataTiledLayout.gated`):
-four blocks, of which a lane has all 32 elements. The second takes 128 of them in a step; those of 8 bits row by row, as
-whole blocks are stored.
+Both are computed transposed, weights in the place of LHS, on few rows: 16, with waves along K, 32, with a wave alone,
+or 64 or 128, with two or four waves side by side. A tile of the first has gate and up of 128 hidden activations
+(`DataTiledLayout.gated`): four blocks, of which a lane has all 32 elements. The second takes 128 of them in a step;
+those of 8 bits row by row, as whole blocks are stored.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ HEIGHT = 128
 _WAVES = (2, 4)
 """Along rows, of which each has 32."""
 
-_FEW = Waves(k=4, beside=2)
-"""Along K, of a workgroup for 16 rows, of which a compute unit takes two or more."""
+_FEW, _ALONE = Waves(k=4, beside=2), Waves()
+"""Along K, of a workgroup for 16 rows, of which a compute unit takes two or more; of one that is a wave."""
 
 _LEAST_BENEFIT = -9
 ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
@@ -45,8 +45,11 @@ def _tile(subgroups_m: int, waves: int, intrinsics_n: int = 2) -> Tile:
 
 
 def _tiles(subgroups_m: int) -> tuple[Tile, ...]:
-    few = replace(_tile(subgroups_m, waves=1, intrinsics_n=1), body=EXPERTS, waves=_FEW)
-    return few, *(_tile(subgroups_m, waves) for waves in _WAVES)
+    streamed = (
+        replace(_tile(subgroups_m, waves=1, intrinsics_n=n), body=EXPERTS, waves=waves)
+        for n, waves in ((1, _FEW), (2, _ALONE))
+    )
+    return *streamed, *(_tile(subgroups_m, waves) for waves in _WAVES)
 
 
 GATED, _DOWN = _tiles(len(GATE_AND_UP)), _tiles(1)

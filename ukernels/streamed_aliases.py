@@ -14,8 +14,8 @@ from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS
 from mxcomp.ukernels.aliases import LANES, PIECES, Aliases, shaped, split
 from mxcomp.ukernels.waves import BEYOND, Waves
 
-_RING_BYTES = 32
-"""Of each fragment of LHS that a lane has on its way."""
+_RING_BYTES, _RING_BYTES_ALONE = 32, 512
+"""Of each fragment of LHS that a lane has on its way; of all of them, where a wave has a SIMD for itself."""
 
 _OUTER, _FRAGMENTS = 1, 2
 """Dimensions of a packed tile of the result: of tiles along N, here one, and of fragments along M."""
@@ -30,7 +30,8 @@ class StreamedAliases(Aliases):
     @property
     def depth(self) -> int:
         """K tiles that a wave has in registers, or on their way there."""
-        return _RING_BYTES // self._bytes(LHS)
+        bytes_ = _RING_BYTES if self.waves.k > 1 else _RING_BYTES_ALONE // self._rows
+        return bytes_ // self._bytes(LHS)
 
     @property
     def share(self) -> int:
@@ -83,5 +84,6 @@ class StreamedAliases(Aliases):
 
     def _attributes(self) -> Iterator[tuple[str, str]]:
         yield from super()._attributes()
+        yield "has_others", f"{str(self.waves.k > 1).lower()}"
         size, pieces = self._bytes(LHS), PIECES[self._bytes(LHS)]
         yield "lhs_place", f"affine_map<(lane, piece) -> (lane * {size} + piece * {pieces.size})>"
