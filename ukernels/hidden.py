@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from mxcomp.formats import BLOCK_SIZE, E2M1, E4M3, element_format
 from mxcomp.layout import GATE_AND_UP, LHS
@@ -56,6 +57,13 @@ class Instance(quantising.Instance):
     @property
     def operands(self) -> str:
         return OPERANDS
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """Half units are for even numbers of K tiles, too, as smaller tiles wait less for their first data."""
+        rule = super().rule
+        k = {name: bound for name, bound in rule["constraints"]["k"].items() if name != "odd"}
+        return rule | {"constraints": rule["constraints"] | {"k": k}}
 
     @property
     def timed_rows(self) -> tuple[int, int]:

@@ -71,14 +71,8 @@ def test_blocks_without_an_expert_are_not_computed() -> None:
 SHAPES = ((2, 48, 1056), (1, 80, 32), (8, 33, 1024), (5, 144, 288), (7, 16, 544))
 
 
-def named(instance: hidden.Instance, shape: tuple[int, int, int]) -> bool:
-    """Whether it is for such a problem: one over half units for an odd number of K tiles."""
-    step = instance.layout.workgroup_tile[2]
-    return instance.covers(*shape) and (not instance.tile.is_half or -(-shape[2] // step) % 2 == 1)
-
-
 NAMED = [
-    (instance, next(each for each in (*SHAPES[i % 5 :], *SHAPES) if named(instance, each)))
+    (instance, next(each for each in (*SHAPES[i % 5 :], *SHAPES) if instance.covers(*each)))
     for i, instance in enumerate(hidden.INSTANCES)
 ]
 
