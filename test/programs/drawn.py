@@ -6,7 +6,7 @@ import program
 from checking import check
 from seeds import BASE
 
-COUNT, FILES = 60, 3
+COUNT, FILES = 45, 3
 """Of programs, which have the seed `BASE` and those that follow; a failure says which."""
 CHEAP = ("plain", "plain", "plain", "plain", "parameters", "packed")
 """Ways to compile that are quick, by turns."""
