@@ -46,7 +46,7 @@ def draw(seed: int) -> tuple[Case | Layer, str]:
         of_types = [each for each in hidden.INSTANCES if each.elements == tuple(map(mlir_type, types))]
         ukernels, rows = dice.choice(of_types or hidden.INSTANCES).name, dice.choice([n for n in ROWS if n <= 8])
     if ukernels not in ("fastest", "benefit"):
-        tokens = min(tokens, 16)  # what is left to IREE gathers weights for each block, at a second for a block or two
+        tokens = min(tokens, 16)  # what is left to IREE gathers weights for each block, which takes a simulator long
     if types[0] != BF16 and dice.random() < 0.4:
         return Layer(types, rows, activation, tokens, model, inner, dice.choice((3, 4, 6)), seed), ukernels
     experts = dice.choice((1, 2, 3, 4, 6))
