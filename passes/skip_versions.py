@@ -113,8 +113,7 @@ _Executables: TypeAlias = Mapping[str, ir.Operation]
 
 
 def _executable(call: ir.Operation, executables: _Executables) -> ir.Operation:
-    (entry_point,) = dispatches.entry_points(call)
-    return executables[entry_point.executable]
+    return executables[dispatches.entry_point(call).executable]
 
 
 def _make_optional(executable: ir.Operation, call: ir.Operation, is_tied: bool) -> None:

@@ -84,6 +84,6 @@ class StreamedAliases(Aliases):
 
     def _attributes(self) -> Iterator[tuple[str, str]]:
         yield from super()._attributes()
-        yield "has_others", f"{str(self.waves.k > 1).lower()}"
+        yield "has_others", str(self.waves.k > 1).lower()
         size, pieces = self._bytes(LHS), PIECES[self._bytes(LHS)]
         yield "lhs_place", f"affine_map<(lane, piece) -> (lane * {size} + piece * {pieces.size})>"

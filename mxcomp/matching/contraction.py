@@ -12,16 +12,7 @@ from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES
 from mxcomp.matching import loop_roles, weight_only
 from mxcomp.matching.canonical import claimed
-from mxcomp.matching.elements import (
-    Expr,
-    Index,
-    Leaf,
-    Tracer,
-    UntraceableError,
-    apply_expr,
-    passed,
-    scalar,
-)
+from mxcomp.matching.elements import Expr, Index, Leaf, Tracer, UntraceableError, apply_expr, passed, scalar
 from mxcomp.matching.loop_roles import LoopSizes, Roles
 from mxcomp.matching.operands import NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
 from mxcomp.matching.storage import Place, place

@@ -164,11 +164,11 @@ class Tracer:
             body, loops = op.regions[0].blocks[0], loop_subscripts(op, indices)
             operands = [
                 self.element(operand, apply_map(affine_map, loops))
-                for operand, affine_map in zip(list(op.operands)[:-1], maps, strict=True)
+                for operand, affine_map in zip(_followed(op), maps, strict=True)
             ]
             return scalar(yielded(op), body, operands)
         if _is_arith(op):
-            return _applied(op, [self.element(operand, indices) for operand in op.operands])
+            return _applied(op, [self.element(operand, indices) for operand in _followed(op)])
         return Opaque(op.results[0].type)
 
 
@@ -180,12 +180,11 @@ def passed(values: Sequence[ir.Value], leaves: Sequence[Leaf]) -> list[ir.Operat
         if depth > _DEEPEST or value in stored or not isinstance(value.owner, ir.Operation | ir.OpView):
             return
         op = value.owner.operation
-        if op in seen or not (op.name in RESHAPES or _is_arith(op) or is_elementwise(op)):
-            return
-        seen.add(op)
-        for operand in list(op.operands)[:-1] if is_elementwise(op) else op.operands:
-            visit(operand, depth + 1)
-        ops.append(op)
+        if op not in seen and (operands := _followed(op)):
+            seen.add(op)
+            for operand in operands:
+                visit(operand, depth + 1)
+            ops.append(op)
 
     for value in values:
         visit(value)
@@ -199,6 +198,13 @@ def scalar(value: ir.Value, body: ir.Block, arguments: Sequence[Expr]) -> Expr:
         if _is_arith(op):
             known[op.result] = _applied(op, [known.get(operand, Opaque(operand.type)) for operand in op.operands])
     return known.get(value, Opaque(value.type))
+
+
+def _followed(op: ir.Operation) -> list[ir.Value]:
+    """The operands that an element of the result is computed from; none where that is not known."""
+    if is_elementwise(op):
+        return list(op.operands)[:-1]
+    return list(op.operands) if op.name in RESHAPES or _is_arith(op) else []
 
 
 def _is_arith(op: ir.Operation) -> bool:

@@ -24,6 +24,12 @@ def entry_points(dispatch: ir.Operation) -> list[EntryPoint]:
     return [EntryPoint(path[0], path[-1]) for path in symbols]
 
 
+def entry_point(dispatch: ir.Operation) -> EntryPoint:
+    """What it calls, where that is decided."""
+    (found,) = entry_points(dispatch)
+    return found
+
+
 def arguments(dispatch: ir.Operation) -> int:
     """How many operands the function is given: neither workload nor sizes of tensors."""
     count: int = ir.DenseI32ArrayAttr(dispatch.attributes[SEGMENTS])[1]

@@ -151,7 +151,7 @@ class Report:
             else:
                 continue
             matmul.dispatches.append(part)
-            matmul.kernels.append(_entry_point(op))
+            matmul.kernels.append(dispatches.entry_point(op).function)
             if part == "matmul":
                 matmul.kernel = matmul.kernels[-1]
             for version in matmul.versions:
@@ -216,9 +216,3 @@ def _stored(entries: dict[str, Any] | None) -> KernelOperands | None:
     if entries is None:
         return None
     return KernelOperands([StoredOperand(**operand) for operand in entries["operands"]], entries["rows"])
-
-
-def _entry_point(dispatch: ir.Operation) -> str:
-    """The function that a `flow.dispatch` calls, in whatever executable."""
-    (entry_point,) = dispatches.entry_points(dispatch)
-    return entry_point.function
