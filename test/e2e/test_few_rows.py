@@ -60,12 +60,13 @@ def check(
     dispatches: list[str] = INSIDE,
     slower: str = "",
     schedules: Sequence[str] = ("forward",),
+    ukernels: str = "fastest",
 ) -> None:
     """The program's dispatches, unless by its report they would be `slower`; and float64's numbers in all `schedules`.
 
     Those are within rounding of what float64 makes of the quantised operands.
     """
-    made = mxcomp.compile(program(matmul, mode, source), ukernels="fastest")
+    made = mxcomp.compile(program(matmul, mode, source), ukernels=ukernels)
     (found,) = made.report.matmuls
     assert found.dispatches == dispatches or (slower and slower in (found.note or "")), found.note
     x = np.random.default_rng(1).standard_normal((matmul.m, matmul.k)).astype(SOURCES[source])
