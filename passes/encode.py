@@ -161,13 +161,17 @@ def _quantising(
 
 
 def _in_rows(op: ir.Operation, chosen: Decision, place: Place, registry: Registry, options: Options) -> Decision:
-    """A decision with a ukernel that reads the LHS as it is stored, if that can be, and is faster."""
+    """A decision with a ukernel that reads LHS or RHS as it is stored, if that can be, and is faster."""
     if not options.data_tiling or options.reference:
         return chosen
-    objection = "" if rows.are_given(op.operands[LHS]) else "LHS is no argument of the program, row-major"
-    if not options.reads_in_place:
-        objection = "a stock iree-compile cannot read LHS as it is stored"
-    return in_rows.choose(chosen, problem_of(op), objection, registry, options, place.result_bytes)
+    objections = dict.fromkeys(in_rows.SIDES, "")
+    for side in in_rows.SIDES:
+        name = OPERAND_NAMES[side].upper()
+        if not options.reads_in_place:
+            objections[side] = f"a stock iree-compile cannot read {name} as it is stored"
+        elif not rows.are_given(op.operands[side]):
+            objections[side] = f"{name} is no argument of the program, row-major"
+    return in_rows.choose(chosen, problem_of(op), objections, registry, options, place.result_bytes)
 
 
 def _paired(

@@ -166,6 +166,9 @@ _TURNS: tuple[tuple[int, int, Waves, Pairs], ...] = (
 )  # fmt: skip
 """The same, of tiles whose MFMA take a wave longer than all reads of a step take LDS."""
 
+_IN_ROWS = (*_TURNS, (16, 20, Waves(2, 4, turns=True), _SIX_BITS))
+"""Those that read LHS as it is stored; the last for RHS in its place, where 320 × 256 is the tile wanted."""
+
 _PAIRS = (16, 16, Waves(4, 2, turns=True), ((4, 4), (4, 8), (8, 4)))
 """The same of units two by two, for elements of which LDS or registers do not hold enough steps one by one."""
 
@@ -189,7 +192,7 @@ TILES = (
     Tile(paired_unit_layout(*_PAIRS[:2]), -10, None, TURNS, *_PAIRS[2:]),
     *(
         Tile(unit_layout(m, n), -9, None, TURNS, replace(waves, lhs_in_rows=True), without)
-        for m, n, waves, without in _TURNS
+        for m, n, waves, without in _IN_ROWS
     ),
     *(Tile(unit_layout(m, n), benefit=-6, body=STREAM, waves=Waves()) for m, n in _ALONE),
     *(Tile(_half_layout(m, n), benefit=-7, body=STREAM, waves=Waves(k=k)) for m, n, k in _HALF_STREAMS),

@@ -70,7 +70,7 @@ class Decision:
         versions: Kernels by ranges of a dynamic M, ascending; the last is what the decision says by itself.
         gathered: Operands that the kernel reads through expert ids (`mxcomp.matching.gathers`).
         skips: Where these are negative it computes nothing, for nothing reads its result there.
-        lhs_in_rows: It reads LHS as it is stored, and only the other operands are packed.
+        lhs_in_rows: It reads what is multiplied as LHS where it is stored, and only the other operands are packed.
         parts: Of K, each multiplied by workgroups of its own; a dispatch behind adds them up.
         quantising: That of another, which takes the same RHS, and quantises LHS of activations itself.
         paired: That of another, which does so for two matrices of one activation at once.

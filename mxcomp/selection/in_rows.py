@@ -1,68 +1,98 @@
-"""Whether a matmul's ukernel reads LHS as it is stored: one dispatch less."""
+"""Whether a matmul's ukernel reads LHS, or RHS in its place, as it is stored: one dispatch less."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from mxcomp.formats import element_format
-from mxcomp.layout import LHS
+from mxcomp.layout import LHS, OPERAND_NAMES, RHS
 from mxcomp.matching.decision import DATA_TILED, Decision
 from mxcomp.options import FASTEST, Options
 from mxcomp.problem import Problem
+from mxcomp.selection.limits import limits
 from mxcomp.selection.ranking import Candidate, candidate
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Registry, Ukernel
 from mxcomp.ukernels.family import LHS_IN_ROWS
 
+SIDES = (LHS, RHS)
+"""Which operand may be read in rows; a matmul is computed transposed for RHS."""
+
 
 def choose(
-    chosen: Decision, problem: Problem, objection: str, registry: Registry, options: Options, size: int
+    chosen: Decision,
+    problem: Problem,
+    objections: Mapping[int, str],
+    registry: Registry,
+    options: Options,
+    size: int,
 ) -> Decision:
-    """A decision on a problem, made one of a ukernel that reads LHS as it is stored, if that is faster or asked for.
+    """A decision on a problem, made one of a ukernel that reads LHS or RHS as it is stored, if that is faster.
 
-    `objection` is why LHS cannot be read so, or "". `size` are the bytes of an element of the result.
+    Or if it is asked for. `objections` are why LHS and RHS cannot be read so, or "". `size` are the bytes of an element
+    of the result.
     """
+    able = [side for side in SIDES if not objections[side]]
     named = registry.ukernels.get(options.ukernels)
     if named is not None and named.operands == LHS_IN_ROWS:
-        reason = objection or _mismatch(named, problem, options)
+        side = able[0] if able else LHS
+        multiplied = _multiplied(problem, side)
+        reason = objections[side] or _mismatch(named, multiplied, options)
         if reason:
             return replace(chosen, reason=f"{named.name}: {reason}")
-        return _with(chosen, named, candidate(named, problem, size), "")
-    if objection or options.ukernels != FASTEST or chosen.ukernel is None or chosen.quantising is not None:
+        return _with(chosen, named, candidate(named, multiplied, size), side, "")
+    if not able or options.ukernels != FASTEST or chosen.ukernel is None or chosen.quantising is not None:
         return chosen
-    fitting = [
-        each
-        for each in registry.ukernels.values()
-        if each.operands == LHS_IN_ROWS and not _mismatch(each, problem, options)
-    ]
-    timed = [found for each in fitting if (found := candidate(each, problem, size)) is not None]
     packed = candidate(registry[chosen.ukernel], problem, size)
-    if packed is None or not timed:
+    ways = [
+        (timed.us - packing_us(problem, side), timed, side)
+        for side in able
+        for each in registry.ukernels.values()
+        if each.operands == LHS_IN_ROWS and not _mismatch(each, multiplied := _multiplied(problem, side), options)
+        if (timed := candidate(each, multiplied, size)) is not None
+    ]
+    if packed is None or not ways:
         return chosen
-    best, apart = min(timed, key=lambda each: each.us), packed.us + packing_us(problem)
-    return chosen if best.us > apart else _with(chosen, best.ukernel, best, f", with LHS packed {apart:.1f}")
+    saved, best, side = min(ways, key=lambda way: way[0])
+    if saved > packed.us:
+        return chosen
+    beside = f", with {_name(side)} packed {packed.us + packing_us(problem, side):.1f}"
+    return _with(chosen, best.ukernel, best, side, beside)
 
 
-def packing_us(problem: Problem) -> float:
-    """Modelled µs of a dispatch that packs LHS: it reads and writes all of it, which HBM binds."""
-    p, bits = mi355x(), element_format(problem.types[LHS]).bits
-    moved = 2 * (problem.m or 0) * (problem.k or 0) * bits / 8
+def _multiplied(problem: Problem, side: int) -> Problem:
+    """The problem with the operand that is read in rows in the place of LHS."""
+    return problem if side == LHS else problem.flipped
+
+
+def _name(side: int) -> str:
+    return OPERAND_NAMES[side].upper()
+
+
+def packing_us(problem: Problem, side: int = LHS) -> float:
+    """Modelled µs of a dispatch that packs LHS or RHS: it reads and writes all of it, which HBM binds."""
+    p, bits = mi355x(), element_format(problem.types[side]).bits
+    moved = 2 * ((problem.m, problem.n)[side] or 0) * (problem.k or 0) * bits / 8
     return p.launch_us + moved / (p.hbm_terabytes * 1e6)
 
 
 def _mismatch(ukernel: Ukernel, problem: Problem, options: Options) -> str:
     if problem.batch or problem.m is None or problem.n is None:
         return "it takes static sizes without a batch"
+    if limits(problem, ukernel.tile, options.target.max_buffer_bytes) is None:
+        return f"an operand or the result exceeds {options.target.max_buffer_bytes} bytes"
     return ukernel.mismatch(options.target.arch, problem)
 
 
-def _with(chosen: Decision, ukernel: Ukernel, timed: Candidate | None, beside: str) -> Decision:
-    note = f"LHS is read as it is stored, by {ukernel.name}"
+def _with(chosen: Decision, ukernel: Ukernel, timed: Candidate | None, side: int, beside: str) -> Decision:
+    note = f"{_name(side)} is read as it is stored, by {ukernel.name}"
     note += f", modelled {timed.us:.1f} µs{beside}" if timed is not None else ""
     return replace(
         chosen,
         operands=DATA_TILED,
         layout=ukernel.layout,
+        transposed=side == RHS,
         lhs_in_rows=True,
         ukernel=ukernel.name,
         order=timed.order if timed is not None else chosen.order,
