@@ -72,6 +72,10 @@ class DataTiledLayout:
     With `lane_rows` the accumulators of a lane are consecutive rows: 32 of them, a block, for 8 MFMA along M. Rows of
     LHS are packed so that they come out there; nothing changes for IREE and ukernels, which know no row by its number.
 
+    With `lane_columns` the accumulators of a lane are neighbours in a row of the result, and not in a column: operands of
+    the MFMA have changed places. So a lane stores them in one piece. A ukernel has to multiply so; nothing changes for
+    IREE.
+
     With `lhs_row_lines` a row of an LHS fragment is in one piece, and not in four: the first few rows are few cache
     lines then. Nothing changes for IREE here either; a ukernel has to know it.
 
@@ -98,6 +102,7 @@ class DataTiledLayout:
     scale_permutation: tuple[int, ...] | None = None
     units: tuple[int, int] | None = None
     lane_rows: bool = False
+    lane_columns: bool = False
     gated: bool = False
     lhs_row_lines: bool = False
     rhs_row_lines: bool = False
@@ -111,6 +116,8 @@ class DataTiledLayout:
                 raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}")
         if self.subgroups_k != 1:
             raise ValueError(f"subgroups_k must be 1 (no reduction across subgroups), got {self.subgroups_k}")
+        if self.lane_rows and self.lane_columns:
+            raise ValueError("accumulators of a lane are consecutive in rows or in columns, not in both")
         if self.gated and (self.subgroups_m != len(GATE_AND_UP) or not self.lane_rows):
             raise ValueError(f"a gated layout has lane_rows and subgroups_m = {len(GATE_AND_UP)}")
         if self.units is not None and (len(self.units) != 2 or min(self.units) < 1):
@@ -156,7 +163,7 @@ class DataTiledLayout:
 
     def packed(self, units: tuple[int, int]) -> DataTiledLayout:
         """How operands lie for this layout, padded to so many units."""
-        return replace(self, units=units, pairs=False)
+        return replace(self, units=units, pairs=False, lane_columns=False)
 
     @property
     def half(self) -> DataTiledLayout:
@@ -202,7 +209,18 @@ class DataTiledLayout:
             swizzle = replace(swizzle, multiples=(self.units[operand % 2], 1))
         if self.lane_rows and operand in (LHS, LHS_SCALE, ACC):
             return self._with_lane_rows(swizzle, operand)
-        return swizzle
+        return self._with_lane_columns(swizzle) if self.lane_columns and operand == ACC else swizzle
+
+    def _with_lane_columns(self, swizzle: TileSwizzle) -> TileSwizzle:
+        """Accumulators whose rows in a fragment, (outer, group, inner) of a lane, are its columns, and the reverse."""
+        rows, columns = swizzle.expand_shape
+        lane = 1 + (self.multiplied.shape.acc_outer > 1) + 1
+        front, last = len(rows) - lane, len(rows) + len(columns) - 1
+        order = [*range(front), last, *range(len(rows), last), *range(front, len(rows))]
+        every = [*rows, *columns]
+        places = {old: new for new, old in enumerate(order)}
+        expanded = tuple(every[i] for i in order[: front + 1]), tuple(every[i] for i in order[front + 1 :])
+        return replace(swizzle, expand_shape=expanded, permutation=tuple(places[p] for p in swizzle.permutation))
 
     def _with_lane_rows(self, swizzle: TileSwizzle, operand: int) -> TileSwizzle:
         """Rows [subgroups, intrinsics, (outer, group, inner) of a lane] in the order [subgroups, group, …]."""

@@ -4,7 +4,7 @@
            fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, legalise
            reductions, legalise zeros, legalise few rows, sort slots, outline, skip versions, share executables
            ─ IREE: flow ─ share slices ─ IREE: stream, executable-sources ─ link ukernels
-           ─ IREE: executable-configurations ─ unmask rows, order workgroups, fold gathers, fold rows ─ IREE: vmfb
+           ─ IREE: executable-configurations ─ unmask stores, order workgroups, fold gathers, fold rows ─ IREE: vmfb
 
 Constants are held once more for what falls back. Codes are widened twice: first in front of consumers, which the codes
 of a result are; then what is left of quantised operands that did not become part of packing. Reductions are legalised
@@ -47,7 +47,7 @@ BUILDING_PASSES = (
 MODULE_PASSES = (*PREPARING_PASSES, *CHOOSING_PASSES, *BUILDING_PASSES)
 DISPATCH_PASSES = ("mxcomp-share-slices",)
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)
-CONFIGURED_PASSES = ("mxcomp-unmask-rows", "mxcomp-order-workgroups", "mxcomp-fold-gathers", "mxcomp-fold-rows")
+CONFIGURED_PASSES = ("mxcomp-unmask-stores", "mxcomp-order-workgroups", "mxcomp-fold-gathers", "mxcomp-fold-rows")
 
 _VERIFIED = ("mxcomp-recognise", "mxcomp-materialise", "mxcomp-sort-slots")
 """The last of them is in front of passes of IREE's, which may end the process over invalid IR."""

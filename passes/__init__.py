@@ -34,7 +34,7 @@ PASSES = {
     "mxcomp-share-executables": "share_executables",
     "mxcomp-share-slices": "share_slices",
     "mxcomp-link-ukernels": "link_ukernels",
-    "mxcomp-unmask-rows": "unmask_rows",
+    "mxcomp-unmask-stores": "unmask_stores",
     "mxcomp-fold-gathers": "fold_gathers",
     "mxcomp-fold-rows": "fold_rows",
     "mxcomp-order-workgroups": "order_workgroups",

@@ -26,8 +26,8 @@ BODY, STREAM, SHARED, TURNS = "mx_data_tiled.mlir.in", "mx_stream.mlir.in", "mx_
 EXPERTS = "mx_experts.mlir.in"
 """A body on tiles of the first, with K split among waves."""
 
-LHS_IN_ROWS = "lhs_in_rows"
-"""Operands of instances that take LHS as it is stored, and all else data-tiled."""
+IN_ROWS = ("lhs_in_rows", "rhs_in_rows")
+"""Operands of instances that take LHS, or RHS in its place, as it is stored, and all else data-tiled."""
 
 _SIMDS, _VECTOR_REGISTERS = 4, 512
 """Of a compute unit, and of a SIMD for the waves that share it."""
@@ -52,6 +52,11 @@ def _half_layout(units_m: int, units_n: int) -> DataTiledLayout:
     return unit_layout(units_m, units_n, HALF_STEPS)
 
 
+def _in_columns(layout: DataTiledLayout) -> DataTiledLayout:
+    """With accumulators of a lane that are neighbours in a row of the result."""
+    return replace(layout, lane_columns=True)
+
+
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
 
@@ -63,6 +68,7 @@ class Tile:
         layout: How operands are packed, and how much of them a workgroup takes.
         waves: Of a workgroup, where the layout does not say it: those over units.
         without: Bits of LHS and RHS elements for which there is no instance, as registers would be spilled.
+        for_rhs: Whether what is read in rows is RHS, and the result is computed transposed.
     """
 
     layout: DataTiledLayout
@@ -71,6 +77,7 @@ class Tile:
     body: str = BODY
     waves: Waves | None = None
     without: Pairs = ()
+    for_rhs: bool = False
 
     @property
     def is_half(self) -> bool:
@@ -118,7 +125,7 @@ class Tile:
         shape = self.layout.multiplied.shape
         suffix = "" if self.layout.multiplied.intrinsic == M16 else f"_mfma{shape.m}"
         is_alone = self.waves is not None and self.waves.count == 1
-        suffix += "_half" * self.is_half + "_w1" * is_alone + "_rows" * self.lhs_in_rows
+        suffix += "_half" * self.is_half + "_w1" * is_alone + "_rhs" * self.for_rhs + "_rows" * self.lhs_in_rows
         suffix += "" if self.max_m is None else f"_r{self.max_m}"
         suffix += "_x2" if self.waves is not None and self.waves.beside > 1 else ""
         return f"mx_LHS_RHS_f32_m{m}_n{n}_k{k}{suffix}"
@@ -144,10 +151,11 @@ _SHARED: tuple[tuple[int, int, Waves, Pairs], ...] = (
 )  # fmt: skip
 """Units along M and N, waves along both, and which bits of elements spill registers."""
 
-_BESIDE = ((8, 8), (16, 8))
-"""Units along M and N of tiles of which a compute unit takes two at a time, of four waves each: for short K.
+_BESIDE = (_in_columns(unit_layout(8, 8)), unit_layout(16, 8))
+"""Of tiles of which a compute unit takes two at a time, of four waves each: for short K.
 
-While one of them waits for its first data, or stores, the other multiplies.
+While one of them waits for its first data, or stores, the other multiplies. With neighbours in its lanes the larger one
+spills registers.
 """
 
 _HALF_STREAMS = ((1, 1, 4), (1, 2, 4), (1, 4, 4), (2, 2, 4), (2, 4, 4), (4, 4, 4))
@@ -166,8 +174,8 @@ _TURNS: tuple[tuple[int, int, Waves, Pairs], ...] = (
 )  # fmt: skip
 """The same, of tiles whose MFMA take a wave longer than all reads of a step take LDS."""
 
-_IN_ROWS = (*_TURNS, (16, 20, Waves(2, 4, turns=True), _SIX_BITS))
-"""Those that read LHS as it is stored; the last for RHS in its place, where 320 × 256 is the tile wanted."""
+_FOR_RHS = (*_TURNS, (16, 20, Waves(2, 4, turns=True), _SIX_BITS))
+"""The same for RHS in the place of LHS: so 320 × 256 of the result are 256 × 320 here."""
 
 _PAIRS = (16, 16, Waves(4, 2, turns=True), ((4, 4), (4, 8), (8, 4)))
 """The same of units two by two, for elements of which LDS or registers do not hold enough steps one by one."""
@@ -186,18 +194,22 @@ TILES = (
         for rows, (m, n, k) in product(_FEW_ROWS, (*_STREAMS, *((*units, 1) for units in _ALONE)))
         if m == 1
     ),
-    *(Tile(unit_layout(m, n), -5, None, SHARED, waves, without) for m, n, waves, without in _SHARED),
-    *(Tile(unit_layout(m, n), benefit=-5, body=SHARED, waves=Waves(2, 2, beside=2)) for m, n in _BESIDE),
-    *(Tile(unit_layout(m, n), -5, None, TURNS, waves, without) for m, n, waves, without in _TURNS),
-    Tile(paired_unit_layout(*_PAIRS[:2]), -10, None, TURNS, *_PAIRS[2:]),
+    *(Tile(_in_columns(unit_layout(m, n)), -5, None, SHARED, waves, without) for m, n, waves, without in _SHARED),
+    *(Tile(layout, benefit=-5, body=SHARED, waves=Waves(2, 2, beside=2)) for layout in _BESIDE),
+    *(Tile(_in_columns(unit_layout(m, n)), -5, None, TURNS, waves, without) for m, n, waves, without in _TURNS),
+    Tile(_in_columns(paired_unit_layout(*_PAIRS[:2])), -10, None, TURNS, *_PAIRS[2:]),
     *(
-        Tile(unit_layout(m, n), -9, None, TURNS, replace(waves, lhs_in_rows=True), without)
-        for m, n, waves, without in _IN_ROWS
+        Tile(_in_columns(unit_layout(m, n)), -9, None, TURNS, replace(waves, lhs_in_rows=True), without)
+        for m, n, waves, without in _TURNS
+    ),
+    *(
+        Tile(unit_layout(m, n), -9, None, TURNS, replace(waves, lhs_in_rows=True), without, for_rhs=True)
+        for m, n, waves, without in _FOR_RHS
     ),
     *(Tile(unit_layout(m, n), benefit=-6, body=STREAM, waves=Waves()) for m, n in _ALONE),
     *(Tile(_half_layout(m, n), benefit=-7, body=STREAM, waves=Waves(k=k)) for m, n, k in _HALF_STREAMS),
     *(Tile(_half_layout(m, n), benefit=-7, body=STREAM, waves=Waves()) for m, n in _ALONE),
-    *(Tile(_half_layout(m, n), benefit=-8, body=SHARED, waves=waves) for m, n, waves in _HALF_SHARED),
+    *(Tile(_in_columns(_half_layout(m, n)), benefit=-8, body=SHARED, waves=waves) for m, n, waves in _HALF_SHARED),
 )
 
 
@@ -238,7 +250,7 @@ class Instance:
         return {
             "archs": ["gfx950"],
             "types": list(self.types),
-            **({"operands": LHS_IN_ROWS} if self.tile.lhs_in_rows else {}),
+            **({"operands": IN_ROWS[self.tile.for_rhs]} if self.tile.lhs_in_rows else {}),
             "benefit": self.tile.benefit,
             "constraints": bounds,
             "layout": layout_entries(self.layout),
@@ -251,16 +263,30 @@ class Instance:
         rule = f"#rule = {_attribute(self.rule)}"
         return "\n".join([*self.lines(), rule, "", Template(body).substitute(self.lists())])
 
+    @property
+    def plain(self) -> Instance:
+        """The same for a compiler that stores no neighbours in one piece where rows are padding."""
+        return replace(self, tile=replace(self.tile, layout=replace(self.layout, lane_columns=False)))
+
     def lists(self) -> dict[str, str]:
         """Lists of values, for which there are no aliases: a zero for each rank of the result."""
         aliases = self.tile.aliases(self.elements)
         rank = len(aliases.acc_lane) if isinstance(aliases, Aliases) else aliases.acc_rank
-        return {"acc_origin": ", ".join(["%c0"] * rank)}
+        swap = self.layout.lane_columns
+        factors, kinds = (values[::-1] if swap else values for values in (_FACTORS, _FACTOR_TYPES))
+        return {
+            "acc_origin": ", ".join(["%c0"] * rank),
+            "factors": ", ".join([*factors, *(f"{factor}_scale_1" for factor in factors)]),
+            "factor_types": ", ".join(kinds),
+        }
 
     def lines(self) -> Iterator[str]:
         """The aliases that its body is written in."""
         yield from self.tile.aliases(self.elements).lines()
 
+
+_FACTORS, _FACTOR_TYPES = ("%a", "%b"), ("!lhs_fragment_ty", "!rhs_fragment_ty")
+"""Of an MFMA, as bodies call them."""
 
 _TYPES = (*ELEMENT_TYPES, "f8E8M0FNU", "f32")
 

@@ -180,7 +180,7 @@ def _check_kinds(rule: Any) -> None:
             raise ValueError(f"{key} must be a {expected}, got {value!r}")
 
 
-_OPERANDS = ("data_tiled", "row_major", family.LHS_IN_ROWS)
+_OPERANDS = ("data_tiled", "row_major", *family.IN_ROWS)
 
 
 def _check(ukernel: Ukernel, arguments: tuple[ir.RankedTensorType, ...]) -> None:
@@ -195,8 +195,8 @@ def _check(ukernel: Ukernel, arguments: tuple[ir.RankedTensorType, ...]) -> None
         raise ValueError("tile and workgroup sizes must be positive")
     if (ukernel.operands == "row_major") != (ukernel.layout is None):
         raise ValueError("a data_tiled ukernel has a layout, a row_major one has none")
-    if ukernel.operands == family.LHS_IN_ROWS and (ukernel.layout is None or ukernel.layout.units is None):
-        raise ValueError(f"a ukernel that takes {family.LHS_IN_ROWS} has a layout of units")
+    if ukernel.operands in family.IN_ROWS and (ukernel.layout is None or ukernel.layout.units is None):
+        raise ValueError(f"a ukernel that takes {ukernel.operands} has a layout of units")
     for index, (have, want) in enumerate(zip(arguments, _expected_types(ukernel), strict=True)):
         if not accepts(have, *want):
             shape = "x".join("?" if size is None else str(size) for size in want[0])

@@ -59,7 +59,7 @@ class UnitAliases:
             yield f"!{name}_ty = {kind}"
         for name, size in self._sizes():
             yield f"#{name} = {size} : index"
-        lhs, rhs = self.elements
+        lhs, rhs = self.elements[::-1] if self.layout.lane_columns else self.elements
         mfma = f"intrinsic = {self.layout.intrinsic}, lhs_elem_type = {lhs}, rhs_elem_type = {rhs}, acc_elem_type = f32"
         yield f"#mfma = #iree_gpu.scaled_mma_layout<{mfma}>"
         if self.shares_operands:

@@ -14,7 +14,7 @@ from mxcomp.selection.limits import limits
 from mxcomp.selection.ranking import Candidate, candidate
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Registry, Ukernel
-from mxcomp.ukernels.family import LHS_IN_ROWS
+from mxcomp.ukernels.family import IN_ROWS
 
 SIDES = (LHS, RHS)
 """Which operand may be read in rows; a matmul is computed transposed for RHS."""
@@ -35,8 +35,8 @@ def choose(
     """
     able = [side for side in SIDES if not objections[side]]
     named = registry.ukernels.get(options.ukernels)
-    if named is not None and named.operands == LHS_IN_ROWS:
-        side = able[0] if able else LHS
+    if named is not None and named.operands in IN_ROWS:
+        side = IN_ROWS.index(named.operands)
         multiplied = _multiplied(problem, side)
         reason = objections[side] or _mismatch(named, multiplied, options)
         if reason:
@@ -49,7 +49,7 @@ def choose(
         (timed.us - packing_us(problem, side), timed, side)
         for side in able
         for each in registry.ukernels.values()
-        if each.operands == LHS_IN_ROWS and not _mismatch(each, multiplied := _multiplied(problem, side), options)
+        if each.operands == IN_ROWS[side] and not _mismatch(each, multiplied := _multiplied(problem, side), options)
         if (timed := candidate(each, multiplied, size)) is not None
     ]
     if packed is None or not ways:

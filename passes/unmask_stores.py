@@ -1,0 +1,205 @@
+"""mxcomp-unmask-stores: what of a result's tiles is padding is stored behind the buffer's end, where nothing is stored.
+
+Before (a function of an executable, as IREE has configured it):
+
+    %r = iree_linalg_ext.map_store %tiles into %empty {
+    ^bb0(…, %v: index):
+      %row = affine.linearize_index … by (3, 20, 16)      %column = affine.linearize_index [%a, %b, %c, %v] by (2, 16, 4, 4)
+      %is_row = arith.cmpi ult, %row, %c700               %is_column = arith.cmpi ult, %column, %c500
+      %is_real = arith.andi %is_row, %is_column
+      iree_linalg_ext.yield %row, %column, %is_real
+    } : tensor<3x2x20x16x4x16x4xf32> into tensor<700x500xf32>
+    iree_codegen.store_to_buffer %r, %buffer : … into memref<700x500xf32, #amdgpu.address_space<fat_raw_buffer>>
+
+After:
+
+      %first = affine.apply … (%a, %b, %c)                %is_real = arith.cmpi ult, %first, %c500
+      %place = arith.select %is_real, %first, %c536870912
+      %column = affine.apply (place + v)(%place, %v)
+      iree_linalg_ext.yield %row, %column, %true
+
+The hardware checks each offset against the buffer's size. Rows behind the last are behind the end by themselves, where
+no matrix follows; all else that is padding is moved there. So nothing branches around a store, and neighbours of a row
+that a lane has are stored in one piece, as IREE sees that they stay neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+
+_MAP_STORE, _STORE, _UKERNEL = "iree_linalg_ext.map_store", "iree_codegen.store_to_buffer", "iree_codegen.ukernel"
+_RAW_BUFFER = "#amdgpu.address_space<fat_raw_buffer>"
+_BEYOND = 2**31
+"""Bytes that no buffer of ours exceeds, padding included, so that twice as many are within 32 bits of an offset.
+
+mxcomp-encode sees to it, and for dynamic sizes what mxcomp-materialise asserts.
+"""
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Unmasks what is stored of the results of ukernels below `module`."""
+    with module.context:
+        for function in [op for op in graph.walk(module) if op.name == "func.func"]:
+            ops = list(graph.walk(function))
+            if any(_UKERNEL in op.attributes for op in ops):
+                for op in [op for op in ops if op.name == _MAP_STORE]:
+                    buffer = _buffer(op)
+                    if buffer is not None:
+                        _unmask(op, buffer)
+
+
+def _buffer(op: ir.Operation) -> ir.MemRefType | None:
+    """The buffer that a map_store is stored to and that is checked by the hardware, without gaps; else None."""
+    uses = [use.owner.operation for use in op.results[0].uses]
+    if len(uses) != 1 or uses[0].name != _STORE:
+        return None
+    buffer, tiles = ir.MemRefType(uses[0].operands[1].type), build.static_sizes(op.operands[0])
+    if str(buffer.memory_space) != _RAW_BUFFER or buffer.rank < 2 or _bytes(buffer) is None:
+        return None
+    if None not in tiles and math.prod(size or 1 for size in tiles) * (_bytes(buffer) or 0) > _BEYOND:
+        return None
+    with op.location:
+        dense = ir.MemRefType.get(buffer.shape, buffer.element_type, memory_space=buffer.memory_space)
+    if buffer == dense:
+        return buffer
+    steps = [math.prod(buffer.shape[i + 1 :]) for i in range(buffer.rank)]
+    is_dense = buffer.has_static_shape and buffer.get_strides_and_offset()[0] == steps
+    return buffer if is_dense else None
+
+
+def _bytes(buffer: ir.MemRefType) -> int | None:
+    """Of an element; None where it is none in whole bytes."""
+    kind = buffer.element_type
+    bits = ir.IntegerType(kind).width if isinstance(kind, ir.IntegerType) else ir.FloatType(kind).width
+    return bits // 8 if bits % 8 == 0 else None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an element is stored: its row and column, of what is in `tiles`.
+
+    Attributes:
+        inner: The innermost place in tiles.
+        first: The column of the first of those that differ in `inner` alone, as dims of `parts`; None unless the column
+            is that and `inner`.
+    """
+
+    row: ir.Value
+    column: ir.Value
+    tiles: list[int | None]
+    inner: ir.Value
+    parts: list[ir.Value]
+    first: ir.AffineExpr | None
+
+
+def _unmask(op: ir.Operation, buffer: ir.MemRefType) -> None:
+    """Puts an end to the mask that is yielded."""
+    last = list(op.regions[0].blocks[0].operations)[-1]
+    *outer, row, column, mask = last.operands
+    with op.location, ir.InsertionPoint(last):
+        place = _place(op, row, column)
+        needed = [each for each in _terms(mask) if not _is_needless(each, place, op, ends=set(buffer.shape[:-2]) <= {1})]
+        apart = [found for each in needed if (found := _of_first(each, place)) is not None]
+        if place.first is not None and len(apart) == len(needed):
+            moved = _moved(apart, build.apply(place.first, place.parts), buffer)
+            column = build.apply(ir.AffineExpr.get_dim(0) + ir.AffineExpr.get_dim(1), [moved, place.inner])
+        else:
+            column = _moved(needed, column, buffer)
+        last.operands[len(outer) + 1] = column
+        last.operands[len(outer) + 2] = arith.ConstantOp(ir.IntegerType.get_signless(1), 1).result
+    if (dead := graph.producer(mask)) is not None:
+        graph.erase_dead(dead)
+
+
+def _moved(conditions: Sequence[ir.Value], column: ir.Value, buffer: ir.MemRefType) -> ir.Value:
+    """A column where all conditions are true; beyond the buffer else."""
+    if not conditions:
+        return column
+    real = conditions[0]
+    for other in conditions[1:]:
+        real = arith.AndIOp(real, other).result
+    return arith.SelectOp(real, column, build.constant_index(_BEYOND // (_bytes(buffer) or 1))).result
+
+
+def _place(op: ir.Operation, row: ir.Value, column: ir.Value) -> _Place:
+    tiles, inner = build.static_sizes(op.operands[0]), op.regions[0].blocks[0].arguments[-1]
+    parts, basis = _parts(column, tiles)
+    first = None
+    if parts and parts[-1] == inner:
+        terms = (ir.AffineExpr.get_dim(i) * math.prod(basis[i + 1 :]) for i in range(len(basis) - 1))
+        first = sum(terms, ir.AffineExpr.get_constant(0))
+    return _Place(row, column, tiles, inner, parts[:-1], first)
+
+
+def _parts(index: ir.Value, tiles: Sequence[int | None]) -> tuple[list[ir.Value], list[int]]:
+    """The places in `tiles` that an index is made of, and their sizes; none where that is not known."""
+    op = graph.producer(index)
+    if op is None or op.name != "affine.linearize_index":
+        return [], []
+    basis = list(ir.DenseI64ArrayAttr(op.attributes["static_basis"]))
+    parts = list(op.operands)[: len(basis)]
+    sizes = [tiles[each.arg_number] if isinstance(each, ir.BlockArgument) else None for each in parts]
+    return (parts, basis) if basis == sizes else ([], [])
+
+
+def _terms(mask: ir.Value) -> list[ir.Value]:
+    """What has to be true for a mask to be."""
+    op = graph.producer(mask)
+    if op is None or op.name == "arith.constant":  # which is true
+        return [mask] if op is None else []
+    return [term for operand in op.operands for term in _terms(operand)] if op.name == "arith.andi" else [mask]
+
+
+def _limit(condition: ir.Value) -> tuple[ir.Value, ir.Value, int | None] | None:
+    """An index that is to be below a limit, and that as a number where it is one; None for other conditions."""
+    op = graph.producer(condition)
+    if op is None or op.name != "arith.cmpi":
+        return None
+    if ir.IntegerAttr(op.attributes["predicate"]).value != int(arith.CmpIPredicate.ult):
+        return None
+    limit = graph.producer(op.operands[1])
+    is_number = limit is not None and limit.name == "arith.constant"
+    number = int(ir.IntegerAttr(limit.attributes["value"]).value) if is_number and limit is not None else None
+    return op.operands[0], op.operands[1], number
+
+
+def _is_needless(condition: ir.Value, place: _Place, op: ir.Operation, ends: bool) -> bool:
+    """Whether a condition is true of all tiles; or that a row is none of the padding, where those end the buffer."""
+    found = _limit(condition)
+    if found is None:
+        return False
+    index, limit, number = found
+    if ends and index == place.row:
+        return number == build.static_sizes(op.results[0])[-2] if number is not None else _is_size(limit, op)
+    _, basis = _parts(index, place.tiles)
+    return number is not None and 0 < math.prod(basis) * bool(basis) <= number
+
+
+def _is_size(limit: ir.Value, op: ir.Operation) -> bool:
+    """Whether a limit is the number of rows, the first dynamic size, of what is stored to."""
+    empty = graph.producer(op.operands[1])
+    is_dynamic = build.static_sizes(op.results[0])[-2] is None
+    return is_dynamic and empty is not None and empty.name == "tensor.empty" and empty.operands[0] == limit
+
+
+def _of_first(condition: ir.Value, place: _Place) -> ir.Value | None:
+    """A condition as one of the first of neighbours, which is then true of all or of none; None if it is not so."""
+    found = _limit(condition)
+    if found is None or place.first is None:
+        return None
+    index, limit, number = found
+    if index != place.column:
+        parts, _ = _parts(index, place.tiles)
+        return condition if parts and place.inner not in parts else None
+    neighbours = place.tiles[-1] or 1
+    if number is None or number % neighbours:
+        return None
+    return arith.CmpIOp(arith.CmpIPredicate.ult, build.apply(place.first, place.parts), limit).result
