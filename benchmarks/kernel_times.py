@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import re
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
@@ -23,7 +24,7 @@ from iree.compiler import ir
 
 import mxcomp
 import mxcomp.ir as mx
-from mxcomp import assembly, moe
+from mxcomp import assembly, files, moe
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.options import BENEFIT
@@ -54,6 +55,7 @@ def main() -> int:
     parser.add_argument("-o", type=Path, default=TABLE)
     args = parser.parse_args()
     wanted_names = tuple(args.only)
+    kept = _kept(args.o, wanted_names)
     rows: list[dict[str, object]] = []
     for instance in wanted(wanted_names):
         try:
@@ -63,15 +65,29 @@ def main() -> int:
             continue
         print(f"{instance.name}: {f'{len(found)} replays' if found else 'spills registers, left out'}", flush=True)
         rows += found
-    kept = []
-    if args.o.exists():
-        with args.o.open() as lines:
-            kept = [row for row in csv.DictReader(lines) if not row["kernel"].startswith(wanted_names)]
-    with args.o.open("w", newline="") as out:
-        writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([*kept, *rows])
+        _write(args.o, [*kept, *rows])
     return 0
+
+
+def _kept(path: Path, wanted_names: tuple[str, ...]) -> list[dict[str, str]]:
+    """The lines of a table that are not made anew."""
+    if not path.exists():
+        return []
+    with path.open() as lines:
+        return [row for row in csv.DictReader(lines) if not row["kernel"].startswith(wanted_names)]
+
+
+def _write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Writes a table, after each ukernel, so that an end before the last costs nothing of what is there."""
+    files.write({path: _text(rows).encode()})
+
+
+def _text(rows: Sequence[Mapping[str, object]]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
 
 
 def wanted(prefixes: tuple[str, ...]) -> Iterator[family.Instance]:

@@ -72,9 +72,9 @@ class DataTiledLayout:
     With `lane_rows` the accumulators of a lane are consecutive rows: 32 of them, a block, for 8 MFMA along M. Rows of
     LHS are packed so that they come out there; nothing changes for IREE and ukernels, which know no row by its number.
 
-    With `lane_columns` the accumulators of a lane are neighbours in a row of the result, and not in a column: operands of
-    the MFMA have changed places. So a lane stores them in one piece. A ukernel has to multiply so; nothing changes for
-    IREE.
+    With `lane_columns` the accumulators of a lane are neighbours in a row of the result, and not in a column: factors
+    of the MFMA have changed places. So a lane stores them in one piece. A ukernel has to multiply so; nothing changes
+    for IREE.
 
     With `lhs_row_lines` a row of an LHS fragment is in one piece, and not in four: the first few rows are few cache
     lines then. Nothing changes for IREE here either; a ukernel has to know it.

@@ -24,8 +24,9 @@ class Options:
     `tuned` is a table that says the ukernel of some problems (`mxcomp.selection.tuned`), whatever would be chosen.
     With `versions`, a dynamic M may have kernels by ranges.
     With `packed_parameters`, operands that are parameters are read in their packed layout (see `mxcomp.weights`).
-    `reads_in_place`: kernels find matrices by expert ids, and LHS in rows; else the former are gathered first, and
-    the latter packed, as a stock iree-compile is given dispatches before mxcomp-fold-gathers and mxcomp-fold-rows.
+    `reads_in_place`: kernels find matrices by expert ids, and LHS or RHS in rows; else the former are gathered first,
+    and the latter packed, as a stock iree-compile is given dispatches before mxcomp-fold-gathers and mxcomp-fold-rows.
+    Nor does it unmask stores.
     `strict`: what cannot be compiled as asked for is an error (see `mxcomp.retreat`).
     """
 

@@ -4,8 +4,9 @@ Before (a function of an executable, as IREE has configured it):
 
     %r = iree_linalg_ext.map_store %tiles into %empty {
     ^bb0(…, %v: index):
-      %row = affine.linearize_index … by (3, 20, 16)      %column = affine.linearize_index [%a, %b, %c, %v] by (2, 16, 4, 4)
-      %is_row = arith.cmpi ult, %row, %c700               %is_column = arith.cmpi ult, %column, %c500
+      %row = affine.linearize_index … by (3, 20, 16)
+      %column = affine.linearize_index [%a, %b, %c, %v] by (2, 16, 4, 4)
+      %is_row = arith.cmpi ult, %row, %c700      %is_column = arith.cmpi ult, %column, %c500
       %is_real = arith.andi %is_row, %is_column
       iree_linalg_ext.yield %row, %column, %is_real
     } : tensor<3x2x20x16x4x16x4xf32> into tensor<700x500xf32>
@@ -106,7 +107,9 @@ def _unmask(op: ir.Operation, buffer: ir.MemRefType) -> None:
     *outer, row, column, mask = last.operands
     with op.location, ir.InsertionPoint(last):
         place = _place(op, row, column)
-        needed = [each for each in _terms(mask) if not _is_needless(each, place, op, ends=set(buffer.shape[:-2]) <= {1})]
+        needed = [
+            each for each in _terms(mask) if not _is_needless(each, place, op, ends=set(buffer.shape[:-2]) <= {1})
+        ]
         apart = [found for each in needed if (found := _of_first(each, place)) is not None]
         if place.first is not None and len(apart) == len(needed):
             moved = _moved(apart, build.apply(place.first, place.parts), buffer)

@@ -28,11 +28,11 @@ class Registry:
     """All ukernels of the package and of `directories`, by name. Needs a current context. Raises UkernelError.
 
     Files are read for their rules, those of the package once in a process; instances of the family are parsed when
-    they are linked. `plain`: for a stock iree-compile, `Instance.plain` of them.
+    they are linked. `stock`: for a compiler without mxcomp-unmask-stores, `Instance.stock` of them.
     """
 
-    def __init__(self, arch: str, directories: Iterable[str | Path] = (), plain: bool = False) -> None:
-        self.ukernels = dict(_package(arch, plain))
+    def __init__(self, arch: str, directories: Iterable[str | Path] = (), stock: bool = False) -> None:
+        self.ukernels = dict(_package(arch, stock))
         self._directories = frozenset(map(Path, directories))
         for directory in map(Path, directories):
             _add(self.ukernels, directory)
@@ -79,11 +79,11 @@ class Registry:
 
 
 @cache
-def _package(arch: str, plain: bool) -> Mapping[str, Ukernel]:
+def _package(arch: str, stock: bool) -> Mapping[str, Ukernel]:
     """The ukernels of this package, in the order in which they are asked."""
     folder = Path(str(resources.files("mxcomp") / "ukernels" / arch))
     instances: Iterable[family.Instance] = chain.from_iterable(kind.INSTANCES for kind in KINDS)
-    instances = (each.plain for each in instances) if plain else instances
+    instances = (each.stock for each in instances) if stock else instances
     members = (ukernel_from(member.name, folder / member.body, member.rule, member) for member in instances)
     found = {ukernel.name: ukernel for ukernel in members if arch in ukernel.archs}
     _add(found, folder)

@@ -119,8 +119,10 @@ class Decision:
     @property
     def packing(self) -> DataTiledLayout | None:
         """The layout of packed operands. With versions it has single units of rows, and columns for each of them."""
-        if not self.versions or self.layout is None:
-            return self.layout
+        if self.layout is None:
+            return None
+        if not self.versions:
+            return replace(self.layout, lane_columns=False)  # which is of results alone
         return self.layout.packed((1, max(version.units[1] for version in self.versions)))
 
     def place(self, operand: int) -> int:

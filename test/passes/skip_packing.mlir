@@ -19,9 +19,11 @@
 // CHECK-NEXT: %[[REST:.+]] = arith.select %[[FEW]], %[[C0]], %[[C1]] : index
 // CHECK: %[[TO_64:.+]] = arith.select %{{.+}}, %[[REST]], %[[C0]] : index
 // CHECK: %[[TO_512:.+]] = arith.select %{{.+}}, %{{.+}}, %[[C0]] : index
+// CHECK: %[[TO_1024:.+]] = arith.select %{{.+}}, %{{.+}}, %[[C0]] : index
 // CHECK: %[[BEYOND:.+]] = arith.select %{{.+}}, %[[C0]], %{{.+}} : index
 // CHECK: %[[ANY:.+]] = arith.maxui %[[TO_64]], %[[TO_512]]
-// CHECK: %[[RUNS:.+]] = arith.maxui %[[ANY]], %[[BEYOND]]
+// CHECK: %[[MORE:.+]] = arith.maxui %[[ANY]], %[[TO_1024]]
+// CHECK: %[[RUNS:.+]] = arith.maxui %[[MORE]], %[[BEYOND]]
 // CHECK: flow.dispatch @mxcomp_quantised_dispatch_0::@{{[^[]+}}[{{.*}}, %[[RUNS]]](
 // CHECK: %[[ROWS:.+]] = util.assume.int %{{.+}}<umin = 128, umax = 2048>
 // CHECK: %[[WORDS:.+]] = iree_tensor_ext.bitcast %[[X]] : tensor<?x4096xbf16>{%{{.+}}} -> tensor<?x16xi32>{%[[ROWS]]}

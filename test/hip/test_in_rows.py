@@ -1,4 +1,4 @@
-"""LHS read as it is stored, on the simulator with all checks on; and where that is chosen, or cannot be."""
+"""LHS or RHS read as it is stored, on the simulator with all checks on; and where that is chosen, or cannot be."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from test_units import BATCHED, check
 
 import mxcomp
 from mxcomp import runtime
+from mxcomp.layout import LHS, RHS
 from mxcomp.matching.decision import Decision
 from mxcomp.options import Options
 from mxcomp.problem import Problem
@@ -24,7 +25,8 @@ from mxcomp.ukernels import Registry, family
 SLOW = pytest.mark.slow
 INSTANCES = [instance for instance in family.INSTANCES if instance.tile.lhs_in_rows]
 NAMES = [instance.name for instance in INSTANCES]
-ROWS = NAMES[0]
+OF_LHS, OF_RHS = ([each.name for each in INSTANCES if each.tile.for_rhs == for_rhs] for for_rhs in (False, True))
+ROWS, RHS_ROWS = OF_LHS[0], OF_RHS[0]
 E4M3 = "f8E4M3FN"
 
 
@@ -36,20 +38,32 @@ E4M3 = "f8E4M3FN"
         Shaped(330, 280, 1536),
         pytest.param(Shaped(256, 256, 1024), marks=SLOW),
         pytest.param(Shaped(319, 513, 3072), marks=SLOW),
-        pytest.param(Shaped(649, 17, 2048, constant_rhs=True), marks=SLOW),
     ],
     ids=str,
 )
 def test_sizes(shaped: Shaped, ukernel: str) -> None:
-    """Two K tiles and more, rows and columns beyond whole tiles, one row: nothing of LHS is packed."""
+    """Two K tiles and more, rows and columns beyond whole tiles, one row."""
     check(shaped, ukernel)
 
 
-def test_nothing_is_packed_of_lhs() -> None:
-    program = mxcomp.compile(Shaped(40, 72, 1024).text(), ukernels=ROWS)
+@pytest.mark.slow
+@pytest.mark.parametrize("ukernel", OF_LHS)
+def test_constant_rhs(ukernel: str) -> None:
+    check(Shaped(649, 17, 2048, constant_rhs=True), ukernel)
+
+
+@pytest.mark.parametrize(
+    ("ukernel", "side", "dispatches"),
+    [
+        (ROWS, "LHS", ["pack_rhs", "pack_lhs_scale", "pack_rhs_scale", "matmul"]),
+        (RHS_ROWS, "RHS", ["pack_lhs", "pack_rhs_scale", "pack_lhs_scale", "matmul"]),
+    ],
+)
+def test_nothing_of_it_is_packed(ukernel: str, side: str, dispatches: list[str]) -> None:
+    program = mxcomp.compile(Shaped(40, 72, 1024).text(), ukernels=ukernel)
     (matmul,) = program.report.matmuls
-    assert matmul.dispatches == ["pack_rhs", "pack_lhs_scale", "pack_rhs_scale", "matmul"]
-    assert f"LHS is read as it is stored, by {ROWS}" in (matmul.note or "")
+    assert matmul.dispatches == dispatches
+    assert f"{side} is read as it is stored, by {ukernel}" in (matmul.note or "")
 
 
 @pytest.mark.parametrize("ukernel", NAMES)
@@ -86,7 +100,26 @@ def test_epilogues(epilogue: Epilogue, ukernel: str) -> None:
 )
 def test_not_taken(shaped: Shaped, reason: str) -> None:
     """By name neither."""
-    program = mxcomp.compile(shaped.text(), ukernels=ROWS, compile_to="executable-configurations")
+    _check_not_taken(shaped, ROWS, reason)
+
+
+@pytest.mark.parametrize(
+    ("shaped", "reason"),
+    [
+        (Shaped(40, 72, 512), "K = 512 is below 1024"),
+        (Shaped(40, 72, 1024, dynamic="m"), "it takes static sizes without a batch"),
+        (Shaped(40, 72, 1024, types=(FP4, E4M3)), f"it takes {FP4} × {FP4}, not {E4M3} × {FP4}"),
+        (Shaped(40, 72, 1024, orders=("rki", "kir", "rk", "rk")), "RHS is no argument of the program, row-major"),
+        (Shaped(40, 72, 1024, constant_rhs=True), "RHS is no argument of the program, row-major"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, Shaped) else "",
+)
+def test_rhs_not_taken(shaped: Shaped, reason: str) -> None:
+    _check_not_taken(shaped, RHS_ROWS, reason)
+
+
+def _check_not_taken(shaped: Shaped, ukernel: str, reason: str) -> None:
+    program = mxcomp.compile(shaped.text(), ukernels=ukernel, compile_to="executable-configurations")
     (matmul,) = program.report.matmuls
     assert matmul.ukernel is None
     assert reason in (matmul.reason or ""), matmul.reason
@@ -99,25 +132,36 @@ def test_what_is_done_in_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "taken"),
+    ("sizes", "given", "taken"),
     [
-        ((4096, 4096, 4096), "m256_n256_k512_rows"),
-        ((10000, 16384, 16384), "m320_n256_k512_rows"),
-        ((1024, 8192, 8192), ""),
-        ((64, 8192, 8192), ""),
+        ((4096, 4096, 4096), (LHS,), "m256_n256_k512_rows"),
+        ((10000, 16384, 16384), (LHS,), "m320_n256_k512_rows"),
+        ((10000, 16384, 16384), (LHS, RHS), "m256_n320_k512_rhs_rows"),
+        ((16384, 10000, 16384), (LHS, RHS), "m320_n256_k512_rhs_rows"),
+        ((10000, 16384, 16384), (), ""),
+        ((1024, 8192, 8192), (LHS,), ""),
+        ((1024, 8192, 8192), (RHS,), "m256_n256_k512_rhs_rows"),
+        ((64, 8192, 8192), (LHS, RHS), ""),
     ],
 )
-def test_the_faster_way_is_chosen(sizes: tuple[int, int, int], taken: str) -> None:
-    """With the packing of LHS counted."""
+def test_the_faster_way_is_chosen(sizes: tuple[int, int, int], given: tuple[int, ...], taken: str) -> None:
+    """With packing counted of what is an argument, of which one can be spared."""
     with ir.Context(), ir.Location.unknown():
         registry, options, problem = Registry("gfx950"), Options.make(), Problem(*sizes, INSTANCES[0].types)
         best = ranking.fastest(problem, registry, options)[0]
         chosen = Decision(ukernel=best.ukernel.name, layout=best.ukernel.layout)
-        found = in_rows.choose(chosen, problem, "", registry, options, 4)
-        own = [ranking.candidate(registry[name], problem) for name in NAMES]
-    us = min(each.us for each in own if each is not None)
-    assert found.lhs_in_rows == bool(taken) == (us <= best.us + in_rows.packing_us(problem))
-    assert (found.ukernel or "").endswith(taken or best.ukernel.name)
+        objections = {side: "" if side in given else "it is none" for side in (LHS, RHS)}
+        found = in_rows.choose(chosen, problem, objections, registry, options, 4)
+        us = {"": best.us}
+        for side, names, multiplied in ((LHS, OF_LHS, problem), (RHS, OF_RHS, problem.flipped)):
+            own = [ranking.candidate(registry[name], multiplied) for name in names] if side in given else []
+            saved = in_rows.packing_us(problem, side)
+            us |= {each.ukernel.name: each.us - saved for each in own if each is not None}
+    fastest = min(us, key=us.__getitem__)
+    assert fastest.endswith(taken)
+    assert found.lhs_in_rows == bool(taken) == bool(fastest)
+    assert found.transposed == taken.endswith("_rhs_rows")
+    assert found.ukernel == (fastest or best.ukernel.name)
 
 
 def test_what_a_stock_compiler_is_given_is_packed() -> None:
@@ -127,10 +171,11 @@ def test_what_a_stock_compiler_is_given_is_packed() -> None:
     assert matmul.ukernel not in NAMES
 
 
-def test_rows_do_not_meet() -> None:
+@pytest.mark.parametrize("ukernel", [ROWS, RHS_ROWS])
+def test_rows_do_not_meet(ukernel: str) -> None:
     """NaN in a row stays in it, also where that is the first of a tile."""
     shaped = Shaped(257, 16, 1024)
-    program = mxcomp.compile(shaped.text(), ukernels=ROWS)
+    program = mxcomp.compile(shaped.text(), ukernels=ukernel)
     inputs = [array.copy() for array in shaped.inputs]
     inputs[2].reshape(257, -1)[256] = np.int8(-1)  # the scale 255 is NaN
     (result,) = program.run(*inputs)
