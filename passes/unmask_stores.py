@@ -79,8 +79,8 @@ def _buffer(op: ir.Operation) -> ir.MemRefType | None:
 def _bytes(buffer: ir.MemRefType) -> int | None:
     """Of an element; None where it is none in whole bytes."""
     kind = buffer.element_type
-    bits = ir.IntegerType(kind).width if isinstance(kind, ir.IntegerType) else ir.FloatType(kind).width
-    return bits // 8 if bits % 8 == 0 else None
+    is_number = isinstance(kind, ir.IntegerType | ir.FloatType)
+    return kind.width // 8 if is_number and kind.width % 8 == 0 else None
 
 
 @dataclass(frozen=True)

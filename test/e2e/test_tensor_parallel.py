@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from modules import Matmul
@@ -36,7 +37,13 @@ def _check(layer: Layer, m: int, types: tuple[str, str], schedules: Sequence[str
     ukernels = "fastest"
     if matmul.n < layer.n:
         ukernels, dispatches = _of_all_columns(layer, m, types, dispatches)
-    check(matmul, "even", "bf16", dispatches, SLOWER, schedules, ukernels)
+    _simulated(matmul, tuple(dispatches), tuple(schedules), ukernels)
+
+
+@cache
+def _simulated(matmul: Matmul, dispatches: tuple[str, ...], schedules: tuple[str, ...], ukernels: str) -> None:
+    """Once of layers that are simulated in the same size and by the same kernel."""
+    check(matmul, "even", "bf16", list(dispatches), SLOWER, schedules, ukernels)
 
 
 def _of_all_columns(layer: Layer, m: int, types: tuple[str, str], dispatches: list[str]) -> tuple[str, list[str]]:
