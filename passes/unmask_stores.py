@@ -63,9 +63,9 @@ def _buffer(op: ir.Operation) -> ir.MemRefType | None:
     if len(uses) != 1 or uses[0].name != _STORE:
         return None
     buffer, tiles = ir.MemRefType(uses[0].operands[1].type), build.static_sizes(op.operands[0])
-    if str(buffer.memory_space) != _RAW_BUFFER or buffer.rank < 2 or _bytes(buffer) is None:
+    if str(buffer.memory_space) != _RAW_BUFFER or buffer.rank < 2 or not _bytes(buffer):
         return None
-    if None not in tiles and math.prod(size or 1 for size in tiles) * (_bytes(buffer) or 0) > _BEYOND:
+    if None not in tiles and math.prod(size or 1 for size in tiles) * _bytes(buffer) > _BEYOND:
         return None
     with op.location:
         dense = ir.MemRefType.get(buffer.shape, buffer.element_type, memory_space=buffer.memory_space)
@@ -76,11 +76,11 @@ def _buffer(op: ir.Operation) -> ir.MemRefType | None:
     return buffer if is_dense else None
 
 
-def _bytes(buffer: ir.MemRefType) -> int | None:
-    """Of an element; None where it is none in whole bytes."""
+def _bytes(buffer: ir.MemRefType) -> int:
+    """Of an element; 0 where it has none, or not whole ones."""
     kind = buffer.element_type
     is_number = isinstance(kind, ir.IntegerType | ir.FloatType)
-    return kind.width // 8 if is_number and kind.width % 8 == 0 else None
+    return kind.width // 8 if is_number and kind.width % 8 == 0 else 0
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,8 @@ def _unmask(op: ir.Operation, buffer: ir.MemRefType) -> None:
     last = list(op.regions[0].blocks[0].operations)[-1]
     *outer, row, column, mask = last.operands
     with op.location, ir.InsertionPoint(last):
-        place = _place(op, row, column)
-        needed = [
-            each for each in _terms(mask) if not _is_needless(each, place, op, ends=set(buffer.shape[:-2]) <= {1})
-        ]
+        place, is_last = _place(op, row, column), set(buffer.shape[:-2]) <= {1}
+        needed = [each for each in _terms(mask) if not _is_needless(each, place, op, is_last)]
         apart = [found for each in needed if (found := _of_first(each, place)) is not None]
         if place.first is not None and len(apart) == len(needed):
             moved = _moved(apart, build.apply(place.first, place.parts), buffer)
@@ -129,7 +127,7 @@ def _moved(conditions: Sequence[ir.Value], column: ir.Value, buffer: ir.MemRefTy
     real = conditions[0]
     for other in conditions[1:]:
         real = arith.AndIOp(real, other).result
-    return arith.SelectOp(real, column, build.constant_index(_BEYOND // (_bytes(buffer) or 1))).result
+    return arith.SelectOp(real, column, build.constant_index(_BEYOND // _bytes(buffer))).result
 
 
 def _place(op: ir.Operation, row: ir.Value, column: ir.Value) -> _Place:
@@ -147,8 +145,7 @@ def _parts(index: ir.Value, tiles: Sequence[int | None]) -> tuple[list[ir.Value]
     op = graph.producer(index)
     if op is None or op.name != "affine.linearize_index":
         return [], []
-    basis = list(ir.DenseI64ArrayAttr(op.attributes["static_basis"]))
-    parts = list(op.operands)[: len(basis)]
+    basis, parts = list(ir.DenseI64ArrayAttr(op.attributes["static_basis"])), list(op.operands)
     sizes = [tiles[each.arg_number] if isinstance(each, ir.BlockArgument) else None for each in parts]
     return (parts, basis) if basis == sizes else ([], [])
 
@@ -156,9 +153,10 @@ def _parts(index: ir.Value, tiles: Sequence[int | None]) -> tuple[list[ir.Value]
 def _terms(mask: ir.Value) -> list[ir.Value]:
     """What has to be true for a mask to be."""
     op = graph.producer(mask)
-    if op is None or op.name == "arith.constant":  # which is true
-        return [mask] if op is None else []
-    return [term for operand in op.operands for term in _terms(operand)] if op.name == "arith.andi" else [mask]
+    if op is not None and op.name == "arith.constant" and ir.IntegerAttr(op.attributes["value"]).value:
+        return []
+    is_both = op is not None and op.name == "arith.andi"
+    return [term for operand in op.operands for term in _terms(operand)] if op is not None and is_both else [mask]
 
 
 def _limit(condition: ir.Value) -> tuple[ir.Value, ir.Value, int | None] | None:
@@ -174,13 +172,13 @@ def _limit(condition: ir.Value) -> tuple[ir.Value, ir.Value, int | None] | None:
     return op.operands[0], op.operands[1], number
 
 
-def _is_needless(condition: ir.Value, place: _Place, op: ir.Operation, ends: bool) -> bool:
-    """Whether a condition is true of all tiles; or that a row is none of the padding, where those end the buffer."""
+def _is_needless(condition: ir.Value, place: _Place, op: ir.Operation, is_last: bool) -> bool:
+    """Whether a condition is true of all tiles; or that a row is none of the padding, where a matrix is the last."""
     found = _limit(condition)
     if found is None:
         return False
     index, limit, number = found
-    if ends and index == place.row:
+    if is_last and index == place.row:
         return number == build.static_sizes(op.results[0])[-2] if number is not None else _is_size(limit, op)
     _, basis = _parts(index, place.tiles)
     return number is not None and 0 < math.prod(basis) * bool(basis) <= number
