@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import argparse
 import csv
-import io
 import re
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
@@ -65,7 +64,8 @@ def main() -> int:
             continue
         print(f"{instance.name}: {f'{len(found)} replays' if found else 'spills registers, left out'}", flush=True)
         rows += found
-        _write(args.o, [*kept, *rows])
+        # After each, so that an end before the last costs nothing of what is there.
+        files.write({args.o: files.table(COLUMNS, [*kept, *rows]).encode()})
     return 0
 
 
@@ -75,19 +75,6 @@ def _kept(path: Path, wanted_names: tuple[str, ...]) -> list[dict[str, str]]:
         return []
     with path.open() as lines:
         return [row for row in csv.DictReader(lines) if not row["kernel"].startswith(wanted_names)]
-
-
-def _write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Writes a table, after each ukernel, so that an end before the last costs nothing of what is there."""
-    files.write({path: _text(rows).encode()})
-
-
-def _text(rows: Sequence[Mapping[str, object]]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def wanted(prefixes: tuple[str, ...]) -> Iterator[family.Instance]:

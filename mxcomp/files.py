@@ -10,16 +10,27 @@ in between leaves `.mxcomp-*.part`, and `.mxcomp-*.old` with the content of file
 
 from __future__ import annotations
 
+import csv
 import errno
 import os
 import secrets
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from io import StringIO
 from pathlib import Path
 
 from mxcomp.errors import InputError
+
+
+def table(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """CSV: a line for each row behind the names of the columns. Raises ValueError for a field that has no column."""
+    text = StringIO(newline="")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def write(results: Mapping[str | Path, bytes]) -> None:

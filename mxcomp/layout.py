@@ -211,11 +211,15 @@ class DataTiledLayout:
             return self._with_lane_rows(swizzle, operand)
         return self._with_lane_columns(swizzle) if self.lane_columns and operand == ACC else swizzle
 
+    @property
+    def _lane_factors(self) -> int:
+        """Factors that an intrinsic's rows have in the accumulator: (outer,) group and inner."""
+        return 2 + (self.multiplied.shape.acc_outer > 1)
+
     def _with_lane_columns(self, swizzle: TileSwizzle) -> TileSwizzle:
         """Accumulators whose rows in a fragment, (outer, group, inner) of a lane, are its columns, and the reverse."""
         rows, columns = swizzle.expand_shape
-        lane = 1 + (self.multiplied.shape.acc_outer > 1) + 1
-        front, last = len(rows) - lane, len(rows) + len(columns) - 1
+        front, last = len(rows) - self._lane_factors, len(rows) + len(columns) - 1
         order = [*range(front), last, *range(len(rows), last), *range(front, len(rows))]
         every = [*rows, *columns]
         places = {old: new for new, old in enumerate(order)}
@@ -225,7 +229,6 @@ class DataTiledLayout:
     def _with_lane_rows(self, swizzle: TileSwizzle, operand: int) -> TileSwizzle:
         """Rows [subgroups, intrinsics, (outer, group, inner) of a lane] in the order [subgroups, group, …]."""
         rows, *others = swizzle.expand_shape
-        lane = 1 + (self.shape.acc_outer > 1) + 1  # factors that an intrinsic's rows have in the accumulator
         if operand != ACC:
             *front, lanes = rows
             parts = (self.shape.acc_outer, lanes.size // (self.shape.acc_outer * self.shape.acc_inner))
@@ -233,7 +236,7 @@ class DataTiledLayout:
             swizzle = split(swizzle, len(front), factors)
             rows = swizzle.expand_shape[ROWS]
         group = len(rows) - 2  # before the inner rows
-        first = len(rows) - lane - (self.intrinsics_m > 1)
+        first = len(rows) - self._lane_factors - (self.intrinsics_m > 1)
         order = [*range(first), group, *(i for i in range(first, len(rows)) if i != group)]
         if self.gated:
             order = [*order[1:], order[0]]

@@ -30,12 +30,12 @@ from iree.compiler.dialects import tensor, vector
 from mxcomp.errors import UkernelError
 from mxcomp.layout import ACC
 from mxcomp.mlir import build, graph
+from mxcomp.mlir.attributes import UKERNEL
 from mxcomp.options import Options
 from mxcomp.packing import block_quantiser
 from mxcomp.packing.result_tiles import BATCHED
 from mxcomp.ukernels import Registry, Ukernel, accepts, hidden, paired, quantising
 
-DESCRIPTOR = "iree_codegen.ukernel"
 KERNEL = "mxcomp.kernel"
 """On an operation with a descriptor: the text of a module with its kernel, which is none of the registry's."""
 _BITCAST = "iree_tensor_ext.bitcast"
@@ -48,7 +48,7 @@ OPTIONS = ("ukernel-dir",)
 
 def run(module: ir.Operation, options: Options) -> None:
     """Links every ukernel named by a descriptor below `module`. Raises UkernelError."""
-    users = [op for op in graph.walk(module) if DESCRIPTOR in op.attributes]
+    users = [op for op in graph.walk(module) if UKERNEL in op.attributes]
     if not users:
         return
     with module.context, module.location:
@@ -73,7 +73,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 def descriptor_name(op: ir.Operation) -> str:
     """The ukernel named by an operation's descriptor."""
-    text = str(op.attributes[DESCRIPTOR])
+    text = str(op.attributes[UKERNEL])
     return text.split('"')[1]
 
 

@@ -57,7 +57,7 @@ def _tables(sorting: Sorting, *tables_and_ids: ir.Value) -> list[ir.Value]:
         op.attributes["compilation_info"] = attributes.compilation_info(
             [0, 0], (sorting.threads, 1, 1), {}, reorder=False, ukernel=True
         )
-        op.attributes["iree_codegen.ukernel"] = attributes.ukernel_descriptor(sorting.name)
+        op.attributes[attributes.UKERNEL] = attributes.ukernel_descriptor(sorting.name)
         op.attributes[KERNEL] = ir.StringAttr.get(sorting.text())
         region.returned = [op.results[0]]
     return [

@@ -33,10 +33,11 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import buffers, build, graph
+from mxcomp.mlir.attributes import UKERNEL
 from mxcomp.options import Options
 
-_MAP_STORE, _STORE, _UKERNEL = "iree_linalg_ext.map_store", "iree_codegen.store_to_buffer", "iree_codegen.ukernel"
+_MAP_STORE = "iree_linalg_ext.map_store"
 _RAW_BUFFER = "#amdgpu.address_space<fat_raw_buffer>"
 _BEYOND = 2**31
 """Bytes that no buffer of ours exceeds, padding included, so that twice as many are within 32 bits of an offset.
@@ -50,7 +51,7 @@ def run(module: ir.Operation, options: Options) -> None:
     with module.context:
         for function in [op for op in graph.walk(module) if op.name == "func.func"]:
             ops = list(graph.walk(function))
-            if any(_UKERNEL in op.attributes for op in ops):
+            if any(UKERNEL in op.attributes for op in ops):
                 for op in [op for op in ops if op.name == _MAP_STORE]:
                     buffer = _buffer(op)
                     if buffer is not None:
@@ -60,7 +61,7 @@ def run(module: ir.Operation, options: Options) -> None:
 def _buffer(op: ir.Operation) -> ir.MemRefType | None:
     """The buffer that a map_store is stored to and that is checked by the hardware, without gaps; else None."""
     uses = [use.owner.operation for use in op.results[0].uses]
-    if len(uses) != 1 or uses[0].name != _STORE:
+    if len(uses) != 1 or uses[0].name != buffers.STORE:
         return None
     buffer, tiles = ir.MemRefType(uses[0].operands[1].type), build.static_sizes(op.operands[0])
     if str(buffer.memory_space) != _RAW_BUFFER or buffer.rank < 2 or not _bytes(buffer):
@@ -71,9 +72,8 @@ def _buffer(op: ir.Operation) -> ir.MemRefType | None:
         dense = ir.MemRefType.get(buffer.shape, buffer.element_type, memory_space=buffer.memory_space)
     if buffer == dense:
         return buffer
-    steps = [math.prod(buffer.shape[i + 1 :]) for i in range(buffer.rank)]
-    is_dense = buffer.has_static_shape and buffer.get_strides_and_offset()[0] == steps
-    return buffer if is_dense else None
+    is_static = buffer.has_static_shape
+    return buffer if is_static and buffer.get_strides_and_offset()[0] == buffers.dense_strides(buffer.shape) else None
 
 
 def _bytes(buffer: ir.MemRefType) -> int:
@@ -89,16 +89,14 @@ class _Place:
 
     Attributes:
         inner: The innermost place in tiles.
-        first: The column of the first of those that differ in `inner` alone, as dims of `parts`; None unless the column
-            is that and `inner`.
+        first: The column of the first of those that differ in `inner` alone; None unless a column is that and `inner`.
     """
 
     row: ir.Value
     column: ir.Value
     tiles: list[int | None]
     inner: ir.Value
-    parts: list[ir.Value]
-    first: ir.AffineExpr | None
+    first: ir.Value | None
 
 
 def _unmask(op: ir.Operation, buffer: ir.MemRefType) -> None:
@@ -110,7 +108,7 @@ def _unmask(op: ir.Operation, buffer: ir.MemRefType) -> None:
         needed = [each for each in _terms(mask) if not _is_needless(each, place, op, is_last)]
         apart = [found for each in needed if (found := _of_first(each, place)) is not None]
         if place.first is not None and len(apart) == len(needed):
-            moved = _moved(apart, build.apply(place.first, place.parts), buffer)
+            moved = _moved(apart, place.first, buffer)
             column = build.apply(ir.AffineExpr.get_dim(0) + ir.AffineExpr.get_dim(1), [moved, place.inner])
         else:
             column = _moved(needed, column, buffer)
@@ -131,13 +129,14 @@ def _moved(conditions: Sequence[ir.Value], column: ir.Value, buffer: ir.MemRefTy
 
 
 def _place(op: ir.Operation, row: ir.Value, column: ir.Value) -> _Place:
+    """At the insertion point."""
     tiles, inner = build.static_sizes(op.operands[0]), op.regions[0].blocks[0].arguments[-1]
     parts, basis = _parts(column, tiles)
     first = None
     if parts and parts[-1] == inner:
         terms = (ir.AffineExpr.get_dim(i) * math.prod(basis[i + 1 :]) for i in range(len(basis) - 1))
-        first = sum(terms, ir.AffineExpr.get_constant(0))
-    return _Place(row, column, tiles, inner, parts[:-1], first)
+        first = build.apply(sum(terms, ir.AffineExpr.get_constant(0)), parts[:-1])
+    return _Place(row, column, tiles, inner, first)
 
 
 def _parts(index: ir.Value, tiles: Sequence[int | None]) -> tuple[list[ir.Value], list[int]]:
@@ -153,10 +152,9 @@ def _parts(index: ir.Value, tiles: Sequence[int | None]) -> tuple[list[ir.Value]
 def _terms(mask: ir.Value) -> list[ir.Value]:
     """What has to be true for a mask to be."""
     op = graph.producer(mask)
-    if op is not None and op.name == "arith.constant" and ir.IntegerAttr(op.attributes["value"]).value:
-        return []
-    is_both = op is not None and op.name == "arith.andi"
-    return [term for operand in op.operands for term in _terms(operand)] if op is not None and is_both else [mask]
+    if op is not None and op.name == "arith.andi":
+        return [term for operand in op.operands for term in _terms(operand)]
+    return [] if graph.number(mask) else [mask]
 
 
 def _limit(condition: ir.Value) -> tuple[ir.Value, ir.Value, int | None] | None:
@@ -166,10 +164,8 @@ def _limit(condition: ir.Value) -> tuple[ir.Value, ir.Value, int | None] | None:
         return None
     if ir.IntegerAttr(op.attributes["predicate"]).value != int(arith.CmpIPredicate.ult):
         return None
-    limit = graph.producer(op.operands[1])
-    is_number = limit is not None and limit.name == "arith.constant"
-    number = int(ir.IntegerAttr(limit.attributes["value"]).value) if is_number and limit is not None else None
-    return op.operands[0], op.operands[1], number
+    index, limit = op.operands
+    return index, limit, graph.number(limit)
 
 
 def _is_needless(condition: ir.Value, place: _Place, op: ir.Operation, is_last: bool) -> bool:
@@ -181,7 +177,7 @@ def _is_needless(condition: ir.Value, place: _Place, op: ir.Operation, is_last: 
     if is_last and index == place.row:
         return number == build.static_sizes(op.results[0])[-2] if number is not None else _is_size(limit, op)
     _, basis = _parts(index, place.tiles)
-    return number is not None and 0 < math.prod(basis) * bool(basis) <= number
+    return number is not None and bool(basis) and math.prod(basis) <= number
 
 
 def _is_size(limit: ir.Value, op: ir.Operation) -> bool:
@@ -203,4 +199,4 @@ def _of_first(condition: ir.Value, place: _Place) -> ir.Value | None:
     neighbours = place.tiles[-1] or 1
     if number is None or number % neighbours:
         return None
-    return arith.CmpIOp(arith.CmpIPredicate.ult, build.apply(place.first, place.parts), limit).result
+    return arith.CmpIOp(arith.CmpIPredicate.ult, place.first, limit).result

@@ -128,22 +128,14 @@ def is_clamped(gather: Gather) -> bool:
         op = graph.producer(value)
         assert op is not None
         if op.name in bounds:
-            value, *limits = sorted(op.operands, key=lambda operand: _number(operand) is not None)
-            if [_number(limit) for limit in limits] != [bounds[op.name]]:
+            value, *limits = sorted(op.operands, key=lambda operand: graph.number(operand) is not None)
+            if [graph.number(limit) for limit in limits] != [bounds[op.name]]:
                 return False
         elif op.name == "arith.index_cast":
             value = op.operands[0]
         else:
             return False
     return True
-
-
-def _number(value: ir.Value) -> int | None:
-    op = graph.producer(value)
-    if op is None or op.name != "arith.constant":
-        return None
-    attribute = op.attributes["value"]
-    return ir.IntegerAttr(attribute).value if isinstance(attribute, ir.IntegerAttr) else None
 
 
 def _gather(op: ir.Operation) -> Gather | None:
@@ -175,7 +167,7 @@ def _is_inside(value: ir.Value, body: ir.Block) -> bool:
 def _is_calculated(value: ir.Value, body: ir.Block) -> bool:
     """Whether integer arithmetic makes a value of the first argument of a body and of constants alone."""
     if not _is_inside(value, body):
-        return _number(value) is not None
+        return graph.number(value) is not None
     op = graph.producer(value)
     if op is None:
         return value == body.arguments[0]

@@ -43,8 +43,4 @@ def _chooses(select: ir.Operation, ids: list[ir.Value]) -> bool:
     if compare is None or compare.name != "arith.cmpi":
         return False
     predicate = ir.IntegerAttr(compare.attributes["predicate"]).value
-    return predicate == _AT_LEAST and compare.operands[0] in ids and _is_zero(graph.producer(compare.operands[1]))
-
-
-def _is_zero(op: ir.Operation | None) -> bool:
-    return op is not None and op.name == "arith.constant" and ir.IntegerAttr(op.attributes["value"]).value == 0
+    return predicate == _AT_LEAST and compare.operands[0] in ids and graph.number(compare.operands[1]) == 0

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -68,11 +66,7 @@ def write(
 
 def to_csv(records: Sequence[DataclassInstance], kind: type[DataclassInstance]) -> bytes:
     """A line for each, behind the names of their fields."""
-    text = StringIO(newline="")
-    writer = csv.DictWriter(text, [each.name for each in fields(kind)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(each) for each in records)
-    return text.getvalue().encode()
+    return files.table([each.name for each in fields(kind)], map(asdict, records)).encode()
 
 
 def from_json(path: Path, kind: type[Kind], tool: str) -> list[Kind]:

@@ -97,6 +97,10 @@ def mma_semantics(opaque: bool) -> ir.Attribute:
     return ir.Attribute.parse(f"#iree_gpu.mma_semantics<distributed = false, opaque = {str(opaque).lower()}>")
 
 
+UKERNEL = "iree_codegen.ukernel"
+"""On an operation: the descriptor of the ukernel that computes it."""
+
+
 def ukernel_descriptor(name: str) -> ir.Attribute:
     return ir.Attribute.parse(f'#iree_codegen.ukernel_descriptor<"{name}", tensor>')
 

@@ -9,7 +9,7 @@ from iree.compiler import ir
 
 from mxcomp.mlir import graph
 
-LOAD = "iree_codegen.load_from_buffer"
+LOAD, STORE = "iree_codegen.load_from_buffer", "iree_codegen.store_to_buffer"
 _FROM_BINDING = ("amdgpu.fat_raw_buffer_cast", "hal.interface.binding.subspan")
 
 
@@ -33,8 +33,16 @@ def again(buffer: ir.Value, shape: Sequence[int], element: ir.Type | None = None
     return value
 
 
+def dense_strides(shape: Sequence[int]) -> list[int]:
+    """Of a static shape without gaps."""
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
 def _reshaped(buffer: ir.MemRefType, shape: Sequence[int], element: ir.Type | None) -> ir.MemRefType:
-    steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
     layout = buffer.layout
-    layout = ir.StridedLayoutAttr.get(layout.offset, steps) if isinstance(layout, ir.StridedLayoutAttr) else None
+    layout = (
+        ir.StridedLayoutAttr.get(layout.offset, dense_strides(shape))
+        if isinstance(layout, ir.StridedLayoutAttr)
+        else None
+    )
     return ir.MemRefType.get(shape, element or buffer.element_type, layout, buffer.memory_space)

@@ -23,6 +23,15 @@ def walk(root: ir.Operation, bodies: bool = True) -> Iterator[ir.Operation]:
         pending += reversed(below)
 
 
+def number(value: ir.Value) -> int | None:
+    """The integer that a value is, a truth value included; None where it is no constant one."""
+    op = producer(value)
+    if op is None or op.name != "arith.constant":
+        return None
+    attribute = op.attributes["value"]
+    return ir.IntegerAttr(attribute).value if isinstance(attribute, ir.IntegerAttr) else None
+
+
 def symbol_name(op: ir.Operation) -> str:
     """The symbol an operation defines, "" if it defines none."""
     return ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""

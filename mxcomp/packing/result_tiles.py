@@ -150,7 +150,7 @@ def annotate(
         ukernel=decision.ukernel is not None,
     )
     if decision.ukernel is not None:
-        op.attributes["iree_codegen.ukernel"] = attributes.ukernel_descriptor(decision.ukernel + suffix)
+        op.attributes[attributes.UKERNEL] = attributes.ukernel_descriptor(decision.ukernel + suffix)
     for flag, name in ((decision.skips, SKIPS), (decision.lhs_in_rows, IN_ROWS), (decision.parts > 1, IN_PARTS)):
         if flag:
             op.attributes[name] = ir.UnitAttr.get()

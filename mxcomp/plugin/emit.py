@@ -27,11 +27,11 @@ from mxcomp.errors import InputError, MxcompError
 from mxcomp.matching.contraction import Candidate
 from mxcomp.matching.symmetry import are_alike
 from mxcomp.mlir import graph
-from mxcomp.mlir.attributes import ukernel_descriptor
+from mxcomp.mlir.attributes import UKERNEL, ukernel_descriptor
 from mxcomp.mlir.graph import location_text
 from mxcomp.mlir.session import NamedSource, Session, read_source
 from mxcomp.options import Options
-from mxcomp.passes.link_ukernels import DESCRIPTOR, descriptor_name, function, target_with_provider
+from mxcomp.passes.link_ukernels import descriptor_name, function, target_with_provider
 from mxcomp.passes.recognise import find
 from mxcomp.plugin import dags, stock
 from mxcomp.plugin.dags import Dag
@@ -95,7 +95,7 @@ def _specs(source: Source, options: Options, program: Program, session_flags: Se
                     "plugin can match it: compile the model with mxcomp-compile"
                 )
         stock.check(session.module, candidates, {op for each in found for op in each.ops})
-        names = sorted({descriptor_name(op) for op in graph.walk(spec.operation) if DESCRIPTOR in op.attributes})
+        names = sorted({descriptor_name(op) for op in graph.walk(spec.operation) if UKERNEL in op.attributes})
         texts = {MATCH: str(spec)}
         if names:
             compiled = ir.Module.parse(program.vmfb)
@@ -208,7 +208,7 @@ def _link_spec(names: list[str], compiled: ir.Operation, options: Options) -> ir
     match, each = _below(main, "transform.structured.match"), _below(main, "transform.foreach")
     for name in names:
         users = match.clone(ip=ir.InsertionPoint(match))
-        users.attributes["op_attrs"] = ir.DictAttr.get({DESCRIPTOR: ukernel_descriptor(name)})
+        users.attributes["op_attrs"] = ir.DictAttr.get({UKERNEL: ukernel_descriptor(name)})
         loop = each.clone(ip=ir.InsertionPoint(match))
         loop.operands[0] = users.results[0]
         _below(loop.operation, "transform.util.import_symbol").attributes["symbol"] = ir.FlatSymbolRefAttr.get(name)

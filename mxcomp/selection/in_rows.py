@@ -54,8 +54,8 @@ def choose(
     ]
     if packed is None or not ways:
         return chosen
-    saved, best, side = min(ways, key=lambda way: way[0])
-    if saved > packed.us:
+    us, best, side = min(ways, key=lambda way: way[0])
+    if us > packed.us:
         return chosen
     beside = f", with {_name(side)} packed {packed.us + packing_us(problem, side):.1f}"
     return _with(chosen, best.ukernel, best, side, beside)

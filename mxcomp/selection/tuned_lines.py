@@ -11,10 +11,9 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
-from mxcomp import __version__
+from mxcomp import __version__, files
 from mxcomp.errors import InputError
 from mxcomp.problem import Problem
 
@@ -115,11 +114,7 @@ def read(path: Path) -> tuple[list[Line], list[Fault]]:
 
 def text(lines: Iterable[Line]) -> str:
     """The whole file."""
-    out = StringIO(newline="")
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(line.fields for line in lines)
-    return out.getvalue()
+    return files.table(COLUMNS, (line.fields for line in lines))
 
 
 def _line(path: Path, number: int, row: Mapping[str | None, str | list[str] | None]) -> Line | Fault:

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from modules import Matmul
 from tensor_parallel import LAYERS, Layer
-from test_few_rows import APART, FP4, FP8, INSIDE, check, program
+from test_few_rows import APART, FP4, FP8, INSIDE, SLOWER, check, program
 
 import mxcomp
 from mxcomp.matching import rows
@@ -21,8 +21,6 @@ _MOST_ROWS = 16
 _MOST_WEIGHTS = 24 << 20
 """That are simulated; of larger layers some columns at the end, as many behind the last whole tile of any kernel."""
 _TILE = 256
-SLOWER = "it would take"
-"""A note's words where quantising inside of the matmul is not the faster way."""
 
 
 @pytest.fixture(autouse=True)

@@ -37,9 +37,8 @@ func.func @rows(%tiles: tensor<3x4x128x32x4xf32>, %buffer: memref<300x512xf32, #
 // CHECK-LABEL: func.func @columns(
 // CHECK: %[[FIRST:.+]] = affine.apply #[[FIRST_OF]]
 // CHECK: %[[IS_REAL:.+]] = arith.cmpi ult, %[[FIRST]], %c500
-// CHECK: %[[START:.+]] = affine.apply #[[FIRST_OF]]
 // CHECK: %[[BEYOND:.+]] = arith.constant 1073741824 : index
-// CHECK: %[[PLACE:.+]] = arith.select %[[IS_REAL]], %[[START]], %[[BEYOND]]
+// CHECK: %[[PLACE:.+]] = arith.select %[[IS_REAL]], %[[FIRST]], %[[BEYOND]]
 // CHECK: %[[COLUMN:.+]] = affine.apply #[[SUM]](%[[PLACE]], %{{.+}})
 // CHECK: iree_linalg_ext.yield %{{.+}}, %[[COLUMN]], %true
 func.func @columns(%tiles: tensor<3x4x128x32x4xbf16>, %m: index, %buffer: memref<?x500xbf16, #raw>) {
