@@ -13,7 +13,7 @@ from mxcomp.options import Options
 from mxcomp.problem import Problem
 from mxcomp.selection import versions
 from mxcomp.selection.ranking import Candidate, fastest
-from mxcomp.selection.versions import RANGES, Choice
+from mxcomp.selection.versions import RANGES, Choice, Ranked
 from mxcomp.ukernels import Registry
 
 TYPES = ("f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32")
@@ -35,7 +35,7 @@ def main() -> int:
     for n, k in LAYERS:
         problem = Problem(None, n, k, TYPES)
         ranked = fastest(problem, registry, options, RESULT_BYTES)
-        found = versions.choose(problem, ranked, RESULT_BYTES)
+        found = versions.choose(Ranked(problem, ranked, RESULT_BYTES))
         for m in ROWS:
             best = fastest(Problem(m, n, k, TYPES), registry, options, RESULT_BYTES)
             least = best[0].us
@@ -55,7 +55,7 @@ def _of(candidates: tuple[Candidate, ...], name: str) -> float:
 def _chosen(found: Choice, n: int, k: int, m: int, registry: Registry, options: Options) -> float:
     """µs of the version for M, with the rows that it is padded to."""
     i = next(i for i, each in enumerate(RANGES) if each.max_m is None or m <= each.max_m)
-    unit = 16 * RANGES[i].step
+    unit = 16 * found.versions[i].units[0]
     padded = Problem(-(-m // unit) * unit, n, k, TYPES)
     return _of(fastest(padded, registry, options, RESULT_BYTES), found.versions[i].ukernel)
 

@@ -3,8 +3,9 @@
     source ─ import torch ─ IREE: input ─ inline calls, group experts, legalise, recognise, hold constants, encode,
            fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, legalise
            reductions, legalise zeros, legalise few rows, sort slots, outline, skip versions, share executables
-           ─ IREE: flow ─ share slices ─ IREE: stream, executable-sources ─ link ukernels
-           ─ IREE: executable-configurations ─ unmask stores, order workgroups, fold gathers, fold rows ─ IREE: vmfb
+           ─ IREE: flow ─ share slices, renumber workloads ─ IREE: stream, executable-sources
+           ─ link ukernels ─ IREE: executable-configurations ─ unmask stores, order workgroups, fold gathers,
+           fold rows ─ IREE: vmfb
 
 Constants are held once more for what falls back. Codes are widened twice: first in front of consumers, which the codes
 of a result are; then what is left of quantised operands that did not become part of packing. Reductions are legalised
@@ -45,7 +46,7 @@ BUILDING_PASSES = (
     "mxcomp-share-executables",
 )
 MODULE_PASSES = (*PREPARING_PASSES, *CHOOSING_PASSES, *BUILDING_PASSES)
-DISPATCH_PASSES = ("mxcomp-share-slices",)
+DISPATCH_PASSES = ("mxcomp-share-slices", "mxcomp-renumber-workloads")
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)
 CONFIGURED_PASSES = ("mxcomp-unmask-stores", "mxcomp-order-workgroups", "mxcomp-fold-gathers", "mxcomp-fold-rows")
 

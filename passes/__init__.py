@@ -33,6 +33,7 @@ PASSES = {
     "mxcomp-skip-versions": "skip_versions",
     "mxcomp-share-executables": "share_executables",
     "mxcomp-share-slices": "share_slices",
+    "mxcomp-renumber-workloads": "renumber_workloads",
     "mxcomp-link-ukernels": "link_ukernels",
     "mxcomp-unmask-stores": "unmask_stores",
     "mxcomp-fold-gathers": "fold_gathers",

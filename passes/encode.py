@@ -54,9 +54,9 @@ def run(module: ir.Operation, options: Options) -> None:
         notes.warn(module, [str(fault) for fault in table.faults])
         recognised = [op for op in graph.walk(module, bodies=False) if is_recognised(op)]
         together, sources, sought = _requantised(recognised, registry, options), Sources(), Sought()
-        alike, few = pairs.find(recognised), FewRows(registry, options, sought)
+        alike, few, by_lhs = pairs.find(recognised), FewRows(registry, options, sought), _by_lhs(recognised)
         for index, op in enumerate(recognised):
-            place = _place(op, sources)
+            place = _place(op, sources, by_lhs[op.operands[LHS]])
             entry, objection = _entry(op, table, place, options, is_joined=op in together)
             chosen = together.get(op) or choose(_stored(op, options), place, registry, options, entry)
             gathered, reason = _gathered(op, chosen, options)
@@ -191,9 +191,22 @@ def _paired(
     return quantising.choose_pair(chosen, other, problem, found.bits, registry, options, place.result_bytes)
 
 
-def _place(op: ir.Operation, sources: Sources) -> Place:
+def _by_lhs(recognised: list[ir.Operation]) -> dict[ir.Value, list[tuple[ir.Operation, Problem]]]:
+    """Matmuls by what they have as LHS, before any of them is encoded."""
+    found = dict[ir.Value, list[tuple[ir.Operation, Problem]]]()
+    for op in recognised:
+        found.setdefault(op.operands[LHS], []).append((op, problem_of(op)))
+    return found
+
+
+def _place(op: ir.Operation, sources: Sources, of_lhs: list[tuple[ir.Operation, Problem]]) -> Place:
     gathered = any(map(is_gathered, list(op.operands)[:ACC]))
-    return Place(gathered, is_symmetric(op, sources), STORED_BYTES[stored_type(op)])
+    beside = tuple((problem, _result_bytes(other)) for other, problem in of_lhs if other != op)
+    return Place(gathered, is_symmetric(op, sources), _result_bytes(op), beside)
+
+
+def _result_bytes(op: ir.Operation) -> int:
+    return STORED_BYTES[stored_type(op)]
 
 
 def _requantised(recognised: list[ir.Operation], registry: Registry, options: Options) -> dict[ir.Operation, Decision]:

@@ -35,12 +35,10 @@ class Version:
 
     Attributes:
         max_m: The most rows that it is for; None for the last.
-        step: Of so many units of rows LHS is padded to whole multiples, the same for all matmuls of that many rows.
         quantising: As of `Decision`: it needs no packed LHS.
     """
 
     max_m: int | None
-    step: int
     layout: DataTiledLayout
     ukernel: str
     order: Order
@@ -50,7 +48,7 @@ class Version:
 
     @property
     def units(self) -> tuple[int, int]:
-        """Units of rows and of columns that a workgroup takes."""
+        """Units of rows and of columns that a workgroup takes: of rows LHS is padded to whole multiples of them."""
         assert self.layout.units is not None
         return self.layout.units
 

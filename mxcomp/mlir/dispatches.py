@@ -30,6 +30,11 @@ def entry_point(dispatch: ir.Operation) -> EntryPoint:
     return found
 
 
+def workload(dispatch: ir.Operation) -> list[ir.Value]:
+    """What its workgroups are counted from."""
+    return list(dispatch.operands)[: ir.DenseI32ArrayAttr(dispatch.attributes[SEGMENTS])[0]]
+
+
 def arguments(dispatch: ir.Operation) -> int:
     """How many operands the function is given: neither workload nor sizes of tensors."""
     count: int = ir.DenseI32ArrayAttr(dispatch.attributes[SEGMENTS])[1]

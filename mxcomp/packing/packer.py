@@ -116,9 +116,9 @@ def _computed(elements: ir.Value, scales: ir.Value) -> _Computed | None:
 
 
 def _padding(decision: Decision, operand: int) -> tuple[Hashable, ...]:
-    """What rows are padded to, besides what the layout says: the steps of versions, and the most rows of each."""
+    """What rows are padded to, besides what the layout says: the units of versions, and the most rows of each."""
     rows = operand in (LHS, LHS_SCALE)
-    return tuple({version.step: version.max_m for version in decision.versions}.items()) if rows else ()
+    return tuple({version.units[0]: version.max_m for version in decision.versions}.items()) if rows else ()
 
 
 def _key(

@@ -68,14 +68,15 @@ def _tiles(units: ir.Value, each: int) -> ir.Value:
 def padded_units(rows: ir.Value, versions: Sequence[Version]) -> ir.Value:
     """Units of rows that LHS is padded to, by the version that a number of rows has."""
     (unit,) = {version.layout.tile[0] for version in versions}
-    *others, last = versions
+    others = versions[:-1]
     known = assumed(rows)
     assert known is not None
-    units = build.times(build.ceildiv(rows, unit * last.step), last.step)
-    for version in reversed(others):
-        fewer = build.times(build.ceildiv(rows, unit * version.step), version.step)
+    steps = [version.units[0] for version in versions]
+    padded = [build.times(build.ceildiv(rows, unit * step), step) for step in steps]
+    units = padded.pop()
+    for version, fewer in reversed(list(zip(others, padded, strict=True))):
         units = arith.SelectOp(is_for(version, rows), fewer, units).result
-    return assume(units, Range(1, -(-known.high // (unit * last.step)) * last.step))
+    return assume(units, Range(1, max(-(-known.high // (unit * step)) * step for step in steps)))
 
 
 def is_for(version: Version, rows: ir.Value) -> ir.Value:

@@ -51,11 +51,13 @@ class Place:
         is_gathered: An operand is stored in another order.
         is_symmetric: LHS and RHS may be one tensor, which ukernels over units, and row-major ones, cannot be given.
         result_bytes: Of an element as it is stored, behind what is fused.
+        beside: Other matmuls of the same LHS, which are to share what is packed, and the bytes of their results.
     """
 
     is_gathered: bool = False
     is_symmetric: bool = False
     result_bytes: int = 4
+    beside: tuple[tuple[Problem, int], ...] = ()
 
 
 def choose(
@@ -112,7 +114,7 @@ def _data_tiled(problem: Problem, place: Place, registry: Registry, options: Opt
         and tuned is None
         and options.versions
         and not options.reference
-        and (found := versions.choose(problem, ranked, place.result_bytes))
+        and (found := versions.choose(*_with_others(problem, ranked, place, registry, options)))
     ):
         return _by_rows(chosen, found, problem, options)
     order = ranked[0].order if is_ranked else _order(problem, layout, ukernel, place.result_bytes)
@@ -126,9 +128,17 @@ def _by_rows(chosen: Decision, found: versions.Choice, problem: Problem, options
     note = f"{', '.join(names)}; modelled {found.us:.1f} µs, a geometric mean, against {found.alone_us:.1f} with one"
     decision = replace(chosen.of(last), versions=found.versions, note=note)
     assert decision.packing is not None
-    steps = max(each.step for each in found.versions)
+    units = max(each.units[0] for each in found.versions)
     m, n, k = decision.packing.workgroup_tile
-    return _bounded(decision, problem, (m * steps, n, k), options)
+    return _bounded(decision, problem, (m * units, n, k), options)
+
+
+def _with_others(
+    problem: Problem, ranked: Sequence[Candidate], place: Place, registry: Registry, options: Options
+) -> tuple[versions.Ranked, list[versions.Ranked]]:
+    """A problem with its candidates, and the others that share its LHS with theirs."""
+    others = [versions.Ranked(other, fastest(other, registry, options, size), size) for other, size in place.beside]
+    return versions.Ranked(problem, ranked, place.result_bytes), others
 
 
 def _order(problem: Problem, layout: DataTiledLayout, ukernel: Ukernel | None, result_bytes: int = 4) -> Order:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
@@ -16,28 +16,41 @@ from mxcomp.ukernels.waves import UNIT_ROWS
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers of rows up to `max_m`, None for all; LHS is padded to multiples of `step` units of 16 rows.
-
-    `points` are what kernels are compared at.
-    """
+    """Numbers of rows up to `max_m`, None for all; `points` are what kernels are compared at."""
 
     max_m: int | None
-    step: int
     points: tuple[int, ...]
 
 
 RANGES = (
-    Range(16, 1, (1, 16)),
-    Range(64, 4, (32, 64)),
-    Range(512, 8, (128, 256, 512)),
-    Range(1024, 16, (768, 1024)),
-    Range(None, 16, (2048, 4096, 8192)),
+    Range(16, (1, 16)),
+    Range(64, (32, 64)),
+    Range(512, (128, 256, 512)),
+    Range(1024, (768, 1024)),
+    Range(None, (2048, 4096, 8192)),
 )
-"""The same for all matmuls, so that those of one activation share its packing. With five of them kernels take 1.09 × as
-long as the best for each M (modelled; geometric mean of 9 layers and M from 1 to 8192), with one for all 1.36 ×."""
+"""The same for all matmuls. With five of them kernels take 1.08 × as long as the best for each M (modelled; geometric
+mean of 9 layers and M from 1 to 8192), with one for all 1.36 ×."""
+
+_COLUMNS = 16
+"""Units of columns that RHS, packed once for all versions, has whole multiples of in each."""
 
 _LEAST_GAIN = 0.1
 """Of the modelled time, below which several kernels are not worth compiling."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A problem with a dynamic M, its candidates for any M, the best first, and the bytes of a result's element."""
+
+    problem: Problem
+    candidates: Sequence[Candidate]
+    result_bytes: int
+
+    @property
+    def packing(self) -> DataTiledLayout | None:
+        """How operands are packed for the best of the candidates that versions may have."""
+        return next(filter(None, map(_packing, self.candidates)), None)
 
 
 @dataclass(frozen=True)
@@ -49,34 +62,61 @@ class Choice:
     alone_us: float
 
 
-def choose(problem: Problem, ranked: Sequence[Candidate], result_bytes: int) -> Choice | None:
-    """The fastest kernel of each range, if that gains anything; `ranked` are those for any M, the best first.
+def choose(ranked: Ranked, beside: Iterable[Ranked] = ()) -> Choice | None:
+    """The fastest kernel of each range, if that gains anything.
 
+    Rows are padded to a multiple of what that kernel takes. So that matmuls `beside` this one, of the same LHS, share
+    what is packed, in each range all have kernels of as many rows if they can, those that are fastest together.
     Raises nothing: None where M is static, N or K is dynamic, or there is a batch.
     """
-    if problem.m is not None or problem.batch or not ranked or (packing := _packing(ranked[0])) is None:
+    if ranked.problem.m is not None or ranked.problem.batch or ranked.packing is None:
         return None
-    fitting = [each for each in ranked if _packing(each) == packing]
-    versions: list[Version] = []
-    best: list[float] = []
-    alone: list[float] = []
-    for each in RANGES:
-        able = [candidate for candidate in fitting if each.step % _units(candidate)[0] == 0]
-        if not able:
-            return None
-        timed = {candidate.ukernel.name: _us(candidate, problem, each, result_bytes) for candidate in able}
-        fastest = min(able, key=lambda candidate: geometric_mean(timed[candidate.ukernel.name]))
-        versions.append(_version(fastest, each))
-        best += timed[fastest.ukernel.name]
-        alone += _us(ranked[0], problem, Range(None, _units(ranked[0])[0], each.points), result_bytes)
-    us, alone_us = geometric_mean(best), geometric_mean(alone)
-    return Choice(tuple(versions), us, alone_us) if us < (1 - _LEAST_GAIN) * alone_us else None
+    together = [ranked, *(each for each in beside if each.packing == ranked.packing)]
+    fastest = [[_by_step(each, rows) for each in together] for rows in RANGES]
+    if not all(of_each for of_range in fastest for of_each in of_range):
+        return None
+    steps = [_step(of_range) for of_range in fastest]
+    found = [of_range[0][step] for of_range, step in zip(fastest, steps, strict=True)]
+    us = geometric_mean(us for each in found for us in each.us)
+    alone_us = geometric_mean(us for rows in RANGES for us in _timed(ranked.candidates[0], ranked, rows).us)
+    if us >= (1 - _LEAST_GAIN) * alone_us:
+        return None
+    versions = [_version(each.candidate, rows) for each, rows in zip(found, RANGES, strict=True)]
+    return Choice(tuple(versions), us, alone_us)
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """A candidate, and its modelled µs at the points of a range, with the padding that it has."""
+
+    candidate: Candidate
+    us: list[float]
+
+    @property
+    def mean(self) -> float:
+        return geometric_mean(self.us)
+
+
+def _by_step(ranked: Ranked, rows: Range) -> dict[int, _Timed]:
+    """Of the candidates that are packed as the best is, the fastest of each number of units of rows."""
+    timed = (_timed(each, ranked, rows) for each in ranked.candidates if _packing(each) == ranked.packing)
+    ascending = sorted(timed, key=lambda each: each.mean, reverse=True)
+    return {_units(each.candidate)[0]: each for each in ascending}  # the last of a key stays
+
+
+def _step(together: Sequence[Mapping[int, _Timed]]) -> int:
+    """Units of rows of the kernels that are fastest together; if there are none of all matmuls, of the first one's."""
+    first, *others = together
+    common = [step for step in first if all(step in each for each in others)]
+    if not common:
+        return min(first, key=lambda step: first[step].mean)
+    return min(common, key=lambda step: sum(each[step].mean for each in together))
 
 
 def _packing(candidate: Candidate) -> DataTiledLayout | None:
-    """How operands are packed for a candidate, whatever its tile; None if not in units of 16 rows, as ranges count."""
+    """How operands are packed for a candidate, whatever its tile; None if others could not take what is packed so."""
     layout = candidate.ukernel.layout
-    if layout is None or layout.units is None or layout.shape.m != UNIT_ROWS:
+    if layout is None or layout.units is None or layout.shape.m != UNIT_ROWS or _COLUMNS % layout.units[1]:
         return None
     return layout.packed((1, 1))
 
@@ -88,12 +128,13 @@ def _units(candidate: Candidate) -> tuple[int, int]:
     return layout.units
 
 
-def _us(candidate: Candidate, problem: Problem, rows: Range, result_bytes: int) -> list[float]:
-    """Modelled µs at the points of a range, with the padding that it has."""
-    tile = candidate.ukernel.tile
-    unit = tile[0] // _units(candidate)[0] * rows.step
-    sizes = [{"m": -(-m // unit) * unit, "n": problem.n or 0, "k": problem.k or 0} for m in rows.points]
-    return [times.modelled(candidate.times, tile, problem, each, result_bytes, order=candidate.order) for each in sizes]
+def _timed(candidate: Candidate, ranked: Ranked, rows: Range) -> _Timed:
+    tile, problem = candidate.ukernel.tile, ranked.problem
+    sizes = [{"m": -(-m // tile[0]) * tile[0], "n": problem.n or 0, "k": problem.k or 0} for m in rows.points]
+    order, size = candidate.order, ranked.result_bytes
+    return _Timed(
+        candidate, [times.modelled(candidate.times, tile, problem, each, size, order=order) for each in sizes]
+    )
 
 
 def _version(candidate: Candidate, rows: Range) -> Version:
@@ -101,7 +142,6 @@ def _version(candidate: Candidate, rows: Range) -> Version:
     assert ukernel.layout is not None
     return Version(
         rows.max_m,
-        rows.step,
         ukernel.layout,
         ukernel.name,
         candidate.order,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import ml_dtypes
@@ -120,6 +121,28 @@ def test_matmuls_of_one_activation_share_its_packing() -> None:
         a = quantised(x, "E2M1")
         for y, (_, _, w) in zip(program.run(x), made, strict=True):
             near(y, a, w, a @ w.T)
+
+
+def test_rows_are_padded_to_what_the_kernel_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no further, of two layers of DeepSeek V3 that share an activation; it is packed once for both."""
+    monkeypatch.undo()
+    made = [weights("E2M1", n, 7168) for n in (512, 2112)]
+    function = layers([(len(codes), codes, scales) for codes, scales, _ in made])
+    program = mxcomp.compile(mx.module(function, "?x7168xbf16"))
+    matmuls = program.report.matmuls
+    assert len({each.layout["units"][0] for each in matmuls[0].versions}) > 2
+    for rows in (17, 33, 65, 600, 1300):
+        x = np.ones((rows, 7168), ml_dtypes.bfloat16)
+        quantise, *launches = program.profile(x, execute=False).dispatches
+        assert quantise.owner.startswith("quantise_lhs")
+        assert len(launches) == len(matmuls)
+        for matmul, (codes, *_) in zip(matmuls, made, strict=True):
+            (launch,) = (each for each in launches if each.kernel == of_rows(matmul, rows))
+            version = next(each for each in matmul.versions if each.kernel == launch.kernel)
+            units_m, units_n = version.layout["units"]
+            packed = max(each.layout["units"][1] for each in matmul.versions)  # once for all
+            columns = -(-len(codes) // (16 * packed)) * packed // units_n
+            assert math.prod(launch.grid) == -(-rows // (16 * units_m)) * columns
 
 
 def test_one_matmul_behind_another() -> None:

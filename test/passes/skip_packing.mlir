@@ -6,7 +6,7 @@
 
 // ENCODED-LABEL: util.func public @quantised(
 // ENCODED: max_m = 16 : i64, order = {band = 1 : i64, xcds = 1 : i64}, quantising = "mx_quantising16_f4E2M1FN_f4E2M1FN_f32_m16_n
-// ENCODED-SAME: step = 1 : i64, ukernel = "mx_f4E2M1FN_f4E2M1FN_f32_m16_n
+// ENCODED-SAME: ukernel = "mx_f4E2M1FN_f4E2M1FN_f32_m16_n
 // ENCODED-NOT: quantising =
 
 // CHECK-LABEL: util.func public @quantised(
