@@ -21,6 +21,9 @@ After:
 K is one dimension, as IREE 3.13 miscompiles some f32 contractions over blocks and what is in them, 2×256×13×32 and
 1×1024×13×32 for example.
 
+Activations of bf16 that are not quantised are multiplied as they are, by weights that are dequantised to bf16, which is
+exact: IREE uses bf16 matrix instructions for these.
+
 Operands with 6 bits, or in another order in memory, are read from their bytes (`mxcomp.codes.decode`). IREE makes one
 or a few dispatches of all this, with f32 matrix instructions: slower than scaled MFMA by far, and right.
 
@@ -53,6 +56,7 @@ from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
 from mxcomp.options import Options
+from mxcomp.ukernels.dequantising import ACTIVATIONS
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -261,6 +265,11 @@ def _take_apart(op: ir.Operation, decision: Decision) -> None:
     operands = list(op.operands)[:ACC]
     with op.context, op.location, ir.InsertionPoint(op):
         values = [_dequantised(op.operands[e], op.operands[s]) for e, s in ((LHS, LHS_SCALE), (RHS, RHS_SCALE))]
+        if problem_of(op).types[LHS] == ACTIVATIONS:
+            values = [
+                _narrowed(values[LHS]) if is_gathered(operands[LHS]) else _flat(operands[LHS]),
+                _narrowed(values[RHS]),
+            ]
         result = ir.RankedTensorType(op.results[0].type)
         *outer, m, n, k = (ir.AffineExpr.get_dim(i) for i in range(result.rank + 1))
         maps = [ir.AffineMap.get(result.rank + 1, 0, [*outer, *dims]) for dims in ([m, k], [n, k], [m, n])]
@@ -279,10 +288,8 @@ def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     if ir.FloatType(kind.element_type).width == 6 or is_gathered(elements) or is_gathered(scales):
         return dequantised(elements, scales)
     scales = settled(scales)
-    *lead, blocks, _ = build.static_sizes(elements)
-    shape = (*lead, None if blocks is None else blocks * BLOCK_SIZE)
-    groups = [*([i] for i in range(len(lead))), [len(lead), len(lead) + 1]]
-    flat = tensor.CollapseShapeOp(build.tensor_type(shape, kind.element_type), elements, groups).result
+    flat = _flat(elements)
+    shape = build.static_sizes(flat)
 
     def body(element: ir.Value) -> ir.Value:
         *row, k = (linalg.IndexOp(i).result for i in range(len(shape)))
@@ -297,5 +304,19 @@ def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     return build.elementwise(build.tensor_type(shape, "f32"), [flat], body if is_narrow else as_it_is)
 
 
+def _flat(elements: ir.Value) -> ir.Value:
+    """[(batch,) rows, K]."""
+    *lead, _, _ = build.static_sizes(elements)
+    return build.collapse(elements, [*([i] for i in range(len(lead))), [len(lead), len(lead) + 1]])
+
+
+def _narrowed(value: ir.Value) -> ir.Value:
+    """f32 values as bf16, of which they are."""
+    result = build.tensor_type(build.static_sizes(value), ACTIVATIONS)
+    sizes = build.dynamic_sizes(value)
+    return build.elementwise(result, [value], lambda x: arith.TruncFOp(result.element_type, x).result, sizes)
+
+
 def _product(a: ir.Value, b: ir.Value, acc: ir.Value) -> ir.Value:
+    a, b = (factor if factor.type == acc.type else arith.ExtFOp(acc.type, factor).result for factor in (a, b))
     return arith.AddFOp(acc, arith.MulFOp(a, b).result).result

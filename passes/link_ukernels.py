@@ -12,8 +12,8 @@ After:
         iree_codegen.ukernel_provider = #rocm.tensor_ukernel_provider}>} { … }
     util.func private @mx_…(…) { … }
 
-`mx_…_batched` is the ukernel with one more dimension, of size 1, in front of its operands and its result. It is made
-of the ukernel here.
+`mx_…_batched` is the ukernel with one more dimension, of size 1, in front of its operands and its result, `mx_…_tiled`
+with one in front of those of rows: of LHS and result. They are made of the ukernel here.
 
 The provider is what makes IREE look a ukernel up by name. Set here, on the functions that need it, it needs no global
 flag, under which IREE's builtin ukernels would take over other matmuls of the module.
@@ -28,12 +28,12 @@ from iree.compiler import ir
 from iree.compiler.dialects import tensor, vector
 
 from mxcomp.errors import UkernelError
-from mxcomp.layout import ACC
+from mxcomp.layout import ACC, LHS
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import UKERNEL
 from mxcomp.options import Options
 from mxcomp.packing import block_quantiser
-from mxcomp.packing.result_tiles import BATCHED
+from mxcomp.packing.result_tiles import BATCHED, TILED
 from mxcomp.ukernels import Registry, Ukernel, accepts, hidden, paired, quantising
 
 KERNEL = "mxcomp.kernel"
@@ -61,13 +61,13 @@ def run(module: ir.Operation, options: Options) -> None:
                 _insert_own(user, name, table)
                 _set_provider(user)
                 continue
-            ukernel, batch = find(registry, name)
+            ukernel, suffix = find(registry, name)
             if (table, name) not in linked:
                 linked.add((table, name))
                 _insert(ukernel, block_quantiser.completed(function(registry, name), user), table)
             if name not in arguments:
                 arguments[name] = ukernel.arguments()
-            check_operands(user, ukernel, arguments[name], batch)
+            check_operands(user, ukernel, arguments[name], suffix)
             _set_provider(user)
 
 
@@ -84,20 +84,26 @@ def _symbol_table(op: ir.Operation) -> ir.Operation:
     return op
 
 
-def find(registry: Registry, name: str) -> tuple[Ukernel, bool]:
-    """The ukernel that a descriptor names, and whether a batch dimension is to be added to it. Raises UkernelError."""
-    if name not in registry.ukernels and name.endswith(BATCHED):
-        return registry[name.removesuffix(BATCHED)], True
-    return registry[name], False
+def find(registry: Registry, name: str) -> tuple[Ukernel, str]:
+    """The ukernel that a descriptor names, and the suffix that says what is to be added to it. Raises UkernelError."""
+    for suffix in (BATCHED, TILED):
+        if name not in registry.ukernels and name.endswith(suffix):
+            return registry[name.removesuffix(suffix)], suffix
+    return registry[name], ""
 
 
 def function(registry: Registry, name: str) -> ir.Operation:
     """The function that a descriptor names, in no module. Raises UkernelError."""
-    ukernel, batch = find(registry, name)
+    ukernel, suffix = find(registry, name)
     result = ukernel.function()
-    if batch:
-        _add_batch(result, name)
+    if suffix:
+        _add_dimension(result, name, suffix)
     return result
+
+
+def _extended(suffix: str, count: int) -> list[bool]:
+    """Which of so many operands have one more dimension."""
+    return [suffix == BATCHED or (suffix == TILED and i in (LHS, count - 1)) for i in range(count)]
 
 
 def _insert_own(user: ir.Operation, name: str, table: ir.Operation) -> None:
@@ -119,16 +125,22 @@ def _insert(ukernel: Ukernel, linked: ir.Operation, table: ir.Operation) -> None
     ir.InsertionPoint.at_block_begin(body).insert(linked)
 
 
-def _add_batch(function: ir.Operation, name: str) -> None:
-    """Makes a ukernel take, and return, its tile in one more dimension, of size 1."""
+def _add_dimension(function: ir.Operation, name: str, suffix: str) -> None:
+    """Makes a ukernel take some operands, and return its tile, in one more dimension, of size 1."""
     block = function.regions[0].blocks[0]
     count = len(block.arguments)
     plain = [ir.RankedTensorType(argument.type) for argument in block.arguments]
-    batched = [ir.RankedTensorType.get([1, *kind.shape], kind.element_type) for kind in plain]
+    batched = [
+        ir.RankedTensorType.get([1, *kind.shape], kind.element_type) if is_extended else kind
+        for kind, is_extended in zip(plain, _extended(suffix, count), strict=True)
+    ]
     for kind, argument in zip(batched, list(block.arguments), strict=True):
         block.add_argument(kind, argument.location)
     for i, argument in enumerate(list(block.arguments)[:count]):
         given = block.arguments[count + i]
+        if given.type == argument.type:
+            argument.replace_all_uses_with(given)
+            continue
         for user in [use.owner.operation for use in argument.uses]:
             if user.name == _BITCAST:
                 _drop_after(user, given)
@@ -203,7 +215,7 @@ def _drop_after(bitcast: ir.Operation, given: ir.Value) -> None:
     bitcast.erase()
 
 
-def check_operands(user: ir.Operation, ukernel: Ukernel, arguments: Arguments, batch: int = 0) -> None:
+def check_operands(user: ir.Operation, ukernel: Ukernel, arguments: Arguments, suffix: str = "") -> None:
     """Compares the operands of the operation that a ukernel replaces with its arguments. Raises UkernelError."""
     operands = list(user.operands)
     if len(operands) != len(arguments):
@@ -211,9 +223,10 @@ def check_operands(user: ir.Operation, ukernel: Ukernel, arguments: Arguments, b
             f"{user.location}: {user.name} has {len(operands)} operands, @{ukernel.name} in {ukernel.path} "
             f"takes {len(arguments)}"
         )
+    extended = _extended(suffix, len(operands))
     for index, (operand, argument) in enumerate(zip(operands, arguments, strict=True)):
         have = ir.RankedTensorType(operand.type)
-        sizes = build.static_sizes(operand)[batch:]
+        sizes = build.static_sizes(operand)[extended[index] :]
         shape = [None if i in _outer(ukernel, index) else size for i, size in enumerate(sizes)]
         if not accepts(argument, shape, str(have.element_type)):
             raise UkernelError(

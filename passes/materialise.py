@@ -109,7 +109,7 @@ def _prepared(op: ir.Operation, decision: Decision, packer: Packer, options: Opt
     with op.context, op.location, ir.InsertionPoint(op):
         sizes = guarded(sources, problem, decision)
         decision, found = _quantised_inside(op, sources, problem, decision, options)
-        if decision.versions and not options.reference:
+        if decision.versions and decision.quantising is None and not options.reference:
             sizes = replace(sizes, units=padded_units(sizes.values["m"], decision.versions))
         stored = [read_through[i].stored(source) if i in read_through else source for i, source in enumerate(sources)]
         others = (LHS, LHS_SCALE) if decision.quantising is not None else (LHS,) if decision.lhs_in_rows else ()
@@ -117,11 +117,15 @@ def _prepared(op: ir.Operation, decision: Decision, packer: Packer, options: Opt
         packed = packer.operands(op, stored, decision, sizes, wanted)
         if decision.lhs_in_rows:
             packed = [rows_operand.rows(stored[LHS], problem), *packed]
+        in_tiles = False
         if decision.quantising is not None and found is not None and decision.layout is not None:
-            packed = quantising_matmul.operands(found, packed, problem, decision.layout)
+            in_tiles = not problem.batch and (problem.m or 0) > decision.layout.workgroup_tile[0]
+            if not decision.versions:
+                padding = part_location(decision, "pad_lhs", op) if in_tiles else None
+                packed = quantising_matmul.operands(found, packed, problem, decision.layout, padding=padding)
     element = str(build.element(unset.results[0]))
     ids = {index: gather.ids for index, gather in read_through.items()}
-    matmul = Matmul(decision, sizes, packed, ids, epilogue, element, found)
+    matmul = Matmul(decision, sizes, packed, ids, epilogue, element, found, in_tiles)
     return _Prepared(op, matmul, [unset, *([epilogue] if epilogue else []), op, *encodings], [*sources, *stored])
 
 

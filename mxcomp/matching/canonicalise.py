@@ -36,7 +36,7 @@ def rewrite(candidate: Candidate) -> None:
             shape = [*batch, rows, tiles(problem.k, BLOCK_SIZE)]
             inputs.append(_operand(elements, operand.element_type, [*shape, BLOCK_SIZE], (axis, size), blocks))
             if operand.scale is None:
-                inputs.append(_ones(shape, operand.scale_type))
+                inputs.append(_ones(shape, operand.scale_type, [] if size is None else [size]))
             else:
                 inputs.append(_operand(scales, operand.scale_type, shape, (axis, size), blocks))
         inputs = [inputs[0], inputs[2], inputs[1], inputs[3]]
@@ -79,10 +79,10 @@ def _operand(
     return storage.operand(where, kind, shape, [value for value in (own, own_blocks) if value is not None])
 
 
-def _ones(shape: Sequence[int | None], kind: str) -> ir.Value:
-    """Scales of 1, of a static shape."""
+def _ones(shape: Sequence[int | None], kind: str, sizes: Sequence[ir.Value]) -> ir.Value:
+    """Scales of 1; `sizes` are the dynamic ones of the shape."""
     result = build.tensor_type(shape, kind)
-    return build.filled(arith.ConstantOp(result.element_type, 1.0).result, result)
+    return build.filled(arith.ConstantOp(result.element_type, 1.0).result, result, sizes)
 
 
 def _dynamic_sizes(candidate: Candidate, init: ir.Value) -> list[ir.Value | None]:

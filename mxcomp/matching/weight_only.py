@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
+from mxcomp.formats import element_format
 from mxcomp.layout import RHS
 from mxcomp.matching.elements import Index, Leaf
 from mxcomp.matching.operands import NotOursError, Operand
@@ -19,7 +20,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import is_elementwise, yielded
 from mxcomp.problem import Problem
 from mxcomp.ukernels import dequantising
-from mxcomp.ukernels.dequantising import ACTIVATIONS, MOST_ROWS
+from mxcomp.ukernels.dequantising import ACTIVATIONS, MOST_IN_TILES, MOST_ROWS
 
 _EXTENDS = "arith.extf"
 
@@ -69,12 +70,24 @@ def check(problem: Problem, place: Place, is_left: bool) -> None:
     m, n, k = problem.m, problem.n, problem.k
     if not is_left:
         raise NotOursError(f"{ACTIVATIONS} activations that are not quantised are multiplied from the right")
-    if m is None or n is None or k is None:
-        raise NotOursError(f"{ACTIVATIONS} activations are not quantised: expected static sizes")
-    if not any(each.elements[RHS] == problem.types[RHS] and each.covers(m, n, k) for each in dequantising.INSTANCES):
+    if n is None or k is None or (m is None and problem.batch):
         raise NotOursError(
-            f"{ACTIVATIONS} activations are not quantised: expected 1 to {MOST_ROWS} rows, more than 16 columns, and "
-            f"more than one block, got {m}x{n}x{k}"
+            f"{ACTIVATIONS} activations are not quantised: expected static sizes, but for M without a batch"
+        )
+    if problem.batch and (m or 0) > MOST_ROWS:
+        raise NotOursError(
+            f"{ACTIVATIONS} activations are not quantised: expected 1 to {MOST_ROWS} rows of each matrix, got {m}"
+        )
+    bits, most = element_format(problem.types[RHS]).bits, MOST_IN_TILES
+    if bits in most and (m or 0) > most[bits]:
+        raise NotOursError(
+            f"{ACTIVATIONS} activations are not quantised: of more than {most[bits]} rows and weights of {bits} bits "
+            f"IREE's own kernel is modelled as faster, got {m}"
+        )
+    if not dequantising.fitting(problem.types[RHS], m or MOST_ROWS, n, k):
+        raise NotOursError(
+            f"{ACTIVATIONS} activations are not quantised: expected more than 16 columns, and more than one block, got "
+            f"{n} and {k}"
         )
     if not place.row_major:
         raise NotOursError(f"{ACTIVATIONS} activations are not quantised, and not stored row by row")

@@ -38,7 +38,7 @@ class Matmul:
 
     Operands in `ids` are packed for all experts, of which each matrix of the batch takes that of its id. `activations`
     are what a ukernel takes that quantises the LHS itself, its own or that of a version; if its own `quantises`, only
-    operands of the RHS are packed.
+    operands of the RHS are packed, and activations may be `in_tiles` along M.
     """
 
     decision: Decision
@@ -48,6 +48,7 @@ class Matmul:
     epilogue: ir.Operation | None
     element: str
     activations: Activations | None = None
+    in_tiles: bool = False
 
     @property
     def quantises(self) -> bool:
@@ -75,7 +76,7 @@ class Matmul:
     def tiles(self) -> ResultTiles:
         if self.quantises:
             columns = build.static_sizes(self.packed[RHS])[bool(self.problem.batch)]
-            return quantising_matmul.result(self.problem, self.layout, columns)
+            return quantising_matmul.result(self.problem, self.layout, columns, self.in_tiles)
         columns = None if self.layout.units is None else build.static_sizes(self.packed[RHS])[len(self.problem.batch)]
         return ResultTiles(self.problem, self.layout, self.decision.transposed, columns)
 
@@ -93,7 +94,8 @@ def in_place(matmul: Matmul) -> ir.Value:
 def by_rows(matmul: Matmul, op: ir.Operation) -> ir.Value:
     """The result of the version that takes a dynamic M, each in a dispatch of its own."""
     rows, (*others, last) = matmul.sizes.values["m"], matmul.decision.versions
-    result = _alone(_version(matmul, last))
+    padding = part_location(matmul.decision, "pad_lhs", op) if matmul.quantises else None
+    result = _alone(_version(matmul, last, padding))
     for version in reversed(others):
         with part_location(matmul.decision, f"matmul_up_to_{version.max_m}", op):
             made = _alone(_version(matmul, version))
@@ -103,19 +105,21 @@ def by_rows(matmul: Matmul, op: ir.Operation) -> ir.Value:
     return _cast(matmul, result)
 
 
-def _version(matmul: Matmul, version: Version) -> Matmul:
-    """A matmul by the kernel of one version, its operands in as many units."""
+def _version(matmul: Matmul, version: Version, padding: ir.Location | None = None) -> Matmul:
+    """A matmul by the kernel of one version, its operands in as many units; with `padding` activations are in tiles."""
     decision = matmul.decision.of(version)
     counts = TileCounts(matmul.sizes, version.layout)
-    packed = [
-        stored_operand.regrouped(value, version.units[i % 2], counts.of(i)) for i, value in enumerate(matmul.packed)
-    ]
+    places = (RHS, RHS_SCALE) if matmul.quantises else range(ACC)  # all versions take activations, or some
+    packed = {
+        i: stored_operand.regrouped(value, version.units[i % 2], counts.of(i))
+        for i, value in zip(places, matmul.packed, strict=True)
+    }
     if version.quantising is None:
-        return replace(matmul, decision=decision, packed=packed)
+        return replace(matmul, decision=decision, packed=list(packed.values()))
     assert matmul.activations is not None
     weights, rows = [packed[RHS], packed[RHS_SCALE]], matmul.sizes.values["m"]
-    taken = quantising_matmul.operands(matmul.activations, weights, matmul.problem, version.layout, rows)
-    return replace(matmul, decision=decision, packed=taken)
+    taken = quantising_matmul.operands(matmul.activations, weights, matmul.problem, version.layout, rows, padding)
+    return replace(matmul, decision=decision, packed=taken, in_tiles=padding is not None)
 
 
 def alone(matmul: Matmul) -> ir.Value:
@@ -146,7 +150,8 @@ def _alone(matmul: Matmul) -> ir.Value:
         packed = [stored_operand.in_pairs(value, matmul.layout, i, counts.of(i)) for i, value in each]
         matmul = replace(matmul, packed=packed)
     with build.dispatch_region([matmul.tiles.type(matmul.element, limits)], known) as region:
-        counts = TileCounts(matmul.sizes, matmul.layout, has_all_rows=matmul.quantises)
+        has_all_rows = matmul.quantises and not matmul.in_tiles
+        counts = TileCounts(matmul.sizes, matmul.layout, has_all_rows)
         tiled = _tiled(matmul, counts, UNROLL if matmul.epilogue is not None else {})
         region.returned = [result_tiles.unpack(tiled, matmul.tiles, counts.of(ACC), limits)]
     return region.results[0]
@@ -189,7 +194,10 @@ def _tiled(matmul: Matmul, counts: TileCounts, llvm_func_attrs: dict[str, str]) 
             expert_tiles.gathered(value, matmul.ids[i]) if i in matmul.ids else value
             for i, value in zip((LHS, RHS, RHS_SCALE), matmul.packed, strict=True)
         ]
-        tiled = quantising_matmul.accumulate(operands, matmul.brings, kind, matmul.problem, decision, llvm_func_attrs)
+        tiles = counts.of(ACC) if matmul.in_tiles else None
+        tiled = quantising_matmul.accumulate(
+            operands, matmul.brings, kind, matmul.problem, decision, llvm_func_attrs, tiles
+        )
         return _finished(matmul, tiled, counts)
     elements = [
         rows_operand.units(value, matmul.problem, matmul.layout)

@@ -11,7 +11,9 @@ each of which it needs all of the activations, and one unit of the RHS. The uker
 made of its body. IREE drops loops that run once, and with them what it was told of the others: there are none, as a
 single K tile is kept from it.
 
-A batch is one more loop, the first; its matrices of the RHS may be those of experts, by their ids.
+A batch is one more loop, the first; its matrices of the RHS may be those of experts, by their ids. Where there are more
+rows than a workgroup takes, tiles of them are the first loop, of activations and of the result; activations are padded
+to whole ones first.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp.formats import BLOCK_SIZE, element_format
-from mxcomp.layout import ACC, RHS, DataTiledLayout
+from mxcomp.layout import ACC, LHS, RHS, DataTiledLayout
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.decision import Decision
 from mxcomp.mlir import build
@@ -40,30 +42,66 @@ def operands(
     problem: Problem,
     layout: DataTiledLayout,
     rows: ir.Value | None = None,
+    padding: ir.Location | None = None,
 ) -> list[ir.Value]:
     """Activations, and packed elements and scales of the RHS, as the ukernel takes them; `rows` are M where dynamic.
 
     In front of the dispatch, where IREE makes nothing of a change of type; inside it could not compile those of ranks.
-    Of a dynamic M it is to know that no more rows are read than the kernel has: with more it has no workgroups.
+    Of a dynamic M it is to know that no more rows are read than the kernel has: with more it has no workgroups. With
+    `padding`, the location of a dispatch for that, activations are in tiles along M instead.
     """
     count = -(-(problem.k or 0) // layout.workgroup_tile[2])
     k_tiles, known = (count, []) if count > 1 else (None, [hidden_one()])
     lane_bytes = element_format(problem.types[RHS]).block_bytes
     *stored, groups, each = build.static_sizes(packed[0])[: 2 + bool(problem.batch)]
     columns, blocks = (groups or 0) * (each or 1), (problem.k or 0) // BLOCK_SIZE
+    most = blocks * layout.workgroup_tile[0]
+    if padding is not None:
+        with padding:
+            outer, source, counts = _padded(activations, problem, layout.workgroup_tile[0], rows)
+        taken = (*outer, most)
+    else:
+        source, taken = activations.source, (None if rows is not None else (problem.m or 0) * blocks,)
+        counts = [] if rows is None else [assume(build.times(rows, blocks), Range(blocks, most))]
+        kind = build.tensor_type(activations.sizes, str(activations.type))
+        source = source if source.type == kind else tensor.CastOp(kind, source).result
     shapes = (
-        (*problem.batch, None if rows is not None else (problem.m or 0) * blocks, activations.bits),
+        (*problem.batch, *taken, activations.bits),
         (*stored, columns, k_tiles, layout.intrinsics_k, LANES * lane_bytes),
         (*stored, columns, k_tiles, layout.intrinsics_k * LANES),
     )
-    most = blocks * layout.workgroup_tile[0]
-    dims = ([] if rows is None else [assume(build.times(rows, blocks), Range(blocks, most))], known, known)
-    source, kind = activations.source, build.tensor_type(activations.sizes, str(activations.type))
-    values = (source if source.type == kind else tensor.CastOp(kind, source).result, *packed)
+    dims, values = (counts, known, known), (source, *packed)
     return [
         build.bitcast(value, build.tensor_type(shape, element), None, dynamic)
         for value, shape, element, dynamic in zip(values, shapes, ("i32", "i8", "i8"), dims, strict=True)
     ]
+
+
+def _padded(
+    activations: Activations, problem: Problem, tile_m: int, rows: ir.Value | None
+) -> tuple[list[int | None], ir.Value, list[ir.Value]]:
+    """How many tiles there are, activations in whole ones by a dispatch of its own, and the count if it is dynamic.
+
+    Behind the last row there it is again, in words. What is there in whole tiles is taken as it is.
+    """
+    m, source = problem.m, activations.source
+    words = (problem.k or 0) * activations.bits // (8 * _WORD_BYTES)
+    outer = None if m is None else -(-m // tile_m)
+    if m is not None and m % tile_m == 0:
+        return [outer], source, []
+    counts = [] if rows is None else [build.ceildiv(rows, tile_m)]
+    view = build.bitcast(source, build.tensor_type((m, words), "i32"), None, [] if rows is None else [rows])
+    whole = build.tensor_type((outer, tile_m, words), "i32")
+
+    def word(loops: list[ir.Value]) -> ir.Value:
+        tile, row, at = loops
+        expr = ir.AffineExpr.get_dim(0) * tile_m + ir.AffineExpr.get_dim(1)
+        place = build.clamp(build.apply(expr, [tile, row]), m if rows is None else rows)
+        return tensor.ExtractOp(view, [place, at]).result
+
+    with build.dispatch_region([whole], counts) as region:
+        region.returned = [build.by_place(whole, word, counts)]
+    return [outer], region.results[0], counts
 
 
 def accumulate(
@@ -73,21 +111,34 @@ def accumulate(
     problem: Problem,
     decision: Decision,
     llvm_func_attrs: dict[str, str],
+    tiles: list[ir.Value] | None = None,
 ) -> ir.Value:
-    """Accumulator tiles, of type `tiled`, of a problem, from `operands` and the text of a `block_quantiser`."""
+    """Accumulator tiles, of type `tiled`, of a problem, from `operands` and the text of a `block_quantiser`.
+
+    `tiles` are the dynamic sizes of them where activations are in tiles along M; None where they are not.
+    """
     layout = decision.layout
     assert layout is not None
     units_m, of_workgroup = layout.units or (1, 1)
-    batch = len(problem.batch)
+    in_tiles, batch = tiles is not None, len(problem.batch)
+    outer = build.static_sizes(inputs[LHS])[:1] if in_tiles else list(problem.batch)
     shape = (build.static_sizes(inputs[RHS])[batch], *fragment(units_m))
-    acc = build.zero_filled(build.tensor_type((*problem.batch, *shape), problem.types[ACC]))
-    kinds = ["parallel"] * batch + iterators(units_m)
-    op = build.generic(ir.RankedTensorType(acc.type), inputs, acc, maps(units_m, batch), kinds, stand_in)
-    workgroup = [1] * batch + [of_workgroup] + [0] * (len(kinds) - 1 - batch)
-    suffix = result_tiles.BATCHED * batch
+    acc = build.zero_filled(build.tensor_type((*outer, *shape), problem.types[ACC]), tiles or ())
+    kinds = ["parallel"] * len(outer) + iterators(units_m)
+    op = build.generic(ir.RankedTensorType(acc.type), inputs, acc, maps(units_m, batch, in_tiles), kinds, stand_in)
+    workgroup = [1] * len(outer) + [of_workgroup] + [0] * (len(kinds) - 1 - len(outer))
+    suffix = result_tiles.TILED if in_tiles else result_tiles.BATCHED * batch
     result_tiles.annotate(op, decision, workgroup, False, llvm_func_attrs, suffix=suffix)
     op.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
-    return expanded(op.results[0], tiled, units_m, batch)
+    return (
+        _in_tiles(op.results[0], tiled, tiles) if tiles is not None else expanded(op.results[0], tiled, units_m, batch)
+    )
+
+
+def _in_tiles(value: ir.Value, tiled: ir.RankedTensorType, tiles: list[ir.Value]) -> ir.Value:
+    """A result as accumulator tiles [tiles along M, units along N, units along M, 1, groups, lanes, values]."""
+    groups = [[0], [1], [2, 3], *_OF_TILE]
+    return tensor.ExpandShapeOp(tiled, value, groups, tiles, list(tiled.shape)).result
 
 
 def expanded(value: ir.Value, tiled: ir.RankedTensorType, units_m: int, batch: int = 0) -> ir.Value:
@@ -97,13 +148,15 @@ def expanded(value: ir.Value, tiled: ir.RankedTensorType, units_m: int, batch: i
     return tensor.ExpandShapeOp(tiled, value, groups, [], list(tiled.shape)).result
 
 
+_WORD_BYTES = 4
 _OF_TILE = [[4], [5], [6]]
 
 
-def result(problem: Problem, layout: DataTiledLayout, columns: int | None) -> ResultTiles:
+def result(problem: Problem, layout: DataTiledLayout, columns: int | None, in_tiles: bool = False) -> ResultTiles:
     """The result by units along N, `columns`, not by the tiles of workgroups, behind which nothing could be fused."""
     units_m, _ = layout.units or (1, 1)
-    return ResultTiles(problem, replace(layout, units=(units_m, 1)), transposed=False, columns=columns, rows=1)
+    layout, rows = replace(layout, units=(units_m, 1)), None if in_tiles else 1
+    return ResultTiles(problem, layout, transposed=False, columns=columns, rows=rows)
 
 
 def iterators(units_m: int) -> list[str]:
@@ -111,13 +164,22 @@ def iterators(units_m: int) -> list[str]:
     return ["parallel"] * (1 + len(fragment(units_m))) + ["reduction"] * 6
 
 
-def maps(units_m: int, batch: int = 0) -> list[ir.AffineMap]:
-    """Of activations, RHS, RHS scales and result, whose first dimensions are those of the batch."""
-    count = batch + len(iterators(units_m))
-    of_batch, loops = ([ir.AffineExpr.get_dim(i) for i in part] for part in (range(batch), range(batch, count)))
+def maps(units_m: int, batch: int = 0, in_tiles: bool = False) -> list[ir.AffineMap]:
+    """Of activations, RHS, RHS scales and result, whose first dimensions are those of the batch, or tiles along M."""
+    outer = batch + in_tiles
+    count = outer + len(iterators(units_m))
+    first, loops = ([ir.AffineExpr.get_dim(i) for i in part] for part in (range(outer), range(outer, count)))
     unit, *tile, block, activation, k, step, byte, scale = loops
-    dims = ([block, activation], [unit, k, step, byte], [unit, k, scale], [unit, *tile])
-    return [ir.AffineMap.get(count, 0, [*of_batch, *each]) for each in dims]
+    of_weights = [] if in_tiles else first
+    return [
+        ir.AffineMap.get(count, 0, each)
+        for each in (
+            [*first, block, activation],
+            [*of_weights, unit, k, step, byte],
+            [*of_weights, unit, k, scale],
+            [*first, unit, *tile],
+        )
+    ]
 
 
 def stand_in(activation: ir.Value, element: ir.Value, scale: ir.Value, acc: ir.Value) -> ir.Value:

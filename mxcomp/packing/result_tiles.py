@@ -26,6 +26,9 @@ from mxcomp.swizzle import COLUMNS, ROWS
 BATCHED = "_batched"
 """Behind the name of a ukernel whose tiles have a batch dimension in front."""
 
+TILED = "_tiled"
+"""Behind the name of one whose LHS and result have a dimension in front, of tiles along M."""
+
 WORKGROUP_ORDER = "mxcomp.workgroup_order"
 """The attribute with the entries of the `Order` that mxcomp-order-workgroups gives a matmul's workgroups."""
 

@@ -13,7 +13,7 @@ from mxcomp.matching.operands import warning_of
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
-from mxcomp.selection import quantising, versions
+from mxcomp.selection import unquantised, versions
 from mxcomp.selection.limits import limits
 from mxcomp.selection.ranking import DYNAMIC_M, Candidate, candidate, fastest
 from mxcomp.selection.sharing import least
@@ -68,7 +68,7 @@ def choose(
     What a tuned table says of the problem comes first. Raises UkernelError for a ukernel by a name that does not exist.
     """
     if problem.types[LHS] == dequantising.ACTIVATIONS:
-        return _bounded(*quantising.choose_unquantised(problem, registry, options, place.result_bytes), options)
+        return unquantised.choose(problem, registry, options, place.result_bytes)
     if options.data_tiling:
         return _data_tiled(problem, place, registry, options, tuned)
     return _row_major(problem, place, registry, options)

@@ -44,7 +44,12 @@ class FewRows:
 
     def add(self, op: ir.Operation, chosen: Decision, result_bytes: int) -> str:
         """Takes a matmul, not encoded yet, for which `chosen` is decided on; returns why it cannot quantise, if so."""
-        if not chosen.versions or self._options.reference or self._options.ukernels != FASTEST:
+        if (
+            not chosen.versions
+            or chosen.quantising is not None
+            or self._options.reference
+            or self._options.ukernels != FASTEST
+        ):
             return ""
         able = self._try(op, chosen.versions[0], result_bytes)
         self._able.setdefault(op.operands[LHS], []).append(None if isinstance(able, str) else able)

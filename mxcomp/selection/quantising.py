@@ -11,13 +11,12 @@ from mxcomp.formats import element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.decision import DATA_TILED, Decision
-from mxcomp.matching.operands import warning_of
 from mxcomp.options import FASTEST, Options
 from mxcomp.order import PLAIN_ORDER
 from mxcomp.problem import Problem
 from mxcomp.selection import times
 from mxcomp.selection.ranking import fastest
-from mxcomp.ukernels import Registry, Ukernel, dequantising, paired, quantising
+from mxcomp.ukernels import Registry, Ukernel, paired, quantising
 
 _DISPATCH_US = {4: 2.5, 6: 2.5, 8: 4.2}
 """By bits of an element: of a dispatch that quantises 1 to 17 rows of 2048 to 8192, modelled by replays as 2.3 to 3.0,
@@ -31,6 +30,7 @@ def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
     """µs of a problem with a ukernel that quantises; None where they are not known.
 
     What it loads, and so its time, goes with the rows that are there: the table has it for the fewest, and for all.
+    Of more than all there are several tiles.
     """
     instance, (m, n, k) = ukernel.instance, (problem.sizes[axis] or 0 for axis in "mnk")
     assert isinstance(instance, quantising.Instance)
@@ -38,6 +38,7 @@ def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
     if isinstance(instance, paired.Instance):
         n, tile = 2 * n, (tile[0], 2 * tile[1], tile[2])
     known = {rows: times.replays(instance, quantising.suffix(rows)) for rows in instance.timed_rows}
+    known = {max(m, rows) if rows == instance.most_rows else rows: each for rows, each in known.items()}
     us = [
         times.modelled(replace(each, row_bits=instance.bits), tile, problem, {"m": rows, "n": n, "k": k}, size)
         for rows, each in known.items()
@@ -100,43 +101,6 @@ def _named(options: Options) -> quantising.Instance | None:
     """The instance of the name that is asked for, or of one that takes two matrices."""
     pair = next((each.single for each in paired.INSTANCES if each.name == options.ukernels), None)
     return pair or next((each for each in quantising.INSTANCES if each.name == options.ukernels), None)
-
-
-def choose_unquantised(
-    problem: Problem, registry: Registry, options: Options, size: int
-) -> tuple[Decision, Problem, tuple[int, int, int]]:
-    """How bf16 activations are multiplied as they are, the problem as buffers have it, and what is padded to.
-
-    As for `choose`, `size` are the bytes of an element of the result.
-    """
-    weights = problem.types[RHS]
-    stored = replace(problem, types=(weights, *problem.types[1:]))
-    sizes = tuple(problem.sizes[axis] or 0 for axis in "mnk")
-    max_bytes = options.target.max_buffer_bytes
-    is_too_large = problem.matrices * sizes[LHS] * sizes[-1] * dequantising.ACTIVATION_BYTES > max_bytes
-    able = options.data_tiling and not options.reference
-    fitting = [
-        each for each in dequantising.INSTANCES if able and each.elements[RHS] == weights and each.covers(*sizes)
-    ]
-    named = [each for each in fitting if each.name == options.ukernels]
-    timed = {each: us for each in fitting if (us := modelled_us(registry[each.name], stored, size)) is not None}
-    if is_too_large or (not named and (options.ukernels != FASTEST or not timed)):
-        not_asked = "activations are not quantised, and ukernels for that are not asked for"
-        reason = f"activations exceed {max_bytes} bytes" if is_too_large else not_asked
-        return Decision(reason=f"left to IREE: {reason}", warning=warning_of([weights]) or None), stored, (1, 1, 1)
-    best = named[0] if named else min(timed, key=lambda each: timed[each])
-    us, ukernel = timed.get(best), registry[best.name]
-    note = f"RHS is dequantised by {best.name}" + (f", modelled {us:.1f} µs" if us is not None else "")
-    decision = Decision(
-        operands=DATA_TILED,
-        layout=ukernel.layout,
-        ukernel=best.name,
-        quantising=best.name,
-        workgroup_size=ukernel.workgroup_size,
-        llvm_func_attrs=ukernel.llvm_func_attrs,
-        note=note,
-    )
-    return decision, stored, best.layout.workgroup_tile
 
 
 def choose_pair(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +18,7 @@ import mxcomp.ir as mx
 from mxcomp import errors, formats
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.mlir import build
+from mxcomp.report.report import ScaledMatmul
 from mxcomp.ukernels import dequantising
 
 PACKED = ["pack_rhs", "pack_rhs_scale", "matmul"]
@@ -24,18 +27,21 @@ BF16_ROUNDING = 2.0**-8
 
 @dataclass(frozen=True)
 class Case:
-    """Activations [(batch,) m, k], weights [(batch,) n, k] and a bias [n]; the result is bf16."""
+    """Activations [(batch,) m, k], weights [(batch,) n, k] and a bias [n]; the result is bf16. `m` may be known at run
+    time only."""
 
     m: int
     n: int
     k: int
     element: str = "E2M1"
     batch: tuple[int, ...] = ()
+    is_dynamic: bool = False
 
     @property
     def types(self) -> list[str]:
         bits = formats.element_format(self.element).bits
-        shapes = (self.m, self.k), (self.n, self.k * bits // 8), (self.n, self.k // BLOCK_SIZE)
+        rows = "?" if self.is_dynamic else self.m
+        shapes = (rows, self.k), (self.n, self.k * bits // 8), (self.n, self.k // BLOCK_SIZE)
         kinds = ("bf16", "i8", "i8")
         operands = zip(shapes, kinds, strict=True)
         return [*("x".join([*map(str, (*self.batch, *shape)), kind]) for shape, kind in operands), f"{self.n}xf32"]
@@ -95,6 +101,64 @@ def test_one_dispatch(case: Case) -> None:
     case.check(program.run(*given)[0], given)
 
 
+IN_TILES = [
+    Case(65, 80, 1056), Case(128, 48, 544, "E4M3"), Case(150, 112, 1024, "E3M2"),
+    pytest.param(Case(300, 208, 2080, "E5M2"), marks=pytest.mark.slow),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", IN_TILES, ids=str)
+def test_more_rows_than_a_workgroup_takes(case: Case) -> None:
+    """They are tiles, whole ones: rows that are missing are added first."""
+    program = mxcomp.compile(case.module())
+    (found,) = program.report.matmuls
+    padding = ["pad_lhs"] if case.m % dequantising.MOST_ROWS else []
+    assert sorted(found.dispatches) == sorted([*PACKED, *padding]), found.reason
+    given = case.arguments()
+    case.check(program.run(*given)[0], given)
+
+
+DYNAMIC = [Case(1, 80, 1056), *(pytest.param(Case(1, 208, 544, name), marks=pytest.mark.slow) for name in NAMES[:3])]
+
+
+@pytest.mark.parametrize("case", DYNAMIC, ids=str)
+def test_dynamic_rows(case: Case) -> None:
+    """One program for all M: by the kernel for so many rows, which takes them as they are up to 64."""
+    program = mxcomp.compile(replace(case, is_dynamic=True).module())
+    (found,) = program.report.matmuls
+    assert [each.max_m for each in found.versions] == [16, 32, 64, None], found.reason
+    for rows in (1, 16, 17, 33, 64, 65, 130):
+        of_rows = replace(case, m=rows)
+        given = of_rows.arguments()
+        (y,) = program.run(*given)
+        of_rows.check(y, given)
+        launches = program.profile(*given, execute=False).dispatches
+        owners = [each.owner.split(" ")[0] for each in launches]
+        limit = next((each.max_m for each in found.versions if each.max_m and rows <= each.max_m), None)
+        matmul = "matmul" if limit is None else f"matmul_up_to_{limit}"
+        assert owners == ["pack_rhs", "pack_rhs_scale", *(["pad_lhs"] if limit is None else []), matmul]
+        version = next(each for each in found.versions if each.max_m == limit)
+        units_m, units_n = version.layout["units"]
+        columns = -(-case.n // (16 * _packed(found))) * _packed(found) // units_n
+        assert math.prod(launches[-1].grid) == -(-rows // (16 * units_m)) * columns
+
+
+def _packed(found: ScaledMatmul) -> int:
+    """Units of columns that weights are packed in whole multiples of."""
+    return max(each.layout["units"][1] for each in found.versions)
+
+
+@pytest.mark.parametrize("options", [{"ukernels": "none"}, {"versions": False}], ids=str)
+def test_dynamic_rows_without_ukernels(options: dict[str, Any]) -> None:
+    """Multiplied as bf16 all the same."""
+    case = Case(5, 48, 544, is_dynamic=True)
+    program = mxcomp.compile(case.module(), **options)
+    (found,) = program.report.matmuls
+    assert "left to IREE: activations are not quantised" in (found.reason or "")
+    given = case.arguments()
+    case.check(program.run(*given)[0], given)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("instance", dequantising.INSTANCES, ids=lambda instance: instance.name)
 def test_every_instance(instance: dequantising.Instance) -> None:
@@ -131,8 +195,9 @@ def test_extreme_scales(element: str) -> None:
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
-        (Case(65, 64, 1024), "expected 1 to 64 rows"),
-        (Case(70, 16, 544, batch=(2,)), "expected 1 to 64 rows"),
+        (Case(1, 64, 32), "expected more than 16 columns, and more than one block, got 64 and 32"),
+        (Case(385, 32, 64, "E5M2"), "of more than 384 rows and weights of 8 bits"),
+        (Case(70, 32, 544, batch=(2,)), "expected 1 to 64 rows of each matrix, got 70"),
     ],
     ids=str,
 )

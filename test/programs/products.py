@@ -80,8 +80,9 @@ def weight_only(drawing: Drawing, x: Node, weights: Operand) -> Node:
 
 
 def _in_f32(x: Node) -> ir.Value:
-    result = build.tensor_type(x.shape, "f32")
-    return build.elementwise(result, [x.ir], lambda value: arith.ExtFOp(result.element_type, value).result)
+    result = build.tensor_type(build.static_sizes(x.ir), "f32")
+    sizes = build.dynamic_sizes(x.ir)
+    return build.elementwise(result, [x.ir], lambda value: arith.ExtFOp(result.element_type, value).result, sizes)
 
 
 def _dequantised(drawing: Drawing, side: Operand, kind: str, collapse: bool) -> Factor:

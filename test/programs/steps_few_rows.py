@@ -13,6 +13,9 @@ from steps_grouped import COUNTS, chosen_weights
 from steps_matmul import VALUES, Scale, floats
 
 GATES = {"relu": 2, "half": 1, "minus": 1}
+WEIGHT_ONLY_DYNAMIC = {"": 2.0, "m": 1.0}
+TILED = {65: 1, 128: 1, 130: 1}
+"""More rows than a workgroup takes."""
 COMBINED = {"multiply": 2, "add": 1, "subtract": 1}
 
 
@@ -38,8 +41,11 @@ def weight_only_product(drawing: Drawing, scale: Scale) -> Node:
     dice, sizes, batch = drawing.dice, scale.matmul(drawing.dice), ""
     if dice.chance(0.3, "weight only batch"):
         sizes["b"], batch = dice.pick(COUNTS), "b"
+    dynamic = (0,) if not batch and dice.noted("dynamic", WEIGHT_ONLY_DYNAMIC) == "m" else ()
+    if not batch and dice.chance(0.2, "weight only in tiles"):
+        sizes |= {"m": dice.pick(TILED), "k": min(sizes["k"], 17)}
     shape = (*(sizes[axis] for axis in f"{batch}m"), sizes["k"] * BLOCK)
-    x = floats(drawing, shape, "bf16", dice.noted("activations", VALUES))
+    x = floats(drawing, shape, "bf16", dice.noted("activations", VALUES), dynamic)
     if batch and dice.chance(0.5, "weight only by id"):
         return products.weight_only(drawing, x, chosen_weights(drawing, sizes))
     axes = f"{batch}nki"
