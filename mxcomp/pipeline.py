@@ -1,8 +1,8 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
-    source ─ import torch ─ IREE: input ─ inline calls, group experts, legalise, recognise, hold constants, encode,
-           fall back, hold constants, widen codes, fuse consumers, materialise, widen codes, legalise
-           reductions, legalise zeros, legalise few rows, sort slots, outline, skip versions, share executables
+    source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise, recognise,
+           hold constants, encode, fall back, hold constants, widen codes, fuse consumers, materialise, widen codes,
+           legalise reductions, legalise zeros, legalise few rows, sort slots, outline, skip versions, share executables
            ─ IREE: flow ─ share slices, renumber workloads ─ IREE: stream, executable-sources
            ─ link ukernels ─ IREE: executable-configurations ─ unmask stores, order workgroups, fold gathers,
            fold rows ─ IREE: vmfb
@@ -28,7 +28,13 @@ from mxcomp.options import Options
 from mxcomp.passes import get_pass
 
 IMPORTING_PASSES = ("mxcomp-import-torch",)
-PREPARING_PASSES = ("mxcomp-inline-calls", "mxcomp-group-experts", "mxcomp-legalise", "mxcomp-recognise")
+PREPARING_PASSES = (
+    "mxcomp-inline-calls",
+    "mxcomp-expand-reshapes",
+    "mxcomp-group-experts",
+    "mxcomp-legalise",
+    "mxcomp-recognise",
+)
 CHOOSING_PASSES = ("mxcomp-hold-constants", "mxcomp-encode")
 BUILDING_PASSES = (
     "mxcomp-fall-back",

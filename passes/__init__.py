@@ -16,6 +16,7 @@ from mxcomp.options import Options
 PASSES = {
     "mxcomp-import-torch": "import_torch",
     "mxcomp-inline-calls": "inline_calls",
+    "mxcomp-expand-reshapes": "expand_reshapes",
     "mxcomp-group-experts": "group_experts",
     "mxcomp-legalise": "legalise",
     "mxcomp-recognise": "recognise",

@@ -1,4 +1,4 @@
-"""Ukernels for at most 64 rows of bf16 activations as they are, and MX weights: `mx_dequantising.mlir.in`.
+"""Ukernels for up to 64 rows at a time of bf16 activations as they are, and MX weights: `mx_dequantising.mlir.in`.
 
 The RHS is packed in units as for `mx_stream.mlir.in`. Operands are words and bytes as those of `quantising`. A lane has
 the 32 elements that the packing gives it: a block, or halves of two blocks 64 elements apart of 8-bit elements. It
@@ -112,11 +112,12 @@ MOST_ROWS = max(instance.most_rows for instance in INSTANCES)
 """Of a workgroup, which takes all rows of a matrix if there are no more."""
 
 
-MOST_IN_TILES = {8: 384}
-"""Rows by bits of weights, of more than which IREE's code for dequantised weights is modelled as faster than tiles.
+MOST_ELEMENTS = {8: 3 * 256 * MOST_ROWS * 32}
+"""Of a result, by bits of weights, with more of which IREE's code for dequantised weights is modelled as faster.
 
-Those of 64 columns spill registers; with 32, 512 rows of 8192 × 8192 take 181 µs, 137 by IREE (384 rows: both 137). With 4
-bits tiles are faster at any size: 57 µs and 85 for 256 rows, 223 and 289 for 1024.
+As many as three workgroups for each CU have in tiles of 64 × 32: those of 64 columns spill registers. By 8192 × 8192 of
+8 bits 128 rows take 49 µs, 81 by IREE, 256 rows 93 and 85, 1024 rows 358 and 291; by 1280 × 8192, 512 rows 44 and 79.
+With 4 bits tiles are faster at any size: 57 µs and 85 for 256 rows, 223 and 289 for 1024.
 """
 
 

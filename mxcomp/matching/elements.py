@@ -29,7 +29,9 @@ class Index:
     extent: int | None
 
     def split(self, sizes: Sequence[int | None]) -> list[Index]:
-        """Row-major parts of this subscript, one per size; at most the first size may be dynamic."""
+        """Row-major parts of this subscript, one per size; at most the first size that is not 1 may be dynamic."""
+        if None in sizes[1:] and sizes[0] == 1:
+            return [ZERO, *self.split(sizes[1:])]
         parts, stride = [], self.stride
         for size in reversed(sizes[1:]):
             if size is None:

@@ -167,9 +167,13 @@ class _Finder:
         if op is None or op in self._stops:
             return Read(value, subscripts)
         if op.name in RESHAPES:
-            return self._operand(op, 0, RESHAPES[op.name](op, subscripts))
-        if op.name in BITCASTS and (source := _regrouped(op, subscripts)) is not None:
+            try:
+                source = RESHAPES[op.name](op, subscripts)
+            except UntraceableError:  # as for [2, ?] rows that are one dimension: read behind it
+                return Read(value, subscripts)
             return self._operand(op, 0, source)
+        if op.name in BITCASTS and (regrouped := _regrouped(op, subscripts)) is not None:
+            return self._operand(op, 0, regrouped)
         if not _is_calculation(op):
             return Read(value, subscripts)
         inside = any(map(_splits_block, subscripts))

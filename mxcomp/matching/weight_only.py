@@ -9,6 +9,8 @@ else is a matmul of dequantised weights, as before.
 
 from __future__ import annotations
 
+import math
+
 from iree.compiler import ir
 
 from mxcomp.formats import element_format
@@ -20,7 +22,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import is_elementwise, yielded
 from mxcomp.problem import Problem
 from mxcomp.ukernels import dequantising
-from mxcomp.ukernels.dequantising import ACTIVATIONS, MOST_IN_TILES, MOST_ROWS
+from mxcomp.ukernels.dequantising import ACTIVATIONS, MOST_ELEMENTS, MOST_ROWS
 
 _EXTENDS = "arith.extf"
 
@@ -78,11 +80,11 @@ def check(problem: Problem, place: Place, is_left: bool) -> None:
         raise NotOursError(
             f"{ACTIVATIONS} activations are not quantised: expected 1 to {MOST_ROWS} rows of each matrix, got {m}"
         )
-    bits, most = element_format(problem.types[RHS]).bits, MOST_IN_TILES
-    if bits in most and (m or 0) > most[bits]:
+    bits = element_format(problem.types[RHS]).bits
+    if (m or 0) * n > MOST_ELEMENTS.get(bits, math.inf):
         raise NotOursError(
-            f"{ACTIVATIONS} activations are not quantised: of more than {most[bits]} rows and weights of {bits} bits "
-            f"IREE's own kernel is modelled as faster, got {m}"
+            f"{ACTIVATIONS} activations are not quantised: for a result of {m}x{n} and weights of {bits} bits IREE's "
+            "own kernel is modelled as faster"
         )
     if not dequantising.fitting(problem.types[RHS], m or MOST_ROWS, n, k):
         raise NotOursError(

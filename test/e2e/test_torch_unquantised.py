@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import mxcomp.torch
-from mxcomp.formats import dequantise, unpack_bits
+from mxcomp.formats import dequantise, quantise, unpack_bits
 from mxcomp.torch import ScaledExperts, ScaledLinear, replace_linears
+from mxcomp.ukernels import dequantising
 
 K, N, EXPERTS, ALPHA, LIMIT = 544, 576, 3, 1.702, 7.0
 BF16_ROUNDING = 2.0**-8
@@ -42,6 +43,37 @@ def test_linear(fmt: str, dtype: torch.dtype) -> None:
     tolerance = 1e-5 + BF16_ROUNDING * (dtype == torch.bfloat16)
     for y in (torch.from_numpy(found.astype(np.float64)), layer(x).double()):
         assert (y - expected).abs().max() <= tolerance * expected.abs().max()
+
+
+@pytest.mark.parametrize("source", ["bf16", "E2M1"])
+@pytest.mark.parametrize("dynamic", [(1,), (0, 1)], ids=str)
+def test_any_number_of_tokens(source: str, dynamic: tuple[int, ...]) -> None:
+    """A batch of sequences, as decoders have them: bias and cast are fused, and what quantises is one dispatch."""
+    torch.manual_seed(3)
+    net = torch.nn.Sequential(torch.nn.Linear(K, N)).bfloat16()
+    (layer,) = replace_linears(net, "E2M1", source)
+    assert isinstance(layer, ScaledLinear)
+    dims = {i: torch.export.Dim(f"d{i}", min=1, max=64) for i in dynamic}
+    x = torch.randn(2, 9, K).bfloat16()
+    program = mxcomp.compile(mxcomp.torch.export(net, (x,), dynamic_shapes=(dims,)))
+    for shape in ((2, 1), (2, 24), (3 if 0 in dynamic else 2, 33)):
+        x = (torch.randn(*shape, K) * torch.exp2(torch.arange(shape[1]) % 5)[:, None]).bfloat16()
+        given = x.float().numpy().astype(ml_dtypes.bfloat16)
+        (found,) = program.run(given)
+        a = (
+            rounded(x)
+            if source == "bf16"
+            else torch.from_numpy(dequantise(*quantise(x.float().numpy(), source, "even"), source, dtype=np.float64))
+        )
+        assert layer.bias is not None
+        expected = a @ values(layer.weight, layer.weight_scale, "E2M1").T + layer.bias.double()
+        error = (torch.from_numpy(found.astype(np.float64)) - expected).abs().max()
+        assert error <= 2 * BF16_ROUNDING * expected.abs().max()
+        parts = [each.owner.split(" ")[0] for each in program.profile(given, execute=False).dispatches]
+        many = shape[0] * shape[1] > dequantising.MOST_ROWS
+        before = ["pad_lhs"] * many if source == "bf16" else ["quantise_lhs"]
+        assert parts[:-1] == before
+        assert parts[-1].startswith("matmul")
 
 
 class Experts(torch.nn.Module):

@@ -1,0 +1,96 @@
+"""mxcomp-expand-reshapes: reshapes whose sizes are known at run time only, as expansions and collapses.
+
+PyTorch's views of dynamic sizes come as `tensor.reshape` by a tensor of sizes, which says nothing of which dimensions
+are others' parts: neither quantisers nor what is fused behind a matmul can be seen through one. Where it can be told
+from static sizes, with a single dynamic one to be split or made, it is said.
+
+Before:
+
+    %sizes = tensor.from_elements %c2, %tokens, %columns : tensor<3xi64>
+    %y = tensor.reshape %x(%sizes) : (tensor<?x576xbf16>, tensor<3xi64>) -> tensor<2x?x576xbf16>
+
+After:
+
+    %n = arith.index_cast %tokens : i64 to index
+    %y = tensor.expand_shape %x [[0, 1], [2]] output_shape [2, %n, 576] : tensor<?x576xbf16> into tensor<2x?x576xbf16>
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, tensor
+
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Rewrites reshapes below `module`; others stay."""
+    with module.context:
+        for op in [op for op in graph.walk(module) if op.name == "tensor.reshape"]:
+            if (value := _regrouped(op)) is not None:
+                op.results[0].replace_all_uses_with(value)
+                op.erase()
+
+
+def _regrouped(op: ir.Operation) -> ir.Value | None:
+    """The result by an expansion or a collapse; None where it is neither, or may be of several kinds."""
+    source, shape = op.operands
+    kinds = source.type, op.results[0].type
+    if not all(isinstance(kind, ir.RankedTensorType) for kind in kinds):
+        return None
+    before, after = build.static_sizes(source), build.static_sizes(op.results[0])
+    few, many = sorted((before, after), key=len)
+    if len(few) == len(many) or few.count(None) > 1:
+        return None
+    found = list(_groups(few, many))
+    if len({_without_ones(groups, many) for groups in found}) != 1:
+        return None
+    groups = found[0]  # where a one belongs makes no difference
+    with op.location, ir.InsertionPoint(op):
+        if len(after) == len(few):
+            return tensor.CollapseShapeOp(op.results[0].type, source, groups).result
+        sizes = [_size(shape, i) for i, size in enumerate(after) if size is None]
+        static = ir.RankedTensorType(op.results[0].type).shape
+        return tensor.ExpandShapeOp(op.results[0].type, source, groups, sizes, list(static)).result
+
+
+def _groups(few: Sequence[int | None], many: Sequence[int | None], first: int = 0) -> Iterator[list[list[int]]]:
+    """All ways to divide dimensions into groups, in order, each of which is one of the fewer, numbered from `first`.
+
+    A static size is the product of static ones, a dynamic one has a dynamic one in its group.
+    """
+    if not few:
+        if not many:
+            yield []
+        return
+    for count in range(1, len(many) - len(few) + 2):
+        group = many[:count]
+        if _makes(few[0], group):
+            for rest in _groups(few[1:], many[count:], first + count):
+                yield [list(range(first, first + count)), *rest]
+
+
+def _without_ones(groups: list[list[int]], sizes: Sequence[int | None]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(i for i in group if sizes[i] != 1) for group in groups)
+
+
+def _makes(size: int | None, group: Sequence[int | None]) -> bool:
+    if size is None or None in group:
+        return size is None and None in group
+    return math.prod(each or 0 for each in group) == size
+
+
+def _size(shape: ir.Value, at: int) -> ir.Value:
+    """Element `at` of a tensor of sizes."""
+    made = graph.producer(shape)
+    value = (
+        made.operands[at]
+        if made is not None and made.name == "tensor.from_elements"
+        else tensor.ExtractOp(shape, [build.constant_index(at)]).result
+    )
+    index = ir.IndexType.get()
+    return value if value.type == index else arith.IndexCastOp(index, value).result
