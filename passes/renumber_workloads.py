@@ -6,7 +6,7 @@ as there are units, it launches %m workgroups. Those that are too many compute n
 
 Before:
 
-    %r = flow.dispatch @f::@f[%m, %units, %units, %m](…)
+    %r = flow.dispatch @f::@f[%m, %units, %units, %m](%a, %b) : (index, index) -> tensor<?xf32>{%m}
     func.func @f(…) {
       %0 = iree_tensor_ext.dispatch.workload.ordinal %a, 3 : index
       %1 = iree_tensor_ext.dispatch.workload.ordinal %b, 2 : index

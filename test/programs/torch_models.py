@@ -16,6 +16,11 @@ from mxcomp import formats
 
 WIDTHS = {32: 3, 64: 3, 96: 1, 128: 2}
 ROWS = {1: 1, 2: 1, 17: 1, 33: 1, 66: 1, 128: 1}
+BATCHES: dict[int, dict[tuple[int, ...], float]] = {
+    1: {(1,): 2, (1, 1): 1}, 2: {(2,): 2, (2, 1): 1, (1, 2): 1}, 17: {(17,): 2, (1, 17): 1},
+    33: {(33,): 2, (3, 11): 2, (1, 33): 1}, 66: {(66,): 2, (2, 33): 2, (3, 2, 11): 1}, 128: {(128,): 2, (4, 32): 1},
+}  # fmt: skip
+"""Sizes of a batch and of a sequence that so many rows may be."""
 LAYERS = {1: 3, 2: 3, 3: 1}
 KIND = {"f32": 3, "bf16": 2}
 BETWEEN = {"": 2, "relu": 2, "residual": 1, "half": 1}
@@ -43,11 +48,19 @@ def draw(dice: Dice) -> tuple[str, np.ndarray, Node]:
             break
     model = torch.nn.Sequential(*layers)
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[kind]
-    rows = torch.export.Dim("rows", min=2, max=512)
-    dynamic = ({0: rows},) if len(data) > 1 and dice.chance(0.3, "dynamic:m") else None
+    lead = dice.pick(BATCHES[len(data)])
+    data, node = data.reshape(*lead, -1), _in_batches(node, lead)
+    names = [f"d{i}" for i, size in enumerate(lead) if size > 1 and dice.chance(0.3, "dynamic:m")]
+    dims = {int(name[1:]): torch.export.Dim(name, min=2, max=512) for name in names}
     x = torch.from_numpy(data.astype(np.float32)).to(dtype)
-    exported = mxcomp.torch.export(model, (x,), dynamic_shapes=dynamic)
+    exported = mxcomp.torch.export(model, (x,), dynamic_shapes=(dims,) if dims else None)
     return str(exported), data, node
+
+
+def _in_batches(node: Node, lead: tuple[int, ...]) -> Node:
+    """Rows as dimensions of these sizes."""
+    error = None if node.error is None else np.broadcast_to(node.error, node.shape).reshape(*lead, -1)
+    return Node(None, node.data.reshape(*lead, -1), node.kind, error)
 
 
 def _linear(dice: Dice, inputs: int, kind: str) -> Any:
