@@ -1,5 +1,7 @@
 """Of a dynamic M, a version for few rows may quantise the LHS itself: nothing is packed for them.
 
+So it may where one kernel is to be for all rows else: there are two versions then.
+
 All matmuls of one LHS do so, for as many rows, or none: packed for one, it would be there for the others.
 """
 
@@ -14,12 +16,13 @@ from iree.compiler import ir
 from mxcomp.layout import LHS, RHS
 from mxcomp.matching.activations import Activations, Sought
 from mxcomp.matching.canonical import problem_of
-from mxcomp.matching.decision import Decision, Version, decide, decision_of
+from mxcomp.matching.decision import DATA_TILED, Decision, Version, decide, decision_of
 from mxcomp.options import FASTEST, Options
 from mxcomp.problem import Problem
 from mxcomp.selection import times
 from mxcomp.selection.quantising import MOST_LOSS, apart_us, entries, modelled_us, takes
 from mxcomp.ukernels import Registry, quantising
+from mxcomp.ukernels.waves import UNIT_ROWS
 
 _LIMITS = (quantising.MOST_ROWS, 8, 4, 2, 1)
 """Rows up to which a version may quantise: what every workgroup does for itself goes with them."""
@@ -44,14 +47,11 @@ class FewRows:
 
     def add(self, op: ir.Operation, chosen: Decision, result_bytes: int) -> str:
         """Takes a matmul, not encoded yet, for which `chosen` is decided on; returns why it cannot quantise, if so."""
-        if (
-            not chosen.versions
-            or chosen.quantising is not None
-            or self._options.reference
-            or self._options.ukernels != FASTEST
-        ):
+        may = self._options.versions and self._options.ukernels == FASTEST and not self._options.reference
+        versions = _versions(chosen, problem_of(op)) if may and chosen.quantising is None else ()
+        if not versions:
             return ""
-        able = self._try(op, chosen.versions[0], result_bytes)
+        able = self._try(op, versions[0], result_bytes)
         self._able.setdefault(op.operands[LHS], []).append(None if isinstance(able, str) else able)
         return f"LHS is not quantised by the ukernel: {able}" if isinstance(able, str) and able else ""
 
@@ -89,9 +89,24 @@ class FewRows:
         return _Able(op, replace(first, **entries(best, best, self._registry)), timed[best], packed_us)
 
 
+def _versions(chosen: Decision, problem: Problem) -> tuple[Version, ...]:
+    """Those of a decision on a dynamic M; of one kernel for all rows, that one for few and for more."""
+    layout, is_any = chosen.layout, problem.m is None and not problem.batch
+    if chosen.versions or not is_any or chosen.ukernel is None or chosen.operands != DATA_TILED or chosen.transposed:
+        return chosen.versions
+    if layout is None or layout.units is None or layout.shape.m != UNIT_ROWS or chosen.gathered:
+        return ()
+    alone = (layout, chosen.ukernel, chosen.order, chosen.workgroup_size, chosen.llvm_func_attrs)
+    return tuple(Version(max_m, *alone) for max_m in (quantising.MOST_ROWS, None))
+
+
 def _fits(instance: quantising.Instance, found: Activations, at: Iterable[Problem], first: Version) -> bool:
     """Whether an instance takes such activations, and the RHS in units of the other versions."""
-    is_in_units = instance.layout.workgroup_tile[2] == first.layout.workgroup_tile[2]
+    element, layouts = instance.elements[RHS], (instance.layout, first.layout)
+    mine, theirs = (layout.packed((1, 1)).packing(RHS, element) for layout in layouts)
+    units = sorted((layout.units or (1, 1))[RHS] for layout in layouts)
+    is_in_units = mine == theirs and units[1] % units[0] == 0
+    is_in_units &= instance.layout.workgroup_tile[2] == first.layout.workgroup_tile[2]
     return is_in_units and all(takes(instance, each, found.bits) for each in at)
 
 
@@ -105,16 +120,17 @@ def _decide(able: _Able, limit: int) -> None:
     """Puts a version for up to `limit` rows before those of a matmul, or in the place of the first; 0: none."""
     decision = decision_of(able.op)
     assert decision is not None
-    first, *others = decision.versions
+    first, *others = _versions(decision, problem_of(able.op))
     us, packed_us = able.us[limit or 1], able.packed_us[limit or 1] + apart_us(problem_of(able.op))
     rows = f"{limit or 1} row{'s' * (limit > 1)}"
     note = f"up to {rows} LHS is quantised by {able.version.quantising}, modelled {us:.1f} µs"
     if not limit:
         note = f"LHS is not quantised by the ukernel: {rows} would take {us:.1f} µs, modelled, apart {packed_us:.1f}"
-    versions = (first, *others)
+    versions = decision.versions
     if limit:
         version = replace(able.version, max_m=limit)
-        versions = (version, *others) if limit == first.max_m else (version, first, *others)
+        is_all = limit == first.max_m or not decision.versions
+        versions = (version, *others) if is_all else (version, first, *others)
     decide(able.op, replace(decision, versions=versions, note="; ".join(filter(None, (decision.note, note)))))
 
 

@@ -219,6 +219,27 @@ def test_few_rows_are_quantised_by_their_version(types: tuple[str, str, str]) ->
         assert (len(kernels) == 1) == (rows <= 16)
 
 
+def test_few_rows_beside_one_kernel_for_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where versions gain little, a dispatch less does: one that quantises, and one for all other rows."""
+    monkeypatch.undo()
+    codes, scales, w = weights("E2M1", 200, 1024)
+
+    def layer(x: ir.Value, bias: ir.Value) -> ir.Value:
+        y = mx.scaled_matmul(mx.quantise(x, "E2M1"), mx.constant(codes, scales, "E2M1"))
+        return mx.elementwise(mx.add, y, bias, result="bf16")
+
+    program = mxcomp.compile(mx.module(layer, "?x1024xbf16", "200xf32"))
+    (matmul,) = program.report.matmuls
+    assert [each.max_m for each in matmul.versions] == [16, None]
+    bias = RNG.standard_normal(200).astype(np.float32)
+    for rows, expected in ((1, ["matmul_up_to_16"]), (16, ["matmul_up_to_16"]), (17, ["quantise_lhs", "matmul"])):
+        x = RNG.standard_normal((rows, 1024)).astype(ml_dtypes.bfloat16)
+        a = quantised(x.astype(np.float32), "E2M1")
+        near(program.run(x, bias)[0], a, w, a @ w.T + bias)
+        launches = program.profile(x, bias, execute=False).dispatches
+        assert [each.owner.split(" ")[0] for each in launches] == expected
+
+
 def test_version_before_those_of_16_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where quantising all of 16 rows in each workgroup takes longer than a dispatch, it is done of fewer."""
     monkeypatch.setattr(few_rows, "_gains", lambda together, rows: rows <= 4)
