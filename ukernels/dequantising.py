@@ -113,7 +113,7 @@ MOST_ROWS = max(instance.most_rows for instance in INSTANCES)
 
 
 MOST_ELEMENTS = {8: 3 * 256 * MOST_ROWS * 32}
-"""Of a result, by bits of weights, with more of which IREE's code for dequantised weights is modelled as faster.
+"""Of a result in tiles, by bits of weights, with more of which IREE's own code is modelled as faster.
 
 As many as three workgroups for each CU have in tiles of 64 × 32: those of 64 columns spill registers. By 8192 × 8192 of
 8 bits 128 rows take 49 µs, 81 by IREE, 256 rows 93 and 85, 1024 rows 358 and 291; by 1280 × 8192, 512 rows 44 and 79.

@@ -81,7 +81,7 @@ def check(problem: Problem, place: Place, is_left: bool) -> None:
             f"{ACTIVATIONS} activations are not quantised: expected 1 to {MOST_ROWS} rows of each matrix, got {m}"
         )
     bits = element_format(problem.types[RHS]).bits
-    if (m or 0) * n > MOST_ELEMENTS.get(bits, math.inf):
+    if m is not None and m > MOST_ROWS and m * n > MOST_ELEMENTS.get(bits, math.inf):
         raise NotOursError(
             f"{ACTIVATIONS} activations are not quantised: for a result of {m}x{n} and weights of {bits} bits IREE's "
             "own kernel is modelled as faster"

@@ -209,6 +209,13 @@ def test_what_is_left(case: Case, reason: str) -> None:
     case.check(program.run(*given)[0], given)
 
 
+def test_rows_of_one_tile_are_taken_by_any_columns() -> None:
+    """As of a head, whose result is larger than those that more tiles are too slow for."""
+    report = mxcomp.compile(Case(64, 32768, 64, "E5M2").module(), compile_to="input").report
+    assert report.matmuls[0].reason is None
+    assert report.matmuls[0].ukernel is not None
+
+
 @pytest.mark.parametrize("case", [Case(3, 64, 1024, "E4M3"), Case(3, 40, 544, "E2M3", batch=(2,))], ids=str)
 def test_without_ukernels(case: Case) -> None:
     """Recognised, but left to IREE."""
