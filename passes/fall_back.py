@@ -44,7 +44,7 @@ from mxcomp.codes import six_bit
 from mxcomp.codes.decode import dequantised, scale_value, scaled
 from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.formats import BLOCK_SIZE
-from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
+from mxcomp.layout import ACC, LHS, RHS
 from mxcomp.matching.canonical import claimed, problem_of
 from mxcomp.matching.decision import Decision, decide, decision_of, left_to_iree
 from mxcomp.matching.elements import RESHAPES
@@ -264,12 +264,7 @@ _FP4 = "f4E2M1FN"
 def _take_apart(op: ir.Operation, decision: Decision) -> None:
     operands = list(op.operands)[:ACC]
     with op.context, op.location, ir.InsertionPoint(op):
-        values = [_dequantised(op.operands[e], op.operands[s]) for e, s in ((LHS, LHS_SCALE), (RHS, RHS_SCALE))]
-        if problem_of(op).types[LHS] == ACTIVATIONS:
-            values = [
-                _narrowed(values[LHS]) if is_gathered(operands[LHS]) else _flat(operands[LHS]),
-                _narrowed(values[RHS]),
-            ]
+        values = _values(*operands)
         result = ir.RankedTensorType(op.results[0].type)
         *outer, m, n, k = (ir.AffineExpr.get_dim(i) for i in range(result.rank + 1))
         maps = [ir.AffineMap.get(result.rank + 1, 0, [*outer, *dims]) for dims in ([m, k], [n, k], [m, n])]
@@ -280,6 +275,14 @@ def _take_apart(op: ir.Operation, decision: Decision) -> None:
     op.erase()
     for operand in operands:
         erase_gather(operand)
+
+
+def _values(lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value) -> list[ir.Value]:
+    """What is multiplied: f32, or activations that are not quantised, and weights like them."""
+    if str(build.element(lhs)) != ACTIVATIONS:
+        return [_dequantised(lhs, lhs_scale), _dequantised(rhs, rhs_scale)]
+    activations = _narrowed(_dequantised(lhs, lhs_scale)) if is_gathered(lhs) else _flat(lhs)
+    return [activations, _narrowed(_dequantised(rhs, rhs_scale))]
 
 
 def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:

@@ -117,15 +117,19 @@ def _prepared(op: ir.Operation, decision: Decision, packer: Packer, options: Opt
         packed = packer.operands(op, stored, decision, sizes, wanted)
         if decision.lhs_in_rows:
             packed = [rows_operand.rows(stored[LHS], problem), *packed]
-        in_tiles = False
-        if decision.quantising is not None and found is not None and decision.layout is not None:
-            in_tiles = not problem.batch and (problem.m or 0) > decision.layout.workgroup_tile[0]
-            if not decision.versions:
-                padding = part_location(decision, "pad_lhs", op) if in_tiles else None
-                packed = quantising_matmul.operands(found, packed, problem, decision.layout, padding=padding)
+        padding = None
+        if (
+            decision.quantising is not None
+            and not decision.versions
+            and found is not None
+            and decision.layout is not None
+        ):
+            if not problem.batch and (problem.m or 0) > decision.layout.workgroup_tile[0]:
+                padding = part_location(decision, "pad_lhs", op)
+            packed = quantising_matmul.operands(found, packed, problem, decision.layout, padding=padding)
     element = str(build.element(unset.results[0]))
     ids = {index: gather.ids for index, gather in read_through.items()}
-    matmul = Matmul(decision, sizes, packed, ids, epilogue, element, found, in_tiles)
+    matmul = Matmul(decision, sizes, packed, ids, epilogue, element, found, in_tiles=padding is not None)
     return _Prepared(op, matmul, [unset, *([epilogue] if epilogue else []), op, *encodings], [*sources, *stored])
 
 

@@ -68,7 +68,8 @@ def choose(
     What a tuned table says of the problem comes first. Raises UkernelError for a ukernel by a name that does not exist.
     """
     if problem.types[LHS] == dequantising.ACTIVATIONS:
-        return unquantised.choose(problem, registry, options, place.result_bytes)
+        chosen = unquantised.choose(problem, registry, options, place.result_bytes)
+        return _bounded(chosen, problem, (dequantising.MOST_ROWS, 1, 1), options) if chosen.is_ours else chosen
     if options.data_tiling:
         return _data_tiled(problem, place, registry, options, tuned)
     return _row_major(problem, place, registry, options)

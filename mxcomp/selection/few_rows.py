@@ -16,7 +16,7 @@ from iree.compiler import ir
 from mxcomp.layout import LHS, RHS
 from mxcomp.matching.activations import Activations, Sought
 from mxcomp.matching.canonical import problem_of
-from mxcomp.matching.decision import DATA_TILED, Decision, Version, decide, decision_of
+from mxcomp.matching.decision import Decision, Version, decide, decision_of
 from mxcomp.options import FASTEST, Options
 from mxcomp.problem import Problem
 from mxcomp.selection import times
@@ -91,10 +91,10 @@ class FewRows:
 
 def _versions(chosen: Decision, problem: Problem) -> tuple[Version, ...]:
     """Those of a decision on a dynamic M; of one kernel for all rows, that one for few and for more."""
-    layout, is_any = chosen.layout, problem.m is None and not problem.batch
-    if chosen.versions or not is_any or chosen.ukernel is None or chosen.operands != DATA_TILED or chosen.transposed:
+    layout = chosen.layout
+    if chosen.versions or problem.m is not None or problem.batch:
         return chosen.versions
-    if layout is None or layout.units is None or layout.shape.m != UNIT_ROWS or chosen.gathered:
+    if chosen.ukernel is None or layout is None or layout.units is None or layout.shape.m != UNIT_ROWS:
         return ()
     alone = (layout, chosen.ukernel, chosen.order, chosen.workgroup_size, chosen.llvm_func_attrs)
     return tuple(Version(max_m, *alone) for max_m in (quantising.MOST_ROWS, None))

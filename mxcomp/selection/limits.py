@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mxcomp.formats import element_format
 from mxcomp.problem import Problem
+from mxcomp.ukernels.dequantising import ACTIVATION_BYTES, ACTIVATIONS
 
 _ACCUMULATOR_BYTES = 4
 _MAX_K = 65536
@@ -20,7 +21,7 @@ def limits(problem: Problem, tile: tuple[int, int, int], max_bytes: int) -> dict
     least = {axis: size or 1 for axis, size in problem.sizes.items()}
     padded = {axis: _up(least[axis], step) for axis, step in steps.items()}
     held = {axis: problem.held(operand) for operand, axis in enumerate("mn")}
-    bits = {axis: element_format(kind).bits for axis, kind in zip("mn", problem.types, strict=False)}
+    bits = {axis: _bits(kind) for axis, kind in zip("mn", problem.types, strict=False)}
     found: dict[str, int] = {}
 
     if problem.k is None:
@@ -36,6 +37,11 @@ def limits(problem: Problem, tile: tuple[int, int, int], max_bytes: int) -> dict
     if any(found[axis] < padded[axis] for axis in found):
         return None
     return {axis: found[axis] for axis in problem.dynamic}
+
+
+def _bits(kind: str) -> int:
+    """Of an element; operands may be activations as they are."""
+    return 8 * ACTIVATION_BYTES if kind == ACTIVATIONS else element_format(kind).bits
 
 
 def _up(size: int, step: int) -> int:

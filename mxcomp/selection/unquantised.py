@@ -6,16 +6,14 @@ from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any
 
-from mxcomp.layout import LHS, RHS
+from mxcomp.layout import RHS
 from mxcomp.matching.decision import DATA_TILED, Decision, Version
 from mxcomp.matching.operands import warning_of
 from mxcomp.options import FASTEST, Options
-from mxcomp.order import PLAIN_ORDER
 from mxcomp.problem import Problem
-from mxcomp.selection.limits import limits
-from mxcomp.selection.quantising import modelled_us
+from mxcomp.selection.grouped import passing_us
+from mxcomp.selection.quantising import entries, modelled_us
 from mxcomp.selection.versions import Range
-from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Registry, dequantising
 from mxcomp.ukernels.dequantising import ACTIVATION_BYTES, MOST_ROWS, Instance
 
@@ -25,12 +23,8 @@ _RANGES = (Range(16, (1, 16)), Range(32, (24, 32)), Range(MOST_ROWS, (48, MOST_R
 
 def choose(problem: Problem, registry: Registry, options: Options, size: int) -> Decision:
     """A decision on a problem of bf16 activations and MX weights; `size` are the bytes of an element of the result."""
-    weights, max_bytes = problem.types[RHS], options.target.max_buffer_bytes
+    weights = problem.types[RHS]
     stored = replace(problem, types=(weights, *problem.types[1:]))
-    warning = warning_of([weights]) or None
-    most_m = _most_rows(stored, max_bytes)
-    if most_m is None or (problem.m or 1) > most_m:
-        return Decision(reason=f"left to IREE: an operand or the result exceeds {max_bytes} bytes", warning=warning)
     able = options.data_tiling and not options.reference and (problem.m is not None or options.versions)
     ranges = _RANGES if problem.m is None else (Range(None, (problem.m,)),)
     found = [_best(stored, each, registry, options, size) for each in ranges] if able else []
@@ -38,7 +32,7 @@ def choose(problem: Problem, registry: Registry, options: Options, size: int) ->
     if not best or len(best) < len(ranges):
         missing = "ukernels for that" if problem.m is not None or options.versions else "kernels by ranges of M"
         reason = f"activations are not quantised, and {missing} are not asked for"
-        return Decision(reason=f"left to IREE: {reason}", warning=warning)
+        return Decision(reason=f"left to IREE: {reason}", warning=warning_of([weights]) or None)
     *_, (last, us) = best
     note = f"RHS is dequantised by {last.name}" + (f", modelled {us:.1f} µs" if us is not None else "")
     versions: tuple[Version, ...] = ()
@@ -47,8 +41,7 @@ def choose(problem: Problem, registry: Registry, options: Options, size: int) ->
         versions = tuple(Version(max_m=max_m, **_entries(each, registry)) for max_m, each in fitting)
         names = [f"{each.name} up to M = {max_m}" for max_m, each in fitting[:-1]]
         note = f"RHS is dequantised by {', '.join(names)}, and {last.name}"
-    max_m = most_m if problem.m is None else None
-    return Decision(operands=DATA_TILED, versions=versions, max_m=max_m, note=note, **_entries(last, registry))
+    return Decision(operands=DATA_TILED, versions=versions, note=note, **_entries(last, registry))
 
 
 def _best(
@@ -77,27 +70,9 @@ def _us(instance: Instance, problem: Problem, registry: Registry, size: int) -> 
     m, us = problem.m or 0, modelled_us(registry[instance.name], problem, size)
     if us is None or m <= instance.most_rows or m % instance.most_rows == 0:
         return us
-    p, moved = mi355x(), 2 * m * (problem.k or 0) * ACTIVATION_BYTES
-    return us + p.launch_us + moved / (p.hbm_terabytes * 1e6)
-
-
-def _most_rows(problem: Problem, max_bytes: int) -> int | None:
-    """Rows of each matrix with which activations and the result fit into buffers; None where weights alone do not."""
-    found = limits(replace(problem, m=None), (MOST_ROWS, 1, 1), max_bytes)
-    if found is None:
-        return None
-    row = problem.held(LHS) * (problem.k or 0) * ACTIVATION_BYTES
-    return min(found["m"], max_bytes // row // MOST_ROWS * MOST_ROWS)
+    return us + passing_us(2 * m * (problem.k or 0) * ACTIVATION_BYTES)
 
 
 def _entries(instance: Instance, registry: Registry) -> dict[str, Any]:
-    """Those of a decision, or of a version, that say how an instance is launched."""
-    ukernel = registry[instance.name]
-    return {
-        "layout": ukernel.layout,
-        "ukernel": instance.name,
-        "quantising": instance.name,
-        "order": PLAIN_ORDER,
-        "workgroup_size": ukernel.workgroup_size,
-        "llvm_func_attrs": ukernel.llvm_func_attrs,
-    }
+    """Those that say how an instance is launched, which no ukernel of a packed LHS stands for."""
+    return entries(instance, instance, registry) | {"ukernel": instance.name}
