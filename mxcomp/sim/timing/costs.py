@@ -51,6 +51,7 @@ class Costs:
         first, reads: Rows of vector registers (0–511) that it reads, from `first[i]` to `first[i + 1]`; a matrix
             instruction's own accumulator is not among them.
         written, written_end: Rows that a matrix instruction writes.
+        priority: What s_setprio gives its wave; -1: it is as it was.
     """
 
     unit: NDArray[np.int64]
@@ -66,6 +67,7 @@ class Costs:
     reads: NDArray[np.int64]
     written: NDArray[np.int64]
     written_end: NDArray[np.int64]
+    priority: NDArray[np.int64]
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
         return tuple(getattr(self, name) for name in self.__dataclass_fields__)
@@ -93,11 +95,14 @@ def costs_of(instructions: Sequence[Instruction]) -> Costs:
         reads=np.array([row for rows in reads for row in rows], np.int64),
         written=column("written"),
         written_end=column("written_end"),
+        priority=column("priority"),
     )
 
 
 _QUARTER_RATE = ("v_exp", "v_log", "v_rcp", "v_rsq", "v_sqrt", "v_sin", "v_cos")
 """Transcendental functions: a quarter of the lanes at a time (CDNA3 ISA; AMD's instruction calculator)."""
+_PRIORITIES = 3
+"""Bits of a priority that a program sets."""
 _HALF_RATE = ("_f64", "_i64", "_u64", "_b64", "v_mul_lo_u32", "v_mul_hi")
 
 
@@ -117,6 +122,7 @@ class _Facts:
     reads: tuple[int, ...] = ()
     written: int = 0
     written_end: int = 0
+    priority: int = -1
 
     @classmethod
     def of(cls, i: Instruction) -> _Facts:
@@ -142,6 +148,8 @@ class _Facts:
             return cls(Unit.NONE, vector=vector, lgkm=lgkm)
         if name == "s_nop":
             return cls(Unit.NONE, issue=CADENCE * (i.flag("simm16") + 1))
+        if name == "s_setprio":
+            return cls(Unit.NONE, priority=i.flag("simm16") & _PRIORITIES)
         if name == "s_barrier":
             return cls(Unit.BARRIER)
         if name in VECTOR:

@@ -1,7 +1,9 @@
 """A compute unit, event by event: when each instruction of a few waves issues, and what it waits for.
 
-Waves issue in the order of time, the one with the smallest number first. An instruction issues when its wave is
-free, what it waits for has arrived, registers that matrix instructions write are ready, and its unit is free:
+Waves issue in the order of time. Of those that could at the same time the one with the highest priority does
+(s_setprio), of these the oldest: a wave's priority is {SPIPrio + UserPrio, WaveAge} (CDNA3 ISA, S_SETPRIO). An
+instruction issues when its wave is free, what it waits for has arrived, registers that matrix instructions write are
+ready, and its unit is free:
 
 - VECTOR and MATRIX: one of each for a SIMD, busy for the instruction's passes.
 - LDS: one for the CU; reads and writes move some bytes a cycle, bank conflicts come on top. What direct loads write is
@@ -33,7 +35,7 @@ _RING = 128
 @njit(cache=True, boundscheck=False)
 def replay(
     machine: Any, costs: Any, program: Any, codes: Any, starts: Any, simds: Any, groups: Any, begin: Any,
-    accesses: Any, latency: Any, lines: Any, nbytes: Any, conflicts: Any, issued: Any, kept: bool,
+    accesses: Any, latency: Any, lines: Any, nbytes: Any, conflicts: Any, issued: Any, kept: bool, rounds: int,
 ) -> Any:  # fmt: skip
     """Cycles until the last wave ends; fills `issued` if it is to be kept.
 
@@ -44,14 +46,20 @@ def replay(
         simds, groups, begin: SIMD and workgroup of each wave, and the cycle when it starts.
         latency, lines, nbytes, conflicts: Of each access.
         issued: float64[steps].
+        rounds: Workgroups that each wave's instructions are of, one after the other: the next begins when all waves of
+            the one before have ended.
     Returns:
         (cycles, cycles that each unit was busy, cycles that waves waited by the unit of what they waited for, lines
         that the instruction cache had to fetch).
     """
     (unit, issue, busy, vector, lgkm, counts_vector, counts_lgkm, direct, store,
-     first, reads, written, written_end) = costs  # fmt: skip
+     first, reads, written, written_end, given) = costs  # fmt: skip
     waves = len(starts) - 1
     position = starts[:-1].copy()
+    length = np.diff(starts) // rounds
+    priority = np.zeros(waves, np.int64)
+    age = np.arange(waves)  # by order of birth
+    born = waves
     free = begin.copy()  # when a wave may issue
     own = begin.copy()  # when its next instruction may, but for its unit
     why = np.zeros(waves, np.int64)
@@ -98,7 +106,7 @@ def replay(
                 t = max(t, global_free)
             elif kind == _SCALAR_MEMORY:
                 t = max(t, scalar_free)
-            if t < when:
+            if t < when or (t == when and (priority[w], -age[w]) > (priority[best], -age[best])):
                 best, when = w, t
         if best < 0:
             break
@@ -153,6 +161,8 @@ def replay(
             lgkm_latest[w] = max(lgkm_latest[w], done)
             lgkm_ring[w, slot] = lgkm_latest[w]
             lgkm_count[w] += 1
+        if given[code] >= 0:
+            priority[w] = given[code]
         if kept:
             issued[step] = when
         free[w] = when + issue[code]
@@ -161,6 +171,9 @@ def replay(
         end = max(end, done)
         if kind == _BARRIER:
             at_barrier[w] = True
+        elif position[w] < starts[w + 1] and (position[w] - starts[w]) % length[w] == 0:
+            at_barrier[w], priority[w], age[w] = True, 0, born
+            born += 1
         # what the next instruction of this wave waits for
         if position[w] < starts[w + 1]:
             code = codes[position[w]]

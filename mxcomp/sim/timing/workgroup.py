@@ -126,7 +126,7 @@ def run(
             machine, _without(ready.costs, free).arrays(), code, ready.codes, ready.starts, ready.simds, ready.groups,
             np.zeros(len(ready.simds)) if begin is None else begin, ready.accesses,
             np.full(len(ready.nbytes), latency), ready.lines, ready.nbytes, conflicts,
-            np.zeros(1) if issued is None else issued, issued is not None,
+            np.zeros(1) if issued is None else issued, issued is not None, rounds,
         )  # fmt: skip
         return Outcome(float(end), busy, waited, int(misses))
 

@@ -132,6 +132,55 @@ def test_barriers_are_those_of_a_workgroup() -> None:
     assert cycles([SALU, BARRIER, SALU], resident=2) == cycles([SALU, BARRIER, SALU])
 
 
+def setprio(priority: int) -> Instruction:
+    return Instruction(0, 4, "s_setprio", "SOPP", fields={"simm16": priority})
+
+
+def test_the_oldest_wave_of_a_simd_goes_first() -> None:
+    """Both are ready for the pipe from the same cycle on; the second gets it behind the first."""
+    program = [mfma(4 * k) for k in range(4)]
+    first, second = program_starts([program, *[[SALU]] * 3, program])
+    assert (first, second) == (0, 4 * PASSES)
+
+
+def test_waves_with_a_priority_go_before_older_ones() -> None:
+    program = [mfma(4 * k) for k in range(4)]
+    first, second = program_starts([[setprio(0), *program], *[[SALU]] * 3, [setprio(3), *program]])
+    assert (first, second) == (ISSUE + 4 * PASSES, ISSUE)
+
+
+def program_starts(waves: Sequence[Sequence[Instruction]]) -> tuple[float, float]:
+    """When the first and the last wave issue their first MFMA."""
+    issued = np.zeros(sum(map(len, waves)))
+    run(trace(*waves), 1, MACHINE, LATENCY, issued=issued)
+    starts = np.cumsum([0, *map(len, waves)])
+    firsts = [
+        issued[start + next(k for k, i in enumerate(wave) if i.encoding == "MFMA")]
+        for start, wave in zip(starts, waves, strict=False)
+        if any(i.encoding == "MFMA" for i in wave)
+    ]
+    return firsts[0], firsts[-1]
+
+
+def test_a_workgroup_behind_another_one_is_the_youngest() -> None:
+    """Two places whose first waves share a SIMD take turns; by their numbers the first would have all its own before."""
+    program, rounds = [mfma(4 * k) for k in range(4)], 3
+    waves = [program, *[[SALU]] * 3]
+    per_place = rounds * sum(map(len, waves))
+    issued = np.zeros(2 * per_place)
+    run(trace(*waves), 2, MACHINE, LATENCY, issued=issued, rounds=rounds)
+    starts = [[issued[place * per_place + k * len(program)] for k in range(rounds)] for place in (0, 1)]
+    assert starts == [[0, 8 * PASSES, 16 * PASSES], [4 * PASSES, 12 * PASSES, 20 * PASSES]]
+
+
+def test_a_workgroup_begins_when_the_one_before_has_ended() -> None:
+    """All of it: its quick wave's next round waits for the slow one."""
+    quick, slow, rounds = [SALU], [SALU] * 50, 2
+    issued = np.zeros(rounds * (len(quick) + len(slow)))
+    run(trace(quick, slow), 1, MACHINE, LATENCY, issued=issued, rounds=rounds)
+    assert issued[1] == issued[rounds * len(quick) + len(slow)] == 50 * ISSUE + MACHINE.barrier_latency
+
+
 def test_empty_trace() -> None:
     with pytest.raises(SimulationError, match="empty trace"):
         cycles([])
