@@ -33,6 +33,9 @@ With those of a K tile beyond the last one they are, modulo 2³², not the first
 _LEAST_STAGES, _MOST_STAGES = 3, 8
 """Steps in a ring: what comes from HBM is then asked for early enough, whatever the tile."""
 
+_COPIES_BESIDE, _READ_ROWS_BESIDE = 2, 3
+"""Where two workgroups share a compute unit: copies in a row of MFMA, and rows in which the next step's RHS is read."""
+
 _HALF_SLOTS = 4
 """K tiles of half units whose scales LDS holds."""
 
@@ -67,6 +70,7 @@ class UnitAliases:
             yield from (f"#marks_{name} = {count} : i16" for name, count in self._marks())
             yield f"#stages_after_next = {self.stages - 3} : i16"
             yield f"#stages_to_come = {self.stages - 1} : i16"
+            yield f"#shares_unit = {str(self.waves.beside > 1).lower()}"
             yield f"#scales_ahead = {str(self.scale_slots > 1).lower()}"
             for side, name in enumerate(("lhs", "rhs")):
                 yield f"#{name}_is_even = {str(self._is_even(side)).lower()}"
@@ -231,7 +235,11 @@ class UnitAliases:
         barrier_row = self.waves.meet
         in_row = -(-sum(each) // (rows - barrier_row))
         first_read_row = max(barrier_row, rows - columns)
+        if self.waves.beside > 1:  # found by replays: later reads take registers for less time
+            in_row, first_read_row = max(in_row, _COPIES_BESIDE), max(barrier_row, rows - _READ_ROWS_BESIDE)
         yield from (("waves_n", self.waves.n), ("rows", rows), ("last_row", rows - 1), ("columns", columns))
+        loops = min(self.waves.beside, 2)
+        yield from (("loops", loops), ("last_loop", loops - 1))
         yield from (("half_waves", self.waves.count // 2), ("scale_tile_bytes", LANES * STEPS))
         yield from (("stages", self.stages), ("stages_ahead", self.stages - 1))
         in_rows = self.waves.lhs_in_rows  # then scales are loaded in turns that have no LHS
