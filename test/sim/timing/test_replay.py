@@ -163,7 +163,7 @@ def program_starts(waves: Sequence[Sequence[Instruction]]) -> tuple[float, float
 
 
 def test_a_workgroup_behind_another_one_is_the_youngest() -> None:
-    """Two places whose first waves share a SIMD take turns; by their numbers the first would have all its own before."""
+    """Two places whose first waves share a SIMD take turns; by number all of the first place's would come first."""
     program, rounds = [mfma(4 * k) for k in range(4)], 3
     waves = [program, *[[SALU]] * 3]
     per_place = rounds * sum(map(len, waves))
