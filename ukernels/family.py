@@ -154,10 +154,11 @@ _SHARED: tuple[tuple[int, int, Waves, Pairs], ...] = (
 )  # fmt: skip
 """Units along M and N, waves along both, and which bits of elements spill registers."""
 
-_BESIDE = (_in_columns(unit_layout(8, 8)), _in_columns(unit_layout(16, 8)))
+_BESIDE = (_in_columns(unit_layout(8, 8)), unit_layout(16, 8))
 """Of tiles of which a compute unit takes two at a time, of four waves each: for short K.
 
-While one of them waits for its first data, or stores, the other multiplies.
+While one of them waits for its first data, or stores, the other multiplies. The larger one has no neighbours in its
+lanes: so the two wait less for each other, by replays.
 """
 
 _HALF_STREAMS = ((1, 1, 4), (1, 2, 4), (1, 4, 4), (2, 2, 4), (2, 4, 4), (4, 4, 4))
