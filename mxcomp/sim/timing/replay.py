@@ -171,7 +171,7 @@ def replay(
         end = max(end, done)
         if kind == _BARRIER:
             at_barrier[w] = True
-        elif position[w] < starts[w + 1] and (position[w] - starts[w]) % length[w] == 0:
+        elif rounds > 1 and position[w] < starts[w + 1] and (position[w] - starts[w]) % length[w] == 0:
             at_barrier[w], priority[w], age[w] = True, 0, born
             born += 1
         # what the next instruction of this wave waits for

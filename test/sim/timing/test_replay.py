@@ -136,6 +136,18 @@ def setprio(priority: int) -> Instruction:
     return Instruction(0, 4, "s_setprio", "SOPP", fields={"simm16": priority})
 
 
+def program_starts(waves: Sequence[Sequence[Instruction]]) -> tuple[float, float]:
+    """When the first and the last wave issue their first MFMA."""
+    issued = np.zeros(sum(map(len, waves)))
+    run(trace(*waves), 1, MACHINE, LATENCY, issued=issued)
+    cycles_of = np.split(issued, np.cumsum([*map(len, waves)])[:-1])
+    first, last = (
+        next(cycle for cycle, instruction in zip(cycles_of[w], waves[w], strict=True) if instruction.encoding == "MFMA")
+        for w in (0, -1)
+    )
+    return first, last
+
+
 def test_the_oldest_wave_of_a_simd_goes_first() -> None:
     """Both are ready for the pipe from the same cycle on; the second gets it behind the first."""
     program = [mfma(4 * k) for k in range(4)]
@@ -147,19 +159,6 @@ def test_waves_with_a_priority_go_before_older_ones() -> None:
     program = [mfma(4 * k) for k in range(4)]
     first, second = program_starts([[setprio(0), *program], *[[SALU]] * 3, [setprio(3), *program]])
     assert (first, second) == (ISSUE + 4 * PASSES, ISSUE)
-
-
-def program_starts(waves: Sequence[Sequence[Instruction]]) -> tuple[float, float]:
-    """When the first and the last wave issue their first MFMA."""
-    issued = np.zeros(sum(map(len, waves)))
-    run(trace(*waves), 1, MACHINE, LATENCY, issued=issued)
-    starts = np.cumsum([0, *map(len, waves)])
-    firsts = [
-        issued[start + next(k for k, i in enumerate(wave) if i.encoding == "MFMA")]
-        for start, wave in zip(starts, waves, strict=False)
-        if any(i.encoding == "MFMA" for i in wave)
-    ]
-    return firsts[0], firsts[-1]
 
 
 def test_a_workgroup_behind_another_one_is_the_youngest() -> None:
