@@ -76,6 +76,8 @@ class UnitAliases:
                 yield f"#{name}_is_even = {str(self._is_even(side)).lower()}"
                 yield f"#{name}_scales_are_even = {str(self._scales_are_even(side)).lower()}"
             yield f"#lhs_in_rows = {str(self.waves.lhs_in_rows).lower()}"
+            # Where it is much, what depends on the number of a K tile: found by replays.
+            yield f"#computes_between = {str(self.waves.lhs_in_rows or self.pairs).lower()}"
             yield f"#acc_in_bounds = [{', '.join(['true'] * len(self._lane))}]"
             yield f"#acc_lane_strides = {i64_array([1] * len(self._lane))}"
             yield f"#lhs_is_packed = {str(not self.waves.lhs_in_rows).lower()}"
