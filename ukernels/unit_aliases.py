@@ -39,6 +39,9 @@ _COPIES_BESIDE, _READ_ROWS_BESIDE = 2, 3
 _HALF_SLOTS = 4
 """K tiles of half units whose scales LDS holds."""
 
+_FRAGMENTS_IN_TURN, _LOADS_IN_TURN = 32, 7
+"""Of a wave that takes turns: fragments of a result of 256x256; loads that are mixed with reads, found by replays."""
+
 _BLOCKS, _STEPS_OF_LINE, _STAGES_IN_ROWS = 4, 2, 5
 """Of LHS in rows: blocks of a row that an MFMA takes; steps for which a cache line of 4-bit elements has them, loaded
 together; steps that LDS holds, so that the first of both is asked for four steps ahead."""
@@ -76,8 +79,7 @@ class UnitAliases:
                 yield f"#{name}_is_even = {str(self._is_even(side)).lower()}"
                 yield f"#{name}_scales_are_even = {str(self._scales_are_even(side)).lower()}"
             yield f"#lhs_in_rows = {str(self.waves.lhs_in_rows).lower()}"
-            # Where it is much, what depends on the number of a K tile: found by replays.
-            yield f"#computes_between = {str(self.waves.lhs_in_rows or self.pairs).lower()}"
+            yield from (f"#{name} = {str(value).lower()}" for name, value in self._schedule())
             yield f"#acc_in_bounds = [{', '.join(['true'] * len(self._lane))}]"
             yield f"#acc_lane_strides = {i64_array([1] * len(self._lane))}"
             yield f"#lhs_is_packed = {str(not self.waves.lhs_in_rows).lower()}"
@@ -186,10 +188,21 @@ class UnitAliases:
         RHS that is wanted next, so many are wanted later, but for scales that LDS has one place for.
         """
         if not self.waves.lhs_in_rows:
-            yield from (("to_come", self.stages - 1), ("after_even", self.stages - 2), ("after_odd", self.stages - 2))
+            yield from (("to_come", self.stages - 2), ("after_even", self.stages - 2), ("after_odd", self.stages - 2))
         else:
             odd = self.stages - (self.scale_slots == 1)
-            yield from (("to_come", 2 * self.stages - 2), ("after_even", self.stages), ("after_odd", odd))
+            yield from (("to_come", 2 * self.stages - 4), ("after_even", self.stages), ("after_odd", odd))
+
+    def _schedule(self) -> Iterator[tuple[str, bool]]:
+        """Of waves that take turns, found by replays.
+
+        Whether what depends on the number of a K tile is computed between MFMA. Whether reads and loads are mixed in
+        every turn, or in the first of a K tile; else they are kept apart. 256x256 tiles of packed 4-bit elements read
+        for nearly as long as they multiply.
+        """
+        is_long = prod(self._fragments) > _FRAGMENTS_IN_TURN
+        is_narrow = not self.waves.lhs_in_rows and self._bytes(LHS) == self._bytes(RHS) == min(UNIT_PIECES)
+        yield from (("computes_between", is_long or not is_narrow), ("mixes_all", is_long), ("mixes_first", is_narrow))
 
     def _stages_of(self, side: int) -> int:
         """Steps of LHS or RHS that LDS holds."""
@@ -245,9 +258,10 @@ class UnitAliases:
         yield from (("half_waves", self.waves.count // 2), ("scale_tile_bytes", LANES * STEPS))
         yield from (("stages", self.stages), ("stages_ahead", self.stages - 1))
         in_rows = self.waves.lhs_in_rows  # then scales are loaded in turns that have no LHS
-        yield from (("lhs_scale_turn", int(in_rows)), ("rhs_scale_turn", 1 if in_rows else self.scale_slots - 1))
-        yield from (("lhs_stages", self._stages_of(LHS)), ("lhs_ahead", self._stages_of(LHS) - 1))
-        yield "lhs_row_copies", units_m * _STEPS_OF_LINE // self.waves.count
+        yield from (("lhs_scale_turn", 1 + in_rows), ("rhs_scale_turn", 2 if in_rows else self.scale_slots))
+        yield "lhs_ahead", self._stages_of(LHS) - 1
+        row_copies = units_m * _STEPS_OF_LINE // self.waves.count
+        yield from (("lhs_row_copies", row_copies), ("loads_in_turn", _LOADS_IN_TURN))
         yield from (("load_part", self._load_part), ("scale_part", 1 + in_rows))
         yield from (("barrier_row", barrier_row), ("copies_in_row", in_row))
         slots = self.scale_slots
@@ -258,7 +272,9 @@ class UnitAliases:
         yield from (("first_read_row", first_read_row), ("read_rows", rows - first_read_row))
         for side, name in enumerate(("lhs", "rhs")):
             piece, size, units = pieces[side], self._bytes(side), self.units[side]
-            yield f"{name}_unit", LANES * size
+            stage_bytes = self._places(side) * LANES * size
+            yield from ((f"{name}_unit", LANES * size), (f"{name}_stage_bytes", stage_bytes))
+            yield f"{name}_ring_bytes", self._stages_of(side) * stage_bytes
             yield from ((f"{name}_copies", each[side]), (f"{name}_all_copies", units * piece.count))
             yield from ((f"{name}_copy_pieces", piece.count), (f"{name}_copy_bytes", piece.size * LANES))
             yield from ((f"{name}_copy_step", piece.step), (f"{name}_copy_lane", piece.lane))
@@ -270,9 +286,7 @@ class UnitAliases:
 
     @property
     def _load_part(self) -> int:
-        """Whether loads stand before the reads of both operands, between them, or behind: found by replays."""
-        if self.waves.lhs_in_rows:
-            return int(self.stages > _LEAST_STAGES)
+        """Whether loads stand between the reads of both operands, or behind: found by replays."""
         return 2 if self.pairs and BLOCK_SIZE in (self._bytes(LHS), self._bytes(RHS)) else 1
 
     @property
@@ -368,7 +382,8 @@ class UnitAliases:
         pieces = UNIT_PIECES[size]
         reads = (size // pieces.read, pieces.read)
         places = self._places(operand)
-        yield f"{name}_ring", local((self._stages_of(operand), places * LANES * size), "i8")
+        ring = self._stages_of(operand), places * LANES * size
+        yield f"{name}_ring", local((prod(ring),) if self.waves.turns else ring, "i8")
         yield f"{name}_scale_tiles", local((self.scale_slots, self._scale_places(operand)), "i8")
         yield f"{name}_copy", shaped("vector", (pieces.size,), "i8")
         yield f"{name}_read", shaped("vector", (pieces.read,), "i8")
