@@ -82,7 +82,10 @@ def test_padded(tile: family.Tile) -> None:
     ("size", "k"),
     [
         *product(["m16_n32"], [32, 1024]),
-        *(pytest.param("m128_n128", k, marks=SLOW) for k in (32, 512, 1024)),
+        *(
+            pytest.param(*each, marks=SLOW)
+            for each in product(["m128_n128", "m256_n256", "m320_n256"], [32, 512, 1024])
+        ),
         *product(["m16_n32_k256_half"], [32, 256]),
         pytest.param("m16_n32", 512, marks=SLOW),
         pytest.param("m16_n32_k256_half", 768, marks=SLOW),
