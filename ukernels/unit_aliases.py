@@ -18,11 +18,11 @@ from math import prod
 
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, DataTiledLayout
-from mxcomp.target import GFX950
 from mxcomp.ukernels import memory_places
 from mxcomp.ukernels.aliases import DYNAMIC, LANES, UNIT_PIECES, Pieces, buffer, i64_array, shaped
 from mxcomp.ukernels.memory_places import COPIED_SCALES
-from mxcomp.ukernels.waves import BEYOND, HALF_STEPS, STEPS, Share, Waves
+from mxcomp.ukernels.rings import LEAST_STAGES, STAGES_IN_ROWS, Rings
+from mxcomp.ukernels.waves import BEYOND, STEPS, Share, Waves
 
 _NO_ROW = 3 * 2**30
 """Bytes from its start that no buffer has, for rows of a fragment that are not loaded.
@@ -30,21 +30,14 @@ _NO_ROW = 3 * 2**30
 With those of a K tile beyond the last one they are, modulo 2³², not the first ones again.
 """
 
-_LEAST_STAGES, _MOST_STAGES = 3, 8
-"""Steps in a ring: what comes from HBM is then asked for early enough, whatever the tile."""
-
 _COPIES_BESIDE, _READ_ROWS_BESIDE = 2, 3
 """Where two workgroups share a compute unit: copies in a row of MFMA, and rows in which the next step's RHS is read."""
-
-_HALF_SLOTS = 4
-"""K tiles of half units whose scales LDS holds."""
 
 _FRAGMENTS_IN_TURN, _LOADS_IN_TURN = 32, 7
 """Of a wave that takes turns: fragments of a result of 256x256; loads that are mixed with reads, found by replays."""
 
-_BLOCKS, _STEPS_OF_LINE, _STAGES_IN_ROWS = 4, 2, 5
-"""Of LHS in rows: blocks of a row that an MFMA takes; steps for which a cache line of 4-bit elements has them, loaded
-together; steps that LDS holds, so that the first of both is asked for four steps ahead."""
+_BLOCKS, _STEPS_OF_LINE = 4, 2
+"""Of LHS in rows: blocks of a row that an MFMA takes; steps for which a cache line of 4-bit elements has them."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +65,11 @@ class UnitAliases:
             yield f"#stages_after_first = {self.stages - 2} : i16"
             yield from (f"#marks_{name} = {count} : i16" for name, count in self._marks())
             yield f"#stages_after_next = {self.stages - 3} : i16"
-            yield f"#stages_to_come = {self.stages - 1} : i16"
             yield f"#shares_unit = {str(self.waves.beside > 1).lower()}"
-            yield f"#scales_ahead = {str(self.scale_slots > 1).lower()}"
+            yield f"#scales_ahead = {str(self.rings.scale_slots > 1).lower()}"
             for side, name in enumerate(("lhs", "rhs")):
-                yield f"#{name}_is_even = {str(self._is_even(side)).lower()}"
-                yield f"#{name}_scales_are_even = {str(self._scales_are_even(side)).lower()}"
+                yield f"#{name}_is_even = {str(self.rings.is_even(side)).lower()}"
+                yield f"#{name}_scales_are_even = {str(self.rings.scales_are_even(side)).lower()}"
             yield f"#lhs_in_rows = {str(self.waves.lhs_in_rows).lower()}"
             yield from (f"#{name} = {str(value).lower()}" for name, value in self._schedule())
             yield f"#acc_in_bounds = [{', '.join(['true'] * len(self._lane))}]"
@@ -115,33 +107,13 @@ class UnitAliases:
         return Share(*self.units, self.waves.k)
 
     @property
+    def rings(self) -> Rings:
+        return Rings(self.units, self.steps, (self._bytes(LHS), self._bytes(RHS)), self.waves)
+
+    @property
     def stages(self) -> int:
-        """Steps in K that LDS holds, where operands go through it: at most those of a K tile where waves take turns."""
-        return min(STEPS if self.waves.turns else self._most_stages, self._room(self.scale_slots))
-
-    @property
-    def scale_slots(self) -> int:
-        """K tiles whose scales LDS holds: two, or one where that gives a small ring another step.
-
-        With more than four steps in flight scales of the next K tile would come too late for one. Half units have
-        four: what is asked for in the last step of a tile is read in the last of the third behind it.
-        """
-        if self.steps == HALF_STEPS:
-            return _HALF_SLOTS
-        return 1 if self._room(2) < STEPS else 2
-
-    @property
-    def _most_stages(self) -> int:
-        """As many as scales come in time for, where they are asked for in the second step of a half unit."""
-        return _MOST_STAGES - (self.waves.meet if self.steps == HALF_STEPS else 0)
-
-    def _room(self, scale_slots: int) -> int:
-        """Steps for which LDS has room beside scales."""
-        places = [self._places(side) for side in (LHS, RHS)]
-        lhs, rhs = (count * LANES * self._bytes(side) for side, count in enumerate(places))
-        scales = sum(scale_slots * self._scale_places(side) for side in (LHS, RHS))
-        room = GFX950.max_workgroup_memory_bytes // self.waves.beside - scales
-        return (room - _STAGES_IN_ROWS * lhs) // rhs if self.waves.lhs_in_rows else room // (lhs + rhs)
+        """Steps in K that LDS holds, where operands go through it."""
+        return self.rings.stages
 
     def fits(self, registers: int) -> bool:
         """Whether LDS has room for the steps that are shared, or so many registers for what is in flight.
@@ -149,7 +121,7 @@ class UnitAliases:
         The latter is found by compiling all instances (benchmarks/kernel_times.py): others spill registers.
         """
         if self.shares_operands:
-            return self.stages >= _LEAST_STAGES
+            return self.stages >= LEAST_STAGES
         rows, columns = self.units
         lhs, rhs = (4 if self._bytes(side) == 16 else 8 for side in (LHS, RHS))  # six registers count as eight
         return self.steps * (rows * lhs + columns * rhs) <= registers * 3 // 8
@@ -190,7 +162,7 @@ class UnitAliases:
         if not self.waves.lhs_in_rows:
             yield from (("to_come", self.stages - 2), ("after_even", self.stages - 2), ("after_odd", self.stages - 2))
         else:
-            odd = self.stages - (self.scale_slots == 1)
+            odd = self.stages - (self.rings.scale_slots == 1)
             yield from (("to_come", 2 * self.stages - 4), ("after_even", self.stages), ("after_odd", odd))
 
     def _schedule(self) -> Iterator[tuple[str, bool]]:
@@ -203,10 +175,6 @@ class UnitAliases:
         is_long = prod(self._fragments) > _FRAGMENTS_IN_TURN
         is_narrow = not self.waves.lhs_in_rows and self._bytes(LHS) == self._bytes(RHS) == min(UNIT_PIECES)
         yield from (("computes_between", is_long or not is_narrow), ("mixes_all", is_long), ("mixes_first", is_narrow))
-
-    def _stages_of(self, side: int) -> int:
-        """Steps of LHS or RHS that LDS holds."""
-        return _STAGES_IN_ROWS if side == LHS and self.waves.lhs_in_rows else self.stages
 
     def _tile_bytes(self, side: int) -> int:
         """From one K tile of LHS or RHS to the next one."""
@@ -243,7 +211,7 @@ class UnitAliases:
     def _sharing_sizes(self) -> Iterator[tuple[str, int]]:
         """Of a body whose waves share operands in LDS: the turns of copies and reads in the rows of a step."""
         (units_m, _), (rows, columns) = self.units, self._fragments
-        if rows < 2 or self.stages < _LEAST_STAGES:
+        if rows < 2 or self.stages < LEAST_STAGES:
             raise ValueError(f"{self.units} units of {self.elements} do not fit {self.waves}")
         pieces = [UNIT_PIECES[self._bytes(side)] for side in (LHS, RHS)]
         each = [-(-count * piece.count // self.waves.count) for count, piece in zip(self.units, pieces, strict=True)]
@@ -258,29 +226,33 @@ class UnitAliases:
         yield from (("half_waves", self.waves.count // 2), ("scale_tile_bytes", LANES * STEPS))
         yield from (("stages", self.stages), ("stages_ahead", self.stages - 1))
         in_rows = self.waves.lhs_in_rows  # then scales are loaded in turns that have no LHS
-        yield from (("lhs_scale_turn", 1 + in_rows), ("rhs_scale_turn", 2 if in_rows else self.scale_slots))
-        yield "lhs_ahead", self._stages_of(LHS) - 1
+        yield from (("lhs_scale_turn", 1 + in_rows), ("rhs_scale_turn", 2 if in_rows else self.rings.scale_slots))
+        yield "lhs_ahead", STAGES_IN_ROWS - _STEPS_OF_LINE
         row_copies = units_m * _STEPS_OF_LINE // self.waves.count
         yield from (("lhs_row_copies", row_copies), ("loads_in_turn", _LOADS_IN_TURN))
         yield from (("load_part", self._load_part), ("scale_part", 1 + in_rows))
         yield from (("barrier_row", barrier_row), ("copies_in_row", in_row))
-        slots = self.scale_slots
+        slots = self.rings.scale_slots
         yield from (("scale_unit", LANES * self.steps), ("scale_slots", slots), ("scale_step", self._scale_step))
-        yield from (("scale_span", self._span), ("scale_lanes", LANES // self._span), ("last_step", self.steps - 1))
-        yield from (("scale_copy_bytes", LANES * COPIED_SCALES), ("scale_pieces", self._scale_pieces))
+        yield from (
+            ("scale_span", self.rings.scale_span),
+            ("scale_lanes", LANES // self.rings.scale_span),
+            ("last_step", self.steps - 1),
+        )
+        yield from (("scale_copy_bytes", LANES * COPIED_SCALES), ("scale_pieces", self.rings.scale_pieces))
         yield "last_copy_row", barrier_row + (sum(each) - 1) // in_row
         yield from (("first_read_row", first_read_row), ("read_rows", rows - first_read_row))
         for side, name in enumerate(("lhs", "rhs")):
             piece, size, units = pieces[side], self._bytes(side), self.units[side]
-            stage_bytes = self._places(side) * LANES * size
+            stages, stage_bytes = self.rings.shape(side)
             yield from ((f"{name}_unit", LANES * size), (f"{name}_stage_bytes", stage_bytes))
-            yield f"{name}_ring_bytes", self._stages_of(side) * stage_bytes
+            yield f"{name}_ring_bytes", stages * stage_bytes
             yield from ((f"{name}_copies", each[side]), (f"{name}_all_copies", units * piece.count))
             yield from ((f"{name}_copy_pieces", piece.count), (f"{name}_copy_bytes", piece.size * LANES))
             yield from ((f"{name}_copy_step", piece.step), (f"{name}_copy_lane", piece.lane))
             yield from ((f"{name}_reads", size // piece.read), (f"{name}_read_lane", piece.read))
             yield f"{name}_read_step", piece.read * LANES
-            copies = self._scale_copies(side)
+            copies = self.rings.scale_copies(side)
             yield from ((f"{name}_scale_copies", -(-copies // self.waves.count)), (f"{name}_units", units))
             yield f"{name}_all_scale_copies", copies
 
@@ -295,40 +267,7 @@ class UnitAliases:
 
         With one place for them they were read last in the step before the first: in the second they have been used.
         """
-        return 1 if self.waves.beside > 1 else min(self.scale_slots, 2) - 1
-
-    def _places(self, side: int) -> int:
-        """Units of LHS or RHS for which LDS has a place: one more for what waves without a share copy to."""
-        if side == LHS and self.waves.lhs_in_rows:
-            return self.units[side]
-        return self.units[side] + (not self._is_even(side))
-
-    def _scale_places(self, side: int) -> int:
-        """Bytes in LDS for the scales of a K tile, what waves without a share copy included."""
-        return (self._scale_copies(side) + (not self._scales_are_even(side))) * LANES * COPIED_SCALES
-
-    def _is_even(self, side: int) -> bool:
-        """Whether all waves copy as much of the elements of LHS or RHS."""
-        pieces = self.units[side] * UNIT_PIECES[self._bytes(side)].count
-        return pieces % self.waves.count == 0 and self.units[side] % self.waves.count == 0
-
-    def _scales_are_even(self, side: int) -> bool:
-        """Whether all waves copy as much of their scales."""
-        return self._scale_copies(side) % self.waves.count == 0
-
-    @property
-    def _span(self) -> int:
-        """Units whose scales a wave copies at a time."""
-        return max(1, COPIED_SCALES // self.steps)
-
-    @property
-    def _scale_pieces(self) -> int:
-        """How often a wave copies scales of one unit."""
-        return max(1, self.steps // COPIED_SCALES)
-
-    def _scale_copies(self, side: int) -> int:
-        """How often waves copy scales of LHS or RHS for a K tile."""
-        return self.units[side] // self._span * self._scale_pieces
+        return 1 if self.waves.beside > 1 else min(self.rings.scale_slots, 2) - 1
 
     @property
     def _fragments(self) -> tuple[int, int]:
@@ -381,10 +320,9 @@ class UnitAliases:
         name, size = OPERAND_NAMES[operand], self._bytes(operand)
         pieces = UNIT_PIECES[size]
         reads = (size // pieces.read, pieces.read)
-        places = self._places(operand)
-        ring = self._stages_of(operand), places * LANES * size
+        ring = self.rings.shape(operand)
         yield f"{name}_ring", local((prod(ring),) if self.waves.turns else ring, "i8")
-        yield f"{name}_scale_tiles", local((self.scale_slots, self._scale_places(operand)), "i8")
+        yield f"{name}_scale_tiles", local((self.rings.scale_slots, self.rings.scale_bytes(operand)), "i8")
         yield f"{name}_copy", shaped("vector", (pieces.size,), "i8")
         yield f"{name}_read", shaped("vector", (pieces.read,), "i8")
         yield f"{name}_read_vec", shaped("vector", reads, "i8")
