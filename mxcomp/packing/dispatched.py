@@ -142,7 +142,8 @@ def in_parts(matmul: Matmul, op: ir.Operation) -> ir.Value:
 
 def _alone(matmul: Matmul) -> ir.Value:
     """The dispatch of inner tiles, epilogue and unpacking: [(batch,) M, N], sizes perhaps hidden."""
-    limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes, plain_loops=matmul.quantises)
+    plain_loops = matmul.quantises or matmul.decision.lhs_in_rows
+    limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes, plain_loops)
     known = [limit for limit in limits if limit is not None]
     if matmul.layout.pairs:
         counts = TileCounts(matmul.sizes, matmul.layout)

@@ -34,7 +34,8 @@ E4M3 = "f8E4M3FN"
 @pytest.mark.parametrize(
     "shaped",
     [
-        Shaped(1, 20, 1024),
+        Shaped(1, 330, 1024),
+        Shaped(330, 1, 1024),
         Shaped(330, 280, 1536),
         pytest.param(Shaped(256, 256, 1024), marks=SLOW),
         pytest.param(Shaped(319, 513, 3072), marks=SLOW),
@@ -42,7 +43,7 @@ E4M3 = "f8E4M3FN"
     ids=str,
 )
 def test_sizes(shaped: Shaped, ukernel: str) -> None:
-    """Two K tiles and more, rows and columns beyond whole tiles, one row."""
+    """Two K tiles and more, rows and columns beyond whole tiles; one row, and one column, of several tiles."""
     check(shaped, ukernel)
 
 
