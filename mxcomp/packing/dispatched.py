@@ -142,8 +142,7 @@ def in_parts(matmul: Matmul, op: ir.Operation) -> ir.Value:
 
 def _alone(matmul: Matmul) -> ir.Value:
     """The dispatch of inner tiles, epilogue and unpacking: [(batch,) M, N], sizes perhaps hidden."""
-    plain_loops = matmul.quantises or matmul.decision.lhs_in_rows
-    limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes, plain_loops)
+    limits = _limits(matmul)
     known = [limit for limit in limits if limit is not None]
     if matmul.layout.pairs:
         counts = TileCounts(matmul.sizes, matmul.layout)
@@ -158,9 +157,15 @@ def _alone(matmul: Matmul) -> ir.Value:
     return region.results[0]
 
 
+def _limits(matmul: Matmul) -> list[ir.Value | None]:
+    """M and N of a result where they are values: its dispatch begins with loops if it quantises or reads rows."""
+    plain_loops = matmul.quantises or matmul.decision.lhs_in_rows
+    return result_tiles.hidden_limits(matmul.tiles, matmul.sizes, plain_loops)
+
+
 def pair(matmul: Matmul, other: Matmul, met: ir.Value) -> ir.Value:
     """One dispatch of two matmuls of the same activations; what is fused behind the first reads `met` of the other."""
-    limits = result_tiles.hidden_limits(matmul.tiles, matmul.sizes, plain_loops=True)
+    limits = _limits(matmul)
     known = [limit for limit in limits if limit is not None]
     with build.dispatch_region([matmul.tiles.type(matmul.element, limits)], known) as region:
         counts = TileCounts(matmul.sizes, matmul.layout)
