@@ -38,7 +38,7 @@ def memory_event(instruction: Instruction) -> str | None:
 def events(instruction: Instruction) -> tuple[str, ...]:
     """What one execution of an instruction counts as, other than bytes."""
     name = instruction.mnemonic
-    if name.startswith("v_mfma"):
+    if instruction.encoding == "MFMA":
         shape = mfma.of(instruction)
         return ("instructions", "mfma") if shape is None else ("instructions", "mfma", f"mfma.{shape.format}")
     kind: str | None = None

@@ -1,16 +1,12 @@
-"""From bytes to `Instruction`, with tinygrad's tables, which are generated from AMD's machine-readable ISA.
+"""From bytes to `Instruction`.
 
-Only tinygrad's bit fields are used: operands, their widths and implicit ones come from `mxcomp.sim.semantics`, so that
-decoding and execution cannot disagree. M0 has code 124 on CDNA.
+Of `encodings` only the bit fields are used: operands, their widths and implicit ones come from `mxcomp.sim.semantics`,
+so that decoding and execution cannot disagree. M0 has code 124 on CDNA.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
-from typing import Any
-
+from mxcomp.sim import encodings
 from mxcomp.sim.errors import CodeObjectError
 from mxcomp.sim.instruction import AGPR0, EXEC, LITERAL, M0, SCC, VCC, VGPR0, Dpp, Instruction, Operand, registers
 from mxcomp.sim.memory_operands import memory_instruction
@@ -22,56 +18,24 @@ from mxcomp.sim.semantics.table import ScalarOp, VectorOp, width
 LONGEST = 16
 """Bytes of the longest instruction."""
 
-_SCALE_PREFIX = b"\xac\xd3"
-"""Upper half of the first dword of a scaled matrix instruction: v_mfma_ld_scale_b32."""
-
-_SUFFIXES = ("_e32", "_e64", "_sdwa", "_dpp")
-
-
 def decode(code: bytes, offset: int) -> Instruction:
     """Decodes the instruction at the start of `code`, whose virtual address is `offset`.
 
     Raises CodeObjectError when the bytes are none.
     """
-    raw = _tinygrad()(code[:LONGEST].ljust(LONGEST, b"\0"), offset)
-    size = raw.size()
-    if size > len(code):
+    word = int.from_bytes(code[:LONGEST], "little")
+    found = encodings.find(word)
+    if found is None:
+        raise CodeObjectError(f"no instruction at {offset:#x}: {code[:LONGEST].hex()}")
+    encoding, mnemonic = found
+    if encoding.size > len(code):
         raise CodeObjectError(f"truncated instruction at {offset:#x}")
-    fields = _fields(raw)
-    encoding, _, variant = type(raw).__name__.partition("_")
-    mnemonic = raw.op.name.lower()
-    for suffix in _SUFFIXES:
-        mnemonic = mnemonic.removesuffix(suffix)
-    if mnemonic.startswith("v_mfma"):
-        encoding = "MFMA"
-    instruction = Instruction(offset, size, mnemonic, encoding, fields=fields, sdwa="SDWA" in variant)
+    fields = {field: word >> low & mask for field, low, mask in encoding.fields}
+    name, _, variant = encoding.name.partition("_")
+    if mnemonic.startswith(("v_mfma", "v_smfmac")):
+        name = "MFMA"
+    instruction = Instruction(offset, encoding.size, mnemonic, name, fields=fields, sdwa="SDWA" in variant)
     return _with_sets(_with_operands(instruction, variant))
-
-
-@cache
-def _tinygrad() -> Callable[[bytes, int], Any]:
-    """Loads tinygrad late: it takes a third of a second."""
-    from tinygrad.renderer.amd import decode_inst
-
-    def decode_bytes(code: bytes, offset: int) -> Any:
-        if code[2:4] != _SCALE_PREFIX:  # tinygrad looks for scaled matrix instructions in the second half only
-            code = code[:8]
-        try:
-            return decode_inst(code, "cdna")
-        except Exception as error:
-            raise CodeObjectError(f"no instruction at {offset:#x}: {code.hex()}") from error
-
-    return decode_bytes
-
-
-def _fields(raw: Any) -> dict[str, int]:
-    return {name: raw._raw >> low & mask for name, low, mask in _layout(type(raw))}  # type: ignore[arg-type]
-
-
-@cache
-def _layout(encoding: Any) -> tuple[tuple[str, int, int], ...]:
-    known = ("encoding", "op", "seg", "x2encoding")
-    return tuple((name, bits.lo, bits.mask) for name, bits in encoding._fields if name not in known)
 
 
 def _with_operands(instruction: Instruction, variant: str) -> Instruction:
@@ -91,13 +55,20 @@ def _with_operands(instruction: Instruction, variant: str) -> Instruction:
 # -- vector
 
 
+_OPERAND_FIELDS = frozenset(("src0", "src1", "src2", "vsrc0", "vsrc1", "vdst", "sdst", "sd", "s0", "s1"))
+
+
+def _sized(operand: Operand, dwords: int) -> Operand:
+    return operand if operand.dwords == dwords else operand._replace(dwords=dwords)
+
+
 def _vector(instruction: Instruction, op: VectorOp, variant: str) -> Instruction:
-    fields = dict(instruction.fields)
+    fields = {name: value for name, value in instruction.fields.items() if name not in _OPERAND_FIELDS}
     literal = fields.pop("literal", 0)
     explicit, dpp = _explicit_sources(instruction, fields, variant)
     if "bitop3" in instruction.mnemonic:  # its truth table lies in the modifier fields
         fields.update({name: instruction.flag(name) for name in ("omod", "abs", "neg")})
-        explicit = [replace(operand, negate=False, absolute=False) for operand in explicit]
+        explicit = [operand._replace(negate=False, absolute=False) for operand in explicit]
     destination = Operand(instruction.flag("vdst") + VGPR0)
     if op.dst.startswith("s"):
         destination = Operand(instruction.flag("vdst"))
@@ -105,7 +76,7 @@ def _vector(instruction: Instruction, op: VectorOp, variant: str) -> Instruction
         destination = Operand(instruction.flag("vdst") + AGPR0)
     if instruction.mnemonic.startswith("v_accvgpr") and instruction.mnemonic != "v_accvgpr_write":
         shift = AGPR0 - VGPR0
-        explicit = [replace(x, code=x.code + shift) if VGPR0 <= x.code < AGPR0 else x for x in explicit]
+        explicit = [x._replace(code=x.code + shift) if VGPR0 <= x.code < AGPR0 else x for x in explicit]
         if instruction.mnemonic == "v_accvgpr_mov_b32":
             destination = Operand(instruction.flag("vdst") + AGPR0)
     sources: list[Operand] = []
@@ -113,16 +84,17 @@ def _vector(instruction: Instruction, op: VectorOp, variant: str) -> Instruction
         constant = Operand(LITERAL, literal=literal)
         explicit.insert(1 if instruction.mnemonic == "v_fmamk_f32" else 2, constant)
     for letter in op.src:
-        if width(letter) == 0:
+        dwords = width(letter)
+        if dwords == 0:
             continue
         operand = explicit.pop(0) if explicit else Operand(VCC)
-        sources.append(replace(operand, dwords=width(letter), literal=literal if operand.code == LITERAL else 0))
+        if operand.code == LITERAL:
+            operand = operand._replace(dwords=dwords, literal=literal)
+        sources.append(_sized(operand, dwords))
     results = _vector_results(instruction, op, destination, sources)
     if op.old:
-        sources.append(replace(results[0], dwords=1 if op.dst[0] not in "Ud" else 2))
-    for used in ("src0", "src1", "src2", "vsrc0", "vsrc1", "vdst", "sdst", "sd", "s0", "s1"):
-        fields.pop(used, None)
-    return replace(instruction, dst=tuple(results), src=tuple(sources), fields=fields, dpp=dpp)
+        sources.append(_sized(results[0], 1 if op.dst[0] not in "Ud" else 2))
+    return instruction._replace(dst=tuple(results), src=tuple(sources), fields=fields, dpp=dpp)
 
 
 def _vector_results(
@@ -135,8 +107,9 @@ def _vector_results(
         elif k and op.swaps:
             results.append(sources[0])
         else:
-            results.append(replace(destination, dwords=width(letter)))
-            destination = replace(destination, code=destination.code + width(letter))
+            results.append(_sized(destination, width(letter)))
+            if k + 1 < len(op.dst):
+                destination = destination._replace(code=destination.code + width(letter))
     if instruction.mnemonic.startswith("v_cmpx"):
         results.append(Operand(EXEC, 2))
     return results
@@ -164,6 +137,8 @@ def _explicit_sources(
         if instruction.encoding == "VOP3P":  # modifiers act on halves
             return [Operand(code) for code in codes], None
         negate, absolute, select = take("neg"), take("abs"), instruction.flag("opsel")
+        if not (negate or absolute or select):
+            return [Operand(code) for code in codes], None
         flags = [(negate >> k & 1, absolute >> k & 1, select >> k & 1) for k in range(3)]
         return [Operand(c, 1, 0, bool(n), bool(a), bool(s)) for c, (n, a, s) in zip(codes, flags, strict=True)], None
     first = Operand(instruction.flag("src0"))
@@ -176,8 +151,8 @@ def _explicit_sources(
         second_code = second.code - VGPR0 if instruction.flag("s1") else second.code
         second = Operand(second_code, 1, 0, *modifiers[1])
     if "SDWA" in variant:
-        first = replace(first, sel=take("src0_sel"), signed=bool(take("src0_sext")))
-        second = replace(second, sel=take("src1_sel"), signed=bool(take("src1_sext")))
+        first = first._replace(sel=take("src0_sel"), signed=bool(take("src0_sext")))
+        second = second._replace(sel=take("src1_sel"), signed=bool(take("src1_sext")))
     if "DPP" in variant:
         dpp = Dpp(take("dpp"), take("row_mask"), take("bank_mask"), bool(take("bc")))
     return [first] if instruction.encoding == "VOP1" else [first, second], dpp
@@ -195,18 +170,21 @@ def _matrix(instruction: Instruction) -> Instruction:
         return Operand(code + (AGPR0 - VGPR0 if high and code >= VGPR0 else 0), dwords)
 
     count = shape.result_registers
+    result = Operand(instruction.flag("vdst") + (AGPR0 if accumulator else VGPR0), count)
     sources = [
-        operand("src0", shape.operand_registers(shape.a), acc & 1),
+        operand("src0", shape.a_registers, acc & 1),
         operand("src1", shape.operand_registers(shape.b), acc & 2),
         operand("src2", count, accumulator),
     ]
+    if shape.sparse:  # the third operand is the index
+        sources[2] = result
+        sources.append(Operand(instruction.flag("src2")))
     if shape.scaled:
         sources += [Operand(instruction.flag("scale_src0")), Operand(instruction.flag("scale_src1"))]
-    result = Operand(instruction.flag("vdst") + (AGPR0 if accumulator else VGPR0), count)
     kept = ("cbsz", "blgp", "abid", "neg", "neg_hi", "opsel", "opsel_hi")
     scaled_only = ("neg", "neg_hi", "opsel", "opsel_hi")  # without scales their bits belong to other fields
     fields = {n: instruction.flag(n) for n in kept if shape.scaled or n not in scaled_only}
-    return replace(instruction, dst=(result,), src=tuple(sources), fields=fields)
+    return instruction._replace(dst=(result,), src=tuple(sources), fields=fields)
 
 
 # -- scalar
@@ -225,14 +203,14 @@ def _scalar(instruction: Instruction, op: ScalarOp) -> Instruction:
         else:
             operand = explicit.pop(0)
             value = literal if operand.code == LITERAL and not operand.literal else operand.literal
-            sources.append(replace(operand, dwords=width(letter), literal=value))
+            sources.append(operand._replace(dwords=width(letter), literal=value))
     results = []
     for letter in op.dst:
         special = {"c": Operand(SCC), "!": Operand(SCC), "E": Operand(EXEC, 2)}
         results.append(special.get(letter, Operand(instruction.flag("sdst"), width(letter))))
     if op.old:
         sources.append(results[0])
-    return replace(instruction, dst=tuple(results), src=tuple(sources), fields={})
+    return instruction._replace(dst=tuple(results), src=tuple(sources), fields={})
 
 
 def _immediate_sources(instruction: Instruction) -> list[Operand]:
@@ -261,6 +239,8 @@ def _control(instruction: Instruction) -> Instruction:
     if "ssrc0" in instruction.fields and name != "s_getpc_b64":
         wide = name in ("s_setpc_b64", "s_swappc_b64")
         source = [Operand(flag("ssrc0"), 2 if wide else 1, flag("literal"))]
+    if name == "s_setvskip":
+        source.append(Operand(flag("ssrc1"), 1, flag("literal")))
     if name in salu.BRANCHES:
         tested = {"scc": Operand(SCC), "vcc": Operand(VCC, 2), "exec": Operand(EXEC, 2)}
         source = [tested[salu.BRANCHES[name][0]]] if name != "s_branch" else []
@@ -272,7 +252,7 @@ def _control(instruction: Instruction) -> Instruction:
         source = [Operand(flag("sdst"))]
     elif name.startswith("s_set_gpr_idx"):
         result = [Operand(M0)]
-    return replace(instruction, dst=tuple(result), src=tuple(source), target=target)
+    return instruction._replace(dst=tuple(result), src=tuple(source), target=target)
 
 
 # -- register sets
@@ -281,7 +261,7 @@ def _control(instruction: Instruction) -> Instruction:
 def _selected(instruction: Instruction, k: int, pair: Operand) -> Operand:
     """What source k of a packed 32-bit operation reads of its pair: op_sel may give one register to both results."""
     picked = PAIRS[instruction.mnemonic](instruction, k)
-    return replace(pair, code=pair.code + min(picked), dwords=len(picked)) if pair.registers else pair
+    return pair._replace(code=pair.code + min(picked), dwords=len(picked)) if pair.registers else pair
 
 
 def _with_sets(instruction: Instruction) -> Instruction:
@@ -296,4 +276,4 @@ def _with_sets(instruction: Instruction) -> Instruction:
     vector_memory = instruction.encoding in ("MUBUF", "FLAT", "GLOBAL", "SCRATCH", "DS")
     if (op is not None or vector_memory) and not (op is not None and op.every_lane):
         reads |= 3 << EXEC
-    return replace(instruction, reads=reads, writes=writes)
+    return instruction._replace(reads=reads, writes=writes)

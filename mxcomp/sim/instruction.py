@@ -21,16 +21,19 @@ A set of registers is an int: bit n stands for the register of code n (so testin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 VCC, M0, EXEC, SCC, LITERAL, VGPR0, AGPR0 = 106, 124, 126, 253, 255, 256, 512
 VCCZ, EXECZ = 251, 252
 
 RegisterSet = int
 
+_NO_FIELDS: Mapping[str, int] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+
+class Operand(NamedTuple):
     """A register range or a constant.
 
     Attributes:
@@ -117,8 +120,7 @@ class MemoryOperands:
         return tuple(operand for operand in used if operand is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One instruction, with implicit operands made explicit.
 
     Attributes:
@@ -141,7 +143,7 @@ class Instruction:
     encoding: str
     dst: tuple[Operand, ...] = ()
     src: tuple[Operand, ...] = ()
-    fields: Mapping[str, int] = field(default_factory=dict)
+    fields: Mapping[str, int] = _NO_FIELDS
     memory: MemoryOperands | None = None
     sdwa: bool = False
     dpp: Dpp | None = None
@@ -161,12 +163,11 @@ class Instruction:
         """The instruction as it acts in GPR-index mode (s_set_gpr_idx_on): bits 0–2 move sources, bit 3 the result."""
 
         def move(operand: Operand, on: int) -> Operand:
-            return replace(operand, code=operand.code + index) if on and operand.is_vgpr else operand
+            return operand._replace(code=operand.code + index) if on and operand.is_vgpr else operand
 
         src = tuple(move(operand, mode >> k & 1) for k, operand in enumerate(self.src))
         dst = tuple(move(operand, mode >> 3 & 1) for operand in self.dst)
-        return replace(
-            self,
+        return self._replace(
             dst=dst,
             src=src,
             reads=self.reads | registers(src),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mxcomp.sim.instruction import AGPR0, M0, VGPR0, Instruction, MemoryOperands, Operand
 from mxcomp.sim.semantics.memory import MemoryOp, signed_offset
 
@@ -21,7 +19,7 @@ def memory_instruction(instruction: Instruction, op: MemoryOp) -> Instruction:
     fields = {name: value for name, value in instruction.fields.items() if name in kept}
     fields["offset"] = operands.offset
     sources = operands.sources()
-    return replace(instruction, memory=operands, dst=result, src=sources, fields=fields, reads=implicit)
+    return instruction._replace(memory=operands, dst=result, src=sources, fields=fields, reads=implicit)
 
 
 def _vgpr(instruction: Instruction, name: str, dwords: int) -> Operand:
@@ -45,11 +43,14 @@ def _scalar(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
     if not flag("imm"):
         register = register or Operand(flag("offset") & 127)
         offset = 0
+    data = Operand(flag("sdata"), _data_registers(op))
+    returns = op.kind == "load" or (op.kind == "atomic" and flag("glc"))
     return MemoryOperands(
         base=Operand(2 * flag("sbase"), 4 if op.space == "scalar_buffer" else 2),
         scalar_offset=register,
         offset=offset,
-        result=Operand(flag("sdata"), op.size // 4),
+        data=None if op.kind == "load" else data,
+        result=data._replace(dwords=op.registers) if returns else None,
     )
 
 
@@ -66,7 +67,7 @@ def _buffer(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
         scalar_offset=Operand(flag("soffset")),
         offset=flag("offset"),
         data=None if op.kind == "load" else data,
-        result=replace(data, dwords=op.registers) if returns else None,
+        result=data._replace(dwords=op.registers) if returns else None,
     )
 
 

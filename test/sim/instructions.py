@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import assembler
 import numpy as np
 
 from mxcomp.sim.checks.lds import LdsShadow
@@ -67,26 +65,9 @@ def assemble(text: str) -> bytes:
     if text not in _known:
         if "--update-golden" not in sys.argv:
             raise KeyError(f"{text!r} is not in {STORE.name}: run pytest -n 0 --update-golden")
-        _known[text] = _assemble(text).hex()
+        _known[text] = assembler.instructions(text).hex()
         STORE.write_text(json.dumps(_known, indent=0, sort_keys=True) + "\n")
     return bytes.fromhex(_known[text])
-
-
-def _assemble(text: str) -> bytes:
-    from elftools.elf.elffile import ELFFile
-
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder, "x.o")
-        command = [
-            shutil.which("llvm-mc-22") or "llvm-mc",
-            "-triple=amdgcn-amd-amdhsa",
-            "-mcpu=gfx950",
-            "-filetype=obj",
-        ]
-        subprocess.run([*command, "-o", str(target)], input=text.encode(), check=True)
-        with target.open("rb") as file:
-            section: Any = ELFFile(file).get_section_by_name(".text")
-            return bytes(section.data())
 
 
 def run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mxcomp.sim import encodings
 from mxcomp.sim.code_object import load
 from mxcomp.sim.decode import decode
 from mxcomp.sim.instruction import EXEC, VGPR0, Instruction
@@ -58,6 +60,36 @@ def test_against_llvm(path: Path) -> None:
             assert (i.mnemonic, i.size) == (_SPELLING.get(mnemonic, mnemonic), size)
             if i.dst or i.src:
                 assert ours(i) == registers(operands), f"{address:#x}: {mnemonic} {operands}: {i}"
+
+
+def test_encodings_are_those_of_tinygrads_decoder() -> None:
+    """Encoding, opcode and every bit field, of random bytes and of what compilers wrote."""
+    from tinygrad.renderer.amd import decode_inst
+
+    codes = [random.Random(1).randbytes(16) for _ in range(1000)]
+    for path in FILES[::4]:
+        text = load(path.read_bytes()).text
+        codes += [text[at : at + 16] for at in range(0, min(len(text), 2400) - 16, 4)]
+    known = 0
+    for code in codes:
+        scaled = code[2:4] == bytes.fromhex("acd3")  # tinygrad looks for this in the second half only
+        try:
+            raw = decode_inst(code if scaled else code[:8], "cdna")
+        except Exception:
+            raw = None
+        word = int.from_bytes(code, "little")
+        found = encodings.find(word)
+        assert (found is None) == (raw is None), code.hex()
+        if found is None:
+            continue
+        known += 1
+        encoding, mnemonic = found
+        assert (encoding.name, encoding.size) == (type(raw).__name__, raw.size())
+        assert raw.op.name.lower() in {mnemonic + suffix for suffix in ("", "_e32", "_e64", "_sdwa", "_dpp")}
+        for field, low, mask in encoding.fields:
+            bits = getattr(type(raw), field)
+            assert word >> low & mask == raw._raw >> bits.lo & bits.mask
+    assert known > 3000
 
 
 def test_scale_prefix_is_not_guessed() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -54,24 +53,24 @@ def variants(name: str, op: VectorOp) -> Iterator[Instruction]:
     if "v_cmp" in name or op.cross_lane:
         return
     scalar = Operand(SCALAR_SOURCE, plain.src[0].dwords) if op.src[0] in "uifUIdhHSbQ" else plain.src[0]
-    yield replace(plain, src=(scalar, *plain.src[1:]))
-    yield replace(plain, src=(Operand(244, plain.src[0].dwords), *plain.src[1:]))
+    yield plain._replace(src=(scalar, *plain.src[1:]))
+    yield plain._replace(src=(Operand(244, plain.src[0].dwords), *plain.src[1:]))
     if op.specialise:
         for field in ("opsel", "opsel_hi", "neg", "neg_hi"):
-            yield replace(plain, fields={field: 5})
-        yield replace(plain, fields={"opsel": 10, "omod": 1, "abs": 6, "neg": 3})
+            yield plain._replace(fields={field: 5})
+        yield plain._replace(fields={"opsel": 10, "omod": 1, "abs": 6, "neg": 3})
     elif op.src[0] in "fdh" and op.dst[0] in "fdh":
-        changed = tuple(replace(o, negate=k != 1, absolute=k != 0, high=k < 2) for k, o in enumerate(plain.src))
-        yield replace(plain, src=changed, fields={"omod": 3, "clmp": 1, "opsel": 8})
+        changed = tuple(o._replace(negate=k != 1, absolute=k != 0, high=k < 2) for k, o in enumerate(plain.src))
+        yield plain._replace(src=changed, fields={"omod": 3, "clmp": 1, "opsel": 8})
     if op.clamped is not None or op.clamps:
-        yield replace(plain, fields={"clmp": 1, "opsel_hi": 3})
+        yield plain._replace(fields={"clmp": 1, "opsel_hi": 3})
     if op.dst in ("u", "f", "h", "H") and op.src[0] in "uifhHS" and not op.old and not op.specialise:
-        sdwa = tuple(replace(o, sel=(1, 5)[k % 2], signed=k == 0) for k, o in enumerate(plain.src))
+        sdwa = tuple(o._replace(sel=(1, 5)[k % 2], signed=k == 0) for k, o in enumerate(plain.src))
         for unused in range(3):
-            yield replace(plain, encoding="VOP2", sdwa=True, src=sdwa, fields={"dst_sel": 2, "dst_unused": unused})
+            yield plain._replace(encoding="VOP2", sdwa=True, src=sdwa, fields={"dst_sel": 2, "dst_unused": unused})
         for control in (0x111, 0x142):
             for bound in (False, True):
-                yield replace(plain, encoding="VOP2", dpp=Dpp(control, 0xB, 0xE, bound))
+                yield plain._replace(encoding="VOP2", dpp=Dpp(control, 0xB, 0xE, bound))
 
 
 class Bench:
@@ -81,7 +80,7 @@ class Bench:
         self.instructions: list[Instruction] = []
         parts = []
         for number, i in enumerate(instructions):
-            placed = replace(i, offset=64 * number)
+            placed = i._replace(offset=64 * number)
             barrier = Instruction(64 * number + 4, 4, "s_barrier", "SOPP")
             self.instructions.append(placed)
             parts.append(Segment(number, (placed, barrier)))

@@ -107,3 +107,42 @@ def test_int8() -> None:
     v = {8 + n: row.copy() for n, row in enumerate(lanes(a))} | {24 + n: row.copy() for n, row in enumerate(lanes(b))}
     got = run("v_mfma_i32_16x16x64_i8 v[64:67], v[8:11], v[24:27], -7", v).v[64:68].view(np.int32)
     np.testing.assert_array_equal(got, in_lanes(a.astype(int) @ b.astype(int).T, 16) - 7)
+
+
+@pytest.mark.parametrize("types", ["fp8_fp8", "bf8_fp8", "fp8_bf8", "bf8_bf8"])
+@pytest.mark.parametrize(("dim", "depth"), [(16, 128), (32, 64)])
+def test_sparse(dim: int, depth: int, types: str) -> None:
+    """Places of A's elements as AMD's tests on an MI350 have them: by column of the compressed row, not by lane."""
+    rng = np.random.default_rng([dim, *types.encode()])
+    kinds = [ml_dtypes.float8_e4m3fn if name == "fp8" else ml_dtypes.float8_e5m2 for name in types.split("_")]
+    compressed = rng.integers(-3, 4, (dim, depth // 2)).astype(kinds[0])
+    dense = rng.integers(-2, 3, (depth, dim)).astype(kinds[1])
+    places = rng.permuted(np.tile(np.arange(4), (dim, depth // 4, 1)), axis=2)[..., :2]  # in any order, never the same
+    a, b = np.zeros((64, 16), np.uint8), np.zeros((64, 32), np.uint8)
+    index = np.zeros(64, np.uint32)
+    for row in range(dim):
+        for column in range(depth // 2):
+            bit = [column >> k & 1 for k in range(6)]
+            if dim == 16:
+                group, register = 2 * bit[5] + bit[3], 2 * bit[2] + bit[4]
+            else:
+                group, register = bit[4], 2 * bit[2] + bit[3]
+            lane, byte = dim * group + row, 4 * register + column % 4
+            a[lane, byte] = compressed[row, column].view(np.uint8)
+            index[lane] |= np.uint32(places[row, column // 2, column % 2] << 2 * byte)
+        for k in range(depth):
+            lane = k % (8 * 64 // dim) // 8 * dim + row
+            b[lane, 8 * (k // (8 * 64 // dim)) + k % 8] = dense[k, row].view(np.uint8)
+    c = rng.integers(-9, 10, (dim, dim)).astype(np.float32)
+    wanted = c.astype(float)
+    for row in range(dim):
+        for column in range(depth // 2):
+            k = 4 * (column // 2) + places[row, column // 2, column % 2]
+            wanted[row] += float(compressed[row, column]) * dense[k].astype(float)
+    registers = {4 + n: word for n, word in enumerate(a.view(np.uint32).T)}
+    registers |= {16 + n: word for n, word in enumerate(b.view(np.uint32).T)}
+    registers |= {64 + n: word for n, word in enumerate(in_lanes(c, dim).astype(np.float32))} | {3: index}
+    last = 63 + dim * dim // 64
+    text = f"v_smfmac_f32_{dim}x{dim}x{depth}_{types} v[64:{last}], v[4:7], v[16:23], v3"
+    got = run(text, registers).v[64 : last + 1].view(np.float32)
+    np.testing.assert_array_equal(got, in_lanes(wanted, dim))

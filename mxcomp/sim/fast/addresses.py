@@ -85,7 +85,7 @@ def lane_addresses(builder: llvm.IRBuilder, op: MemoryOp, bound: dict[str, ir.Va
     """Returns −1 from the function for resources and ranges that are the NumPy engine's."""
     wide = ir.vector(ir.i64)
     if op.space == "buffer":
-        _refuse_swizzled(builder, bound)
+        _refuse_structured(builder, bound)
     addresses = ir.entry_alloca(builder, llvm.ArrayType(ir.i64, ir.WAVE))
     masks = {name: ir.entry_alloca(builder, ir.i64) for name in ("inside", "whole")}
     extremes = {name: ir.entry_alloca(builder, wide) for name in ("smin", "smax")}
@@ -118,13 +118,11 @@ def _reduced(builder: llvm.IRBuilder, name: str, values: ir.Value) -> ir.Value:
     return ir.intrinsic(builder, f"vector.reduce.{name}", values, result=ir.i64)
 
 
-def _refuse_swizzled(builder: llvm.IRBuilder, bound: dict[str, ir.Value]) -> None:
-    """Swizzle enable, add-thread-id; and structured buffers, whose range rule is another."""
-    odd = builder.or_(
-        builder.and_(bound["w1"], ir.constant(ir.i32, 1 << 31)), builder.and_(bound["w3"], ir.constant(ir.i32, 1 << 23))
-    )
+def _refuse_structured(builder: llvm.IRBuilder, bound: dict[str, ir.Value]) -> None:
+    """Add-thread-id; and with an index swizzle enable and strides, whose range rule is another."""
+    odd = builder.and_(bound["w3"], ir.constant(ir.i32, 1 << 23))
     if "index" in bound:
-        odd = builder.or_(odd, builder.and_(bound["w1"], ir.constant(ir.i32, 0x3FFF << 16)))
+        odd = builder.or_(odd, builder.and_(bound["w1"], ir.constant(ir.i32, 1 << 31 | 0x3FFF << 16)))
     with builder.if_then(builder.icmp_unsigned("!=", odd, ir.constant(ir.i32, 0)), likely=False):
         builder.ret(ir.index(-1))
 

@@ -270,7 +270,7 @@ class FastWave:
     def _until_attention(self) -> Status:
         while True:
             status = Status.STEP
-            if self.state.index_mode is None:  # a turn may have ended while the NumPy engine was at work
+            if self.state.is_plain:  # a turn may have ended while the NumPy engine was at work
                 status = Status(self.group.kernel.call(*self._pointers))
                 self._read_journal()
                 if status is Status.STEP:
@@ -285,6 +285,9 @@ class FastWave:
                     break
                 self.env[Env.BUDGET] -= 1
                 line = self.group.kernel.lines.get(self.state.pc)
+                if self.state.skips and line is not None and line.is_vector:
+                    self.state.pc = line.end
+                    continue
                 mode = self.state.index_mode
                 self._step()
                 self.group.extra.update(events(line.instruction))
@@ -331,7 +334,7 @@ class FastWave:
         self.state.report(check, message, self.state, instruction, severity=severity)
 
     def _compiled_goes_on(self) -> bool:
-        return self.state.index_mode is None and self.state.pc in self.group.kernel.starts
+        return self.state.is_plain and self.state.pc in self.group.kernel.starts
 
     def _step(self) -> None:
         """One instruction, by the NumPy engine."""

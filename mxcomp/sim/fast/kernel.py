@@ -10,6 +10,7 @@ from llvmlite import ir as llvm
 from mxcomp.sim.fast import ir
 from mxcomp.sim.fast.frame import SCC_SLOT, Env, Frame, Log, Status
 from mxcomp.sim.fast.matrix import emit_matrix
+from mxcomp.sim.fast.matrix import is_compiled as is_compiled_matrix
 from mxcomp.sim.fast.memory import FAILED, emit_memory, is_logged
 from mxcomp.sim.fast.scalar import emit_scalar
 from mxcomp.sim.fast.tracing import Untraceable
@@ -62,7 +63,9 @@ def interrupts(i: Instruction) -> bool:
     name = i.mnemonic
     if name in VECTOR:
         return not is_compiled(i)
-    return not (name in _SILENT or name in SCALAR or i.encoding == "MFMA")
+    if i.encoding == "MFMA":
+        return not is_compiled_matrix(i)
+    return not (name in _SILENT or name in SCALAR)
 
 
 _TYPE = llvm.FunctionType(ir.i32, [ir.pointer] * 3)
@@ -162,7 +165,7 @@ def _default(kernel: KernelBuilder, frame: Frame, i: Instruction) -> None:
     """The last instruction of a segment, none that jumps: memory, something untraceable, or an ordinary one."""
     if not interrupts(i):
         emit_plain(frame, i)
-    elif parse(i.mnemonic) is None or i.mnemonic in VECTOR:
+    elif parse(i.mnemonic) is None:
         kernel.stop(frame, Status.STEP, i.offset)
         return
     else:

@@ -49,6 +49,12 @@ class Form:
         return 8 if self.sums == ir.double else 16
 
 
+def is_compiled(i: Instruction) -> bool:
+    """Sparse ones are the NumPy engine's."""
+    shape = mfma.of(i)
+    return shape is not None and not shape.sparse
+
+
 def emit_matrix(frame: Frame, i: Instruction) -> None:
     """D = A × B + C."""
     shape = mfma.of(i)

@@ -37,6 +37,8 @@ def emit_memory(frame: Frame, i: Instruction) -> ir.Value:
     if op.kind == "permute":
         raise Untraceable(i.mnemonic)
     if op.space in ("scalar", "scalar_buffer"):
+        if op.kind != "load":
+            raise Untraceable(i.mnemonic)
         return _scalar_load(frame, i, op)
     given = Arguments(frame)
     address_arguments(given, i, op)

@@ -24,7 +24,7 @@ from mxcomp.sim.numpy.vector import vector_step
 from mxcomp.sim.numpy.vector_memory import memory_step
 from mxcomp.sim.numpy.wave import BARRIER, END, Group, Step, Wave
 from mxcomp.sim.program import Program
-from mxcomp.sim.semantics import SCALAR, VECTOR, salu
+from mxcomp.sim.semantics import SCALAR, VECTOR, is_vector, salu
 
 
 def step_of(i: Instruction) -> Step:
@@ -53,6 +53,7 @@ class Line:
     step: Step
     end: int
     facts: Facts
+    is_vector: bool
     hits: int = 0
     indexed: dict[tuple[int, int], Line] = field(default_factory=dict)
 
@@ -66,7 +67,7 @@ class Line:
 
     @classmethod
     def of(cls, i: Instruction) -> Line:
-        return cls(i, step_of(i), i.end, Facts.of(i))
+        return cls(i, step_of(i), i.end, Facts.of(i), is_vector(i))
 
 
 class NumpyEngine:
@@ -152,10 +153,14 @@ def run_wave(wave: Wave, lines: dict[int, Line], most: int, checked: bool = True
     try:
         while count < most:
             line = lines.get(pc) or _lost(pc)
-            line.hits += 1
             count += 1
-            if wave.index_mode is not None:
-                line = line.under(wave.index_mode)
+            if not wave.is_plain:
+                if wave.skips and line.is_vector:
+                    pc = line.end
+                    continue
+                if wave.index_mode is not None:
+                    line = line.under(wave.index_mode)
+            line.hits += 1
             if checked:
                 check_registers(wave, line.facts, watch)
             result = line.step(wave)

@@ -10,7 +10,7 @@ import numpy as np
 from mxcomp.sim.instruction import Instruction, Operand
 from mxcomp.sim.numpy.operands import register_read
 from mxcomp.sim.numpy.wave import Lanes, Step, Wave
-from mxcomp.sim.semantics import mfma
+from mxcomp.sim.semantics import mfma, sparse
 from mxcomp.sim.semantics.constants import constant_bits
 from mxcomp.sim.semantics.table import u8, u32
 
@@ -21,16 +21,29 @@ def matrix_step(i: Instruction) -> Step:
     """D = A × B + C; EXEC is ignored."""
     shape = mfma.of(i)
     assert shape is not None
-    a, b = (_operand(operand, kind, shape) for operand, kind in zip(i.src[:2], (shape.a, shape.b), strict=True))
     c = _accumulator(i.src[2], shape)
     row, count = i.dst[0].vgpr, shape.result_registers
-    product = _scaled(i, shape, a, b) if shape.blocks else lambda w: mfma.multiply(a(w), b(w))
+    product = _sparse(i, shape) if shape.sparse else _dense(i, shape)
 
     def step(w: Wave) -> None:
         lanes = mfma.to_lanes(product(w), shape.dim)
         w.v[row : row + count] = mfma.accumulate(lanes, c(w), shape)
 
     return step
+
+
+def _dense(i: Instruction, shape: mfma.Mfma) -> _Source:
+    a, b = (_operand(operand, kind, shape) for operand, kind in zip(i.src[:2], (shape.a, shape.b), strict=True))
+    return _scaled(i, shape, a, b) if shape.blocks else lambda w: mfma.multiply(a(w), b(w))
+
+
+def _sparse(i: Instruction, shape: mfma.Mfma) -> _Source:
+    (a, b), index = i.src[:2], register_read(i.src[3])
+
+    def elements(w: Wave, operand: Operand, kind: str) -> Lanes:
+        return mfma.elements(w.v[operand.vgpr : operand.vgpr + operand.dwords], kind, 4 * operand.dwords)
+
+    return lambda w: sparse.multiply(elements(w, a, shape.a), elements(w, b, shape.b), index(w), shape.dim)
 
 
 def _scaled(i: Instruction, shape: mfma.Mfma, a: _Source, b: _Source) -> _Source:

@@ -94,6 +94,9 @@ def control_step(i: Instruction) -> Step:
         return _trap(i)
     if name.startswith("s_set_gpr_idx"):
         return _index_mode(i)
+    if name == "s_setvskip":
+        value, bit = (scalar_read(operand, "u") for operand in i.src)
+        return lambda w: setattr(w, "skips", bool(value(w) >> (bit(w) & 31) & 1))
     if name.startswith(("s_setreg", "s_getreg")):
         return _hardware_register(i)
     if name in ("s_memtime", "s_memrealtime"):

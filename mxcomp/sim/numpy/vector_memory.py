@@ -13,7 +13,7 @@ from mxcomp.sim.instruction import M0, Instruction, MemoryOperands
 from mxcomp.sim.numpy import global_memory as g
 from mxcomp.sim.numpy.lds import flight_of, lds_load, lds_store
 from mxcomp.sim.numpy.operands import scalar_read
-from mxcomp.sim.numpy.wave import MASK32, MASK64, Lanes, Step, Wave
+from mxcomp.sim.numpy.wave import MASK32, MASK64, Lanes, Step, Wave, lanes_of
 from mxcomp.sim.semantics import memory as m
 from mxcomp.sim.semantics.constants import PRIVATE_BASE, SHARED_BASE
 
@@ -26,7 +26,7 @@ def memory_step(i: Instruction) -> Step:
     operands = i.memory
     assert op is not None and operands is not None
     if op.space in ("scalar", "scalar_buffer"):
-        return _scalar_load(i, op, operands)
+        return {"load": _scalar_load, "store": _scalar_store, "atomic": _scalar_atomic}[op.kind](i, op, operands)
     addresses = addresses_of(i, op, operands)
     if op.kind == "atomic":
         return _atomic(i, op, operands, addresses)
@@ -36,27 +36,80 @@ def memory_step(i: Instruction) -> Step:
 
 
 def _scalar_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
-    assert operands.base is not None and operands.result is not None
-    base, result, count = operands.base.code, operands.result.code, op.size // 4
-    register = scalar_read(operands.scalar_offset, "u") if operands.scalar_offset is not None else lambda w: 0
+    assert operands.result is not None
+    result, count, place = operands.result.code, op.size // 4, _scalar_place(op, operands)
     flight = flight_of(i)
 
     def load(w: Wave) -> None:
-        offset = operands.offset + register(w)
-        if op.space == "scalar":
-            address = (w.s[base] | w.s[base + 1] << 32) + offset & MASK64
-            words = g.load_scalar(w, i, address, count)
-        else:
-            resource = m.BufferResource.unpack(*w.s[base : base + 4])
-            inside = max(0, min(count, (resource.records - (offset & ~3)) // 4))
-            words = g.load_scalar(w, i, resource.base + offset, inside) if inside else []
-            words += [0] * (count - inside)
-        for k, word in enumerate(words):
+        address, inside = place(w)
+        words = g.load_scalar(w, i, address, inside) if inside else []
+        for k, word in enumerate(words + [0] * (count - inside)):
             w.set32(result + k, word)
         w.counters["scalar.load.bytes"] += op.size
         w.outstanding.issue(w, Transfer(flight))
 
     return load
+
+
+def _scalar_place(op: m.MemoryOp, operands: MemoryOperands) -> Callable[[Wave], tuple[int, int]]:
+    """The address, and how many of the dwords there lie within the buffer, if there is a buffer."""
+    assert operands.base is not None
+    base, count = operands.base.code, op.size // 4
+    register = scalar_read(operands.scalar_offset, "u") if operands.scalar_offset is not None else lambda w: 0
+
+    def place(w: Wave) -> tuple[int, int]:
+        offset = operands.offset + register(w)
+        if op.space == "scalar":
+            return (w.s[base] | w.s[base + 1] << 32) + offset & MASK64, count
+        resource = m.BufferResource.unpack(*w.s[base : base + 4])
+        return resource.base + offset, max(0, min(count, (resource.records - (offset & ~3)) // 4))
+
+    return place
+
+
+_FIRST_LANE = lanes_of(1)
+"""Scalar stores and atomics are those of a single lane."""
+
+
+def _scalar_store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
+    assert operands.data is not None
+    first, place, flight = operands.data.code, _scalar_place(op, operands), flight_of(i)
+
+    def store(w: Wave) -> None:
+        address, inside = place(w)
+        words = np.array(w.s[first : first + inside], np.uint32)
+        if inside:
+            g.store(w, i, _everywhere(address & ~3), _FIRST_LANE, np.tile(words.view(np.uint8), (64, 1)))
+        w.counters["scalar.store.bytes"] += op.size
+        w.outstanding.issue(w, Transfer(flight))
+
+    return store
+
+
+def _scalar_atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
+    assert operands.data is not None
+    data, result, place, flight = operands.data, operands.result, _scalar_place(op, operands), flight_of(i)
+
+    def atomic(w: Wave) -> None:
+        address, inside = place(w)
+        where = _everywhere(address & ~3)
+        old = np.zeros(op.size, np.uint8)
+        if inside == op.size // 4:
+            values = g.load(w, i, where, _FIRST_LANE, op.size)
+            old = values[0].copy()
+            operand = np.array(w.s[data.code : data.code + data.dwords], np.uint32).view(np.uint8)
+            values[0] = apply_atomic(op, old, operand)
+            g.store(w, i, where, _FIRST_LANE, values)
+        for k, word in enumerate(old.view(np.uint32).tolist() if result is not None else ()):
+            w.set32(data.code + k, word)
+        w.counters["scalar.atomic.bytes"] += op.size
+        w.outstanding.issue(w, Transfer(flight))
+
+    return atomic
+
+
+def _everywhere(address: int) -> Lanes:
+    return np.full(64, address, np.int64)
 
 
 # -- addresses
@@ -76,8 +129,8 @@ def _buffer(i: Instruction, operands: MemoryOperands) -> Addresses:
 
     def addresses(w: Wave) -> tuple[Lanes, Lanes | None]:
         resource = m.BufferResource.unpack(*w.s[base : base + 4])
-        if resource.swizzled:
-            raise SimulationError("swizzled or thread-id buffer resources are not implemented")
+        if not resource.is_linear(index_row is not None):
+            raise SimulationError("buffer resources with swizzled indices or thread ids are not implemented")
         offset = np.full(64, immediate, np.int64)
         if offset_row is not None:
             offset += w.v[offset_row]

@@ -46,6 +46,7 @@ class Wave:
         active, full: EXEC as bool[64], and whether all lanes are in it.
         group: The workgroup.
         index_mode: (mode, index) while GPR-index mode is on.
+        skips: Vector instructions are not issued (s_setvskip).
         busy, defined: Registers in flight, and registers ever written.
         outstanding, hazards: What checks know of instructions past.
         state: 0 running, BARRIER, END.
@@ -53,7 +54,7 @@ class Wave:
 
     __slots__ = (
         "active", "barriers", "busy", "counters", "defined", "full", "group", "hazards", "index_mode", "mode",
-        "number", "outstanding", "pc", "s", "scc", "scratch", "scratch_written", "state", "v",
+        "number", "outstanding", "pc", "s", "scc", "scratch", "scratch_written", "skips", "state", "v",
     )  # fmt: skip
 
     def __init__(self, group: Group, number: int, start: WaveStart) -> None:
@@ -63,6 +64,7 @@ class Wave:
         self.s = list(start.sgprs)
         self.scc, self.mode, self.state, self.barriers = 0, start.mode, 0, 0
         self.index_mode: tuple[int, int] | None = None
+        self.skips = False
         self.busy: RegisterSet = 0
         self.defined = start.defined
         self.outstanding = Outstanding()
@@ -75,6 +77,11 @@ class Wave:
     @property
     def exec(self) -> int:
         return self.s[EXEC] | self.s[EXEC + 1] << 32
+
+    @property
+    def is_plain(self) -> bool:
+        """Instructions do what their encoding says: neither GPR-index mode nor skipping is on."""
+        return self.index_mode is None and not self.skips
 
     @property
     def report(self) -> Reporter:

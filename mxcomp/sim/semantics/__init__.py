@@ -35,6 +35,15 @@ VECTOR: VectorTable = {
 
 SCALAR: ScalarTable = salu.TABLE
 
+
+
+def is_vector(instruction: Instruction) -> bool:
+    """Whether it acts on lanes: VALU, MFMA, vector memory and LDS instructions, all that s_setvskip skips."""
+    op = memory.parse(instruction.mnemonic)
+    is_memory = op is not None and not op.space.startswith("scalar")
+    return is_memory or instruction.encoding == "MFMA" or instruction.mnemonic in VECTOR
+
+
 _REGISTERS = ((1 << 128) - 1) | 1 << SCC | ((1 << 512) - 1) << VGPR0
 
 
@@ -43,7 +52,7 @@ def unsupported(instruction: Instruction) -> str | None:
     name = instruction.mnemonic
     if (instruction.reads | instruction.writes) & ~_REGISTERS:
         return "register range"
-    if name.startswith("v_mfma"):
+    if instruction.encoding == "MFMA":
         shape = mfma.of(instruction)
         if shape is None or instruction.flag("neg") or instruction.flag("neg_hi"):
             return "matrix shape, type or modifier"

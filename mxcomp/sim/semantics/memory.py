@@ -25,7 +25,7 @@ class MemoryOp:
     """What a memory instruction moves.
 
     Attributes:
-        space: "buffer", "global", "flat", "scratch", "lds" or "scalar" (s_load), "scalar_buffer".
+        space: "buffer", "global", "flat", "scratch", "lds" or "scalar" (s_load, s_store, s_atomic), "scalar_buffer".
         size: Bytes per lane of one access.
         signed: Loads of less than 4 bytes extend the sign.
         half: "lo" or "hi": only this half of the result register is written (d16); for stores, what is stored.
@@ -64,7 +64,8 @@ _VECTOR = re.compile(
     r"(?P<what>[us]?byte|[us]?short|dword(x[234])?)(?P<d16>_d16)?(?P<hi>_hi)?$"
 )
 _ATOMIC = re.compile(r"(?P<space>buffer|global|flat)_atomic_(?P<op>\w+?)(?P<wide>_x2)?$")
-_SCALAR = re.compile(r"s_(?P<buffer>buffer_)?load_(?P<what>dword(x(2|4|8|16))?)$")
+_SCALAR = re.compile(r"s_(?P<buffer>buffer_)?(?P<kind>load|store)_(?P<what>dword(x(2|4|8|16))?)$")
+_SCALAR_ATOMIC = re.compile(r"s_(?P<buffer>buffer_)?atomic_(?P<op>\w+?)(?P<wide>_x2)?$")
 _LDS = re.compile(
     r"ds_(?P<kind>read|write)(?P<two>2)?(?P<st64>st64)?_(?P<what>[uib]\d+)(_tr_b(?P<tr>\d+))?(?P<d16>_d16)?(?P<hi>_hi)?$"
 )
@@ -86,7 +87,11 @@ def parse(mnemonic: str) -> MemoryOp | None:
         known = match["op"] in ATOMICS
         return MemoryOp(match["space"], "atomic", 8 if wide else 4, atomic=match["op"], returns=True) if known else None
     if match := _SCALAR.match(mnemonic):
-        return MemoryOp("scalar_buffer" if match["buffer"] else "scalar", "load", _SIZES[match["what"]])
+        scalar_kind: Kind = "load" if match["kind"] == "load" else "store"
+        return MemoryOp("scalar_buffer" if match["buffer"] else "scalar", scalar_kind, _SIZES[match["what"]])
+    if (match := _SCALAR_ATOMIC.match(mnemonic)) and match["op"] in ATOMICS:
+        space, size = "scalar_buffer" if match["buffer"] else "scalar", 8 if match["wide"] else 4
+        return MemoryOp(space, "atomic", size, atomic=match["op"], returns=True)
     if match := _LDS.match(mnemonic):
         return _lds(match)
     if match := _LDS_ATOMIC.match(mnemonic):
@@ -124,11 +129,19 @@ class BufferResource:
     stride: int
     records: int
     swizzled: bool
+    adds_thread: bool
 
     @classmethod
     def unpack(cls, w0: int, w1: int, w2: int, w3: int) -> BufferResource:
-        swizzled = bool(w1 >> 31 | w3 >> 23 & 1)  # swizzle enable, add-thread-id
-        return cls(w0 | (w1 & 0xFFFF) << 32, w1 >> 16 & 0x3FFF, w2, swizzled)
+        return cls(w0 | (w1 & 0xFFFF) << 32, w1 >> 16 & 0x3FFF, w2, bool(w1 >> 31), bool(w3 >> 23 & 1))
+
+    def is_linear(self, indexed: bool) -> bool:
+        """Whether addresses follow `buffer_address`.
+
+        Swizzling exchanges bits of an index and an offset, so without an index the swizzle bit changes nothing:
+        HipKittens sets it, with a stride, in resources that its kernels read as raw buffers.
+        """
+        return not self.adds_thread and not (self.swizzled and indexed)
 
 
 def buffer_address(

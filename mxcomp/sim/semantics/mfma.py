@@ -1,4 +1,4 @@
-"""Matrix instructions v_mfma_* and v_mfma_scale_* (CDNA4 ISA, chapter 7).
+"""Matrix instructions v_mfma_* and v_mfma_scale_* (CDNA4 ISA, chapter 7); `sparse` has v_smfmac_*.
 
 **Layout.** Lane l = dim·g + r: A row or B column r, K group g. Dense operands hold K = g·n … g·n + n − 1, n elements
 per lane. Operands of f8f6f4 hold 32 elements: FP4 and FP6 contiguous, FP8 as two halves of 16 elements that lie K/2
@@ -27,10 +27,13 @@ import numpy as np
 
 from mxcomp.formats import ElementFormat
 from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.semantics import sparse
 from mxcomp.sim.semantics.small_floats import BY_SELECTOR, FORMATS, decode_scale, value_table
 from mxcomp.sim.semantics.table import Lanes, f16, f32, f64, i8, i32, i64, u8, u16, u32
 
-_NAME = re.compile(r"v_mfma_(?:scale_)?(?P<out>f32|i32)_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)_(?P<types>[a-z0-9_]+)$")
+_NAME = re.compile(
+    r"v_(?:mfma|mfma_scale|smfmac)_(?P<out>f32|i32)_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)_(?P<types>[a-z0-9_]+)$"
+)
 
 _BITS = {"f32": 32, "f16": 16, "bf16": 16, "i8": 8, "fp8": 8, "bf8": 8}
 
@@ -45,6 +48,7 @@ class Mfma:
         a, b: Element types by AMD's names (for f8f6f4: fp8, bf8, fp6, bf6 or fp4, from cbsz and blgp).
         scaled: Takes E8M0 scales.
         blocks: The operands are f8f6f4's.
+        sparse: Half of A is there (`sparse`).
     """
 
     dim: int
@@ -53,6 +57,7 @@ class Mfma:
     b: str
     scaled: bool
     blocks: bool
+    sparse: bool = False
 
     @property
     def groups(self) -> int:
@@ -76,6 +81,10 @@ class Mfma:
         return max(1, self.per_lane * bits // 32)
 
     @property
+    def a_registers(self) -> int:
+        return self.operand_registers(self.a) // (2 if self.sparse else 1)
+
+    @property
     def passes(self) -> int:
         """Duration in passes of 4 cycles (AMD's published rates; llvm-mca agrees but for FP8 in f8f6f4)."""
         if self.blocks:
@@ -96,7 +105,7 @@ class Mfma:
 
 @cache
 def parse(mnemonic: str, cbsz: int = 0, blgp: int = 0) -> Mfma | None:
-    """What a mnemonic means; None if it is no matrix instruction or not implemented (f64, several blocks, sparse)."""
+    """What a mnemonic means; None if it is no matrix instruction or not implemented (f64, several blocks)."""
     match = _NAME.match(mnemonic)
     if match is None or match["m"] != match["n"] or match["m"] not in ("16", "32"):
         return None
@@ -108,7 +117,10 @@ def parse(mnemonic: str, cbsz: int = 0, blgp: int = 0) -> Mfma | None:
     types = match["types"].split("_")
     if len(types) > 2 or any(kind not in _BITS for kind in types) or cbsz or blgp or k < 64 // dim:
         return None
-    return Mfma(dim, k, types[0], types[-1], scaled, blocks=False)
+    is_sparse = mnemonic.startswith("v_smfmac")
+    if is_sparse and not (set(types) <= {"fp8", "bf8"} and (dim, k) in sparse.SHAPES):
+        return None
+    return Mfma(dim, k, types[0], types[-1], scaled, blocks=False, sparse=is_sparse)
 
 
 def of(instruction: Instruction) -> Mfma | None:

@@ -36,7 +36,7 @@ NO_EFFECT = frozenset(
 CONTROL = frozenset(
     """
     s_endpgm s_barrier s_waitcnt s_trap s_getpc_b64 s_setpc_b64 s_swappc_b64 s_call_b64 s_getreg_b32 s_setreg_b32
-    s_setreg_imm32_b32 s_set_gpr_idx_on s_set_gpr_idx_off s_set_gpr_idx_mode s_set_gpr_idx_idx s_memtime
+    s_setreg_imm32_b32 s_set_gpr_idx_on s_set_gpr_idx_off s_set_gpr_idx_mode s_set_gpr_idx_idx s_setvskip s_memtime
     s_memrealtime
     """.split()  # noqa: SIM905
 )

@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mxcomp.sim.instruction import EXEC, M0, Instruction, RegisterSet, registers
-from mxcomp.sim.semantics import VECTOR
+from mxcomp.sim.semantics import is_vector
 from mxcomp.sim.semantics import memory as m
 
-_INDEXED = "s_set_gpr_idx_on"
+_MODES = ("s_set_gpr_idx_on", "s_setvskip")
+"""What an instruction does, or whether it does anything, is known only at run time."""
 _WAITS = ("s_waitcnt", "s_nop", "s_sleep", "s_setprio")
 
 
 def essential(instructions: Iterable[Instruction]) -> frozenset[int]:
     """Offsets of the instructions that have to be executed."""
     program = [i for i in instructions if i.mnemonic not in _WAITS]
-    if any(i.mnemonic == _INDEXED for i in program):  # operands are known only at run time
+    if any(i.mnemonic in _MODES for i in program):
         return frozenset(i.offset for i in program)
-    kept = {i.offset for i in program if not _is_vector(i)}
+    kept = {i.offset for i in program if not is_vector(i)}
     needed: RegisterSet = 3 << EXEC | 1 << M0
     for i in program:
         needed |= _addresses(i) | (i.reads if i.offset in kept else 0)
@@ -37,11 +38,6 @@ def essential(instructions: Iterable[Instruction]) -> frozenset[int]:
             contents |= _reads_lds(i)
             grown = True
     return frozenset(kept)
-
-
-def _is_vector(i: Instruction) -> bool:
-    op = m.parse(i.mnemonic)
-    return i.encoding == "MFMA" or i.mnemonic in VECTOR or (op is not None and not op.space.startswith("scalar"))
 
 
 def _addresses(i: Instruction) -> RegisterSet:

@@ -18,6 +18,7 @@ from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.numpy.engine import Line, open_barrier
 from mxcomp.sim.numpy.wave import END, Group, Wave
 from mxcomp.sim.program import Program
+from mxcomp.sim.semantics import is_vector
 from mxcomp.sim.semantics import memory as m
 from mxcomp.sim.timing.essential import essential
 from mxcomp.sim.timing.probes import Probe, Touched, probe_of
@@ -110,7 +111,8 @@ class Lines:
 
 def _stores(i: Instruction) -> bool:
     op = m.parse(i.mnemonic)
-    return op is not None and op.space in ("buffer", "global") and op.kind in ("store", "atomic")
+    spaces = ("buffer", "global", "scalar", "scalar_buffer")
+    return op is not None and op.space in spaces and op.kind in ("store", "atomic")
 
 
 class Recorder:
@@ -153,8 +155,11 @@ class Recorder:
                 accesses.extend(none)
             if pc not in steps:
                 raise SimulationError(f"workgroup {self.number}, wave {wave.number}: jump to {pc:#x}, no instruction")
-            line, probe = steps[pc], probes.get(pc)
             number = index[pc]
+            if wave.skips and is_vector(lines.instructions[number]):
+                pc = lines.instructions[number].end
+                continue
+            line, probe = steps[pc], probes.get(pc)
             codes.append(number)
             if probe is None:
                 accesses.append(-1)

@@ -133,7 +133,7 @@ def check_vector(name: str, row: Row, seed: int = 0, rounds: int = 2) -> str | N
     """What differs first between the instruction and the reference, or None."""
     for fields in row.fields or ({},):
         plain = vector_instruction(name, VECTOR[name], fields=dict(fields))
-        i = replace(plain, encoding=row.encoding)
+        i = plain._replace(encoding=row.encoding)
         function = row.function(fields) if row.fields else row.function
         for number in range(max(2, rounds // max(1, len(row.fields) // 3))):
             rng = np.random.default_rng((seed, number, *name.encode()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from mxcomp.sim.instruction import Dpp, Instruction, Operand
@@ -24,13 +23,13 @@ FLOATS = ("f16", "f32", "f64")
 
 
 def instruction(name: str, **changes: Any) -> Instruction:
-    return replace(vector_instruction(name, VECTOR[name]), **changes)
+    return vector_instruction(name, VECTOR[name])._replace(**changes)
 
 
 def _sources(i: Instruction, *changes: dict[str, Any]) -> Instruction:
     """Changes to the sources, one after another."""
-    changed = tuple(replace(source, **change) for source, change in zip(i.src, changes, strict=True))
-    return replace(i, src=changed)
+    changed = tuple(source._replace(**change) for source, change in zip(i.src, changes, strict=True))
+    return i._replace(src=changed)
 
 
 # -- floats: |x|, then −x; multiplication and limits of the result
@@ -224,12 +223,12 @@ def _constants() -> Iterator[Case]:
         raw = constant_bits(code, kind, literal)
         value = to_float(raw, kind) if kind in FORMATS else raw
         i = instruction(name)
-        i = replace(i, src=(Operand(code, i.src[0].dwords, literal), i.src[1]))
+        i = i._replace(src=(Operand(code, i.src[0].dwords, literal), i.src[1]))
         yield i, Row(f"{kind}<constant {kind}", lambda _, b, v=value, f=function: f(v, b))
     for kind in ("f32", "f64", "u32"):
         name, function = operations[kind]
         i = instruction(name)
-        yield replace(i, src=(Operand(30, i.src[0].dwords), i.src[1])), Row(f"{kind}<{kind} {kind}", function)
+        yield i._replace(src=(Operand(30, i.src[0].dwords), i.src[1])), Row(f"{kind}<{kind} {kind}", function)
 
 
 def cases() -> dict[str, list[Case]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,7 +43,7 @@ def vector_instruction(name: str, op: VectorOp, **changes: Any) -> Instruction:
     if name.startswith("v_cmpx"):
         results.append(Operand(EXEC, 2))
     if op.old:
-        sources.append(replace(results[0], dwords=1 if op.dst[0] not in "Ud" else 2))
+        sources.append(results[0]._replace(dwords=1 if op.dst[0] not in "Ud" else 2))
     return Instruction(0, 4, name, "VOP3", tuple(results), tuple(sources), **changes)
 
 

@@ -1,0 +1,35 @@
+"""Instructions that AITER's and HipKittens' kernels use, in a kernel of our own, by every engine with all checks."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import assembler
+import numpy as np
+import pytest
+
+from mxcomp.sim import Device
+
+SOURCE = Path(__file__).with_name("kernels") / "peers.s"
+
+
+@pytest.mark.parametrize("engine", ["numpy", "fast", "both"])
+def test_swizzle_bit_skipping_and_scalar_memory(engine: str) -> None:
+    device = Device("gfx950", engine=engine)
+    module = device.load(assembler.code_object(SOURCE.read_text()))
+    values = np.arange(1, 129, dtype=np.uint32)
+    result, counter = np.full(256, 0xAAAA, np.uint32), np.array([3], np.uint32)
+    buffers = [device.alloc(array.nbytes) for array in (values, result, counter)]
+    for buffer, array in zip(buffers, (values, result, counter), strict=True):
+        device.write(buffer, array)
+    arguments = struct.pack("<3Q", *(buffer.address for buffer in buffers))
+    stats = device.launch(module.kernels["peers"], grid=(1, 1, 1), block=(64, 1, 1), kernarg=arguments)
+    assert stats.findings == ()
+    result = device.read(buffers[1], np.uint32, (256,))
+    inside = np.where(np.arange(64) < 0x80 // 4, values[:64], 0)  # num_records is in bytes, as of a raw buffer
+    np.testing.assert_array_equal(result[:64], inside + 7)
+    np.testing.assert_array_equal(result[64:128], 0xAAAA)
+    np.testing.assert_array_equal(result[128:131], [5, 3, 0xAAAA])
+    np.testing.assert_array_equal(device.read(buffers[2], np.uint32, (1,)), 1)
+    assert stats.counters["global.store"] == 1 and stats.counters["scalar.store.bytes"] == 8
