@@ -28,6 +28,11 @@ def phases(size: int, kind: str) -> tuple[tuple[tuple[int, ...], ...], int]:
     return _consecutive({8: 16, 12: 8, 16: 8}.get(size, 32)), 32
 
 
+def by_lanes(size: int, kind: str) -> bool:
+    """Whether a misaligned access is served lane by lane: ds_read_b128 (ROCm/gfx950-gluon-tutorials' thread traces)."""
+    return kind == "load" and size == 16
+
+
 def conflict_cycles(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: int, kind: str) -> int:
     """Cycles beyond one per phase: in each, the most different dwords that fall on one bank, minus 1."""
     if not active.any():
@@ -42,10 +47,13 @@ def _cycles(pattern: bytes, size: int, kind: str) -> int:
     relative = np.frombuffer(pattern, np.int32)
     groups, banks = phases(size, kind)
     total = 0
+    misaligned = by_lanes(size, kind) and bool((relative[relative >= 0] % size).any())
     for group in groups:
         starts = relative[list(group)]
         starts = starts[starts >= 0]
         words = np.unique((starts[:, None] >> 2) + np.arange(max(1, size // 4)))
-        if len(words):
+        if misaligned:
+            total += max(0, len(starts) - 1)
+        elif len(words):
             total += int(np.bincount(words % banks).max()) - 1
     return total

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir as llvm
 
-from mxcomp.sim.banks import phases
+from mxcomp.sim.banks import by_lanes, phases
 from mxcomp.sim.fast import ir
 from mxcomp.sim.fast.frame import Env, Frame
 
@@ -46,9 +46,21 @@ def _define(module: llvm.Module, name: str, kind: str, size: int) -> llvm.Functi
             shift = 2 + words.bit_length() - 1
             builder.ret(_total(builder, groups, banks // words, 1, shift, addresses, mask, offset))
         with crossing:
-            builder.ret(_total(builder, groups, banks, words, 2, addresses, mask, offset))
+            if by_lanes(size, kind):
+                builder.ret(_lanes(builder, groups, mask))
+            else:
+                builder.ret(_total(builder, groups, banks, words, 2, addresses, mask, offset))
     builder.unreachable()
     return function
+
+
+def _lanes(builder: llvm.IRBuilder, groups: tuple[tuple[int, ...], ...], mask: ir.Value) -> ir.Value:
+    """Over all phases: the lanes of one, minus 1."""
+    total: ir.Value = ir.index(0)
+    for group in groups:
+        count = ir.intrinsic(builder, "ctpop", builder.and_(mask, ir.index(sum(1 << lane for lane in group))))
+        total = builder.add(total, builder.sub(ir.intrinsic(builder, "smax", count, ir.index(1)), ir.index(1)))
+    return total
 
 
 def _used(builder: llvm.IRBuilder, mask: ir.Value, lane: ir.Value) -> ir.Value:

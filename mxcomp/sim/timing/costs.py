@@ -50,7 +50,12 @@ class Costs:
         store: Whether data goes to memory.
         first, reads: Rows of vector registers (0–511) that it reads, from `first[i]` to `first[i + 1]`; a matrix
             instruction's own accumulator is not among them.
-        written, written_end: Rows that a matrix instruction writes.
+        written, written_end: Rows that a matrix or a vector instruction writes.
+        accumulator: First row that a matrix instruction adds to; -1: none.
+        is_scaled: Whether a matrix instruction has scales.
+        is_packed: Whether it is of packed float32.
+        is_slow: Whether it is a transcendental function.
+        is_narrow: Whether it moves 8 bytes a lane.
         priority: What s_setprio gives its wave; -1: it is as it was.
     """
 
@@ -67,6 +72,11 @@ class Costs:
     reads: NDArray[np.int64]
     written: NDArray[np.int64]
     written_end: NDArray[np.int64]
+    accumulator: NDArray[np.int64]
+    is_scaled: NDArray[np.bool_]
+    is_packed: NDArray[np.bool_]
+    is_slow: NDArray[np.bool_]
+    is_narrow: NDArray[np.bool_]
     priority: NDArray[np.int64]
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
@@ -95,12 +105,17 @@ def costs_of(instructions: Sequence[Instruction]) -> Costs:
         reads=np.array([row for rows in reads for row in rows], np.int64),
         written=column("written"),
         written_end=column("written_end"),
+        accumulator=column("accumulator"),
+        is_scaled=column("is_scaled", np.bool_),
+        is_packed=column("is_packed", np.bool_),
+        is_slow=column("is_slow", np.bool_),
+        is_narrow=column("is_narrow", np.bool_),
         priority=column("priority"),
     )
 
 
-_QUARTER_RATE = ("v_exp", "v_log", "v_rcp", "v_rsq", "v_sqrt", "v_sin", "v_cos")
-"""Transcendental functions: a quarter of the lanes at a time (CDNA3 ISA; AMD's instruction calculator)."""
+_TRANSCENDENTAL = ("v_exp", "v_log", "v_rcp", "v_rsq", "v_sqrt", "v_sin", "v_cos")
+_PACKED = ("v_pk_fma_f32", "v_pk_mul_f32", "v_pk_add_f32", "v_pk_mov_b32")
 _PRIORITIES = 3
 """Bits of a priority that a program sets."""
 _HALF_RATE = ("_f64", "_i64", "_u64", "_b64", "v_mul_lo_u32", "v_mul_hi")
@@ -122,6 +137,11 @@ class _Facts:
     reads: tuple[int, ...] = ()
     written: int = 0
     written_end: int = 0
+    accumulator: int = -1
+    is_scaled: bool = False
+    is_packed: bool = False
+    is_slow: bool = False
+    is_narrow: bool = False
     priority: int = -1
 
     @classmethod
@@ -134,7 +154,7 @@ class _Facts:
             unit = Unit.GLOBAL if flight.vector else Unit.LDS if op.space == "lds" else Unit.SCALAR_MEMORY
             return cls(
                 unit, counts_vector=flight.vector, counts_lgkm=flight.lgkm, direct=flight.direct,
-                store=op.kind == "store", reads=reads,
+                store=op.kind == "store", reads=reads, is_narrow=op.size == 8,
             )  # fmt: skip
         if i.encoding == "MFMA" and (shape := mfma.of(i)) is not None:
             (result,) = i.dst
@@ -142,6 +162,7 @@ class _Facts:
             return cls(
                 Unit.MATRIX, busy=CADENCE * shape.passes, reads=inputs,
                 written=result.vgpr, written_end=result.vgpr + result.dwords,
+                accumulator=i.src[2].vgpr if i.src[2].is_vgpr else -1, is_scaled=shape.scaled,
             )  # fmt: skip
         if name == "s_waitcnt":
             vector, lgkm = waitcnt_fields(i.flag("simm16"))
@@ -153,8 +174,14 @@ class _Facts:
         if name == "s_barrier":
             return cls(Unit.BARRIER)
         if name in VECTOR:
-            slow = 4 if name.startswith(_QUARTER_RATE) else 2 if any(part in name for part in _HALF_RATE) else 1
-            return cls(Unit.VECTOR, issue=CADENCE * slow, busy=CADENCE * slow, reads=reads)
+            slow = 2 if any(part in name for part in _HALF_RATE) else 1
+            written = next((operand for operand in i.dst if operand.is_vgpr), None)
+            return cls(
+                Unit.VECTOR, issue=CADENCE * slow, busy=CADENCE * slow, reads=reads,
+                written=0 if written is None else written.vgpr,
+                written_end=0 if written is None else written.vgpr + written.dwords,
+                is_packed=name in _PACKED, is_slow=name.startswith(_TRANSCENDENTAL),
+            )  # fmt: skip
         if name in salu.BRANCHES:
             return cls(Unit.SCALAR, issue=CADENCE * 2)
         return cls(Unit.SCALAR if name.startswith("s_") else Unit.NONE)

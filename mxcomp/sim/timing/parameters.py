@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,16 +17,54 @@ FILE = "mi355x.toml"
 
 
 class Machine(NamedTuple):
-    """Of one compute unit; cycles, bytes, and bytes per cycle. `fetch_…` are of the instruction cache."""
+    """One compute unit, in cycles, bytes, and bytes per cycle.
+
+    What thread traces of gfx950 showed since the fit (lds_return, lds_pairs, lds_queue, lds_direct, by_turns,
+    memory_issue, narrow_lines, in_flight, matrix_hold, scale_hold, accumulate_latency, vector_latency, packed_wait) is
+    off by default: `mi355x.toml` was fitted without. test/sim/timing/test_rules.py has the measured values.
+
+    Attributes:
+        lds_read, lds_write: What LDS serves, of all SIMDs together.
+        lds_return: What the data bus of a pair of SIMDs carries.
+        lds_pairs: Queues of LDS instructions: one for the CU, or one for each pair of SIMDs.
+        lds_queue: Instructions that are in a queue at most.
+        lds_direct: What direct loads write into LDS, at the expense of others.
+        by_turns: 1: SIMDs that want what they share at the same time take turns; 0: the oldest wave of all goes first.
+        memory_issue: Between two LDS or vector memory instructions of a SIMD.
+        line_cycles: Of a vector memory access, for each cache line.
+        narrow_lines: How much longer lines take of accesses with 8 bytes a lane.
+        in_flight: Bytes that loads bring, at most at the same time.
+        matrix_hold, scale_hold: A SIMD issues nothing so long behind a matrix instruction; a scaled one adds to it.
+        matrix_latency, accumulate_latency: From the end of a matrix instruction to who reads its result, and to the
+            next one that adds to it.
+        vector_latency: From a VALU instruction to the next one that reads its result.
+        transcendental: Of v_exp_f32 and the like.
+        packed_wait: What a packed float32 instruction waits for behind a matrix instruction; below 0: it does not.
+        fetch_bytes, fetch_ways, fetch_line, fetch_ahead, fetch_latency: Of the instruction cache.
+    """
 
     lds_read: float = 128.0
     lds_write: float = 128.0
+    lds_return: float = inf
+    lds_pairs: float = 1.0
+    lds_queue: float = 1.0
+    lds_direct: float = inf
     lds_latency: float = 64.0
+    by_turns: float = 0.0
+    memory_issue: float = 0.0
     line_cycles: float = 2.0
+    narrow_lines: float = 1.0
+    in_flight: float = inf
     return_bytes: float = 64.0
     store_bytes: float = 64.0
     scalar_latency: float = 200.0
+    matrix_hold: float = 0.0
+    scale_hold: float = 0.0
     matrix_latency: float = 8.0
+    accumulate_latency: float = 0.0
+    vector_latency: float = 0.0
+    transcendental: float = 16.0
+    packed_wait: float = -1.0
     barrier_latency: float = 8.0
     store_latency: float = 500.0
     fetch_bytes: float = 65536.0

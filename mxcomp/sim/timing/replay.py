@@ -5,11 +5,12 @@ Waves issue in the order of time. Of those that could at the same time the one w
 instruction issues when its wave is free, what it waits for has arrived, registers that matrix instructions write are
 ready, and its unit is free:
 
-- VECTOR and MATRIX: one of each for a SIMD, busy for the instruction's passes.
-- LDS: one for the CU; reads and writes move some bytes a cycle, bank conflicts come on top. What direct loads write is
-  counted, and takes no time from others.
+- VECTOR and MATRIX: one of each for a SIMD, busy for the instruction's passes. Behind a matrix instruction its SIMD may
+  issue nothing for some cycles.
+- LDS: queues of instructions, which the CU serves in order; reads and writes move some bytes a cycle, bank conflicts
+  come on top, and what direct loads write. Data goes back on a bus for each queue.
 - GLOBAL: one for the CU. Addresses take cycles by cache line; data comes back in order, some bytes a cycle, after a
-  latency that each access has, however much is in flight.
+  latency that each access has; so many bytes are in flight at most.
 - Barriers open when all waves of a workgroup have arrived.
 - FETCH: what the instruction cache does not hold is waited for (`fetch`).
 """
@@ -30,6 +31,8 @@ _LDS, _GLOBAL, _SCALAR_MEMORY, _BARRIER = int(Unit.LDS), int(Unit.GLOBAL), int(U
 _FETCH = int(Unit.FETCH)
 _SIMDS = 4
 _RING = 128
+_FLIGHT = 1024
+"""Loads that are remembered."""
 
 
 @njit(cache=True, boundscheck=False)
@@ -52,8 +55,8 @@ def replay(
         (cycles, cycles that each unit was busy, cycles that waves waited by the unit of what they waited for, lines
         that the instruction cache had to fetch).
     """
-    (unit, issue, busy, vector, lgkm, counts_vector, counts_lgkm, direct, store,
-     first, reads, written, written_end, given) = costs  # fmt: skip
+    (unit, issue, busy, vector, lgkm, counts_vector, counts_lgkm, direct, store, first, reads, written, written_end,
+     accumulator, is_scaled, is_packed, is_slow, is_narrow, given) = costs  # fmt: skip
     waves = len(starts) - 1
     position = starts[:-1].copy()
     length = np.diff(starts) // rounds
@@ -69,6 +72,15 @@ def replay(
     lgkm_latest = np.zeros(waves)
     at_barrier = np.zeros(waves, np.bool_)
     vector_free, matrix_free = np.zeros(_SIMDS), np.zeros(_SIMDS)
+    memory_free = np.zeros(_SIMDS)  # the port of LDS and vector memory instructions
+    held = np.zeros(_SIMDS)  # nothing issues before
+    added = np.zeros((waves, 512))  # when a matrix instruction has added to a row
+    by_turns = machine.by_turns > 0.0
+    pairs, depth = int(machine.lds_pairs), int(machine.lds_queue)
+    queue, queued = np.zeros((pairs, depth)), np.zeros(pairs, np.int64)  # when the last ones of a queue leave it
+    bus_free = np.zeros(pairs)
+    arriving, arrived, bringing = np.zeros((2, _FLIGHT)), 0, 0  # direct loads: when, and how long LDS writes them
+    flight, oldest, newest, moving = np.zeros((2, _FLIGHT)), 0, 0, 0.0  # loads: when they are there, and their bytes
     lds_free = 0.0
     global_free = 0.0
     returned = 0.0
@@ -94,20 +106,37 @@ def replay(
         for w in range(waves):
             if at_barrier[w] or position[w] == starts[w + 1]:
                 continue
-            kind = unit[codes[position[w]]]
-            t = own[w]
+            code = codes[position[w]]
+            kind = unit[code]
+            t = max(own[w], held[simds[w]])
             if kind == _VECTOR:
                 t = max(t, vector_free[simds[w]])
+                if is_packed[code] and machine.packed_wait >= 0.0 and matrix_free[simds[w]] > 0.0:
+                    t = max(t, matrix_free[simds[w]] + machine.packed_wait)
             elif kind == _MATRIX:
                 t = max(t, matrix_free[simds[w]])
             elif kind == _LDS:
-                t = max(t, lds_free)
+                pair = simds[w] % pairs
+                t = max(t, memory_free[simds[w]], queue[pair, queued[pair] % depth])
             elif kind == _GLOBAL:
-                t = max(t, global_free)
+                t = max(t, memory_free[simds[w]], global_free)
+                if not store[code]:
+                    left, k = moving + nbytes[accesses[position[w]]], oldest
+                    while left > machine.in_flight and k < newest:
+                        t = max(t, flight[0, k % _FLIGHT])
+                        left -= flight[1, k % _FLIGHT]
+                        k += 1
             elif kind == _SCALAR_MEMORY:
                 t = max(t, scalar_free)
-            if t < when or (t == when and (priority[w], -age[w]) > (priority[best], -age[best])):
+            if t < when:
                 best, when = w, t
+            elif t == when:
+                s, other = simds[w], simds[best]
+                if by_turns and s != other:  # each issues by itself; for what they share, the one that waited longest
+                    if memory_free[s] < memory_free[other]:
+                        best = w
+                elif (priority[w], -age[w]) > (priority[best], -age[best]):
+                    best = w
         if best < 0:
             break
         w = best
@@ -119,24 +148,45 @@ def replay(
         if when > own[w]:
             waited[kind] += when - max(own[w], free[w])
         done = when
+        next_issue = float(issue[code])
         if kind == _VECTOR:
-            vector_free[simds[w]] = when + busy[code]
-            used[_VECTOR] += busy[code]
+            taken = float(busy[code])
+            if is_slow[code] and taken > 0.0:
+                taken = machine.transcendental
+                next_issue = taken
+            vector_free[simds[w]] = when + taken
+            used[_VECTOR] += taken
+            if machine.vector_latency > 0.0:
+                for row in range(written[code], written_end[code]):
+                    ready[w, row] = max(ready[w, row], when + machine.vector_latency)
         elif kind == _MATRIX:
             matrix_free[simds[w]] = when + busy[code]
             used[_MATRIX] += busy[code]
+            held[simds[w]] = when + machine.matrix_hold + (machine.scale_hold if is_scaled[code] else 0.0)
             for row in range(written[code], written_end[code]):
                 ready[w, row] = when + busy[code] + machine.matrix_latency
+                added[w, row] = when + busy[code] + machine.accumulate_latency
         elif kind == _LDS:
-            access = accesses[step]
+            access, pair = accesses[step], simds[w] % pairs
             rate = machine.lds_write if store[code] else machine.lds_read
             cycles = nbytes[access] / rate + conflicts[access]
-            lds_free = when + cycles
+            while arrived < bringing and arriving[0, arrived % _FLIGHT] <= max(when, lds_free):
+                lds_free = max(lds_free, arriving[0, arrived % _FLIGHT]) + arriving[1, arrived % _FLIGHT]
+                arrived += 1
+            lds_free = max(lds_free, when) + cycles
+            leaves = lds_free
+            if not store[code]:
+                bus_free[pair] = max(bus_free[pair], lds_free - cycles) + nbytes[access] / machine.lds_return
+                leaves = max(leaves, bus_free[pair])
+            queue[pair, queued[pair] % depth] = leaves
+            queued[pair] += 1
+            memory_free[simds[w]] = when + machine.memory_issue
             used[_LDS] += cycles
-            done = when + cycles + machine.lds_latency
+            done = leaves + machine.lds_latency
         elif kind == _GLOBAL:
             access = accesses[step]
-            cycles = max(lines[access] * machine.line_cycles, 4.0)
+            memory_free[simds[w]] = when + machine.memory_issue
+            cycles = max(lines[access] * machine.line_cycles * (machine.narrow_lines if is_narrow[code] else 1.0), 4.0)
             if store[code]:
                 cycles = max(cycles, nbytes[access] / machine.store_bytes)
                 done = when + cycles + machine.store_latency
@@ -146,6 +196,16 @@ def replay(
                 done = returned
                 if direct[code]:
                     used[_LDS] += nbytes[access] / machine.lds_write
+                    arriving[0, bringing % _FLIGHT] = returned
+                    arriving[1, bringing % _FLIGHT] = nbytes[access] / machine.lds_direct
+                    bringing += 1
+                    arrived = max(arrived, bringing - _FLIGHT)
+                while oldest < newest and (flight[0, oldest % _FLIGHT] <= when or newest - oldest >= _FLIGHT):
+                    moving -= flight[1, oldest % _FLIGHT]
+                    oldest += 1
+                flight[0, newest % _FLIGHT], flight[1, newest % _FLIGHT] = returned, nbytes[access]
+                newest += 1
+                moving += nbytes[access]
             global_free = when + cycles
             used[_GLOBAL] += cycles
         elif kind == _SCALAR_MEMORY:
@@ -165,7 +225,7 @@ def replay(
             priority[w] = given[code]
         if kept:
             issued[step] = when
-        free[w] = when + issue[code]
+        free[w] = when + next_issue
         own[w] = free[w]
         position[w] = step + 1
         end = max(end, done)
@@ -186,6 +246,9 @@ def replay(
                 if ready[w, reads[k]] > own[w]:
                     own[w] = ready[w, reads[k]]
                     why[w] = _MATRIX
+            if accumulator[code] >= 0 and added[w, accumulator[code]] > own[w]:
+                own[w] = added[w, accumulator[code]]
+                why[w] = _MATRIX
             if vector[code] < 63 and vector_count[w] > vector[code]:
                 t = vector_ring[w, (vector_count[w] - vector[code] - 1) % _RING]
                 if t > own[w]:

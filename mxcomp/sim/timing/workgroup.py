@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,7 +117,7 @@ def run(
     ready = _prepared(trace, resident, rounds)
     conflicts = ready.conflicts
     if Unit.LDS in free:
-        machine = machine._replace(lds_read=1e12, lds_write=1e12, lds_latency=0.0)
+        machine = machine._replace(lds_read=1e12, lds_write=1e12, lds_return=inf, lds_direct=inf, lds_latency=0.0)
         conflicts = 0.0 * conflicts
     if Unit.FETCH in free:
         machine = machine._replace(fetch_latency=0.0)
