@@ -3,7 +3,8 @@
     source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise, recognise,
            hold constants, encode, fall back, hold constants, widen codes, fuse consumers, materialise, widen codes,
            legalise reductions, legalise zeros, legalise few rows, sort slots, outline, skip versions, share executables
-           ─ IREE: flow ─ share slices, renumber workloads ─ IREE: stream, executable-sources
+           ─ IREE: flow ─ share slices, renumber workloads, place results, keep
+           operands ─ IREE: stream, executable-sources
            ─ link ukernels ─ IREE: executable-configurations ─ unmask stores, order workgroups, fold gathers,
            fold rows ─ IREE: vmfb
 
@@ -52,7 +53,12 @@ BUILDING_PASSES = (
     "mxcomp-share-executables",
 )
 MODULE_PASSES = (*PREPARING_PASSES, *CHOOSING_PASSES, *BUILDING_PASSES)
-DISPATCH_PASSES = ("mxcomp-share-slices", "mxcomp-renumber-workloads")
+DISPATCH_PASSES = (
+    "mxcomp-share-slices",
+    "mxcomp-renumber-workloads",
+    "mxcomp-place-results",
+    "mxcomp-keep-operands",
+)
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)
 CONFIGURED_PASSES = ("mxcomp-unmask-stores", "mxcomp-order-workgroups", "mxcomp-fold-gathers", "mxcomp-fold-rows")
 

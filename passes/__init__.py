@@ -35,6 +35,8 @@ PASSES = {
     "mxcomp-share-executables": "share_executables",
     "mxcomp-share-slices": "share_slices",
     "mxcomp-renumber-workloads": "renumber_workloads",
+    "mxcomp-place-results": "place_results",
+    "mxcomp-keep-operands": "keep_operands",
     "mxcomp-link-ukernels": "link_ukernels",
     "mxcomp-unmask-stores": "unmask_stores",
     "mxcomp-fold-gathers": "fold_gathers",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from iree.compiler import ir
 
 DISPATCH = "flow.dispatch"
 SEGMENTS = "operandSegmentSizes"
+TIED = "tied_operands"
 
 
 class EntryPoint(NamedTuple):
@@ -39,6 +40,25 @@ def arguments(dispatch: ir.Operation) -> int:
     """How many operands the function is given: neither workload nor sizes of tensors."""
     count: int = ir.DenseI32ArrayAttr(dispatch.attributes[SEGMENTS])[1]
     return count
+
+
+def result_dims(dispatch: ir.Operation) -> list[ir.Value]:
+    """The sizes of its results that are not static."""
+    *others, _ = ir.DenseI32ArrayAttr(dispatch.attributes[SEGMENTS])
+    return list(dispatch.operands)[sum(others) :]
+
+
+def written_over(dispatch: ir.Operation) -> set[int]:
+    """The operands, by number, in whose place its results are written."""
+    start = len(workload(dispatch))
+    tied = ir.ArrayAttr(dispatch.attributes[TIED]) if TIED in dispatch.attributes else ()
+    numbers = [ir.IntegerAttr(number).value for number in tied]
+    return {start + number for number in numbers if number >= 0}
+
+
+def tied(arguments: Iterable[int]) -> ir.ArrayAttr:
+    """The attribute that says of each result which argument it is written over."""
+    return ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IndexType.get(), number) for number in arguments])
 
 
 def with_operands(

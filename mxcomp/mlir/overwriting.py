@@ -1,0 +1,35 @@
+"""Which values may be written over at IREE's flow phase, and by what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iree.compiler import ir
+
+from mxcomp.mlir import dispatches
+from mxcomp.mlir.dispatches import DISPATCH
+
+_VIEWS = ("flow.tensor.reshape", "flow.tensor.bitcast", "flow.tensor.clone")
+_READERS = ("flow.tensor.load", "flow.tensor.slice", "hal.tensor.export", "hal.tensor.barrier")
+
+
+def uses(value: ir.Value) -> Iterator[ir.OpOperand]:
+    """The uses of a value and of its views."""
+    for use in value.uses:
+        owner = use.owner.operation
+        if owner.name in _VIEWS:
+            yield from uses(owner.results[0])
+        else:
+            yield use
+
+
+def writers(value: ir.Value) -> list[ir.Operation]:
+    """The operations that may write over a value: all that are not known to only read it."""
+    return [use.owner.operation for use in uses(value) if not _only_reads(use)]
+
+
+def _only_reads(use: ir.OpOperand) -> bool:
+    owner = use.owner.operation
+    if owner.name == DISPATCH:
+        return use.operand_number not in dispatches.written_over(owner)
+    return owner.name in _READERS
