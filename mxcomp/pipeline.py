@@ -2,11 +2,11 @@
 
     source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise, recognise,
            hold constants, encode, fall back, hold constants, widen codes, fuse consumers, materialise, widen codes,
-           legalise reductions, legalise zeros, legalise few rows, sort slots, outline, skip versions, share executables
-           ─ IREE: flow ─ share slices, renumber workloads, place results, keep
-           operands ─ IREE: stream, executable-sources
-           ─ link ukernels ─ IREE: executable-configurations ─ unmask stores, order workgroups, fold gathers,
-           fold rows ─ IREE: vmfb
+           legalise reductions, legalise zeros, legalise few rows, legalise topk, legalise overwriting,
+           sort slots, outline, skip versions, share executables
+           ─ IREE: flow ─ share slices, renumber workloads, place results, keep operands
+           ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
+           ─ unmask stores, order workgroups, fold gathers, fold rows ─ IREE: vmfb
 
 Constants are held once more for what falls back. Codes are widened twice: first in front of consumers, which the codes
 of a result are; then what is left of quantised operands that did not become part of packing. Reductions are legalised
@@ -47,6 +47,8 @@ BUILDING_PASSES = (
     "mxcomp-legalise-reductions",
     "mxcomp-legalise-zeros",
     "mxcomp-legalise-few-rows",
+    "mxcomp-legalise-topk",
+    "mxcomp-legalise-overwriting",
     "mxcomp-sort-slots",
     "mxcomp-outline",
     "mxcomp-skip-versions",

@@ -35,26 +35,15 @@ from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
 from mxcomp.options import Options
 
-_FORMED = ("flow.dispatch.region", "flow.dispatch.workgroups", "flow.executable", "hal.executable")
-"""Dispatches, which IREE moves nothing into."""
-
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites operations outside of dispatches below `module`."""
     with module.context:
         for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic" and is_elementwise(op)]:
-            if not _is_inside(op):
+            if not graph.is_in_dispatch(op):
                 with op.location, ir.InsertionPoint(op):
                     _keep_from_one_scale(op)
                     _drop_zeros(op)
-
-
-def _is_inside(op: ir.Operation) -> bool:
-    above: ir.Operation | None = op
-    while (above := None if above is None else above.parent) is not None:
-        if above.name in _FORMED:
-            return True
-    return False
 
 
 def _keep_from_one_scale(op: ir.Operation) -> None:

@@ -86,6 +86,18 @@ def executables(module: ir.Operation) -> dict[str, ir.Operation]:
     return {symbol_name(op): op for op in top if op.name == "flow.executable"}
 
 
+_DISPATCHES = ("flow.dispatch.region", "flow.dispatch.workgroups", "flow.executable", "hal.executable")
+
+
+def is_in_dispatch(op: ir.Operation) -> bool:
+    """Whether an operation is part of a dispatch, which IREE moves nothing into."""
+    above: ir.Operation | None = op
+    while (above := None if above is None else above.parent) is not None:
+        if above.name in _DISPATCHES:
+            return True
+    return False
+
+
 def producer(value: ir.Value) -> ir.Operation | None:
     """The operation that a value is a result of; None for arguments."""
     owner = value.owner

@@ -1,0 +1,107 @@
+"""mxcomp-legalise-overwriting: operations that write over tensors, where IREE 3.13 gets them wrong or fails.
+
+What an operation reads and writes over at once, as in x[:, 1:3] = x[:, 0:2], IREE takes for one buffer: elements that
+are written are read again, or the kernel cannot be compiled. It writes over a copy instead.
+
+Before:
+
+    %s = tensor.extract_slice %x[0, 0] [64, 2] [1, 1] : tensor<64x4xf32> to tensor<64x2xf32>
+    %r = tensor.insert_slice %s into %x[0, 1] [64, 2] [1, 1] : tensor<64x2xf32> into tensor<64x4xf32>
+
+After:
+
+    %c = flow.dispatch.region -> (tensor<64x4xf32>) { (an elementwise linalg.generic that yields its operand %x) }
+    %r = tensor.insert_slice %s into %c[0, 1] [64, 2] [1, 1] : tensor<64x2xf32> into tensor<64x4xf32>
+
+What a scatter scatters is not gathered in its own kernel, which then takes wrong rows.
+
+A sort that has an operand twice has it once: elements of both go the same ways.
+
+Before:
+
+    %r:3 = iree_linalg_ext.sort dimension(1) outs(%x, %i, %i : …) { ^bb0(%a, %b, %c, %d, %e, %f): … }
+
+After:
+
+    %r:2 = iree_linalg_ext.sort dimension(1) outs(%x, %i : …) { ^bb0(%a, %b, %c, %d): … }     (%r#2 is %r#1)
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+
+_SORT, _SCATTER, _GATHER = "iree_linalg_ext.sort", "iree_linalg_ext.scatter", "iree_linalg_ext.gather"
+_SEGMENTS = "operandSegmentSizes"
+_SLICES = ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
+_WRITTEN = {
+    _SCATTER: [-1],
+    "iree_linalg_ext.map_store": [1],
+    "iree_linalg_ext.scan": [-2, -1],
+    "iree_linalg_ext.fft": [-2, -1],
+    "tensor.insert_slice": [1],
+}
+"""The operands that operations write over."""
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Rewrites operations outside of dispatches below `module`."""
+    with module.context:
+        for op in [op for op in graph.walk(module, bodies=False) if not graph.is_in_dispatch(op)]:
+            with op.location, ir.InsertionPoint(op):
+                for written in _WRITTEN.get(op.name, ()):
+                    _write_over_copy(op, written % len(op.operands))
+                if op.name == _SCATTER:
+                    op.operands[0] = _apart(op.operands[0])
+                if op.name == _SORT:
+                    _drop_repetitions(op)
+
+
+def _write_over_copy(op: ir.Operation, written: int) -> None:
+    """Gives an operation a copy to write over if another operand of it is the same tensor, or a part of it."""
+    others = [value for i, value in enumerate(op.operands) if i != written]
+    target = op.operands[written]
+    if graph.behind(target, _SLICES) in [graph.behind(value, _SLICES) for value in others]:
+        op.operands[written] = _copy(target)
+
+
+def _apart(value: ir.Value) -> ir.Value:
+    """A value that IREE computes in no kernel but its own; it repeats gathers in those of what reads them."""
+    op = graph.producer(graph.viewed(value))
+    return build.barrier(value) if op is not None and op.name == _GATHER else value
+
+
+def _copy(value: ir.Value) -> ir.Value:
+    value = _apart(value)
+    kind, sizes = ir.RankedTensorType(value.type), build.dynamic_sizes(value)
+    maps, loops = [ir.AffineMap.get_identity(kind.rank)] * 2, ["parallel"] * kind.rank
+    with build.dispatch_region([kind], sizes) as region:
+        region.returned = [
+            build.generic(kind, [value], build.empty(kind, sizes), maps, loops, lambda x, _: x).results[0]
+        ]
+    return region.results[0]
+
+
+def _drop_repetitions(op: ir.Operation) -> None:
+    """Sorts each tensor once."""
+    values = list(op.operands)
+    first = [values.index(value) for value in values]
+    kept = sorted(set(first))
+    if len(kept) == len(values):
+        return
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    attributes[_SEGMENTS] = ir.DenseI32ArrayAttr.get([0, len(kept)])
+    kinds = [values[i].type for i in kept]
+    new = ir.Operation.create(op.name, kinds, [values[i] for i in kept], attributes, regions=1, loc=op.location)
+    old = op.regions[0].blocks[0]
+    elements = [ir.RankedTensorType(kind).element_type for kind in kinds for _ in range(2)]
+    block = new.regions[0].blocks.append(*elements, arg_locs=[op.location] * len(elements))
+    for i, argument in enumerate(old.arguments):
+        argument.replace_all_uses_with(block.arguments[2 * kept.index(first[i // 2]) + i % 2])
+    for view in list(old.operations):
+        block.append(view.operation)
+    for i, result in enumerate(op.results):
+        result.replace_all_uses_with(new.results[kept.index(first[i])])
+    op.erase()
