@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
 
 from mxcomp.errors import InputError
-from mxcomp.formats import BLOCK_SIZE, element_format, pack_bits, quantise
+from mxcomp.formats import element_format, pack_bits, quantise
 from mxcomp.quantisation import UNQUANTISED
 from mxcomp.torch import torchao
 from mxcomp.torch.operators import scaled_linear
+from mxcomp.torch.values import Values, dequantised
 
 
 class ScaledLinear(torch.nn.Module):
-    """A linear layer with MX weights: buffers `weight`, `weight_scale` as in `scaled_linear`, and `bias` or None."""
+    """A linear layer with MX weights.
+
+    Its buffers, by the names of published checkpoints, are `weight`, bytes as `scaled_linear` takes them,
+    `weight_scale`, and `bias` or None. Models that ask for the attribute `weight` get numbers (`Values`), of the type
+    `dtype` that the layer had: they cast activations to it. The bytes are `elements`.
+    """
+
+    weight_scale: torch.Tensor
+    bias: torch.Tensor | None
 
     def __init__(
         self,
@@ -25,12 +35,39 @@ class ScaledLinear(torch.nn.Module):
         weight_format: str = "E2M1",
         input_format: str = "E2M1",
         mode: str = "even",
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.formats = weight_format, input_format, mode
-        self.register_buffer("weight", weight)
+        self.dtype = dtype or (torch.get_default_dtype() if bias is None else bias.dtype)
+        self._buffers["weight"] = weight  # register_buffer refuses a name that is an attribute
         self.register_buffer("weight_scale", weight_scale)
         self.register_buffer("bias", bias)
+
+    @property
+    def elements(self) -> torch.Tensor:
+        """The weights' codes without gaps, uint8 [N, K · bits / 8]."""
+        found = self._buffers["weight"]
+        assert found is not None
+        return found
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weights as numbers, [N, K]."""
+        make = dequantised if torch.compiler.is_compiling() else Values  # tracers cannot look into `Values`
+        return make(self.elements, self.weight_scale, self.formats[0], self.dtype)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "weight" and value.dtype != torch.uint8:
+            raise InputError(
+                f"weights of {value.dtype} cannot take the place of MX weights: is this layer to be tied with another? "
+                "A filter= of replace_linears leaves it as it is"
+            )
+        super().__setattr__(name, value)
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> ScaledLinear:
+        self.dtype = fn(torch.empty(0, dtype=self.dtype)).dtype
+        return super()._apply(fn, recurse)
 
     @classmethod
     def from_linear(
@@ -39,25 +76,29 @@ class ScaledLinear(torch.nn.Module):
         """Quantises the weights of a layer. Raises ValueError unless its inputs are a multiple of 32."""
         codes, scales = quantise(linear.weight.detach().float().cpu().numpy(), weight_format, mode)
         packed = torch.from_numpy(pack_bits(codes, weight_format))
-        bias = None if linear.bias is None else linear.bias.detach()
-        return cls(packed, torch.from_numpy(np.ascontiguousarray(scales)), bias, weight_format, input_format, mode)
+        scale, bias = torch.from_numpy(np.ascontiguousarray(scales)), _bias(linear)
+        return cls(packed, scale, bias, weight_format, input_format, mode, linear.weight.dtype)
 
     @classmethod
     def from_torchao(cls, linear: torch.nn.Linear) -> ScaledLinear:
         """A layer that torchao quantised, its weights as they are. Raises ValueError where it cannot be meant."""
         weight, scale, *formats = torchao.taken_apart(linear.weight)
-        return cls(weight, scale, None if linear.bias is None else linear.bias.detach(), *formats)
+        return cls(weight, scale, _bias(linear), *formats, dtype=linear.weight.dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., N] from [..., K]."""
         rows = x.reshape(-1, x.shape[-1])
-        y = scaled_linear(rows, self.weight, self.weight_scale, *self.formats).reshape(*x.shape[:-1], -1)
+        y = scaled_linear(rows, self.elements, self.weight_scale, *self.formats).reshape(*x.shape[:-1], -1)
         return y if self.bias is None else y + self.bias
 
     def extra_repr(self) -> str:
         weight_format, input_format, mode = self.formats
-        n, k = self.weight.shape[0], self.weight_scale.shape[1] * BLOCK_SIZE
+        n, k = self.weight.shape
         return f"{k} → {n}, weight {element_format(weight_format)}, input {_name(input_format)}, mode {mode}"
+
+
+def _bias(linear: torch.nn.Linear) -> torch.Tensor | None:
+    return None if linear.bias is None else linear.bias.detach()
 
 
 def _name(input_format: str) -> str:

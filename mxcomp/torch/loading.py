@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 
 from mxcomp.errors import InputError
-from mxcomp.torch import linear
+from mxcomp.torch import linear, tying
 from mxcomp.torch.experts import ScaledExperts
 from mxcomp.torch.linear import ScaledLinear
 from mxcomp.weights.checkpoint import Checkpoint, Tensor
@@ -49,20 +50,19 @@ def load(
         The model. Raises InputError for tensors that are missing, left over or do not fit: the model is as it was.
     """
     found = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.read(*_files(checkpoint))
-    loader = _Loader(found, input_format, mode, weight_format)
-    modules = {name: made for name, module in model.named_modules() if (made := loader.scaled(name, module))}
-    inside = tuple(f"{name}." for name in modules)
-    plain = {
-        key: loader.plain(key, value)
-        for key, value in model.state_dict().items()
-        if key in found and not key.startswith(inside)
-    }
-    tied = _tied(model)
-    missing = [
-        key
-        for key, value in model.state_dict(keep_vars=True).items()
-        if key not in plain and not key.startswith(inside) and key not in tied
-    ]
+    state, tied = model.state_dict(keep_vars=True), tying.groups(model)
+    loader = _Loader(found, input_format, mode, weight_format, _float_type(found, state), tied)
+    modules = _scaled(model, loader)
+    plain = {key: loader.plain(key, value) for key, value in state.items() if key in found and not _in(key, modules)}
+    in_mx = {key for key in state if _in(key, modules)}
+    parts = plain | {f"{name}.{key}": part for name, made in modules.items() for key, part in made.state_dict().items()}
+
+    def equal(one: str, other: str) -> bool:
+        """MX weights are equal if their scales are, too."""
+        return all(_equal(parts.get(one + end), parts.get(other + end)) for end in ("", "_scale"))
+
+    ties, own = tying.chosen(tied, plain, in_mx, equal, found.name)
+    missing = [key for key in state if key not in plain and key not in in_mx and ties.get(key) not in plain]
     if missing:
         raise InputError(f"{found.name}: no tensor '{missing[0]}', which the model has{_others(missing)}")
     unused = sorted(set(found) - loader.used)
@@ -72,15 +72,51 @@ def load(
         )
     model = linear.put(model, modules)
     model.load_state_dict(plain, strict=False, assign=True)
-    if tied:
-        model.tie_weights()
+    tying.tie(model, {key: source for key, source in ties.items() if key not in in_mx}, own)
     return model
 
 
-def _tied(model: Any) -> set[str]:
-    """Names of tensors that a model of transformers shares with others, and no file has."""
-    shares = getattr(getattr(model, "config", None), "tie_word_embeddings", False)
-    return set(getattr(model, "_tied_weights_keys", None) or ()) if shares else set()
+def _scaled(model: torch.nn.Module, loader: _Loader) -> dict[str, torch.nn.Module]:
+    """What takes the places of modules that the checkpoint has MX weights for, by all their names. Raises InputError.
+
+    A module in several places is stored under one of their names, or the same under all of them.
+    """
+    places: dict[torch.nn.Module, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        places.setdefault(module, []).append(name)
+    modules: dict[str, torch.nn.Module] = {}
+    for module, names in places.items():
+        made = {name: scaled for name in names if (scaled := loader.scaled(name, module))}
+        for name, other in made.items():
+            first = next(iter(made.values()))
+            if not all(_equal(value, other.state_dict()[key]) for key, value in first.state_dict().items()):
+                raise InputError(
+                    f"{loader.checkpoint.name}: '{next(iter(made))}' and '{name}' differ, in the model they are one"
+                )
+        modules |= dict.fromkeys(names if made else (), next(iter(made.values()), module))
+    return modules
+
+
+def _in(key: str, modules: Mapping[str, torch.nn.Module]) -> bool:
+    """Whether a tensor is of one of the modules, or inside of it."""
+    parts = key.split(".")
+    return any(".".join(parts[:count]) in modules for count in range(len(parts)))
+
+
+def _equal(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.dtype == other.dtype and torch.equal(one, other)
+
+
+def _float_type(checkpoint: Checkpoint, state: Mapping[str, torch.Tensor]) -> torch.dtype | None:
+    """The type of most of the floats that a checkpoint has for a model; None where it has none, or does not say it."""
+    sizes: Counter[torch.dtype] = Counter()
+    for key in state.keys() & checkpoint.keys():
+        dtype = _DTYPES.get(checkpoint[key].dtype or "")
+        if dtype is not None and dtype.is_floating_point:
+            sizes[dtype] += checkpoint[key].data.nbytes
+    return max(sizes, key=lambda dtype: sizes[dtype], default=None)
 
 
 def _others(names: list[str]) -> str:
@@ -103,19 +139,43 @@ def _files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
 class _Loader:
     """Modules and tensors from a checkpoint; `used` are the names of what has been taken from it."""
 
-    def __init__(self, checkpoint: Checkpoint, input_format: str, mode: str, weight_format: str | None) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        input_format: str,
+        mode: str,
+        weight_format: str | None,
+        float_type: torch.dtype | None,
+        tied: tying.Groups,
+    ) -> None:
         self.checkpoint, self.used = checkpoint, set[str]()
         self._input_format, self._mode, self._weight_format = input_format, mode, weight_format
+        self._float_type = float_type
+        self._tied = {name: group for group in tied for name in group}
 
     def scaled(self, name: str, module: torch.nn.Module) -> torch.nn.Module | None:
         """What takes a module's place, if the checkpoint has MX weights for it. Raises InputError."""
-        if isinstance(module, torch.nn.Linear) and self.checkpoint.mx_names(name):
-            tensors, formats = self._mx(name, tuple(module.weight.shape))
-            return ScaledLinear(*tensors, self._bias(name, module), *formats)
-        stems = [f"{name}.{part}" for part in _EXPERTS]
-        if all(self.checkpoint.mx_names(stem) for stem in stems):
-            return self._experts(stems, module)
-        return None
+        if isinstance(module, torch.nn.Linear):
+            stem = self._stored(f"{name}.weight").removesuffix(".weight")
+            if not self._is_mx(stem):
+                return None
+            tensors, formats = self._mx(stem, tuple(module.weight.shape))
+            bias = None if module.bias is None else self.plain(self._stored(f"{name}.bias"), module.bias)
+            dtype = bias.dtype if bias is not None else self._float_type or module.weight.dtype
+            return ScaledLinear(*tensors, bias, *formats, dtype=dtype)
+        whole = all(
+            isinstance(getattr(module, part, None), torch.Tensor) for part in _EXPERTS
+        )  # a dense MLP has layers
+        experts = [f"{name}.{part}" for part in _EXPERTS]
+        return self._experts(experts, module) if whole and all(map(self._is_mx, experts)) else None
+
+    def _stored(self, key: str) -> str:
+        """What a tensor is called in the files: as one of those that it is tied with, if it is not there itself."""
+        names = key, *self._tied.get(key, ())
+        return next((n for n in names if n in self.checkpoint or self._is_mx(n.removesuffix(".weight"))), key)
+
+    def _is_mx(self, stem: str) -> bool:
+        return bool(self.checkpoint.mx_names(stem))
 
     def _experts(self, stems: list[str], module: Any) -> ScaledExperts:
         weights = [getattr(module, stem.rpartition(".")[2]) for stem in stems]  # [experts, K, N], other than published
@@ -141,9 +201,6 @@ class _Loader:
             raise InputError(f"{what} Expected weight_format=, such as 'E4M3'")
         tensors = _mapped(found.elements), _mapped(found.scales)
         return tensors, (weight_format, self._input_format, self._mode)
-
-    def _bias(self, name: str, module: torch.nn.Linear) -> torch.Tensor | None:
-        return None if module.bias is None else self.plain(f"{name}.bias", module.bias)
 
     def plain(self, key: str, expected: torch.Tensor) -> torch.Tensor:
         """A tensor as it is stored. Raises InputError for one of another shape or an unknown type."""

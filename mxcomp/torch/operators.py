@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from mxcomp.errors import InputError
 from mxcomp.formats import dequantise, quantise, unpack_bits
 from mxcomp.quantisation import UNQUANTISED
 
@@ -29,8 +30,10 @@ def scaled_linear(
         mode: Scale mode of the activations, see `mxcomp.formats.quantise`.
 
     Returns:
-        [M, N], of x's type. Raises ValueError for a format, mode or shape that does not fit.
+        [M, N], of x's type. Raises InputError for an `x` of integers, ValueError for a format, mode or shape that does
+        not fit.
     """
+    _check_floats(x)
     rows = x.detach().float().cpu().numpy()
     lhs = _rounded(rows, input_format, mode)
     codes = unpack_bits(weight.detach().cpu().numpy(), weight_format)
@@ -47,6 +50,7 @@ def _shape(
     input_format: str = "E2M1",
     mode: str = "even",
 ) -> torch.Tensor:
+    _check_floats(x)
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
@@ -78,8 +82,9 @@ def gated_experts(
         weight_format, input_format, mode: See `scaled_linear`. What is between the products is quantised, too.
 
     Returns:
-        [T, K], of x's type; everything is computed in f32.
+        [T, K], of x's type; everything is computed in f32. Raises InputError for an `x` of integers.
     """
+    _check_floats(x)
     rows, result = _rounded(x.detach().float().numpy(), input_format, mode), torch.zeros(x.shape, dtype=torch.float32)
     for expert in range(len(gate_up)):
         tokens, places = torch.where(chosen == expert)
@@ -90,6 +95,14 @@ def gated_experts(
             out = _linear(hidden, down, down_scales, down_bias, weight_format, expert)
             result.index_add_(0, tokens, out * shares[tokens, places].float()[:, None])
     return result.to(dtype=x.dtype, device=x.device)
+
+
+def _check_floats(x: torch.Tensor) -> None:
+    if not x.is_floating_point():
+        raise InputError(
+            f"activations of {x.dtype} for MX weights: expected float32, float16 or bfloat16. Does the model cast them "
+            "to the type of something quantised?"
+        )
 
 
 def _rounded(rows: np.ndarray, input_format: str, mode: str) -> torch.Tensor:

@@ -83,7 +83,8 @@ def test_reference() -> None:
     torch.manual_seed(2)
     model = ScaledLinear.from_linear(torch.nn.Linear(64, 32), "E3M2", "E5M2", "ceil")
     x = torch.randn(2, 3, 64)
-    weight = dequantise(unpack_bits(model.weight.numpy(), "E3M2"), model.weight_scale.numpy(), "E3M2", dtype=np.float64)
+    codes = unpack_bits(model.elements.numpy(), "E3M2")
+    weight = dequantise(codes, model.weight_scale.numpy(), "E3M2", dtype=np.float64)
     rows = dequantise(*quantise(x.numpy(), "E5M2", "ceil"), "E5M2", dtype=np.float64)
     np.testing.assert_allclose(model(x).numpy(), rows @ weight.T + model.bias.double().numpy(), atol=1e-5)
     assert "64 → 32" in str(model)
@@ -91,7 +92,7 @@ def test_reference() -> None:
 
 def test_operator_is_well_formed() -> None:
     model = ScaledLinear.from_linear(torch.nn.Linear(64, 32))
-    torch.library.opcheck(scaled_linear, (torch.randn(3, 64), model.weight, model.weight_scale))
+    torch.library.opcheck(scaled_linear, (torch.randn(3, 64), model.elements, model.weight_scale))
 
 
 def test_what_cannot_be_compiled_says_why() -> None:

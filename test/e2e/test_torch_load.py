@@ -61,7 +61,7 @@ def test_linear(element: str, weight: str, dtype: str, tmp_path: Path) -> None:
     net = mxcomp.torch.load(meta(Net), file.parent, input_format="E4M3")
     assert net.fc.formats == (element, "E4M3", "even")
     assert net.norm.weight.dtype == torch.bfloat16 and not any(t.is_meta for t in net.state_dict().values())
-    np.testing.assert_array_equal(net.fc.weight.numpy(), elements)
+    np.testing.assert_array_equal(net.fc.elements.numpy(), elements)
     x = RNG.standard_normal((5, K), np.float32)
     rows = dequantise(*quantise(x, "E4M3"), "E4M3", dtype=np.float64)
     values = dequantise(unpack_bits(elements, element), scales, element, dtype=np.float64)
@@ -179,6 +179,36 @@ def test_experts_of_any_number_of_tokens(tmp_path: Path) -> None:
     assert len(mxcomp.compile(module, compile_to="flow").report.matmuls) == 2 * EXPERTS
 
 
+class Fused(torch.nn.Module):
+    """A dense MLP whose layers are called as tensors of experts are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate_up_proj, self.down_proj = torch.nn.Linear(K, 2 * N, bias=False), torch.nn.Linear(N, K, bias=False)
+
+
+@pytest.mark.parametrize("end", [".weight", ".weight_packed"])
+def test_fused_mlp(end: str, tmp_path: Path) -> None:
+    tensors: dict[str, Any] = {}
+    for name, shape in (("gate_up_proj", (2 * N, K)), ("down_proj", (K, N))):
+        elements, scales = mx("E2M1", *shape)
+        tensors |= {f"{name}{end}": ("U8", elements), f"{name}.weight_scale": ("U8", scales)}
+    net = mxcomp.torch.load(meta(Fused), safetensors(tmp_path / "model.safetensors", tensors))
+    assert isinstance(net.gate_up_proj, ScaledLinear) and isinstance(net.down_proj, ScaledLinear)
+    np.testing.assert_array_equal(net.down_proj.elements, tensors[f"down_proj{end}"][1])
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("BF16", torch.bfloat16), ("F32", torch.float32)])
+def test_layers_have_the_type_of_the_floats_around_them(kind: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """Whatever the model was made with: activations are cast to it."""
+    elements, scales = mx("E2M1", N, K)
+    width = {"BF16": np.uint16, "F32": np.float32}[kind]
+    plain = {"norm.weight": (kind, np.ones(K, width)), "fc.bias": (kind, np.ones(N, width))}
+    tensors = {**plain, "fc.weight": ("U8", elements), "fc.weight_scale": ("U8", scales)}
+    net = mxcomp.torch.load(meta(Net), safetensors(tmp_path / "model.safetensors", tensors))
+    assert net.fc.weight.dtype == dtype
+
+
 class MXTensor(torch.Tensor):
     """Has the fields of torchao's class of this name, which is not needed to know it."""
 
@@ -227,7 +257,7 @@ def test_torchao_layout(n: int, swizzled: bool) -> None:
     linear, elements, scales = by_torchao(n, 160, swizzled)
     layer = mxcomp.torch.replace_linears(linear)
     assert layer.formats == ("E2M1", "E2M1", "rceil")
-    np.testing.assert_array_equal(layer.weight, elements)
+    np.testing.assert_array_equal(layer.elements, elements)
     np.testing.assert_array_equal(layer.weight_scale, scales)
 
 

@@ -83,7 +83,7 @@ def _linear(dice: Dice, inputs: int, kind: str) -> Any:
 def _product(layer: Any, node: Node) -> Node:
     weight_format, input_format, mode = layer.formats
     codes, scales = formats.quantise(node.data.astype(FLOATS[node.kind]), input_format, mode)
-    weight = formats.unpack_bits(layer.weight.numpy(), weight_format)
+    weight = formats.unpack_bits(layer.elements.numpy(), weight_format)
     lhs = _operand(codes, scales, input_format, "m")
     rhs = _operand(weight, layer.weight_scale.numpy(), weight_format, "n")
     found = converted(products.numbers(None, lhs, rhs, "mn", "f32", None), None, node.kind)

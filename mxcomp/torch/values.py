@@ -1,0 +1,70 @@
+"""MX weights as the numbers that they are: what a model finds that asks a layer for its weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from mxcomp.errors import InputError
+from mxcomp.formats import BLOCK_SIZE, FORMATS, decode_e8m0
+
+_tree_map = torch.utils._pytree.tree_map
+
+_VALUES = {name: torch.from_numpy(fmt.values().copy()) for name, fmt in FORMATS.items()}
+_POWERS = torch.from_numpy(decode_e8m0(np.arange(256, dtype=np.uint8)))
+_BITS = {name: fmt.bits for name, fmt in FORMATS.items()}
+"""Tables by format, and by the code of a scale: made here, as tracers cannot look into NumPy."""
+
+
+class Values(torch.Tensor):
+    """The weights of a layer, [N, K]: type, shape and device are there for the asking, numbers when computed with.
+
+    Models cast activations to the type of a layer's weights, which therefore cannot be that of their bytes.
+    """
+
+    elements: torch.Tensor
+    scales: torch.Tensor
+    format: str
+
+    @staticmethod
+    def __new__(cls, elements: torch.Tensor, scales: torch.Tensor, format: str, dtype: torch.dtype) -> Values:
+        shape = (*scales.shape[:-1], scales.shape[-1] * BLOCK_SIZE)
+        self = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=elements.device)
+        self.elements, self.scales, self.format = elements, scales, format
+        return self
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"Values({list(self.shape)}, {self.format}, {self.dtype})"
+
+    @classmethod
+    def __torch_dispatch__(cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if operator._schema.is_mutable:
+            raise InputError(
+                f"the model changes weights of a layer in place ({operator}), which are MX: a filter= of "
+                "replace_linears can leave the layer as it is"
+            )
+        if operator in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
+            return args[0]  # so that `.data` cannot be changed either
+        args, kwargs = _tree_map(_numbers, (args, kwargs or {}))
+        return operator(*args, **kwargs)
+
+
+def _numbers(value: Any) -> Any:
+    if not isinstance(value, Values):
+        return value
+    return dequantised(value.elements, value.scales, value.format, value.dtype)
+
+
+def dequantised(elements: torch.Tensor, scales: torch.Tensor, format: str, dtype: torch.dtype) -> torch.Tensor:
+    """Elements without gaps times their scales, in torch's own operators, so that it can be exported."""
+    bits = _BITS[format]
+    count = math.lcm(bits, 8) // 8  # bytes that whole elements fill
+    groups = elements.reshape(*elements.shape[:-1], -1, count).int()
+    word = sum((groups[..., byte] << 8 * byte for byte in range(1, count)), groups[..., 0])
+    codes = torch.stack([word >> at & (1 << bits) - 1 for at in range(0, 8 * count, bits)], -1)
+    values, powers = (table.to(elements.device) for table in (_VALUES[format], _POWERS))
+    blocks = values[codes.long()].reshape(*scales.shape, BLOCK_SIZE) * powers[scales.long()][..., None]
+    return blocks.reshape(*scales.shape[:-1], -1).to(dtype)
