@@ -85,6 +85,8 @@ class Report:
     """Lines of a tuned table that are not used: where, why, and what to do."""
     retreat: str | None = None
     """Why the program is not what was asked for, and what it is (`mxcomp.retreat`)."""
+    floats: dict[str, str] = field(default_factory=dict)
+    """Modules of a PyTorch model whose weights are floats, by their names, and why (`mxcomp.torch.left_in_floats`)."""
 
     def collect(self, module: ir.Operation) -> None:
         """Adds every marked matmul below `module`: what recognise and encode decided, before it is materialised."""
@@ -184,7 +186,14 @@ class Report:
             entries = json.loads(text)
             found = Manifest.from_json(json.dumps(entries["manifest"]), name) if "manifest" in entries else None
             matmuls = [_matmul(entry) for entry in entries["matmuls"]]
-            return Report(entries["target"], matmuls, found, entries.get("left_out", []), entries.get("retreat"))
+            return Report(
+                entries["target"],
+                matmuls,
+                found,
+                entries.get("left_out", []),
+                entries.get("retreat"),
+                entries.get("floats", {}),
+            )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(
                 f"{name} is no report of this version of mxcomp ({error}): mxcomp-compile --report={name} writes one"
@@ -192,7 +201,7 @@ class Report:
 
     def to_json(self) -> str:
         entries = asdict(self)
-        for name in ("manifest", "left_out", "retreat"):
+        for name in ("manifest", "left_out", "retreat", "floats"):
             if not entries[name]:
                 del entries[name]
         return json.dumps(entries, indent=2)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from os import path
 from typing import TYPE_CHECKING, TextIO
 
@@ -25,6 +26,9 @@ _TABLE_COLUMNS = 120
 
 _DIRECTORIES = re.compile(r"/(?:[^\s:/]+/)+(?=[^\s:/]+:\d+:\d+)")
 """Those of a file in a text that names a place in it."""
+
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+"""A part of a module's name that is a number."""
 
 _NAMED = 3
 """Ukernels that a summary names."""
@@ -77,6 +81,17 @@ def show(report: Report, stream: TextIO, width: int | None = None) -> None:
             console.print(_entry(matmul))
     for line in (*filter(None, (report.retreat,)), *report.left_out):
         console.print(f"warning: {line}", markup=False, highlight=False)
+    for line in floats_lines(report.floats):
+        console.print(f"in floats: {line}", markup=False, highlight=False)
+
+
+def floats_lines(floats: Mapping[str, str]) -> list[str]:
+    """Why modules are in floats, a line for those that differ in numbers only: `layers.*.up (2): the filter left it`."""
+    groups = Counter((_NUMBER.sub("*", name), reason) for name, reason in floats.items())
+    return [
+        f"{name or 'the model'}{f' ({count})' if count > 1 else ''}: {reason}"
+        for (name, reason), count in groups.items()
+    ]
 
 
 def _table(matmuls: Sequence[ScaledMatmul], title: str) -> Table:

@@ -22,8 +22,18 @@ except ImportError as error:
 
 from mxcomp.torch.experts import ScaledExperts
 from mxcomp.torch.exporting import compile, export
+from mxcomp.torch.floats import left_in_floats
 from mxcomp.torch.linear import ScaledLinear, replace_linears
 from mxcomp.torch.loading import load
 from mxcomp.torch.operators import scaled_linear
 
-__all__ = ["ScaledExperts", "ScaledLinear", "compile", "export", "load", "replace_linears", "scaled_linear"]
+__all__ = [
+    "ScaledExperts",
+    "ScaledLinear",
+    "compile",
+    "export",
+    "left_in_floats",
+    "load",
+    "replace_linears",
+    "scaled_linear",
+]

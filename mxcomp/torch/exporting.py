@@ -16,6 +16,7 @@ from mxcomp.errors import InputError
 from mxcomp.options import Options
 from mxcomp.passes import import_torch
 from mxcomp.torch import linear
+from mxcomp.torch.floats import left_in_floats
 from mxcomp.torch.importing import imported
 from mxcomp.torch.parameters import Parameters
 from mxcomp.weights import archive, checkpoint
@@ -72,6 +73,8 @@ def compile(
     store, path = _store(parameters)
     module = _module(model, args, kwargs, dynamic_shapes, function, store)
     program = mxcomp.compiler.compile(module, packed_parameters=path is not None, **options)
+    if isinstance(model, torch.nn.Module):
+        program.report.floats = dict(left_in_floats(model))
     manifest = program.report.manifest
     if path is not None and manifest is not None:
         read = checkpoint.pack(manifest, store.checkpoint()) if manifest.parameters else {}

@@ -11,7 +11,8 @@ import torch
 from mxcomp.errors import InputError
 from mxcomp.formats import element_format, pack_bits, quantise
 from mxcomp.quantisation import UNQUANTISED
-from mxcomp.torch import torchao
+from mxcomp.torch import floats, torchao
+from mxcomp.torch.floats import NOT_CALLED
 from mxcomp.torch.operators import scaled_linear
 from mxcomp.torch.values import Values, dequantised
 
@@ -108,9 +109,6 @@ def _name(input_format: str) -> str:
 Filter = Callable[[str, torch.nn.Linear], bool]
 """Says of a layer, by its name in the model, whether it is replaced."""
 
-_NOT_CALLED = torch.nn.modules.linear.NonDynamicallyQuantizableLinear
-"""Layers whose weights are read by the module around them, which a replacement would break."""
-
 
 def replace_linears(
     model: torch.nn.Module,
@@ -128,7 +126,8 @@ def replace_linears(
             it. `lambda name, _: name != "lm_head"` keeps the last layer as it is.
 
     Returns:
-        The model; a `ScaledLinear` for a model that is a linear layer itself.
+        The model; a `ScaledLinear` for a model that is a linear layer itself. `left_in_floats` says of it what has
+        not been replaced, and why.
 
     Raises InputError with the name of the layer for one that cannot be quantised; the model is then as before.
     """
@@ -138,7 +137,16 @@ def replace_linears(
             return ScaledLinear.from_torchao(linear)
         return ScaledLinear.from_linear(linear, weight_format, input_format, mode)
 
-    return put(model, _made(model, quantised, lambda name, linear: filter is None or filter(name, linear)))
+    wanted = {
+        name: filter is None or filter(name, layer)
+        for name, layer in model.named_modules(remove_duplicate=False)
+        if isinstance(layer, torch.nn.Linear) and not isinstance(layer, NOT_CALLED)
+    }
+    made = _made(model, quantised, lambda name, _: wanted[name])
+    for name in [name for name, chosen in wanted.items() if not chosen]:
+        floats.note(model.get_submodule(name), "the filter left it")
+    floats.note_ties(model, made)
+    return put(model, made)
 
 
 def torchao_linears(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
@@ -153,7 +161,7 @@ def _made(
     made: dict[torch.nn.Module, torch.nn.Module] = {}
     found = {}
     for name, layer in model.named_modules(remove_duplicate=False):
-        if not isinstance(layer, torch.nn.Linear) or isinstance(layer, _NOT_CALLED) or not wanted(name, layer):
+        if not isinstance(layer, torch.nn.Linear) or isinstance(layer, NOT_CALLED) or not wanted(name, layer):
             continue
         try:
             found[name] = made[layer] = made.get(layer) or make(layer)

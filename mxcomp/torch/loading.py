@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from mxcomp.errors import InputError
-from mxcomp.torch import linear, tying
+from mxcomp.torch import floats, linear, tying
 from mxcomp.torch.experts import ScaledExperts
 from mxcomp.torch.linear import ScaledLinear
 from mxcomp.weights.checkpoint import Checkpoint, Tensor
@@ -70,6 +70,9 @@ def load(
         raise InputError(
             f"{found.name}: the model has no place for '{unused[0]}'{_others(unused)}: strict=False leaves them out"
         )
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) and name not in modules:
+            floats.note(module, "the checkpoint has no MX weights for it")
     model = linear.put(model, modules)
     model.load_state_dict(plain, strict=False, assign=True)
     tying.tie(model, {key: source for key, source in ties.items() if key not in in_mx}, own)
