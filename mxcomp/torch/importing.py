@@ -12,6 +12,7 @@ from iree.compiler import ir
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 
 from mxcomp.errors import InputError
+from mxcomp.torch import attention
 from mxcomp.torch.parameters import Parameters
 
 _OUR_FRAME = re.compile(rf' *File "{re.escape(str(Path(__file__).parent))}/[^"]*", [^\n]*\n[^\n]*\n?')
@@ -27,8 +28,8 @@ def _squeezed(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     return x.reshape([size for dim, size in enumerate(x.shape) if dim not in gone or size != 1])
 
 
-_DECOMPOSITIONS = {torch.ops.aten.squeeze.dims: _squeezed}
-"""What core ATen has and torch's dialect has not."""
+_DECOMPOSITIONS = {torch.ops.aten.squeeze.dims: _squeezed, attention.OPERATOR: attention.kept}
+"""What core ATen has and torch's dialect has not; and what IREE computes better whole."""
 
 
 class _NamedLocations(ContextCache):
