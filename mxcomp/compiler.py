@@ -17,7 +17,7 @@ from mxcomp import files, pipeline, retreat
 from mxcomp.errors import CompileError, InputError, MxcompError
 from mxcomp.mlir import target_flags
 from mxcomp.mlir.session import PHASES, Session, read_source
-from mxcomp.options import FASTEST, Options
+from mxcomp.options import AUTO, FASTEST, Options
 from mxcomp.packing import parameter_operand
 from mxcomp.profiling import Profile
 from mxcomp.report.report import Report
@@ -131,6 +131,7 @@ def compile(
     packed_parameters: bool = False,
     tuned: str | Path | None = None,
     versions: bool = True,
+    fuse_quantisers: str = AUTO,
     strict: bool = False,
 ) -> Program:
     """Compiles MX scaled matmuls of a module through our layouts and ukernels, and everything through IREE.
@@ -140,13 +141,14 @@ def compile(
     may name no other GPU. `compile_to` stops at the end of an IREE phase and gives MLIR text. With
     `packed_parameters` the program reads parameters that are operands in their packed layout: `report.manifest` says
     which, `mxcomp-pack` and `mxcomp.weights` make them. `tuned` is a table of mxcomp-tune: its ukernels come first.
-    With `versions` a dynamic M gets kernels by ranges, of which the one that fits is run. What cannot be compiled so is
+    With `versions` a dynamic M gets kernels by ranges, of which the one that fits is run. `fuse_quantisers` is "auto"
+    (quantisers are computed in matmuls' dispatches where that is modelled to be faster), "on" or "off". What cannot be compiled so is
     compiled with less of ours, and a RuntimeWarning and `report.retreat` say why, unless `strict`. May be called from
     several threads. Raises a subclass of MxcompError.
     """
     options = Options.make(
         target, data_tiling, ukernels, tuple(ukernel_dirs), packed_parameters=packed_parameters, tuned=tuned,
-        versions=versions, strict=strict,
+        versions=versions, fuse_quantisers=fuse_quantisers, strict=strict,
     )  # fmt: skip
     flags = (*target_flags.missing(options.target, iree_flags), *iree_flags)
     program = compile_with(source, options, flags, compile_to)

@@ -12,6 +12,9 @@ from mxcomp.target import Target, get_target
 FASTEST, BENEFIT, NONE = "fastest", "benefit", "none"
 """Which ukernels to take: that of the shortest modelled time, the match of highest benefit, or none."""
 
+AUTO, ON, OFF = "auto", "on", "off"
+"""When matmuls quantise operands or results: where that is modelled to be faster, wherever they can, or never."""
+
 STRICT = "MXCOMP_STRICT"
 """A variable of the environment, of any value: compilations are strict that do not say."""
 
@@ -23,6 +26,9 @@ class Options:
     `reference` replaces the inner tile by its mathematical meaning, for targets without scaled MFMA.
     `tuned` is a table that says the ukernel of some problems (`mxcomp.selection.tuned`), whatever would be chosen.
     With `versions`, a dynamic M may have kernels by ranges.
+    `fuse_quantisers` is AUTO, ON or OFF: whether quantisers are computed in the dispatches of matmuls, an LHS where it is
+    multiplied, a result in its tile. Without times to compare (BENEFIT, ukernels of a user's own) AUTO is as ON for
+    results, and as OFF for an LHS.
     With `packed_parameters`, operands that are parameters are read in their packed layout (see `mxcomp.weights`).
     `reads_in_place`: kernels find matrices by expert ids, and LHS or RHS in rows; else the former are gathered first,
     and the latter packed, as a stock iree-compile is given dispatches before mxcomp-fold-gathers and mxcomp-fold-rows.
@@ -38,6 +44,7 @@ class Options:
     packed_parameters: bool = False
     tuned: Path | None = None
     versions: bool = True
+    fuse_quantisers: str = AUTO
     reads_in_place: bool = True
     strict: bool = False
 
@@ -51,6 +58,7 @@ class Options:
         packed_parameters: bool = False,
         tuned: str | Path | None = None,
         versions: bool | str = True,
+        fuse_quantisers: str = AUTO,
         strict: bool = False,
     ) -> Options:
         """Options from user input. Raises TargetError or InputError."""
@@ -58,11 +66,13 @@ class Options:
         is_on = {name: _is_on(name, value) for name, value in switches.items()}
         if not ukernels:
             raise InputError("--ukernels is empty: expected fastest, benefit, none or a ukernel's name")
+        if fuse_quantisers not in (AUTO, ON, OFF):
+            raise InputError(f"--fuse-quantisers={fuse_quantisers}: expected {AUTO}, {ON} or {OFF}")
         dirs = tuple(map(Path, ukernel_dirs))
         table = None if tuned is None else Path(tuned)
         options = Options(
             get_target(target), is_on["data-tiling"], ukernels, dirs, reference, packed_parameters, table,
-            is_on["versions"], strict=strict or STRICT in os.environ,
+            is_on["versions"], fuse_quantisers, strict=strict or STRICT in os.environ,
         )  # fmt: skip
         options.check()
         return options

@@ -33,7 +33,7 @@ from mxcomp.matching.storage import is_gathered
 from mxcomp.matching.symmetry import Sources, is_symmetric
 from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.options import BENEFIT, FASTEST, NONE, Options
+from mxcomp.options import BENEFIT, FASTEST, NONE, OFF, Options
 from mxcomp.problem import Problem
 from mxcomp.selection import gating, in_rows, quantising, splitting, tuned
 from mxcomp.selection.choice import Place, choose, choose_transposed
@@ -41,7 +41,7 @@ from mxcomp.selection.few_rows import FewRows
 from mxcomp.ukernels import Registry
 from mxcomp.ukernels.quantising import MOST_ROWS
 
-OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference", "tuned", "versions")
+OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference", "tuned", "versions", "fuse-quantisers")
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -145,7 +145,8 @@ def _quantising(
 ) -> tuple[Decision, str]:
     """A decision with a ukernel that quantises the LHS itself, if one can; or `chosen`, and why none does."""
     problem = problem_of(op)
-    if chosen.quantising is not None or (problem.m or 0) not in range(1, MOST_ROWS + 1):
+    is_off = options.fuse_quantisers == OFF
+    if is_off or chosen.quantising is not None or (problem.m or 0) not in range(1, MOST_ROWS + 1):
         return chosen, ""
     found = sought.find(op, problem)
     reason = found
@@ -186,7 +187,7 @@ def _paired(
     """A decision with a ukernel that multiplies the same activations for the matmul of index `other`, if one can."""
     problem = problem_of(op)
     found = sought.find(op, problem)
-    if isinstance(found, str) or options.reference:
+    if isinstance(found, str) or options.reference or options.fuse_quantisers == OFF:
         return chosen
     return quantising.choose_pair(chosen, other, problem, found.bits, registry, options, place.result_bytes)
 
@@ -211,7 +212,7 @@ def _result_bytes(op: ir.Operation) -> int:
 
 def _requantised(recognised: list[ir.Operation], registry: Registry, options: Options) -> dict[ir.Operation, Decision]:
     """What is decided on matmuls that are computed transposed, so that results can be quantised where they are."""
-    if not options.data_tiling or options.ukernels not in (FASTEST, BENEFIT):
+    if not options.data_tiling or options.fuse_quantisers == OFF or options.ukernels not in (FASTEST, BENEFIT):
         return {}
     chosen: dict[ir.Operation, Decision] = {}
     for chain in requantise_chains.find(recognised, watched=options.reference):

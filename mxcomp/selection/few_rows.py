@@ -17,7 +17,7 @@ from mxcomp.layout import LHS, RHS
 from mxcomp.matching.activations import Activations, Sought
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import Decision, Version, decide, decision_of
-from mxcomp.options import FASTEST, Options
+from mxcomp.options import FASTEST, OFF, Options
 from mxcomp.problem import Problem
 from mxcomp.selection import times
 from mxcomp.selection.quantising import MOST_LOSS, apart_us, entries, modelled_us, takes
@@ -48,6 +48,7 @@ class FewRows:
     def add(self, op: ir.Operation, chosen: Decision, result_bytes: int) -> str:
         """Takes a matmul, not encoded yet, for which `chosen` is decided on; returns why it cannot quantise, if so."""
         may = self._options.versions and self._options.ukernels == FASTEST and not self._options.reference
+        may &= self._options.fuse_quantisers != OFF
         versions = _versions(chosen, problem_of(op)) if may and chosen.quantising is None else ()
         if not versions:
             return ""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mxcomp import __version__
 from mxcomp.errors import InputError, MxcompError
-from mxcomp.options import FASTEST, Options
+from mxcomp.options import AUTO, FASTEST, Options
 
 
 def parser(name: str, description: str | None) -> argparse.ArgumentParser:
@@ -31,6 +31,12 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
     result.add_argument(
         "--versions", default="on", metavar="{on,off}", help="kernels by ranges of a dynamic M (default: on)"
     )
+    result.add_argument(
+        "--fuse-quantisers",
+        default=AUTO,
+        metavar="{auto,on,off}",
+        help="quantise in matmuls' dispatches; auto (default): where that is modelled to be faster",
+    )
     result.add_argument("--tuned", metavar="FILE.csv", help="ukernels that a table of mxcomp-tune says come first")
     result.add_argument("--ukernel-dir", action="append", default=[], metavar="DIR", help="more ukernels; repeatable")
     result.add_argument("--strict", action="store_true", help="an error where a slower program could be compiled")
@@ -47,6 +53,7 @@ def options(args: argparse.Namespace) -> Options:
         tuple(args.ukernel_dir),
         tuned=args.tuned,
         versions=args.versions,
+        fuse_quantisers=args.fuse_quantisers,
         strict=args.strict,
     )
 

@@ -110,6 +110,8 @@ def _with_options(name: str, options: Options, text: str) -> Options:
                 options = replace(options, ukernel_dirs=(*options.ukernel_dirs, Path(value)))
             case "versions":
                 options = replace(options, versions=Options.make(versions=value).versions)
+            case "fuse-quantisers":
+                options = replace(options, fuse_quantisers=Options.make(fuse_quantisers=value).fuse_quantisers)
             case "tuned":
                 options = replace(options, tuned=Path(value))
             case "reference":
