@@ -26,7 +26,7 @@ import mxcomp.ir as mx
 from mxcomp import assembly, files, moe
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import LHS, RHS
-from mxcomp.options import BENEFIT
+from mxcomp.options import BENEFIT, ON
 from mxcomp.routing import Routing
 from mxcomp.selection.times import COLUMNS, FILE, RATES
 from mxcomp.sim.code_object import Kernel
@@ -36,7 +36,7 @@ from mxcomp.sim.program import program_of
 from mxcomp.sim.timing import Examination, examine, mi355x
 from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.workgroup import replayed
-from mxcomp.ukernels import KINDS, dequantising, family, gating, hidden, paired, quantising
+from mxcomp.ukernels import KINDS, dequantising, family, gating, hidden, paired, quantising, requantised
 from mxcomp.ukernels.aliases import LANES
 
 TABLE = Path(mx.__file__).parent / "selection" / FILE
@@ -58,7 +58,7 @@ def main() -> int:
     rows: list[dict[str, object]] = []
     for instance in wanted(wanted_names):
         try:
-            found = [row for rows in given_rows(instance) for row in replays(instance, rows)]
+            found = [row for part in parts(instance) for row in replays(instance, *part)]
         except ValueError as error:
             print(f"{instance.name}: {error}", flush=True)
             continue
@@ -84,29 +84,29 @@ def wanted(prefixes: tuple[str, ...]) -> Iterator[family.Instance]:
         bits = tuple(element_format(kind).bits for kind in instance.elements)
         key = type(instance), instance.tile.pattern, bits, getattr(instance, "bits", 0)
         is_timed = instance.layout.units is not None or instance in gating.INSTANCES
+        is_timed |= requantised.is_instance(instance)
         if is_timed and instance.name.startswith(prefixes) and key not in seen:
             seen.add(key)
             yield instance
 
 
-def given_rows(instance: family.Instance) -> tuple[int, ...]:
-    """M of the problems that an instance is replayed in: what one that quantises loads goes with it."""
+def parts(instance: family.Instance) -> tuple[tuple[int, str], ...]:
+    """What an instance is replayed as: M of the problem, for what one that quantises loads goes with it, and the suffix
+    of its name in the table.
+    """
+    columns = instance.layout.workgroup_tile[1]
     if isinstance(instance, quantising.Instance):
-        return instance.timed_rows
+        return tuple((rows, quantising.suffix(rows)) for rows in instance.timed_rows)
     if instance in gating.INSTANCES:
-        return (instance.layout.workgroup_tile[1],)
-    return (instance.tile.max_m or _TILES * instance.layout.workgroup_tile[0],)
+        return ((columns, gating.SUFFIX),)
+    if requantised.is_instance(instance):
+        return tuple((columns, suffix) for suffix in requantised.SUFFIXES)
+    return ((instance.tile.max_m or _TILES * instance.layout.workgroup_tile[0], ""),)
 
 
-def _suffix(instance: family.Instance, rows: int) -> str:
-    if isinstance(instance, quantising.Instance):
-        return quantising.suffix(rows)
-    return gating.SUFFIX if instance in gating.INSTANCES else ""
-
-
-def replays(instance: family.Instance, rows: int) -> Iterator[dict[str, object]]:
+def replays(instance: family.Instance, rows: int, suffix: str) -> Iterator[dict[str, object]]:
     """Rows of the table; none for a kernel that spills."""
-    name = instance.name + _suffix(instance, rows)
+    name = instance.name + suffix
     waves = instance.tile.waves.k if instance.tile.waves else 1
     p = mi355x()
     lengths = (1, 4, 12) if waves == 1 else (1, waves, 3 * waves)
@@ -116,7 +116,7 @@ def replays(instance: family.Instance, rows: int) -> Iterator[dict[str, object]]
         lengths = _covered(instance, rows, lengths)
     elif isinstance(instance, quantising.Instance) or instance.tile.lhs_in_rows:
         lengths = (2, *lengths[1:])  # it takes no single K tile
-    works = [work for work in (traced(instance, k_tiles, rows) for k_tiles in lengths) if work is not None]
+    works = [work for work in (traced(instance, k_tiles, rows, suffix) for k_tiles in lengths) if work is not None]
     if len(works) < len(lengths):
         return
     resident = min(each.resident for each in works)
@@ -139,16 +139,18 @@ def _covered(instance: hidden.Instance, rows: int, lengths: Sequence[int]) -> li
     return sorted({min(each, most) for each in lengths if instance.covers(rows, columns, min(each, most) * step)})
 
 
-def traced(instance: family.Instance, k_tiles: int, rows: int) -> Examination | None:
+def traced(instance: family.Instance, k_tiles: int, rows: int, suffix: str) -> Examination | None:
     """A workgroup of the kernel, with as many beside it as a CU takes; None for a kernel that spills."""
     _, n, step = instance.layout.workgroup_tile
     sizes = rows, _TILES * n, k_tiles * step
     is_for_experts = instance in gating.INSTANCES
-    ukernels = BENEFIT if is_for_experts else instance.name  # which takes that of so many rows
+    how = {"ukernels": instance.name}
+    if is_for_experts:
+        how = {"ukernels": BENEFIT}  # which takes that of so many rows
+    elif suffix in requantised.SUFFIXES:
+        how = {"fuse_quantisers": ON}
     with tempfile.TemporaryDirectory() as directory:
-        program = mxcomp.compile(
-            module(instance, *sizes), ukernels=ukernels, iree_flags=(f"{assembly.FLAG}={directory}",)
-        )
+        program = mxcomp.compile(module(instance, *sizes, suffix), iree_flags=(f"{assembly.FLAG}={directory}",), **how)
         kernels = [
             kernel for kernel in assembly.read_dump(directory) if any("v_mfma" in name for name in kernel.instructions)
         ]
@@ -159,7 +161,8 @@ def traced(instance: family.Instance, k_tiles: int, rows: int) -> Examination | 
     multiplying = sorted((kernel for kernel in loaded if _multiplies(kernel)), key=_number)
     if not multiplying:
         raise AssertionError(f"{instance.name}: no kernel with matrix instructions")
-    kernel = multiplying[-1 if is_for_experts and instance.tile not in gating.GATED else 0]
+    is_down = is_for_experts and instance.tile not in gating.GATED
+    kernel = multiplying[-1 if is_down else int(suffix == requantised.JOINED)]  # the last of those that are joined
     buffers = [device.memory.alloc(_OPERAND, fill=False) for _ in range(_BUFFERS)]
     kernarg = b"".join(struct.pack("<Q", buffer.address) for buffer in buffers)
     size = kernel.descriptor.kernarg_bytes
@@ -180,7 +183,7 @@ def _number(kernel: Kernel) -> int:
     return int(found[1]) if found else 0
 
 
-def module(instance: family.Instance, m: int, n: int, k: int) -> ir.Module:
+def module(instance: family.Instance, m: int, n: int, k: int, suffix: str) -> ir.Module:
     """A matmul of two arguments."""
     lhs, rhs = (element_format(kind) for kind in instance.elements)
     if isinstance(instance, hidden.Instance):
@@ -189,6 +192,8 @@ def module(instance: family.Instance, m: int, n: int, k: int) -> ir.Module:
         return _quantising(instance, m, n, k)
     if instance in gating.INSTANCES:
         return _experts(instance, m, k)
+    if suffix in requantised.SUFFIXES:
+        return _requantised(instance, m, k, 1 if suffix == requantised.RESULT else 2)
 
     def matmul(a: ir.Value, a_scale: ir.Value, b: ir.Value, b_scale: ir.Value) -> ir.Value:
         return mx.scaled_matmul(mx.operand(a, a_scale, lhs), mx.operand(b, b_scale, rhs))
@@ -217,6 +222,29 @@ def _quantising(instance: quantising.Instance, m: int, n: int, k: int) -> ir.Mod
 
     matrix = (f"{n}x{k * rhs.bits // 8}xi8", f"{n}x{k // BLOCK_SIZE}xi8")
     return mx.module(matmul, f"{m}x{k}x{source}", *matrix * (2 if isinstance(instance, paired.Instance) else 1))
+
+
+def swiglu(gate: ir.Value, up: ir.Value) -> ir.Value:
+    """As models write it, with an exact division."""
+    return mx.multiply(mx.divide(gate, mx.add(mx.exp(mx.subtract(0.0, gate)), 1.0)), up)
+
+
+def _requantised(instance: family.Instance, rows: int, k: int, results: int) -> ir.Module:
+    """A product, or one of several that SwiGLU joins, quantised for another."""
+    weights, hidden = (element_format(kind) for kind in instance.elements)
+
+    def chain(a: ir.Value, a_scale: ir.Value, *given: ir.Value) -> ir.Value:
+        matrices = [mx.operand(*each, weights) for each in zip(given[::2], given[1::2], strict=True)]
+        x = mx.operand(a, a_scale, hidden)
+        first, *others = (mx.scaled_matmul(x, each) for each in matrices[:-1])
+        for other in others:
+            first = mx.elementwise(swiglu, first, other)
+        return mx.scaled_matmul(mx.quantise(first, hidden), matrices[-1])
+
+    def of(height: int, bits: int) -> list[str]:
+        return [f"{height}x{size}xi8" for size in (k * bits // 8, k // BLOCK_SIZE)]
+
+    return mx.module(chain, *of(rows, hidden.bits), *of(k, weights.bits) * (results + 1))
 
 
 def _hidden(instance: hidden.Instance, m: int, n: int, k: int) -> ir.Module:

@@ -141,10 +141,10 @@ def compile(
     may name no other GPU. `compile_to` stops at the end of an IREE phase and gives MLIR text. With
     `packed_parameters` the program reads parameters that are operands in their packed layout: `report.manifest` says
     which, `mxcomp-pack` and `mxcomp.weights` make them. `tuned` is a table of mxcomp-tune: its ukernels come first.
-    With `versions` a dynamic M gets kernels by ranges, of which the one that fits is run. `fuse_quantisers` is "auto"
-    (quantisers are computed in matmuls' dispatches where that is modelled to be faster), "on" or "off". What cannot be compiled so is
-    compiled with less of ours, and a RuntimeWarning and `report.retreat` say why, unless `strict`. May be called from
-    several threads. Raises a subclass of MxcompError.
+    With `versions` a dynamic M gets kernels by ranges, of which the one that fits is run. Quantisers are computed in
+    matmuls' dispatches where that is modelled to be faster (`fuse_quantisers` "auto"), wherever they can be ("on"), or
+    never ("off"). What cannot be compiled so is compiled with less of ours, and a RuntimeWarning and `report.retreat`
+    say why, unless `strict`. May be called from several threads. Raises a subclass of MxcompError.
     """
     options = Options.make(
         target, data_tiling, ukernels, tuple(ukernel_dirs), packed_parameters=packed_parameters, tuned=tuned,

@@ -26,9 +26,8 @@ class Options:
     `reference` replaces the inner tile by its mathematical meaning, for targets without scaled MFMA.
     `tuned` is a table that says the ukernel of some problems (`mxcomp.selection.tuned`), whatever would be chosen.
     With `versions`, a dynamic M may have kernels by ranges.
-    `fuse_quantisers` is AUTO, ON or OFF: whether quantisers are computed in the dispatches of matmuls, an LHS where it is
-    multiplied, a result in its tile. Without times to compare (BENEFIT, ukernels of a user's own) AUTO is as ON for
-    results, and as OFF for an LHS.
+    `fuse_quantisers` is AUTO, ON or OFF: whether quantisers are computed in the dispatches of matmuls, an LHS where it
+    is multiplied, a result in its tile. AUTO goes by modelled times; with BENEFIT, which has none, results are.
     With `packed_parameters`, operands that are parameters are read in their packed layout (see `mxcomp.weights`).
     `reads_in_place`: kernels find matrices by expert ids, and LHS or RHS in rows; else the former are gathered first,
     and the latter packed, as a stock iree-compile is given dispatches before mxcomp-fold-gathers and mxcomp-fold-rows.

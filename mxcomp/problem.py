@@ -9,6 +9,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+SCALES_AND_RESULT = ("f8E8M0FNU", "f8E8M0FNU", "f32")
+"""Types of a problem behind those of LHS and RHS."""
+
 
 def flipped(operands: Sequence[T]) -> tuple[T, ...]:
     """What there is of each operand, with RHS in the place of LHS, for a matmul that is computed transposed."""

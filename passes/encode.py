@@ -27,7 +27,7 @@ from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, RHS_SCALE
 from mxcomp.matching import gates, gathers, masks, pairs, requantise_chains, rows
 from mxcomp.matching.activations import Sought
 from mxcomp.matching.canonical import problem_of
-from mxcomp.matching.consumers import STORED_BYTES, stored_type
+from mxcomp.matching.consumers import STORED_BYTES, own_type, stored_type
 from mxcomp.matching.decision import DATA_TILED, Decision, decide, is_recognised
 from mxcomp.matching.storage import is_gathered
 from mxcomp.matching.symmetry import Sources, is_symmetric
@@ -35,10 +35,11 @@ from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import BENEFIT, FASTEST, NONE, OFF, Options
 from mxcomp.problem import Problem
-from mxcomp.selection import gating, in_rows, quantising, splitting, tuned
+from mxcomp.selection import gating, in_rows, quantising, requantising, splitting, tuned
 from mxcomp.selection.choice import Place, choose, choose_transposed
 from mxcomp.selection.few_rows import FewRows
-from mxcomp.ukernels import Registry
+from mxcomp.selection.passing import slots
+from mxcomp.ukernels import Registry, requantised
 from mxcomp.ukernels.quantising import MOST_ROWS
 
 OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference", "tuned", "versions", "fuse-quantisers")
@@ -152,7 +153,7 @@ def _quantising(
     reason = found
     if not isinstance(found, str):
         if found.pair is None:
-            decision = quantising.choose(chosen, problem, found, registry, options, place.result_bytes)
+            decision = quantising.choose(chosen, problem, found, place.beside, registry, options, place.result_bytes)
         else:
             decision = gating.choose_quantising(chosen, _stored(op, options), registry, options)
         if isinstance(decision, Decision) and _gathered(op, decision, options)[0] == chosen.gathered:
@@ -189,7 +190,8 @@ def _paired(
     found = sought.find(op, problem)
     if isinstance(found, str) or options.reference or options.fuse_quantisers == OFF:
         return chosen
-    return quantising.choose_pair(chosen, other, problem, found.bits, registry, options, place.result_bytes)
+    is_alone = len(place.beside) < 2
+    return quantising.choose_pair(chosen, other, problem, found.bits, is_alone, registry, options, place.result_bytes)
 
 
 def _by_lhs(recognised: list[ir.Operation]) -> dict[ir.Value, list[tuple[ir.Operation, Problem]]]:
@@ -220,16 +222,32 @@ def _requantised(recognised: list[ir.Operation], registry: Registry, options: Op
             for op in chain.results:
                 notes.note(op, recognised.index(op), f"not re-quantised in its tile: {chain.objection}")
             continue
-        problems = {op: problem_of(op) for op in chain.ops}
-        transposed = {
-            op: choose_transposed(problem, requantise_chains.ukernel_name(problem.flipped), registry, options)
-            for op, problem in problems.items()
-        }
-        if all(decision.transposed for decision in transposed.values()):
-            for op in chain.results:
-                transposed[op] = replace(transposed[op], requantised_for=recognised.index(chain.consumer))
-            chosen |= {op: _joined(chosen.get(op), decision) for op, decision in transposed.items()}
+        last = chain.results[-1]
+        names = {op: requantised.instance_of(problem_of(op).flipped.types).name for op in chain.ops}
+        transposed = {op: choose_transposed(problem_of(op), name, registry, options) for op, name in names.items()}
+        if not all(decision.transposed for decision in transposed.values()):
+            continue
+        reason, note = requantising.objection(_timed_chain(chain, chosen), registry, options)
+        if reason:
+            notes.note(last, recognised.index(last), f"not re-quantised in its tile: {reason}")
+            continue
+        for op in chain.results:
+            transposed[op] = replace(transposed[op], requantised_for=recognised.index(chain.consumer))
+        transposed[last] = replace(transposed[last], note=note or None)
+        chosen |= {op: _joined(chosen.get(op), decision) for op, decision in transposed.items()}
     return chosen | _gated(recognised, registry, options)
+
+
+def _timed_chain(chain: requantise_chains.Chain, chosen: dict[ir.Operation, Decision]) -> requantising.Chain:
+    """A chain as its ways are timed; what chains before have decided stays."""
+    *others, last = chain.results
+    stored = {op: STORED_BYTES[own_type(op)] for op in others}
+    products = [
+        requantising.Product(problem_of(op), _result_bytes(op), stored.get(op, _result_bytes(op)), op in chosen)
+        for op in (*others, last, chain.consumer)
+    ]
+    computed = slots(chain.activations)
+    return requantising.Chain(tuple(products[:-1]), products[-1], chain.packed, _result_bytes(last), computed)
 
 
 def _gated(recognised: list[ir.Operation], registry: Registry, options: Options) -> dict[ir.Operation, Decision]:

@@ -74,6 +74,17 @@ class Producer:
         return reads(self.nodes, wide)
 
 
+def activations(nodes: Iterable[Node]) -> set[ir.Operation]:
+    """The elementwise operations in front of a quantiser, which no scale goes into."""
+    found: set[ir.Operation] = set()
+    for node in nodes:
+        if isinstance(node, Compute):
+            found |= activations(node.operands)
+            if node.inside and node.start is None and all(is_inside(each) for each in node.operands):
+                found.add(node.op)
+    return found
+
+
 def is_inside(node: Node) -> bool:
     """Whether a value differs inside a block."""
     return node.inside if isinstance(node, Compute) else any(_splits_block(i) for i in node.subscripts)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE, element_format
-from mxcomp.layout import LHS, LHS_SCALE, RHS
+from mxcomp.layout import LHS, LHS_SCALE
 from mxcomp.matching import quantiser, replacing
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.elements import Index
@@ -17,27 +17,26 @@ from mxcomp.matching.replacing import Reading
 from mxcomp.mlir import build
 from mxcomp.problem import Problem
 from mxcomp.swizzle import ROWS
-from mxcomp.ukernels import family
+from mxcomp.ukernels import requantised
+from mxcomp.ukernels.quantising import MOST_ROWS
 
-_TILE = family.TILES[0]
-"""Its K is its M: a tile of accumulators, transposed, is a tile of the next operand."""
-
-
-_LEAST_ROWS = 65
-"""Its N, rows here, is 256: for fewer rows other tiles waste less."""
+_MULTIPLE = requantised.TILE.layout.tile[ROWS]
+"""Of the next matmul's K: a tile of the ukernel."""
 
 
 @dataclass(frozen=True)
 class Chain:
     """Matmuls whose results are all that the LHS of another is quantised from, and, if it is packed there, that one.
 
-    `objection` says why its LHS cannot be quantised where the results are computed; "" if it can.
+    `objection` says why its LHS cannot be quantised where the results are computed; "" if it can. `activations` are
+    what is computed between them and the quantiser.
     """
 
     results: list[ir.Operation]
     consumer: ir.Operation
     packed: bool
     objection: str
+    activations: frozenset[ir.Operation]
 
     @property
     def ops(self) -> list[ir.Operation]:
@@ -46,14 +45,15 @@ class Chain:
 
 
 def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
-    """The chains among matmuls in canonical form that nothing has been decided on yet.
+    """The chains among matmuls in canonical form that nothing has been decided on yet, in the order of the program.
 
+    Of up to `MOST_ROWS` rows there are none: matmuls may quantise an LHS of so few where they multiply it.
     Where operands are `watched`, by `mxcomp.verify`, all of them are used elsewhere, and nothing is replaced.
     """
     ours = {op.results[0]: op for op in recognised}
     for op in recognised:
         problem = problem_of(op)
-        if problem.batch or (problem.m or 0) < _LEAST_ROWS:
+        if problem.batch or (problem.m or 0) <= MOST_ROWS:
             continue
         producer = quantiser.find(op.operands[LHS], op.operands[LHS_SCALE])
         found = producer.reads(wide=True) if producer is not None else set()
@@ -62,9 +62,10 @@ def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
         packed = is_packed(problem)
         ends = [Reading(op, index, None) for index in (LHS, LHS_SCALE)]
         reason = "" if watched else objection(producer, found, problem, ends, packed)
-        if not reason and (not problem.k or problem.k % _TILE.layout.tile[ROWS]):
-            reason = f"the next matmul has K = {problem.k}: expected a multiple of {_TILE.layout.tile[ROWS]}"
-        yield Chain([ours[value] for value in found], op, packed, reason)
+        if not reason and (not problem.k or problem.k % _MULTIPLE):
+            reason = f"the next matmul has K = {problem.k}: expected a multiple of {_MULTIPLE}"
+        computed = frozenset(quantiser.activations(producer.nodes))
+        yield Chain([each for each in recognised if each.results[0] in found], op, packed, reason, computed)
 
 
 def is_packed(problem: Problem) -> bool:
@@ -94,8 +95,3 @@ def objection(
     between = [reading.user.results[0] for reading in producer.readings]
     reasons = (replacing.objection(value, readings) for value in between if value not in replaced)
     return next(filter(None, reasons), "")
-
-
-def ukernel_name(problem: Problem) -> str:
-    """The ukernel for re-quantised results of a problem, as it is multiplied."""
-    return family.Instance(_TILE, (problem.types[LHS], problem.types[RHS])).name

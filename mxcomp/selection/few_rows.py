@@ -17,10 +17,10 @@ from mxcomp.layout import LHS, RHS
 from mxcomp.matching.activations import Activations, Sought
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import Decision, Version, decide, decision_of
-from mxcomp.options import FASTEST, OFF, Options
+from mxcomp.options import FASTEST, OFF, ON, Options
 from mxcomp.problem import Problem
 from mxcomp.selection import times
-from mxcomp.selection.quantising import MOST_LOSS, apart_us, entries, modelled_us, takes
+from mxcomp.selection.quantising import apart_us, entries, modelled_us, takes
 from mxcomp.ukernels import Registry, quantising
 from mxcomp.ukernels.waves import UNIT_ROWS
 
@@ -30,12 +30,13 @@ _LIMITS = (quantising.MOST_ROWS, 8, 4, 2, 1)
 
 @dataclass(frozen=True)
 class _Able:
-    """A matmul whose first version may be one that quantises; modelled µs of both by rows, without another dispatch."""
+    """A matmul whose first version may be one that quantises; modelled µs of both by rows, and of a dispatch."""
 
     op: ir.Operation
     version: Version
     us: Mapping[int, float]
     packed_us: Mapping[int, float]
+    apart_us: Mapping[int, float]
 
 
 class FewRows:
@@ -61,9 +62,15 @@ class FewRows:
         for found in self._able.values():
             together = [each for each in found if each is not None]
             if len(together) == len(found):
-                limit = next((rows for rows in _LIMITS if _gains(together, rows)), 0)
+                limit = next((rows for rows in _LIMITS if self._gains(together, rows)), 0)
                 for each in together:
                     _decide(each, limit)
+
+    def _gains(self, together: list[_Able], most: int) -> bool:
+        """Whether matmuls of one LHS that quantise up to so many rows take less time than with a dispatch for that."""
+        if self._options.fuse_quantisers == ON:
+            return True
+        return all(_us(together, rows) < _packed_us(together, rows) for rows in _LIMITS if rows <= most)
 
     def _try(self, op: ir.Operation, first: Version, result_bytes: int) -> _Able | str:
         """What may come before a matmul's first version, or in its place; why not, or "" where its LHS is stored."""
@@ -87,7 +94,8 @@ class FewRows:
             for rows, each in at.items()
         }
         best = min(timed, key=lambda instance: geometric_mean(timed[instance].values()))
-        return _Able(op, replace(first, **entries(best, best, self._registry)), timed[best], packed_us)
+        version = replace(first, **entries(best, best, self._registry))
+        return _Able(op, version, timed[best], packed_us, {m: apart_us(each, found.bits) for m, each in at.items()})
 
 
 def _versions(chosen: Decision, problem: Problem) -> tuple[Version, ...]:
@@ -111,10 +119,14 @@ def _fits(instance: quantising.Instance, found: Activations, at: Iterable[Proble
     return is_in_units and all(takes(instance, each, found.bits) for each in at)
 
 
-def _gains(together: list[_Able], rows: int) -> bool:
-    """Whether matmuls of one LHS that quantise so many rows take no longer than with a dispatch for that."""
-    packed = sum(each.packed_us[rows] for each in together) + apart_us(problem_of(together[0].op))
-    return sum(each.us[rows] for each in together) <= MOST_LOSS * packed
+def _us(together: list[_Able], rows: int) -> float:
+    """Of matmuls of one LHS that quantise so many rows."""
+    return sum(each.us[rows] for each in together)
+
+
+def _packed_us(together: list[_Able], rows: int) -> float:
+    """Of the same with a dispatch for that."""
+    return sum(each.packed_us[rows] for each in together) + together[0].apart_us[rows]
 
 
 def _decide(able: _Able, limit: int) -> None:
@@ -122,7 +134,7 @@ def _decide(able: _Able, limit: int) -> None:
     decision = decision_of(able.op)
     assert decision is not None
     first, *others = _versions(decision, problem_of(able.op))
-    us, packed_us = able.us[limit or 1], able.packed_us[limit or 1] + apart_us(problem_of(able.op))
+    us, packed_us = able.us[limit or 1], _packed_us([able], limit or 1)
     rows = f"{limit or 1} row{'s' * (limit > 1)}"
     note = f"up to {rows} LHS is quantised by {able.version.quantising}, modelled {us:.1f} µs"
     if not limit:

@@ -9,13 +9,13 @@ from functools import lru_cache
 
 from mxcomp.layout import LHS, RHS
 from mxcomp.matching.decision import DATA_TILED, Decision
-from mxcomp.options import FASTEST, Options
+from mxcomp.options import AUTO, FASTEST, ON, Options
 from mxcomp.order import Order
 from mxcomp.problem import Problem
 from mxcomp.selection import quantising
 from mxcomp.selection.choice import choose_transposed
 from mxcomp.selection.grouped import Blocks
-from mxcomp.selection.layers import Pair, Sizes, apart, better, in_tiles, us_of
+from mxcomp.selection.layers import Pair, Sizes, apart, better, in_tiles, quantising_down, us_of
 from mxcomp.selection.ranking import LAYERS
 from mxcomp.ukernels import Registry, gating, hidden
 from mxcomp.ukernels.family import Instance, Tile
@@ -23,7 +23,8 @@ from mxcomp.ukernels.family import Instance, Tile
 
 def choose(product: Problem, consumer: Problem, registry: Registry, options: Options) -> list[Decision] | str:
     """Decisions on both, or why not: with `--ukernels=fastest` where that would take longer, too."""
-    found = _timed(consumer, registry) if options.ukernels == FASTEST else _Found((), _NOTE)
+    is_compared = options.ukernels == FASTEST and options.fuse_quantisers == AUTO
+    found = _timed(consumer, registry) if is_compared else _Found((), _NOTE)
     if isinstance(found, str):
         return found
     ukernels = found.ukernels or [
@@ -58,21 +59,25 @@ def _timed(consumer: Problem, registry: Registry) -> _Found | str:
     """The ukernels that take the least time, if all blocks have as many rows as they can; or what takes less."""
     inside, outside = _ways(consumer, registry)
     if inside is None:
-        return _Found((), _NOTE)
+        return "the times of that are not known"
     us = f"modelled {us_of(inside):.1f} µs with down" + ("" if outside is None else f", apart {us_of(outside):.1f}")
     if better(inside, outside) is outside:
         return us
     return _Found(tuple((each.ukernel.name, each.order) for each in inside), f"{_NOTE}: {us}")
 
 
-def _ways(consumer: Problem, registry: Registry) -> tuple[Pair | None, Pair | None]:
-    """Gate and up and the product behind them, in tiles and apart: the rows of all blocks are those of tokens."""
+def _ways(consumer: Problem, registry: Registry, itself: bool = False) -> tuple[Pair | None, Pair | None]:
+    """Gate and up and the product behind them, in tiles and apart: the rows of all blocks are those of tokens.
+
+    `itself`: apart, the product behind them quantises if it can.
+    """
     count, rows, (hidden_type, weights, *_) = consumer.matrices, consumer.m or 0, consumer.types
     experts = min(count, consumer.stored[RHS] or count)
     blocks = Blocks(count, experts, count * rows)
     sizes = Sizes(blocks.slots, consumer.n or 0, consumer.k or 0, experts, 1, hidden_type, weights)
     inside, outside = (way(sizes, blocks, rows, registry.ukernels) for way in (in_tiles, apart))
-    return inside, outside
+    down = quantising_down(sizes, blocks, rows, registry.ukernels) if itself else None
+    return inside, outside if outside is None or down is None else (replace(outside[0], beside=()), down)
 
 
 def choose_quantising(chosen: Decision, problem: Problem, registry: Registry, options: Options) -> Decision | str:
@@ -83,7 +88,7 @@ def choose_quantising(chosen: Decision, problem: Problem, registry: Registry, op
     named = next((each for each in hidden.INSTANCES if each.name == options.ukernels), None)
     if not options.data_tiling or options.reference or not (named or options.ukernels == FASTEST):
         return ""
-    found = _named(named, problem) if named else _fastest(problem, registry)
+    found = _named(named, problem) if named else _fastest(problem, registry, options.fuse_quantisers == ON)
     if isinstance(found, str):
         return found
     entries = quantising.entries(found.instance, found.instance, registry)
@@ -103,8 +108,9 @@ def _named(instance: hidden.Instance, problem: Problem) -> _Quantising | str:
 
 
 @lru_cache(maxsize=LAYERS)
-def _fastest(problem: Problem, registry: Registry) -> _Quantising | str:
-    _, outside = _ways(problem, registry)
+def _fastest(problem: Problem, registry: Registry, itself: bool) -> _Quantising | str:
+    """The ukernel that quantises, if that is modelled to be faster, or if `itself` asks for it."""
+    _, outside = _ways(problem, registry, itself)
     if outside is None:
         return "the times of none are known"
     us, instance = f"modelled {us_of(outside):.1f} µs with gate and up", outside[1].ukernel.instance

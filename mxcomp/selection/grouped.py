@@ -17,6 +17,7 @@ import numpy as np
 
 from mxcomp.formats import element_format
 from mxcomp.order import PLAIN_ORDER, Order
+from mxcomp.selection.passing import passing_us
 from mxcomp.selection.sharing import Shared, of_lines, placed, ranges
 from mxcomp.selection.times import LEAST_GAIN, PERMUTING_US, SCALE_BITS, WITHOUT, KernelTimes, Launch
 from mxcomp.sim.timing.chip import CUS, XCDS, Batch, Floats, Launches, Rates, modelled_us
@@ -100,12 +101,6 @@ def bound(known: KernelTimes, tile: Sequence[int], work: Work, order: Order) -> 
 def modelled(known: KernelTimes, tile: Sequence[int], work: Work) -> float:
     """µs in the plain order of workgroups."""
     return float(_in_orders(known, tile, work, mi355x(), (PLAIN_ORDER,))[0])
-
-
-def passing_us(size: float) -> float:
-    """µs of a dispatch that moves so many bytes: a launch, a load's latency, and the bytes at HBM's rate."""
-    p = mi355x()
-    return p.launch_us + p.cold_latency / (p.clock_ghz * 1e3) + size / (p.hbm_terabytes * 1e6)
 
 
 def reduction_us(slots: int, tokens: int, n: int, size: int = 2) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from mxcomp.formats import element_format
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.order import PLAIN_ORDER, Order
-from mxcomp.selection import grouped, times
+from mxcomp.selection import grouped, passing, times
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Ukernel, dequantising, gating, hidden, quantising
 from mxcomp.ukernels.family import Instance
@@ -92,17 +92,8 @@ def fastest(sizes: Sizes, block_m: int, ukernels: Mapping[str, Ukernel]) -> Pair
 
 
 def better(one: Pair | None, other: Pair | None) -> Pair | None:
-    """The pair that takes less time, where one of them has another dispatch between its products: `WORTH_US` more."""
-    return min(filter(None, (one, other)), key=lambda pair: us_of(pair) + WORTH_US * has_between(pair), default=None)
-
-
-def has_between(pair: Pair) -> bool:
-    """Whether another dispatch quantises what the second product takes."""
-    return len(pair[0].beside) > 0
-
-
-WORTH_US = 2.5
-"""What a dispatch more has to save: as much as a small one takes, whose launch costs the host, too."""
+    """The pair that takes less time."""
+    return min(filter(None, (one, other)), key=us_of, default=None)
 
 
 def us_of(pair: Pair) -> float:
@@ -150,7 +141,7 @@ def apart(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[
     if first is None or second is None:
         return None
     quantised = (element_format(sizes.a_type).bits + times.SCALE_BITS) / 8
-    behind = grouped.passing_us(blocks.slots * sizes.inter_dim * (2 * _F32 + quantised))
+    behind = passing.passing_us(blocks.slots * sizes.inter_dim * (2 * _F32 + quantised))
     with_dispatch = replace(first, beside=(behind,)), replace(second, beside=_summed(sizes, blocks))
     itself = quantising_down(sizes, blocks, block_m, ukernels)
     return better(with_dispatch, None if itself is None else (first, itself))
@@ -199,8 +190,8 @@ def unquantised(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Ma
         if best is None:
             return None
         products.append(best)
-    gathered = grouped.passing_us(2 * blocks.slots * sizes.model_dim * _BF16)
-    activated = grouped.passing_us(blocks.slots * sizes.inter_dim * (2 * _F32 + _BF16))
+    gathered = passing.passing_us(2 * blocks.slots * sizes.model_dim * _BF16)
+    activated = passing.passing_us(blocks.slots * sizes.inter_dim * (2 * _F32 + _BF16))
     return replace(products[0], beside=(gathered, activated)), replace(products[1], beside=_summed(sizes, blocks))
 
 

@@ -11,7 +11,7 @@ from mxcomp.matching.decision import DATA_TILED, Decision, Version
 from mxcomp.matching.operands import warning_of
 from mxcomp.options import FASTEST, Options
 from mxcomp.problem import Problem
-from mxcomp.selection.grouped import passing_us
+from mxcomp.selection.passing import passing_us
 from mxcomp.selection.quantising import entries, modelled_us
 from mxcomp.selection.versions import Range
 from mxcomp.ukernels import Registry, dequantising

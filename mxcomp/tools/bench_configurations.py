@@ -17,7 +17,7 @@ from mxcomp.measuring.configurations import CONFIGURATIONS, PARTS
 from mxcomp.measuring.records import END_TO_END, Record
 from mxcomp.measuring.subject import Subject
 from mxcomp.mlir.session import read_source
-from mxcomp.problem import Problem
+from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection.tuned_lines import MEASURED, MODELLED
 from mxcomp.sim.timing.pictures import roofline
 from mxcomp.tools import shapes
@@ -75,7 +75,7 @@ def _tasks(subject: str, args: argparse.Namespace) -> list[Task]:
         source, _ = read_source(Path(subject))
     else:
         result = args.result or "f32"
-        matmul = Subject(Problem(*shapes.sizes(subject), (*args.types, *shapes.SCALES_AND_RESULT)), result)
+        matmul = Subject(Problem(*shapes.sizes(subject), (*args.types, *SCALES_AND_RESULT)), result)
         if matmul.sizes[2] % 32:
             raise InputError(f"{subject}: expected K to be a multiple of 32")
         source, name = matmul.source().encode(), f"{subject} {' × '.join(args.types)} → {result}"

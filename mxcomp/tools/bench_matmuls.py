@@ -18,7 +18,7 @@ from mxcomp.formats import element_format
 from mxcomp.measuring import pictures, records
 from mxcomp.measuring.subject import RESULT_BYTES
 from mxcomp.options import FASTEST, Options
-from mxcomp.problem import Problem
+from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection import splitting, times
 from mxcomp.selection.ranking import fastest
 from mxcomp.selection.tuned_lines import MEASURED, MODELLED, Key
@@ -101,7 +101,7 @@ def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str) -> Itera
         registry = Registry(options.target.arch)
     for gemm in wanted:
         m, n, k = gemm.m, gemm.n, gemm.k
-        problem = Problem(m, n, k, (*types, *shapes.SCALES_AND_RESULT))
+        problem = Problem(m, n, k, (*types, *SCALES_AND_RESULT))
         sizes = {"m": m, "n": n, "k": k}
         found = fastest(problem, registry, options, size)
         if not found:
@@ -133,7 +133,7 @@ def _measured(
     wanted = {(entry.key, entry.kernel): entry for entry in entries}
     found = {(each.key, each.kernel): each for each in before if each.source == MEASURED}
     left = [key for key in wanted if key not in found]
-    types = (*args.types, *shapes.SCALES_AND_RESULT)
+    types = (*args.types, *SCALES_AND_RESULT)
     keys = [Key("gfx950", Problem(gemm.m, gemm.n, gemm.k, types), result) for gemm, _ in left]
     with workers.pool(args.jobs or 1, fresh=True) if left else nullcontext() as executor:
         for key, outcome in zip(left, tune(keys, Settings("hip", 1), executor), strict=True):

@@ -6,9 +6,6 @@ import re
 
 from mxcomp.errors import InputError
 
-SCALES_AND_RESULT = ("f8E8M0FNU", "f8E8M0FNU", "f32")
-"""Types of a problem behind those of LHS and RHS."""
-
 RESULTS = ("bf16", "f16", "f32")
 """What --result may be."""
 

@@ -89,7 +89,7 @@ def _tune(args: argparse.Namespace) -> int:
 def _problems(args: argparse.Namespace) -> tuple[list[Key], list[str]]:
     """What is to be tuned, and what cannot be."""
     from mxcomp.options import Options
-    from mxcomp.problem import Problem
+    from mxcomp.problem import SCALES_AND_RESULT, Problem
     from mxcomp.selection.tuned_lines import Key
     from mxcomp.tuning import problems_of
 
@@ -104,7 +104,7 @@ def _problems(args: argparse.Namespace) -> tuple[list[Key], list[str]]:
             if not found.keys and not found.left:
                 raise InputError(f"{subject}: no scaled matmul to tune")
         else:
-            problem = Problem(*shapes.sizes(subject), (*args.types, *shapes.SCALES_AND_RESULT))
+            problem = Problem(*shapes.sizes(subject), (*args.types, *SCALES_AND_RESULT))
             keys[Key(options.target.arch, problem, args.result)] = None
     return list(keys), left
 

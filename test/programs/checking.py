@@ -24,10 +24,10 @@ from program import FEW, Program
 import mxcomp
 from mxcomp import runtime
 from mxcomp.errors import InputError, MxcompError
-from mxcomp.options import Options
+from mxcomp.options import AUTO, ON, Options
 from mxcomp.plugin.emit import emit_plugin
 from mxcomp.runtime import RunError
-from mxcomp.selection import few_rows, quantising, splitting, versions
+from mxcomp.selection import splitting, versions
 from mxcomp.sim.schedule import ORDERS
 from mxcomp.target import get_target
 from mxcomp.weights import checkpoint
@@ -90,17 +90,16 @@ def _compiled(program: Program, directory: Path) -> tuple[bytes, dict[str, Path]
         vmfb, retreat = _with_plugin(program, directory)
         return vmfb, None, "numpy", retreat
     gain = versions._LEAST_GAIN if program.versions == "by gain" else -math.inf
-    loss = math.inf if program.versions == FEW else quantising.MOST_LOSS
     least = (-math.inf, 1) if program.has_parts else (splitting._LEAST_GAIN, splitting._LEAST_TILES)
     with (
         mock.patch.object(versions, "_LEAST_GAIN", gain),
-        mock.patch.object(few_rows, "MOST_LOSS", loss),
         mock.patch.multiple(splitting, _LEAST_GAIN=least[0], _LEAST_TILES=least[1]),
     ):
         compiled = mxcomp.compile(
             program.text,
             data_tiling=program.data_tiling,
             ukernels=program.ukernels,
+            fuse_quantisers=ON if program.versions == FEW else AUTO,
             packed_parameters=program.way == "packed" and bool(program.parameters),
         )
     parameters = None

@@ -9,7 +9,7 @@ import pytest
 from iree.compiler import ir
 
 from mxcomp.selection import grouped
-from mxcomp.selection.layers import WORTH_US, Sizes, apart, better, fastest, in_tiles, unquantised, us_of
+from mxcomp.selection.layers import Sizes, apart, better, fastest, in_tiles, unquantised, us_of
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Registry, Ukernel, gating
 
@@ -65,7 +65,7 @@ def test_a_dispatch_more_has_to_be_worth_it(ukernels: Mapping[str, Ukernel]) -> 
         sizes = replace(LAYER, tokens=tokens)
         inside, outside = (way(sizes, expected(sizes, rows), rows, ukernels) for way in (in_tiles, apart))
         assert inside is not None and outside is not None
-        assert (us_of(outside) + WORTH_US < us_of(inside)) == is_apart
+        assert (us_of(outside) < us_of(inside)) == is_apart
         assert better(inside, outside) is (outside if is_apart else inside)
         assert fastest(sizes, rows, ukernels) == better(inside, outside)
     assert better(None, outside) is outside and better(inside, None) is inside

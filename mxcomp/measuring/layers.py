@@ -1,0 +1,180 @@
+"""Layers whose operands are quantised in the program, plain, re-quantised and gated, and µs of what was decided on.
+
+plain:  y = q(x)·fcᵀ
+chain:  y = q(relu(q(x)·upᵀ))·downᵀ
+gated:  y = q(silu(q(x)·gateᵀ) · (q(x)·upᵀ))·downᵀ          q: quantise
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from iree.compiler import ir
+from iree.compiler.dialects import util
+from iree.runtime import ParameterIndex
+from ml_dtypes import bfloat16
+
+import mxcomp
+import mxcomp.ir as mx
+from mxcomp import pipeline
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.matching.decision import Decision, decision_of
+from mxcomp.mlir import attributes, build, graph
+from mxcomp.options import Options
+from mxcomp.problem import SCALES_AND_RESULT, Problem
+from mxcomp.profiling import Profile
+from mxcomp.selection import passing, quantising, requantising, splitting, times
+from mxcomp.ukernels import Registry, requantised
+from mxcomp.weights.manifest import Manifest
+
+PLAIN, CHAIN, GATED = "plain", "chain", "gated"
+KINDS = (PLAIN, CHAIN, GATED)
+
+_SCOPE = "layer"
+_BF16, _F32 = 2, 4
+_NOTHING = np.int8(120)
+"""Of all bytes of weights: nothing is computed."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of a kind: hidden and intermediate size, rows (None: dynamic), and the type of all elements."""
+
+    kind: str
+    hidden: int
+    inter: int
+    rows: int | None
+    element: str = "f4E2M1FN"
+
+    @property
+    def products(self) -> list[tuple[int, int, int]]:
+        """N, K and bytes of a stored element of each: of two that meet the first is stored in f32."""
+        wide, narrow = (self.inter, self.hidden), (self.hidden, self.inter)
+        if self.kind == PLAIN:
+            return [(*wide, _BF16)]
+        return [*[(*wide, _F32)] * (self.kind == GATED), (*wide, _BF16), (*narrow, _BF16)]
+
+    def module(self) -> ir.Module:
+        """Its weights are parameters; x and y are bf16."""
+        kind = element_format(self.element)
+
+        def layer(x: ir.Value) -> ir.Value:
+            weights = [_parameters(i, n, k, self.element) for i, (n, k, _) in enumerate(self.products)]
+            given = mx.quantise(x, kind)
+            if self.kind == PLAIN:
+                return _rounded(mx.scaled_matmul(given, weights[0]))
+            first, *others = (mx.scaled_matmul(given, each) for each in weights[:-1])
+            between = mx.elementwise(_silu_product if others else _relu, first, *others, result="bf16")
+            return _rounded(mx.scaled_matmul(mx.quantise(between, kind), weights[-1]))
+
+        return mx.module(layer, f"{'?' if self.rows is None else self.rows}x{self.hidden}xbf16")
+
+
+def _parameters(index: int, n: int, k: int, element: str) -> mx.Operand:
+    """A matrix of weights that is loaded from globals."""
+    values = []
+    for part, size in (("elements", k * element_format(element).bits // 8), ("scales", k // BLOCK_SIZE)):
+        kind, name = build.tensor_type([n, size], "i8"), f"w{index}.{part}"
+        top = graph.module_block(graph.root(ir.InsertionPoint.current.block.owner))
+        with ir.InsertionPoint.at_block_begin(top):
+            util.GlobalOp(
+                name, kind, sym_visibility="private", initial_value=attributes.named_parameter(_SCOPE, name, kind)
+            )
+        values.append(util.GlobalLoadOp(kind, name, is_immutable=True).result)
+    return mx.operand(*values, element)
+
+
+def _rounded(value: ir.Value) -> ir.Value:
+    return mx.elementwise(lambda each: each, value, result="bf16")
+
+
+def _relu(value: ir.Value) -> ir.Value:
+    return mx.maximum(value, 0.0)
+
+
+def _silu_product(gate: ir.Value, up: ir.Value) -> ir.Value:
+    return mx.multiply(mx.divide(gate, mx.add(mx.exp(mx.subtract(0.0, gate)), 1.0)), up)
+
+
+def decided(layer: Layer, options: Options) -> list[Decision]:
+    """On its matmuls; nothing is compiled."""
+    module = layer.module()
+    pipeline.run(module.operation, (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
+    return [each for op in graph.walk(module.operation) if (each := decision_of(op)) is not None]
+
+
+def profiled(layer: Layer, rows: Sequence[int], folder: Path, fuse_quantisers: str) -> list[Profile]:
+    """The profile of a call for each number of rows, modelled; nothing is computed."""
+    program = mxcomp.compile(str(layer.module()), packed_parameters=True, fuse_quantisers=fuse_quantisers, strict=True)
+    index, manifest = ParameterIndex(), program.report.manifest
+    assert isinstance(manifest, Manifest)
+    for each in manifest.parameters:
+        index.add_splat(each.key, _NOTHING, math.prod(each.type.byte_shape))
+    archive = folder / "nothing.irpa"
+    index.create_archive_file(str(archive))
+    x = [np.ones((m, layer.hidden), bfloat16) for m in rows]
+    return [program.profile(each, execute=False, parameters={_SCOPE: archive}) for each in x]
+
+
+def modelled(layer: Layer, decisions: Sequence[Decision], rows: int, registry: Registry) -> list[float]:
+    """µs of every dispatch for so many rows, by tables of replays: quantisers, and matmuls as they were decided on."""
+    problems = [Problem(rows, n, k, (layer.element, layer.element, *SCALES_AND_RESULT)) for n, k, _ in layer.products]
+    chosen = [_version(each, rows) for each in decisions]
+    found: list[float] = []
+    if any(each.quantising is None for each in chosen[: len(problems) - (layer.kind != PLAIN)]):
+        found.append(quantising.apart_us(problems[0], 8 * _BF16))
+    for index, (decision, problem) in enumerate(zip(chosen, problems, strict=True)):
+        is_last = index == len(problems) - 1
+        if is_last and layer.kind != PLAIN and decision.quantising is None:
+            found += _between(layer, problem, chosen[-2])
+        if decision.paired is None or decision.index == 0:
+            joined = layer.kind == GATED and index == 1
+            found.append(_product(decision, problem, layer.products[index][2], joined, registry))
+    return found
+
+
+def _between(layer: Layer, problem: Problem, before: Decision) -> list[float]:
+    """µs of the dispatches between the products before and the last one."""
+    if before.requantised_for is None:
+        return [quantising.apart_us(problem, 8 * _BF16)]
+    is_packed = element_format(layer.element).lane_unit == BLOCK_SIZE
+    return [] if is_packed else [requantising.packing_us(problem)]
+
+
+def _version(decision: Decision, rows: int) -> Decision:
+    """A decision on a dynamic M as it is for so many rows."""
+    fitting = (each for each in decision.versions if each.max_m is None or rows <= each.max_m)
+    version = next(fitting, None)
+    return decision if version is None else replace(decision.of(version), index=decision.index)
+
+
+def _product(decision: Decision, problem: Problem, size: int, joined: bool, registry: Registry) -> float:
+    """µs of a matmul; `joined`: with SwiGLU of its result and another one's behind it."""
+    assert decision.ukernel is not None
+    ukernel = registry[decision.paired or decision.quantising or decision.ukernel]
+    if decision.transposed:
+        suffix = requantised.BESIDE
+        if decision.requantised_for is not None and (joined or size != _F32):
+            suffix = requantised.JOINED if joined else requantised.RESULT
+        us = requantising.in_tile_us(problem, size, suffix)
+        assert us is not None
+        return us
+    epilogue = requantising.joining_us(problem, _SILU_SLOTS) if joined or decision.paired is not None else 0.0
+    if decision.quantising is not None:
+        us = quantising.modelled_us(ukernel, problem, size)
+        assert us is not None
+        return us + epilogue
+    each = splitting.part(problem, ukernel, decision.parts)
+    known = times.of(ukernel)
+    assert known is not None
+    sizes = {axis: each.sizes[axis] or 0 for axis in "mnk"}
+    stored = size if decision.parts == 1 else _F32
+    us = times.modelled(known, ukernel.tile, each, sizes, stored, order=decision.order)
+    return us + epilogue + (splitting.sum_us(problem, decision.parts, size) if decision.parts > 1 else 0.0)
+
+
+_SILU_SLOTS = passing.slots_of("math.exp", "arith.divf", "arith.mulf", "arith.subf", "arith.addf")

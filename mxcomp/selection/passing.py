@@ -1,0 +1,65 @@
+"""What dispatches take, modelled, that pass once over elements: quantisers, and what is computed beside products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from iree.compiler import ir
+
+from mxcomp.formats import element_format
+from mxcomp.mlir import graph
+from mxcomp.selection.times import SCALE_BITS
+from mxcomp.sim.timing.chip import CUS
+from mxcomp.sim.timing.parameters import mi355x
+
+_TOGETHER = 2048
+"""Rows up to which one dispatch makes elements of 8 bits and their scales."""
+
+_QUANTISING_US = {4: 0.3, 6: 0.3, 8: 1.9}
+"""Of a block's largest magnitude, scale and elements, by their bits, on top of what passing takes."""
+
+_SLOTS = {"math.exp": 22, "arith.divf": 18, "math.tanh": 40, "math.erf": 40, "math.powf": 60, "math.rsqrt": 12}
+"""Issue slots of an operation on f32, where not 1: fitted to replays of dispatches with SwiGLU, which takes 47."""
+
+_PER_CYCLE = CUS * 64
+"""Of these slots that the chip has in a cycle: a wave of 64 takes one of four SIMDs for four."""
+
+
+def passing_us(size: float) -> float:
+    """µs of a dispatch that moves so many bytes: a launch, a load's latency, and the bytes at HBM's rate."""
+    p = mi355x()
+    return p.launch_us + latency_us() + size / (p.hbm_terabytes * 1e6)
+
+
+def latency_us() -> float:
+    """Of a load that finds its data cold."""
+    p = mi355x()
+    return p.cold_latency / (p.clock_ghz * 1e3)
+
+
+def quantising_us(rows: int, k: int, kind: str, source_bytes: float, slots: int = 0) -> float:
+    """Of what quantises rows of so many bytes an element, computed in so many slots each.
+
+    Computing and loading overlap in part.
+    """
+    bits = element_format(kind).bits
+    fixed = _QUANTISING_US[bits]
+    is_apart = bits > 6 and rows > _TOGETHER
+    sizes = [source_bytes + (bits + SCALE_BITS) / 8, *[source_bytes + SCALE_BITS / 8] * is_apart]
+    computed = calculating_us(rows * k, slots)
+    return fixed + sum((passing_us(rows * k * size) ** 2 + computed**2) ** 0.5 for size in sizes)
+
+
+def calculating_us(elements: float, slots: int) -> float:
+    """Of computing elements in so many slots each, as a part of a dispatch."""
+    return elements * slots / (_PER_CYCLE * mi355x().clock_ghz * 1e3)
+
+
+def slots(ops: Iterable[ir.Operation]) -> int:
+    """Issue slots that elementwise operations take for an element."""
+    return slots_of(*(inner.name for op in ops for inner in graph.walk(op)))
+
+
+def slots_of(*names: str) -> int:
+    """The same of operations of bodies, by their names."""
+    return sum(_SLOTS.get(name, 1) for name in names if name.startswith(("arith.", "math.")))
