@@ -33,35 +33,34 @@ def main() -> int:
     parser.add_argument("--rows", nargs="+", type=int, default=ROWS, metavar="M")
     parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     parser.add_argument("--types", nargs="+", default=["f4E2M1FN"], choices=ELEMENT_TYPES)
-    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS, help="of which off and auto are compared")
+    parser.add_argument("--profile", action="store_true", help="compile and profile every program, too")
     args = parser.parse_args()
     with ir.Context():
         registry = Registry(Options.make().target.arch)
     slower = 0
     for kind, element, size in ((k, e, s) for k in args.kinds for e in args.types for s in args.sizes):
         hidden, inter = map(int, size.split("/"))
-        print(f"\n{kind}, {element}, {hidden}/{inter}\n\n| M | {' | '.join(_headings())} |\n|---{'|---' * 6}|")
-        dynamic = _Ways(Layer(kind, hidden, inter, None, element), tuple(args.rows), registry, args.profile)
+        headings = [f"{name}, {way}" for name in ("static", "dynamic") for way in args.ways]
+        print(f"\n{kind}, {element}, {hidden}/{inter}\n\n| M | {' | '.join(headings)} |\n|---{'|---' * len(headings)}|")
+        dynamic = _Ways(Layer(kind, hidden, inter, None, element), tuple(args.rows), registry, args)
         for m in args.rows:
-            static = _Ways(Layer(kind, hidden, inter, m, element), (m,), registry, args.profile)
+            static = _Ways(Layer(kind, hidden, inter, m, element), (m,), registry, args)
             print(f"| {m} | {static.text(m)} | {dynamic.text(m)} |", flush=True)
             slower += static.is_slower(m) + dynamic.is_slower(m)
     print(f"\n{slower} choices are slower than without quantising in matmuls' dispatches")
     return int(slower > 0)
 
 
-def _headings() -> list[str]:
-    return [f"{name}, {way}" for name in ("static", "dynamic") for way in WAYS]
-
-
 class _Ways:
-    """A layer compiled in each of `WAYS`, for some numbers of rows."""
+    """A layer in each of the wanted ways, for some numbers of rows."""
 
-    def __init__(self, layer: Layer, rows: tuple[int, ...], registry: Registry, profile: bool) -> None:
+    def __init__(self, layer: Layer, rows: tuple[int, ...], registry: Registry, args: argparse.Namespace) -> None:
+        self._shown = args.ways
         decisions = {way: decided(layer, Options.make(fuse_quantisers=way)) for way in WAYS}
         self._us = {(way, m): sum(modelled(layer, decisions[way], m, registry)) for way in WAYS for m in rows}
         self._profiled: dict[tuple[str, int], float] = {}
-        for way in WAYS if profile else ():
+        for way in args.ways if args.profile else ():
             with tempfile.TemporaryDirectory() as folder:
                 found = profiled(layer, rows, Path(folder), way)
             self._profiled |= {(way, m): each.modelled_us for m, each in zip(rows, found, strict=True)}
@@ -71,7 +70,8 @@ class _Ways:
 
     def text(self, m: int) -> str:
         return " | ".join(
-            f"{self._us[way, m]:.1f}" + (f" ({self._profiled[way, m]:.1f})" if self._profiled else "") for way in WAYS
+            f"{self._us[way, m]:.1f}" + (f" ({self._profiled[way, m]:.1f})" if self._profiled else "")
+            for way in self._shown
         )
 
 

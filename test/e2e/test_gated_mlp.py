@@ -30,9 +30,13 @@ def weights(hidden: int = HIDDEN, intermediate: int = INTERMEDIATE) -> list[Any]
     ]
 
 
+FUSED: dict[str, Any] = {"fuse_quantisers": "on"}
+"""However long that takes."""
+
+
 def dispatches(module: ir.Module) -> int:
     """Dispatches of the whole program, whatever they are for."""
-    return mxcomp.compile(module, compile_to="flow").vmfb.decode().count("flow.dispatch @")
+    return mxcomp.compile(module, compile_to="flow", **FUSED).vmfb.decode().count("flow.dispatch @")
 
 
 def check(program: Program, mats: list[Any], tokens: int) -> None:
@@ -45,7 +49,7 @@ def check(program: Program, mats: list[Any], tokens: int) -> None:
 
 @cache
 def small(tokens: int) -> tuple[Program, list[Kernel]]:
-    return compiled(str(EXAMPLE.gated_mlp(*weights(), tokens)))
+    return compiled(str(EXAMPLE.gated_mlp(*weights(), tokens)), **FUSED)
 
 
 @pytest.mark.parametrize("tokens", [70, pytest.param(256, marks=pytest.mark.slow)])
@@ -74,7 +78,7 @@ def test_in_five_dispatches(tokens: int | None) -> None:
     mats = weights()
     module = EXAMPLE.gated_mlp(*mats, tokens)
     assert dispatches(module) == 5
-    program = mxcomp.compile(module)
+    program = mxcomp.compile(module, **FUSED)
     assert program.report.matmuls[2].dispatches == ["quantise_lhs", "matmul"]
     for rows in (64,) if tokens else (1, 70):
         check(program, mats, rows)
@@ -86,14 +90,14 @@ def test_a_last_tile_with_padding() -> None:
     mats = weights(intermediate=320)
     module = EXAMPLE.gated_mlp(*mats, 96)
     assert dispatches(module) == 5
-    check(mxcomp.compile(module), mats, 96)
+    check(mxcomp.compile(module, **FUSED), mats, 96)
 
 
 @pytest.mark.slow
 def test_nan() -> None:
     """A NaN stays in its row, through both quantisations."""
     mats = weights()
-    program = mxcomp.compile(EXAMPLE.gated_mlp(*mats, 96))
+    program = mxcomp.compile(EXAMPLE.gated_mlp(*mats, 96), **FUSED)
     x = np.random.default_rng(3).standard_normal((96, HIDDEN), np.float32).astype(bfloat16)
     x[5, 40], x[17] = np.nan, np.float32(0)
     (y,) = program.run(x)
@@ -162,7 +166,7 @@ def test_other_formats(element: str, count: int, monkeypatch: pytest.MonkeyPatch
     mats, tokens = weights(), 256 if element in ("E2M3", "E4M3") else 70
     module = EXAMPLE.gated_mlp(*mats, tokens)
     assert dispatches(module) == count
-    program, kernels = compiled(str(module))
+    program, kernels = compiled(str(module), **FUSED)
     assert all(kernel.assembly.spills == 0 and kernel.assembly.count("scratch_") == 0 for kernel in kernels)
     assert "quantise_lhs" not in program.report.matmuls[2].dispatches
     check(program, mats, tokens)

@@ -96,7 +96,7 @@ def test_epilogues(order: Order, epilogue: Epilogue) -> None:
 @in_orders(Order(8, 3))
 def test_requantised(order: Order) -> None:
     mats = weights(128, 768)
-    check_mlp(mxcomp.compile(str(EXAMPLE.gated_mlp(*mats, 600))), mats, 600)
+    check_mlp(mxcomp.compile(str(EXAMPLE.gated_mlp(*mats, 600)), fuse_quantisers="on"), mats, 600)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+"""Quantisers in matmuls' dispatches: nothing is chosen that is modelled to take longer, whatever the number of rows."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from iree.compiler import ir
+
+from mxcomp.matching.decision import Decision
+from mxcomp.measuring.layers import CHAIN, GATED, KINDS, PLAIN, Layer, decided, modelled
+from mxcomp.options import AUTO, OFF, ON, Options
+from mxcomp.ukernels import Registry
+
+ROWS = (1, 16, 64, 65, 512, 8192)
+LLAMA, SMALL = (4096, 14336), (256, 256)
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    with ir.Context(), ir.Location.unknown():
+        return Registry("gfx950")
+
+
+@cache
+def decisions(layer: Layer, way: str) -> list[Decision]:
+    return decided(layer, Options.make(fuse_quantisers=way))
+
+
+def us(layer: Layer, way: str, m: int, registry: Registry) -> float:
+    return sum(modelled(layer, decisions(layer, way), m, registry))
+
+
+@pytest.mark.parametrize("size", [LLAMA, *(pytest.param(each, marks=pytest.mark.slow) for each in ((2880, 2880), SMALL))])
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_chosen_that_takes_longer(kind: str, size: tuple[int, int], registry: Registry) -> None:
+    dynamic = Layer(kind, *size, None)
+    for m in ROWS:
+        static = Layer(kind, *size, m)
+        for layer in (static, dynamic):
+            chosen, plain, wherever = (us(layer, way, m, registry) for way in (AUTO, OFF, ON))
+            assert chosen <= plain, (layer, m)
+            assert chosen <= wherever or layer is dynamic, (layer, m)
+
+
+def test_a_static_m_takes_no_longer_than_a_dynamic_one(registry: Registry) -> None:
+    """Llama's MLP of 512 rows took 193 µs with 512 in its types, against 112 without."""
+    for kind, m in ((GATED, 512), (CHAIN, 512), (PLAIN, 512), (GATED, 65)):
+        static, dynamic = (us(Layer(kind, *LLAMA, rows), AUTO, m, registry) for rows in (m, None))
+        assert static <= dynamic
+
+
+def test_sums_are_those_of_profiles(registry: Registry) -> None:
+    """What the simulator's profiles of the compiled programs say, by dispatch."""
+    for kind, m, way, profiled in (
+        (GATED, 64, OFF, 37.4), (GATED, 512, OFF, 95.6), (GATED, 2048, OFF, 245.1), (CHAIN, 512, OFF, 60.5),
+        (GATED, 512, ON, 204.9), (GATED, 2048, ON, 413.9), (CHAIN, 512, ON, 133.1),
+    ):  # fmt: skip
+        assert us(Layer(kind, *LLAMA, m), way, m, registry) == pytest.approx(profiled, rel=0.04)
+
+
+@pytest.mark.parametrize(("hidden", "inter", "m", "is_fused"), [(128, 1024, 65536, True), (1024, 128, 65536, False)])
+def test_a_result_is_quantised_in_its_tile_where_that_is_faster(
+    hidden: int, inter: int, m: int, is_fused: bool, registry: Registry
+) -> None:
+    """Of many rows and a short K, of which a dispatch between would have much to pass over."""
+    layer = Layer(CHAIN, hidden, inter, m)
+    fused, plain, chosen = (us(layer, way, m, registry) for way in (ON, OFF, AUTO))
+    assert (fused < plain) == is_fused
+    assert chosen == min(fused, plain)
+    assert (decisions(layer, AUTO)[0].requantised_for is not None) == is_fused
+
+
+@pytest.mark.parametrize("rows", [16, 512, None])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_switch(kind: str, rows: int | None) -> None:
+    layer = Layer(kind, *(LLAMA if rows is None else SMALL), rows)
+    for decision in decisions(layer, OFF):
+        versions = [decision, *decision.versions]
+        assert all(each.quantising is None for each in versions)
+        assert decision.requantised_for is None and decision.paired is None
+    on = decisions(layer, ON)
+    fused = [each for each in on if each.requantised_for is not None]
+    quantising = [each for each in on if any(version.quantising for version in (each, *each.versions))]
+    assert len(fused) == (0 if rows != 512 or kind == PLAIN else 2 if kind == GATED else 1)
+    assert len(quantising) >= (0 if rows == 512 else 1)
