@@ -152,7 +152,7 @@ class _Function:
         """Results, on the host."""
         results = self(inputs)
         with self._failing():
-            return [np.asarray(result) for result in results]
+            return [_kept(np.asarray(result)) for result in results]
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -164,6 +164,11 @@ class _Function:
         except (RuntimeError, ValueError) as error:
             self.simulated.device = None  # a device on which a kernel has failed refuses all further work
             raise self.failure(f"@{self.name} failed: {statuses.explained(str(error))}") from None
+
+
+def _kept(array: np.ndarray) -> np.ndarray:
+    """An array with memory of its own: what a CPU gives is in that of its device, which may end before."""
+    return array if array.flags.owndata else array.copy()
 
 
 @dataclass(frozen=True)

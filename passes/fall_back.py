@@ -243,10 +243,11 @@ def _without_extension(op: ir.Operation, operands: list[ir.Value]) -> ir.Value |
     if op.name != "arith.scaling_extf":
         return None
     (element, scale), f32 = operands, ir.F32Type.get()
-    if f32 not in (element.type, scale.type):
+    is_extended = scale.type != op.operands[1].type
+    if element.type != f32 and not is_extended:
         return None
     element = element if element.type == f32 else arith.ExtFOp(f32, element).result
-    value = scaled(element, scale) if str(scale.type) == SCALE_TYPE else arith.MulFOp(element, scale).result
+    value = arith.MulFOp(element, scale).result if is_extended else scaled(element, scale)
     return six_bit.cast(value, op.results[0].type)
 
 

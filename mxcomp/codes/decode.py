@@ -7,6 +7,7 @@ from iree.compiler.dialects import arith
 
 from mxcomp.codes.stored import codes
 from mxcomp.formats import BLOCK_SIZE, ElementFormat, element_format
+from mxcomp.matching.exponents import code_of
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.mlir import build
 from mxcomp.mlir.build import static_sizes
@@ -60,15 +61,12 @@ def _small(code: ir.Value, element: ElementFormat) -> ir.Value:
 
 def scaled(element: ir.Value, scale: ir.Value) -> ir.Value:
     """What arith.scaling_extf makes of an element that is extended to f32 already."""
-    e8m0 = ir.Type.parse(SCALE_TYPE)
-    scale = scale if scale.type == e8m0 else arith.TruncFOp(e8m0, scale).result
     return arith.MulFOp(element, scale_value(scale)).result
 
 
 def scale_value(scale: ir.Value) -> ir.Value:
-    """An E8M0 scale as f32."""
-    byte = arith.BitcastOp(ir.IntegerType.get_signless(8), scale).result
-    return _scale(arith.ExtUIOp(ir.IntegerType.get_signless(32), byte).result)
+    """A scale as f32, a power of two whatever its type."""
+    return _scale(code_of(scale))
 
 
 def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:

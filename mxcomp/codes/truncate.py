@@ -12,6 +12,7 @@ from iree.compiler.dialects import arith
 from iree.compiler.dialects import math as mlir_math
 
 from mxcomp.formats import E8M0_BIAS, FORMATS, UNLOADABLE, ElementFormat
+from mxcomp.matching.exponents import code_of
 from mxcomp.matching.quantiser import TRUNCATIONS
 
 _F32_BITS, _MANTISSA_BITS = 32, 23
@@ -46,10 +47,7 @@ def _truncated(operands: list[ir.Value], fmt: ElementFormat) -> ir.Value:
 
 def _divided(x: ir.Value, scale: ir.Value) -> ir.Value:
     """x / scale, by two powers of two: 2^-127 … 2^127 have no inverses among normal f32."""
-    i32, e8m0 = ir.IntegerType.get_signless(32), ir.Float8E8M0FNUType.get()
-    scale = scale if scale.type == e8m0 else arith.TruncFOp(e8m0, scale).result
-    code = arith.ExtUIOp(i32, arith.BitcastOp(ir.IntegerType.get_signless(8), scale).result).result
-    exponent = arith.SubIOp(_int(E8M0_BIAS), code).result
+    exponent = arith.SubIOp(_int(E8M0_BIAS), code_of(scale)).result
     half = arith.ShRSIOp(exponent, _int(1)).result
     for part in (half, arith.SubIOp(exponent, half).result):
         x = arith.MulFOp(x, _power_of_two(part)).result

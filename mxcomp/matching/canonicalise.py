@@ -8,10 +8,11 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp.formats import BLOCK_SIZE
-from mxcomp.matching import loop_roles, storage
+from mxcomp.matching import exponents, loop_roles, storage
 from mxcomp.matching.canonical import canonical_iterators, canonical_maps, scaled_product
 from mxcomp.matching.contraction import Candidate
 from mxcomp.matching.decision import Decision, decide
+from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.storage import Place, size_of
 from mxcomp.mlir import build
 from mxcomp.mlir.build import tiles
@@ -36,9 +37,10 @@ def rewrite(candidate: Candidate) -> None:
             shape = [*batch, rows, tiles(problem.k, BLOCK_SIZE)]
             inputs.append(_operand(elements, operand.element_type, [*shape, BLOCK_SIZE], (axis, size), blocks))
             if operand.scale is None:
-                inputs.append(_ones(shape, operand.scale_type, [] if size is None else [size]))
+                inputs.append(_ones(shape, SCALE_TYPE, [] if size is None else [size]))
             else:
-                inputs.append(_operand(scales, operand.scale_type, shape, (axis, size), blocks))
+                scales = exponents.truncated(scales, operand.scale_type)
+                inputs.append(_operand(scales, SCALE_TYPE, shape, (axis, size), blocks))
         inputs = [inputs[0], inputs[2], inputs[1], inputs[3]]
         sizes = [value for value in (m, n) if value is not None]
         result = build.tensor_type([*batch, problem.m, problem.n], "f32")

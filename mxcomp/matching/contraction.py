@@ -14,7 +14,7 @@ from mxcomp.matching import loop_roles, weight_only
 from mxcomp.matching.canonical import claimed
 from mxcomp.matching.elements import Expr, Index, Leaf, Tracer, UntraceableError, apply_expr, passed, scalar
 from mxcomp.matching.loop_roles import LoopSizes, Roles
-from mxcomp.matching.operands import NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
+from mxcomp.matching.operands import SCALE_TYPE, NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
 from mxcomp.matching.storage import Place, place
 from mxcomp.mlir.linalg_ops import indexing_maps, loop_sizes, yielded
 from mxcomp.problem import Problem
@@ -260,7 +260,7 @@ def _check(contraction: Contraction, operands: list[Operand], roles: Roles, orde
         for operand, rows in ((lhs, parts[0]), (rhs, parts[1]))
         for leaf, block in ((operand.element, False), (operand.scale or operand.element, operand.scale is not None))
     ]
-    types = (lhs.element_type, rhs.element_type, lhs.scale_type, rhs.scale_type, "f32")
+    types = (lhs.element_type, rhs.element_type, SCALE_TYPE, SCALE_TYPE, "f32")
     problem = Problem(m, n, k, types, (batch,) if roles.batch else ())
     if lhs.scale is None or rhs.scale is None:
         weight_only.check(problem, places[0], is_left=lhs.scale is None)

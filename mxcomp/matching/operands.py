@@ -9,6 +9,8 @@ from mxcomp.formats import FORMATS
 from mxcomp.matching.elements import Apply, Expr, Leaf
 
 SCALE_TYPE = "f8E8M0FNU"
+WIDE_SCALES = ("f32", "f16", "bf16")
+"""Types of scales of which `arith.scaling_extf` takes the exponent, as if they were truncated to f8E8M0FNU."""
 _EXACT_CASTS = {"f32", "bf16", "f64"}  # of a dequantised value; f16 would overflow
 
 _WARNINGS = {
@@ -34,7 +36,10 @@ class NotOursError(Exception):
 
 @dataclass
 class Operand:
-    """One dequantised factor: `element * scale`, both before any cast. What is multiplied as it is has no scale."""
+    """One dequantised factor: `element * scale`, both before any cast. What is multiplied as it is has no scale.
+
+    Of a scale of one of `WIDE_SCALES` the exponent is meant.
+    """
 
     element: Leaf
     element_type: str
@@ -69,6 +74,15 @@ def _raw(expr: Expr) -> tuple[Leaf, str] | None:
     return (expr, kind) if isinstance(expr, Leaf) else None
 
 
+def _keeps_exponents(expr: Expr) -> bool:
+    """Whether casts of a scale, which count for nothing, round none: to a power of two, others carry."""
+    while isinstance(expr, Apply) and expr.name in ("arith.extf", "arith.truncf"):
+        if expr.name == "arith.truncf" and str(_strip_casts(expr).type) != SCALE_TYPE:
+            return False
+        expr = expr.operands[0]
+    return True
+
+
 def operand_of(expr: Expr) -> Operand:
     """Splits a factor into element and scale. Raises NotOursError."""
     expr = _strip_casts(expr)
@@ -80,7 +94,8 @@ def operand_of(expr: Expr) -> Operand:
             (element, element_type), (scale, scale_type) = parts[0], parts[1]
             if str(expr.type) not in _EXACT_CASTS:
                 raise NotOursError(f"dequantised to {expr.type}: expected one of {', '.join(sorted(_EXACT_CASTS))}")
-            if scale_type != SCALE_TYPE:
+            takes_exponent = expr.name == "arith.scaling_extf" and _keeps_exponents(expr.operands[1])
+            if scale_type != SCALE_TYPE and not (takes_exponent and scale_type in WIDE_SCALES):
                 raise NotOursError(f"scale type {scale_type}: expected {SCALE_TYPE}")
             return Operand(element, element_type, scale, scale_type)
     what = f"arithmetic ending in {expr.name}" if isinstance(expr, Apply) else f"a plain {expr.type} operand"

@@ -234,3 +234,39 @@ util.func @batch_of_lhs(%a: tensor<4x16x8x32xf4E2M1FN>, %b: !rhs, %as: tensor<4x
   } -> tensor<4x16x128xf32>
   util.return %r : tensor<4x16x128xf32>
 }
+
+// Of scales of f32, f16 and bf16 the exponent is taken, where they are stored; a cast that is exact keeps it.
+// CHECK-LABEL: util.func public @wide_scales(
+// CHECK-SAME: %[[A:[a-z0-9_]+]]: tensor<64x8x32xf4E2M1FN>, %[[B:[a-z0-9_]+]]: tensor<128x8x32xf4E2M1FN>,
+// CHECK-SAME: %[[AS:[a-z0-9_]+]]: tensor<64x8xf16>, %[[BS:[a-z0-9_]+]]: tensor<128x8xf32>)
+// CHECK: %[[AE:.+]] = linalg.generic {{.+}} ins(%[[AS]] : tensor<64x8xf16>) outs(%{{.+}} : tensor<64x8xf8E8M0FNU>)
+// CHECK-NEXT: ^bb0(%[[S:.+]]: f16,
+// CHECK-NEXT: %[[WIDE:.+]] = arith.extf %[[S]] : f16 to f32
+// CHECK-NEXT: %[[BITS:.+]] = arith.bitcast %[[WIDE]] : f32 to i32
+// CHECK-NEXT: %[[PLACES:.+]] = arith.constant 23 : i32
+// CHECK-NEXT: %[[SHIFTED:.+]] = arith.shrui %[[BITS]], %[[PLACES]]
+// CHECK-NEXT: %[[MASK:.+]] = arith.constant 255 : i32
+// CHECK-NEXT: %[[CODE:.+]] = arith.andi %[[SHIFTED]], %[[MASK]]
+// CHECK-NEXT: %[[BYTE:.+]] = arith.trunci %[[CODE]] : i32 to i8
+// CHECK-NEXT: %[[SCALE:.+]] = arith.bitcast %[[BYTE]] : i8 to f8E8M0FNU
+// CHECK-NEXT: linalg.yield %[[SCALE]]
+// CHECK: %[[BE:.+]] = linalg.generic {{.+}} ins(%[[BS]] : tensor<128x8xf32>) outs(%{{.+}} : tensor<128x8xf8E8M0FNU>)
+// CHECK-NEXT: ^bb0(%[[T:.+]]: f32,
+// CHECK-NEXT: arith.bitcast %[[T]] : f32 to i32
+// CHECK: linalg.generic {{.+}} ins(%[[A]], %[[B]], %[[AE]], %[[BE]] :
+// CHECK-SAME: mxcomp.scaled_matmul = {}
+util.func @wide_scales(%a: !lhs, %b: !rhs, %as: tensor<64x8xf16>, %bs: tensor<128x8xf32>) -> !out {
+  %init = arith.constant dense<0.0> : !out
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : !lhs, !rhs, tensor<64x8xf16>, tensor<128x8xf32>) outs(%init : !out) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f16, %ys: f32, %acc: f32):
+    %xs32 = arith.extf %xs : f16 to f32
+    %0 = arith.scaling_extf %x, %xs32 : f4E2M1FN, f32 to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f32 to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> !out
+  util.return %r : !out
+}

@@ -408,3 +408,27 @@ util.func @every_second_row(%a: tensor<127x8x32xf4E2M1FN>, %b: tensor<128x8x32xf
   } -> tensor<64x128xf32>
   util.return %r : tensor<64x128xf32>
 }
+
+// Rounding to bf16 may carry into the exponent, which is what is taken of such a scale.
+// CHECK-LABEL: util.func public @rounded_scales(
+// CHECK: linalg.generic
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "scale type f32: expected f8E8M0FNU"}
+util.func @rounded_scales(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>, %as: tensor<64x8xf32>,
+    %bs: tensor<128x8xf32>) -> tensor<64x128xf32> {
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>,
+                             tensor<64x8xf32>, tensor<128x8xf32>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f32, %ys: f32, %acc: f32):
+    %xs16 = arith.truncf %xs : f32 to bf16
+    %ys16 = arith.truncf %ys : f32 to bf16
+    %0 = arith.scaling_extf %x, %xs16 : f4E2M1FN, bf16 to f32
+    %1 = arith.scaling_extf %y, %ys16 : f4E2M1FN, bf16 to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}

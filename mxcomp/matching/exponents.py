@@ -1,0 +1,48 @@
+"""Scales as E8M0 codes, those of other types too: of these `arith.scaling_extf` and `scaling_truncf` take the exponent.
+
+MLIR says that a scale of f32, f16 or bf16 is truncated to f8E8M0FNU, and lowers that (`arith-expand`) to the eight bits
+of its exponent as f32. So 3.0 is 2, a sign has no meaning, infinities become NaN, and 0 and the denormals of f32 become
+code 0. `arith.truncf` itself is not written here: for constants, LLVM's own conversion would round to nearest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp.matching.operands import SCALE_TYPE
+from mxcomp.matching.storage import Place
+from mxcomp.mlir import build
+
+_MANTISSA_BITS = 23
+
+
+def code_of(scale: ir.Value) -> ir.Value:
+    """The E8M0 code, in i32, of a scalar that is a scale."""
+    i8, i32, f32 = ir.IntegerType.get_signless(8), ir.IntegerType.get_signless(32), ir.F32Type.get()
+    if str(scale.type) == SCALE_TYPE:
+        return arith.ExtUIOp(i32, arith.BitcastOp(i8, scale).result).result
+    wide = scale if scale.type == f32 else arith.ExtFOp(f32, scale).result
+    bits = arith.ShRUIOp(arith.BitcastOp(i32, wide).result, _int(_MANTISSA_BITS)).result
+    return arith.AndIOp(bits, _int(0xFF)).result  # without the sign
+
+
+def _int(value: int) -> ir.Value:
+    return arith.ConstantOp(ir.IntegerType.get_signless(32), value).result
+
+
+def truncated(where: Place, kind: str) -> Place:
+    """Where scales are stored, of type `kind` or as its bits, as a place in a tensor of f8E8M0FNU."""
+    if kind == SCALE_TYPE:
+        return where
+    stored = ir.Type.parse(kind)
+
+    def body(scale: ir.Value) -> ir.Value:
+        scale = scale if scale.type == stored else arith.BitcastOp(stored, scale).result
+        code = arith.TruncIOp(ir.IntegerType.get_signless(8), code_of(scale)).result
+        return arith.BitcastOp(result.element_type, code).result
+
+    result = build.tensor_type(build.static_sizes(where.value), SCALE_TYPE)
+    return replace(where, value=build.elementwise(result, [where.value], body))
