@@ -1,8 +1,8 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
     source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise, recognise,
-           hold constants, encode, fall back, hold constants, widen codes, fuse consumers, materialise, widen codes,
-           legalise reductions, legalise zeros, legalise few rows, legalise topk, legalise overwriting,
+           check sizes, hold constants, encode, fall back, hold constants, widen codes, fuse consumers, materialise,
+           widen codes, legalise reductions, legalise zeros, legalise few rows, legalise topk, legalise overwriting,
            sort slots, outline, skip versions, share executables
            ─ IREE: flow ─ share slices, renumber workloads, place results, keep operands
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
@@ -35,6 +35,7 @@ PREPARING_PASSES = (
     "mxcomp-group-experts",
     "mxcomp-legalise",
     "mxcomp-recognise",
+    "mxcomp-check-sizes",
 )
 CHOOSING_PASSES = ("mxcomp-hold-constants", "mxcomp-encode")
 BUILDING_PASSES = (

@@ -20,6 +20,7 @@ PASSES = {
     "mxcomp-group-experts": "group_experts",
     "mxcomp-legalise": "legalise",
     "mxcomp-recognise": "recognise",
+    "mxcomp-check-sizes": "check_sizes",
     "mxcomp-hold-constants": "hold_constants",
     "mxcomp-encode": "encode",
     "mxcomp-fall-back": "fall_back",

@@ -56,6 +56,7 @@ from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
 from mxcomp.options import Options
+from mxcomp.packing import runtime_sizes
 from mxcomp.ukernels.dequantising import ACTIVATIONS
 
 
@@ -65,6 +66,8 @@ def run(module: ir.Operation, options: Options) -> None:
         if decision.reason is None:
             continue
         recognised = decision.index is not None and len(op.operands) == ACC + 1
+        if recognised:
+            _check_sizes(op)
         if recognised and not _compiles_well(op):
             _take_apart(op, decision)
         elif recognised or not claimed(op):
@@ -79,6 +82,11 @@ def run(module: ir.Operation, options: Options) -> None:
         with op.context, op.location, ir.InsertionPoint(op):
             op.results[0].replace_all_uses_with(six_bit.cast(scale_value(op.operands[0]), op.results[0].type))
         op.erase()
+
+
+def _check_sizes(op: ir.Operation) -> None:
+    with op.context, op.location, ir.InsertionPoint(op):
+        runtime_sizes.compared(list(op.operands)[:ACC], problem_of(op))
 
 
 def _settle(op: ir.Operation) -> None:

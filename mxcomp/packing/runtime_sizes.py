@@ -99,16 +99,32 @@ def guarded(operands: list[ir.Value], problem: Problem, decision: Decision) -> R
 
 def _guarded(axis: str, operands: list[ir.Value], limit: int) -> ir.Value:
     least, unit = (BLOCK_SIZE, BLOCK_SIZE) if axis == "k" else (1, 1)
-    at = ir.RankedTensorType(operands[LHS_SCALE].type).rank - (1 if axis == "k" else 2)
-    first, *others = _AXES[axis]
-    value = build.dim(operands[first], at)
+    value, *others = _sizes(axis, operands)
     low = arith.CmpIOp(arith.CmpIPredicate.sge, value, build.constant_index(1)).result
     high = arith.CmpIOp(arith.CmpIPredicate.sle, value, build.constant_index(limit // unit)).result
     cf.AssertOp(arith.AndIOp(low, high).result, f"mxcomp: {axis.upper()} must be between {least} and {limit}")
-    for other in others:
-        same = arith.CmpIOp(arith.CmpIPredicate.eq, value, build.dim(operands[other], at)).result
-        cf.AssertOp(same, f"mxcomp: {_LABELS[first]} and {_LABELS[other]} must have the same {axis.upper()}")
+    _compare(axis, value, others)
     return assume(value, Range(1, limit // unit))
+
+
+def compared(operands: list[ir.Value], problem: Problem) -> None:
+    """Asserts that the dynamic sizes of `problem` are the same for all operands."""
+    for axis in problem.dynamic:
+        value, *others = _sizes(axis, operands)
+        _compare(axis, value, others)
+
+
+def _sizes(axis: str, operands: list[ir.Value]) -> list[ir.Value]:
+    """Those of an axis, of each operand that it indexes; of K in blocks."""
+    at = ir.RankedTensorType(operands[LHS_SCALE].type).rank - (1 if axis == "k" else 2)
+    return [build.dim(operands[i], at) for i in _AXES[axis]]
+
+
+def _compare(axis: str, value: ir.Value, others: list[ir.Value]) -> None:
+    first, *rest = (_LABELS[i] for i in _AXES[axis])
+    for label, other in zip(rest, others, strict=True):
+        same = arith.CmpIOp(arith.CmpIPredicate.eq, value, other).result
+        cf.AssertOp(same, f"mxcomp: {first} and {label} must have the same {axis.upper()}")
 
 
 _LABELS = ("LHS", "RHS", "LHS scales", "RHS scales")

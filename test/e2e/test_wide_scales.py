@@ -113,7 +113,16 @@ def test_plugin(kind: str, tmp_path: Path) -> None:
     assert case.matmul.error(y) <= case.matmul.bound
 
 
-SPECIAL = [(0.0, 0), (-0.0, 0), (np.inf, 255), (-np.inf, 255), (np.nan, 255), (-3.0, 128), (1.9921875, 127), (-1.0, 127)]
+SPECIAL = [
+    (0.0, 0),
+    (-0.0, 0),
+    (np.inf, 255),
+    (-np.inf, 255),
+    (np.nan, 255),
+    (-3.0, 128),
+    (1.9921875, 127),
+    (-1.5, 127),
+]
 """Scales, and the codes of f8E8M0FNU that stand for them."""
 
 

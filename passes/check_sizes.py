@@ -1,0 +1,130 @@
+"""mxcomp-check-sizes: asserts at run time that sizes agree which an operation takes for the same.
+
+An operation on tensors is defined only where dimensions that it goes through together are equally long; of dynamic ones
+nobody has checked that. IREE 3.13 takes the size of one of them, and reads beyond the others.
+
+Before, a residual that is added:
+
+    %y = linalg.generic … ins(%r, %residual : tensor<?x64xf32>, tensor<?x64xf32>) …
+
+After, at the beginning of the function:
+
+    %m = tensor.dim %x, %c0   %n = tensor.dim %residual, %c0   %same = arith.cmpi eq, %m, %n
+    cf.assert %same, "mxcomp: dimension 0 of argument 0 and dimension 0 of argument 1 must be equal: …"
+
+Sizes are followed back to those of arguments (`mxcomp.matching.sizes`), and each pair of them is compared once. A
+`tensor.cast` to a size that is known says that it is that size. Operands of recognised matmuls are compared where these
+are materialised, or fall back (`mxcomp.packing.runtime_sizes`).
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, cf
+
+from mxcomp.layout import ACC, LHS, RHS
+from mxcomp.matching.decision import is_recognised
+from mxcomp.matching.sizes import FUNCTIONS, Size, Sizes
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.linalg_ops import indexing_maps
+from mxcomp.options import Options
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Compares the dynamic sizes that operations below `module` take for the same."""
+    checks: dict[ir.Block, _Checks] = {}
+    sizes = Sizes()
+    for op in list(graph.walk(module, bodies=False)):
+        for together in _together(op):
+            found = dict.fromkeys(sizes.of(value, dim) for value, dim in together)
+            first, *others = [size for size in found if size.is_known] or [None]
+            for other in others:
+                assert first is not None and other is not None
+                checks.setdefault(op.block, _Checks()).compare(op, first, other)
+
+
+_Dims = list[tuple[ir.Value, int]]
+
+
+def _together(op: ir.Operation) -> list[_Dims]:
+    """Dimensions of tensors that are equally long, at least one of each list dynamic."""
+    if op.name == "tensor.cast":
+        found = [[(op.operands[0], dim), (op.results[0], dim)] for dim in range(_rank(op.operands[0]))]
+    elif op.name.startswith(("arith.", "math.")) and op.results and _is_tensor(op.results[0]):
+        tensors = [value for value in op.operands if _is_tensor(value)]
+        found = [[(value, dim) for value in tensors] for dim in range(_rank(op.results[0]))]
+    else:
+        found = _loops(op)
+    return [dims for dims in found if any(build.static_sizes(value)[dim] is None for value, dim in dims)]
+
+
+def _loops(op: ir.Operation) -> list[_Dims]:
+    """The dimensions that each loop of a linalg operation goes through; of a recognised matmul, rows and columns."""
+    maps = indexing_maps(op)
+    if maps is None:
+        return []
+    chosen = (LHS, RHS, ACC) if is_recognised(op) else range(len(op.operands))
+    found: dict[int, _Dims] = {}
+    for value, affine_map in ((op.operands[i], maps[i]) for i in chosen):
+        for dim, expr in enumerate(affine_map.results):
+            if isinstance(expr, ir.AffineDimExpr):
+                found.setdefault(ir.AffineDimExpr(expr).position, []).append((value, dim))
+    if is_recognised(op):  # along K operands have each other alone
+        inside = {ir.AffineDimExpr(expr).position for expr in maps[ACC].results}
+        found = {loop: dims for loop, dims in found.items() if loop in inside}
+    return list(found.values())
+
+
+def _rank(value: ir.Value) -> int:
+    return int(ir.RankedTensorType(value.type).rank) if _is_tensor(value) else 0
+
+
+def _is_tensor(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType)
+
+
+class _Checks:
+    """What is asserted in a block: groups of sizes that are equal, and the last assertion that stands at its begin."""
+
+    def __init__(self) -> None:
+        self._groups: list[set[Size]] = []
+        self._last: ir.Operation | None = None
+
+    def compare(self, op: ir.Operation, first: Size, second: Size) -> None:
+        """Asserts for an operation that two sizes are equal, if that does not follow from what is asserted."""
+        ours = [group for group in self._groups if not group.isdisjoint({first, second})]
+        if len(ours) == 1 and {first, second} <= ours[0]:
+            return
+        self._groups = [group for group in self._groups if group not in ours] + [{first, second}.union(*ours)]
+        place = graph.location_text(op.location)
+        where = op.name if place == _NOWHERE else f"{op.name} at {place}"
+        with op.context, op.location, self._earliest(op, first, second):
+            of_first, of_second = (
+                _times(size, size.factor.numerator * other.factor.denominator)
+                for size, other in ((first, second), (second, first))
+            )
+            same = arith.CmpIOp(arith.CmpIPredicate.eq, of_first, of_second).result
+            made = cf.AssertOp(same, f"mxcomp: {first} and {second} must be equal, for {where}").operation
+        if _is_entry(op.block):
+            self._last = made
+
+    def _earliest(self, op: ir.Operation, *compared: Size) -> ir.InsertionPoint:
+        """In front of an operation; of what its function always computes, where all that is compared is known."""
+        made = [producer for size in compared if size.value is not None and (producer := graph.producer(size.value))]
+        if not _is_entry(op.block) or any(producer.block != op.block for producer in made):
+            return ir.InsertionPoint(op)
+        last = self._last
+        for producer in made:
+            last = producer if last is None or last.is_before_in_block(producer) else last
+        return ir.InsertionPoint.at_block_begin(op.block) if last is None else ir.InsertionPoint.after(last)
+
+
+def _is_entry(block: ir.Block) -> bool:
+    return block.owner.operation.name in FUNCTIONS and block == block.region.blocks[0]
+
+
+def _times(size: Size, scale: int) -> ir.Value:
+    return build.constant_index(scale) if size.value is None else build.times(size.build(), scale)
+
+
+_NOWHERE = "loc(unknown)"

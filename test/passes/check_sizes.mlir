@@ -1,0 +1,92 @@
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-check-sizes)' | filecheck %s
+
+#id = affine_map<(r, c) -> (r, c)>
+#row = affine_map<(r, c) -> (r)>
+#turned = affine_map<(r, c) -> (c, r)>
+
+// Each pair of sizes once, at the beginning of the function; what follows from others is not asserted.
+// CHECK-LABEL: util.func public @consumers(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<?x64xf32>, %[[Y:[a-z0-9]+]]: tensor<?x64xf32>, %[[F:[a-z0-9]+]]: tensor<?xf32>)
+// CHECK-DAG: %[[M:.+]] = tensor.dim %[[X]], %c0
+// CHECK-DAG: %[[N:.+]] = tensor.dim %[[Y]], %c0
+// CHECK: %[[SAME:.+]] = arith.cmpi eq, %[[M]], %[[N]] : index
+// CHECK: cf.assert %[[SAME]], "mxcomp: dimension 0 of argument 0 and dimension 0 of argument 1 must be equal, for linalg.generic at {{.+}}check_sizes.mlir:25:8"
+// CHECK: %[[L:.+]] = tensor.dim %[[F]]
+// CHECK: %[[ALSO:.+]] = arith.cmpi eq, %{{.+}}, %[[L]] : index
+// CHECK: cf.assert %[[ALSO]], "mxcomp: dimension 0 of argument 0 and dimension 0 of argument 2 must be equal, for linalg.generic
+// CHECK: linalg.generic
+// CHECK-NOT: cf.assert
+// CHECK: util.return
+util.func @consumers(%x: tensor<?x64xf32>, %y: tensor<?x64xf32>, %f: tensor<?xf32>) -> tensor<?x64xf32> {
+  %c0 = arith.constant 0 : index
+  %m = tensor.dim %x, %c0 : tensor<?x64xf32>
+  %e = tensor.empty(%m) : tensor<?x64xf32>
+  // The first that reads both.
+  %a = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %y : tensor<?x64xf32>, tensor<?x64xf32>) outs(%e : tensor<?x64xf32>) {
+  ^bb0(%i: f32, %j: f32, %o: f32):
+    %0 = arith.addf %i, %j : f32
+    linalg.yield %0 : f32
+  } -> tensor<?x64xf32>
+  %b = linalg.generic {indexing_maps = [#id, #id, #row, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%a, %y, %f : tensor<?x64xf32>, tensor<?x64xf32>, tensor<?xf32>) outs(%e : tensor<?x64xf32>) {
+  ^bb0(%i: f32, %j: f32, %k: f32, %o: f32):
+    %0 = arith.mulf %i, %j : f32
+    %1 = arith.mulf %0, %k : f32
+    linalg.yield %1 : f32
+  } -> tensor<?x64xf32>
+  %c = arith.addf %b, %y : tensor<?x64xf32>
+  util.return %c : tensor<?x64xf32>
+}
+
+// Parts of a dimension, and a size that a cast knows.
+// CHECK-LABEL: util.func public @reshapes(
+// CHECK: %[[FOUR:.+]] = affine.apply #{{.+}}(%{{.+}})
+// CHECK: arith.cmpi eq, %[[FOUR]], %{{.+}}
+// CHECK: "mxcomp: 4 * dimension 0 of argument 0 and dimension 0 of argument 1 must be equal, for arith.addf at
+// CHECK: arith.cmpi eq, %{{.+}}, %c7
+// CHECK: "mxcomp: dimension 0 of argument 2 and 7 must be equal, for tensor.cast at
+util.func @reshapes(%x: tensor<?x4x64xf32>, %y: tensor<?x64xf32>, %z: tensor<?x3xi8>) -> (tensor<?x64xf32>, tensor<7x3xi8>) {
+  %flat = tensor.collapse_shape %x [[0, 1], [2]] : tensor<?x4x64xf32> into tensor<?x64xf32>
+  %a = arith.addf %flat, %y : tensor<?x64xf32>
+  %k = tensor.cast %z : tensor<?x3xi8> to tensor<7x3xi8>
+  util.return %a, %k : tensor<?x64xf32>, tensor<7x3xi8>
+}
+
+// One size, by whatever way, is not compared with itself; nor are sizes that nobody can know before.
+// CHECK-LABEL: util.func public @nothing(
+// CHECK-NOT: cf.assert
+// CHECK: util.return
+util.func @nothing(%x: tensor<?x?xf32>, %k: index) -> (tensor<?x?xf32>, tensor<?xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %m = tensor.dim %x, %c0 : tensor<?x?xf32>
+  %n = tensor.dim %x, %c1 : tensor<?x?xf32>
+  %e = tensor.empty(%n, %m) : tensor<?x?xf32>
+  %t = linalg.generic {indexing_maps = [#id, #turned], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<?x?xf32>) outs(%e : tensor<?x?xf32>) {
+  ^bb0(%i: f32, %o: f32):
+    linalg.yield %i : f32
+  } -> tensor<?x?xf32>
+  %u = arith.addf %t, %t : tensor<?x?xf32>
+  %r:2 = util.call @elsewhere(%u) : (tensor<?x?xf32>) -> (tensor<?xf32>, tensor<?xf32>)
+  %v = arith.addf %r#0, %r#1 : tensor<?xf32>
+  util.return %u, %v : tensor<?x?xf32>, tensor<?xf32>
+}
+util.func private @elsewhere(tensor<?x?xf32>) -> (tensor<?xf32>, tensor<?xf32>)
+
+// What is computed only sometimes is compared there.
+// CHECK-LABEL: util.func public @sometimes(
+// CHECK-NOT: cf.assert
+// CHECK: scf.if
+// CHECK: cf.assert
+// CHECK: arith.addf
+util.func @sometimes(%c: i1, %x: tensor<?xf32>, %y: tensor<?xf32>) -> tensor<?xf32> {
+  %r = scf.if %c -> tensor<?xf32> {
+    %a = arith.addf %x, %y : tensor<?xf32>
+    scf.yield %a : tensor<?xf32>
+  } else {
+    scf.yield %x : tensor<?xf32>
+  }
+  util.return %r : tensor<?xf32>
+}
