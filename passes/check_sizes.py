@@ -19,6 +19,8 @@ are materialised, or fall back (`mxcomp.packing.runtime_sizes`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf
 
@@ -26,7 +28,7 @@ from mxcomp.layout import ACC, LHS, RHS
 from mxcomp.matching.decision import is_recognised
 from mxcomp.matching.sizes import FUNCTIONS, Size, Sizes
 from mxcomp.mlir import build, graph
-from mxcomp.mlir.linalg_ops import indexing_maps
+from mxcomp.mlir.linalg_ops import indexing_maps, reassociation
 from mxcomp.options import Options
 
 
@@ -35,27 +37,47 @@ def run(module: ir.Operation, options: Options) -> None:
     checks: dict[ir.Block, _Checks] = {}
     sizes = Sizes()
     for op in list(graph.walk(module, bodies=False)):
-        for together in _together(op):
-            found = dict.fromkeys(sizes.of(value, dim) for value, dim in together)
-            first, *others = [size for size in found if size.is_known] or [None]
+        for together in _together(op, sizes):
+            first, *others = [size for size in dict.fromkeys(together) if size.is_known] or [Size()]
             for other in others:
-                assert first is not None and other is not None
                 checks.setdefault(op.block, _Checks()).compare(op, first, other)
+
+
+def _together(op: ir.Operation, sizes: Sizes) -> Iterator[list[Size]]:
+    """Sizes that an operation takes for equal."""
+    if op.name in _RESHAPES:
+        yield from _elements(op, sizes)
+        return
+    for dims in _dims(op):
+        if any(build.static_sizes(value)[dim] is None for value, dim in dims):
+            yield [sizes.of(value, dim) for value, dim in dims]
+
+
+_RESHAPES = ("tensor.reshape", "tensor.expand_shape")
+
+
+def _elements(op: ir.Operation, sizes: Sizes) -> Iterator[list[Size]]:
+    """How many elements the source of a reshape has, and its result by the sizes that it is given."""
+    source, result = op.operands[0], op.results[0]
+    if None not in build.static_sizes(source) + build.static_sizes(result):
+        return
+    groups = reassociation(op) if op.name != "tensor.reshape" else [list(range(_rank(result)))]
+    for i, group in enumerate(groups):
+        before = [i] if op.name != "tensor.reshape" else range(_rank(source))
+        yield [sizes.product(source, before), sizes.product(result, group)]
 
 
 _Dims = list[tuple[ir.Value, int]]
 
 
-def _together(op: ir.Operation) -> list[_Dims]:
-    """Dimensions of tensors that are equally long, at least one of each list dynamic."""
+def _dims(op: ir.Operation) -> list[_Dims]:
+    """Dimensions of tensors that are equally long."""
     if op.name == "tensor.cast":
-        found = [[(op.operands[0], dim), (op.results[0], dim)] for dim in range(_rank(op.operands[0]))]
-    elif op.name.startswith(("arith.", "math.")) and op.results and _is_tensor(op.results[0]):
+        return [[(op.operands[0], dim), (op.results[0], dim)] for dim in range(_rank(op.operands[0]))]
+    if op.name.startswith(("arith.", "math.")) and op.results and _is_tensor(op.results[0]):
         tensors = [value for value in op.operands if _is_tensor(value)]
-        found = [[(value, dim) for value in tensors] for dim in range(_rank(op.results[0]))]
-    else:
-        found = _loops(op)
-    return [dims for dims in found if any(build.static_sizes(value)[dim] is None for value, dim in dims)]
+        return [[(value, dim) for value in tensors] for dim in range(_rank(op.results[0]))]
+    return _loops(op)
 
 
 def _loops(op: ir.Operation) -> list[_Dims]:
@@ -92,6 +114,9 @@ class _Checks:
 
     def compare(self, op: ir.Operation, first: Size, second: Size) -> None:
         """Asserts for an operation that two sizes are equal, if that does not follow from what is asserted."""
+        if 0 in (first.factor, second.factor):
+            return
+        first, second = first.over(second), second.over(first)
         ours = [group for group in self._groups if not group.isdisjoint({first, second})]
         if len(ours) == 1 and {first, second} <= ours[0]:
             return
@@ -99,18 +124,14 @@ class _Checks:
         place = graph.location_text(op.location)
         where = op.name if place == _NOWHERE else f"{op.name} at {place}"
         with op.context, op.location, self._earliest(op, first, second):
-            of_first, of_second = (
-                _times(size, size.factor.numerator * other.factor.denominator)
-                for size, other in ((first, second), (second, first))
-            )
-            same = arith.CmpIOp(arith.CmpIPredicate.eq, of_first, of_second).result
+            same = arith.CmpIOp(arith.CmpIPredicate.eq, first.build(), second.build()).result
             made = cf.AssertOp(same, f"mxcomp: {first} and {second} must be equal, for {where}").operation
         if _is_entry(op.block):
             self._last = made
 
     def _earliest(self, op: ir.Operation, *compared: Size) -> ir.InsertionPoint:
         """In front of an operation; of what its function always computes, where all that is compared is known."""
-        made = [producer for size in compared if size.value is not None and (producer := graph.producer(size.value))]
+        made = [producer for size in compared for producer in size.producers]
         if not _is_entry(op.block) or any(producer.block != op.block for producer in made):
             return ir.InsertionPoint(op)
         last = self._last
@@ -121,10 +142,6 @@ class _Checks:
 
 def _is_entry(block: ir.Block) -> bool:
     return block.owner.operation.name in FUNCTIONS and block == block.region.blocks[0]
-
-
-def _times(size: Size, scale: int) -> ir.Value:
-    return build.constant_index(scale) if size.value is None else build.times(size.build(), scale)
 
 
 _NOWHERE = "loc(unknown)"

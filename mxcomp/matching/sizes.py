@@ -1,12 +1,14 @@
-"""What a dynamic size of a tensor is made of: a size of an argument, times and divided by numbers.
+"""What a dynamic size of a tensor is made of: sizes of arguments, multiplied, and times or divided by a number.
 
 %s = tensor.collapse_shape %x [[0, 1], [2]] : tensor<?x4x32xf32> into tensor<?x32xf32>
-%e = tensor.empty(dim %s, 0)   →   4 · dimension 0 of argument 0
+%e = tensor.empty(dim %s, 0)   →   4 * dimension 0 of argument 0
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -17,53 +19,85 @@ from mxcomp.mlir.linalg_ops import reassociation
 
 
 @dataclass(frozen=True)
-class Size:
-    """`factor` times what `value` is: dimension `dim` of it if it is a tensor; the factor alone without a value."""
+class Root:
+    """Dimension `dim` of a tensor, or an index, that is not followed any further."""
 
-    value: ir.Value | None
+    value: ir.Value
     dim: int = 0
-    factor: Fraction = Fraction(1)
-
-    def __mul__(self, factor: Fraction | int) -> Size:
-        return Size(self.value, self.dim, self.factor * factor)
-
-    @property
-    def whole(self) -> Size:
-        """Without the factor."""
-        return Size(self.value, self.dim)
 
     def build(self) -> ir.Value:
-        """The value, without the factor, as an index at the insertion point."""
-        assert self.value is not None
+        """The index at the insertion point."""
         return build.dim(self.value, self.dim) if _is_tensor(self.value) else self.value
 
     def __str__(self) -> str:
-        if self.value is None:
-            return str(self.factor)
-        factor = "" if self.factor == 1 else f"{self.factor} * "
         op, dim = graph.producer(self.value), self.dim
         argument = self.value
         if op is not None and op.name == _OF_VIEW:
             argument, dim = op.operands[0], ir.IntegerAttr(op.attributes["index"]).value
         if not isinstance(argument, ir.BlockArgument):
-            return f"{factor}a size computed at {graph.location_text(self.value.location)}"
+            return f"a size computed at {graph.location_text(self.value.location)}"
         number = ir.BlockArgument(argument).arg_number
         of_dim = "" if isinstance(argument.type, ir.IndexType) else f"dimension {dim} of "
-        return f"{factor}{of_dim}argument {number}"
+        return f"{of_dim}argument {number}"
 
     @property
     def is_known(self) -> bool:
-        """Whether it is a number, a size of an argument of the function, or an index that is computed."""
-        if self.value is None:
-            return True
+        """Whether it is a size of an argument of the function, or an index that is computed."""
         owner = self.value.owner
         if isinstance(owner, ir.Block):
             return owner.owner.operation.name in FUNCTIONS
         return not _is_tensor(self.value)
 
 
-FUNCTIONS = ("util.func", "func.func")
 _OF_VIEW = "hal.buffer_view.dim"
+FUNCTIONS = ("util.func", "func.func")
+
+
+@dataclass(frozen=True, eq=False)
+class Size:
+    """`factor` times the product of `roots`, in any order."""
+
+    factor: Fraction = Fraction(1)
+    roots: tuple[Root, ...] = ()
+
+    def __mul__(self, other: Size | Fraction | int) -> Size:
+        if isinstance(other, Size):
+            return Size(self.factor * other.factor, self.roots + other.roots)
+        return Size(self.factor * other, self.roots)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Size) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> object:
+        return self.factor, frozenset(Counter(self.roots).items())
+
+    def __str__(self) -> str:
+        factors = [] if self.factor == 1 and self.roots else [str(self.factor)]
+        return " * ".join([*factors, *map(str, self.roots)])
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all of its roots are."""
+        return all(root.is_known for root in self.roots)
+
+    @property
+    def producers(self) -> list[ir.Operation]:
+        """The operations that compute its roots."""
+        return [op for root in self.roots if (op := graph.producer(root.value)) is not None]
+
+    def over(self, other: Size) -> Size:
+        """What is left where both are divided by what they have in common; its factor is whole."""
+        left = Counter(self.roots) - Counter(other.roots)
+        return Size(Fraction((self.factor / other.factor).numerator), tuple(left.elements()))
+
+    def build(self) -> ir.Value:
+        """The index at the insertion point, of a size with a whole factor."""
+        values, factor = [root.build() for root in self.roots], int(self.factor)
+        return build.times(build.product(values), factor) if values else build.constant_index(factor)
 
 
 class Sizes:
@@ -75,29 +109,41 @@ class Sizes:
     def of(self, value: ir.Value, dim: int) -> Size:
         """The size of a tensor's dimension."""
         if (size := build.static_sizes(value)[dim]) is not None:
-            return Size(None, factor=Fraction(size))
+            return Size(Fraction(size))
         if (value, dim) not in self._known:
             op = graph.producer(value)
             found = None if op is None else self._behind(op, value, dim)
-            self._known[value, dim] = found or Size(value, dim)
+            self._known[value, dim] = found or Size(roots=(Root(value, dim),))
         return self._known[value, dim]
 
+    def product(self, value: ir.Value, dims: Iterable[int]) -> Size:
+        """How many elements a tensor has along dimensions."""
+        return math.prod((self.of(value, dim) for dim in dims), start=Size())
+
     def of_index(self, value: ir.Value) -> Size:
-        """What an index is."""
+        """What an index, or an integer, is."""
         op, number = graph.producer(value), graph.number(value)
         if number is not None:
-            return Size(None, factor=Fraction(number))
-        if op is None:
-            return Size(value)
-        if op.name == "tensor.dim" and (at := graph.number(op.operands[1])) is not None:
+            return Size(Fraction(number))
+        if op is not None and op.name == "tensor.dim" and (at := graph.number(op.operands[1])) is not None:
             return self.of(op.operands[0], at)
-        if op.name in _SAME_INDEX:
+        if op is not None and op.name in _SAME_INDEX:
             return self.of_index(op.operands[0])
-        if op.name == "arith.muli":
-            one, other = map(self.of_index, op.operands)
-            if None in (one.value, other.value):
-                return one * other.factor if other.value is None else other * one.factor
-        return Size(value)
+        if op is not None and op.name == "arith.muli":
+            return self.of_index(op.operands[0]) * self.of_index(op.operands[1])
+        return Size(roots=(Root(value),))
+
+    def given(self, op: ir.Operation, dim: int) -> Size | None:
+        """The size of a result's dimension that an operation is given; None for operations that are given none."""
+        if op.name == "tensor.reshape":
+            made = graph.producer(op.operands[1])
+            is_listed = made is not None and made.name == "tensor.from_elements"
+            return self.of_index(made.operands[dim]) if made is not None and is_listed else None
+        sizes = build.static_sizes(op.results[0])
+        first = _GIVEN.get(op.name)
+        if op.name == "iree_tensor_ext.bitcast":
+            first = len(op.operands) - sizes.count(None)
+        return None if first is None else self.of_index(op.operands[first + sizes[:dim].count(None)])
 
     def _behind(self, op: ir.Operation, value: ir.Value, dim: int) -> Size | None:
         """By what an operation is given, or computes it of; None where that is not known."""
@@ -105,39 +151,14 @@ class Sizes:
             return self.of(op.operands[0], dim)
         if op.name.startswith("linalg."):
             return self.of(op.operands[len(op.operands) - len(op.results) + ir.OpResult(value).result_number], dim)
-        if (first := _GIVEN.get(op.name)) is not None:
-            return self._given(op, dim, first)
-        if op.name == "iree_tensor_ext.bitcast":
-            return self._given(op, dim, len(op.operands) - build.static_sizes(value).count(None))
         if op.name == "tensor.collapse_shape":
-            return self._collapsed(op, dim)
-        return self._expanded(op, dim) if op.name == "tensor.expand_shape" else None
-
-    def _given(self, op: ir.Operation, dim: int, first: int) -> Size:
-        dynamic = [i for i, size in enumerate(build.static_sizes(op.results[0])) if size is None]
-        return self.of_index(op.operands[first + dynamic.index(dim)])
-
-    def _collapsed(self, op: ir.Operation, dim: int) -> Size | None:
-        group = reassociation(op)[dim]
-        sizes = build.static_sizes(op.operands[0])
-        dynamic = [i for i in group if sizes[i] is None]
-        if len(dynamic) != 1:
-            return None
-        return self.of(op.operands[0], dynamic[0]) * math.prod(sizes[i] or 1 for i in group)
-
-    def _expanded(self, op: ir.Operation, dim: int) -> Size:
-        """A part of the source's size; what it is given, where the other parts are not numbers."""
-        whole, group = next((i, dims) for i, dims in enumerate(reassociation(op)) if dim in dims)
-        sizes = build.static_sizes(op.results[0])
-        others = [sizes[i] for i in group if i != dim]
-        if None in others:
-            return self._given(op, dim, first=1)
-        return self.of(op.operands[0], whole) * Fraction(1, math.prod(size or 1 for size in others))
+            return self.product(op.operands[0], reassociation(op)[dim])
+        return self.given(op, dim)
 
 
 _SAME = ("arith.", "math.", "tensor.cast", "util.optimization_barrier")
 """Operations whose result has the sizes of their first operand."""
-_GIVEN = {"tensor.empty": 0, "flow.tensor.tie_shape": 1, "hal.tensor.import": 1}
+_GIVEN = {"tensor.empty": 0, "tensor.expand_shape": 1, "flow.tensor.tie_shape": 1, "hal.tensor.import": 1}
 """Operations that are given their result's dynamic sizes, from which operand on."""
 _SAME_INDEX = ("arith.index_cast", "arith.index_castui", "util.assume.int")
 

@@ -11,6 +11,7 @@ import torch
 import mxcomp
 import mxcomp.torch
 from mxcomp.errors import InputError
+from mxcomp.runtime import RunError
 from mxcomp.weights.checkpoint import Checkpoint
 
 K, N, ROWS = 64, 96, 5
@@ -119,6 +120,29 @@ class Shifted(torch.nn.Module):
     def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         at = position + torch.arange(1)
         return self.fc(x + torch.where(torch.arange(K) >= at[0], 1.0, 0.0))
+
+
+def test_sizes_that_two_arguments_share() -> None:
+    """PyTorch gives them one name, and IREE takes them for the same: they are compared when the program is called."""
+
+    class Joined(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up = torch.nn.Linear(K, N)
+
+        def forward(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.silu(self.up(x)) + residual
+
+    model = Joined().eval()
+    mxcomp.torch.replace_linears(model)
+    batch, length = (torch.export.Dim(name, min=2, max=64) for name in ("batch", "length"))
+    x, residual = torch.randn(2, 3, K), torch.randn(2, 3, N)
+    program = mxcomp.torch.compile(model, (x, residual), dynamic_shapes=({0: batch, 1: length},) * 2)
+    (y,) = program.run(x.numpy(), residual.numpy())
+    np.testing.assert_allclose(y, model(x, residual).detach().numpy(), rtol=1e-4, atol=1e-4)
+    for wrong in (torch.randn(2, 4, N), torch.randn(3, 3, N), torch.randn(3, 2, N)):
+        with pytest.raises(RunError, match=r"of argument 0 and .* of argument 1 must be equal, for"):
+            program.run(x.numpy(), wrong.numpy())
 
 
 def test_a_position_without_dimensions() -> None:
