@@ -133,7 +133,7 @@ class _Function:
     """A function of a module on a device; `failure` is what it raises."""
 
     name: str
-    module: Any
+    invoke: rt.FunctionInvoker
     device: rt.HalDevice
     simulated: Simulated
     failure: type[MxcompError]
@@ -145,53 +145,62 @@ class _Function:
     def __call__(self, inputs: Sequence[np.ndarray | rt.DeviceArray]) -> list[Any]:
         """Results, on the device still."""
         with self._failing():
-            results = self.module[self.name](*inputs)
+            results = self.invoke(*inputs)
             return list(results) if isinstance(results, tuple | list) else [results]
 
     def arrays(self, inputs: Sequence[np.ndarray | rt.DeviceArray]) -> list[np.ndarray]:
-        """Results, on the host."""
+        """Results, on the host: copies, as memory of the device that is still looked at would keep the device."""
         results = self(inputs)
         with self._failing():
-            return [_kept(np.asarray(result)) for result in results]
+            return [np.asarray(result).copy() for result in results]
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
         try:
             yield
-        except KeyError:
-            names = ", ".join(_functions(self.module.vm_module))
-            raise InputError(f"no function '{self.name}': expected {names}") from None
         except (RuntimeError, ValueError) as error:
             self.simulated.device = None  # a device on which a kernel has failed refuses all further work
             raise self.failure(f"@{self.name} failed: {statuses.explained(str(error))}") from None
 
 
-def _kept(array: np.ndarray) -> np.ndarray:
-    """An array with memory of its own: what a CPU gives is in that of its device, which may end before."""
-    return array if array.flags.owndata else array.copy()
-
-
 @dataclass(frozen=True)
 class Loaded:
-    """A module on a device, with its parameters; `failure` is what its functions raise."""
+    """A module on a device, with its parameters; `failure` is what its functions raise.
 
-    module: Any
+    The context is the VM's own: one of `iree.runtime.SystemContext` is part of a cycle of references, which would keep
+    the device and all of its memory until Python happens to collect it.
+    """
+
+    context: rt.VmContext
+    module: rt.VmModule
     device: rt.HalDevice
     simulated: Simulated
     failure: type[MxcompError]
 
     def functions(self) -> list[str]:
         """Names that can be called."""
-        return _functions(self.module.vm_module)
+        return [
+            name for name in self.module.function_names if not name.startswith("__") and not name.endswith("$async")
+        ]
 
     def function(self, name: str | None) -> _Function:
-        """A function; None: the only one. Raises InputError where there are several."""
-        chosen = name if name is not None else _only_function(self.module.vm_module)
-        return _Function(chosen, self.module, self.device, self.simulated, self.failure)
+        """A function; None: the only one. Raises InputError where there is none, or where there are several."""
+        chosen = name if name is not None else self._only_function()
+        found = self.module.lookup_function(chosen)
+        if found is None:
+            raise InputError(f"no function '{chosen}': expected {', '.join(self.functions())}")
+        invoke = rt.FunctionInvoker(self.context, self.device, found)
+        return _Function(chosen, invoke, self.device, self.simulated, self.failure)
 
     def call(self, name: str | None, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Results of a function, on the host."""
         return self.function(name).arrays([np.asarray(array, order="C") for array in inputs])
+
+    def _only_function(self) -> str:
+        names = self.functions()
+        if len(names) != 1:
+            raise InputError(f"which function? expected one of {', '.join(names)}")
+        return names[0]
 
 
 def load(
@@ -206,12 +215,13 @@ def load(
     config = rt.Config(device=device_of(device, settings, simulated))
     try:
         module = rt.VmModule.copy_buffer(config.vm_instance, vmfb)
-        *_, module = rt.load_vm_modules(*_parameters(config.vm_instance, parameters), module, config=config)
+        modules = [*config.default_vm_modules, *_parameters(config.vm_instance, parameters), module]
+        context = rt.VmContext(config.vm_instance, modules)
     except (RuntimeError, ValueError, LookupError) as error:  # of IREE's: a parameter's bytes may be too few
         simulated.device = None
         why = statuses.explained(str(error))
         raise failure(f"the program cannot be loaded on device '{device}': {why}") from None
-    return Loaded(module, config.device, simulated, failure)
+    return Loaded(context, module, config.device, simulated, failure)
 
 
 def _parameters(instance: rt.VmInstance, files: Mapping[str, str | Path]) -> list[rt.VmModule]:
@@ -227,14 +237,3 @@ def _parameters(instance: rt.VmInstance, files: Mapping[str, str | Path]) -> lis
             raise InputError(f"cannot read the parameters of scope '{scope}' from {path}: {error}") from None
         providers.append(index.create_provider(scope=scope))
     return [rt.create_io_parameters_module(instance, *providers)]
-
-
-def _functions(module: rt.VmModule) -> list[str]:
-    return [name for name in module.function_names if not name.startswith("__") and not name.endswith("$async")]
-
-
-def _only_function(module: rt.VmModule) -> str:
-    names = _functions(module)
-    if len(names) != 1:
-        raise InputError(f"which function? expected one of {', '.join(names)}")
-    return names[0]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from iree import runtime as rt
 from modules import Matmul, source
 from stock import compiled
 
@@ -71,6 +76,74 @@ def test_a_call_that_fails_starts_anew(counting: mxcomp.Program) -> None:
         with pytest.raises(RunError):
             s.add(np.ones(5, np.float32))
         assert s.add(ONES)[0].tolist() == [1] * 4
+
+
+WEIGHT = 1 << 22
+WEIGHED = f"""
+util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<{WEIGHT}xf32>
+func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
+  %w = util.global.load @w : tensor<{WEIGHT}xf32>
+  %some = tensor.extract_slice %w[100][4][1] : tensor<{WEIGHT}xf32> to tensor<4xf32>
+  %y = arith.mulf %x, %some : tensor<4xf32>
+  return %y : tensor<4xf32>
+}}
+"""
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """What happens here does not wait for a garbage collection."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def held() -> dict[str, int]:
+    """What this process has: bytes of simulated memory, file descriptors, threads of the operating system."""
+    files = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]
+    memory = [file for file in files if "mxcomp-device-memory" in (os.readlink(file) if file.is_symlink() else "")]
+    blocks = sum(file.stat().st_blocks for file in memory)
+    return {"bytes": 512 * blocks, "files": len(files), "threads": len(os.listdir("/proc/self/task"))}
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_close_gives_the_device_back(tmp_path: Path) -> None:
+    """At once, its parameters with it, even while someone has results."""
+    index = rt.ParameterIndex()
+    index.add_buffer("w", np.arange(WEIGHT, dtype=np.float32))
+    index.create_archive_file(str(tmp_path / "w.irpa"))
+    program, kept, after = mxcomp.Program(compiled(WEIGHED), Report("gfx950")), [], []
+    for _ in range(3):
+        with program.session(checks="none", parameters={"model": tmp_path / "w.irpa"}) as s:
+            kept += s.main(ONES)
+            during = held()
+        after.append(held())
+    assert all(result.tolist() == [100, 101, 102, 103] for result in kept)
+    assert during["bytes"] > after[0]["bytes"] + 4 * WEIGHT
+    for each in after[1:]:
+        assert each["bytes"] <= after[0]["bytes"] + (1 << 20)
+        assert each["files"] <= after[0]["files"] < during["files"]
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_a_thread_gives_its_device_back(counting: mxcomp.Program) -> None:
+    """When it ends; 4 threads and 2 descriptors each, while it has one."""
+    results: list[np.ndarray] = []
+
+    def work() -> None:
+        results.extend(counting.run(ONES, function="add"))
+
+    work()
+    before = held()
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [result.tolist() for result in results] == [[1] * 4] * 9
+    # joined threads may take a moment to leave
+    assert held()["files"] <= before["files"] and held()["threads"] < before["threads"] + 2 * len(threads)
 
 
 def test_settings_hold_for_every_call(program: mxcomp.Program, tmp_path: Path) -> None:
