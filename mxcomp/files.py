@@ -1,27 +1,35 @@
 """Writing results: all files of a command whole, or none.
 
-A result is written to a partial file next to its place, which is renamed when it is complete. Otherwise it is as if
-`open` had written it: symbolic links stay and the file they lead to is replaced, a new file has the permissions that
-the umask leaves, another one keeps its own. Hard links are the exception, the other names keep the old content.
+A result is written to a file without a name, on the disk of its place, which gets that name when it is complete: who is
+killed leaves nothing. Otherwise it is as if `open` had written it: symbolic links stay and the file they lead to is
+replaced, a new file has the permissions that the umask leaves, another one keeps its own. Hard links are the exception,
+the other names keep the old content.
 
 Several results are in place one after the other; where one fails, those before it are undone. A process that is killed
-in between leaves `.mxcomp-*.part`, and `.mxcomp-*.old` with the content of files that were there before.
+in between leaves `.mxcomp-*.old` with the content of files that were there before. Where a file system has no files
+without a name, one that is killed leaves `.mxcomp-*.part`, which the next result next to it removes.
 """
 
 from __future__ import annotations
 
 import csv
 import errno
+import fcntl
 import os
 import secrets
+import shutil
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import StringIO
 from pathlib import Path
 
 from mxcomp.errors import InputError
+
+ABANDONED = 60.0
+"""Seconds that a partial file nobody has locked may be old: its writer may be about to lock it."""
 
 
 def table(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
@@ -49,7 +57,7 @@ def write(results: Mapping[str | Path, bytes]) -> None:
                 continue
             files.append(_File(name))
             files[-1].create()
-            files[-1].part.write_bytes(data)
+            files[-1].content.write_bytes(data)
         for file in files:
             name = file.name
             file.place(may_be_undone=len(results) > 1)
@@ -87,7 +95,7 @@ def writing(name: str | Path) -> Iterator[Path]:
         if _is_stream(name) or file.path.is_dir():
             raise InputError(f"cannot write {name}: expected a file")
         file.create()
-        yield file.part
+        yield file.content
         file.place()
     except OSError as error:
         raise _input_error(name, error) from None
@@ -100,7 +108,8 @@ class _File:
 
     Attributes:
         path: Its place.
-        part: What will be there.
+        content: Where to write what will be there.
+        part: Its name next to the place, from when it is complete until it is there.
         aside: What was there before, if it may have to come back.
         settled: What is in place stays there, whatever was aside is not needed.
     """
@@ -109,12 +118,17 @@ class _File:
         self.name, self.path, self.settled = name, Path(os.path.realpath(name)), False
         unique = f".mxcomp-{secrets.token_hex(8)}"  # short: names next to it may be as long as they get
         self.part, self.aside = self.path.with_name(f"{unique}.part"), self.path.with_name(f"{unique}.old")
+        self._handle = -1
         self._permissions: int | None = None
         self._made: tuple[int, int] | None = None
         self._is_new = False
 
+    @property
+    def content(self) -> Path:
+        return Path(f"/proc/self/fd/{self._handle}")
+
     def create(self) -> None:
-        """Makes an empty partial file. Raises OSError."""
+        """Makes an empty partial file, and removes those of others that are dead. Raises OSError."""
         with suppress(FileNotFoundError):
             mode = os.stat(self.name).st_mode  # of the link, where there is one: links in a circle are an error
             if stat.S_ISDIR(mode):
@@ -122,12 +136,23 @@ class _File:
             self._permissions = mode & 0o777
         # 0o666 is what `open` asks for. What replaces a file that others may not read is not for them either.
         mode = 0o666 if self._permissions is None else 0o600
-        handle = os.open(self.part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
-        os.close(handle)
-        self._made = _identity(self.part)
+        try:
+            self._handle = os.open(self.path.parent, os.O_TMPFILE | os.O_RDWR, mode)
+        except OSError:  # for file systems without them; what else may be wrong, this finds as well
+            self._handle = os.open(self.part, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
+        with suppress(OSError):  # file systems without locks
+            fcntl.flock(self._handle, fcntl.LOCK_EX)
+        _remove_abandoned(self.path.parent)
 
     def place(self, may_be_undone: bool = False) -> None:
-        """Renames the partial file. Raises OSError."""
+        """Names the partial file, and renames it. Raises OSError."""
+        if not self.part.exists():
+            try:
+                os.link(self.content, self.part, src_dir_fd=self._handle)  # which has it follow the link in /proc
+            except OSError:  # file systems without hard links
+                os.close(os.open(self.part, os.O_CREAT | os.O_EXCL, self.content.stat().st_mode & 0o777))
+                shutil.copyfile(self.content, self.part)
+        self._made = _identity(self.part)
         if self._permissions is not None:
             with suppress(OSError):  # file systems without permissions
                 self.part.chmod(self._permissions)
@@ -157,9 +182,26 @@ class _File:
         self.settled = True
 
     def clean(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
         for path in (self.part, self.aside) if self.settled else (self.part,):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Removes partial files whose writers were killed: they have not been written to lately, and nobody locks them."""
+    with suppress(OSError):
+        for path in folder.glob(".mxcomp-*.part"):
+            with suppress(OSError):  # gone since, or someone else's
+                handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if time.time() - os.fstat(handle).st_mtime > ABANDONED:
+                        path.unlink()
+                finally:
+                    os.close(handle)
 
 
 def _undo(files: Sequence[_File]) -> list[_File]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -243,6 +246,77 @@ def test_names_as_long_as_they_get(tmp_path: Path) -> None:
     with files.writing(path) as part:
         part.write_bytes(b"new")
     assert path.read_bytes() == b"new"
+
+
+KILLED = """
+import sys
+from mxcomp import files
+with files.writing(sys.argv[1]) as part:
+    part.write_bytes(b"half")
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("way", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_writer_that_is_killed_leaves_nothing(folder: Path, way: signal.Signals) -> None:
+    before = contents(folder)
+    command = [sys.executable, "-c", KILLED, str(folder / "first")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(way)
+    assert process.wait() == -way
+    process.communicate()
+    assert contents(folder) == before
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system whose files all have names."""
+    opened = os.open
+
+    def failing(path: str | Path, flags: int, *args: int) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        return opened(path, flags, *args)
+
+    monkeypatch.setattr(os, "open", failing)
+
+
+@pytest.mark.usefixtures("named")
+def test_results_where_all_files_have_names(folder: Path, fail: Fail) -> None:
+    """Its own partial file is next to the place meanwhile, and stays though it may look abandoned."""
+    with files.writing(folder / "first") as one:
+        one.write_bytes(b"one")
+        (part,) = folder.glob(".*")
+        os.utime(part, (0, 0))
+        files.write(results(folder))
+        assert part.exists()
+    assert contents(folder) == {"first": b"one", "second": b"new", "third": b"new"}
+    with pytest.raises(ValueError, match="no"), files.writing(folder / "first") as one:
+        raise ValueError("no")
+    before = contents(folder)
+    fail("second", OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(InputError):
+        files.write(results(folder))
+    assert contents(folder) == before
+
+
+def test_abandoned_partial_files_are_removed(folder: Path) -> None:
+    """By whoever writes next to them; not what may be about to be locked, not what is no partial file of ours."""
+    now = time.time()
+    old, young, named = (f".mxcomp-{name}.part" for name in ("0", "1", "2"))
+    for name, age in {old: 3600, young: 1, "mine.part": 3600, ".mxcomp-3.old": 3600}.items():
+        (folder / name).write_bytes(b"half")
+        os.utime(folder / name, (now - age, now - age))
+    (folder / named).mkdir()
+    (folder / ".mxcomp-4.part").symlink_to("first")
+    os.mkfifo(folder / ".mxcomp-5.part")
+    os.utime(folder / ".mxcomp-5.part", (0, 0))
+    before = {path.name for path in folder.iterdir()}
+    files.write({folder / "first": b"new"})
+    assert before - {path.name for path in folder.iterdir()} == {old, ".mxcomp-5.part"}
 
 
 # As `open` would.

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mxcomp import caches
 from mxcomp.hip.protocol import SOCKET
 from mxcomp.sim import Kernel, Module
 from mxcomp.sim.fast import object_cache, objects
@@ -92,7 +93,10 @@ class ColdStarts:
     def _begin(self, missing: Sequence[Kernel], first: Kernel, checks: Collection[str]) -> None:
         if not missing:
             return
-        print(_announcement(len(missing)), file=sys.stderr, flush=True)
+        place = _cache()
+        print(_announcement(len(missing), place), file=sys.stderr, flush=True)
+        if place is None:
+            return  # what another process compiled would stay there
         others = [kernel for kernel in reversed(missing) if kernel is not first]
         self._numbers |= {kernel: number for number, kernel in enumerate(others, len(self._numbers))}
         count = min(self._processes - 1, len(others))
@@ -120,13 +124,18 @@ class ColdStarts:
             os._exit(0)  # whatever went wrong: the launch compiles the kernel itself, and says so
 
 
-def _announcement(count: int) -> str:
+def _announcement(count: int, place: Path | None) -> str:
     kernels = "1 kernel" if count == 1 else f"{count} kernels"
+    where = "for this process only" if place is None else f"once: kept in {_short(place)}"
+    return f"mxcomp simulator: compiling {kernels} for this processor, {where}"
+
+
+def _cache() -> Path | None:
+    """Where kernels are kept. None where they cannot be; the reason has been said."""
     try:
-        place = f"once: kept in {_short(object_cache.directory())}"
-    except FileNotFoundError:
-        place = "for this process only: there is no home to keep them in; set XDG_CACHE_HOME"
-    return f"mxcomp simulator: compiling {kernels} for this processor, {place}"
+        return object_cache.directory()
+    except caches.Unusable:
+        return None
 
 
 def _short(path: Path) -> str:

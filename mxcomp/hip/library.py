@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
+import shutil
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
+from mxcomp import caches
 from mxcomp.errors import InputError
 from mxcomp.hip import build
 
@@ -18,16 +23,22 @@ _PACKAGED = Path(__file__).parent / "_lib" / build.NAME
 
 
 def hip_dylib() -> Path:
-    """The library: installed, or built into the user's cache. Raises InputError where neither is possible."""
-    library = _PACKAGED
-    if not build.is_current(library):
-        library = _cached()
-        if not build.is_current(library):
-            try:
-                build.build(library)
-            except (build.BuildError, OSError) as error:
-                raise InputError(f"the simulated device needs its HIP driver library: {error}") from None
-    return library
+    """The library: installed, or built into the user's cache; for this process alone where that is not to be trusted.
+
+    Raises InputError where it cannot be had.
+    """
+    try:
+        return lasting_hip_dylib()
+    except caches.Unusable as error:
+        caches.say_once(f"the HIP driver library is built again each time: {error}")
+        return _built(_of_process() / build.NAME)
+
+
+def lasting_hip_dylib() -> Path:
+    """The library where it stays, for other processes. Raises InputError, and Unusable where there is no such place."""
+    if build.is_current(_PACKAGED):
+        return _PACKAGED
+    return _built(caches.own("hip", build.digest()[:16]) / build.NAME)
 
 
 def hip_dylib_directory() -> Path:
@@ -53,6 +64,20 @@ def environment(**settings: str | None) -> dict[str, str]:
     return {PYTHON_VARIABLE: sys.executable} | given
 
 
-def _cached() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "mxcomp" / "hip" / build.digest()[:16] / build.NAME
+def _built(library: Path) -> Path:
+    """The library, which is built unless it is there, and nobody else's. Raises InputError."""
+    try:
+        if not (build.is_current(library) and caches.is_own(library.stat())):
+            build.build(library)
+            library.chmod(0o700)
+    except (build.BuildError, OSError) as error:
+        raise InputError(f"the simulated device needs its HIP driver library: {error}") from None
+    return library
+
+
+@cache
+def _of_process() -> Path:
+    """A directory that is there until this process ends."""
+    made = tempfile.mkdtemp(prefix="mxcomp-hip-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return Path(made)

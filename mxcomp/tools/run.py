@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def run() -> int:
         if args.print_hip_dylib:
-            print(library.hip_dylib_directory())
+            print(library.lasting_hip_dylib().parent)
             return 0
         module = [] if args.module is None else [f"--module={args.module}"]
         return _run(args, [*module, *flags])

@@ -194,6 +194,32 @@ def test_library_is_built_when_it_is_missing_or_old(tmp_path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == ["libamdhip64.so"]
 
 
+def test_library_that_others_could_have_written(tmp_path: Path) -> None:
+    """Is built again; in another user's directory it neither is looked for nor built, but for this process alone."""
+    script = """
+import os, sys
+from mxcomp.hip import build, library
+from mxcomp.tools import run
+library._PACKAGED = build.Path("/nowhere")
+path, user = library.hip_dylib(), os.geteuid()
+assert [oct(each.stat().st_mode & 0o777) for each in (path, *path.parents[:3])] == ["0o700"] * 4
+path.chmod(0o777)
+before = path.stat().st_ino
+assert library.hip_dylib() == path and path.stat().st_ino != before
+os.geteuid = lambda: user + 1
+path.unlink()
+assert not library.hip_dylib().is_relative_to(os.environ["XDG_CACHE_HOME"])
+os.geteuid = lambda: user + 2
+print(run.main(["--print-hip-dylib"]), path.exists(), library.hip_dylib())
+"""
+    done = execute(sys.executable, "-c", script, XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    code, exists, of_process = done.stdout.split()
+    assert (code, exists) == ("1", "False") and not Path(of_process).exists()
+    assert done.stderr.count("the HIP driver library is built again each time") == 1
+    assert f"mxcomp-run: error: {tmp_path}/mxcomp belongs to user" in done.stderr
+
+
 # Which Python simulates, where no variable of ours says it.
 
 STOCK = [IREE / "iree-run-module", "--device=hip", "--module=m.vmfb", *CALL]

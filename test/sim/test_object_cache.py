@@ -8,6 +8,7 @@ import errno
 import os
 import resource
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ import pytest
 from corpus.triton import KERNELS
 
 import mxcomp
+from mxcomp import caches
 from mxcomp.sim import code_object
 from mxcomp.sim.checks.report import Reporter
 from mxcomp.sim.fast import jit, object_cache
@@ -100,13 +102,16 @@ def imported(path: Path) -> Iterator[Path]:
             yield from (file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file())
 
 
+COMPUTE_NOTHING = ("__init__.py", "caches.py", "errors.py", "progress.py")
+
+
 def test_all_sources_of_compiled_code_count() -> None:
     """Whatever the module that emits kernels imports, directly or not, but the exceptions, which compute nothing."""
     found: set[Path] = set()
     pending = [PACKAGE / "sim" / "fast" / "kernel.py"]
     while pending:
         path = pending.pop()
-        if path not in found and path not in (PACKAGE / "__init__.py", PACKAGE / "errors.py", PACKAGE / "progress.py"):
+        if path not in found and path not in [PACKAGE / name for name in COMPUTE_NOTHING]:
             found.add(path)
             pending += imported(path)
     assert PACKAGE / "formats" / "elements.py" in found
@@ -217,6 +222,61 @@ def test_a_damaged_entry_that_cannot_be_replaced_is_removed(folder: Path) -> Non
     assert list(folder.iterdir()) == []
 
 
+# Entries that others could have written.
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_all_is_closed_to_others(folder: Path, tmp_path: Path) -> None:
+    """Whatever the umask; what was open before is closed."""
+    before = os.umask(0)
+    try:
+        call()
+        (entry,) = folder.iterdir()
+        assert [mode(path) for path in (folder.parent, folder, entry)] == [0o700, 0o700, 0o600]
+        folder.chmod(0o777)
+        folder.parent.chmod(0o775)
+        call()
+    finally:
+        os.umask(before)
+    assert [mode(path) for path in (folder.parent, folder, entry)] == [0o700, 0o700, 0o600]
+
+
+@pytest.mark.parametrize("bits", [0o620, 0o602, 0o666])
+def test_an_entry_that_others_could_have_written_is_made_again(bits: int, folder: Path, compiled: list[str]) -> None:
+    """Its seal is no secret: whoever writes an entry can write the seal, too."""
+    call()
+    (entry,) = folder.iterdir()
+    entry.chmod(bits)
+    del compiled[:]
+    call()
+    call()
+    assert len(compiled) == 1
+    (entry,) = folder.iterdir()
+    assert mode(entry) == 0o600
+
+
+def test_a_directory_of_another_user(
+    folder: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither read nor written; said once."""
+    call()
+    (entry,) = folder.iterdir()
+    before = entry.stat()
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    monkeypatch.setattr(caches, "_said", set())
+    del compiled[:]
+    call()
+    call(43)
+    assert len(compiled) == 2
+    assert list(folder.iterdir()) == [entry] and entry.stat() == before
+    said = f"compiled kernels are not kept: {folder.parent} belongs to user {user}, who could replace what is executed"
+    assert capsys.readouterr().err.count(said) == 1
+
+
 # Writing that fails.
 
 
@@ -283,7 +343,7 @@ def test_no_cache_is_none(folder: Path, compiled: list[str], monkeypatch: pytest
 
 
 def test_a_cache_to_read_only(folder: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Entries of another user are used, though they cannot be marked as used."""
+    """Entries on a disk that cannot be written are used, though they cannot be marked as used."""
 
     def denied(*args: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")

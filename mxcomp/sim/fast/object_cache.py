@@ -1,6 +1,7 @@
 """Object code on disk, by name: entries are whole or none, and a directory that cannot be used is an empty one.
 
-Any number of processes may share the directory: each writes a file of its own and renames it when it is complete.
+What is there is executed: entries that someone else could have written are none, and a directory of someone else's
+cannot be used (`mxcomp.caches`). Any number of processes may share the directory: each writes a file of its own and renames it when it is complete.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+
+from mxcomp import caches
 
 KEPT = 1000
 """Entries, some 100 KB each."""
@@ -27,15 +30,16 @@ def load(name: str) -> bytes | None:
     """What was saved last, None if there is nothing. An entry that is not as it was saved is removed."""
     try:
         path = directory() / f"{name}{_ENTRY}"
-        stored = path.read_bytes()
+        with open(path, "rb") as file:
+            found, stored = os.fstat(file.fileno()), file.read()  # of the file that is read, whatever its name is now
     except OSError:
         return None
     content = stored[:-_SEAL_BYTES]
-    if stored[-_SEAL_BYTES:] != _seal(name, content):
+    if not caches.is_own(found) or stored[-_SEAL_BYTES:] != _seal(name, content):
         with suppress(OSError):
             path.unlink()
         return None
-    with suppress(OSError):  # entries of another user
+    with suppress(OSError):  # a disk that cannot be written
         os.utime(path)  # used just now, see `_evict`
     return content
 
@@ -44,19 +48,18 @@ def save(name: str, content: bytes) -> None:
     """Keeps the content if that is possible, and removes what was not used for longest if there is too much."""
     with suppress(OSError):
         folder = directory()
-        folder.mkdir(parents=True, exist_ok=True)
         with suppress(OSError):  # a full disk is one more reason to evict
             _write(folder / f"{name}{_ENTRY}", content + _seal(name, content))
         _evict(folder)
 
 
 def directory() -> Path:
-    """The user's, by the XDG base directory specification. Raises FileNotFoundError for a user without a home."""
+    """The user's, which is made if it is not there. Raises Unusable, an OSError, and says why, once."""
     try:
-        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError as error:
-        raise FileNotFoundError(str(error)) from None
-    return Path(root) / "mxcomp" / "sim"
+        return caches.own("sim")
+    except caches.Unusable as error:
+        caches.say_once(f"compiled kernels are not kept: {error}")
+        raise
 
 
 def _seal(name: str, content: bytes) -> bytes:

@@ -1,0 +1,68 @@
+"""Directories of code that was compiled for this user and will be executed: what others could have written is not used.
+
+A directory is this user's own and closed to others, or it is refused; so is a file in it that is not. Who can write
+where the directory stands could put one of theirs there: then it is theirs, which shows.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_HINT = "set XDG_CACHE_HOME to a directory of your own"
+
+_said: set[str] = set()
+
+
+class Unusable(OSError):
+    """There is no directory that what is compiled can be kept in: the message says why, and what to do."""
+
+
+def place(*names: str) -> Path:
+    """Where a directory is to be, by the XDG base directory specification. Raises Unusable without a home."""
+    try:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        raise Unusable("there is no home to keep them in; set XDG_CACHE_HOME") from None
+    return root.joinpath("mxcomp", *names)
+
+
+def own(*names: str) -> Path:
+    """That directory, made if it is not there, with those between it and the user's cache. Raises Unusable."""
+    folder = place()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        for name in ("", *names):
+            folder /= name
+            folder.mkdir(mode=0o700, exist_ok=True)
+            _claim(folder)
+    except OSError as error:
+        raise error if isinstance(error, Unusable) else Unusable(f"{folder}: {error.strerror}") from None
+    return folder
+
+
+def is_own(file: os.stat_result) -> bool:
+    """Whether only this user can have written a file."""
+    return file.st_uid == os.geteuid() and not file.st_mode & _OTHERS_WRITE
+
+
+def say_once(what: str) -> None:
+    """A warning on stderr, once in a process."""
+    if what not in _said:
+        _said.add(what)
+        print(f"mxcomp: warning: {what}", file=sys.stderr, flush=True)
+
+
+def _claim(folder: Path) -> None:
+    """Closes a directory of this user's to others; entries they left before are recognised one by one.
+
+    Raises Unusable for one of another user's.
+    """
+    found = folder.stat()
+    if found.st_uid != os.geteuid():
+        raise Unusable(f"{folder} belongs to user {found.st_uid}, who could replace what is executed; {_HINT}")
+    if not is_own(found):
+        folder.chmod(0o700)
