@@ -17,21 +17,21 @@ _HINT = "set XDG_CACHE_HOME to a directory of your own"
 _said: set[str] = set()
 
 
-class Unusable(OSError):
+class CacheError(OSError):
     """There is no directory that what is compiled can be kept in: the message says why, and what to do."""
 
 
 def place(*names: str) -> Path:
-    """Where a directory is to be, by the XDG base directory specification. Raises Unusable without a home."""
+    """Where a directory is to be, by the XDG base directory specification. Raises CacheError without a home."""
     try:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:
-        raise Unusable("there is no home to keep them in; set XDG_CACHE_HOME") from None
+        raise CacheError("there is no home to keep them in; set XDG_CACHE_HOME") from None
     return root.joinpath("mxcomp", *names)
 
 
 def own(*names: str) -> Path:
-    """That directory, made if it is not there, with those between it and the user's cache. Raises Unusable."""
+    """That directory, made if it is not there, with those between it and the user's cache. Raises CacheError."""
     folder = place()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def own(*names: str) -> Path:
             folder.mkdir(mode=0o700, exist_ok=True)
             _claim(folder)
     except OSError as error:
-        raise error if isinstance(error, Unusable) else Unusable(f"{folder}: {error.strerror}") from None
+        raise error if isinstance(error, CacheError) else CacheError(f"{folder}: {error.strerror}") from None
     return folder
 
 
@@ -59,10 +59,10 @@ def say_once(what: str) -> None:
 def _claim(folder: Path) -> None:
     """Closes a directory of this user's to others; entries they left before are recognised one by one.
 
-    Raises Unusable for one of another user's.
+    Raises CacheError for one of another user's.
     """
     found = folder.stat()
     if found.st_uid != os.geteuid():
-        raise Unusable(f"{folder} belongs to user {found.st_uid}, who could replace what is executed; {_HINT}")
+        raise CacheError(f"{folder} belongs to user {found.st_uid}, who could replace what is executed; {_HINT}")
     if not is_own(found):
         folder.chmod(0o700)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,11 @@ from mxcomp.errors import MxcompError
 
 _ALSO_INTERRUPTED_SECONDS = 0.2
 
+_PR_SET_PDEATHSIG = 1
+"""Of linux/prctl.h: the signal that a process gets when the thread that started it is gone."""
+
+_prctl = ctypes.CDLL(None).prctl  # found here: between a fork and what comes then as little as can be is to happen
+
 
 class WorkerError(MxcompError):
     """A process that worked for this one is gone."""
@@ -25,7 +31,8 @@ def pool(jobs: int | None = None, fresh: bool = False) -> Iterator[Executor]:
     """An executor over `jobs` processes, by default one for each core.
 
     Ctrl-C reaches all processes of a terminal: workers end at once and silently. Where it, or any other error, reaches
-    this process alone, workers are ended from here. Raises WorkerError where one is gone for another reason.
+    this process alone, workers are ended from here; where this process is killed, by the system: call it in a thread
+    that lives as long as they. Raises WorkerError where one is gone for another reason.
 
     Args:
         fresh: Workers start anew, as for libraries whose threads a copy of this process would lack.
@@ -33,7 +40,7 @@ def pool(jobs: int | None = None, fresh: bool = False) -> Iterator[Executor]:
     count = jobs or os.cpu_count() or 1
     before = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn" if fresh else "fork")
-    executor = ProcessPoolExecutor(count, context, _end_on_interrupt)
+    executor = ProcessPoolExecutor(count, context, _begin, (os.getpid(),))
     try:
         _start(executor, count)
         yield executor
@@ -59,6 +66,15 @@ def _start(executor: Executor, count: int) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end_on_interrupt() -> None:
+def _begin(parent: int) -> None:
+    """In a worker, before it works."""
+    end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def end_with(parent: int) -> None:
+    """In a process, that it be killed when the thread that started it is gone, however that ended."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # which was gone before
+        os._exit(1)

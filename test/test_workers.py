@@ -53,6 +53,21 @@ def test_an_interrupt_is_one_line(send: Callable[[int, int], None], fresh: bool,
     assert process.wait() == 130
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("way", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_workers_end_with_a_command_that_is_killed(way: signal.Signals, fresh: bool, tmp_path: object) -> None:
+    """By the system's job control, a terminal that is closed, or for lack of memory."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND.replace("FRESH", str(fresh))], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, cwd=str(tmp_path),
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(way)
+    assert process.wait() == -way
+    process.communicate(timeout=60)  # to the end of both: workers hold them open as long as they are
+
+
 def test_work_is_done() -> None:
     with workers.pool(2) as executor:
         assert list(executor.map(abs, [-1, -2])) == [1, 2]

@@ -7,22 +7,17 @@ and stays there for all later runs.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mxcomp import caches
+from mxcomp import caches, workers
 from mxcomp.hip.protocol import SOCKET
 from mxcomp.sim import Kernel, Module
 from mxcomp.sim.fast import object_cache, objects
-
-_PR_SET_PDEATHSIG = 1
-"""Of linux/prctl.h: the signal that a process gets when the thread that started it is gone."""
 
 _NICE = 5
 """Kernels that are launched now come first."""
@@ -110,16 +105,15 @@ class ColdStarts:
             os.close(writing)
             return _Helper(process, reading)
         try:
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() == parent:
-                for file in self._own_files:  # the host is to see when the worker is gone
-                    os.close(file)
-                os.nice(_NICE)
-                for kernel in kernels:
-                    number = self._numbers[kernel].to_bytes(2, "little")
-                    os.write(writing, number)
-                    objects.make(kernel, checks)
-                    os.write(writing, number)
+            workers.end_with(parent)
+            for file in self._own_files:  # the host is to see when the worker is gone
+                os.close(file)
+            os.nice(_NICE)
+            for kernel in kernels:
+                number = self._numbers[kernel].to_bytes(2, "little")
+                os.write(writing, number)
+                objects.make(kernel, checks)
+                os.write(writing, number)
         finally:
             os._exit(0)  # whatever went wrong: the launch compiles the kernel itself, and says so
 
@@ -134,7 +128,7 @@ def _cache() -> Path | None:
     """Where kernels are kept. None where they cannot be; the reason has been said."""
     try:
         return object_cache.directory()
-    except caches.Unusable:
+    except caches.CacheError:
         return None
 
 

@@ -29,13 +29,13 @@ def hip_dylib() -> Path:
     """
     try:
         return lasting_hip_dylib()
-    except caches.Unusable as error:
+    except caches.CacheError as error:
         caches.say_once(f"the HIP driver library is built again each time: {error}")
         return _built(_of_process() / build.NAME)
 
 
 def lasting_hip_dylib() -> Path:
-    """The library where it stays, for other processes. Raises InputError, and Unusable where there is no such place."""
+    """The library where it stays, for other processes. Raises InputError; CacheError where there is no such place."""
     if build.is_current(_PACKAGED):
         return _PACKAGED
     return _built(caches.own("hip", build.digest()[:16]) / build.NAME)

@@ -68,6 +68,12 @@ def check_place(name: str | Path | None, flag: str = "") -> None:
         raise InputError(f"{flag}cannot write {name}: {os.strerror(fault)}")
 
 
+def system_error(error: OSError) -> str:
+    """What the system says, and of which file."""
+    files = " → ".join(str(file) for file in (error.filename, error.filename2) if file is not None)
+    return f"{files}: {error.strerror}" if files and error.strerror else error.strerror or str(error)
+
+
 def exit_code(name: str, run: Callable[[], int | None]) -> int:
     """Runs a tool: what it returns or 0, 1 with the error on stderr, or 130 after an interrupt, with a line of it.
 
@@ -79,6 +85,12 @@ def exit_code(name: str, run: Callable[[], int | None]) -> int:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
+        return 1
+    except OSError as error:  # a disk that fills up, a directory that goes away: what was not known before the work
+        print(f"{name}: error: {system_error(error)}", file=sys.stderr)
+        return 1
+    except MemoryError as error:
+        print(f"{name}: error: not enough memory{f': {error}' if str(error) else ''}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)

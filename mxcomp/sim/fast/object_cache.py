@@ -1,7 +1,8 @@
 """Object code on disk, by name: entries are whole or none, and a directory that cannot be used is an empty one.
 
 What is there is executed: entries that someone else could have written are none, and a directory of someone else's
-cannot be used (`mxcomp.caches`). Any number of processes may share the directory: each writes a file of its own and renames it when it is complete.
+cannot be used (`mxcomp.caches`). Any number of processes may share the directory: each writes a file of its own and
+renames it when it is complete.
 """
 
 from __future__ import annotations
@@ -54,10 +55,10 @@ def save(name: str, content: bytes) -> None:
 
 
 def directory() -> Path:
-    """The user's, which is made if it is not there. Raises Unusable, an OSError, and says why, once."""
+    """The user's, which is made if it is not there. Raises CacheError, an OSError, and says why, once."""
     try:
         return caches.own("sim")
-    except caches.Unusable as error:
+    except caches.CacheError as error:
         caches.say_once(f"compiled kernels are not kept: {error}")
         raise
 
