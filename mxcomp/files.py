@@ -82,6 +82,8 @@ def read(name: str | Path) -> bytes:
         return Path(name).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror or error}") from None
+    except ValueError as error:  # a name with NUL
+        raise InputError(f"cannot read {str(name)!r}: {error}") from None
 
 
 @contextmanager
@@ -230,13 +232,15 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _is_stream(name: str | Path) -> bool:
-    """Whether there is something that cannot be replaced, and is no directory. Raises OSError."""
+    """Whether there is something that cannot be replaced, and is no directory. Raises OSError and InputError."""
     if str(name) == "-":
         return True
     try:
         found = os.stat(name)
     except FileNotFoundError:
         return False
+    except ValueError as error:  # a name with NUL
+        raise InputError(f"cannot write {str(name)!r}: {error}") from None
     if stat.S_ISREG(found.st_mode):  # an open file that has no name any more, such as /proc/self/fd/1, is a stream
         return _identity(Path(os.path.realpath(name))) != (found.st_dev, found.st_ino)
     return not stat.S_ISDIR(found.st_mode)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import stat
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -63,7 +64,16 @@ def check_place(name: str | Path | None, flag: str = "") -> None:
     if name is None or str(name) == "-":
         return
     path = Path(name)
-    fault = errno.EISDIR if path.is_dir() else 0 if path.parent.is_dir() else errno.ENOENT
+    try:
+        found = os.stat(path)
+        fault = errno.EISDIR if stat.S_ISDIR(found.st_mode) else 0
+    except FileNotFoundError:
+        folder = Path(os.path.realpath(path)).parent  # of what a link leads to
+        fault = 0 if os.access(folder, os.W_OK) else errno.EACCES if folder.is_dir() else errno.ENOENT
+    except OSError as error:
+        fault = error.errno or errno.EINVAL
+    except ValueError as error:  # NUL
+        raise InputError(f"{flag}cannot write {str(name)!r}: {error}") from None
     if fault:
         raise InputError(f"{flag}cannot write {name}: {os.strerror(fault)}")
 

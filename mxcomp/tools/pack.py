@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from mxcomp import __version__
+from mxcomp import __version__, files
 from mxcomp.errors import InputError
 from mxcomp.tools import common
 from mxcomp.weights import checkpoint
@@ -41,17 +40,11 @@ def main(argv: list[str] | None = None) -> int:
             raise InputError(
                 f"which layout? --manifest=FILE says what the program reads: mxcomp-compile {FLAG}=FILE writes it"
             )
-        manifest = Manifest.from_json(_read(args.manifest), args.manifest)
+        common.check_place(args.output)
+        manifest = Manifest.from_json(files.read(args.manifest), args.manifest)
         checkpoint.save(args.output, checkpoint.pack(manifest, Checkpoint.read(*args.input), args.scope))
 
     return common.exit_code(NAME, run)
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
 
 
 if __name__ == "__main__":

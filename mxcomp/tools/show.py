@@ -12,12 +12,11 @@ from __future__ import annotations
 import argparse
 import io
 import sys
-from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mxcomp import __version__, files
+from mxcomp.arrays import read_npy
 from mxcomp.errors import InputError
 from mxcomp.logical import TYPES, numbers
 from mxcomp.tools import common
@@ -39,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def run() -> None:
         try:
-            values = numbers(_load(args.input), args.type, None if args.scales is None else _load(args.scales))
+            values = numbers(read_npy(args.input), args.type, None if args.scales is None else read_npy(args.scales))
         except ValueError as error:
             raise InputError(f"{args.input}: {error}") from None
         if args.output is None:
@@ -50,18 +49,6 @@ def main(argv: list[str] | None = None) -> int:
         files.write({args.output: buffer.getvalue()})
 
     return common.exit_code(NAME, run)
-
-
-def _load(name: str) -> NDArray[np.generic]:
-    try:
-        loaded = np.load(Path(name), allow_pickle=False)
-    except OSError as error:
-        raise InputError(f"cannot read {name}: {error.strerror or error}") from None
-    except (ValueError, EOFError):
-        raise InputError(f"{name} is not a .npy file") from None
-    if not isinstance(loaded, np.ndarray):
-        raise InputError(f"{name} has several arrays: expected a .npy file")
-    return loaded
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from iree import runtime as rt
 
+from mxcomp.arrays import Npz
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.weights import paging
@@ -117,27 +117,33 @@ class Checkpoint(Mapping[str, Tensor]):
 
     def __init__(self, tensors: Mapping[str, Tensor], name: str = "checkpoint") -> None:
         self.name = name
-        self._tensors = dict(tensors)
+        self._files = dict.fromkeys(tensors, tensors)
 
     def __getitem__(self, key: str) -> Tensor:
-        return self._tensors[key]
+        return self._files[key][key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._files
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
+        return iter(self._files)
 
     def __len__(self) -> int:
-        return len(self._tensors)
+        return len(self._files)
 
     @staticmethod
     def read(*paths: str | Path) -> Checkpoint:
-        """The tensors of one or several files, which stay mapped. Raises InputError."""
-        tensors: dict[str, Tensor] = {}
+        """The tensors of one or several files, which stay mapped; those of .npz files are read when they are asked for.
+
+        Raises InputError.
+        """
+        checkpoint = Checkpoint({}, ", ".join(map(str, paths)))
         for path in map(Path, paths):
             found = _read(path)
-            if twice := sorted(tensors.keys() & found.keys()):
+            if twice := sorted(checkpoint.keys() & found.keys()):
                 raise InputError(f"{path} and a file before it have a tensor '{twice[0]}' both")
-            tensors |= found
-        return Checkpoint(tensors, ", ".join(map(str, paths)))
+            checkpoint._files |= dict.fromkeys(found, found)
+        return checkpoint
 
     def find(self, key: str) -> Tensor:
         """The tensor called `key`, as it is or in another naming, or the slice that it names. Raises InputError."""
@@ -234,7 +240,7 @@ def _split(key: str) -> tuple[str, list[int]]:
     return (found["name"], [int(i) for i in re.findall(r"\d+", found["slices"])]) if found else (key, [])
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def _read(path: Path) -> Mapping[str, Tensor]:
     reader = _READERS.get(path.suffix)
     if reader is None:
         raise InputError(f"cannot read {path}: expected a file ending in {', '.join(_READERS)}")
@@ -243,7 +249,7 @@ def _read(path: Path) -> dict[str, Tensor]:
             return reader(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except (RuntimeError, ValueError, LookupError, EOFError, zipfile.BadZipFile) as error:
+    except (RuntimeError, ValueError, LookupError) as error:
         raise InputError(f"cannot read {path}: {error}") from None
 
 
@@ -282,9 +288,8 @@ def _shaped(data: Bytes, shape: list[int]) -> Bytes:
     return data.reshape(*shape[:-1], data.size // max(math.prod(shape[:-1]), 1))
 
 
-def _read_npz(path: Path) -> dict[str, Tensor]:
-    with np.load(path, allow_pickle=False) as opened:
-        return {key: _from_numpy(opened[key]) for key in opened.files}
+def _read_npz(path: Path) -> Mapping[str, Tensor]:
+    return Npz(path, _from_numpy)
 
 
 def _from_numpy(array: np.ndarray) -> Tensor:

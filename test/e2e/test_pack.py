@@ -198,7 +198,7 @@ def test_mxcomp_pack_where_nothing_can_be_written(
 
 def test_a_full_disk_leaves_no_archive(tmp_path: Path) -> None:
     def disk_full() -> np.ndarray:
-        assert len(list(tmp_path.iterdir())) == 1
+        assert not list(tmp_path.iterdir())  # what there is of it has no name yet
         raise OSError(28, "No space left on device")
 
     with pytest.raises(InputError, match=r"cannot write .*p\.irpa: No space left on device"):

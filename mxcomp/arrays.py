@@ -1,0 +1,85 @@
+"""Files of NumPy, as others may have written or damaged them: what they claim is checked before memory is taken."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from mxcomp.errors import InputError
+
+Item = TypeVar("Item")
+
+_SUFFIX = ".npy"
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_KEPT = 2
+"""Arrays of an .npz file that are kept: slices of elements and of scales are asked for by turns."""
+
+
+def read_npy(path: str | Path) -> NDArray[Any]:
+    """The array of a .npy file, which stays mapped. Raises InputError."""
+    try:
+        return npy.open_memmap(path, "r")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except Exception as error:  # NumPy's parser raises many kinds on damaged files
+        raise InputError(f"{path} is not a .npy file: {_line(error)}") from None
+
+
+class Npz(Mapping[str, Item]):
+    """What is made of the arrays of an .npz file, by name, each when it is asked for. Reading raises InputError."""
+
+    def __init__(self, path: str | Path, make: Callable[[NDArray[Any]], Item]) -> None:
+        self._path, self._make = path, make
+        try:
+            self._file = zipfile.ZipFile(path)
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+        except Exception as error:  # of zipfile, on damaged files
+            raise InputError(f"cannot read {path}: not an .npz file: {_line(error)}") from None
+        names = [name for name in self._file.namelist() if name.endswith(_SUFFIX)]
+        self._members = {name.removesuffix(_SUFFIX): name for name in names}
+        self._item = lru_cache(_KEPT)(self._read)
+
+    def __getitem__(self, key: str) -> Item:
+        return self._item(self._members[key])
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._members
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def _read(self, member: str) -> Item:
+        try:
+            with self._file.open(member) as stream:
+                _check_size(stream, self._file.getinfo(member).file_size)
+            with self._file.open(member) as stream:
+                return self._make(npy.read_array(stream, allow_pickle=False))
+        except Exception as error:  # of zipfile, zlib and NumPy, on damaged files
+            raise InputError(f"cannot read {self._path}: {_line(error)}: '{member.removesuffix(_SUFFIX)}'") from None
+
+
+def _check_size(stream: IO[bytes], size: int) -> None:
+    """Raises ValueError where an array is of another size than the file has for it."""
+    version = npy.read_magic(stream)
+    if version not in _HEADERS:  # of records with names that are no ASCII, which no tensor of ours has
+        raise ValueError(f"version {version} of .npy: expected {' or '.join(map(str, _HEADERS))}")
+    shape, _, dtype = _HEADERS[version](stream)
+    expected, found = math.prod(shape) * dtype.itemsize, size - stream.tell()
+    if expected != found and not dtype.hasobject:
+        raise ValueError(f"{found} bytes, expected {expected}: {dtype} {list(shape)}")
+
+
+def _line(error: Exception) -> str:
+    """What an error says, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
