@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypeAlias, TypedDict
 
+import msgspec
 import numpy as np
 
+from mxcomp import files
+from mxcomp.errors import InputError
 from mxcomp.logical import operand, stored_bytes
 from mxcomp.sim import Device, Kernel
 from mxcomp.sim.errors import SimulationError
@@ -20,6 +23,46 @@ INDEX = "operands.jsonl"
 """Says of each file of the directory, one JSON object a line, what it is."""
 
 _POINTER_BYTES = 8
+
+
+Number: TypeAlias = int | list[int]
+"""As in `mxcomp.report.kernel_operands`."""
+
+
+class _Operand(TypedDict):
+    operand: str
+    binding: int
+    offset: Number
+    shape: list[Number]
+    type: str
+
+
+class _Stored(TypedDict):
+    operands: list[_Operand]
+    rows: Number | None
+
+
+class _Kernel(TypedDict, total=False):
+    kernel: str | None
+    stored: _Stored | None
+    layout: dict[str, Any] | None
+
+
+class Matmul(_Kernel, total=False):
+    """What is used here of a scaled matmul in a report (`mxcomp.report.ScaledMatmul`)."""
+
+    location: Required[str]
+    dispatches: Required[list[str]]
+    kernels: list[str]
+    m: int | None
+    n: int | None
+    k: int | None
+    transposed: bool
+    versions: list[_Kernel]
+
+
+class _Report(TypedDict):
+    matmuls: list[Matmul]
 
 
 class OperandDump:
@@ -31,7 +74,10 @@ class OperandDump:
     """
 
     def __init__(self, report: str, directory: str) -> None:
-        matmuls = read_report(report)
+        try:
+            matmuls = read_report(report)
+        except InputError as error:
+            raise SimulationError(f"operands cannot be dumped: {error}") from None
         try:
             Path(directory).mkdir(parents=True, exist_ok=True)
             (Path(directory) / INDEX).unlink(missing_ok=True)
@@ -103,14 +149,13 @@ _TRANSPOSED = {"lhs": "rhs", "rhs": "lhs", "lhs_scale": "rhs_scale", "rhs_scale"
 """What operands of a matmul that is computed transposed are, by what they are multiplied as."""
 
 
-def read_report(path: str) -> list[dict[str, Any]]:
-    """The matmuls of a report. Raises SimulationError."""
+def read_report(path: str) -> list[Matmul]:
+    """The matmuls of a report. Raises InputError."""
+    data = files.read(path)
     try:
-        return list(json.loads(Path(path).read_text())["matmuls"])
-    except OSError as error:
-        raise SimulationError(f"operands cannot be dumped: {error}") from None
-    except (ValueError, KeyError, TypeError):
-        raise SimulationError(f"{path} is not a report of mxcomp-compile") from None
+        return msgspec.json.decode(data, type=_Report)["matmuls"]
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not a report of mxcomp-compile: {error}") from None
 
 
 def _arguments(kernel: Kernel, kernarg: bytes) -> tuple[list[int], list[int]]:

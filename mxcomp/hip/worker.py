@@ -43,6 +43,13 @@ def _answer(devices: Devices, operation: Operation, device: int, a: int, b: int,
         code, message = ErrorCode.INVALID_IMAGE, str(error)
     except SimulationError as error:
         code, message = _CODES.get(operation, ErrorCode.INVALID_VALUE), str(error)
+    except MemoryError:
+        code, message = ErrorCode.OUT_OF_MEMORY, "not enough memory for the simulation"
+    except OSError as error:  # a profile or a timeline that cannot be written
+        code, message = (
+            _CODES.get(operation, ErrorCode.INVALID_VALUE),
+            f"{error.filename or 'system'}: {error.strerror}",
+        )
     except Exception as error:  # a bug here; the host program is to survive it
         traceback.print_exc()
         code, message = _CODES.get(operation, ErrorCode.INVALID_VALUE), f"{type(error).__name__}: {error}"

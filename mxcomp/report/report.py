@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, TextIO
 
+import msgspec
 from iree.compiler import ir
 
 from mxcomp import profiling
@@ -18,7 +19,7 @@ from mxcomp.mlir import dispatches, graph, notes
 from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.mlir.graph import location_name, location_text
 from mxcomp.report import kernel_operands, table
-from mxcomp.report.kernel_operands import KernelOperands, StoredOperand
+from mxcomp.report.kernel_operands import KernelOperands
 from mxcomp.weights.manifest import Manifest
 
 _KERNEL = re.compile(r"\bmx_\w+")
@@ -183,24 +184,18 @@ class Report:
     def from_json(text: str | bytes, name: str = "report") -> Report:
         """Inverse of `to_json`. Raises InputError where the text is no report of this version of mxcomp."""
         try:
-            entries = json.loads(text)
-            found = Manifest.from_json(json.dumps(entries["manifest"]), name) if "manifest" in entries else None
-            matmuls = [_matmul(entry) for entry in entries["matmuls"]]
-            return Report(
-                entries["target"],
-                matmuls,
-                found,
-                entries.get("left_out", []),
-                entries.get("retreat"),
-                entries.get("floats", {}),
-            )
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            entries = msgspec.json.decode(text, type=dict[str, Any])
+            manifest = entries.pop("manifest", None)
+            report = msgspec.convert(entries, Report)
+            report.manifest = None if manifest is None else Manifest.from_entries(manifest, name)
+            return report
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise InputError(
                 f"{name} is no report of this version of mxcomp ({error}): mxcomp-compile --report={name} writes one"
             ) from None
 
     def to_json(self) -> str:
-        entries = asdict(self)
+        entries = asdict(self) | {"manifest": self.manifest and self.manifest.entries()}
         for name in ("manifest", "left_out", "retreat", "floats"):
             if not entries[name]:
                 del entries[name]
@@ -213,15 +208,3 @@ class Report:
     def print(self, stream: TextIO, width: int | None = None) -> None:
         """A table for people, as wide as the terminal; where there is none, `width` or 140 columns."""
         table.show(self, stream, width)
-
-
-def _matmul(entry: dict[str, Any]) -> ScaledMatmul:
-    """Raises KeyError and TypeError."""
-    versions = [KernelVersion(**each | {"stored": _stored(each["stored"])}) for each in entry["versions"]]
-    return ScaledMatmul(**entry | {"stored": _stored(entry["stored"]), "versions": versions})
-
-
-def _stored(entries: dict[str, Any] | None) -> KernelOperands | None:
-    if entries is None:
-        return None
-    return KernelOperands([StoredOperand(**operand) for operand in entries["operands"]], entries["rows"])

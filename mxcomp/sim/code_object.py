@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import msgspec
+
 from mxcomp.sim.errors import CodeObjectError
 
 _MACHINE_AMDGPU, _MACH_GFX950 = 224, 0x4F
 _DESCRIPTOR_BYTES = 64
 _MOST_BYTES = 1 << 30
 """In memory, with what lies between segments; device memory has as many marks."""
+_MOST_KERNARG_BYTES = 65536
 PRELOAD_ENTRY = 256
 """Bytes from a kernel's entry to the one used when the hardware preloads kernel arguments."""
 
@@ -78,18 +81,29 @@ class Descriptor:
         return self.rsrc1 >> 12 & 0xFF | (self.rsrc1 >> 26 & 1) << 23
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One kernel argument of the metadata."""
+class Argument(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel argument of the metadata, as it says: where it lies may be nonsense (`Kernel.check_arguments`)."""
 
-    name: str
-    offset: int
-    size: int
-    kind: str
+    name: str = msgspec.field(name=".name", default="")
+    offset: int = msgspec.field(name=".offset")
+    size: int = msgspec.field(name=".size")
+    kind: str = msgspec.field(name=".value_kind")
 
     @property
     def is_hidden(self) -> bool:
         return self.kind.startswith("hidden")
+
+
+class _KernelNote(msgspec.Struct):
+    """What is read of a kernel's entry in the metadata."""
+
+    symbol: str = msgspec.field(name=".symbol")
+    arguments: tuple[Argument, ...] = msgspec.field(name=".args", default=())
+    workgroup_size: tuple[int, int, int] | None = msgspec.field(name=".reqd_workgroup_size", default=None)
+
+
+class _Note(msgspec.Struct):
+    kernels: list[_KernelNote] = msgspec.field(name="amdhsa.kernels", default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +124,17 @@ class Kernel:
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
-        return tuple(
-            Argument(str(a.get(".name", "")), int(a[".offset"]), int(a[".size"]), str(a[".value_kind"]))
-            for a in self.metadata.get(".args", ())
-        )
+        return msgspec.convert(self.metadata.get(".args", ()), tuple[Argument, ...])
+
+    def check_arguments(self) -> None:
+        """Raises CodeObjectError where arguments do not lie in a segment of sensible size."""
+        segment = self.descriptor.kernarg_bytes
+        if segment > _MOST_KERNARG_BYTES:
+            raise CodeObjectError(f"kernel {self.name}: {segment} bytes of arguments, at most {_MOST_KERNARG_BYTES}")
+        for each in self.arguments:
+            if min(each.offset, each.size) < 0 or each.offset + each.size > segment:
+                place = f"argument {each.name or each.kind}, {each.size} bytes at {each.offset}"
+                raise CodeObjectError(f"kernel {self.name}: {place}, lies outside of {segment} bytes")
 
     @property
     def workgroup_size(self) -> tuple[int, int, int] | None:
@@ -173,7 +194,7 @@ def load(data: bytes) -> Module:
         return _load(data)
     except CodeObjectError:
         raise
-    except Exception as error:  # pyelftools, msgpack and struct each raise their own kinds on broken files
+    except Exception as error:  # pyelftools, msgspec and struct each raise their own kinds on broken files
         raise CodeObjectError(f"malformed code object: {type(error).__name__}: {error}") from error
 
 
@@ -209,8 +230,6 @@ def _load(data: bytes) -> Module:
 
 
 def _metadata(elf: Any) -> Mapping[str, Any]:
-    import msgpack
-
     for section in elf.iter_sections():
         if section["sh_type"] != "SHT_NOTE":
             continue
@@ -218,5 +237,10 @@ def _metadata(elf: Any) -> Mapping[str, Any]:
             if note["n_name"] == "AMDGPU" and note["n_type"] in (32, "NT_AMDGPU_METADATA"):
                 content = note["n_desc"]
                 raw = content.encode("latin1") if isinstance(content, str) else content
-                return dict(msgpack.unpackb(raw, strict_map_key=False))
+                metadata = msgspec.msgpack.decode(raw, type=dict[Any, Any])
+                try:
+                    msgspec.convert(metadata, _Note)
+                except msgspec.ValidationError as error:
+                    raise CodeObjectError(f"malformed metadata: {error}") from None
+                return metadata
     return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import time
 from collections import Counter
@@ -26,6 +27,8 @@ Dims = tuple[int, int, int]
 
 _LANES = np.arange(64)
 _MOST_THREADS = 1024
+_MOST_WORKGROUPS = 1 << 24
+"""That a launch may have here: they are listed, and would take a day."""
 _LDS_LIMIT = GFX950.max_workgroup_memory_bytes
 _SCRATCH_LIMIT = ((1 << 13) - 1 << 10) // GFX950.subgroup_size
 """Of a lane: 13 bits of COMPUTE_TMPRING_SIZE say how many KiB a wave has."""
@@ -118,7 +121,10 @@ def complete_kernarg(kernel: Kernel, kernarg: bytes, hidden: Mapping[str, int]) 
     data = bytearray(kernarg.ljust(size, b"\0"))
     for argument in kernel.arguments:
         if argument.is_hidden and argument.offset >= len(kernarg):
-            value = hidden.get(argument.kind, 0).to_bytes(argument.size, "little")
+            number = hidden.get(argument.kind, 0)
+            if number >> 8 * argument.size:
+                raise SimulationError(f"kernel {kernel.name}: {argument.kind} is {number}, in {argument.size} bytes")
+            value = number.to_bytes(argument.size, "little")
             data[argument.offset : argument.offset + argument.size] = value
     return bytes(data)
 
@@ -167,10 +173,13 @@ def launch(
     if min(*grid, *block) < 1 or threads > _MOST_THREADS:
         raise SimulationError(f"grid {grid}, block {block}: expected positive sizes, at most {_MOST_THREADS} threads")
     lds = kernel.descriptor.lds_bytes + dynamic_lds
-    if lds > _LDS_LIMIT:
-        raise SimulationError(f"{lds} bytes of LDS: gfx950 has {_LDS_LIMIT}")
+    if dynamic_lds < 0 or lds > _LDS_LIMIT:
+        raise SimulationError(f"{lds} bytes of LDS, {dynamic_lds} of them dynamic: gfx950 has {_LDS_LIMIT}")
+    if workgroups is None and math.prod(grid) > _MOST_WORKGROUPS:
+        raise SimulationError(f"grid {grid}: expected at most {_MOST_WORKGROUPS} workgroups; --timing takes any grid")
     if kernel.descriptor.scratch_bytes > _SCRATCH_LIMIT:
         raise SimulationError(f"{kernel.descriptor.scratch_bytes} bytes of scratch a lane: gfx950 has {_SCRATCH_LIMIT}")
+    kernel.check_arguments()
     program = program_of(kernel)
     data = complete_kernarg(kernel, kernarg, hidden_values(kernel, grid, block, dynamic_lds))
     arguments = place_arguments(memory, kernel, data, grid, block, lds)

@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -90,13 +91,17 @@ def exit_code(name: str, run: Callable[[], int | None]) -> int:
     (argparse exits with 2 where it cannot read the command line.)
     """
     try:
-        return run() or 0
+        code = run() or 0
+        sys.stdout.flush()  # here a full disk is an error, and not a message of Python's behind the end
+        return code
     except MxcompError as error:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
+        _drop_stdout()
         return 1
     except OSError as error:  # a disk that fills up, a directory that goes away: what was not known before the work
+        _drop_stdout()
         print(f"{name}: error: {system_error(error)}", file=sys.stderr)
         return 1
     except MemoryError as error:
@@ -105,3 +110,12 @@ def exit_code(name: str, run: Callable[[], int | None]) -> int:
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         return 130
+
+
+def _drop_stdout() -> None:
+    """What is left in its buffer would fail again when Python ends."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        return
+    with suppress(OSError, ValueError):  # of tests, where it is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -119,11 +119,14 @@ def _call(flags: list[str]) -> int:
 @contextmanager
 def _profiled(args: argparse.Namespace) -> Iterator[None]:
     """Prints what dispatches did inside of this, and how long they would take; or writes it to files."""
+    owners = profiling.owners(read_report(args.report)) if args.report else None
+    common.check_place(args.profile_json, "--profile-json: ")
+    common.check_place(args.roofline, "--roofline: ")
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "profile.jsonl"
         os.environ |= library.environment(profile=str(path))
         yield
-        found = profiling.read(path, profiling.owners(read_report(args.report)) if args.report else None)
+        found = profiling.read(path, owners)
         if args.profile:
             _print(found.table())
         if args.profile_json:

@@ -11,6 +11,7 @@ MI355X (docs/timing.md). Buffers need no contents where no branch depends on the
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import struct
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from mxcomp import __version__, files
+from mxcomp.arrays import read_npy
 from mxcomp.errors import InputError
 from mxcomp.sim import CHECKS, Device, Kernel, LaunchStats, Module
 from mxcomp.sim.code_object import load
@@ -63,6 +65,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def run() -> None:
+        for path in (*args.output, args.timeline, args.picture):
+            common.check_place(path)
         data = _read(args.input)
         if (args.timeline or args.picture) and not args.timing:
             raise InputError("--timeline and --picture show what --timing models: give --timing")
@@ -77,10 +81,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _read(path: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error}") from None
+    return sys.stdin.buffer.read() if path == "-" else files.read(path)
 
 
 def _kernel(module: Module, name: str) -> Kernel:
@@ -119,8 +120,12 @@ def _run(data: bytes, args: argparse.Namespace) -> None:
     block = None if args.block is None else _sizes(args.block)
     stats = device.launch(kernel, _sizes(args.grid), block, kernarg, args.dynamic_lds, raise_on_error=False)
     print(report(stats))
+    results: dict[str | Path, bytes] = {}
     for path, (buffer, like) in zip(args.output, reversed(buffers), strict=False):
-        np.save(path, device.read(buffer, like.dtype, like.shape))
+        content = io.BytesIO()
+        np.save(content, device.read(buffer, like.dtype, like.shape))
+        results[path] = content.getvalue()
+    files.write(results)
     if any(finding.severity.value == "error" for finding in stats.findings):
         raise InputError(f"kernel {kernel.name}: the checks report errors")
 
@@ -151,9 +156,12 @@ def _time(data: bytes, args: argparse.Namespace) -> None:
 
 def _arguments(device: Device, kernel: Kernel, texts: list[str]) -> tuple[bytes, list[tuple[Buffer, np.ndarray]]]:
     """The argument block, and the buffers made for it."""
+    kernel.check_arguments()
     buffers: list[tuple[Buffer, np.ndarray]] = []
     kernarg = b""
     explicit = [argument for argument in kernel.arguments if not argument.is_hidden]
+    if kernel.metadata and len(texts) > len(explicit):
+        raise InputError(f"kernel {kernel.name}: {len(texts)} times --arg, expected at most {len(explicit)}")
     for k, text in enumerate(texts):
         value = _argument(device, text, buffers)
         offset = explicit[k].offset if k < len(explicit) else -(-len(kernarg) // len(value)) * len(value)
@@ -164,10 +172,7 @@ def _arguments(device: Device, kernel: Kernel, texts: list[str]) -> tuple[bytes,
 def _argument(device: Device, text: str, buffers: list[tuple[Buffer, np.ndarray]]) -> bytes:
     """Bytes of an argument; buffers are made and remembered."""
     if text.startswith("@"):
-        try:
-            array = np.load(text[1:])
-        except (OSError, ValueError) as error:
-            raise InputError(f"--arg={text}: {error}") from None
+        array = np.asarray(read_npy(text[1:]))
     elif match := _BYTES.match(text):
         array = np.broadcast_to(np.uint8(0), int(match[2]))  # of one byte, however long
     else:
@@ -183,7 +188,7 @@ def _number(text: str) -> bytes:
     kind, _, value = text.partition(":")
     try:
         return struct.pack(_NUMBERS[kind], float(value) if kind[0] == "f" else int(value, 0))
-    except (KeyError, ValueError, struct.error):
+    except (KeyError, ValueError, IndexError, OverflowError, struct.error):
         kinds = ", ".join(_NUMBERS)
         raise InputError(
             f"--arg={text}: expected @FILE.npy, zeros:BYTES, empty:BYTES or one of {kinds} and :N"
@@ -192,9 +197,12 @@ def _number(text: str) -> bytes:
 
 def _sizes(text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(size) for size in text.split(","))
+        sizes = tuple(int(size) for size in text.split(","))
     except ValueError:
-        raise InputError(f"'{text}': expected X, X,Y or X,Y,Z") from None
+        sizes = ()
+    if not 1 <= len(sizes) <= 3 or not all(0 < size < 1 << 32 for size in sizes):
+        raise InputError(f"'{text}': expected X, X,Y or X,Y,Z, numbers from 1 on in 32 bits")
+    return sizes
 
 
 def report(stats: LaunchStats) -> str:

@@ -187,18 +187,26 @@ class Manifest:
             raise InputError(f"the program has no parameters in scope '{scope}', but in {', '.join(self.scopes)}")
         return [parameter for parameter in self.parameters if scope in (None, parameter.scope)]
 
+    def entries(self) -> dict[str, Any]:
+        """What JSON has of it."""
+        return {"format": _FORMAT, "version": _VERSION} | asdict(self)
+
     def to_json(self) -> str:
-        entries = {"format": _FORMAT, "version": _VERSION} | asdict(self)
-        return json.dumps(entries, indent=2)
+        return json.dumps(self.entries(), indent=2)
 
     @staticmethod
     def from_json(text: str | bytes, name: str = "manifest") -> Manifest:
         """Inverse of `to_json`. Raises InputError where the text is damaged or of another version of mxcomp."""
-        again = f"compile the program again with {FLAG}"
         try:
             entries = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise InputError(f"{name} is not a manifest of parameters: {error}") from None
+        return Manifest.from_entries(entries, name)
+
+    @staticmethod
+    def from_entries(entries: Any, name: str = "manifest") -> Manifest:
+        """Inverse of `entries`. Raises InputError as `from_json` does."""
+        again = f"compile the program again with {FLAG}"
         if not isinstance(entries, dict) or entries.get("format") != _FORMAT:
             raise InputError(f"{name} is not a manifest of parameters: mxcomp-compile {FLAG}={name} writes one")
         if entries.get("version") != _VERSION:

@@ -51,8 +51,8 @@ BROKEN = {
     "overlap": (patched(after(b".offset", 1), b"\x04"), "8 bytes at 4, overlaps another one"),
     "size": (patched(after(b".size", 1), b"\x09"), "9 bytes at 8, lies outside of 16 bytes"),
     "small": (patched(after(b".size", 1), b"\x07"), "7 bytes at 8: expected 8 bytes"),
-    "text": (patched(after(b".offset", 1), b"\xa0"), "malformed arguments"),
-    "missing": (patched(after(b".offset") - 1, b"x"), "malformed arguments"),
+    "text": (patched(after(b".offset", 1), b"\xa0"), "malformed metadata"),
+    "missing": (patched(after(b".offset") - 1, b"x"), "malformed metadata"),
     "segment": (patched(DESCRIPTOR + 8, struct.pack("<I", 1 << 20)), f"at most {MOST_ARGUMENTS} in 65536 bytes"),
     "threads": (patched(after(b".max_flat_workgroup_size"), b"\x00"), "workgroups of 0, expected 1 to 1024"),
 }

@@ -7,14 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgpack
+import msgspec
 from elftools.elf.elffile import ELFFile
 
 
 def metadata(code: bytes) -> list[dict[str, Any]]:
     """Metadata of the kernels of a code object (AMDGPU code object V5: MessagePack in a note)."""
     notes = ELFFile(io.BytesIO(code)).get_section_by_name(".note").iter_notes()
-    return msgpack.unpackb(next(notes)["n_descdata"])["amdhsa.kernels"]
+    return msgspec.msgpack.decode(next(notes)["n_descdata"])["amdhsa.kernels"]
 
 
 def write_manifest(folder: Path, compiler: str, entries: list[dict[str, Any]]) -> None:

@@ -1,6 +1,6 @@
 """Compiles the corpus for gfx950 and writes code objects with their manifest beside this file.
 
-    pip install "flydsl==0.4.2" "torch==2.13.*" "iree-base-compiler==3.13.*" pyelftools msgpack
+    pip install "flydsl==0.4.2" "torch==2.13.*" "iree-base-compiler==3.13.*" pyelftools msgspec
     python test/sim/corpus/flydsl/make_flydsl.py
 
 No GPU and no ROCm are needed: FlyDSL asks for ROCm's linker only, for which IREE's, the same LLD, stands in.

@@ -1,6 +1,6 @@
 """Compiles the corpus for gfx950 and writes code objects with their manifest beside this file.
 
-    pip install "triton==3.9.*" pyelftools msgpack && python test/sim/corpus/triton/make_triton.py
+    pip install "triton==3.9.*" pyelftools msgspec && python test/sim/corpus/triton/make_triton.py
 
 No GPU is needed. The same version of Triton gives the same bytes.
 """
