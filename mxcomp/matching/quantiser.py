@@ -239,11 +239,16 @@ def _filled_with(op: ir.Operation) -> ir.Operation | None:
 
 
 def _reduction_loops(op: ir.Operation, subscripts: tuple[Index, ...]) -> list[Index] | None:
-    """A subscript for each loop of a reduction over one block; None if it is over something else."""
+    """A subscript for each loop of a reduction over one block; None if it is over something else.
+
+    Dimensions that are reduced may stay in the result, with size 1 (`keepdim`).
+    """
     *inputs, output = indexing_maps(op) or []
-    if not all(isinstance(expr, ir.AffineDimExpr) for m in (*inputs, output) for expr in m.results):
+    placed = [pair for pair in zip(output.results, subscripts, strict=True) if not _is_place_0(pair[0])]
+    subscripted = [expr for m in inputs for expr in m.results] + [expr for expr, _ in placed]
+    if not all(isinstance(expr, ir.AffineDimExpr) for expr in subscripted):
         return None
-    loops = {ir.AffineDimExpr(expr).position: index for expr, index in zip(output.results, subscripts, strict=True)}
+    loops = {ir.AffineDimExpr(expr).position: index for expr, index in placed}
     sizes = {
         ir.AffineDimExpr(expr).position: size
         for value, m in zip(op.operands, inputs, strict=False)
@@ -255,6 +260,10 @@ def _reduction_loops(op: ir.Operation, subscripts: tuple[Index, ...]) -> list[In
         return None
     loops |= dict(zip(reduced, Index("k", 1, BLOCK_SIZE).split(lengths), strict=True))
     return [loops[d] for d in range(output.n_dims)]
+
+
+def _is_place_0(expr: ir.AffineExpr) -> bool:
+    return isinstance(expr, ir.AffineConstantExpr) and ir.AffineConstantExpr(expr).value == 0
 
 
 def _regrouped(op: ir.Operation, subscripts: tuple[Index, ...]) -> tuple[Index, ...] | None:

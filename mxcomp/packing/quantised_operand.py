@@ -13,7 +13,9 @@ lane computes one block of 32:
 
 IREE compiles that to 128-bit loads, v_cvt_scalef32_pk_* and 128-bit stores. The packed order does not keep the 32
 elements of a scale together where they have 8 bits: a lane stores its block in two halves (`half_blocks`). With many
-rows, but those of experts, or MFMA of 32x32x64, the scales of such elements take a dispatch of their own.
+rows, but those of experts, or MFMA of 32x32x64, the scales of such elements take a dispatch of their own. So do scales
+that have no reduction in common with the elements, as those of largest magnitudes that are computed elsewhere: IREE
+tiles one operation with what it is made of and what is made of it, and nothing else.
 """
 
 from __future__ import annotations
@@ -66,11 +68,12 @@ def pack(
     if blocks_of is not None:
         size = _in_blocks(blocks_of, swizzle.tile_shape[ROWS] * multiple, height or 0, blocks or 0)
     nest = LoopNest.of(swizzle, swizzle.tile_shape[-1], size)
-    if nest.inner == (BLOCK_SIZE,):
+    together = bool(_reductions(producer.elements) & _reductions(producer.scales))
+    if nest.inner == (BLOCK_SIZE,) and together:
         outer = nest.outer
         order = [*range(outer), *(outer + swizzle.permutation.index(p) for p in scale_swizzle.permutation)]
         elements, scales = _dispatch(producer.nodes, nest, [None, order], regions)
-    elif _together(height, blocks_of) and (halved := half_blocks.of(nest, swizzle, scale_swizzle)):
+    elif together and _is_short(height, blocks_of) and (halved := half_blocks.of(nest, swizzle, scale_swizzle)):
         elements, scales = _dispatch(producer.nodes, halved.nest, [halved.elements, halved.scales], regions)
     else:
         (elements,) = _dispatch((producer.elements,), nest, [None], regions)
@@ -81,7 +84,15 @@ def pack(
     return as_packed(elements, scales, layout, operand, element, counts, tiles, taken)
 
 
-def _together(height: int | None, blocks_of: Blocks | None) -> bool:
+def _reductions(node: Node) -> set[Node]:
+    """What a node is computed from that goes over blocks."""
+    if isinstance(node, Read):
+        return set()
+    below = (_reductions(operand) for operand in node.operands)
+    return {node}.union(*below) if node.start is not None else set().union(*below)
+
+
+def _is_short(height: int | None, blocks_of: Blocks | None) -> bool:
     """Whether elements and scales are stored by one dispatch, although not block by block."""
     return blocks_of is not None or (height is not None and height <= _FEW_ROWS)
 
@@ -235,7 +246,8 @@ class Builder:
         for size in reversed(nest.sizes[nest.outer :]):
             workgroup.append(math.gcd(size or 1, _THREADS // threads))
             threads *= workgroup[-1]
-        inside = nest.whole_blocks.inner if reduces else nest.inner
+        loops = len(ir.ArrayAttr(self._leading.attributes["iterator_types"]))
+        inside = nest.whole_blocks.inner if reduces else nest.inner[: loops - nest.rank]
         ones, none = [1] * nest.rank, [0] * len(inside)
         self._leading.attributes["compilation_info"] = attributes.tiled(
             workgroup=[*[1] * nest.outer, *reversed(workgroup), *(none if reduces else inside)],

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import products
+import reference
 from drawing import Dice
 from elementwise import BINARY, UNARY, computed, converted
 from mx_operands import KINDS, Operand
@@ -82,7 +83,7 @@ def _linear(dice: Dice, inputs: int, kind: str) -> Any:
 
 def _product(layer: Any, node: Node) -> Node:
     weight_format, input_format, mode = layer.formats
-    codes, scales = formats.quantise(node.data.astype(FLOATS[node.kind]), input_format, mode)
+    codes, scales = reference.quantise(node.data, formats.element_format(input_format).mlir_type, mode)
     weight = formats.unpack_bits(layer.elements.numpy(), weight_format)
     lhs = _operand(codes, scales, input_format, "m")
     rhs = _operand(weight, layer.weight_scale.numpy(), weight_format, "n")
