@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -20,12 +21,14 @@ import numpy as np
 from drawing import SCOPE
 from nodes import BITS, FLOATS, VALUES, Node, outside, unpacked
 from program import FEW, Program
+from themes import Function
 
 import mxcomp
 from mxcomp import runtime
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.options import AUTO, ON, Options
 from mxcomp.plugin.emit import emit_plugin
+from mxcomp.resident import Resident
 from mxcomp.runtime import RunError
 from mxcomp.selection import splitting, versions
 from mxcomp.sim.schedule import ORDERS
@@ -71,17 +74,33 @@ def _run(program: Program) -> Outcome:
     with tempfile.TemporaryDirectory() as directory:
         vmfb, parameters, engine, retreat = _compiled(program, Path(directory))
         wrong = []
-        for function in program.functions:
-            found = runtime.run(
-                vmfb, function.name, function.inputs, "sim", engine=engine, parameters=parameters,
-                schedule=ORDERS[program.seed % len(ORDERS)], seed=program.seed,
-            )  # fmt: skip
-            for i, (result, node) in enumerate(zip(found, function.results, strict=True)):
-                if problem := compared(result, node):
-                    wrong.append(f"@{function.name} result {i}: {problem}")
+        with _calls(program, vmfb, engine, parameters) as call:
+            for number, functions in enumerate((program.functions, *program.later)):
+                for function in functions:
+                    for i, (result, node) in enumerate(zip(call(function), function.results, strict=True)):
+                        if problem := compared(result, node):
+                            wrong.append(f"@{function.name} result {i} of call {number}: {problem}")
     if wrong:
         return Outcome("wrong", "\n".join(wrong))
     return Outcome("retreat", retreat) if retreat else Outcome("right")
+
+
+@contextmanager
+def _calls(
+    program: Program, vmfb: bytes, engine: str, parameters: dict[str, Path] | None
+) -> Iterator[Callable[[Function], list[np.ndarray]]]:
+    """What calls a function: a program that is called again stays loaded."""
+    how = {
+        "engine": engine,
+        "schedule": ORDERS[program.seed % len(ORDERS)],
+        "seed": program.seed,
+        "parameters": parameters,
+    }
+    if not program.later:
+        yield lambda function: runtime.run(vmfb, function.name, function.inputs, "sim", **how)
+        return
+    with Resident(vmfb, "sim", **how) as session:
+        yield lambda function: session.run(*function.inputs, function=function.name)
 
 
 def _compiled(program: Program, directory: Path) -> tuple[bytes, dict[str, Path] | None, str, str | None]:

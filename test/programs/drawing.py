@@ -20,13 +20,46 @@ SCOPE = "model"
 NUMPY = FLOATS | {"i8": np.uint8, "i32": np.int32}
 
 
-class Dice:
-    """One source of randomness for everything, by tables of weights; `features` are what came up."""
+OPEN = {1: 1, 2: 1, 7: 1, 16: 1, 33: 1, 64: 1, 100: 0.5, 257: 0.5, 1000: 0.3, 1499: 0.3, 1500: 0.3}
+"""Sizes that calls after the first have where a program leaves them open."""
 
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-        self.numbers = np.random.default_rng(seed)
+
+class Dice:
+    """One source of randomness for everything, by tables of weights; `features` are what came up.
+
+    Those of another `call` of the same seed choose alike: they differ in sizes that are open, in `again`, and, where
+    they are not `same`, in numbers.
+    """
+
+    def __init__(self, seed: int, call: int = 0, same: bool = True) -> None:
+        self._random, self._seed, self.call = random.Random(seed), seed, call
+        self._again = random.Random(f"{seed} {call}")
+        self._tensors, self._numbers_of = 0, 0 if same else call
+        self._first: dict[int, int] = {}
         self.features: set[str] = set()
+
+    @property
+    def numbers(self) -> np.random.Generator:
+        """What the next tensor is filled with, however large those before are."""
+        self._tensors += 1
+        return np.random.default_rng([self._seed, self._numbers_of, self._tensors])
+
+    def open(self, size: int, most: int) -> int:
+        """A size that the program leaves open: as it was drawn, or, in calls after the first, another up to `most`."""
+        if not self.call:
+            return size
+        table = {other: weight for other, weight in OPEN.items() if other <= most} or {1: 1.0}
+        found = self._again.choices(list(table), list(table.values()))[0]
+        self._first[found] = size
+        return found
+
+    def first(self, size: int) -> int:
+        """What a size of this call is in the first one."""
+        return self._first.get(size, size)
+
+    def again(self, low: int, high: int) -> int:
+        """A whole number up to `high` that is another in each call."""
+        return self._again.randint(low, high)
 
     def pick(self, table: Mapping[T, float] | Sequence[T]) -> T:
         """A key of a table of weights, or one of a sequence."""
@@ -54,6 +87,11 @@ class Dice:
         """Where picks stand; `restore` makes those that follow the same once more. `numbers` go on."""
         return self._random.getstate()
 
+    def numbers_from(self, tensors: int) -> int:
+        """Goes back to the numbers of a tensor; returns which was to be the next."""
+        before, self._tensors = self._tensors, tensors
+        return before
+
     def restore(self, state: tuple[Any, ...]) -> None:
         self._random.setstate(state)
 
@@ -78,6 +116,8 @@ class Module:
     parameters: dict[str, np.ndarray] = field(default_factory=dict)
     has_parameters: bool = False
     products: int = 0
+    state: dict[str, np.ndarray] = field(default_factory=dict)
+    """What its variables hold, by name: before a call, and after all is drawn, behind it."""
 
 
 class Drawing:
@@ -91,6 +131,7 @@ class Drawing:
         self.inputs: list[np.ndarray] = []
         self.storages: list[Storage] = []
         self.pool: list[Node] = []
+        self._variables = 0
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -124,6 +165,12 @@ class Drawing:
         with ir.InsertionPoint.at_block_begin(self.module.ir.body):
             util.GlobalOp(key, result, sym_visibility="private", initial_value=initial)
         return util.GlobalLoadOp(result, key, is_immutable=False).result
+
+    def state_name(self) -> str:
+        """A name for one more variable of this function."""
+        self.dice.features.add("state")
+        self._variables += 1
+        return f"{self.name}_state{self._variables}"
 
     def take_over(self, values: Sequence[Node]) -> list[Node]:
         """Arguments that stand for values of another function."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -44,11 +45,43 @@ class Program:
     parameters: dict[str, np.ndarray]
     products: int
     has_parts: bool = False
+    later: tuple[list[Function], ...] = ()
+    """Further rounds of calls of the same program, with other sizes and numbers."""
+
+
+ROUNDS = {True: {0: 1, 1: 2, 2: 2, 3: 1}, False: {0: 12, 1: 1}}
+"""How many follow the first: where sizes are open or something is kept from call to call, and elsewhere."""
+_TRIES = 4
 
 
 def draw(seed: int, theme: str = "", way: str = "") -> Program:
     """The program of a seed; `theme` and `way` may be given."""
-    dice = Dice(seed)
+    first, state = _draw(seed, theme, way, 0, {}, True)
+    if "way:torch" in first.features:
+        return first
+    table = ROUNDS["state" in first.features or "?x" in first.text]
+    count = random.Random(f"{seed} rounds").choices(list(table), list(table.values()))[0]
+    same = bool(first.parameters) or "arith.constant dense" in first.text
+    later: list[list[Function]] = []
+    for call in range(1, 1 + count * _TRIES):
+        if len(later) == count:
+            break
+        found, after = _draw(seed, theme, way, call, state, same)
+        if found.text == first.text:  # which may depend on numbers
+            later.append(found.functions)
+            state = after
+    if later and not state:
+        later.append(first.functions)  # which have to give the same once more
+    features = first.features | {f"calls:{1 + len(later)}"}
+    return replace(first, features=features, later=tuple(later))
+
+
+def _draw(
+    seed: int, theme: str, way: str, call: int, before: Mapping[str, np.ndarray], same: bool
+) -> tuple[Program, dict[str, np.ndarray]]:
+    """The program with the arguments of one round of calls, of the `same` numbers or others; and what is kept behind
+    it, if it is `before` in front."""
+    dice = Dice(seed, call, same)
     way = way or dice.pick(WAYS)
     rare = [name for name, often in APART.items() if random.Random(f"{seed} {name}").random() < often]
     if not theme and rare:
@@ -68,10 +101,10 @@ def draw(seed: int, theme: str = "", way: str = "") -> Program:
         dice.features.add("data tiling:off")
     if way == "torch":
         text, x, result = torch_models.draw(dice)
-        functions, parameters, products = [Function("main", [x], [result])], {}, 0
+        functions, parameters, products, state = [Function("main", [x], [result])], {}, 0, {}
     else:
-        text, module, functions = draw_module(dice, way in ("parameters", "packed"), theme)
-        parameters, products = module.parameters, module.products
+        text, module, functions = draw_module(dice, way in ("parameters", "packed"), theme, before)
+        parameters, products, state = module.parameters, module.products, module.state
     versions = dice.pick(VERSIONS)  # after all else, which stays as it was for a seed
     if theme == "few of any":
         versions = dice.pick({"always": 1, FEW: 2})
@@ -79,10 +112,11 @@ def draw(seed: int, theme: str = "", way: str = "") -> Program:
         dice.features.add(f"versions:{versions}")
     if ukernels == NAMED:
         ukernels = _named(dice) if theme != "in rows" else dice.pick([each.name for each in _IN_ROWS])
-    return Program(
+    drawn = Program(
         seed, text, functions, frozenset(dice.features), way, ukernels, data_tiling, versions, parameters, products,
         has_parts=theme == "in parts",
     )  # fmt: skip
+    return drawn, state
 
 
 def _named(dice: Dice) -> str:

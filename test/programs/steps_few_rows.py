@@ -25,6 +25,7 @@ def gated_product(drawing: Drawing, scale: Scale) -> Node:
     kind, side = dice.noted("type", KINDS), dice.noted("type", KINDS)
     source = dice.noted("source", {"f32": 1, "bf16": 3, "f16": 1})
     dynamic = (0,) if set(scale.dynamic) == {"m"} else ()
+    sizes = scale.opened(dice, sizes, "m" * len(dynamic))
     x = floats(drawing, (sizes["m"], sizes["k"] * BLOCK), source, "", dynamic)
     lhs = quantisers.draw(drawing, x, "m", kind)
     gate, up = (
@@ -44,6 +45,7 @@ def weight_only_product(drawing: Drawing, scale: Scale) -> Node:
     dynamic = (0,) if not batch and dice.noted("dynamic", WEIGHT_ONLY_DYNAMIC) == "m" else ()
     if not batch and dice.chance(0.2, "weight only in tiles"):
         sizes |= {"m": dice.pick(TILED), "k": min(sizes["k"], 17)}
+    sizes = scale.opened(dice, sizes, "m" * len(dynamic))
     shape = (*(sizes[axis] for axis in f"{batch}m"), sizes["k"] * BLOCK)
     x = floats(drawing, shape, "bf16", dice.noted("activations", VALUES), dynamic)
     if batch and dice.chance(0.5, "weight only by id"):

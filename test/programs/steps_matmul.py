@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ import numpy as np
 import products
 import quantisers
 from drawing import Dice, Drawing
-from elementwise import apply, loops_of, sliced, times, transposed
+from elementwise import BINARY, apply, loops_of, sliced, times, transposed
 from mx_operands import KINDS, Operand
 from nodes import BLOCK, FLOATS, Node
 
@@ -23,6 +24,8 @@ ROWS = {1: 2, 2: 1, 3: 1, 5: 2, 15: 1, 16: 1, 17: 1, 31: 1, 32: 2, 33: 1, 63: 0.
 COLUMNS = {1: 1, 2: 1, 4: 1, 15: 1, 16: 1, 17: 1, 32: 3, 33: 1, 40: 1, 64: 3, 65: 0.5, 96: 1, 127: 0.5, 128: 1}
 BLOCKS = {1: 4, 2: 3, 3: 1, 4: 2, 5: 0.5, 8: 0.7, 17: 0.2}
 DYNAMIC = {"": 12, "m": 2, "n": 0.7, "k": 0.7, "mn": 0.4, "mk": 0.3, "mnk": 0.4}
+CALLED = 4
+"""How many times as many products later calls may have."""
 BASES = {(127, 127): 60, (118, 136): 2, (0, 232): 0.7, (1, 230): 0.3}
 """Least scale codes of both sides: among them code 0, 2^-127, against large ones."""
 SOURCES = {"f32": 4, "bf16": 2, "f16": 1.5}
@@ -50,7 +53,15 @@ class Scale:
         while True:
             m, n, k = dice.pick(self.rows), dice.pick(self.columns), dice.pick(self.blocks)
             if m * n * k * BLOCK <= most:
-                return {"m": m, "n": n, "k": k}
+                return self.opened(dice, {"m": m, "n": n, "k": k}, dynamic)
+
+    def opened(self, dice: Dice, sizes: dict[str, int], dynamic: str) -> dict[str, int]:
+        """Sizes of which these are open; in later calls they are others, so that products do not get far too many."""
+        found = dict(sizes)
+        for axis in dynamic:
+            others = math.prod(size for letter, size in found.items() if letter != axis and letter in "mnkb") * BLOCK
+            found[axis] = dice.open(sizes[axis], 8 if axis in "kb" else max(CALLED * self.products // others, 1))
+        return found
 
 
 def stored_product(drawing: Drawing, scale: Scale, kinds: tuple[str, str] = ("", "")) -> Node:
@@ -99,6 +110,7 @@ def batched_product(drawing: Drawing, scale: Scale) -> Node:
     dice.features.add(f"einsum:{left},{right}")
     tame = dice.chance(scale.tame)
     dynamic = "bm" if (left, right) == ("bmki", "nki") and dice.chance(0.3, "dynamic:batch") else ""
+    sizes = scale.opened(dice, sizes, dynamic)
     lhs = mx_operands.draw(drawing, left, sizes, "", dynamic, tame=tame)
     rhs = mx_operands.draw(drawing, right, sizes, "", "", tame=tame)
     free = [letter for letter in dict.fromkeys(left + right) if letter not in "ki"]
@@ -179,7 +191,8 @@ def quantised_product(drawing: Drawing, scale: Scale, quantise: Quantise = quant
 
 def _new(drawing: Drawing, scale: Scale, finite: bool = False) -> Node:
     sizes = scale.matmul(drawing.dice)
-    dynamic = "m" in drawing.dice.pick(scale.dynamic)
+    dynamic = "m" in drawing.dice.pick(scale.dynamic) and not finite
+    sizes = scale.opened(drawing.dice, sizes, "m" * dynamic)
     if finite:
         return floats(drawing, (sizes["m"], sizes["k"] * BLOCK), "f32", "")
     node = activation(drawing, sizes["m"], sizes["k"] * BLOCK, dynamic)
@@ -198,12 +211,12 @@ def quantisable(drawing: Drawing) -> list[Node]:
 
 def _times(drawing: Drawing, scale: Scale, lhs: Operand, batch: str) -> Node:
     """A quantised operand times a stored one, or times another quantised one of the same K."""
-    dice, blocks = drawing.dice, lhs.elements.shape[-2]
-    m = lhs.elements.shape[-3]
+    dice, blocks = drawing.dice, lhs.elements.shape[lhs.axes.index("k")]
+    m = dice.first(lhs.elements.shape[lhs.axes.index("m")])
     n = dice.pick(scale.columns)
     while m * n * blocks * BLOCK > scale.most(dice) and n > 1:
         n //= 2
-    sizes = {"n": n, "k": blocks, "b": lhs.elements.shape[0]}
+    sizes = {"n": n, "k": blocks, "b": lhs.elements.shape[0]}  # a batch is outermost
     alike = [node for node in quantisable(drawing) if len(node.shape) == 2 and node.shape[-1] == blocks * BLOCK]
     if not batch and dice.chance(0.15) and alike:
         dice.features.add("both quantised")
@@ -218,6 +231,31 @@ def _times(drawing: Drawing, scale: Scale, lhs: Operand, batch: str) -> Node:
     if not batch and dice.chance(0.05, "quantised right side"):
         lhs, rhs = rhs.renamed({"n": "m"}), lhs.renamed({"m": "n"})
     return products.draw(drawing, lhs, rhs, f"{batch}mn")
+
+
+USERS = {2: 3, 3: 1}
+
+
+def shared_product(drawing: Drawing, scale: Scale) -> Node:
+    """One quantised activation in several matmuls, whose weights differ in format; one of them quantised anew."""
+    dice = drawing.dice
+    found = [node for node in quantisable(drawing) if len(node.shape) == 2]
+    node = dice.pick(found[-3:]) if found and dice.chance(0.7) else _new(drawing, scale)
+    blocks, m = node.shape[1] // BLOCK, dice.first(node.shape[0])
+    n = dice.pick([size for size in scale.columns if m * size * blocks * BLOCK <= scale.most(dice)] or [1])
+    lhs, total = quantisers.draw(drawing, node, "m", dice.noted("type", KINDS)), None
+    for _ in range(dice.pick(USERS)):
+        if dice.chance(0.25, "quantised twice"):
+            lhs = quantisers.draw(drawing, node, "m", dice.noted("type", KINDS))
+        rhs = mx_operands.draw(drawing, "nki", {"n": n, "k": blocks}, dice.noted("type", KINDS), tame=True)
+        product = products.draw(drawing, lhs, rhs, "mn")
+        if total is not None and total.kind == product.kind and dice.chance(0.7):
+            product = apply(BINARY["add"], total, product)
+        elif total is not None:
+            drawing.pool.append(total)
+        total = product
+    assert total is not None
+    return total
 
 
 def static_product(drawing: Drawing, scale: Scale) -> Node:

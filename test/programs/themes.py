@@ -15,8 +15,18 @@ from nodes import BITS, FLOATS, Node
 from steps_control import branch, call, loop
 from steps_few_rows import gated_product, weight_only_product
 from steps_grouped import grouped_product
-from steps_matmul import SLOW, Scale, activation, batched_product, quantised_product, static_product, stored_product
+from steps_matmul import (
+    SLOW,
+    Scale,
+    activation,
+    batched_product,
+    quantised_product,
+    shared_product,
+    static_product,
+    stored_product,
+)
 from steps_stacked import stacked_product
+from steps_state import cache, cached_product, total
 
 from mxcomp.mlir import build
 
@@ -68,6 +78,25 @@ FEW_OF_ANY = Scale(
 )
 """Of a decoder whose M is dynamic, and whose kernels for few rows quantise them: K tiles of 16 blocks."""
 
+TALL = Scale(
+    rows={257: 1, 511: 1, 777: 1, 1000: 1, 1023: 1, 1025: 0.5, 1499: 1, 1500: 1},
+    columns={1: 0.5, 17: 1, 32: 2, 33: 1, 64: 1},
+    blocks={1: 3, 2: 2, 3: 1, 5: 0.5},
+    dynamic={"": 2, "m": 1},
+    tame=0.6,
+    products=4_000_000,
+)
+"""Of a prompt: up to 1500 rows."""
+
+STATE = Scale(
+    rows={1: 3, 2: 1, 4: 2, 8: 1, 17: 1},
+    columns={32: 3, 64: 2, 96: 1, 128: 1, 17: 0.5},
+    blocks={1: 3, 2: 2, 4: 1},
+    dynamic={"": 1},
+    tame=0.9,
+)
+"""Of what is kept from call to call: totals stay exact."""
+
 SOURCES: dict[str, Source] = {
     "stored": stored_product,
     "batched": batched_product,
@@ -80,14 +109,18 @@ SOURCES: dict[str, Source] = {
     "gated": gated_product,
     "weight only": weight_only_product,
     "stacked": stacked_product,
+    "cached": cached_product,
+    "shared": shared_product,
 }
 PRODUCTS = {
     "in rows", "gated", "weight only", "stored", "batched", "grouped", "quantised", "static", "changed", "stacked",
+    "cached", "shared",
 }  # fmt: skip
 STEPS: dict[str, Step] = {
     "unary": other.unary, "binary": other.binary, "pair": other.pair, "cast": other.casted,
     "transpose": other.transpose, "row": other.row, "symmetric": other.symmetric, "part": other.part,
     "sums": other.sums, "flat": other.flat, "captured": other.captured,
+    "total": total, "cache": cache,
 }  # fmt: skip
 CONTROL: dict[str, Callable[[Drawing, Node, Scale], Node]] = {"branch": branch, "loop": loop, "call": call}
 LAST: dict[str, Step] = {"": lambda _, node: node, "final": other.final, "integers": other.integers,
@@ -137,6 +170,17 @@ THEMES = {
     "bits": Theme(
         {"changed": 3, "widened": 1, "stored": 1}, MULTIPLIED | {"changed": 1}, {0: 2, 1: 1, 2: 1}, last=BITS_LAST
     ),
+    "state": Theme(
+        {"stored": 2, "activation": 1, "cached": 2},
+        EPILOGUE | {"total": 3, "cache": 3, "quantised": 3, "cached": 1},
+        {1: 1, 2: 2, 3: 1},
+        STATE,
+        functions={1: 3, 2: 1},
+    ),
+    "shared": Theme({"shared": 2, "activation": 1}, EPILOGUE | {"shared": 3, "pair": 1, "quantised": 1}, {1: 2, 2: 1}),
+    "tall": Theme(
+        {"stored": 1, "quantised": 2, "activation": 1}, EPILOGUE | {"quantised": 2}, {0: 1, 1: 2, 2: 1}, TALL
+    ),
     "control": Theme(
         {"stored": 3, "activation": 1},
         {"branch": 3, "loop": 2, "call": 3, "quantised": 2, "unary": 1},
@@ -156,6 +200,9 @@ WEIGHTS = {
     "static": 2,
     "bits": 1.5,
     "control": 1.5,
+    "state": 1.5,
+    "shared": 1.5,
+    "tall": 0.5,
 }
 
 
@@ -200,7 +247,9 @@ def _source(drawing: Drawing, name: str, scale: Scale) -> Node:
     drawing.dice.features.add(name)
     if name == "activation":
         dice, sizes = drawing.dice, scale.matmul(drawing.dice)
-        return activation(drawing, sizes["m"], sizes["k"] * 32, "m" in dice.pick(scale.dynamic))
+        dynamic = "m" in dice.pick(scale.dynamic)
+        sizes = scale.opened(dice, sizes, "m" * dynamic)
+        return activation(drawing, sizes["m"], sizes["k"] * 32, dynamic)
     return SOURCES[name](drawing, scale)
 
 
@@ -213,15 +262,17 @@ def returned(node: Node) -> ir.Value:
     return build.bitcast(node.ir, build.tensor_type((*outer, last * BITS[node.kind] // 8), "i8"))
 
 
-def draw_module(dice: Dice, parameters: bool, theme: str = "") -> tuple[str, Module, list[Function]]:
-    """The text of a module, and its functions."""
+def draw_module(
+    dice: Dice, parameters: bool, theme: str = "", state: Mapping[str, np.ndarray] | None = None
+) -> tuple[str, Module, list[Function]]:
+    """The text of a module, and its functions; `state` is what its variables hold before."""
     name = theme or dice.pick(WEIGHTS)
     dice.features.add(f"theme:{name}")
     chosen = THEMES[name]
     constants = dice.pick({0.0: 3, 0.3: 1, 0.9: 0.5})
     places = {"argument": 1 - constants, "constant": constants, **({"parameter": 1.0} if parameters else {})}
     with ir.Context(), ir.Location.unknown():
-        module = Module(ir.Module.create(), dice, has_parameters=parameters)
+        module = Module(ir.Module.create(), dice, has_parameters=parameters, state=dict(state or {}))
         count = dice.pick(chosen.functions)
         make = partial(draw_function, module, theme=chosen, places=places)
         functions = [make(name="main" if i == 0 else f"main_{i}") for i in range(count)]
