@@ -4,7 +4,7 @@
            check sizes, hold constants, encode, fall back, hold constants, widen codes, fuse consumers, materialise,
            widen codes, legalise reductions, legalise zeros, legalise few rows, legalise topk, legalise overwriting,
            sort slots, outline, skip versions, share executables
-           ─ IREE: flow ─ share slices, renumber workloads, place results, keep operands
+           ─ IREE: flow ─ share slices, renumber workloads, keep operands, place results
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
            ─ unmask stores, order workgroups, fold gathers, fold rows ─ IREE: vmfb
 
@@ -59,8 +59,8 @@ MODULE_PASSES = (*PREPARING_PASSES, *CHOOSING_PASSES, *BUILDING_PASSES)
 DISPATCH_PASSES = (
     "mxcomp-share-slices",
     "mxcomp-renumber-workloads",
-    "mxcomp-place-results",
     "mxcomp-keep-operands",
+    "mxcomp-place-results",
 )
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)
 CONFIGURED_PASSES = ("mxcomp-unmask-stores", "mxcomp-order-workgroups", "mxcomp-fold-gathers", "mxcomp-fold-rows")

@@ -30,7 +30,8 @@ After:
     %y = hal.tensor.export %l : tensor<64xf32> -> !hal.buffer_view
     util.return %y, %r : !hal.buffer_view, !hal.buffer_view
 
-It stands at the end of IREE's phase `flow`, where dispatches have got the operands that they write over.
+It stands at the end of IREE's phase `flow`, where dispatches have got the operands that they write over, and in front of
+mxcomp-place-results, which counts the uses.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def run(module: ir.Operation, options: Options) -> None:
         for function in functions:
             if function.name != _EXECUTABLE:
                 for value in list(_tensors(function)):
-                    if writers := overwriting.writers(value):
+                    if not overwriting.is_view(value) and (writers := overwriting.writers(value)):
                         _keep_for_later_steps(value, writers)
                         _keep_for_caller(value)
 
@@ -104,4 +105,4 @@ def _keep_for_caller(value: ir.Value) -> None:
 
 def _hidden(value: ir.Value) -> ir.Value:
     """The same value, with something that IREE cannot look through between."""
-    return ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value]).result
+    return ir.Operation.create(overwriting.BARRIER, results=[value.type], operands=[value]).result

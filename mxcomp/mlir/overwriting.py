@@ -6,11 +6,18 @@ from collections.abc import Iterator
 
 from iree.compiler import ir
 
-from mxcomp.mlir import dispatches
+from mxcomp.mlir import dispatches, graph
 from mxcomp.mlir.dispatches import DISPATCH
 
+BARRIER = "util.optimization_barrier"
 _VIEWS = ("flow.tensor.reshape", "flow.tensor.bitcast", "flow.tensor.clone")
-_READERS = ("flow.tensor.load", "flow.tensor.slice", "hal.tensor.export", "hal.tensor.barrier")
+_READERS = ("flow.tensor.load", "flow.tensor.slice", "hal.tensor.export", "hal.tensor.barrier", BARRIER)
+
+
+def is_view(value: ir.Value) -> bool:
+    """Whether a value is another one, seen in another shape."""
+    op = graph.producer(value)
+    return op is not None and op.name in _VIEWS
 
 
 def uses(value: ir.Value) -> Iterator[ir.OpOperand]:

@@ -1,0 +1,146 @@
+"""Operations that IREE does in place, with operands that are shared or the same, against NumPy; stock IREE is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import made
+import numpy as np
+import pytest
+import steps_in_place as steps
+from checking import check
+from drawing import Drawing
+from elementwise import BINARY, apply
+from iree.compiler import ir
+from iree.compiler.dialects import scf
+from nodes import Node
+from steps_in_place import as_floats, fft, insert, permutation, places, scan, scatter, sort, store, zeros
+from steps_matmul import floats
+
+from mxcomp import pipeline
+from mxcomp.mlir import build
+
+Make = Callable[[Drawing, Node, Node], Sequence[Node]]
+
+
+def two_argsorts(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    order = places(x)
+    return [*map(as_floats, (*sort(x, order), *sort(y, order), order)), x]
+
+
+def layers(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    """Three sorts, each of what comes out of the one before, with one table of places."""
+    order, results = places(x), []
+    for _ in range(3):
+        values, ids = sort(x, order, descending=True)
+        x = apply(BINARY["add"], x, as_floats(ids))
+        results += [values, as_floats(ids)]
+    return results
+
+
+def an_argument_with_its_sort(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    return [x, *sort(x), *sort(y, places(y))[:1]]
+
+
+def one_tensor_twice(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    order = places(x)
+    return list(map(as_floats, (*sort(x, order, order), order)))
+
+
+def computed(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    total, order = apply(BINARY["add"], x, y), places(x)
+    return [*map(as_floats, (*sort(total, order), *sort(total, order, descending=True))), total]
+
+
+def scatters(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    ids, table = permutation(drawing, x), places(x, "f32")
+    return [scatter(x, table, ids, True), scatter(y, table, ids, True), scatter(x, zeros(x), ids), table]
+
+
+def scatter_into_itself(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    ids = permutation(drawing, x)
+    return [scatter(x, x, ids, True), x]
+
+
+def inserts(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    table = places(x, "f32")
+    return [insert(x, table, 0, 1, 2), insert(y, table, 1, 2, 2), table]
+
+
+def insert_into_itself(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    total = apply(BINARY["add"], x, y)
+    return [insert(x, x, 0, 1, 2), insert(total, total, 0, 1, 2), x]
+
+
+def scans(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    return [scan(x, x), scan(y, x), scan(scan(x, y), y), x]
+
+
+def stores(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    table = places(x, "f32")
+    return [store(x, table), store(y, table), store(x, x), table]
+
+
+def transforms(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    return [*fft(x, zeros(x)), *fft(x, x), *fft(y, places(y, "f32")), x]
+
+
+MAKES: tuple[Make, ...] = (
+    two_argsorts, layers, an_argument_with_its_sort, one_tensor_twice, computed, scatters, scatter_into_itself, inserts,
+    insert_into_itself, scans, stores, transforms,
+)  # fmt: skip
+
+
+def _program(make: Make, dynamic: bool) -> made.program:
+    def body(drawing: Drawing) -> Sequence[Node]:
+        x, y = (floats(drawing, (5, 4), "f32", "argument", (0,) if dynamic else ()) for _ in range(2))
+        return make(drawing, x, y)
+
+    return made.program(body)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("make", MAKES, ids=lambda make: make.__name__)
+def test_shared(make: Make, dynamic: bool) -> None:
+    found = check(_program(make, dynamic))
+    assert found.kind == "right", found.message
+
+
+def in_a_loop(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    """A sort in a loop of what comes from outside of it."""
+    order = places(x)
+    bounds = [build.constant_index(number) for number in (0, 3, 1)]
+    op = scf.ForOp(*bounds, iter_args=[x.ir])
+    ids = Node(order.ir, order.data, "i32")
+    with ir.InsertionPoint(op.body):
+        inner = x.at(op.inner_iter_args[0])
+        _, ids = sort(y, order)
+        scf.YieldOp([apply(BINARY["add"], inner, as_floats(ids)).ir])
+    return [Node(op.results[0], x.data + 3 * ids.data, "f32"), y]
+
+
+def test_in_a_loop() -> None:
+    found = check(_program(in_a_loop, False))
+    assert found.kind == "right", found.message
+
+
+NEEDED = {
+    "mxcomp-place-results": (two_argsorts, True),
+    "mxcomp-keep-operands": (an_argument_with_its_sort, False),
+    "mxcomp-legalise-overwriting": (one_tensor_twice, False),
+}
+"""Passes, and what IREE gets wrong or cannot compile without them; one that passes is a pass to be taken out."""
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_stock_iree_needs_the_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for group in ("BUILDING_PASSES", "DISPATCH_PASSES"):
+        monkeypatch.setattr(pipeline, group, tuple(each for each in getattr(pipeline, group) if each != name))
+    assert check(_program(*NEEDED[name])).kind != "right"
+
+
+def test_a_loop_needs_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tuple(each for each in pipeline.DISPATCH_PASSES if each != "mxcomp-keep-operands")
+    monkeypatch.setattr(pipeline, "DISPATCH_PASSES", kept)
+    assert check(_program(in_a_loop, False)).kind == "wrong"
