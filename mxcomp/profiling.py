@@ -66,6 +66,7 @@ class DispatchProfile:
         seconds: The simulator's own time, which says nothing of a GPU's.
         modelled: None where the timing model cannot follow the kernel; `reason` says why.
         owner: Which part of which matmul it computes, where a report says so.
+        depends: On which of its data the modelled time depends that was not computed: it is that of some other data.
     """
 
     kernel: str
@@ -75,6 +76,7 @@ class DispatchProfile:
     modelled: Estimate | None
     reason: str = ""
     owner: str = ""
+    depends: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,14 @@ class Profile:
         """The sum over dispatches that can be modelled, launches included, nothing in between."""
         return sum(d.modelled.us for d in self.dispatches if d.modelled is not None)
 
+    @property
+    def guessed(self) -> tuple[DispatchProfile, ...]:
+        """The dispatches whose modelled times depend on data that was not computed."""
+        return tuple(d for d in self.dispatches if d.depends)
+
     def to_json(self) -> str:
         """All of it."""
-        data = {"modelled_us": self.modelled_us, "dispatches": [asdict(d) for d in self.dispatches]}
+        data = {"modelled_us": self.modelled_us, "guessed": len(self.guessed), "dispatches": [asdict(d) for d in self.dispatches]}
         return json.dumps(data, indent=2) + "\n"
 
     def table(self) -> Table:
@@ -111,6 +118,8 @@ class Profile:
         for name, d in zip(names, self.dispatches, strict=True):
             m = d.modelled
             times = ("", "", "", d.reason) if m is None else (f"{m.us:.1f}", f"{m.low:.1f}", f"{m.high:.1f}", m.bound)
+            if d.depends:
+                times = f"{times[0]} ?", "", "", f"depends on data: {d.depends}"
             sums = (sum(d.counters.get(counter, 0) for counter in parts) for parts in _COUNTED.values())
             counts = [f"{total:,}" for total in sums]
             table.add_row(Text(name), "×".join(map(str, d.grid)), *times, *counts)
@@ -118,7 +127,10 @@ class Profile:
 
     def _caption(self) -> str:
         known = sum(d.modelled is not None for d in self.dispatches)
-        return f"{known} of {len(self.dispatches)} dispatches: {self.modelled_us:.1f} µs on an MI355X, modelled"
+        text = f"{known} of {len(self.dispatches)} dispatches: {self.modelled_us:.1f} µs on an MI355X, modelled"
+        if self.guessed:
+            text += f"\n? {len(self.guessed)} depend on data that was not computed: profile while computing results"
+        return text
 
 
 def owners(matmuls: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -141,8 +153,9 @@ def read(path: Path, owner: Mapping[str, str] | None = None) -> Profile:
 
 def _dispatch(line: Mapping[str, Any], owner: Mapping[str, str]) -> DispatchProfile:
     found = line["modelled"] or {}
+    depends = found.pop("depends", "")
     modelled = None if "us" not in found else Estimate(**found)
     kernel, reason = line["kernel"], found.get("error", "")
     return DispatchProfile(
-        kernel, tuple(line["grid"]), line["counters"], line["seconds"], modelled, reason, owner.get(kernel, "")
+        kernel, tuple(line["grid"]), line["counters"], line["seconds"], modelled, reason, owner.get(kernel, ""), depends
     )

@@ -80,6 +80,14 @@ class Allocations:
                     marks[buffer.start : buffer.start + buffer.nbytes] = 1
                     del self._unmarked[start]
 
+    def unmark(self) -> None:
+        """Takes all memory of devices for never written: what kernels have stored is of no use to what follows."""
+        marks = self._devices[0].memory.written if self._devices else None
+        for allocation in self._allocations.values():
+            if marks is not None and allocation.kind is MemoryKind.DEVICE:
+                start, end = allocation.buffer.start, allocation.buffer.start + allocation.buffer.nbytes
+                marks[start:end] = 0
+
 
 def check_room(nbytes: int) -> None:
     """Raises Refusal where this machine has not as many bytes left."""

@@ -81,6 +81,8 @@ class Devices:
             for each in self._devices:
                 each.configure(*how)
         before = self._settings
+        if settings.engine == TIMING and before is not None and before.engine != TIMING:
+            self._allocations.unmark()
         if before is None or (settings.dump_operands, settings.report) != (before.dump_operands, before.report):
             self._dump = None
             if settings.report and settings.dump_operands:
@@ -143,7 +145,7 @@ class Devices:
                 (Path(settings.timeline) / name).write_text(Timeline.of(examiner.examination).json())
         except SimulationError as error:
             return None, {"error": str(error)}
-        return stats, asdict(found)
+        return stats, asdict(found) | {"depends": examiner.examination.depends}
 
     def _report(self, device: int, sizes: list[int], stats: LaunchStats, modelled: dict[str, object] | None) -> None:
         self._warnings.say(stats.kernel, stats.findings)  # errors fail the launch

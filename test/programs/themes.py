@@ -15,6 +15,7 @@ from nodes import BITS, FLOATS, Node
 from steps_control import branch, call, loop
 from steps_few_rows import gated_product, weight_only_product
 from steps_grouped import grouped_product
+from steps_in_place import in_place
 from steps_matmul import (
     SLOW,
     Scale,
@@ -121,6 +122,7 @@ STEPS: dict[str, Step] = {
     "transpose": other.transpose, "row": other.row, "symmetric": other.symmetric, "part": other.part,
     "sums": other.sums, "flat": other.flat, "captured": other.captured,
     "total": total, "cache": cache,
+    "in place": in_place,
 }  # fmt: skip
 CONTROL: dict[str, Callable[[Drawing, Node, Scale], Node]] = {"branch": branch, "loop": loop, "call": call}
 LAST: dict[str, Step] = {"": lambda _, node: node, "final": other.final, "integers": other.integers,
@@ -181,6 +183,7 @@ THEMES = {
     "tall": Theme(
         {"stored": 1, "quantised": 2, "activation": 1}, EPILOGUE | {"quantised": 2}, {0: 1, 1: 2, 2: 1}, TALL
     ),
+    "in place": Theme({"activation": 2, "stored": 1}, EPILOGUE | {"in place": 8}, {1: 2, 2: 2}),
     "control": Theme(
         {"stored": 3, "activation": 1},
         {"branch": 3, "loop": 2, "call": 3, "quantised": 2, "unary": 1},

@@ -12,11 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mxcomp.sim.checks.trial import Trial
 from mxcomp.sim.code_object import Kernel
 from mxcomp.sim.counters import Counters, occupancy
 from mxcomp.sim.device import Device
 from mxcomp.sim.engine import Dispatch, Workgroup
+from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.findings import Findings
 from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.memory import BASE
 from mxcomp.sim.semantics import mfma
 from mxcomp.sim.timing.chip import CUS, Batch
 from mxcomp.sim.timing.sharing import Sharing, Survey, global_kind
@@ -37,6 +41,7 @@ class Examination:
         unique_bytes: Loaded and stored by the whole launch, each line once.
         workgroups: In the grid.
         flops: Of the whole launch's matrix instructions.
+        depends: On what data that nobody has written its way depends; "" where it depends on none.
     """
 
     kernel: str
@@ -48,6 +53,7 @@ class Examination:
     unique_bytes: float
     workgroups: int
     flops: float
+    depends: str = ""
 
     def with_parts(self, *parts: tuple[Trace, float]) -> Examination:
         """The same launch with other traces of a workgroup."""
@@ -106,9 +112,28 @@ class Examiner:
         with np.errstate(all="ignore"):
             trace = Recorder(dispatch, dispatch.workgroups[0], lines).run()
             survey = Survey(dispatch, lines, trace)
-            self.examination = _examination(dispatch, trace, survey)
+            self.examination = replace(_examination(dispatch, trace, survey), depends=_depends(dispatch, lines, trace))
         times = len(dispatch.workgroups)
         return {trace.workgroup: Counter({event: times * count for event, count in trace.counters.items()})}
+
+
+def _depends(dispatch: Dispatch, lines: Lines, trace: Trace) -> str:
+    """Where a workgroup reads what decides on its way, though nobody has written it; "" if it decides on nothing.
+
+    More is read than decides (`essential`). So the workgroup is followed with other bytes in the places of these.
+    """
+    if not trace.unwritten:
+        return ""
+    quiet = replace(dispatch, checks=frozenset(), findings=Findings())
+    for is_tame in (True, False):
+        trial = Trial(dispatch.memory, others=None, is_tame=is_tame)
+        try:
+            other = Recorder(quiet, trace.workgroup, lines, trial).run()
+        except SimulationError:  # as from a loop that does not end
+            other = None
+        if other is None or not trace.goes_like(other):
+            return dispatch.place_of(BASE + trace.unwritten[0].offset)
+    return ""
 
 
 def _examination(dispatch: Dispatch, trace: Trace, survey: Survey) -> Examination:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.sim.checks.lds import NO_SHADOW
+from mxcomp.sim.checks.trial import Read, Trial
 from mxcomp.sim.counters import Counters, events, memory_event
 from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.errors import SimulationError
@@ -37,6 +38,7 @@ class Trace:
         nbytes: int64[accesses]: bytes that lanes move, none beyond a buffer's end.
         conflicts: int64[accesses]: cycles lost to LDS bank conflicts.
         counters: As the engines count.
+        unwritten: What it reads to know where to go and what to touch, though nobody has written it.
     """
 
     workgroup: Workgroup
@@ -48,6 +50,13 @@ class Trace:
     nbytes: NDArray[np.int64]
     conflicts: NDArray[np.int64]
     counters: Counters
+    unwritten: tuple[Read, ...] = ()
+
+    def goes_like(self, other: Trace) -> bool:
+        """Whether another workgroup executes the same, and touches the same."""
+        mine = (*self.codes, *self.accesses, self.lines, self.nbytes, self.conflicts)
+        others = (*other.codes, *other.accesses, other.lines, other.nbytes, other.conflicts)
+        return all(map(np.array_equal, mine, others))
 
     @property
     def steps(self) -> int:
@@ -116,9 +125,9 @@ def _stores(i: Instruction) -> bool:
 
 
 class Recorder:
-    """Follows one workgroup."""
+    """Follows one workgroup; a trial says what it reads in place of memory that nobody has written."""
 
-    def __init__(self, dispatch: Dispatch, number: Workgroup, lines: Lines) -> None:
+    def __init__(self, dispatch: Dispatch, number: Workgroup, lines: Lines, trial: Trial | None = None) -> None:
         self.dispatch, self.number, self.lines = dispatch, number, lines
         self.until = 1 << 62
         """Accesses after which following ends."""
@@ -126,7 +135,8 @@ class Recorder:
         self.accesses = [array("i") for _ in range(dispatch.waves)]
         self.touched: list[Touched] = []
         self.moved: Counters = Counter()
-        group = Group(dispatch, number)
+        self.trial = Trial(dispatch.memory) if trial is None else trial
+        group = Group(dispatch, number, self.trial)
         group.shadow = NO_SHADOW
         self.group = group
         self.waves = [Wave(group, k, dispatch.wave_start(number, k)) for k in range(dispatch.waves)]
@@ -217,4 +227,5 @@ class Recorder:
             nbytes=np.array([touched.nbytes for touched in self.touched], np.int64),
             conflicts=np.array([touched.conflicts for touched in self.touched], np.int64),
             counters=total,
+            unwritten=tuple(self.trial.reads.values()),
         )
