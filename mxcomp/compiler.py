@@ -30,6 +30,9 @@ _ARCHIVE, _IDENTIFIER, _IDENTIFIED = b"PK\3\4", b"IREE", 16
 _FOLDING = "executable-configurations"
 """The phase of IREE after which gathers by expert are folded."""
 
+_COMPUTED = 30_000_000
+"""Wave instructions of a call up to which a profile computes what times depend on: half a million take a second."""
+
 Source: TypeAlias = str | bytes | Path | ir.Module
 
 
@@ -107,17 +110,26 @@ class Program:
 
         Args:
             execute: Compute results too. Without, nothing is computed and sizes may be large: kernels are followed as
-                far as their addresses and branches go, with whatever memory holds.
+                far as their addresses and branches go. Where these depend on what the program computes, as with
+                mixtures of experts, it is computed after all if that takes a minute or so, without checks; else
+                `Profile.guessed` has the dispatches whose times are those of other data.
 
         Raises InputError and RunError.
         """
         from mxcomp import profiling
 
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "profile.jsonl"
-            engine = None if execute else "timing"
-            self.run(*arrays, function=function, parameters=parameters, engine=engine, profile=path)
-            return profiling.read(path, self.report.owners())
+        def profiled(engine: str | None, checks: str | None) -> Profile:
+            with tempfile.TemporaryDirectory() as directory:
+                path = Path(directory) / "profile.jsonl"
+                self.run(
+                    *arrays, function=function, parameters=parameters, engine=engine, checks=checks, profile=path
+                )
+                return profiling.read(path, self.report.owners())
+
+        if execute:
+            return profiled(None, None)
+        found = profiled("timing", None)
+        return profiled(None, "none") if found.guessed and found.instructions <= _COMPUTED else found
 
 
 def compile(

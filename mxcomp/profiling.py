@@ -95,6 +95,11 @@ class Profile:
         """The dispatches whose modelled times depend on data that was not computed."""
         return tuple(d for d in self.dispatches if d.depends)
 
+    @property
+    def instructions(self) -> int:
+        """Of all waves."""
+        return sum(d.counters.get("instructions", 0) for d in self.dispatches)
+
     def to_json(self) -> str:
         """All of it."""
         data = {"modelled_us": self.modelled_us, "guessed": len(self.guessed), "dispatches": [asdict(d) for d in self.dispatches]}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from modules import Matmul, source
+from rich.console import Console
 
 import mxcomp
 from mxcomp.profiling import Profile
@@ -82,3 +84,54 @@ def test_roofline(profile: Profile) -> None:
 
 
 FUNCTION = "main"
+
+
+ROWS = """
+func.func @main(%table: tensor<4096x64xf32>, %x: tensor<512xi32>) -> tensor<512x64xf32> {
+  %c4095 = arith.constant 4095 : i32
+  %none = tensor.empty() : tensor<512xi32>
+  %ids = flow.dispatch.region -> (tensor<512xi32>) {
+    %0 = linalg.generic {
+      indexing_maps = [affine_map<(r) -> (r)>, affine_map<(r) -> (r)>], iterator_types = ["parallel"]
+    } ins(%x : tensor<512xi32>) outs(%none : tensor<512xi32>) {
+    ^bb0(%a: i32, %_: i32):
+      %1 = arith.muli %a, %a : i32
+      %2 = arith.andi %1, %c4095 : i32
+      linalg.yield %2 : i32
+    } -> tensor<512xi32>
+    flow.return %0 : tensor<512xi32>
+  }
+  %init = tensor.empty() : tensor<512x64xf32>
+  %rows = flow.dispatch.region -> (tensor<512x64xf32>) {
+    %0 = linalg.generic {
+      indexing_maps = [affine_map<(r, c) -> (r)>, affine_map<(r, c) -> (r, c)>], iterator_types = ["parallel", "parallel"]
+    } ins(%ids : tensor<512xi32>) outs(%init : tensor<512x64xf32>) {
+    ^bb0(%id: i32, %_: f32):
+      %row = arith.index_cast %id : i32 to index
+      %column = linalg.index 1 : index
+      %1 = tensor.extract %table[%row, %column] : tensor<4096x64xf32>
+      linalg.yield %1 : f32
+    } -> tensor<512x64xf32>
+    flow.return %0 : tensor<512x64xf32>
+  }
+  return %rows : tensor<512x64xf32>
+}
+"""
+"""Rows of a table that the program computes the numbers of."""
+
+
+def test_times_that_depend_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody has computed is said to be guessed, or computed."""
+    program = mxcomp.compile(ROWS)
+    inputs = np.zeros((4096, 64), np.float32), np.arange(512, dtype=np.int32)
+    computed = program.profile(*inputs)
+    assert not computed.guessed
+    assert program.profile(*inputs, execute=False).modelled_us == computed.modelled_us
+    monkeypatch.setattr("mxcomp.compiler._COMPUTED", 0)
+    followed = program.profile(*inputs, execute=False)
+    assert [bool(dispatch.depends) for dispatch in followed.dispatches] == [False, True]
+    assert "argument" in followed.guessed[0].depends
+    assert json.loads(followed.to_json())["guessed"] == 1
+    table = Console(width=200, file=io.StringIO())
+    table.print(followed.table())
+    assert "1 depend on data that was not computed" in table.file.getvalue()

@@ -1,0 +1,69 @@
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-legalise-overwriting)' | filecheck %s
+
+// A part of a tensor in another place of it: a copy is written over.
+
+// CHECK-LABEL: @shifted
+// CHECK: %[[C:.+]] = flow.dispatch.region -> (tensor<?x4xf32>
+// CHECK: linalg.generic
+// CHECK: tensor.insert_slice %{{.+}} into %[[C]]
+func.func @shifted(%x: tensor<?x4xf32>, %n: index) -> tensor<?x4xf32> {
+  %0 = tensor.extract_slice %x[0, 0] [%n, 2] [1, 1] : tensor<?x4xf32> to tensor<?x2xf32>
+  %1 = tensor.insert_slice %0 into %x[0, 1] [%n, 2] [1, 1] : tensor<?x2xf32> into tensor<?x4xf32>
+  return %1 : tensor<?x4xf32>
+}
+
+// CHECK-LABEL: @another
+// CHECK-NOT: flow.dispatch.region
+func.func @another(%x: tensor<8x4xf32>, %y: tensor<8x4xf32>) -> tensor<8x4xf32> {
+  %0 = tensor.extract_slice %y[0, 0] [8, 2] [1, 1] : tensor<8x4xf32> to tensor<8x2xf32>
+  %1 = tensor.insert_slice %0 into %x[0, 1] [8, 2] [1, 1] : tensor<8x2xf32> into tensor<8x4xf32>
+  return %1 : tensor<8x4xf32>
+}
+
+// CHECK-LABEL: @scattered
+// CHECK: %[[C:.+]] = flow.dispatch.region -> (tensor<8x4xf32>)
+// CHECK: iree_linalg_ext.scatter {{.*}} ins(%arg0, %arg1 : {{.*}}) outs(%[[C]] :
+func.func @scattered(%x: tensor<8x4xf32>, %ids: tensor<8x1xi32>) -> tensor<8x4xf32> {
+  %0 = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true)
+      ins(%x, %ids : tensor<8x4xf32>, tensor<8x1xi32>) outs(%x : tensor<8x4xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    iree_linalg_ext.yield %a : f32
+  } -> tensor<8x4xf32>
+  return %0 : tensor<8x4xf32>
+}
+
+// Rows that are gathered are so in a kernel of their own.
+
+// CHECK-LABEL: @gathered
+// CHECK: %[[G:.+]] = iree_linalg_ext.gather
+// CHECK: %[[B:.+]] = util.optimization_barrier %[[G]]
+// CHECK: iree_linalg_ext.scatter {{.*}} ins(%[[B]],
+func.func @gathered(%x: tensor<8x4xf32>, %y: tensor<8x4xf32>, %ids: tensor<8x1xi32>) -> tensor<8x4xf32> {
+  %none = tensor.empty() : tensor<8x4xf32>
+  %0 = iree_linalg_ext.gather dimension_map = [0] ins(%x, %ids : tensor<8x4xf32>, tensor<8x1xi32>) outs(%none : tensor<8x4xf32>) -> tensor<8x4xf32>
+  %1 = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true)
+      ins(%0, %ids : tensor<8x4xf32>, tensor<8x1xi32>) outs(%y : tensor<8x4xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    iree_linalg_ext.yield %a : f32
+  } -> tensor<8x4xf32>
+  return %1 : tensor<8x4xf32>
+}
+
+// A tensor is sorted once, whatever the order of what is sorted.
+
+// CHECK-LABEL: @twice
+// CHECK: %[[R:.+]]:2 = iree_linalg_ext.sort dimension(1) outs(%arg0, %arg1 : tensor<8x4xf32>, tensor<8x4xi32>) {
+// CHECK-NEXT: ^bb0(%[[A:.+]]: f32, %[[B:.+]]: f32, %[[C:.+]]: i32, %[[D:.+]]: i32):
+// CHECK-NEXT: arith.cmpf olt, %[[A]], %[[B]] : f32
+// CHECK-NEXT: arith.cmpi slt, %[[C]], %[[D]] : i32
+// CHECK: return %[[R]]#1, %[[R]]#1, %[[R]]#0
+func.func @twice(%x: tensor<8x4xf32>, %i: tensor<8x4xi32>) -> (tensor<8x4xi32>, tensor<8x4xi32>, tensor<8x4xf32>) {
+  %0:4 = iree_linalg_ext.sort dimension(1) outs(%x, %i, %i, %x : tensor<8x4xf32>, tensor<8x4xi32>, tensor<8x4xi32>, tensor<8x4xf32>) {
+  ^bb0(%a: f32, %b: f32, %c: i32, %d: i32, %e: i32, %f: i32, %g: f32, %h: f32):
+    %1 = arith.cmpf olt, %g, %h : f32
+    %2 = arith.cmpi slt, %e, %f : i32
+    %3 = arith.andi %1, %2 : i1
+    iree_linalg_ext.yield %3 : i1
+  } -> tensor<8x4xf32>, tensor<8x4xi32>, tensor<8x4xi32>, tensor<8x4xf32>
+  return %0#1, %0#2, %0#3 : tensor<8x4xi32>, tensor<8x4xi32>, tensor<8x4xf32>
+}
