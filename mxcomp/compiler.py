@@ -121,9 +121,7 @@ class Program:
         def profiled(engine: str | None, checks: str | None) -> Profile:
             with tempfile.TemporaryDirectory() as directory:
                 path = Path(directory) / "profile.jsonl"
-                self.run(
-                    *arrays, function=function, parameters=parameters, engine=engine, checks=checks, profile=path
-                )
+                self.run(*arrays, function=function, parameters=parameters, engine=engine, checks=checks, profile=path)
                 return profiling.read(path, self.report.owners())
 
         if execute:

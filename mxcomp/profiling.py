@@ -102,7 +102,11 @@ class Profile:
 
     def to_json(self) -> str:
         """All of it."""
-        data = {"modelled_us": self.modelled_us, "guessed": len(self.guessed), "dispatches": [asdict(d) for d in self.dispatches]}
+        data = {
+            "modelled_us": self.modelled_us,
+            "guessed": len(self.guessed),
+            "dispatches": [asdict(d) for d in self.dispatches],
+        }
         return json.dumps(data, indent=2) + "\n"
 
     def table(self) -> Table:

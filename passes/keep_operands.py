@@ -30,8 +30,8 @@ After:
     %y = hal.tensor.export %l : tensor<64xf32> -> !hal.buffer_view
     util.return %y, %r : !hal.buffer_view, !hal.buffer_view
 
-It stands at the end of IREE's phase `flow`, where dispatches have got the operands that they write over, and in front of
-mxcomp-place-results, which counts the uses.
+It stands at the end of IREE's phase `flow`, where dispatches have got the operands that they write over, and in front
+of mxcomp-place-results, which counts the uses.
 """
 
 from __future__ import annotations

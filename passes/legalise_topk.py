@@ -5,7 +5,8 @@ sorted, equal elements by their place, as one thread does for each row.
 
 Before:
 
-    %r:2 = iree_linalg_ext.topk dimension(1) ins(%x : tensor<8x64xf32>) outs(%v, %i : tensor<8x4xf32>, tensor<8x4xi32>) {
+    %r:2 = iree_linalg_ext.topk dimension(1) ins(%x : tensor<8x64xf32>)
+        outs(%v, %i : tensor<8x4xf32>, tensor<8x4xi32>) {
     ^bb0(%a: f32, %b: f32):
       %0 = arith.cmpf ogt, %a, %b : f32
       iree_linalg_ext.yield %0 : i1

@@ -104,7 +104,8 @@ func.func @main(%table: tensor<4096x64xf32>, %x: tensor<512xi32>) -> tensor<512x
   %init = tensor.empty() : tensor<512x64xf32>
   %rows = flow.dispatch.region -> (tensor<512x64xf32>) {
     %0 = linalg.generic {
-      indexing_maps = [affine_map<(r, c) -> (r)>, affine_map<(r, c) -> (r, c)>], iterator_types = ["parallel", "parallel"]
+      indexing_maps = [affine_map<(r, c) -> (r)>, affine_map<(r, c) -> (r, c)>],
+      iterator_types = ["parallel", "parallel"]
     } ins(%ids : tensor<512xi32>) outs(%init : tensor<512x64xf32>) {
     ^bb0(%id: i32, %_: f32):
       %row = arith.index_cast %id : i32 to index

@@ -174,9 +174,7 @@ def fft(real: Node, imaginary: Node) -> list[Node]:
         even, odd = data[:, 0::2], data[:, 1::2]
         return np.stack([even + odd, even - odd], -1).reshape(data.shape)
 
-    return [
-        float_node(value, change(node.data), "f32") for node, value in zip((real, imaginary), results, strict=True)
-    ]
+    return [float_node(value, change(node.data), "f32") for node, value in zip((real, imaginary), results, strict=True)]
 
 
 def _vector(value: float) -> ir.Value:

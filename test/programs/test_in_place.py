@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import made
-import numpy as np
 import pytest
-import steps_in_place as steps
 from checking import check
 from drawing import Drawing
 from elementwise import BINARY, apply
