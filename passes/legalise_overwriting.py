@@ -46,6 +46,19 @@ _WRITTEN = {
 """The operands that operations write over."""
 
 
+def written(op: ir.Operation) -> list[ir.Value]:
+    """What an operation writes over."""
+    if op.name == _SORT:
+        return list(op.operands)
+    return [op.operands[i % len(op.operands)] for i in _WRITTEN.get(op.name, ())]
+
+
+def repeats(op: ir.Operation) -> bool:
+    """Whether an operation reads what it writes over by another operand, or writes over it twice."""
+    roots = [graph.behind(value, _SLICES) for value in op.operands]
+    return any(roots.count(graph.behind(value, _SLICES)) > 1 for value in written(op))
+
+
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites operations outside of dispatches below `module`."""
     with module.context:

@@ -34,14 +34,14 @@ from mxcomp.errors import InputError
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 
-_NAMES = ("iree_linalg_ext.topk", "iree_linalg_ext.topk_v2")
+NAMES = ("iree_linalg_ext.topk", "iree_linalg_ext.topk_v2")
 _SORT, _YIELD = "iree_linalg_ext.sort", "iree_linalg_ext.yield"
 
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites each below `module`."""
     with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if op.name in _NAMES]:
+        for op in [op for op in graph.walk(module, bodies=False) if op.name in NAMES]:
             if not graph.is_in_dispatch(op):
                 with op.location, ir.InsertionPoint(op):
                     _sort(op)

@@ -18,7 +18,11 @@ from mxcomp.packing.stored_operand import is_constant
 from mxcomp.passes.hold_constants import are_constant
 from mxcomp.passes.legalise import has_idle_steps
 from mxcomp.passes.legalise_few_rows import is_fatal
+from mxcomp.passes.legalise_overwriting import repeats, written
+from mxcomp.passes.legalise_topk import NAMES as TOPK
 from mxcomp.passes.widen_codes import is_narrow_tensor
+
+_RETURNS = ("func.return", "util.return", "hal.tensor.export")
 
 
 def check(module: ir.Operation, candidates: Iterable[Candidate], taken: Collection[ir.Operation]) -> None:
@@ -65,6 +69,12 @@ def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
         return "cannot slice elements of less than a byte at dynamic offsets"
     if op.name == "tensor.extract_slice" and has_idle_steps(op):
         return "fails over a step along a dimension of which one element is taken"
+    if op.name in TOPK:
+        return "computes this wrongly on GPUs"
+    if repeats(op):
+        return "takes what it reads and what it writes over for one buffer"
+    if any(_is_needed_elsewhere(value, op) for value in written(op)):
+        return "may write over a tensor that something else reads"
     if indexing_maps(op) is None or len(op.results) != 1:
         return ""
     if is_fatal(op):
@@ -74,3 +84,17 @@ def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
     if is_narrow_tensor(op.results[0]) and op not in quantisers:
         return "stores elements of less than a byte so that they may overwrite each other"
     return ""
+
+
+def _is_needed_elsewhere(value: ir.Value, writer: ir.Operation) -> bool:
+    """Whether IREE overlooks a reader of what an operation writes over, see mxcomp-place-results and -keep-operands."""
+    source = graph.viewed(value)
+    op = graph.producer(source)
+    users = [use.owner.operation for use in source.uses]
+    is_made_of_nothing = op is not None and op.name.startswith("linalg.") and len(op.operands) == 1
+    if is_made_of_nothing and len(users) > 1:
+        return True
+    if op is None and any(user.name in _RETURNS for user in users):
+        return True
+    scope = source.owner.owner if op is None else op.parent
+    return writer.parent != scope and writer.parent.name.startswith("scf.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import made
 import pytest
@@ -12,11 +13,16 @@ from elementwise import BINARY, apply
 from iree.compiler import ir
 from iree.compiler.dialects import scf
 from nodes import Node
+from program import Program
 from steps_in_place import as_floats, fft, insert, permutation, places, scan, scatter, sort, store, zeros
 from steps_matmul import floats
 
 from mxcomp import pipeline
+from mxcomp.errors import InputError
 from mxcomp.mlir import build
+from mxcomp.options import Options
+from mxcomp.plugin.emit import emit_plugin
+from mxcomp.target import get_target
 
 Make = Callable[[Drawing, Node, Node], Sequence[Node]]
 
@@ -89,7 +95,7 @@ MAKES: tuple[Make, ...] = (
 )  # fmt: skip
 
 
-def _program(make: Make, dynamic: bool) -> made.program:
+def _program(make: Make, dynamic: bool) -> Program:
     def body(drawing: Drawing) -> Sequence[Node]:
         x, y = (floats(drawing, (5, 4), "f32", "argument", (0,) if dynamic else ()) for _ in range(2))
         return make(drawing, x, y)
@@ -141,3 +147,35 @@ def test_a_loop_needs_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tuple(each for each in pipeline.DISPATCH_PASSES if each != "mxcomp-keep-operands")
     monkeypatch.setattr(pipeline, "DISPATCH_PASSES", kept)
     assert check(_program(in_a_loop, False)).kind == "wrong"
+
+
+def sorted_beside_a_product(make: Make) -> Program:
+    """A scaled matmul, and operations in place."""
+
+    def body(drawing: Drawing) -> Sequence[Node]:
+        x, y = (floats(drawing, (5, 4), "f32", "argument") for _ in range(2))
+        return [made.result(drawing, 64, 64), *make(drawing, x, y)]
+
+    return made.program(body)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (two_argsorts, "may write over a tensor"),
+        (an_argument_with_its_sort, "may write over a tensor"),
+        (insert_into_itself, "for one buffer"),
+    ],
+)
+def test_no_plugin(make: Make, reason: str, tmp_path: Path) -> None:
+    """A plugin leaves them to a stock iree-compile."""
+    flags = get_target("gfx950").iree_flags
+    with pytest.raises(InputError, match=f"{reason}.* compile the model with mxcomp-compile"):
+        emit_plugin(sorted_beside_a_product(make).text, Options.make(), tmp_path, flags, flags)
+
+
+def test_a_plugin_beside_one_sort(tmp_path: Path) -> None:
+    flags = get_target("gfx950").iree_flags
+    one = sorted_beside_a_product(lambda drawing, x, y: [as_floats(node) for node in sort(x, places(x))])
+    emit_plugin(one.text, Options.make(), tmp_path, flags, flags)
+    assert (tmp_path / "mxcomp.rsp").exists()
