@@ -30,6 +30,7 @@ PASSES = {
     "mxcomp-legalise-reductions": "legalise_reductions",
     "mxcomp-legalise-zeros": "legalise_zeros",
     "mxcomp-legalise-few-rows": "legalise_few_rows",
+    "mxcomp-legalise-scans": "legalise_scans",
     "mxcomp-legalise-topk": "legalise_topk",
     "mxcomp-legalise-overwriting": "legalise_overwriting",
     "mxcomp-sort-slots": "sort_slots",

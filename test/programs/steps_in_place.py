@@ -134,18 +134,19 @@ def insert(source: Node, target: Node, start: int, offset: int, width: int) -> N
     return Node(value, data, source.kind)
 
 
-def scan(source: Node, target: Node) -> Node:
-    """Running sums along the last axis, written over another tensor."""
+def scan(source: Node, target: Node, inclusive: bool = True) -> Node:
+    """Running sums along the last axis, written over another tensor, with or without the element itself."""
     kind = ir.RankedTensorType(source.ir.type)
     outer = build.tensor_type(build.static_sizes(source.ir)[:-1], source.kind)
     start = build.zero_filled(outer, build.dynamic_sizes(source.ir))
-    attributes = {"dimension": _i64(kind.rank - 1), "inclusive": ir.BoolAttr.get(True)}
+    attributes = {"dimension": _i64(kind.rank - 1), "inclusive": ir.BoolAttr.get(inclusive)}
     scalars = [kind.element_type] * 2
     sums = lambda a, b: [arith.AddFOp(a, b).result]  # noqa: E731
     value, _ = _operation("scan", [source.ir], [target.ir, start], scalars, sums, **attributes)
     width = source.shape[-1]
     magnitude = np.abs(source.data).cumsum(-1)
-    return summed(value, source.data.cumsum(-1), magnitude, np.full(source.shape, 0.5), width, source.kind)
+    data = source.data.cumsum(-1) - (0 if inclusive else source.data)
+    return summed(value, data, magnitude, np.full(source.shape, 0.5), width, source.kind)
 
 
 def store(source: Node, target: Node) -> Node:
@@ -163,11 +164,11 @@ def store(source: Node, target: Node) -> Node:
     return Node(value, data, source.kind)
 
 
-def fft(real: Node, imaginary: Node) -> list[Node]:
+def fft(real: Node, imaginary: Node, has_coefficients: bool = True) -> list[Node]:
     """The first step of a Fourier transform: sums and differences of neighbours."""
-    one, none = (Node(_vector(value), np.array([value]), "f32") for value in (1.0, 0.0))
-    segments = ir.DenseI32ArrayAttr.get([1, 1, 1, 1, 1])
-    inputs, written = [build.constant_index(1), one.ir, none.ir], [real.ir, imaginary.ir]
+    coefficients = [_vector(1.0), _vector(0.0)] if has_coefficients else []
+    segments = ir.DenseI32ArrayAttr.get([1, *[int(has_coefficients)] * 2, 1, 1])
+    inputs, written = [build.constant_index(1), *coefficients], [real.ir, imaginary.ir]
     results = _operation("fft", inputs, written, [], lambda: [], operandSegmentSizes=segments)
 
     def change(data: np.ndarray) -> np.ndarray:
@@ -247,10 +248,10 @@ def _drawn(dice: object, kind: str, a: Node, b: Node, order: Node, ids: Node) ->
             width = max(1, a.shape[1] // 2)
             return [insert(a, b, 0, a.shape[1] - width, width)]
         case "scan":
-            return [scan(a, b)]
+            return [scan(a, b, chance(0.7))]
         case "store":
             return [store(a, b)]
-    return fft(a, b)
+    return fft(a, b, chance(0.5))
 
 
 def _repeated(draw: Callable[[], list[Node]], steps: int, like: Node) -> list[Node]:

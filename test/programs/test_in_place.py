@@ -77,7 +77,7 @@ def insert_into_itself(drawing: Drawing, x: Node, y: Node) -> list[Node]:
 
 
 def scans(drawing: Drawing, x: Node, y: Node) -> list[Node]:
-    return [scan(x, x), scan(y, x), scan(scan(x, y), y), x]
+    return [scan(x, x), scan(y, x), scan(scan(x, y), y), scan(x, y, False), scan(x, x, False), x]
 
 
 def stores(drawing: Drawing, x: Node, y: Node) -> list[Node]:
@@ -86,7 +86,7 @@ def stores(drawing: Drawing, x: Node, y: Node) -> list[Node]:
 
 
 def transforms(drawing: Drawing, x: Node, y: Node) -> list[Node]:
-    return [*fft(x, zeros(x)), *fft(x, x), *fft(y, places(y, "f32")), x]
+    return [*fft(x, zeros(x)), *fft(x, x, False), *fft(y, places(y, "f32")), x]
 
 
 MAKES: tuple[Make, ...] = (

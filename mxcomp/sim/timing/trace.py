@@ -56,7 +56,7 @@ class Trace:
         """Whether another workgroup executes the same, and touches the same."""
         mine = (*self.codes, *self.accesses, self.lines, self.nbytes, self.conflicts)
         others = (*other.codes, *other.accesses, other.lines, other.nbytes, other.conflicts)
-        return all(map(np.array_equal, mine, others))
+        return all(np.array_equal(a, b) for a, b in zip(mine, others, strict=False))
 
     @property
     def steps(self) -> int:
