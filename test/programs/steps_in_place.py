@@ -178,6 +178,21 @@ def fft(real: Node, imaginary: Node, has_coefficients: bool = True) -> list[Node
     return [float_node(value, change(node.data), "f32") for node, value in zip((real, imaginary), results, strict=True)]
 
 
+def topk(source: Node, count: int, version: str = "topk") -> list[Node]:
+    """The largest of each row, and their places; where equal, those in front."""
+    kinds = [build.tensor_type([*build.static_sizes(source.ir)[:-1], count], kind) for kind in ("f32", "i32")]
+    outer = build.dynamic_sizes(source.ir)
+    least = [arith.ConstantOp(kinds[0].element_type, -np.inf).result, arith.ConstantOp(kinds[1].element_type, 0).result]
+    tables = [build.filled(value, kind, outer) for value, kind in zip(least, kinds, strict=True)]
+    attributes: dict[str, ir.Attribute] = {"dimension": _i64(1)}
+    if version == "topk_v2":
+        attributes |= {"is_sorted": ir.UnitAttr.get(), "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 1, 1])}
+    larger = lambda a, b: [arith.CmpFOp(arith.CmpFPredicate.OGT, a, b).result]  # noqa: E731
+    values, ids = _operation(version, [source.ir], tables, [element(source)] * 2, larger, **attributes)
+    order = np.argsort(-source.data, axis=-1, kind="stable")[..., :count]
+    return [source.at(values, lambda array: np.take_along_axis(array, order, -1)), Node(ids, order * 1.0, "i32")]
+
+
 def _vector(value: float) -> ir.Value:
     kind = build.tensor_type([1], "f32")
     return arith.ConstantOp(kind, ir.DenseElementsAttr.get(np.array([value], np.float32))).result

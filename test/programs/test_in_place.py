@@ -14,7 +14,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import scf
 from nodes import Node
 from program import Program
-from steps_in_place import as_floats, fft, insert, permutation, places, scan, scatter, sort, store, zeros
+from steps_in_place import as_floats, fft, insert, permutation, places, scan, scatter, sort, store, topk, zeros
 from steps_matmul import floats
 
 from mxcomp import pipeline
@@ -89,9 +89,14 @@ def transforms(drawing: Drawing, x: Node, y: Node) -> list[Node]:
     return [*fft(x, zeros(x)), *fft(x, x, False), *fft(y, places(y, "f32")), x]
 
 
+def topks(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    found = [*topk(x, 2), *topk(y, 3, "topk_v2"), *topk(x, 1)]
+    return [*map(as_floats, found), x]
+
+
 MAKES: tuple[Make, ...] = (
     two_argsorts, layers, an_argument_with_its_sort, one_tensor_twice, computed, scatters, scatter_into_itself, inserts,
-    insert_into_itself, scans, stores, transforms,
+    insert_into_itself, scans, stores, transforms, topks,
 )  # fmt: skip
 
 
@@ -132,6 +137,8 @@ NEEDED = {
     "mxcomp-place-results": (two_argsorts, True),
     "mxcomp-keep-operands": (an_argument_with_its_sort, False),
     "mxcomp-legalise-overwriting": (one_tensor_twice, False),
+    "mxcomp-legalise-topk": (topks, False),
+    "mxcomp-legalise-scans": (scans, True),
 }
 """Passes, and what IREE gets wrong or cannot compile without them; one that passes is a pass to be taken out."""
 
