@@ -86,7 +86,7 @@ def show(report: Report, stream: TextIO, width: int | None = None) -> None:
 
 
 def floats_lines(floats: Mapping[str, str]) -> list[str]:
-    """Why modules are in floats, a line for those that differ in numbers only: `layers.*.up (2): the filter left it`."""
+    """Why modules are in floats; one line for those that differ in numbers: `layers.*.up (2): the filter left it`."""
     groups = Counter((_NUMBER.sub("*", name), reason) for name, reason in floats.items())
     return [
         f"{name or 'the model'}{f' ({count})' if count > 1 else ''}: {reason}"

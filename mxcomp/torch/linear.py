@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from mxcomp.errors import InputError
-from mxcomp.formats import element_format, pack_bits, quantise
+from mxcomp.formats import element_format
+from mxcomp.formats.fused import quantise_packed
 from mxcomp.quantisation import UNQUANTISED
 from mxcomp.torch import floats, torchao
 from mxcomp.torch.floats import NOT_CALLED
 from mxcomp.torch.operators import scaled_linear
-from mxcomp.torch.values import Values, dequantised
+from mxcomp.torch.values import Values, as_array, dequantised
 
 
 class ScaledLinear(torch.nn.Module):
@@ -75,16 +75,14 @@ class ScaledLinear(torch.nn.Module):
         cls, linear: torch.nn.Linear, weight_format: str = "E2M1", input_format: str = "E2M1", mode: str = "even"
     ) -> ScaledLinear:
         """Quantises the weights of a layer. Raises ValueError unless its inputs are a multiple of 32."""
-        codes, scales = quantise(linear.weight.detach().float().cpu().numpy(), weight_format, mode)
-        packed = torch.from_numpy(pack_bits(codes, weight_format))
-        scale, bias = torch.from_numpy(np.ascontiguousarray(scales)), _bias(linear)
-        return cls(packed, scale, bias, weight_format, input_format, mode, linear.weight.dtype)
+        packed, scales = map(torch.from_numpy, quantise_packed(as_array(linear.weight), weight_format, mode))
+        return cls(packed, scales, _bias(linear), weight_format, input_format, mode, linear.weight.dtype)
 
     @classmethod
     def from_torchao(cls, linear: torch.nn.Linear) -> ScaledLinear:
         """A layer that torchao quantised, its weights as they are. Raises ValueError where it cannot be meant."""
-        weight, scale, *formats = torchao.taken_apart(linear.weight)
-        return cls(weight, scale, _bias(linear), *formats, dtype=linear.weight.dtype)
+        weight, scale, weight_format, input_format, mode = torchao.taken_apart(linear.weight)
+        return cls(weight, scale, _bias(linear), weight_format, input_format, mode, linear.weight.dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., N] from [..., K]."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, FORMATS, decode_e8m0
@@ -17,6 +19,14 @@ _VALUES = {name: torch.from_numpy(fmt.values().copy()) for name, fmt in FORMATS.
 _POWERS = torch.from_numpy(decode_e8m0(np.arange(256, dtype=np.uint8)))
 _BITS = {name: fmt.bits for name, fmt in FORMATS.items()}
 """Tables by format, and by the code of a scale: made here, as tracers cannot look into NumPy."""
+
+
+def as_array(x: torch.Tensor) -> NDArray[Any]:
+    """A tensor of floats as NumPy has it, in the same memory on the CPU; as float32 if NumPy has no such type."""
+    x = x.detach().cpu()
+    if x.dtype == torch.bfloat16:
+        return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return (x if x.dtype in (torch.float16, torch.float32) else x.float()).numpy()
 
 
 class Values(torch.Tensor):
