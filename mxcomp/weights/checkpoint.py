@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.weights import paging
 from mxcomp.weights.archive import Later, Streamed, save
+from mxcomp.weights.ggml import Gguf
 from mxcomp.weights.manifest import Manifest, Packing, Parameter, TensorType
 from mxcomp.weights.views import Bytes
 
@@ -218,17 +219,19 @@ def pack(manifest: Manifest, checkpoint: Checkpoint, scope: str | None = None) -
         tensor = checkpoint.find(key)
         if problem := tensor.misfit(expected):
             raise InputError(f"{checkpoint.name}: '{key}' cannot be read as {expected}: {problem}")
-        packed[parameter.key] = _packed(parameter, tensor.data)
+        packed[parameter.key] = _packed(parameter, partial(checkpoint.find, key), tensor.data.nbytes)
     return Streamed(packed)
 
 
-def _packed(parameter: Parameter, data: Bytes) -> Later:
+def _packed(parameter: Parameter, find: Callable[[], Tensor], size: int) -> Later:
+    """What `find` gives is not kept: it may have been read, or converted, for the asking."""
     if parameter.packing is None:
-        return Later(data.nbytes, lambda: data)
-    return Later(math.prod(parameter.packing.packed.byte_shape), partial(_pack, parameter.packing, data))
+        return Later(size, lambda: find().data)
+    return Later(math.prod(parameter.packing.packed.byte_shape), partial(_pack, parameter.packing, find))
 
 
-def _pack(packing: Packing, data: Bytes) -> Bytes:
+def _pack(packing: Packing, find: Callable[[], Tensor]) -> Bytes:
+    data = find().data
     packed = packing.pack(data)
     paging.give_back(data)
     return packed
@@ -249,7 +252,7 @@ def _read(path: Path) -> Mapping[str, Tensor]:
             return reader(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except (RuntimeError, ValueError, LookupError) as error:
+    except (RuntimeError, ValueError, LookupError, OverflowError) as error:
         raise InputError(f"cannot read {path}: {error}") from None
 
 
@@ -288,6 +291,18 @@ def _shaped(data: Bytes, shape: list[int]) -> Bytes:
     return data.reshape(*shape[:-1], data.size // max(math.prod(shape[:-1]), 1))
 
 
+def _read_gguf(path: Path) -> Mapping[str, Tensor]:
+    """With shapes and types, MXFP4 and BF16 among them, by the package gguf; without it, what IREE knows."""
+    try:
+        return Gguf(path, Tensor)
+    except ImportError:
+        pass
+    try:
+        return _read_archive(path)
+    except NotImplementedError as error:
+        raise InputError(f"{path} needs the package gguf: pip install 'mxcomp[checkpoint]' ({error})") from None
+
+
 def _read_npz(path: Path) -> Mapping[str, Tensor]:
     return Npz(path, _from_numpy)
 
@@ -304,6 +319,6 @@ def _from_numpy(array: np.ndarray) -> Tensor:
 _READERS = {
     ".safetensors": _read_safetensors,
     ".irpa": _read_archive,
-    ".gguf": _read_archive,
+    ".gguf": _read_gguf,
     ".npz": _read_npz,
 }

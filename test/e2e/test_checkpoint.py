@@ -213,3 +213,59 @@ def test_without_the_package_safetensors(tmp_path: Path, monkeypatch: pytest.Mon
     path = safetensors(tmp_path / "w.safetensors", {"a": ("U8", ELEMENTS)})
     with pytest.raises(InputError, match=r"needs the package safetensors: pip install 'mxcomp\[checkpoint\]'"):
         Checkpoint.read(path)
+
+
+def write_gguf(path: Path, **tensors: tuple[np.ndarray, str]) -> Path:
+    """Bytes and their type in ggml; written by ggml's own package."""
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(path, "test")
+    for name, (data, kind) in tensors.items():
+        raw = gguf.GGMLQuantizationType[kind]
+        writer.add_tensor(name, data if kind in ("F32", "F16") else gguf.quants.quantize(data, raw), raw_dtype=raw)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("lead", [(8,), (3, 8)])
+def test_gguf(lead: tuple[int, ...], tmp_path: Path) -> None:
+    """MXFP4 means what ggml's own package dequantises; other types keep their names, shapes and bytes."""
+    gguf = pytest.importorskip("gguf")
+    x = RNG.standard_normal((*lead, 128), np.float32) * np.exp2(RNG.integers(-140, 100, (*lead, 1))).astype(np.float32)
+    kinds = {"fc.weight": "MXFP4", "b": "BF16", "f": "F32", "h": "F16", "q": "Q8_0"}
+    half = {name: np.clip(x, -1, 1).astype(np.float16) if kind == "F16" else x for name, kind in kinds.items()}
+    path = write_gguf(tmp_path / "w.gguf", **{name: (half[name], kind) for name, kind in kinds.items()})
+    file = Checkpoint.read(path)
+    assert set(file) == {*kinds, "fc.weight_scale"} and file.mx_names("fc") == ("fc.weight", "fc.weight_scale")
+    found = file.mx_weights("fc")
+    assert found.format == "E2M1" and found.elements.shape == (*lead, 64) and found.scales.shape == (*lead, 4)
+    values = formats.dequantise(formats.unpack_bits(found.elements, "E2M1"), found.scales, "E2M1")
+    mxfp4 = gguf.GGMLQuantizationType.MXFP4
+    expected = gguf.quants.dequantize(gguf.quants.quantize(x, mxfp4), mxfp4)
+    np.testing.assert_array_equal(values, expected)
+    assert [file[name].dtype for name in "bfhq"] == ["BF16", "F32", "F16", "Q8_0"]
+    np.testing.assert_array_equal(file["f"].data.view(np.float32), x)
+    np.testing.assert_array_equal(file["b"].data.view(ml_dtypes.bfloat16), x.astype(ml_dtypes.bfloat16))
+    assert file["q"].misfit(TensorType((*lead, 128), "i8")).startswith("it has type Q8_0, expected ")
+
+
+def test_a_scale_that_e8m0_has_not(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "w.gguf", w=(np.full((1, 32), 4, np.float32), "MXFP4"))
+    data = bytearray(path.read_bytes())
+    assert data.count(bytes((127, 0x66))) == 1  # 6 · 2^0, and its index from ggml's table
+    data[data.index(bytes((127, 0x66)))] = 255
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"'w' has a scale of 2\^128"):
+        Checkpoint.read(path).find("w_scale")
+
+
+def test_without_the_package_gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """IREE reads what it knows, and the error for the rest says what to install."""
+    x = RNG.standard_normal((4, 64), np.float32)
+    plain, other = (write_gguf(tmp_path / f"{kind}.gguf", w=(x, kind)) for kind in ("F32", "BF16"))
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    assert Checkpoint.read(plain)["w"].data.tobytes() == x.tobytes()
+    with pytest.raises(InputError, match=r"needs the package gguf: pip install 'mxcomp\[checkpoint\]' .*type 30"):
+        Checkpoint.read(other)

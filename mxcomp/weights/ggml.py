@@ -1,0 +1,79 @@
+"""Tensors of .gguf files, mapped; MXFP4 weights of ggml, whose blocks are converted when they are asked for.
+
+A block is a byte of scale, E8M0, and 16 of elements: byte i has element i in its low nibble and element 16 + i in its
+high one (`block_mxfp4` in ggml). Here such a tensor `x` is two, `x`, elements two a byte with the even K in the low
+nibble, and `x_scale`, as AMD Quark has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from mxcomp.errors import InputError
+from mxcomp.formats import BLOCK_SIZE
+from mxcomp.weights.views import Bytes
+
+_MXFP4 = "MXFP4"
+_UNKNOWN_SCALE = 0xFF
+"""2^128 in ggml, a NaN in E8M0."""
+
+T = TypeVar("T")
+
+
+class Gguf(Mapping[str, T], Generic[T]):
+    """The tensors of a file, each made of its bytes (uint8, the last dimension in bytes) and its type's name.
+
+    Types are those of safetensors where it has them, and else ggml's, such as "Q4_K". Needs the package gguf, and
+    raises ImportError without it; and whatever that raises for a file that is none.
+    """
+
+    def __init__(self, path: Path, make: Callable[[Bytes, str], T]) -> None:
+        from gguf import GGUFReader
+
+        self._tensors: dict[str, Callable[[], T]] = {}
+        for tensor in GGUFReader(path).tensors:
+            data, kind, name = _bytes(tensor.data), tensor.tensor_type.name, tensor.name
+            if kind != _MXFP4:
+                self._tensors[name] = partial(make, data, kind)
+                continue
+            self._tensors[name] = partial(_converted, make, _elements, data, "F4")
+            scales = partial(_scales, f"{path}: '{name}'")
+            self._tensors[f"{name}_scale"] = partial(_converted, make, scales, data, "F8_E8M0")
+
+    def __getitem__(self, key: str) -> T:
+        return self._tensors[key]()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
+def _bytes(data: Any) -> Bytes:
+    return np.asarray(data).view(np.uint8)
+
+
+def _converted(make: Callable[[Bytes, str], T], convert: Callable[[Bytes], Bytes], data: Bytes, kind: str) -> T:
+    blocks = data.reshape(*data.shape[:-1], -1, 1 + BLOCK_SIZE // 2)
+    return make(convert(blocks), kind)
+
+
+def _elements(blocks: Bytes) -> Bytes:
+    halves = np.stack((blocks[..., 1:] & 15, blocks[..., 1:] >> 4), -2)  # [..., blocks, 2, 16]
+    pairs = halves[..., ::2] | halves[..., 1::2] << 4
+    return pairs.reshape(*blocks.shape[:-2], -1)
+
+
+def _scales(what: str, blocks: Bytes) -> Bytes:
+    if (blocks[..., 0] == _UNKNOWN_SCALE).any():
+        raise InputError(f"{what} has a scale of 2^128, which E8M0 has not")
+    return np.ascontiguousarray(blocks[..., 0])
