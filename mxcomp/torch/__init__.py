@@ -20,6 +20,7 @@ try:
 except ImportError as error:
     raise ImportError(f"mxcomp.torch needs PyTorch: pip install mxcomp[torch] ({error})") from error
 
+from mxcomp.torch.comparison import Comparison, compare
 from mxcomp.torch.experts import ScaledExperts
 from mxcomp.torch.exporting import compile, export
 from mxcomp.torch.floats import left_in_floats
@@ -28,8 +29,10 @@ from mxcomp.torch.loading import load
 from mxcomp.torch.operators import scaled_linear
 
 __all__ = [
+    "Comparison",
     "ScaledExperts",
     "ScaledLinear",
+    "compare",
     "compile",
     "export",
     "left_in_floats",

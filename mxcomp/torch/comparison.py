@@ -1,0 +1,323 @@
+"""A compiled program beside its model in PyTorch: codes that flipped told from bugs, layer by layer.
+
+A model with quantised activations magnifies the last bits: where an activation lies next to a boundary between two
+codes, two right programs may round it to different ones, and from there on everything differs a little. Results alone
+cannot tell that from a bug. Here each layer is looked at by itself: PyTorch computes it from what the *program* gave
+for the layers before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from mxcomp.compiler import Program
+from mxcomp.errors import InputError
+from mxcomp.formats import dequantise, unpack_bits
+from mxcomp.quantisation import UNQUANTISED
+from mxcomp.torch import exporting
+from mxcomp.torch.flips import Product, Quantiser
+from mxcomp.torch.linear import ScaledLinear
+from mxcomp.torch.taps import LAYERS, Call, Tapped, tapped, tensors
+
+OUTPUTS = "outputs"
+"""What the results of the model are called where modules are named."""
+
+ULPS = {torch.float32: 8.0, torch.float16: 1.0, torch.bfloat16: 1.0}
+"""How far activations of two right programs may be apart, in units in the last place of their type."""
+
+_UNTAPPED = f"{OUTPUTS} of the program without taps (with captured= of that program a flip of its own can be told)"
+
+_SUMS = 8
+"""How many times as far results of experts may be apart, which are several sums."""
+
+Captured = Mapping[str, Sequence[tuple[torch.Tensor, torch.Tensor]]]
+
+
+@dataclass(frozen=True)
+class Flips:
+    """One call of a layer: how many of its codes and scales the program has otherwise than PyTorch.
+
+    `ulps` is the largest difference of an activation, in units in the last place of its type at its magnitude plus that
+    of its row, and `allowed` the largest that is no bug. Of `rows` rows `decoded` have a result of other codes than
+    those of the activations that the program shows, which flips explain.
+    """
+
+    name: str
+    codes: int
+    scales: int
+    count: int
+    ulps: float
+    allowed: float
+    rows: int
+    decoded: int
+
+
+@dataclass(frozen=True)
+class Bug:
+    """What no flip explains, and the module that it is in."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"bug at {self.name}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was found of each call of a layer, and the verdict."""
+
+    layers: tuple[Flips, ...]
+    bugs: tuple[Bug, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing differs but by flips and last bits."""
+        return not self.bugs
+
+    @property
+    def flips(self) -> tuple[Flips, ...]:
+        """Those calls of layers that have any."""
+        return tuple(each for each in self.layers if each.codes or each.scales or each.decoded)
+
+    @property
+    def verdict(self) -> str:
+        """In one line."""
+        if self.bugs:
+            return "; ".join(map(str, self.bugs))
+        codes, scales = (sum(getattr(each, what) for each in self.layers) for what in ("codes", "scales"))
+        if not self.flips:
+            return f"the same: no code differs in {len(self.layers)} calls of layers"
+        where = f"in {len(self.flips)} of {len(self.layers)} calls of layers"
+        within = max(each.allowed for each in self.flips)
+        return f"flips only: {codes} codes and {scales} scales {where}, each within {within:g} ulps of a boundary"
+
+    def __str__(self) -> str:
+        table = Table("layer", "codes", "scales", "of codes", "ulps", "rows with other codes", title=self.verdict)
+        for each in self.layers:
+            row = each.codes, each.scales, each.count, f"{each.ulps:.2g}", f"{each.decoded} of {each.rows}"
+            table.add_row(each.name, *map(str, row))
+        console = Console(width=120, color_system=None)
+        with console.capture() as capture:
+            console.print(table)
+        return capture.get()
+
+
+def compare(
+    model: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    program: Program | None = None,
+    parameters: Mapping[str, str | Path] | None = None,
+    outputs: Sequence[Any] | None = None,
+    captured: Captured | None = None,
+    dynamic_shapes: Any = None,
+    ulps: Mapping[torch.dtype, float] = ULPS,
+    **options: Any,
+) -> Comparison:
+    """Compares a compiled model with PyTorch, call by call of its layers with MX weights.
+
+    The model is compiled with taps, which return what goes into each layer with MX weights and what comes out, and run
+    on the simulated gfx950; PyTorch then computes the model with each layer's result replaced by the program's, so that
+    nothing adds up, and each difference is next to its cause. Of each call:
+
+    - activations agree to a few units in the last place of their type, at their magnitude plus the mean of their row;
+    - codes and scales that differ are those of activations with a boundary within that distance;
+    - the result is the product of the program's own codes with the weights, to the rounding of f32 sums and of its
+      type; or of codes of which some have flipped inside of the kernel, if one choice of flips explains all columns.
+
+    Args:
+        model, args, kwargs, dynamic_shapes: As of `compile`; arguments are tensors.
+        program: Compiled from the model without taps: it is run (with its files of `parameters`), and its outputs are
+            compared with those of the program with taps, which has the same layers in other fusions.
+        outputs: In place of `program`: what any implementation returned.
+        ulps: How many, by type. f32 is what sums are made in; a narrower type is what they are rounded to.
+        captured: In place of taps: (rows, result) of each call of a layer, by its name, from any implementation.
+        options: Of `mxcomp.compile`, for the program with taps.
+
+    Raises InputError for a model without a `ScaledLinear`, and for captures that do not belong to it.
+    """
+    if not any(isinstance(module, LAYERS) for module in model.modules()):
+        raise InputError("the model has no layer with MX weights to compare: expected mxcomp.torch.replace_linears")
+    found = outputs
+    if captured is None:
+        found, captured = _run_with_taps(model, args, kwargs, dynamic_shapes, options)
+    checks = _Checks(captured, ulps)
+    with torch.no_grad(), tapped(model, checks.call):
+        expected = tensors(model(*args, **dict(kwargs or {})))
+    checks.end()
+    if found is not None:
+        checks.outputs([_tensor(each) for each in found], expected, OUTPUTS)
+    if program is not None:
+        arrays = [_array(each) for each in tensors((tuple(args), dict(kwargs or {})))]
+        outputs = program.run(*arrays, parameters=parameters)
+    if outputs is not None and outputs is not found:
+        checks.outputs([_tensor(each) for each in outputs], expected, _UNTAPPED)
+    return Comparison(tuple(checks.layers), tuple(checks.bugs))
+
+
+def _run_with_taps(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Any, dynamic_shapes: Any, options: Mapping[str, Any]
+) -> tuple[list[Any], Captured]:
+    names: list[str] = []
+    wrapped = Tapped(model, lambda found: names.__setitem__(slice(None), found)).train(model.training)
+    program = exporting.compile(wrapped, args, kwargs, dynamic_shapes=dynamic_shapes, **options)
+    results = program.run(*(_array(each) for each in tensors((tuple(args), dict(kwargs or {})))))
+    pairs = 2 * len(names)
+    captured: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+    shown = [_tensor(each) for each in results[len(results) - pairs :]]
+    for name, x, y in zip(names, shown[::2], shown[1::2], strict=True):
+        captured.setdefault(name, []).append((x, y))
+    return results[: len(results) - pairs], captured
+
+
+class _Checks:
+    """Looks at calls of layers as PyTorch makes them, and gives it the program's results."""
+
+    def __init__(self, captured: Captured, ulps: Mapping[torch.dtype, float]) -> None:
+        self.layers: list[Flips] = []
+        self.bugs: list[Bug] = []
+        self._left = {name: list(pairs) for name, pairs in captured.items()}
+        self._ulps = ulps
+        self._before: list[str] = []
+
+    def call(self, call: Call) -> torch.Tensor:
+        if not self._left.get(call.name):
+            raise InputError(f"captured has too few calls of '{call.name}', or none")
+        x, y = self._left[call.name].pop(0)
+        if (x.shape, y.shape) != (call.x.shape, call.y.shape):
+            raise InputError(
+                f"captured: '{call.name}' has {list(x.shape)} → {list(y.shape)}, in PyTorch "
+                f"{list(call.x.shape)} → {list(call.y.shape)}"
+            )
+        ours, theirs = _floats(call.x), _floats(x)
+        slack = self._slack(ours, call.x.dtype)
+        allowed = self._ulps.get(call.x.dtype, 0.0)
+        far = _far(ours, theirs, slack) * allowed
+        if far > allowed:
+            reason = f"its activations differ by {far:.3g} ulps from what {self._behind()} give in PyTorch"
+            self.bugs.append(Bug(call.name, reason))
+        if not isinstance(call.layer, ScaledLinear):
+            self._experts(call, x, y)
+            return y
+        product = _product(call, theirs, self._slack(theirs, call.x.dtype), y)
+        wrong, off = product.wrong(), ~(np.abs(product.error) <= product.bound)
+        if wrong.any():
+            self.bugs.append(Bug(call.name, _where(wrong, product)))
+        codes, scales = _differing(product.quantiser, ours, theirs)
+        decoded = int((off.any(1) & ~wrong.any(1)).sum())
+        self.layers.append(Flips(call.name, codes, scales, ours.size, far, allowed, len(ours), decoded))
+        self._before = [*self._before[-2:], call.name]
+        return y
+
+    def _experts(self, call: Call, x: torch.Tensor, y: torch.Tensor) -> None:
+        """Their result is to be PyTorch's for the program's rows; flips between their layers are not looked at."""
+        ours = _floats(call.layer.forward(x, *call.others).reshape(y.shape))
+        slack = _SUMS * self._slack(ours, y.dtype)
+        if (far := _far(ours, _floats(y), slack)) > 1:
+            tokens = np.flatnonzero((np.abs(ours - _floats(y)) > slack).any(1))
+            reason = f"tokens {_listed(tokens, len(ours))} differ by up to {far:.3g} × what rounding explains"
+            self.bugs.append(Bug(call.name, f"{reason}, unless a code flipped between the two layers of experts"))
+
+    def end(self) -> None:
+        """Raises InputError where calls have been captured that PyTorch did not make."""
+        for name, pairs in self._left.items():
+            if pairs:
+                raise InputError(f"captured has {len(pairs)} calls of '{name}' that PyTorch does not make")
+
+    def outputs(self, found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], name: str) -> None:
+        if len(found) != len(expected):
+            raise InputError(f"{len(found)} {name}, in PyTorch {len(expected)}")
+        for index, (one, other) in enumerate(zip(found, expected, strict=True)):
+            if one.shape != other.shape:
+                raise InputError(f"{name}: {index} is {list(one.shape)}, in PyTorch {list(other.shape)}")
+            ours, theirs = _floats(other), _floats(one)
+            far = _far(ours, theirs, self._slack(ours, other.dtype))
+            if far > 1:
+                behind = f"what {self._behind()} give in PyTorch"
+                reason = f"number {index} differs by {far:.3g} × what rounding explains from {behind}"
+                self.bugs.append(Bug(name, reason))
+
+    def _behind(self) -> str:
+        return f"the program's results of {', '.join(self._before)}" if self._before else "the arguments"
+
+    def _slack(self, x: np.ndarray, dtype: torch.dtype) -> np.ndarray:
+        """How far each number may be off."""
+        rows = x if x.ndim > 1 else x.reshape(1, -1)
+        mean = np.sqrt(np.mean(np.square(rows, dtype=np.float64), axis=-1, keepdims=True)).reshape(*x.shape[:-1], -1)
+        eps = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+        return (self._ulps.get(dtype, 0.0) * eps * (np.abs(x) + mean)).astype(np.float32)
+
+
+def _far(ours: np.ndarray, theirs: np.ndarray, slack: np.ndarray) -> float:
+    """The largest difference as a share of the slack; infinite where one is a NaN, or infinite, and the other not."""
+    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+    with np.errstate(all="ignore"):
+        off = np.where(same, 0, np.abs(ours - theirs) / slack)
+    return float(np.nan_to_num(off, nan=np.inf).max(initial=0))
+
+
+def _product(call: Call, rows: np.ndarray, slack: np.ndarray, result: torch.Tensor) -> Product:
+    layer = call.layer
+    weight_format, input_format, mode = layer.formats
+    codes = unpack_bits(layer.elements.detach().cpu().numpy(), weight_format)
+    weights = dequantise(codes, layer.weight_scale.detach().cpu().numpy(), weight_format, dtype=np.float64)
+    bias = np.zeros(len(weights)) if layer.bias is None else layer.bias.detach().double().cpu().numpy()
+    eps = torch.finfo(call.y.dtype).eps
+    return Product(rows, slack, weights, bias, Quantiser(input_format, mode), result.double().numpy(), eps)
+
+
+def _differing(quantiser: Quantiser, ours: np.ndarray, theirs: np.ndarray) -> tuple[int, int]:
+    """How many codes differ in blocks with the same scale, and how many scales."""
+    if quantiser.format == UNQUANTISED:
+        return 0, 0
+    (codes, scales), (others, other_scales) = quantiser.codes(ours), quantiser.codes(theirs)
+    same = np.repeat(scales == other_scales, codes.shape[-1] // scales.shape[-1], axis=-1)
+    return int((same & (codes != others)).sum()), int((scales != other_scales).sum())
+
+
+def _where(wrong: np.ndarray, product: Product) -> str:
+    """Which numbers of a result are wrong, and by how much."""
+    rows, columns = np.flatnonzero(wrong.any(1)), np.flatnonzero(wrong.any(0))
+    with np.errstate(all="ignore"):
+        most = np.nanmax(np.where(wrong, np.abs(product.error) / product.bound, 0))
+    return (
+        f"{wrong.sum()} of {wrong.size} numbers are no product of its activations' codes with its weights, by up to "
+        f"{most:.3g} × what rounding explains: columns {_listed(columns, wrong.shape[1])} (rows of the weight), rows "
+        f"{_listed(rows, wrong.shape[0])}"
+    )
+
+
+def _listed(places: np.ndarray, size: int) -> str:
+    if len(places) == size:
+        return f"all {size}"
+    return ", ".join(map(str, places[:4])) + (f" and {len(places) - 4} more" if len(places) > 4 else "")
+
+
+def _floats(x: torch.Tensor) -> np.ndarray:
+    return x.detach().float().cpu().numpy()
+
+
+def _array(x: torch.Tensor) -> np.ndarray:
+    """A tensor as programs take it."""
+    x = x.detach().cpu().contiguous()
+    return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
+
+
+def _tensor(x: Any) -> torch.Tensor:
+    """What a program returned as a tensor."""
+    if isinstance(x, torch.Tensor):
+        return x.detach().cpu()
+    x = np.ascontiguousarray(x)
+    is_bf16 = x.dtype == ml_dtypes.bfloat16
+    return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16) if is_bf16 else torch.from_numpy(x)

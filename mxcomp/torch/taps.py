@@ -1,0 +1,86 @@
+"""What goes into a model's layers with MX weights and comes out of them: recorded, returned, or replaced."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mxcomp.torch.experts import ScaledExperts
+from mxcomp.torch.linear import ScaledLinear
+
+LAYERS = ScaledLinear, ScaledExperts
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer: its name in the model, its rows [M, K], and what it made of them, [M, N].
+
+    Of experts `others` are what they take beside rows: the experts chosen for each, and their shares.
+    """
+
+    name: str
+    layer: Any
+    x: torch.Tensor
+    y: torch.Tensor
+    others: tuple[Any, ...] = ()
+
+
+Hook = Callable[[Call], torch.Tensor | None]
+
+
+@contextmanager
+def tapped(model: torch.nn.Module, hook: Hook) -> Iterator[None]:
+    """Shows each call of a layer to a hook for a while; rows that it returns take the place of the result."""
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            if isinstance(module, LAYERS):
+                stack.callback(module.register_forward_hook(_around(name, hook), with_kwargs=True).remove)
+        yield
+
+
+def _around(name: str, hook: Hook) -> Callable[[Any, Any, Any, torch.Tensor], torch.Tensor | None]:
+    def call(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], y: torch.Tensor) -> torch.Tensor | None:
+        x, *others = [*args, *kwargs.values()]
+        rows = hook(Call(name, layer, x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), tuple(others)))
+        return None if rows is None else rows.reshape(y.shape).to(y.dtype)
+
+    return call
+
+
+class Tapped(torch.nn.Module):
+    """A model that returns, behind its tensors, rows and results of each call, and shows `names` the layers'.
+
+    It takes the arguments of the model, by their names, which is how dynamic shapes are given.
+    """
+
+    def __init__(self, model: torch.nn.Module, names: Callable[[list[str]], None]) -> None:
+        super().__init__()
+        self.model = model
+        self._names = names  # and no list, as torch.export puts attributes back
+
+        def forward(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+            return self._run(*args, **kwargs)
+
+        forward.__signature__ = inspect.signature(model.forward)  # type: ignore[attr-defined]
+        self.forward = forward
+
+    def _run(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        calls: list[Call] = []
+
+        def record(call: Call) -> None:
+            calls.append(call)
+
+        with tapped(self.model, record):
+            outputs = tensors(self.model(*args, **kwargs))
+        self._names([call.name for call in calls])
+        return (*outputs, *(value for call in calls for value in (call.x, call.y)))
+
+
+def tensors(outputs: Any) -> list[torch.Tensor]:
+    """The tensors of what a model returns, in the order of torch's programs."""
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
