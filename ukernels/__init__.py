@@ -7,6 +7,7 @@ Adding a file to `ukernels/<arch>/`, or to a directory of your own given by flag
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from itertools import chain
@@ -22,6 +23,10 @@ __all__ = ["KINDS", "Constraint", "Registry", "Ukernel", "accepts", "read"]
 
 KINDS = (family, gating, quantising, paired, dequantising, hidden)
 """Modules with `INSTANCES`: ukernels that are made from one body for many types and tiles."""
+
+
+_NEAREST, _LIKENESS = 3, 0.7
+"""Names that are proposed for one that there is not, at most, and the least likeness of them, of 1."""
 
 
 class Registry:
@@ -45,7 +50,12 @@ class Registry:
         try:
             return self.ukernels[name]
         except KeyError:
-            raise UkernelError(f"unknown ukernel '{name}': known are {self._names()}") from None
+            raise UkernelError(f"unknown ukernel '{name}': {self.nearest(name)}known are {self._names()}") from None
+
+    def nearest(self, name: str) -> str:
+        """What else may be meant by a name that there is not, to begin what to do with; "" if nothing is alike."""
+        found = get_close_matches(name, self.ukernels, _NEAREST, _LIKENESS)
+        return f"is {' or '.join(found)} meant? " if found else ""
 
     def _names(self) -> str:
         """All names, those of the family by their pattern."""

@@ -1,4 +1,4 @@
-"""The member of the family whose results can be quantised in their tile: computed transposed, weights in the place of LHS.
+"""The member of the family whose results can be quantised in their tile, computed transposed, weights in place of LHS.
 
 Its K is its M: a tile of accumulators, transposed, is a tile of the next operand.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,7 @@ def ukernel_from(name: str, path: Path, rule: dict[str, Any], instance: family.I
         types=tuple(rule.pop("types")),
         operands=rule.pop("operands", "data_tiled"),
         benefit=rule.pop("benefit", 1),
-        constraints={axis: Constraint(**bounds) for axis, bounds in rule.pop("constraints", {}).items()},
+        constraints={axis: _constraint(axis, bounds) for axis, bounds in rule.pop("constraints", {}).items()},
         tile=tuple(rule.pop("tile", layout.workgroup_tile if layout else ())),
         workgroup_size=tuple(rule.pop("workgroup_size")),
         llvm_func_attrs=rule.pop("llvm_func_attrs", {}),
@@ -150,8 +150,18 @@ def ukernel_from(name: str, path: Path, rule: dict[str, Any], instance: family.I
         instance=instance,
     )
     if rule:
-        raise ValueError(f"unknown entries {', '.join(rule)}")
+        raise ValueError(f"unknown entries {', '.join(rule)}: expected {', '.join(_KINDS)}")
     return ukernel
+
+
+def _constraint(axis: str, bounds: dict[str, Any]) -> Constraint:
+    """Raises ValueError for a size or a bound that there is not."""
+    if axis not in ("m", "n", "k"):
+        raise ValueError(f"constraints of '{axis}': expected m, n or k")
+    known = [each.name for each in fields(Constraint)]
+    if unknown := [bound for bound in bounds if bound not in known]:
+        raise ValueError(f"constraints of {axis}: unknown {', '.join(unknown)}: expected {', '.join(known)}")
+    return Constraint(**bounds)
 
 
 _KINDS: dict[str, tuple[type, type | None]] = {
@@ -187,8 +197,6 @@ def _check(ukernel: Ukernel, arguments: tuple[ir.RankedTensorType, ...]) -> None
     """Raises ValueError where rule and signature contradict each other."""
     if ukernel.operands not in _OPERANDS:
         raise ValueError(f"operands must be {' or '.join(map(repr, _OPERANDS))}, got {ukernel.operands!r}")
-    if set(ukernel.constraints) - {"m", "n", "k"}:
-        raise ValueError(f"constraints may name m, n and k, got {', '.join(ukernel.constraints)}")
     if len(ukernel.tile) != 3 or len(ukernel.workgroup_size) != 3 or len(ukernel.types) != 5:
         raise ValueError("expected 3 tile sizes, 3 workgroup sizes and 5 types")
     if min(*ukernel.tile, *ukernel.workgroup_size) < 1:

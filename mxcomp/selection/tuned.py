@@ -84,7 +84,8 @@ def _order(line: Line, registry: Registry) -> str:
 def _unknown(line: Line, registry: Registry) -> str:
     if line.kernel in registry.ukernels:
         return ""
-    return f"unknown kernel '{line.kernel}': run mxcomp-tune again, or give the --ukernel-dir that it is in"
+    meant = registry.nearest(line.kernel)
+    return f"unknown kernel '{line.kernel}': {meant}run mxcomp-tune again, or give the --ukernel-dir that it is in"
 
 
 def _operands(line: Line, registry: Registry) -> str:

@@ -70,9 +70,9 @@ def _bench(args: argparse.Namespace) -> int:
 
 def _prepare(directory: Path) -> None:
     """Raises InputError where no pictures can be made, before anything takes long."""
-    from mxcomp.sim.timing.pictures import pyplot
+    from mxcomp.sim.timing import pictures
 
-    pyplot()
+    pictures.check()
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

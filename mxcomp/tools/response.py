@@ -1,7 +1,7 @@
 """Response files: an argument @FILE stands for the arguments in FILE, as LLVM's tools read them.
 
 Arguments are separated by white space. A backslash keeps the next character as it is, also inside of quotes, which are
-single or double. Files may name files, from the working directory.
+single or double. Files may name files, from the working directory, to a depth and a size in all that are bounded.
 """
 
 from __future__ import annotations
@@ -11,9 +11,22 @@ from pathlib import Path
 
 from mxcomp.errors import InputError
 
+DEPTH = 32
+"""Files within files."""
+MOST = 1 << 24
+"""Characters of all files that are read, each as often as it is named: more than a command line may have."""
 
-def expanded(arguments: Iterable[str], within: tuple[str, ...] = ()) -> list[str]:
-    """Arguments without @FILE; `within` are the files that these are from. Raises InputError."""
+_LEAST = 1 << 10
+"""Characters that a file counts at least."""
+
+
+def expanded(arguments: Iterable[str]) -> list[str]:
+    """Arguments without @FILE. Raises InputError."""
+    return _expanded(arguments, (), _Room())
+
+
+def _expanded(arguments: Iterable[str], within: tuple[str, ...], room: _Room) -> list[str]:
+    """`within` are the files that arguments are from."""
     result = []
     for argument in arguments:
         if not argument.startswith("@"):
@@ -22,8 +35,25 @@ def expanded(arguments: Iterable[str], within: tuple[str, ...] = ()) -> list[str
         name = argument[1:]
         if name in within:
             raise InputError(f"response file {name} names itself: {' → '.join((*within, name))}")
-        result += expanded(tokens(_read(name)), (*within, name))
+        if len(within) == DEPTH:
+            raise InputError(
+                f"response file {within[-1]} names {name}: expected at most {DEPTH} files within each other"
+            )
+        result += _expanded(tokens(room.read(name)), (*within, name), room)
     return result
+
+
+class _Room:
+    """What is left of `MOST`."""
+
+    def __init__(self) -> None:
+        self._left = MOST
+
+    def read(self, name: str) -> str:
+        """A file's text. Raises InputError for one that cannot be read, or with which all are too long."""
+        text = _read(name, self._left)
+        self._left -= max(len(text), _LEAST)
+        return text
 
 
 def tokens(text: str) -> Iterator[str]:
@@ -46,10 +76,17 @@ def tokens(text: str) -> Iterator[str]:
         yield token
 
 
-def _read(name: str) -> str:
+def _read(name: str, most: int) -> str:
+    """At most so many characters. Of what has no end, such as a device, no more is read."""
     try:
-        return Path(name).read_text("utf-8-sig")
+        with Path(name).open(encoding="utf-8-sig") as file:
+            text = file.read(most + 1)
     except OSError as error:
         raise InputError(f"cannot read response file @{name}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"cannot read response file @{name}: not UTF-8 text ({error.reason})") from None
+    if "\0" in text:
+        raise InputError(f"response file {name}: no argument may have a NUL, as this file does")
+    if len(text) > most:
+        raise InputError(f"response file {name}: with it, files have more than {MOST} characters")
+    return text

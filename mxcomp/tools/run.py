@@ -101,6 +101,10 @@ def _run(args: argparse.Namespace, flags: list[str]) -> int:
     if args.timeline:
         os.environ |= library.environment(timeline=str(_directory(args.timeline, "timelines")))
     index = _prepare_dump(args.dump_operands, args.report) if args.dump_operands else None
+    if args.roofline:
+        from mxcomp.sim.timing import pictures  # half of this program's start
+
+        pictures.check()
     wanted = args.profile or args.profile_json or args.roofline
     with _profiled(args) if wanted else nullcontext():
         code = _call(flags)
@@ -132,7 +136,7 @@ def _profiled(args: argparse.Namespace) -> Iterator[None]:
         if args.profile_json:
             files.write({args.profile_json: found.to_json().encode()})
         if args.roofline:
-            from mxcomp.sim.timing.pictures import roofline  # half of this program's start
+            from mxcomp.sim.timing.pictures import roofline
 
             times = [(d.kernel, d.modelled) for d in found.dispatches if d.modelled is not None]
             points = [(kernel, m.flops, m.unique_bytes, m.us) for kernel, m in times]

@@ -70,6 +70,8 @@ def main(argv: list[str] | None = None) -> int:
         data = _read(args.input)
         if (args.timeline or args.picture) and not args.timing:
             raise InputError("--timeline and --picture show what --timing models: give --timing")
+        if args.picture:
+            pictures.check()
         if args.timing:
             _time(data, args)
         elif args.run is None:

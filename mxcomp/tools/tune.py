@@ -3,6 +3,7 @@
 mxcomp-tune model.mlir -o tuned.csv                         # modelled, from a table of replays of all ukernels
 mxcomp-tune 64x8192x8192 -o tuned.csv --candidates=3        # the best three compiled, and replayed for the size
 mxcomp-tune model.mlir -o tuned.csv --device=hip            # compiled, checked and measured on the GPU
+mxcomp-tune model.mlir -o tuned.csv --candidates=3 --dask tcp://HOST:8786      # by the machines of a Dask cluster
 
 Problems that the table has a line for are skipped: what was interrupted goes on where it was. Measured lines take the
 place of modelled ones, never the other way round. Exit code 1 where something could not be tuned.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.tools import common, shapes
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from mxcomp.selection.tuned_lines import Key, Line
     from mxcomp.tuning import Settings
 
@@ -45,6 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--device", default="sim", choices=_CANDIDATES, help="sim: modelled (default); hip: measured")
     parser.add_argument("--candidates", type=_count, metavar="N", help="how many of the best are compiled and timed")
     parser.add_argument("--jobs", type=_count, metavar="N", help="processes for them (default: sim: all cores, hip: 1)")
+    parser.add_argument("--dask", metavar="ADDRESS", help="of the scheduler of a Dask cluster, whose machines do that")
     parser.add_argument("--force", action="store_true", help="tune what the table has already, too")
     parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
     args = parser.parse_args(argv)
@@ -59,21 +63,22 @@ def _count(text: str) -> int:
 
 
 def _tune(args: argparse.Namespace) -> int:
-    from mxcomp import workers
     from mxcomp.selection.tuned_lines import Line
     from mxcomp.tuning import Settings, tune
 
     candidates = _CANDIDATES[args.device] if args.candidates is None else args.candidates
     if args.device == "hip" and not candidates:
         raise InputError("--candidates=0 and --device=hip: nothing would be measured: expected 1 or more")
+    if args.dask and (args.jobs is not None or not candidates):
+        other = "--candidates=0: nothing would be compiled" if not candidates else f"--jobs={args.jobs}"
+        raise InputError(f"--dask={args.dask} and {other}: expected --candidates=1 or more, without --jobs")
     settings = Settings(args.device, candidates, tuple(args.ukernel_dir))
     keys, left = _problems(args)
     table = _Table(args.output, args.force)
     wanted = [key for key in keys if not table.has(key, settings)]
     for reason in left:
         print(f"{NAME}: not tuned: {reason}", file=sys.stderr)
-    jobs = args.jobs or (1 if args.device == "hip" else None)
-    pool = workers.pool(jobs, fresh=True) if candidates and wanted else nullcontext()
+    pool = _pool(args) if candidates and wanted else nullcontext()
     with table, _progress(len(wanted)) as advance, pool as executor:
         for found in tune(wanted, settings, executor):
             if isinstance(found, Line):
@@ -84,6 +89,17 @@ def _tune(args: argparse.Namespace) -> int:
             advance()
     print(f"{NAME}: {table.added} tuned, {len(keys) - len(wanted)} in the table before", file=sys.stderr)
     return int(bool(left))
+
+
+def _pool(args: argparse.Namespace) -> AbstractContextManager[Executor]:
+    """Who compiles and times candidates: processes, or other machines."""
+    from mxcomp import workers
+    from mxcomp.tuning import machines
+
+    is_measured = args.device == "hip"
+    if args.dask:
+        return machines.executor(args.dask, one_at_a_time=is_measured)
+    return workers.pool(args.jobs or (1 if is_measured else None), fresh=True)
 
 
 def _problems(args: argparse.Namespace) -> tuple[list[Key], list[str]]:

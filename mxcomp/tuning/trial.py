@@ -47,7 +47,7 @@ def attempt(trial: Trial, stopwatch: Stopwatch | None = None) -> Outcome:
     Raises InputError for what is not about the candidate, such as a device that is not there.
     `stopwatch` is how it is measured. In tests the simulated device stands in for the GPU, with a clock of theirs.
     """
-    source = MODELLED if trial.device == "sim" else MEASURED
+    source = source_of(trial)
     try:
         us = _modelled(trial) if trial.device == "sim" else _measured(trial, stopwatch or Stopwatch())
     except InputError:
@@ -55,6 +55,11 @@ def attempt(trial: Trial, stopwatch: Stopwatch | None = None) -> Outcome:
     except MxcompError as error:
         return Outcome(trial.kernel, source, reason=str(error).splitlines()[0], parts=trial.parts)
     return Outcome(trial.kernel, source, us, parts=trial.parts)
+
+
+def source_of(trial: Trial) -> str:
+    """Of its time: modelled or measured."""
+    return MODELLED if trial.device == "sim" else MEASURED
 
 
 def _modelled(trial: Trial) -> float:

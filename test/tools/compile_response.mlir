@@ -16,6 +16,15 @@
 // RUN: not mxcomp-compile %s @%t.loop 2>&1 | filecheck %s --check-prefix=LOOP
 // LOOP: {{^}}mxcomp-compile: error: response file {{.+}}.loop names itself
 
+// One file within the other, and one that doubles what is read with each.
+// RUN: %python %S/inputs/response_files.py %t.deep %t.wide
+// RUN: not mxcomp-compile %s @%t.deep0 2>&1 | filecheck %s --check-prefix=DEEP
+// DEEP: {{^}}mxcomp-compile: error: response file {{.+}}.deep31 names {{.+}}.deep32: expected at most 32 files within each other
+// RUN: not mxcomp-compile %s @%t.wide0 2>&1 | filecheck %s --check-prefix=WIDE
+// WIDE: {{^}}mxcomp-compile: error: response file {{.+}}: with it, files have more than 16777216 characters
+// RUN: not mxcomp-compile %s @/dev/zero 2>&1 | filecheck %s --check-prefix=ENDLESS
+// ENDLESS: {{^}}mxcomp-compile: error: response file /dev/zero: with it, files have more than 16777216 characters
+
 util.func public @model(%a: tensor<64x128xf32>) -> tensor<64x128xf32> {
   %y = math.exp %a : tensor<64x128xf32>
   util.return %y : tensor<64x128xf32>

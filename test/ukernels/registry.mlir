@@ -27,6 +27,20 @@
 // RUN:   | filecheck %s --check-prefix=UNKNOWN
 // UNKNOWN: {{^}}mxcomp-opt: error: {{.*}}test_unknown_entry.mlir: @test_unknown_entry: unknown entries benefits
 
+// UNKNOWN-SAME: : expected archs, types, operands, benefit, constraints, layout, tile, workgroup_size, llvm_func_attrs
+
+// RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/unknown_bound --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
+// RUN:   | filecheck %s --check-prefix=BOUND
+// BOUND: {{^}}mxcomp-opt: error: {{.*}}test_unknown_bound.mlir: @test_unknown_bound: constraints of m: unknown minimum: expected min, max, div, odd
+
+// RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/unknown_size --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
+// RUN:   | filecheck %s --check-prefix=SIZE
+// SIZE: {{^}}mxcomp-opt: error: {{.*}}test_unknown_size.mlir: @test_unknown_size: constraints of 'rows': expected m, n or k
+
+// RUN: not mxcomp-opt %s --ukernels=mx_f4E2M1FN_f4E2M1FN_f32_m32_n32_k521 --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
+// RUN:   | filecheck %s --check-prefix=NEAREST
+// NEAREST: {{^}}mxcomp-opt: error: unknown ukernel 'mx_f4E2M1FN_f4E2M1FN_f32_m32_n32_k521': is mx_f4E2M1FN_f4E2M1FN_f32_m32_n32_k512 or {{.+}} meant? known are
+
 // RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/wrong_kind --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
 // RUN:   | filecheck %s --check-prefix=KIND
 // KIND: {{^}}mxcomp-opt: error: {{.*}}test_wrong_kind.mlir: @test_wrong_kind: archs must be a list of str, got 'gfx950'

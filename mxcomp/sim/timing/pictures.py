@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from io import BytesIO
 from typing import Any
 
@@ -62,12 +63,17 @@ def roofline(dispatches: Sequence[tuple[str, float, float, float]]) -> bytes:
     return png(plt, figure)
 
 
+def check() -> None:
+    """Raises SimulationError where pictures cannot be drawn, before what they are to show takes long to find."""
+    if find_spec("matplotlib") is None:
+        raise SimulationError("pictures need matplotlib: pip install 'mxcomp[plot]'")
+
+
 def pyplot() -> Any:
     """matplotlib, which draws into files. Raises SimulationError where it is not installed."""
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise SimulationError("pictures need matplotlib: pip install mxcomp[plot]") from None
+    check()
+    import matplotlib as mpl
+
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
