@@ -37,17 +37,12 @@ def latency_us() -> float:
     return p.cold_latency / (p.clock_ghz * 1e3)
 
 
-def quantising_us(rows: int, k: int, kind: str, source_bytes: float, slots: int = 0) -> float:
-    """Of what quantises rows of so many bytes an element, computed in so many slots each.
-
-    Computing and loading overlap in part.
-    """
+def quantising_us(rows: int, k: int, kind: str, source_bytes: float) -> float:
+    """Of what quantises rows of so many bytes an element."""
     bits = element_format(kind).bits
-    fixed = _QUANTISING_US[bits]
     is_apart = bits > 6 and rows > _TOGETHER
     sizes = [source_bytes + (bits + SCALE_BITS) / 8, *[source_bytes + SCALE_BITS / 8] * is_apart]
-    computed = calculating_us(rows * k, slots)
-    return fixed + sum((passing_us(rows * k * size) ** 2 + computed**2) ** 0.5 for size in sizes)
+    return _QUANTISING_US[bits] + sum(passing_us(rows * k * size) for size in sizes)
 
 
 def calculating_us(elements: float, slots: int) -> float:

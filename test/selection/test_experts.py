@@ -102,7 +102,8 @@ def gated(also: str) -> ir.Module:
 def test_what_is_quantised_in_its_tile(also: str) -> None:
     """Gate and up of which nothing else is made, and which nothing else is made from."""
     module = gated(also)
-    pipeline.run(module.operation, (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), Options.make(fuse_quantisers="on"))
+    passes, options = (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), Options.make(fuse_quantisers="on")
+    pipeline.run(module.operation, passes, options)
     decisions = [each for op in graph.walk(module.operation) if (each := decision_of(op)) is not None]
     assert [each.operands for each in decisions] == [DATA_TILED] * 2
     assert [each.requantised_for for each in decisions] == [None if also else 1, None]
