@@ -25,7 +25,7 @@ from mxcomp.matching.storage import is_gathered
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.graph import location_text
 from mxcomp.mlir.session import Session, read_source
-from mxcomp.options import FASTEST, Options
+from mxcomp.options import AUTO, FASTEST, Options
 from mxcomp.report.report import Report
 from mxcomp.runtime import run
 
@@ -83,14 +83,16 @@ def verify(
     ukernels: str = FASTEST,
     ukernel_dirs: Sequence[str] = (),
     parameters: Mapping[str, str | Path] | None = None,
+    fuse_quantisers: str = AUTO,
 ) -> Verification:
     """Compiles `source` for the CPU in the layouts chosen for `target`, runs `function` on `inputs`, and checks it.
 
     `function` may be left out if there is one public function. `parameters` are files (.irpa, .safetensors, .gguf) by
-    the scope of the parameters in them, "" for no scope. Raises VerifyError where nothing can be verified, and the
-    errors of `mxcomp.compile` and, for files that cannot be read, `mxcomp.runtime.run`.
+    the scope of the parameters in them, "" for no scope; `fuse_quantisers` is as of `mxcomp.compile`. Raises
+    VerifyError where nothing can be verified, and the errors of `mxcomp.compile` and, for files that cannot be read,
+    `mxcomp.runtime.run`.
     """
-    options = Options.make(target, True, ukernels, tuple(ukernel_dirs), reference=True)
+    options = Options.make(target, True, ukernels, tuple(ukernel_dirs), reference=True, fuse_quantisers=fuse_quantisers)
     program = _compile(*read_source(source), function, options)
     outputs = run(program.vmfb, program.function, inputs, parameters=parameters)
     watched = program.watched

@@ -86,24 +86,24 @@ def _of_version(version: str, task: Callable[..., Any], *args: Any) -> Any:
 
 
 class _Spread(Executor):
-    """Dask's own executor, with its ways of failing as ours: a candidate that ends its machines fails alone."""
+    """Tasks of a client, whose ways of failing are ours: a candidate that ends its machines fails alone."""
 
     def __init__(self, client: Client, address: str) -> None:
-        self._address, self._client = address, client
-        self._inner = client.get_executor(pure=False)
+        self._client, self._address = client, address
+        self._spread: list[Any] = []
 
     def submit(self, task: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
         found: Future[Any] = Future()
-        self._inner.submit(_of_version, __version__, task, *args, **more).add_done_callback(
-            partial(self._pass_on, found, args)
-        )
+        remote = self._client.submit(_of_version, __version__, task, *args, pure=False, **more)
+        self._spread.append(remote)
+        remote.add_done_callback(partial(self._pass_on, found, args))
         return found
 
-    def _pass_on(self, found: Future[Any], args: tuple[Any, ...], done: Future[Any]) -> None:
+    def _pass_on(self, found: Future[Any], args: tuple[Any, ...], remote: Any) -> None:
         from distributed import KilledWorker
 
         try:
-            found.set_result(done.result())
+            found.set_result(remote.result())
         except KilledWorker:
             (trial,) = args
             assert isinstance(trial, Trial)
@@ -111,12 +111,12 @@ class _Spread(Executor):
             found.set_result(Outcome(trial.kernel, source_of(trial), reason=reason, parts=trial.parts))
         except MxcompError as error:
             found.set_exception(error)
-        except BaseException as error:
-            is_gone = isinstance(error, CancelledError) or self._client.status != "running"
+        except Exception as error:
+            is_gone = isinstance(error, CancelledError | OSError) or self._client.status != "running"
             reason = "the scheduler is gone" if is_gone else f"{type(error).__name__}: {error}"
             again = "what was found is in the table: run it again"
             found.set_exception(WorkerError(f"--dask={self._address}: {reason}; {again}"))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Cancels what is not done."""
-        self._inner.shutdown(wait=False)
+        self._client.cancel(self._spread)

@@ -148,7 +148,7 @@ def test_verify() -> None:
     """Layouts of the transposed matmuls, on the CPU."""
     mats = weights()
     x = np.random.default_rng(5).standard_normal((96, HIDDEN), np.float32).astype(bfloat16)
-    verified = mxcomp.verify(str(EXAMPLE.gated_mlp(*mats, 96)), [x])
+    verified = mxcomp.verify(str(EXAMPLE.gated_mlp(*mats, 96)), [x], **FUSED)
     assert verified.ok, verified.checks
     assert [(each.m, each.n, each.k) for each in verified.checks] == [
         (96, INTERMEDIATE, HIDDEN),

@@ -242,7 +242,7 @@ def test_few_rows_beside_one_kernel_for_all_others(monkeypatch: pytest.MonkeyPat
 
 def test_version_before_those_of_16_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where quantising all of 16 rows in each workgroup takes longer than a dispatch, it is done of fewer."""
-    monkeypatch.setattr(few_rows, "_gains", lambda together, rows: rows <= 4)
+    monkeypatch.setattr(few_rows.FewRows, "_gains", lambda self, together, rows: rows <= 4)
     codes, scales, w = weights("E2M1", 64, 1024)
     function = layers([(64, codes, scales)])
     program = mxcomp.compile(mx.module(function, "?x1024xf32"))
