@@ -44,6 +44,8 @@ TABLE = Path(mx.__file__).parent / "selection" / FILE
 _MEMORY, _OPERAND, _BUFFERS = 16 << 30, 1 << 30, 12
 _ADDRESS = 8
 """Bytes of one."""
+_LONG = (4, 32, 112)
+"""K tiles that a loop is kept for, which LLVM unrolls of fewer: its steps take a fifth longer."""
 _TILES = 2
 """Tiles of the result along M and N: neighbours make a grid, without padding."""
 
@@ -112,7 +114,9 @@ def replays(instance: family.Instance, rows: int, suffix: str) -> Iterator[dict[
     lengths = (1, 4, 12) if waves == 1 else (1, waves, 3 * waves)
     if instance.tile.is_half:
         lengths = (1, *(length + 1 - length % 2 for length in lengths[1:]))  # it takes odd numbers of K tiles
-    if isinstance(instance, hidden.Instance):
+    if suffix in requantised.SUFFIXES:
+        lengths = _LONG
+    elif isinstance(instance, hidden.Instance):
         lengths = _covered(instance, rows, lengths)
     elif isinstance(instance, quantising.Instance) or instance.tile.lhs_in_rows:
         lengths = (2, *lengths[1:])  # it takes no single K tile
