@@ -27,8 +27,6 @@ _ELEMENTS: dict[str, type] = {
     "f64": np.float64, "bf16": ml_dtypes.bfloat16, "f8E4M3FN": ml_dtypes.float8_e4m3fn,
     "f8E5M2": ml_dtypes.float8_e5m2, "f8E8M0FNU": ml_dtypes.float8_e8m0fnu,
 }  # fmt: skip
-_NARROW = re.compile(r"f[46]E\d")
-"""Elements that IREE passes to no function."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +113,7 @@ def nothing(vmfb: bytes) -> list[np.ndarray]:
     found: list[np.ndarray] = []
     for each in _INPUT.finditer(declared):
         if each["element"] not in _ELEMENTS or "?" in each["shape"]:
-            hint = (
-                ": bytes of it as i8, with a tensor.bitcast in the model"
-                if _NARROW.match(each["element"] or "")
-                else ""
-            )
-            raise InputError(f"argument {each['type']}: expected static sizes, and one of {', '.join(_ELEMENTS)}{hint}")
+            raise InputError(f"argument {each['type']}: expected a tensor of static sizes of {', '.join(_ELEMENTS)}")
         sizes = tuple(map(int, each["shape"].split("x")[:-1]))
         found.append(np.broadcast_to(np.zeros((), _ELEMENTS[each["element"]]), sizes))
     return found

@@ -76,7 +76,7 @@ class Layer:
 
 def _parameters(index: int, n: int, k: int, element: str) -> mx.Operand:
     """A matrix of weights that is loaded from globals."""
-    values = []
+    values: list[ir.Value] = []
     for part, size in (("elements", k * element_format(element).bits // 8), ("scales", k // BLOCK_SIZE)):
         kind, name = build.tensor_type([n, size], "i8"), f"w{index}.{part}"
         top = graph.module_block(graph.root(ir.InsertionPoint.current.block.owner))
@@ -85,7 +85,8 @@ def _parameters(index: int, n: int, k: int, element: str) -> mx.Operand:
                 name, kind, sym_visibility="private", initial_value=attributes.named_parameter(_SCOPE, name, kind)
             )
         values.append(util.GlobalLoadOp(kind, name, is_immutable=True).result)
-    return mx.operand(*values, element)
+    elements, scales = values
+    return mx.operand(elements, scales, element)
 
 
 def _rounded(value: ir.Value) -> ir.Value:

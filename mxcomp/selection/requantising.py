@@ -115,8 +115,8 @@ _REPLAYED_BYTES = 4
 def packing_us(problem: Problem) -> float:
     """µs of the two dispatches that pack an LHS and its scales that were quantised row by row."""
     elements = (problem.m or 0) * (problem.k or 0)
-    bits = element_format(problem.types[LHS]).bits
-    return sum(passing.passing_us(2 * elements * each / 8) for each in (bits, passing.SCALE_BITS))
+    parts = float(element_format(problem.types[LHS]).bits), times.SCALE_BITS
+    return sum(passing.passing_us(2 * elements * bits / 8) for bits in parts)
 
 
 def joining_us(problem: Problem, slots: int) -> float:

@@ -67,11 +67,11 @@ def main(argv: list[str] | None = None) -> int:
     def run() -> None:
         for path in (*args.output, args.timeline, args.picture):
             common.check_place(path)
-        data = _read(args.input)
         if (args.timeline or args.picture) and not args.timing:
             raise InputError("--timeline and --picture show what --timing models: give --timing")
         if args.picture:
             pictures.check()
+        data = _read(args.input)
         if args.timing:
             _time(data, args)
         elif args.run is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from mxcomp.measuring import records
 from mxcomp.measuring.configurations import CONFIGURATIONS
 from mxcomp.measuring.records import Record
 from mxcomp.selection.tuned_lines import Line
-from mxcomp.tools import bench, bench_configurations, bench_matmuls
+from mxcomp.tools import bench, bench_configurations, bench_matmuls, run, sim
 from mxcomp.tools.bench_matmuls import Entry
 
 INPUTS = Path(__file__).parent.parent / "tools"
@@ -69,3 +70,24 @@ def test_measured_matmuls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
     ]
     assert bench.main([*arguments, *shapes, "64x64x128"]) == 0
     assert asked == [(2, "hip", 1), (1, "hip", 1)]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        (bench.main, "64x64x64", "--picture=pictures"),
+        (sim.main, "no_such.hsaco", "--timing", "--picture=p.png"),
+        (run.main, "--module=no_such.vmfb", "--device=sim", "--roofline=p.png"),
+    ],
+    ids=["bench", "sim", "run"],
+)
+def test_pictures_that_cannot_be_are_refused_first(
+    command: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: Any
+) -> None:
+    """Before anything is read or run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    main, *arguments = command
+    assert main(arguments) == 1
+    assert "pictures need matplotlib: pip install 'mxcomp[plot]'" in capfd.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -124,3 +124,13 @@ def test_pictures() -> None:
     png = b"\x89PNG"
     assert pictures.bars(listed).startswith(png)
     assert pictures.speed({"ours": [(1e9, 10.0), (1e8, 3.0)], "peer": []}, "modelled").startswith(png)
+
+
+def test_arguments_of_8_bit_floats() -> None:
+    """As the first example has them."""
+    source = (Path(__file__).parents[2] / "examples" / "first.mlir").read_bytes()
+    found = timed(Task("first", source, "dt + uk"))
+    assert not isinstance(found, Failed), found.reason
+    *dispatches, total = found
+    assert len(dispatches) == 5
+    assert total.us == pytest.approx(sum(each.us for each in dispatches), abs=0.01)
