@@ -88,8 +88,8 @@ class OperandDump:
         self._matmuls: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         for matmul in matmuls:
             for kernel in matmul.get("versions") or [{}]:
-                entries = {**matmul, **kernel}
-                if entries.get("stored"):
+                entries: dict[str, Any] = {**matmul, **kernel}
+                if entries.get("stored") and entries.get("kernel"):
                     self._matmuls[entries["kernel"]].append(entries)
 
     def write(self, device: Device, kernel: Kernel, kernarg: bytes) -> None:

@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 def module_path() -> str:
     """PYTHONPATH for what imports helpers of tests."""
-    folders = [HERE, HERE.parent / "sim", HERE.parent / "e2e", os.environ.get("PYTHONPATH", "")]
+    folders = [HERE, HERE.parent / "sim", HERE.parent / "e2e", HERE.parent, os.environ.get("PYTHONPATH", "")]
     return os.pathsep.join(str(folder) for folder in folders if folder != "")
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hip_api import FAULTS, HipError, LibraryFunctions
-from mutation import mutated
+from mutants import mutated
 
 from mxcomp.sim.code_object import load
 

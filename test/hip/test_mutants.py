@@ -15,7 +15,7 @@ import iree._runtime_libs
 import pytest
 from host_programs import module_path
 from load_mutants import CODES
-from mutation import elf_bytes, mutated, mutated_around
+from mutants import elf_bytes, mutated, mutated_around
 from sanitized import Sanitized, sanitized
 from stock import ELEMENTWISE, compiled
 

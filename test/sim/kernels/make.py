@@ -1,7 +1,8 @@
 """Assembles the kernels beside it with what is installed anyhow: llvmlite writes bitcode, IREE's linker takes it.
 
 llvmlite comes without an assembler for this target. The linker has one, for the inline assembly of functions: so a file
-is that of a function, which is the only thing in the code object that the file does not say.
+is that of a function, which is the only thing in the code object that the file does not say. Its section comes back at
+the end, for the function to end there as well.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MODULE = """
 target datalayout = "{layout}"
 target triple = "amdgcn-amd-amdhsa"
 define amdgpu_kernel void @file() #0 {{
-  call void asm sideeffect "{text}", ""()
+  call void asm sideeffect "{text}\\0A.section .text.file,\\22ax\\22,@progbits", ""()
   ret void
 }}
 attributes #0 = {{ "target-cpu"="gfx950" }}

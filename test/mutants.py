@@ -1,8 +1,9 @@
-"""Changes bytes of code objects, where it hurts."""
+"""Changes bytes of code objects, where it hurts, and of any other file that is read."""
 
 from __future__ import annotations
 
 import io
+import re
 
 import numpy as np
 from elftools.elf.elffile import ELFFile
@@ -38,6 +39,38 @@ def mutated(code: bytes, seed: int) -> bytes:
         value = int(rng.integers(256)) if rng.integers(2) else _EXTREME[int(rng.integers(len(_EXTREME)))]
         data[int(rng.integers(start, end))] = value
     return bytes(data)
+
+
+_NUMBERS = (b"-1", b"0", b"1e99", b"4294967296", b"9" * 30, b"null", b'"x"', b"[]", b"{}", b"true")
+_NUMBER = re.compile(rb"-?\d+")
+
+
+def damaged(data: bytes, seed: int) -> bytes:
+    """Cut off, with a piece left out or twice, with other numbers in its text, or with one to six other bytes.
+
+    Seeds that follow each other go through these. Headers and tables are at the ends of a file, so that half of the
+    places are.
+    """
+    rng = np.random.default_rng(seed)
+
+    def place() -> int:
+        near = min(len(data), 512)
+        at = int(rng.integers(near if rng.integers(2) else len(data)))
+        return at if rng.integers(4) else len(data) - 1 - at
+
+    match seed % 5:
+        case 0:
+            return data[: place()]
+        case 1:
+            start, end = sorted((place(), place()))
+            return data[:start] + data[start:end] * (2 * int(rng.integers(2))) + data[end:]
+        case 2 if found := list(_NUMBER.finditer(data)):
+            number = found[int(rng.integers(len(found)))]
+            return data[: number.start()] + _NUMBERS[int(rng.integers(len(_NUMBERS)))] + data[number.end() :]
+    result = bytearray(data)
+    for _ in range(1 + seed // 5 % 6):
+        result[place()] = int(rng.integers(256)) if rng.integers(2) else _EXTREME[int(rng.integers(len(_EXTREME)))]
+    return bytes(result)
 
 
 def mutated_around(data: bytes, start: int, end: int, seed: int) -> bytes:
