@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from spread import quick_if
 import mxcomp
 from mxcomp.errors import InputError
 from mxcomp.layout import RHS, RHS_SCALE, layout_from
+from mxcomp.report import Report
 from mxcomp.runtime import RunError
 from mxcomp.tools import pack
 from mxcomp.weights import checkpoint
@@ -70,6 +72,20 @@ def test_nothing_is_packed_at_run_or_load_time() -> None:
     assert not any("dispatch" in text for text in loading)
     assert sorted(built(SMALL, packed=False).report.matmuls[0].dispatches) == sorted(PARTS)
     assert built(SMALL).report.matmuls[0].dispatches == CONSTANT_PARTS
+
+
+def test_a_report_with_a_manifest_is_read_back(tmp_path: Path) -> None:
+    """And the program with it."""
+    program = built(SMALL)
+    assert program.report.manifest is not None and program.report.manifest.parameters
+    assert Report.from_json(program.report.to_json()) == program.report
+    program.save(tmp_path / "model.vmfb")
+    (tmp_path / "report.json").write_text(program.report.to_json())
+    assert mxcomp.Program.load(tmp_path / "model.vmfb", report=tmp_path / "report.json") == program
+    entries = json.loads(program.report.to_json())
+    del entries["manifest"]["parameters"][0]["key"]
+    with pytest.raises(InputError, match="parameter 0 is damaged"):
+        Report.from_json(json.dumps(entries))
 
 
 def test_unpacked_parameters_run(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from mxcomp import runtime
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.options import AUTO, ON, Options
 from mxcomp.plugin.emit import emit_plugin
+from mxcomp.report import Report
 from mxcomp.resident import Resident
 from mxcomp.runtime import RunError
 from mxcomp.selection import splitting, versions
@@ -124,6 +125,7 @@ def _compiled(program: Program, directory: Path) -> tuple[bytes, dict[str, Path]
     parameters = None
     if program.parameters:
         tensors: Mapping[str, np.ndarray] = {key: array.view(np.uint8) for key, array in program.parameters.items()}
+        assert Report.from_json(compiled.report.to_json()) == compiled.report
         if compiled.report.manifest is not None and compiled.report.manifest.parameters:
             source = Checkpoint({key: Tensor(array) for key, array in tensors.items()})
             tensors = checkpoint.pack(compiled.report.manifest, source)
