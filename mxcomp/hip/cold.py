@@ -71,12 +71,13 @@ class ColdStarts:
         self._helpers: list[_Helper] = []
 
     def prepare(self, kernel: Kernel, checks: Collection[str]) -> None:
-        """Before a launch: has the code object's other kernels compiled, if this is the first one of it.
+        """Before a launch: has the code object's other kernels compiled, if this is the first that has to be.
 
-        Says on stderr how many there are. Waits where the launch's own kernel is about to be done.
+        Says on stderr how many there are. Waits where the launch's own kernel is about to be done. A program whose
+        launches all have their kernels leaves it at that: what it does not launch would not be done before it ends.
         """
         kind = kernel.module, objects.is_watched(checks)
-        if kind not in self._known:
+        if kind not in self._known and objects.missing([kernel], checks):
             self._known.add(kind)
             self._begin(objects.missing(tuple(kernel.module.kernels.values()), checks), kernel, checks)
         for helper in self._helpers:
@@ -86,8 +87,6 @@ class ColdStarts:
         self._helpers = [helper for helper in self._helpers if not helper.is_gone]
 
     def _begin(self, missing: Sequence[Kernel], first: Kernel, checks: Collection[str]) -> None:
-        if not missing:
-            return
         place = _cache()
         print(_announcement(len(missing), place), file=sys.stderr, flush=True)
         if place is None:

@@ -56,6 +56,20 @@ def test_all_are_compiled(
     assert capsys.readouterr().err == ""
 
 
+def test_what_no_launch_needs_is_left(
+    kernels: list[Kernel], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Versions of a kernel for other sizes: nothing is said or compiled in a run that has its own."""
+    for kernel in kernels[:2]:
+        objects.make(kernel, CHECKS)
+    cold, before = ColdStarts(2, own_files=()), set(children())
+    for kernel in kernels[:2]:
+        cold.prepare(kernel, CHECKS)
+    assert capsys.readouterr().err == "" and set(children()) == before
+    cold.prepare(kernels[2], CHECKS)
+    assert "compiling 3 kernels" in capsys.readouterr().err
+
+
 def test_others_compile_what_is_not_launched(kernels: list[Kernel], tmp_path: Path) -> None:
     """From the last one on, and a launch waits for one that has been begun."""
     cold, before = ColdStarts(2, own_files=()), set(children())

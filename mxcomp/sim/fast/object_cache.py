@@ -16,8 +16,8 @@ from pathlib import Path
 
 from mxcomp import caches
 
-KEPT = 1000
-"""Entries, some 100 KB each."""
+KEPT = 8000
+"""Entries, 30 to 100 KB each. A model of 24 layers with its versions has hundreds, with checks and without."""
 
 ABANDONED = 3600.0
 """Seconds after which a temporary file's writer is taken to be dead. Writing takes milliseconds."""
