@@ -45,6 +45,7 @@ def run(kernel: str, schedule: str = "forward", **options: object) -> tuple[np.n
         ("fine_load_after_load", LANES + 1000),
         ("fine_matrix", 0 * LANES),
         ("fine_scratch", LANES),
+        ("fine_upper_half", 4 * LANES * LANES + 7),
     ],
 )
 def test_right_kernels(kernel: str, result: np.ndarray, schedule: str) -> None:
@@ -97,7 +98,10 @@ def test_planted_fault(kernel: str, schedule: str) -> None:
 WARNINGS = {
     "lds_same_value": ("race", "reads LDS that two waves wrote in one barrier interval, though the same"),
     "direct_over_read": ("race", "direct load to LDS overwrites what another wave reads in this interval"),
-    "register_never_written": ("uninit", "reads v3, never written"),
+    "register_never_written": ("uninit", "reads v3, never written (global_store_dword at 0x"),
+    "upper_half_stored": ("uninit", "reads v5, never written (global_store_dword at 0x"),
+    "never_written_decides": ("uninit", "reads s15, never written (s_cbranch_scc1 at 0x"),
+    "never_written_addresses": ("uninit", "reads v7, never written (ds_write_b32 at 0x"),
 }
 
 

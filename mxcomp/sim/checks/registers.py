@@ -1,6 +1,10 @@
 """Registers in flight ("late"), registers never written ("uninit"), missing wait states ("hazard").
 
 All that is found here depends on the way a wave takes through the code alone, not on data.
+
+Compilers read registers never written where the value cannot matter, as the upper half of an addend of 64 bits whose
+sum is used in 32. So what an instruction makes of one counts as never written itself, and it is reported once memory,
+an address or control flow depends on it.
 """
 
 from __future__ import annotations
@@ -12,7 +16,20 @@ from mxcomp.sim.checks.hazards import HazardTracker, Issue
 from mxcomp.sim.checks.report import Report
 from mxcomp.sim.checks.waits import Flight, Outstanding, waitcnt_fields
 from mxcomp.sim.findings import Severity
-from mxcomp.sim.instruction import Instruction, RegisterSet, register_name
+from mxcomp.sim.instruction import EXEC, M0, Instruction, RegisterSet, register_name
+
+_UPWARD = frozenset(
+    f"{unit}_{name}"
+    for unit, names in {
+        "v": ("mad_u64_u32", "mad_i64_i32", "lshl_add_u64", "lshlrev_b64", "mov_b64"),
+        "s": ("mov_b64", "not_b64", "and_b64", "or_b64", "xor_b64", "andn2_b64", "orn2_b64", "lshl_b64"),
+    }.items()
+    for name in names
+)
+"""Instructions of 64 bits whose lower half depends on no upper half of a source."""
+
+_DIRECTS = 3 << EXEC | 1 << M0
+"""Registers that say what instructions do: which lanes they are for, where they access LDS."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +55,25 @@ class Facts:
         wait = waitcnt_fields(i.flag("simm16")) if i.mnemonic == "s_waitcnt" else None
         return cls(i, i.reads | i.writes, i.reads, i.writes, Issue.of(i), Flight.of(i), wait)
 
+    def depending(self, undefined: RegisterSet) -> RegisterSet | None:
+        """Registers written that depend on some of those read; None: more than registers does."""
+        i = self.instruction
+        if i.memory is not None or not self.writes or self.writes & _DIRECTS:
+            return None
+        if i.mnemonic in _UPWARD:
+            upper = sum(2 << operand.code for operand in i.src if operand.dwords == 2 and operand.registers)
+            if not undefined & ~upper:
+                return self.writes & ~(1 << i.dst[0].code)
+        return self.writes
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a register never written is read that others depend on."""
+
+    instruction: Instruction
+    register: int
+
 
 class Watch(Protocol):
     """Which checks are on."""
@@ -53,6 +89,7 @@ class Wave(Protocol):
     number: int
     busy: RegisterSet
     defined: RegisterSet
+    origins: dict[int, Origin]
     outstanding: Outstanding
     hazards: HazardTracker
 
@@ -65,9 +102,10 @@ def check_registers(wave: Wave, facts: Facts, watch: Watch) -> None:
     if watch.late and facts.touches & wave.busy:
         _in_flight(wave, facts)
     if watch.uninit:
-        if facts.reads & ~wave.defined:
-            _undefined(wave, facts)
+        undefined = facts.reads & ~wave.defined
         wave.defined |= facts.writes
+        if undefined:
+            _undefined(wave, facts, undefined)
     if watch.hazard:
         wave.hazards.issue(wave, facts.issue)
 
@@ -95,12 +133,23 @@ def _in_order(wave: Wave, flight: Flight, written: RegisterSet) -> bool:
     return all(earlier.vector and not earlier.lgkm for earlier in (flight, *before))
 
 
-def _undefined(wave: Wave, facts: Facts) -> None:
-    """An instruction reads a register never written. Compilers do that where the value cannot matter: a warning."""
-    registers = facts.reads & ~wave.defined
-    message = f"reads {_first(registers)}, never written"
-    wave.report("uninit", message, wave, facts.instruction, severity=Severity.WARNING)
-    wave.defined |= registers
+def _undefined(wave: Wave, facts: Facts, undefined: RegisterSet) -> None:
+    """An instruction reads registers never written, or what came of them: a warning where that can matter."""
+    lowest = (undefined & -undefined).bit_length() - 1
+    origin = wave.origins.get(lowest) or Origin(facts.instruction, lowest)
+    depending = facts.depending(undefined)
+    if depending is not None:
+        wave.defined &= ~depending
+        wave.origins.update((k, origin) for k in range(depending.bit_length()) if depending >> k & 1)
+        return
+    message = f"reads {register_name(origin.register)}, never written"
+    if origin.instruction is not facts.instruction:
+        message += f" ({facts.instruction.mnemonic} at {facts.instruction.offset:#x} depends on it)"
+    wave.report("uninit", message, wave, origin.instruction, severity=Severity.WARNING)
+    # one report per mistake: take it for written
+    wave.defined |= undefined
+    for register, of in wave.origins.items():
+        wave.defined |= (of == origin) << register
 
 
 def _first(registers: RegisterSet) -> str:

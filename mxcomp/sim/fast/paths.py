@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mxcomp.sim.checks.hazards import HazardTracker
-from mxcomp.sim.checks.registers import Facts, Watch, check_registers
+from mxcomp.sim.checks.registers import Facts, Origin, Watch, check_registers
 from mxcomp.sim.checks.report import Numbered, Report
 from mxcomp.sim.checks.waits import Issuer, Outstanding, Transfer
 from mxcomp.sim.findings import Severity
@@ -36,6 +36,7 @@ class Track:
     def __init__(self, defined: RegisterSet) -> None:
         self.busy: RegisterSet = 0
         self.defined = defined
+        self.origins: dict[int, Origin] = {}
         self.outstanding, self.hazards = Outstanding(), HazardTracker()
         self.notes: list[Note] = []
 
@@ -66,13 +67,16 @@ class Track:
 
     def copy(self) -> Track:
         other = Track(self.defined)
+        other.origins = dict(self.origins)
         other.busy, other.outstanding, other.hazards = self.busy, self.outstanding.copy(), self.hazards.copy()
         return other
 
     def key(self) -> Hashable:
         queues = (self.outstanding.vector, self.outstanding.lgkm)
         flying = tuple(tuple((t.instruction.offset, t.counters) for t in queue) for queue in queues)
-        return self.busy, self.defined, flying, self.hazards.key()
+        undefined = [(k, origin) for k, origin in self.origins.items() if not self.defined >> k & 1]
+        origins = frozenset((k, origin.instruction.offset, origin.register) for k, origin in undefined)
+        return self.busy, self.defined, origins, flying, self.hazards.key()
 
 
 class Edge(NamedTuple):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mxcomp.sim.checks.hazards import HazardTracker
 from mxcomp.sim.checks.lds import NO_SHADOW, Shadow
+from mxcomp.sim.checks.registers import Origin
 from mxcomp.sim.checks.report import Reporter
 from mxcomp.sim.checks.trial import Space, Trial
 from mxcomp.sim.checks.waits import Outstanding
@@ -54,7 +55,7 @@ class Wave:
 
     __slots__ = (
         "active", "barriers", "busy", "counters", "defined", "full", "group", "hazards", "index_mode", "mode",
-        "number", "outstanding", "pc", "s", "scc", "scratch", "scratch_written", "skips", "state", "v",
+        "number", "origins", "outstanding", "pc", "s", "scc", "scratch", "scratch_written", "skips", "state", "v",
     )  # fmt: skip
 
     def __init__(self, group: Group, number: int, start: WaveStart) -> None:
@@ -67,6 +68,7 @@ class Wave:
         self.skips = False
         self.busy: RegisterSet = 0
         self.defined = start.defined
+        self.origins: dict[int, Origin] = {}
         self.outstanding = Outstanding()
         self.hazards = HazardTracker()
         self.counters = Counters()

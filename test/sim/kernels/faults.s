@@ -374,3 +374,37 @@ kernel endless
 kernel not_implemented
   v_mfma_f64_16x16x4_f64 v[0:7], v[8:9], v[10:11], v[0:7]
   s_endpgm
+
+kernel fine_upper_half      // of an addend, never written; of the sum the lower half counts
+  arguments
+  v_mad_u64_u32 v[2:3], vcc, v0, v1, v[4:5]
+  v_mov_b32 v4, 7
+  v_mad_u64_u32 v[2:3], vcc, v0, v1, v[4:5]
+  v_mov_b32 v6, v3
+  store v2
+
+kernel upper_half_stored
+  arguments
+  v_mov_b32 v4, 7
+  v_mad_u64_u32 v[2:3], vcc, v0, v1, v[4:5]
+  v_add_u32 v6, v3, v2
+  v_mov_b32 v3, 0
+  store v6
+
+kernel never_written_decides
+  arguments
+  s_add_u32 s14, s15, 1
+  s_cmp_eq_u32 s14, 3
+  s_cbranch_scc1 1f
+  v_mov_b32 v2, 0
+1:
+  v_mov_b32 v2, 1
+  store v2
+
+kernel never_written_addresses, 1024
+  arguments
+  v_and_b32 v3, 0, v7
+  v_add_u32 v3, v3, v1
+  ds_write_b32 v3, v1
+  s_waitcnt lgkmcnt(0)
+  store v1
