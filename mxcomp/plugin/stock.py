@@ -8,9 +8,11 @@ from iree.compiler import ir
 
 from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.errors import InputError
+from mxcomp.formats import BLOCK_SIZE
 from mxcomp.matching import quantiser
 from mxcomp.matching.contraction import Candidate
 from mxcomp.matching.decision import decision_of
+from mxcomp.matching.elements import Leaf
 from mxcomp.mlir import graph
 from mxcomp.mlir.graph import location_text
 from mxcomp.mlir.linalg_ops import indexing_maps
@@ -53,9 +55,20 @@ def _quantiser(candidate: Candidate) -> set[ir.Operation]:
     """The operations that quantise operands in blocks of 32: lanes of IREE's kernels store these whole."""
     found: set[ir.Operation] = set()
     for side in (candidate.lhs, candidate.rhs):
-        producer = quantiser.find(side.element.value, side.scale.value) if side.scale is not None else None
+        elements = _in_rows(side.element, (BLOCK_SIZE, 1))
+        scales = _in_rows(side.scale, (BLOCK_SIZE,)) if side.scale is not None else None
+        producer = quantiser.find(elements, scales) if elements is not None and scales is not None else None
         found |= {reading.user for reading in producer.readings} if producer is not None else set()
     return found
+
+
+def _in_rows(leaf: Leaf, strides: tuple[int, ...]) -> ir.Value | None:
+    """The tensor furthest back of a leaf's that is [rows, K/32, 32] or [rows, K/32], with these strides of K."""
+    for value, subscripts in reversed(leaf.places):
+        inner = subscripts[1:]
+        if tuple(index.stride for index in inner) == strides and {"k", ""}.issuperset(index.axis for index in inner):
+            return value if subscripts[0].axis != "k" else None
+    return None
 
 
 def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:

@@ -108,7 +108,7 @@ def _compiled(program: Program, directory: Path) -> tuple[bytes, dict[str, Path]
     """The program, files of its parameters if it has any, the engine that runs it sooner, and its report's retreat."""
     if program.way == "plugin":
         vmfb, retreat = _with_plugin(program, directory)
-        return vmfb, None, "numpy", retreat
+        return vmfb, None, "fast" if program.products > LONG[False] else "numpy", retreat
     gain = versions._LEAST_GAIN if program.versions == "by gain" else -math.inf
     least = (-math.inf, 1) if program.has_parts else (splitting._LEAST_GAIN, splitting._LEAST_TILES)
     with (
