@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import mx_operands
 import numpy as np
@@ -20,27 +20,55 @@ Make = Callable[[Drawing], Sequence[Node]]
 
 
 class Plain(Dice):
-    """Numbers at random, everything else as plain as it can be: the first of each table."""
+    """Numbers at random, everything else as plain as it can be: the first of each table, but for what is `chosen`."""
+
+    def __init__(self, call: int = 0, chosen: Mapping[str, str] | None = None) -> None:
+        super().__init__(0, call, same=False)
+        self._chosen = chosen or {}
 
     def pick(self, table):  # type: ignore[no-untyped-def]
         return next(iter(table))
 
+    def noted(self, what: str, table: Mapping[str, float]) -> str:
+        return self._chosen.get(what) or super().noted(what, table)
+
     def chance(self, probability: float, feature: str = "") -> bool:
-        return False
+        return bool(feature) and feature in self._chosen
 
 
-def program(make: Callable[[Drawing], Sequence[Node]], data_tiling: bool = True, ukernels: str = "fastest") -> Program:
-    """The program that returns what `make` builds, with arguments only."""
-    with ir.Context(), ir.Location.unknown():
-        module = Module(ir.Module.create(), Plain(0))
-        drawing = Drawing(module, "main", {"argument": 1.0})
-        with ir.InsertionPoint(drawing.block):
-            results = list(make(drawing))
-            drawing.finish([returned(node) for node in results])
-        module.ir.operation.verify()
-        text = str(module.ir)
-    function = Function("main", drawing.inputs, results)
-    return Program(0, text, [function], frozenset(), "plain", ukernels, data_tiling, "always", {}, module.products)
+def program(
+    make: Callable[[Drawing], Sequence[Node]],
+    data_tiling: bool = True,
+    ukernels: str = "fastest",
+    chosen: Mapping[str, str] | None = None,
+    rounds: int = 1,
+    way: str = "plain",
+) -> Program:
+    """The program that returns what `make` builds, with arguments only; called so many times, with other numbers."""
+    calls, state = [], dict[str, np.ndarray]()
+    for call in range(rounds):
+        with ir.Context(), ir.Location.unknown():
+            module = Module(ir.Module.create(), Plain(call, chosen), state=state)
+            drawing = Drawing(module, "main", {"argument": 1.0})
+            with ir.InsertionPoint(drawing.block):
+                results = list(make(drawing))
+                drawing.finish([returned(node) for node in results])
+            module.ir.operation.verify()
+            text, state = str(module.ir), module.state
+        calls.append([Function("main", drawing.inputs, results)])
+    return Program(
+        0,
+        text,
+        calls[0],
+        frozenset(),
+        way,
+        ukernels,
+        data_tiling,
+        "always",
+        {},
+        module.products,
+        later=tuple(calls[1:]),
+    )
 
 
 def stored(drawing: Drawing, rows: str, height: int, blocks: int, kind: str = FP4) -> Operand:
