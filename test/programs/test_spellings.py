@@ -12,6 +12,7 @@ import spellings
 import steps_state
 from checking import check
 from drawing import Drawing
+from iree.compiler import ir
 from made import FP4, Make, floats, multiplied, program, stored
 from nodes import ELEMENTS, Node
 from spread import quick_if
@@ -101,8 +102,12 @@ def _forgotten(drawing: Drawing, name: str, node: Node) -> None:
     drawing.module.state[name] = node.data
 
 
+def _floor(amax: ir.Value, kind: str, _: str, least: int) -> ir.Value:
+    return spellings._by_carry(amax, kind, "floor", least)
+
+
 WRONG: dict[str, tuple[str, str, object, str, dict[str, str]]] = {
-    "another mode": ("CODES", "carry", spellings.Code(spellings._by_mantissa), FP4, {"mode": "even"}),
+    "another mode": ("CODES", "carry", spellings.Code(_floor), FP4, {"mode": "even"}),
     "signs": ("AMAX", "maximumf", replace(spellings.AMAX["maximumf"], reads=lambda x: x), FP4, {}),
     "scales": ("SCALED", "inverse", spellings.Scaled(lambda x, code: x), FP4, {"scaled": "inverse"}),
     "saturation": ("CLAMPS", "minnumf", lambda x, bound: x, FP8, {"scaled": "inverse", "clamp": "minnumf"}),
