@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE, UNLOADABLE
-from mxcomp.matching.elements import RESHAPES, Index, UntraceableError, apply_map, loop_subscripts
+from mxcomp.matching.elements import RESHAPES, ZERO, Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.matching.replacing import Reading
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build
@@ -168,9 +168,9 @@ class _Finder:
 
     def node(self, value: ir.Value, subscripts: tuple[Index, ...]) -> Node:
         """The value at a place. Raises UntraceableError for subscripts that `Index` cannot say."""
-        key = (value, subscripts)
+        key = value, tuple(index if index.axis else ZERO for index in subscripts)
         if key not in self._known:
-            self._known[key] = self._follow(value, subscripts)
+            self._known[key] = self._follow(*key)
         return self._known[key]
 
     def _follow(self, value: ir.Value, subscripts: tuple[Index, ...]) -> Node:

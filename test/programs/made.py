@@ -56,18 +56,9 @@ def program(
             module.ir.operation.verify()
             text, state = str(module.ir), module.state
         calls.append([Function("main", drawing.inputs, results)])
+    first, *later = calls
     return Program(
-        0,
-        text,
-        calls[0],
-        frozenset(),
-        way,
-        ukernels,
-        data_tiling,
-        "always",
-        {},
-        module.products,
-        later=tuple(calls[1:]),
+        0, text, first, frozenset(), way, ukernels, data_tiling, "always", {}, module.products, later=tuple(later)
     )
 
 
