@@ -126,8 +126,8 @@ class Drawing:
     def __init__(self, module: Module, name: str, places: Mapping[str, float], private: bool = False) -> None:
         self.module, self.dice, self.name, self._places = module, module.dice, name, places
         with ir.InsertionPoint(module.ir.body):
-            self._function = func.FuncOp(name, ir.FunctionType.get([], []), visibility="private" if private else None)
-        self.block = self._function.add_entry_block()
+            self.function = func.FuncOp(name, ir.FunctionType.get([], []), visibility="private" if private else None)
+        self.block = self.function.add_entry_block()
         self.inputs: list[np.ndarray] = []
         self.storages: list[Storage] = []
         self.pool: list[Node] = []
@@ -181,7 +181,7 @@ class Drawing:
         with ir.InsertionPoint(self.block):
             func.ReturnOp(list(results))
         kind = ir.FunctionType.get([a.type for a in self.block.arguments], [value.type for value in results])
-        self._function.attributes["function_type"] = ir.TypeAttr.get(kind)
+        self.function.attributes["function_type"] = ir.TypeAttr.get(kind)
 
 
 def constant(array: np.ndarray, kind: str) -> ir.Value:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import mx_operands
 import numpy as np
 import products
+import quantisers
 from drawing import Drawing
 from iree.compiler import ir
 from iree.compiler.dialects import arith, func, scf, tensor
-from mx_operands import Operand
+from mx_operands import KINDS, Operand
 from nodes import BLOCK, Node
 from steps_elementwise import binary, unary
-from steps_matmul import Scale, stored_product
+from steps_matmul import Scale, quantisable, stored_product, times_stored
 
 from mxcomp.mlir import build
 
@@ -90,14 +92,52 @@ def _expert(stack: Operand, at: ir.Value | None, number: int) -> Operand:
 
 
 def call(drawing: Drawing, node: Node, scale: Scale) -> Node:
-    """An operation in a private function of its own."""
+    """An operation, or a product, in a function of its own, which others may call, too; now and then called twice."""
+    dice = drawing.dice
+    private = dice.chance(0.7, "private callee")
+    state, tensors = dice.state(), dice.numbers_from(0)
+    dice.numbers_from(tensors)
+    callee, result = _callee(drawing, node, scale, private)
+    found = result.at(_called(callee, node, result))
+    if result.ir.type != node.ir.type or not result.exact or not dice.chance(0.7):
+        return found
+    after, numbers = dice.state(), dice.numbers_from(tensors)
+    dice.restore(state)
+    again, second = _callee(drawing, found, scale, private)  # for its numbers: what it computes is the same
+    alike = _body(again) == _body(callee)
+    again.operation.erase()
+    dice.restore(after)
+    dice.numbers_from(numbers)
+    if not alike:
+        return found
+    dice.features.add("called twice")
+    return second.at(_called(callee, found, result))
+
+
+def _body(function: func.FuncOp) -> str:
+    """Its text, whatever it and its values are called."""
+    names: dict[str, str] = {}
+    text = str(function.operation).replace(function.name.value, "")
+    return re.sub(r"%\w+", lambda found: names.setdefault(found[0], f"%{len(names)}"), text)
+
+
+def _called(callee: func.FuncOp, given: Node, result: Node) -> ir.Value:
+    name = ir.FlatSymbolRefAttr.get(callee.name.value)
+    return func.CallOp([result.ir.type], name, [given.ir]).results[0]
+
+
+def _callee(drawing: Drawing, node: Node, scale: Scale, private: bool) -> tuple[func.FuncOp, Node]:
+    """A function of a value like this one, whose weights are constants, and what it gives for this one."""
     name = f"{drawing.name}_{len(drawing.module.ir.body.operations)}"
-    inner = Drawing(drawing.module, name, {"constant": 1}, private=True)
+    inner = Drawing(drawing.module, name, {"constant": 1}, private=private)
     with ir.InsertionPoint(inner.block):
         (given,) = inner.take_over([node])
+        inner.pool.append(given)
         result = unary(inner, given)
-        if drawing.dice.chance(0.5) and node.static:
+        if node.static and quantisable(inner) and inner.dice.chance(0.6, "product in a callee"):
+            lhs = quantisers.draw(inner, given, "b" * (len(node.shape) - 2) + "m", inner.dice.noted("type", KINDS))
+            result = times_stored(inner, scale, lhs, node.shape[-1] if inner.dice.chance(0.5) else 0)
+        elif inner.dice.chance(0.5) and node.static:
             result = binary(inner, result)
     inner.finish([result.ir])
-    made = func.CallOp([result.ir.type], ir.FlatSymbolRefAttr.get(name), [node.ir])
-    return result.at(made.results[0])
+    return inner.function, result

@@ -258,6 +258,15 @@ def shared_product(drawing: Drawing, scale: Scale) -> Node:
     return total
 
 
+def times_stored(drawing: Drawing, scale: Scale, lhs: Operand, columns: int) -> Node:
+    """A quantised operand times a stored one of so many columns, or any."""
+    m, blocks = (lhs.elements.shape[lhs.axes.index(axis)] for axis in "mk")
+    fitting = [size for size in scale.columns if m * size * blocks * BLOCK <= scale.most(drawing.dice)] or [1]
+    n = columns if columns and m * columns * blocks * BLOCK <= scale.most(drawing.dice) else drawing.dice.pick(fitting)
+    rhs = mx_operands.draw(drawing, "nki", {"n": n, "k": blocks}, drawing.dice.noted("type", KINDS), tame=True)
+    return products.draw(drawing, lhs, rhs, f"{'b' * ('b' in lhs.axes)}mn")
+
+
 def static_product(drawing: Drawing, scale: Scale) -> Node:
     """The same with scales that are constants."""
 
