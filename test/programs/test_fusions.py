@@ -26,6 +26,7 @@ from steps_matmul import Scale
 
 import mxcomp
 from mxcomp.mlir import build
+from mxcomp.options import ON
 from mxcomp.report.report import Report
 
 CHAIN = (128, 128)
@@ -99,12 +100,12 @@ QUICK_CHAINS = {"symmetric", "row", "both sides", "returned as well", "scales re
 
 @pytest.fixture
 def reports(monkeypatch: pytest.MonkeyPatch) -> list[Report]:
-    """Of all that is compiled."""
+    """Of all that is compiled, with all fused that can be."""
     found: list[Report] = []
     compile = mxcomp.compile
 
     def noting(*args: Any, **options: Any) -> mxcomp.Program:
-        program = compile(*args, **options)
+        program = compile(*args, **options | {"fuse_quantisers": ON})
         found.append(program.report)
         return program
 
