@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import re
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import mxcomp
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -82,7 +85,7 @@ def test_every_pass_has_ir_before_and_after(site: dict[str, str]) -> None:
 
     for name in PASSES:
         section = site["reference/passes.md"].partition(f"## {name}\n")[2].partition("\n## ")[0]
-        assert re.search(r"^    \S", section, re.M), name
+        assert re.search(r"^```mlir\n\S", section, re.M), name
 
 
 def test_every_example_is_in_the_gallery() -> None:
@@ -91,11 +94,82 @@ def test_every_example_is_in_the_gallery() -> None:
         assert f"(gallery/{example.stem}.png)" in WRITTEN["gallery.md"]
 
 
-def test_the_site_builds(tmp_path: Path) -> None:
-    """Strictly: every warning is an error, a link that leads nowhere among them."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", tmp_path]
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly: every warning is an error, a link that leads nowhere among them."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", folder]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "reference" / "api" / "index.html").read_text().count("mxcomp.compiler.Program") > 1
+    return folder
+
+
+def test_the_api_is_by_public_names(built: Path) -> None:
+    """With every argument of compile listed, and what it is."""
+    page = (built / "reference" / "api" / "index.html").read_text()
+    for name in ("compile", "Program", "verify"):
+        assert re.search(rf"<h3[^>]*>.*?mxcomp\.{name}.*?</h3>", page, re.S), name
+    assert "mxcomp.compiler.compile</" not in page
+    section = page.partition('id="mxcomp.compiler.compile"')[2].partition('id="mxcomp.compiler.Program"')[0]
+    for name in inspect.signature(mxcomp.compile).parameters:
+        assert f"<code>{name}</code>" in section.replace("\n", ""), name
+
+
+EXTERNAL = re.compile(
+    r"<(?:script|img|iframe|source)[^>]*?src=[\"']?(?:https?:)?//"
+    r"|<link(?=[^>]*rel=[\"']?(?:stylesheet|icon|preload|preconnect))[^>]*?href=[\"']?(?:https?:)?//"
+)
+
+
+def test_nothing_is_loaded_from_elsewhere(built: Path) -> None:
+    """No script, font, style or picture; Material would fetch what draws diagrams of this class."""
+    for page in built.rglob("*.html"):
+        text = page.read_text()
+        assert not EXTERNAL.search(text), page
+        assert 'class="mermaid"' not in text, page
+    for style in built.rglob("*.css"):
+        assert not re.search(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", style.read_text()), style
+    assert EXTERNAL.search('<link href="//fonts.example/a.css" rel="stylesheet">')
+    assert EXTERNAL.search('<script async src="https://unpkg.com/mermaid"></script>')
+
+
+def test_code_has_colours(built: Path) -> None:
+    """Python, commands of a shell, and MLIR, which Pygments does not know."""
+    for page, code in (
+        ("index.html", '<span class="nv">%zeros</span>'),
+        ("index.html", '<span class="kn">import</span>'),
+        ("reference/passes/index.html", '<span class="nf">@'),
+    ):
+        assert code in (built / page).read_text(), (page, code)
+    assert 'class="language-bash' in (built / "start" / "index.html").read_text()
+
+
+def test_languages_of_code() -> None:
+    pages = load("pages")
+    text = "```\nmxcomp-run m.vmfb\n```\n\n```python\nx = 1\n```\nnot code\n```\n│ a │\n```\n"
+    assert re.findall("```(.*)", pages.with_languages(text)) == ["bash", "", "python", "", "text", ""]
+    assert pages.with_mlir("a\n\n    %0 = x\n\n    %1 = y\nb\n") == "a\n\n```mlir\n%0 = x\n\n%1 = y\n```\nb\n"
+
+
+def test_links_by_title() -> None:
+    pages = load("pages")
+    known = {"timing.md": "# Modelled time\n\n# Other\n", "howto/report.md": "no title"}
+    for given, shown in (
+        ("[docs/timing.md](timing.md#a)", "[Modelled time](timing.md#a)"),
+        ("[timing.md](../timing.md)", "[Modelled time](../timing.md)"),
+        ("[`timing.md`](../timing.md)", "[Modelled time](../timing.md)"),
+        ("[the model](../timing.md)", "[the model](../timing.md)"),
+        ("[report.md](report.md)", "[report.md](report.md)"),
+        ("[gone.md](gone.md)", "[gone.md](gone.md)"),
+    ):
+        page = "howto/report.md" if "../" in given else "howto.md"
+        assert pages.with_titles(given, page, known.get) == shown
+
+
+def test_examples_are_read_at_the_width_of_a_page(site: dict[str, str]) -> None:
+    """What commands print, on pages that were written: no wider than a terminal of 80 columns."""
+    for page in ("start.md", "howto/report.md"):
+        for block in re.findall(r"^```text\n(.*?)^```", site[page], re.M | re.S):
+            assert max(map(len, block.splitlines())) <= 110, page

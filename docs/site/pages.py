@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import posixpath
 import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -97,7 +98,7 @@ def passes() -> str:
         if options := get_pass(name).options:
             text.append(f"\nOptions: {', '.join(f'`{option}`' for option in options)}.")
         text.append(f"{rest}\n")
-    return "\n".join(text)
+    return with_mlir("\n".join(text))
 
 
 def index() -> str:
@@ -118,6 +119,44 @@ def ukernels() -> str:
 def changelog() -> str:
     return (ROOT / "CHANGELOG.md").read_text()
 
+
+_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^(?P=indent)```$", re.M | re.S)
+_COMMAND = re.compile(r" *(#|mxcomp-|iree-|pip |python |git |mkdocs |ruff |lit |[A-Z_]+=\S* )")
+"""How a line of a shell begins."""
+_BY_NAME = re.compile(r"\[`?(?P<name>[\w/.]+\.md)`?\]\((?P<path>[^)#\s]+\.md)(?P<anchor>#[^)]*)?\)")
+"""A link whose text is the name of a file."""
+
+
+def with_languages(text: str) -> str:
+    """Code without a language is commands of a shell where its first line is one, else text as it is."""
+
+    def named(fence: re.Match[str]) -> str:
+        language = fence["language"] or ("bash" if _COMMAND.match(fence["code"]) else "text")
+        return f"{fence['indent']}```{language}\n{fence['code']}{fence['indent']}```"
+
+    return _FENCE.sub(named, text)
+
+
+def with_mlir(text: str) -> str:
+    """Indented code is MLIR."""
+    return _INDENTED.sub(lambda block: f"```mlir\n{inspect.cleandoc(block[0])}\n```\n", text)
+
+
+_INDENTED = re.compile(r"(?:^ {4}.*\n(?:\n(?= {4}))*)+", re.M)
+
+
+def with_titles(text: str, page: str, text_of: Callable[[str], str | None]) -> str:
+    """Links by the titles of the pages that they lead to, where they are by the names of files."""
+
+    def titled(link: re.Match[str]) -> str:
+        found = text_of(posixpath.normpath(posixpath.join(posixpath.dirname(page), link["path"])))
+        title = None if found is None else _TITLE.search(found)
+        return link[0] if title is None else f"[{title['title']}]({link['path']}{link['anchor'] or ''})"
+
+    return _BY_NAME.sub(titled, text)
+
+
+_TITLE = re.compile(r"^# (?P<title>.+)$", re.M)
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "index.md": index,

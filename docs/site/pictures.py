@@ -13,6 +13,7 @@ import contextlib
 import os
 import runpy
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,8 +24,8 @@ from mxcomp.sim.timing.pictures import png, pyplot
 
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "docs" / "gallery"
-_LONGEST = 60
-"""Letters of a dispatch's name."""
+_WIDTH, _LETTERS, _LONGEST = 5.0, 9, 66
+"""Inches, for letters as large as text on a phone; their size; how many of a dispatch's name fit above its bar."""
 
 
 def profile_of(example: Path) -> Profile:
@@ -53,19 +54,16 @@ def profile_of(example: Path) -> Profile:
 def picture(title: str, profile: Profile) -> bytes:
     """A bar for each dispatch, with the interval of its estimate."""
     plt = pyplot()
-    known = [(d, d.modelled) for d in profile.dispatches if d.modelled is not None]
-    names = [f"{place + 1}  {_label(d.kernel, d.owner)}" for place, (d, _) in enumerate(known)]
-    figure, axes = plt.subplots(figsize=(10, 0.8 + 0.42 * len(known)), dpi=110)
+    known = [(d, d.modelled) for d in profile.called if d.modelled is not None]
+    places = range(len(known))
+    figure, axes = plt.subplots(figsize=(_WIDTH, 0.9 + 0.48 * len(known)), dpi=200)
     spread = [[m.us - m.low for _, m in known], [m.high - m.us for _, m in known]]
-    axes.barh(names, [m.us for _, m in known], xerr=spread, color="#4c78a8", ecolor="#9e9e9e")
-    axes.invert_yaxis()
+    axes.barh(places, [m.us for _, m in known], 0.4, xerr=spread, color="#4c78a8", ecolor="#9e9e9e")
+    for place, (d, _) in zip(places, known, strict=True):
+        axes.text(0, place - 0.28, f"{place + 1}  {textwrap.shorten(d.name, _LONGEST)}", fontsize=_LETTERS)
     axes.set(xlabel=f"modelled µs on an MI355X, {profile.modelled_us:.1f} in all; grey: 80 %", title=title)
+    axes.set(yticks=[], ylim=(len(known) - 0.6, -0.8))
     return png(plt, figure)
-
-
-def _label(kernel: str, owner: str) -> str:
-    part = owner.partition("\n")[0].rpartition(" of ")[0]
-    return (part or kernel)[:_LONGEST]
 
 
 def main() -> None:
