@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 from os import path
 from typing import TYPE_CHECKING, TextIO
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
+from mxcomp import tables
 from mxcomp.layout import layout_from
 from mxcomp.matching.decision import PLAIN
+from mxcomp.tables import Column
 
 if TYPE_CHECKING:
     from mxcomp.report.report import Report, ScaledMatmul
@@ -70,19 +68,23 @@ def _names(ukernels: Sequence[str]) -> str:
 
 
 def show(report: Report, stream: TextIO, width: int | None = None) -> None:
-    """Prints the report to `stream`, as wide as its terminal is, or as `width` says."""
-    console = Console(file=stream, width=width or (None if stream.isatty() else _FILE_COLUMNS))
-    title = f"scaled matmuls for {report.target}"
-    if console.width >= _TABLE_COLUMNS:
-        console.print(_table(report.matmuls, title))
+    """Prints the report to `stream`, as wide as its terminal is, or as `width` says; what layers share, once."""
+    width = width or tables.width_of(stream, _FILE_COLUMNS)
+    title, common = f"scaled matmuls for {report.target}", tables.prefix([m.name for m in report.matmuls if m.name])
+    groups = _groups(report.matmuls)
+    if width >= _TABLE_COLUMNS:
+        rows = [(name.removeprefix(common), *_cells(matmul)) for name, matmul in groups]
+        tables.show(stream, _COLUMNS, rows, title, f"modules are those of {common[:-1]}" if common else "", width)
     else:
-        console.print(title, style="italic", highlight=False)
-        for matmul in report.matmuls:
-            console.print(_entry(matmul))
+        tables.say(stream, title, width)
+        for name, matmul in groups:
+            tables.say(stream, name.replace("\n", " "), width)
+            for line in _lines(matmul):
+                tables.say(stream, line, width, "  ")
     for line in (*filter(None, (report.retreat,)), *report.left_out):
-        console.print(f"warning: {line}", markup=False, highlight=False)
+        tables.say(stream, f"warning: {line}", width)
     for line in floats_lines(report.floats):
-        console.print(f"in floats: {line}", markup=False, highlight=False)
+        tables.say(stream, f"in floats: {line}", width)
 
 
 def floats_lines(floats: Mapping[str, str]) -> list[str]:
@@ -94,39 +96,55 @@ def floats_lines(floats: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _table(matmuls: Sequence[ScaledMatmul], title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for column in ("location", "M × N × K", "types", "tile", "ukernel", "dispatches", "why"):
-        table.add_column(column, overflow="fold", no_wrap=column == "ukernel")
-    for matmul in matmuls:
-        table.add_row(
-            Text("\n".join(_names_of(matmul))),
-            _sizes(matmul),
-            " × ".join(matmul.types[:2]),
-            _tile(matmul),
-            matmul.ukernel or "-",
-            str(_running(matmul)) if matmul.dispatches else "-",
-            Text("; ".join(_remarks(matmul)) or "-"),
-        )
-    return table
+def _groups(matmuls: Sequence[ScaledMatmul]) -> list[tuple[str, ScaledMatmul]]:
+    """Matmuls with what they are called; those that differ in numbers of modules only, such as layers, are one."""
+    found: dict[tuple[str, ...], list[ScaledMatmul]] = {}
+    for number, matmul in enumerate(matmuls):
+        alike = _NUMBER.sub("*", matmul.name) if matmul.name else str(number)
+        found.setdefault((alike, matmul.location, *_cells(matmul)), []).append(matmul)
+    return [(_called(group), group[0]) for group in found.values()]
 
 
-def _entry(matmul: ScaledMatmul) -> Text:
-    """Lines of one matmul: where it is, what it is, how it is computed, and why not otherwise."""
+def _called(group: Sequence[ScaledMatmul]) -> str:
+    """What the source calls it, if it does, and where it is."""
+    name = tables.starred([matmul.name for matmul in group if matmul.name])
+    several = f"{name} ({len(group)})" if len(group) > 1 else name
+    return "\n".join(filter(None, (several, place(group[0].location))))
+
+
+_COLUMNS = (
+    Column("matmul", fold=16),
+    Column("M×N×K"),
+    Column("types", fold=10),
+    Column("tile"),
+    Column("ukernel", fold=25),
+    Column("dispatches", right=True),
+    Column("why", fold=40),
+)
+
+
+def _cells(matmul: ScaledMatmul) -> tuple[str, ...]:
+    """But for its name."""
+    return (
+        _sizes(matmul),
+        " × ".join(matmul.types[:2]),
+        _tile(matmul),
+        matmul.ukernel or "-",
+        str(_running(matmul)) if matmul.dispatches else "-",
+        "; ".join(_remarks(matmul)) or "-",
+    )
+
+
+def _lines(matmul: ScaledMatmul) -> list[str]:
+    """Of one matmul: what it is, how it is computed, and why not otherwise."""
     tile = f"tile {_tile(matmul)}" if matmul.layout is not None else ""
     dispatches = _counted(_running(matmul), "dispatch", "dispatches") if matmul.dispatches else ""
-    how = (matmul.ukernel or "no ukernel", tile, dispatches)
     lines = (
         "  ".join(filter(None, (_sizes(matmul), " × ".join(matmul.types[:2])))),
-        ", ".join(filter(None, how)),
+        ", ".join(filter(None, (matmul.ukernel or "no ukernel", tile, dispatches))),
         *_remarks(matmul),
     )
-    return Text("\n  ".join((" ".join(_names_of(matmul)), *filter(None, lines))))
-
-
-def _names_of(matmul: ScaledMatmul) -> list[str]:
-    """What the source calls it, if it does, and where it is."""
-    return [*filter(None, (matmul.name, place(matmul.location)))]
+    return list(filter(None, lines))
 
 
 def place(location: str) -> str:
@@ -141,7 +159,7 @@ def _remarks(matmul: ScaledMatmul) -> list[str]:
 
 
 def _sizes(matmul: ScaledMatmul) -> str:
-    sizes = " × ".join("?" if size is None else str(size) for size in (matmul.m, matmul.n, matmul.k))
+    sizes = "×".join("?" if size is None else str(size) for size in (matmul.m, matmul.n, matmul.k))
     return sizes if matmul.n else ""
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import as_completed
 from contextlib import nullcontext
 from pathlib import Path
 
-from mxcomp import files, workers
+from mxcomp import files, tables, workers
 from mxcomp.errors import InputError
 from mxcomp.measuring import pictures, records
 from mxcomp.measuring.comparison import AITER, Failed, Task, timed
@@ -20,10 +20,13 @@ from mxcomp.mlir.session import read_source
 from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection.tuned_lines import MEASURED, MODELLED
 from mxcomp.sim.timing.pictures import roofline
+from mxcomp.tables import Column
 from mxcomp.tools import shapes
 
 _SOURCES = {"sim": MODELLED, "hip": MEASURED}
 _FP4 = ["f4E2M1FN"] * 2
+_NAME_COLUMNS = 16
+"""A kernel's name may be folded to so many."""
 _MS = 1000.0
 """From so many µs on, tables show ms."""
 
@@ -91,24 +94,23 @@ def _write(args: argparse.Namespace, found: Sequence[Record]) -> None:
 
 def _print(title: str, shown: Sequence[Record]) -> None:
     """Parts in rows, configurations in columns."""
-    from rich.console import Console
-    from rich.table import Table
-
     names = list(dict.fromkeys(each.configuration for each in shown))
     present = dict.fromkeys(each.part for each in shown)
     parts = [*(part for part in PARTS if part in present), *(p for p in present if p not in (*PARTS, END_TO_END))]
     sources = {each.configuration: each.source for each in shown}
     only = set(sources.values())
-    table = Table(title=f"{title}, {' and '.join(sorted(only))}", title_justify="left")
-    table.add_column("dispatch", overflow="fold")
-    for name in names:
-        table.add_column(name if len(only) == 1 else f"{name}, {sources[name]}", justify="right")
+    heads = [name if len(only) == 1 else f"{name}, {sources[name]}" for name in names]
+    columns = [Column("dispatch", fold=_NAME_COLUMNS), *(Column(head, right=True) for head in heads)]
     by_place: dict[tuple[str, str], list[Record]] = {}
     for each in shown:
         by_place.setdefault((each.part, each.configuration), []).append(each)
-    for part in [*parts, END_TO_END]:
-        table.add_row(part, *(_text(by_place.get((part, name), ())) for name in names))
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    common = tables.prefix([part for part in parts if part not in PARTS], "_")
+    rows = [
+        (part.removeprefix(common), *(_text(by_place.get((part, name), ())) for name in names))
+        for part in [*parts, END_TO_END]
+    ]
+    below = f"kernels' names begin with {common}" if common else ""
+    tables.show(sys.stdout, columns, rows, f"{title}, {' and '.join(sorted(only))}", below)
 
 
 def _text(found: Sequence[Record]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from iree.compiler import ir
 
-from mxcomp import files, workers
+from mxcomp import files, tables, workers
 from mxcomp.errors import InputError
 from mxcomp.formats import element_format
 from mxcomp.measuring import pictures, records
@@ -26,6 +26,7 @@ from mxcomp.sim.timing import mi355x
 from mxcomp.sim.timing import rows as table
 from mxcomp.sim.timing.aiter import Gemm
 from mxcomp.sim.timing.pictures import roofline
+from mxcomp.tables import Column
 from mxcomp.tools import shapes
 from mxcomp.tuning import Failure, Settings, tune
 from mxcomp.ukernels import Registry
@@ -192,33 +193,42 @@ def _bytes(entry: Entry, types: Sequence[str], size: int) -> float:
     return (entry.m * lhs + entry.n * rhs) * entry.k / 32 + entry.m * entry.n * size
 
 
-def _print(entries: Sequence[Entry]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+_COLUMNS = (
+    Column("M×N×K"),
+    Column("ukernel", fold=24),
+    Column("µs", right=True),
+    Column("80 % between", right=True, optional=True),
+    Column("TFLOP/s", right=True),
+    Column("bound by"),
+    Column("peer µs", right=True),
+    Column("peer / ours", right=True),
+)
 
-    console = Console(width=None if sys.stdout.isatty() else 140)
+
+def _print(entries: Sequence[Entry]) -> None:
     if len(entries) <= _SHOWN:
         source = next((entry.source for entry in entries), MODELLED)
-        shown = Table(title=f"{source} µs on MI355X" if source == MODELLED else "measured µs", title_justify="left")
-        for name in ("M × N × K", "ukernel", "µs", "80 % between", "TFLOP/s", "bound by", "peer µs", "peer / ours"):
-            shown.add_column(name)
-        for entry in entries:
-            peer = (
-                ("", "") if entry.peer_us is None else (f"{entry.peer_us:.1f}", f"{entry.peer_us / entry.ours_us:.2f}")
-            )
-            between = f"{entry.low:.1f} to {entry.high:.1f}" if entry.source == MODELLED else ""
-            kernel = entry.kernel if entry.parts == 1 else f"{entry.kernel}, K in {entry.parts}"
-            shown.add_row(
-                f"{entry.m} × {entry.n} × {entry.k}", kernel,
-                f"{entry.ours_us:.1f}", between,
-                f"{entry.flops / entry.ours_us * 1e-6:.0f}", entry.bound, *peer,
-            )  # fmt: skip
-        console.print(shown)
+        title = f"{source} µs on MI355X" if source == MODELLED else "measured µs"
+        tables.show(sys.stdout, _COLUMNS, [_row(entry) for entry in entries], title)
     ratios = [entry.peer_us / entry.ours_us for entry in entries if entry.peer_us is not None]
     if ratios:
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         least = sum(ratio >= 1 for ratio in ratios) / len(ratios)
-        console.print(
+        tables.say(
+            sys.stdout,
             f"{len(ratios)} beside the peer's kernels in the same model: {mean:.2f} × their speed (geometric mean), at "
-            f"least as fast in {least:.0%}, {min(ratios):.2f} × at worst"
+            f"least as fast in {least:.0%}, {min(ratios):.2f} × at worst",
         )
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    peer = ("", "") if entry.peer_us is None else (f"{entry.peer_us:.1f}", f"{entry.peer_us / entry.ours_us:.2f}")
+    return (
+        f"{entry.m}×{entry.n}×{entry.k}",
+        entry.kernel if entry.parts == 1 else f"{entry.kernel}, K in {entry.parts}",
+        f"{entry.ours_us:.1f}",
+        f"{entry.low:.1f} to {entry.high:.1f}" if entry.source == MODELLED else "",
+        f"{entry.flops / entry.ours_us * 1e-6:.0f}",
+        entry.bound,
+        *peer,
+    )

@@ -9,9 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mxcomp import workers
+from mxcomp import tables, workers
 from mxcomp.errors import InputError
 from mxcomp.measuring import moe, records
+from mxcomp.tables import Column
 
 _GROUP = 12
 """Lines that a worker does at a time; after each the list is written: what is killed goes on from there."""
@@ -73,42 +74,43 @@ def _progress(done: int, of: int) -> None:
         print(f"\rlayers: {done} of {of}", end="\n" * (done >= of), file=sys.stderr)
 
 
-def _print(entries: Sequence[moe.Entry]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+_COLUMNS = (
+    Column("layer", fold=20),
+    Column("types", fold=9),
+    Column("tokens", right=True),
+    Column("BM", right=True, optional=True),
+    Column("gemm1", right=True),
+    Column("gemm2", right=True),
+    Column("80 % between", right=True, optional=True),
+    Column("bound by"),
+    Column("table's", right=True),
+    Column("peer's", right=True),
+)
 
-    console = Console(width=None if sys.stdout.isatty() else 140)
+
+def _print(entries: Sequence[moe.Entry]) -> None:
     if len(entries) <= _SHOWN:
-        shown = Table(title="modelled µs on MI355X, without routing", title_justify="left")
-        for name in (
-            "layer",
-            "types",
-            "tokens",
-            "BM",
-            "gemm1",
-            "gemm2",
-            "80 % between",
-            "bound by",
-            "table's",
-            "peer's",
-        ):
-            shown.add_column(name)
-        for each in entries:
-            others = ("" if us is None else f"{us:.1f}" for us in (each.published_us, each.peer_us))
-            shown.add_row(
-                f"{each.model} {each.model_dim} × {each.inter_dim}, {each.top_k} of {each.experts}",
-                f"{each.a_type} × {each.w_type}", str(each.tokens), str(each.block_m),
-                f"{each.ours_us_gemm1:.1f}", f"{each.ours_us_gemm2:.1f}", f"{each.low:.1f} to {each.high:.1f}",
-                each.bound, *others,
-            )  # fmt: skip
-        console.print(shown)
+        tables.show(sys.stdout, _COLUMNS, list(map(_row, entries)), "modelled µs on MI355X, without routing")
     for title, column in (("the table's times", "published_us"), ("a peer's kernels in the same model", "peer_us")):
         by_model: dict[str, list[float]] = defaultdict(list)
         for each in entries:
             if (us := getattr(each, column)) is not None:
                 by_model[each.model or "all"].append(us / each.ours_us)
         for model, ratios in sorted(by_model.items()):
-            console.print(f"{model}: {_summary(ratios)}, beside {title}")
+            tables.say(sys.stdout, f"{model}: {_summary(ratios)}, beside {title}")
+
+
+def _row(each: moe.Entry) -> tuple[str, ...]:
+    others = ("" if us is None else f"{us:.1f}" for us in (each.published_us, each.peer_us))
+    return (
+        f"{each.model} {each.model_dim} × {each.inter_dim}, {each.top_k} of {each.experts}".strip(),
+        f"{each.a_type} × {each.w_type}",
+        *map(str, (each.tokens, each.block_m)),
+        *(f"{us:.1f}" for us in (each.ours_us_gemm1, each.ours_us_gemm2)),
+        f"{each.low:.1f} to {each.high:.1f}",
+        each.bound,
+        *others,
+    )
 
 
 def _summary(ratios: Sequence[float]) -> str:

@@ -146,7 +146,7 @@ def _time(data: bytes, args: argparse.Namespace) -> None:
     print(f"kernel {kernel.name}: {found}")
     print(f"{'MFMA pipes busy':24} {found.matrix_share:.1%} of the chip's")
     for name, us in sorted(found.saved.items(), key=lambda pair: -pair[1]):
-        print(f"without {name:16} {us:.2f} µs less")
+        print(f"without {name:17} {us:.2f} µs less")
     timeline = Timeline.of(work)
     results: dict[str | Path, bytes] = {}
     if args.timeline:
