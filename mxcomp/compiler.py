@@ -20,6 +20,7 @@ from mxcomp.mlir.session import PHASES, Session, read_source
 from mxcomp.options import AUTO, FASTEST, Options
 from mxcomp.packing import parameter_operand
 from mxcomp.profiling import Profile
+from mxcomp.report import launches
 from mxcomp.report.report import Report
 
 if TYPE_CHECKING:
@@ -72,6 +73,9 @@ class Program:
         """Calls a function, by default the only one, on the simulated gfx950 ("sim") or the GPU ("hip").
 
         Args:
+            arrays: Its arguments.
+            function: Its name.
+            device: "sim" or "hip".
             parameters: Files by scope.
             engine: "fast", "numpy", "both" or "timing"; of the simulator, as what follows.
             checks: Names, "all" or "none".
@@ -106,9 +110,12 @@ class Program:
         parameters: Mapping[str, str | Path] | None = None,
         execute: bool = True,
     ) -> Profile:
-        """What each dispatch of a call does, for which matmul, and its modelled µs on an MI355X.
+        """What each dispatch of a call does, of which module and matmul it is, and its modelled µs on an MI355X.
 
         Args:
+            arrays: Arguments of the call.
+            function: Its name; None: the only one.
+            parameters: Files by scope.
             execute: Compute results too. Without, nothing is computed and sizes may be large: kernels are followed as
                 far as their addresses and branches go. Where these depend on what the program computes, as with
                 mixtures of experts, it is computed after all if that takes a minute or so, without checks; else
@@ -122,7 +129,7 @@ class Program:
             with tempfile.TemporaryDirectory() as directory:
                 path = Path(directory) / "profile.jsonl"
                 self.run(*arrays, function=function, parameters=parameters, engine=engine, checks=checks, profile=path)
-                return profiling.read(path, self.report.owners())
+                return profiling.read(path, self.report.launches, function)
 
         if execute:
             return profiled(None, None)
@@ -146,15 +153,26 @@ def compile(
 ) -> Program:
     """Compiles MX scaled matmuls of a module through our layouts and ukernels, and everything through IREE.
 
-    `source` is a path, MLIR text, bytes (text or bytecode) or an `ir.Module`. `ukernels` is "fastest" (by modelled
-    time), "benefit" (by match rules), "none" or a ukernel's name. `iree_flags` are session flags of iree-compile, and
-    may name no other GPU. `compile_to` stops at the end of an IREE phase and gives MLIR text. With
-    `packed_parameters` the program reads parameters that are operands in their packed layout: `report.manifest` says
-    which, `mxcomp-pack` and `mxcomp.weights` make them. `tuned` is a table of mxcomp-tune: its ukernels come first.
-    With `versions` a dynamic M gets kernels by ranges, of which the one that fits is run. Quantisers are computed in
-    matmuls' dispatches where that is modelled to be faster (`fuse_quantisers` "auto"), wherever they can be ("on"), or
-    never ("off"). What cannot be compiled so is compiled with less of ours, and a RuntimeWarning and `report.retreat`
-    say why, unless `strict`. May be called from several threads. Raises a subclass of MxcompError.
+    What cannot be compiled so is compiled with less of ours, and a RuntimeWarning and `report.retreat` say why. May be
+    called from several threads.
+
+    Args:
+        source: A path, MLIR text, bytes (text or bytecode) or an `ir.Module`.
+        target: The GPU.
+        data_tiling: Operands are packed; without, they are multiplied as they are stored.
+        ukernels: "fastest" (by modelled time), "benefit" (by match rules), "none" or a ukernel's name.
+        ukernel_dirs: Directories with more ukernels.
+        iree_flags: Session flags of iree-compile; they may name no other GPU.
+        compile_to: A phase of IREE at whose end to stop: the program is MLIR text then.
+        packed_parameters: The program reads parameters that are operands in their packed layout: `report.manifest` says
+            which, `mxcomp-pack` and `mxcomp.weights` make them.
+        tuned: A table of mxcomp-tune: its ukernels come first.
+        versions: A dynamic M gets kernels by ranges, of which the one that fits is run.
+        fuse_quantisers: Quantisers are computed in matmuls' dispatches where that is modelled to be faster ("auto"),
+            wherever they can be ("on"), or never ("off").
+        strict: An error in the place of a program with less of ours.
+
+    Raises a subclass of MxcompError.
     """
     options = Options.make(
         target, data_tiling, ukernels, tuple(ukernel_dirs), packed_parameters=packed_parameters, tuned=tuned,
@@ -210,6 +228,7 @@ def _advance(session: Session, source: Source, options: Options, report: Report,
 
     if session.advance("executable-sources", compile_to):
         report.add_operands(module)
+        report.launches = launches.find(module)
         pipeline.run(module, pipeline.EXECUTABLE_PASSES, options)
 
     if session.advance("executable-configurations", compile_to):

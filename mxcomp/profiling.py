@@ -4,29 +4,48 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from rich.table import Table
-from rich.text import Text
+from mxcomp import files, launches, tables
+from mxcomp.errors import InputError
+from mxcomp.launches import Launch
+from mxcomp.tables import Column
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+FITTED = "the model was fitted to GEMMs, and says less of other kernels"
+"""Said wherever modelled times of whole programs are."""
 
 _COUNTED: Mapping[str, tuple[str, ...]] = {
-    "instructions": ("instructions",),
     "MFMA": ("mfma",),
     "bytes read": ("global.load.bytes", "scalar.load.bytes", "lds.direct.bytes"),
     "bytes written": ("global.store.bytes", "global.atomic.bytes"),
+    "instructions": ("instructions",),
     "LDS bytes": ("lds.load.bytes", "lds.store.bytes"),
     "bank conflicts": ("lds.conflict.cycles",),
 }
 """Columns of the table, and the counters (see `mxcomp.sim.counters`) that each adds up."""
 
-_NAME_COLUMNS = 32
-"""A dispatch's name gets at least as many, if it is that long."""
+_KINDS: Mapping[str, tuple[str, str, str]] = {
+    "our matmuls": (r"matmul|sum", "", ""),
+    "our packing": (r"pack_|quantise_|pad_", "", ""),
+    "attention": ("", r"attention", r"(?i)attn|attention"),
+}
+"""Kinds of dispatches: by what the part of a matmul begins with, or what is in the name of a kernel or of a module."""
+_OTHERS = "the rest, by IREE"
 
-_DIRECTORIES = re.compile(r" of (?:[^\s:]*/)(?=[^/\s:]+:\d)")
-"""Of a file, in the place of a matmul."""
+_LOADING = "_initializer"
+"""What kernels' names begin with that IREE's initialisers launch."""
+_GENERATED = re.compile(r"^(?:mxcomp_)?(?:_initializer_\d+|.+?)(?:\$async)?_dispatch_\d+_")
+"""What IREE puts in front of what a kernel does."""
+
+_NAME_COLUMNS, _NAMED = 34, 3
+"""A dispatch's name gets at least as many, if it is that long; modules that it names."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +84,7 @@ class DispatchProfile:
         counters: What it did, see `mxcomp.sim.counters`.
         seconds: The simulator's own time, which says nothing of a GPU's.
         modelled: None where the timing model cannot follow the kernel; `reason` says why.
-        owner: Which part of which matmul it computes, where a report says so.
+        places: Where the program launches it, as a report says; several where that cannot be told apart.
         depends: On which of its data the modelled time depends that was not computed: it is that of some other data.
     """
 
@@ -75,20 +94,127 @@ class DispatchProfile:
     seconds: float
     modelled: Estimate | None
     reason: str = ""
-    owner: str = ""
+    places: tuple[Launch, ...] = ()
     depends: str = ""
+
+    @property
+    def us(self) -> float:
+        """Modelled; 0 where that is not known."""
+        return 0.0 if self.modelled is None else self.modelled.us
+
+    @property
+    def part(self) -> str:
+        """What it does of a scaled matmul: "matmul", "quantise_lhs"; "" for what IREE made of other operations."""
+        return self.places[0].part if self.places else ""
+
+    @property
+    def module(self) -> str:
+        """Of which module of PyTorch it is, "" where there is none: "layers.0.mlp.up_proj", "layers.*.mlp.up_proj"."""
+        found = dict.fromkeys(module for place in self.places for module in place.modules)
+        return tables.starred(list(found)) if len(self.places) > 1 else " + ".join(found)
+
+    @property
+    def location(self) -> str:
+        """Where the source has it, file:line:column; "" where that is not known."""
+        return self.places[0].location if self.places else ""
+
+    @property
+    def owner(self) -> str:
+        """Which part of which matmul it computes, where a report says so: "pack_lhs of layers.0.mlp.up_proj"."""
+        return f"{self.part} of {self.module or self.places[0].name}" if self.part else ""
+
+    @property
+    def name(self) -> str:
+        """What it does, of which module or where in the source, for people: "matmul of layers.0.mlp.up_proj"."""
+        return _name(self, "")
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether it runs once, when the program is loaded."""
+        return not self.places[0].function if self.places else self.kernel.startswith(_LOADING)
+
+    @property
+    def kind(self) -> str:
+        """What one would ask about: "our matmuls", "our packing", "attention" and others."""
+        asked = (self.part, re.match), (self.kernel, re.search), (self.module, re.search)
+        for kind, patterns in _KINDS.items():
+            pairs = zip(patterns, asked, strict=True)
+            if any(pattern and text and found(pattern, text) for pattern, (text, found) in pairs):
+                return kind
+        return _OTHERS
+
+    def entries(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        names = ("kind", "part", "module", "location", "owner", "is_loading")
+        return {**{name: getattr(self, name) for name in names}, **asdict(self), "places": len(self.places)}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Dispatches of a call of one kind: how many, their modelled µs, and what part of the call's that is."""
+
+    name: str
+    dispatches: int
+    us: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a table shows: so many of the slowest dispatches, None for all; in the order of launches, or by time."""
+
+    top: int | None = None
+    in_order: bool = False
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """From `top:N`, `in-order`, or both with a comma. Raises InputError."""
+        found: dict[str, Any] = {}
+        for word in filter(None, text.split(",")):
+            name, _, number = word.partition(":")
+            if name == "top" and number.isdecimal() and int(number):
+                found["top"] = int(number)
+            elif word == "in-order":
+                found["in_order"] = True
+            else:
+                raise InputError(f"--profile={text}: expected top:N, in-order, or both with a comma between")
+        return cls(**found)
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The dispatches of a call, in their order."""
+    """The dispatches of a call in their order, those of loading the program first."""
 
     dispatches: tuple[DispatchProfile, ...]
 
     @property
+    def called(self) -> tuple[DispatchProfile, ...]:
+        """Those of the call."""
+        return tuple(d for d in self.dispatches if not d.is_loading)
+
+    @property
+    def loading(self) -> tuple[DispatchProfile, ...]:
+        """Those of loading the program, which a program does once."""
+        return tuple(d for d in self.dispatches if d.is_loading)
+
+    @property
     def modelled_us(self) -> float:
-        """The sum over dispatches that can be modelled, launches included, nothing in between."""
-        return sum(d.modelled.us for d in self.dispatches if d.modelled is not None)
+        """The call: the sum over dispatches that can be modelled, launches included, nothing in between."""
+        return sum(d.us for d in self.called)
+
+    @property
+    def loading_us(self) -> float:
+        """The same of loading."""
+        return sum(d.us for d in self.loading)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The call by kinds of dispatches, the one that takes longest first."""
+        found: dict[str, list[float]] = {}
+        for d in self.called:
+            found.setdefault(d.kind, []).append(d.us)
+        rows = [Kind(name, len(us), sum(us), _share(sum(us), self.modelled_us)) for name, us in found.items()]
+        return tuple(sorted(rows, key=lambda kind: -kind.us))
 
     @property
     def guessed(self) -> tuple[DispatchProfile, ...]:
@@ -103,68 +229,143 @@ class Profile:
     def to_json(self) -> str:
         """All of it."""
         data = {
-            "modelled_us": self.modelled_us,
-            "guessed": len(self.guessed),
-            "dispatches": [asdict(d) for d in self.dispatches],
-        }
+            "modelled_us": self.modelled_us, "loading_us": self.loading_us, "model": FITTED,
+            "guessed": len(self.guessed), "kinds": [asdict(kind) for kind in self.kinds],
+            "dispatches": [d.entries() for d in self.dispatches],
+        }  # fmt: skip
         return json.dumps(data, indent=2) + "\n"
 
-    def table(self) -> Table:
-        """For a terminal; times are modelled, and the simulator's own is not among them.
+    def to_csv(self) -> str:
+        """A line for each dispatch, in order: whose it is, its modelled times, what it counted."""
+        counters = sorted({name for d in self.dispatches for name in d.counters})
+        rows = []
+        for number, d in enumerate(self.dispatches):
+            entries = d.entries()
+            modelled, counted = entries.pop("modelled") or {}, entries.pop("counters")
+            saved = {f"saved.{name}": us for name, us in modelled.pop("saved", {}).items()}
+            grid = "x".join(map(str, entries.pop("grid")))
+            row = {"number": number + 1, **entries, "grid": grid, **modelled, **saved, **counted}
+            rows.append({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()})
+        columns = dict.fromkeys(name for row in rows for name in row if name not in counters)
+        return files.table([*(columns or ["number"]), *counters], rows)
 
-        A dispatch is named by its part of a matmul where that is known, else by its kernel.
+    def print(self, stream: TextIO, wanted: Wanted = Wanted(), width: int | None = None) -> None:
+        """For people: the call by kinds, its dispatches, the slowest first, and what is done at loading.
+
+        Times are modelled, and the simulator's own is not among them.
         """
-        names = [_DIRECTORIES.sub(" of ", d.owner) or d.kernel for d in self.dispatches]
-        table = Table(caption=self._caption(), caption_justify="left")
-        longest = max((len(line) for name in names for line in name.splitlines()), default=0)
-        table.add_column("dispatch", overflow="fold", min_width=min(longest, _NAME_COLUMNS))
-        table.add_column("grid")
-        for name in ("modelled µs", "low", "high"):
-            table.add_column(name, justify="right")
-        table.add_column("bound")
-        for name in _COUNTED:
-            table.add_column(name, justify="right")
-        for name, d in zip(names, self.dispatches, strict=True):
-            m = d.modelled
-            times = ("", "", "", d.reason) if m is None else (f"{m.us:.1f}", f"{m.low:.1f}", f"{m.high:.1f}", m.bound)
-            if d.depends:
-                times = f"{times[0]} ?", "", "", f"depends on data: {d.depends}"
-            sums = (sum(d.counters.get(counter, 0) for counter in parts) for parts in _COUNTED.values())
-            counts = [f"{total:,}" for total in sums]
-            table.add_row(Text(name), "×".join(map(str, d.grid)), *times, *counts)
+        called = self.called
+        tables.show(
+            stream, _KIND_COLUMNS,
+            [(k.name, str(k.dispatches), f"{k.us:.1f}", f"{k.share:.1%}") for k in self.kinds],
+            "kinds of dispatches", self._caption(), width,
+        )  # fmt: skip
+        if called:
+            chosen, title = _chosen(called, wanted)
+            _print(stream, chosen, title, self.modelled_us, width)
+        if self.loading:
+            chosen, title = _chosen(self.loading, wanted)
+            _print(stream, chosen, f"once, when the program is loaded: {title}", self.loading_us, width)
+
+    def table(self) -> Table:
+        """All dispatches in order, with all that is known of them: a table of rich's, however wide."""
+        chosen, _ = _chosen(self.dispatches, Wanted(in_order=True))
+        (table,) = tables.fitted(_COLUMNS, _rows(chosen, self.modelled_us, ""), sys.maxsize)
+        table.caption = self._caption()
         return table
 
     def _caption(self) -> str:
-        known = sum(d.modelled is not None for d in self.dispatches)
-        text = f"{known} of {len(self.dispatches)} dispatches: {self.modelled_us:.1f} µs on an MI355X, modelled"
+        known = sum(d.modelled is not None for d in self.called)
+        text = f"{known} of {len(self.called)} dispatches: {self.modelled_us:.1f} µs on an MI355X, modelled; {FITTED}"
         if self.guessed:
             text += f"\n? {len(self.guessed)} depend on data that was not computed: profile while computing results"
         return text
 
 
-def owners(matmuls: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """By the name of a kernel: which part of which matmul it computes; from the entries of a report."""
-    found: dict[str, list[str]] = {}
-    for matmul in matmuls:
-        for kernel, part in zip(matmul.get("kernels", ()), matmul["dispatches"], strict=False):
-            found.setdefault(kernel, []).append(f"{part} of {matmul['location']}")
-    return {kernel: "\n".join(dict.fromkeys(lines)) for kernel, lines in found.items()}
+_KIND_COLUMNS = (
+    Column("kind"),
+    Column("dispatches", right=True),
+    Column("modelled µs", right=True),
+    Column("share", right=True),
+)
+
+_COLUMNS = (
+    Column("dispatch", fold=_NAME_COLUMNS),
+    Column("#", right=True),
+    Column("modelled µs", right=True),
+    Column("share", right=True),
+    Column("bound by", fold=13),
+    Column("80 % between", optional=True),
+    Column("grid", optional=True),
+    *(Column(name, right=True, optional=True) for name in _COUNTED),
+)
 
 
-def read(path: Path, owner: Mapping[str, str] | None = None) -> Profile:
+def _chosen(dispatches: Sequence[DispatchProfile], wanted: Wanted) -> tuple[list[tuple[int, DispatchProfile]], str]:
+    """What is shown, with its number in the order of launches; and how that is called."""
+    count = len(dispatches) if wanted.top is None else min(wanted.top, len(dispatches))
+    chosen = sorted(enumerate(dispatches), key=lambda each: -each[1].us)[:count]
+    which = "the slowest first" if count == len(dispatches) else f"the {count} slowest of {len(dispatches)}"
+    if wanted.in_order:
+        chosen.sort(key=lambda each: each[0])
+        which = "in order" if count == len(dispatches) else f"{which}, in order"
+    return chosen, f"dispatches, {which}"
+
+
+def _print(
+    stream: TextIO, chosen: Sequence[tuple[int, DispatchProfile]], title: str, total: float, width: int | None
+) -> None:
+    common = tables.prefix([module for _, d in chosen for place in d.places[:1] for module in place.modules])
+    below = f"modules are those of {common[:-1]}" if common else ""
+    tables.show(stream, _COLUMNS, _rows(chosen, total, common), title, below, width)
+
+
+def _rows(chosen: Sequence[tuple[int, DispatchProfile]], total: float, common: str) -> list[tuple[str, ...]]:
+    rows = []
+    for number, d in chosen:
+        m, share = d.modelled, f"{_share(d.us, total):.1%}"
+        times = ("", "", d.reason, "") if m is None else (
+            f"{m.us:.1f}", share, m.bound, f"{m.low:.1f} to {m.high:.1f}"
+        )  # fmt: skip
+        if d.depends:
+            times = f"{times[0]} ?", times[1], f"depends on data: {d.depends}", ""
+        counts = [f"{sum(d.counters.get(counter, 0) for counter in parts):,}" for parts in _COUNTED.values()]
+        rows.append((_name(d, common), f"{number + 1}.", *times, "×".join(map(str, d.grid)), *counts))
+    return rows
+
+
+def _name(d: DispatchProfile, common: str) -> str:
+    """What it does, of which module or where in the source."""
+    does = d.part or _GENERATED.sub("", d.kernel)
+    if not d.places:
+        return d.kernel
+    file = d.places[0].name.rpartition("/")[2]
+    names = d.module.split(" + ") if d.module else [file.removesuffix(":0")]
+    names = [name.removeprefix(common) for name in names]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    whose = " + ".join(names[:_NAMED]) + more
+    return f"{does} of {whose}" if whose else does
+
+
+def _share(us: float, total: float) -> float:
+    return us / total if total else 0.0
+
+
+def read(path: Path, places: Iterable[Launch] = (), function: str | None = None) -> Profile:
     """What the simulator's worker noted, a line of JSON for each launch; nothing where it noted none.
 
-    `owner` says by kernels' names what they belong to (`owners`).
+    `places` are those of the program, of a report, and `function` is what was called: they say whose each launch is.
     """
-    lines = path.read_text().splitlines() if path.exists() else []
-    return Profile(tuple(_dispatch(json.loads(line), owner or {}) for line in lines))
+    noted = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    found = launches.assigned([line["kernel"] for line in noted], tuple(places), function)
+    return Profile(tuple(_dispatch(line, each) for line, each in zip(noted, found, strict=True)))
 
 
-def _dispatch(line: Mapping[str, Any], owner: Mapping[str, str]) -> DispatchProfile:
+def _dispatch(line: Mapping[str, Any], places: tuple[Launch, ...]) -> DispatchProfile:
     found = line["modelled"] or {}
     depends = found.pop("depends", "")
     modelled = None if "us" not in found else Estimate(**found)
-    kernel, reason = line["kernel"], found.get("error", "")
     return DispatchProfile(
-        kernel, tuple(line["grid"]), line["counters"], line["seconds"], modelled, reason, owner.get(kernel, ""), depends
-    )
+        line["kernel"], tuple(line["grid"]), line["counters"], line["seconds"], modelled, found.get("error", ""),
+        places, depends,
+    )  # fmt: skip

@@ -173,7 +173,7 @@ def _finish_pair(first: _Prepared, second: _Prepared, met: ir.Value, packer: Pac
             _finish(each, packer, options)
         return
     op = first.op
-    with op.context, part_location(matmul.decision, "matmul", op), ir.InsertionPoint(first.unset):
+    with op.context, part_location(matmul.decision, "matmul", op, second.op), ir.InsertionPoint(first.unset):
         result = dispatched.pair(matmul, second.matmul, met)
         notes.drop(op, second.matmul.decision.index or 0)  # what is behind it is fused, with the first
     first.unset.results[0].replace_all_uses_with(result)

@@ -24,9 +24,10 @@ from mxcomp.packing.runtime_sizes import RuntimeSizes
 from mxcomp.problem import flipped
 
 
-def part_location(decision: Decision, name: str, op: ir.Operation) -> ir.Location:
-    """A location that names the part of a matmul; the report finds dispatches by it."""
-    return ir.Location.name(f"mxcomp.{decision.index}.{name}", childLoc=op.location)
+def part_location(decision: Decision, name: str, *ops: ir.Operation) -> ir.Location:
+    """A location that names the part of a matmul, computed for all of `ops`; the report finds dispatches by it."""
+    below = ops[0].location if len(ops) == 1 else ir.Location.fused([op.location for op in ops])
+    return ir.Location.name(f"mxcomp.{decision.index}.{name}", childLoc=below)
 
 
 class Packer:

@@ -10,8 +10,8 @@ from typing import Any, TextIO
 import msgspec
 from iree.compiler import ir
 
-from mxcomp import profiling
 from mxcomp.errors import InputError
+from mxcomp.launches import Launch
 from mxcomp.layout import layout_entries
 from mxcomp.matching.canonical import is_canonical, problem_of
 from mxcomp.matching.decision import PLAIN, decision_of
@@ -88,6 +88,8 @@ class Report:
     """Why the program is not what was asked for, and what it is (`mxcomp.retreat`)."""
     floats: dict[str, str] = field(default_factory=dict)
     """Modules of a PyTorch model whose weights are floats, by their names, and why (`mxcomp.torch.left_in_floats`)."""
+    launches: list[Launch] = field(default_factory=list)
+    """Where the program launches kernels, in order: how profiles name dispatches."""
 
     def collect(self, module: ir.Operation) -> None:
         """Adds every marked matmul below `module`: what recognise and encode decided, before it is materialised."""
@@ -175,10 +177,6 @@ class Report:
         """What users ought to know, one line each."""
         retreat = [f"warning: {self.retreat}"] if self.retreat else []
         return (*retreat, *(f"{m.location}: warning: {m.warning}" for m in self.matmuls if m.warning))
-
-    def owners(self) -> dict[str, str]:
-        """By the name of a kernel: which part of which matmul it computes, `pack_lhs of model.mlir:4:10`."""
-        return profiling.owners([asdict(matmul) for matmul in self.matmuls])
 
     @staticmethod
     def from_json(text: str | bytes, name: str = "report") -> Report:

@@ -26,22 +26,26 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from mxcomp import __version__, files, profiling
+from mxcomp import __version__, files, launches, profiling, tables
 from mxcomp.devices import DRIVERS
 from mxcomp.errors import InputError
 from mxcomp.hip import library
 from mxcomp.hip.dump import INDEX, read_report
 from mxcomp.hip.settings import Settings
+from mxcomp.profiling import Wanted
 from mxcomp.sim.device import ENGINES
 from mxcomp.sim.findings import CHECKS
 from mxcomp.sim.schedule import ORDERS
+from mxcomp.tables import Column
 from mxcomp.tools import child, common, outputs
 
 NAME = "mxcomp-run"
-_SETTINGS = ("engine", "checks", "schedule", "seed", "profile", "profile_json", "roofline", "timeline", "dump_operands")
+_PROFILES = ("profile", "profile_json", "profile_csv", "roofline")
+_SETTINGS = ("engine", "checks", "schedule", "seed", *_PROFILES, "timeline", "dump_operands")
+_FILE_COLUMNS = 200
+"""Of a profile that goes to no terminal: with all that is counted."""
+_BARE = {"--profile": "--profile=all"}
+"""Flags without a value, and what they mean: what is behind them is the next argument."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -56,14 +60,21 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--checks", metavar="LIST", help=f"of {','.join(CHECKS)}; all (default) or none")
     parser.add_argument("--schedule", choices=ORDERS, help="order of waves between barriers (default: forward)")
     parser.add_argument("--seed", help="of the random schedule")
-    parser.add_argument("--profile", action="store_true", help="what each dispatch did, and its modelled µs, on stderr")
-    parser.add_argument("--profile-json", metavar="FILE", help="the same as JSON; - for stdout")
+    parser.add_argument(
+        "--profile",
+        metavar="[top:N,in-order]",
+        help="what each dispatch did, and its modelled µs, on stderr: all, the slowest first; =top:N: the N slowest; "
+        "=in-order: as they are launched",
+    )
+    parser.add_argument("--profile-json", metavar="FILE", help="all of the profile as JSON; - for stdout")
+    parser.add_argument("--profile-csv", metavar="FILE", help="the same as a table, a line for each dispatch")
     parser.add_argument("--roofline", metavar="FILE.png", help="a picture of all dispatches' modelled FLOP/s")
     parser.add_argument("--timeline", metavar="DIR", help="a trace of a CU for each dispatch, for ui.perfetto.dev")
     parser.add_argument(
         "--report",
         metavar="FILE",
-        help="what mxcomp-compile --report wrote, for --dump-operands and --profile",
+        help="what mxcomp-compile --report wrote: a profile then names modules, matmuls and source lines; "
+        "for --dump-operands, too",
     )
     parser.add_argument(
         "--dump-operands",
@@ -73,7 +84,8 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--print-hip-dylib", action="store_true", help="for iree-run-module's --hip_dylib_path")
     parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
-    args, flags = parser.parse_known_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    args, flags = parser.parse_known_args([_BARE.get(flag, flag) for flag in given])
 
     def run() -> int:
         if args.print_hip_dylib:
@@ -101,12 +113,8 @@ def _run(args: argparse.Namespace, flags: list[str]) -> int:
     if args.timeline:
         os.environ |= library.environment(timeline=str(_directory(args.timeline, "timelines")))
     index = _prepare_dump(args.dump_operands, args.report) if args.dump_operands else None
-    if args.roofline:
-        from mxcomp.sim.timing import pictures  # half of this program's start
-
-        pictures.check()
-    wanted = args.profile or args.profile_json or args.roofline
-    with _profiled(args) if wanted else nullcontext():
+    is_profiled = any(getattr(args, name) for name in _PROFILES)
+    with _profiled(args, flags) if is_profiled else nullcontext():
         code = _call(flags)
     if index is not None:
         _print_dump(index, args.report, code)
@@ -121,26 +129,37 @@ def _call(flags: list[str]) -> int:
 
 
 @contextmanager
-def _profiled(args: argparse.Namespace) -> Iterator[None]:
+def _profiled(args: argparse.Namespace, flags: list[str]) -> Iterator[None]:
     """Prints what dispatches did inside of this, and how long they would take; or writes it to files."""
-    owners = profiling.owners(read_report(args.report)) if args.report else None
-    common.check_place(args.profile_json, "--profile-json: ")
-    common.check_place(args.roofline, "--roofline: ")
+    wanted = Wanted.of((args.profile or "").removeprefix("all"))
+    places = launches.read(args.report) if args.report else ()
+    for name in ("profile_json", "profile_csv", "roofline"):
+        common.check_place(getattr(args, name), f"--{name.replace('_', '-')}: ")
+    if args.roofline:
+        from mxcomp.sim.timing import pictures  # half of this program's start
+
+        pictures.check()
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "profile.jsonl"
         os.environ |= library.environment(profile=str(path))
         yield
-        found = profiling.read(path, owners)
-        if args.profile:
-            _print(found.table())
-        if args.profile_json:
-            files.write({args.profile_json: found.to_json().encode()})
-        if args.roofline:
-            from mxcomp.sim.timing.pictures import roofline
+        function = next((flag.partition("=")[2] for flag in flags if flag.startswith("--function=")), None)
+        found = profiling.read(path, places, function)
+    if places and found.dispatches and not any(d.places for d in found.dispatches):
+        print(f"{NAME}: warning: {args.report} names no kernel of this program: is it another's?", file=sys.stderr)
+    if args.profile:
+        found.print(sys.stderr, wanted, tables.width_of(sys.stderr, _FILE_COLUMNS))
+    results: dict[str | Path, bytes] = {}
+    if args.profile_json:
+        results[args.profile_json] = found.to_json().encode()
+    if args.profile_csv:
+        results[args.profile_csv] = found.to_csv().encode()
+    if args.roofline:
+        from mxcomp.sim.timing.pictures import roofline
 
-            times = [(d.kernel, d.modelled) for d in found.dispatches if d.modelled is not None]
-            points = [(kernel, m.flops, m.unique_bytes, m.us) for kernel, m in times]
-            files.write({args.roofline: roofline(points)})
+        times = [(d.kernel, d.modelled) for d in found.dispatches if d.modelled is not None]
+        results[args.roofline] = roofline([(kernel, m.flops, m.unique_bytes, m.us) for kernel, m in times])
+    files.write(results)
 
 
 def _prepare_dump(directory: str, report: str | None) -> Path:
@@ -175,19 +194,17 @@ def _print_dump(index: Path, report: str, code: int) -> None:
                 "batch, a dynamic N or K are not dumped"
             )
         return
-    table = Table("file", "operand", "type", "shape", "kernel", "location")
-    for line in _lines(index):
-        shape, locations = "×".join(map(str, line["shape"])), "\n".join(line["locations"])
-        table.add_row(line["file"], line["operand"], line["type"], shape, line["kernel"], locations)
-    _print(table)
+    columns = [Column(name, fold=20) for name in ("file", "operand", "type", "shape", "kernel", "location")]
+    rows = [
+        [line["file"], line["operand"], line["type"], "×".join(map(str, line["shape"])), line["kernel"],
+         "\n".join(line["locations"])]
+        for line in _lines(index)
+    ]  # fmt: skip
+    tables.show(sys.stderr, columns, rows)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def _print(table: Table) -> None:
-    Console(file=sys.stderr, width=None if sys.stderr.isatty() else 200).print(table)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -95,15 +96,37 @@ def test_expected_output() -> None:
 def test_profile() -> None:
     done = mxcomp_run("m.vmfb", *CALL, "--profile")
     check(done)
-    rows = [line.split("│")[1:-1] for line in done.stderr.splitlines() if line.startswith("│")]
-    dispatches = [row for row in rows if "×" in row[1]]
+    heads, *rows = [
+        [cell.strip() for cell in re.split("[┃│]", line)[1:-1]] for line in done.stderr.splitlines() if line[:1] in "┃│"
+    ]
+    while "grid" not in heads:  # kinds of dispatches are above
+        heads, *rows = rows
+    dispatches = [dict(zip(heads, row, strict=True)) for row in rows]
     assert len(dispatches) == 5
-    counted = [[int(cell.replace(",", "")) for cell in row[6:10]] for row in dispatches]
-    assert sum(mfma for _, mfma, _, _ in counted) >= MATMUL.m * MATMUL.n * MATMUL.k // (16 * 16 * 128)
-    for instructions, _, read, written in counted:
-        assert min(instructions, read, written) > 0
-    for us, low, high in ([float(cell) for cell in row[2:5]] for row in dispatches):
-        assert 0 < low <= us <= high
+    assert sum(int(row["MFMA"].replace(",", "")) for row in dispatches) >= MATMUL.m * MATMUL.n * MATMUL.k // (
+        16 * 16 * 128
+    )
+    for row in dispatches:
+        for name in ("instructions", "bytes read", "bytes written"):
+            assert int(row[name].replace(",", "")) > 0
+        low, high = map(float, row["80 % between"].split(" to "))
+        assert 0 < low <= float(row["modelled µs"]) <= high
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--profile=top:none"], "--profile=top:none: expected top:N, in-order, or both with a comma between"),
+        (["--profile", "--report=m.vmfb"], "m.vmfb is no report of this version of mxcomp: mxcomp-compile"),
+        (["--profile-csv=nowhere/p.csv"], "--profile-csv: cannot write nowhere/p.csv: No such file or directory"),
+        (["--profile=top:3", "--device=cpu"], "--profile is about the simulator: expected --device=sim, not cpu"),
+    ],
+)
+def test_errors_of_profiles_come_first(flags: list[str], message: str) -> None:
+    done = mxcomp_run("m.vmfb", "--function=nothing", *flags)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"mxcomp-run: error: {message}")
+    assert "function" not in done.stderr
 
 
 def test_finding_is_an_error_on_stderr() -> None:

@@ -25,7 +25,7 @@
 
 // REPORT: "target": "gfx950",
 // REPORT-NEXT: "matmuls": [
-// REPORT: "location": "{{.+}}:[[# @LINE + 62]]:8"
+// REPORT: "location": "{{.+}}:[[# @LINE + 66]]:8"
 // REPORT: "m": 64,
 // REPORT-NEXT: "n": 128,
 // REPORT-NEXT: "k": 256,
@@ -43,6 +43,10 @@
 // REPORT-NEXT: "pack_rhs_scale",
 // REPORT-NEXT: "matmul"
 // REPORT-NOT: "location"
+// REPORT: "launches": [
+// REPORT: "part": "pack_lhs",
+// REPORT: "location": "{{.+}}:[[# @LINE + 46]]:8"
+// REPORT-NEXT: "function": "model"
 
 // VMFB: model(
 

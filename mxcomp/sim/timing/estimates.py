@@ -30,7 +30,7 @@ def _rounded(values: Floats) -> list[float]:
     return [float(f"{value:.4g}") for value in values]
 
 
-_GREAT = 1e12
+_GREAT, _LAUNCH = 1e12, "launch"
 
 RESOURCES: dict[str, tuple[dict[str, float], frozenset[Unit]]] = {
     "MFMA": ({"power": 0.0}, frozenset({Unit.MATRIX})),
@@ -39,16 +39,17 @@ RESOURCES: dict[str, tuple[dict[str, float], frozenset[Unit]]] = {
     "CU bytes": ({"cu_bytes": _GREAT}, frozenset()),
     "L2 and fabric": ({"fabric_bytes": _GREAT}, frozenset()),
     "HBM": ({"cold_bytes": _GREAT, "hbm_terabytes": _GREAT}, frozenset()),
+    "cache lines": ({"line_cycles": 0.0}, frozenset()),
     "stores": ({"drain_bytes": _GREAT}, frozenset()),
     "instruction fetch": ({}, frozenset({Unit.FETCH})),
     "latency": ({"cold_latency": 0.0, "warm_latency": 0.0}, frozenset()),
-    "launch": ({"launch_us": 0.0}, frozenset()),
+    _LAUNCH: ({"launch_us": 0.0}, frozenset()),
 }
 """What can bind: parameters, and units of a CU, that are changed to see what a launch takes without it."""
 
 
 def estimate(work: Examination, parameters: Parameters | None = None) -> Estimate:
-    """The modelled time of a launch. Raises SimulationError for an empty trace."""
+    """The modelled time of a launch, which binds where it is half of it. Raises SimulationError for an empty trace."""
     p = parameters or mi355x()
     launches = Launches.of([work])
 
@@ -59,9 +60,11 @@ def estimate(work: Examination, parameters: Parameters | None = None) -> Estimat
     us = us_with({}, frozenset())
     saved = {name: max(0.0, us - us_with(values, units)) for name, (values, units) in RESOURCES.items()}
     low, high = p.interval(us)
+    others = [name for name in saved if name != _LAUNCH]
+    bound = _LAUNCH if 2 * saved[_LAUNCH] >= us else max(others, key=lambda name: saved[name])
     one = _first(work, launches, p)
     busy = one.matrix / work.resident * work.workgroups / CUS / (us * p.clock_ghz * 1e3)
-    return Estimate(us, low, high, max(saved, key=lambda name: saved[name]), saved, busy, work.flops, work.unique_bytes)
+    return Estimate(us, low, high, bound, saved, busy, work.flops, work.unique_bytes)
 
 
 def _first(work: Examination, launches: Launches, p: Parameters) -> Replayed:

@@ -130,9 +130,10 @@ class Parameters:
     entries: Mapping[str, Entry] = field(repr=False)
 
     def replaced(self, **values: float) -> Parameters:
-        """With other values of the device's numbers, for fits and for what-if questions."""
-        changed: dict[str, Any] = dict(values)
-        return replace(self, **changed)
+        """With other values of the device's or of a compute unit's numbers, for fits and for what-if questions."""
+        unit = {name: value for name, value in values.items() if name in Machine._fields}
+        changed: dict[str, Any] = {name: value for name, value in values.items() if name not in unit}
+        return replace(self, machine=self.machine._replace(**unit), **changed)
 
     def interval(self, modelled_us: float) -> tuple[float, float]:
         """µs between which 80 % of measurements of such an estimate lay."""

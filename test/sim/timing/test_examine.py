@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from kernels_from_ir import code_object
 from mxcomp.sim import Device, LaunchStats
 from mxcomp.sim.engine import Dispatch
 from mxcomp.sim.errors import SimulationError
-from mxcomp.sim.timing import Examination, Examiner, estimate
+from mxcomp.sim.timing import Estimate, Examination, Examiner, estimate
 from mxcomp.sim.timing.aiter import Gemm, Kernels
 from mxcomp.sim.timing.chip import XCDS
 from mxcomp.sim.timing.parameters import mi355x
@@ -209,6 +210,29 @@ def test_more_of_anything_takes_longer(tmp_path: Path) -> None:
     assert all(each.low < each.us < each.high for each in found)
     assert found[0].bound in ("launch", "latency")
     assert found[-1].saved["MFMA"] == 0.0
+
+
+STRIDED = Path(__file__).parents[1] / "kernels" / "strided.ll"
+
+
+def test_what_binds_is_named() -> None:
+    """Launching where that is most of it; lines of the cache where each lane touches its own; else neither."""
+    device = Device(memory_bytes=1 << 26)
+    (kernel,) = device.load(code_object(STRIDED)).kernels.values()
+    data, result = device.alloc(1 << 17), device.alloc(1 << 24)
+
+    def found(workgroups: int, stride: int) -> Estimate:
+        examiner, kernarg = Examiner(), struct.pack("<QQI", data.address, result.address, stride)
+        device.launch(kernel, (workgroups,), (64,), kernarg, engine=examiner)
+        return estimate(examiner.examination)
+
+    spread, close, small = found(8192, 512), found(8192, 4), found(8, 4)
+    assert (spread.bound, small.bound) == ("cache lines", "launch")
+    assert close.bound not in ("cache lines", "launch")
+    assert spread.saved["cache lines"] > spread.us / 3 > close.saved["cache lines"]
+    for each in (spread, close, small):
+        assert (each.bound == "launch") == (each.saved["launch"] >= each.us / 2)
+        assert each.bound == "launch" or each.saved[each.bound] == max({**each.saved, "launch": 0.0}.values())
 
 
 def test_endless_kernels_end(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""Where a module launches kernels: read from its host code at IREE's phase `executable-sources`.
+
+stream.cmd.dispatch @main$async_dispatch_4::@…::@main$async_dispatch_4_reduction_…
+    loc("mxcomp.0.matmul"("layers.0.mlp.up_proj"("model.py":31:0)))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from iree.compiler import ir
+
+from mxcomp.launches import Launch
+from mxcomp.mlir import graph
+
+_DISPATCH = "stream.cmd.dispatch"
+_OF_FUNCTION = "$async"
+"""Behind the name of a function whose arguments and results come with fences."""
+_PART = re.compile(r"mxcomp\.(?P<matmul>\d+)\.(?P<part>\w+)")
+"""The name that `mxcomp.packing.packer` gives the location of a part of a matmul."""
+
+
+def find(module: ir.Operation) -> list[Launch]:
+    """All places, in the order of the module; those of loading have no function."""
+    found = []
+    for top in graph.module_block(module).operations:
+        function = graph.symbol_name(top.operation).removesuffix(_OF_FUNCTION)
+        for op in graph.walk(top.operation, bodies=False):
+            if op.name == _DISPATCH:
+                found.append(_launch(op, function))
+    return found
+
+
+def _launch(op: ir.Operation, function: str) -> Launch:
+    entry = ir.SymbolRefAttr(ir.ArrayAttr(op.attributes["entry_points"])[0])
+    names = list(dict.fromkeys(_names(op.location)))
+    found = next(filter(None, map(_PART.fullmatch, names)), None)
+    part, matmul = ("", None) if found is None else (found["part"], int(found["matmul"]))
+    modules = tuple(name for name in names if not _PART.fullmatch(name))
+    place = graph.location_text(op.location)
+    return Launch(entry.value[-1], part, matmul, modules, "" if place == str(op.location) else place, function)
+
+
+def _names(location: ir.Location) -> Iterator[str]:
+    """The outermost names of a location, and that of a part besides."""
+    match location:
+        case ir.NameLoc():
+            name = str(location.name_str)
+            yield name
+            if _PART.fullmatch(name):
+                yield from _names(location.child_loc)
+        case ir.CallSiteLoc():
+            yield from _names(location.callee)
+            yield from _names(location.caller)
+        case ir.FusedLoc():
+            for each in location.locations:
+                yield from _names(each)
