@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from rich.table import Table
 
-FILE_COLUMNS = 120
+FILE_COLUMNS = 140
 """Width where the output is no terminal, and COLUMNS does not say another."""
 
 _PIECE = re.compile(r"[^\s_.,/:×]*(?:[_.,/:×]+\s*|\s+|$)")

@@ -76,7 +76,7 @@ def test_prefix(names: list[str], common: str) -> None:
     assert tables.prefix(names) == common
 
 
-@pytest.mark.parametrize(("said", "width"), [("80", 80), ("", 120), ("none", 120), ("0", 120)])
+@pytest.mark.parametrize(("said", "width"), [("80", 80), ("", 140), ("none", 140), ("0", 140)])
 def test_width_where_there_is_no_terminal(said: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", said)
     assert tables.width_of(StringIO()) == width

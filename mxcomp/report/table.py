@@ -16,9 +16,6 @@ from mxcomp.tables import Column
 if TYPE_CHECKING:
     from mxcomp.report.report import Report, ScaledMatmul
 
-_FILE_COLUMNS = 140
-"""Width where the output is no terminal."""
-
 _TABLE_COLUMNS = 120
 """A terminal narrower than this gets a few lines for each matmul in place of a row."""
 
@@ -69,7 +66,7 @@ def _names(ukernels: Sequence[str]) -> str:
 
 def show(report: Report, stream: TextIO, width: int | None = None) -> None:
     """Prints the report to `stream`, as wide as its terminal is, or as `width` says; what layers share, once."""
-    width = width or tables.width_of(stream, _FILE_COLUMNS)
+    width = width or tables.width_of(stream)
     title, common = f"scaled matmuls for {report.target}", tables.prefix([m.name for m in report.matmuls if m.name])
     groups = _groups(report.matmuls)
     if width >= _TABLE_COLUMNS:

@@ -11,8 +11,8 @@
 // Modelled times of the fastest ukernel.
 
 // CHECK: modelled µs on MI355X
-// CHECK: 1 × 4096 × 7168 {{.*}}mx_f4E2M1FN_f4E2M1FN_f32_m16_n16_k512
-// CHECK: 4096 × 4096 × 4096 {{.*}}mx_f4E2M1FN_f4E2M1FN_f32_m256_n256_k512
+// CHECK: 1×4096×7168 {{.*}}mx_f4E2M1FN_f4E2M1FN_f32_m16_n16_k512
+// CHECK: 4096×4096×4096 {{.*}}mx_f4E2M1FN_f4E2M1FN_f32_m256_n256_k512
 
 // JSON: "m": 1,
 // JSON-NEXT: "n": 4096,
@@ -27,7 +27,7 @@
 // JSON-NEXT: "peer_us": null
 
 // ROWS: bench.csv:3: 64,x,64,32,128: expected whole numbers m,n,k,tile_m,tile_n: left out
-// ROWS: 64 × 2048 × 4096 {{.*}}mx_f8E4M3FN_f4E2M1FN_f32
+// ROWS: 64×2048×4096 {{.*}}mx_f8E4M3FN_f4E2M1FN_f32
 
 // NOTHING: mxcomp-bench: error: nothing to time: expected MxNxK or --rows=FILE.csv
 // SHAPE: mxcomp-bench: error: 64x0x32: expected sizes as MxNxK
