@@ -89,7 +89,8 @@ def _reductions(node: Node) -> set[Node]:
     if isinstance(node, Read):
         return set()
     below = (_reductions(operand) for operand in node.operands)
-    return {node}.union(*below) if node.start is not None else set().union(*below)
+    found: set[Node] = set() if node.start is None else {node}
+    return found.union(*below)
 
 
 def _is_short(height: int | None, blocks_of: Blocks | None) -> bool:

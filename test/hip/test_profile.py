@@ -133,6 +133,6 @@ def test_times_that_depend_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [bool(dispatch.depends) for dispatch in followed.dispatches] == [False, True]
     assert "argument" in followed.guessed[0].depends
     assert json.loads(followed.to_json())["guessed"] == 1
-    table = Console(width=200, file=io.StringIO())
-    table.print(followed.table())
-    assert "1 depend on data that was not computed" in table.file.getvalue()
+    shown = io.StringIO()
+    Console(width=200, file=shown).print(followed.table())
+    assert "1 depend on data that was not computed" in shown.getvalue()

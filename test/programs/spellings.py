@@ -5,7 +5,7 @@ Each part says what it computes in IR of scalars; all of them mean what `referen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -274,7 +274,7 @@ def draw(drawing: Drawing, node: Node, axes: str, kind: str) -> Operand:
     return spelling.operand(elements, scales, data, codes_of_scales)
 
 
-def _layouts(node: Node) -> dict[str, float]:
+def _layouts(node: Node) -> Mapping[str, float]:
     if len(node.shape) != 2:
         return {"": 1, "keepdims": 1}
     return LAYOUTS if node.static else {name: often for name, often in LAYOUTS.items() if name != "columns"}

@@ -10,10 +10,10 @@ from drawing import Drawing
 from elementwise import BINARY, apply
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor, util
-from mx_operands import Operand
+from mx_operands import KINDS, Operand
 from nodes import BITS, BLOCK, Bytes, Node, packed, unpacked
 from steps_elementwise import index
-from steps_matmul import KINDS, Scale, floats
+from steps_matmul import Scale, floats
 
 from mxcomp.mlir import build
 
@@ -59,10 +59,9 @@ def cached_product(drawing: Drawing, scale: Scale) -> Node:
     if rows.axes != "nki":
         return products.draw(drawing, mx_operands.draw(drawing, "mki", sizes, tame=True), rows, "mn")
     place, at = _position(drawing, height)
-    parts = []
-    for part, bits in ((rows.elements, BITS[kind]), (rows.scales, 8)):
-        parts.append(_byte_cache(drawing, part, bits, place, at))
-    stored = Operand(*parts, "nki", "nk")
+    elements = _byte_cache(drawing, rows.elements, BITS[kind], place, at)
+    scales = _byte_cache(drawing, rows.scales, 8, place, at)
+    stored = Operand(elements, scales, "nki", "nk")
     left = mx_operands.draw(drawing, "mki", sizes, dice.noted("type", KINDS), tame=True)
     return products.draw(drawing, left, stored, "mn")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from iree.compiler import ir
@@ -75,16 +76,19 @@ def test_a_result_is_quantised_in_its_tile_where_that_is_faster(
     assert (decisions(layer, AUTO)[0].requantised_for is not None) == is_fused
 
 
+def _versions(decision: Any) -> list[Any]:
+    return [decision, *decision.versions]
+
+
 @pytest.mark.parametrize("rows", [16, 512, None])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_switch(kind: str, rows: int | None) -> None:
     layer = Layer(kind, *(LLAMA if rows is None else SMALL), rows)
     for decision in decisions(layer, OFF):
-        versions = [decision, *decision.versions]
-        assert all(each.quantising is None for each in versions)
+        assert all(each.quantising is None for each in _versions(decision))
         assert decision.requantised_for is None and decision.paired is None
     on = decisions(layer, ON)
     fused = [each for each in on if each.requantised_for is not None]
-    quantising = [each for each in on if any(version.quantising for version in (each, *each.versions))]
+    quantising = [each for each in on if any(version.quantising for version in _versions(each))]
     assert len(fused) == (0 if rows != 512 or kind == PLAIN else 2 if kind == GATED else 1)
     assert len(quantising) >= (0 if rows == 512 else 1)

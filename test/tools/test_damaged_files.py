@@ -116,6 +116,16 @@ def code(path: Path) -> None:
     path.write_bytes((SIM / "kernels" / "faults.hsaco").read_bytes())
 
 
+def scales(path: Path) -> None:
+    np.save(path, SCALES)
+    np.save(path.with_name("a.npy"), ELEMENTS)
+
+
+def argument(path: Path) -> None:
+    np.save(path, ELEMENTS[:8])
+    code(path.with_name("k.hsaco"))
+
+
 PROBLEM = Problem(16, 256, 512, ("f4E2M1FN", "f8E4M3FN", "f8E8M0FNU", "f8E8M0FNU", "f32"))
 LINE = Line(Key("gfx950", PROBLEM, "bf16"), "mx_some", tuned_lines.MODELLED, 3.5, 0.04, True)
 RUN = ("{}", "--run=fine_copy", "--block=128", "--arg=zeros:512", "--arg=empty:512", "--engine=numpy")
@@ -128,11 +138,11 @@ READERS = {
     "manifest.json": Reader(lambda path: path.write_text(program().report.manifest.to_json()), manifest),
     "a.npy": Reader(lambda path: np.save(path, ELEMENTS), tool(show.main, "{}", "--type=f4E2M1FN")),
     "scales.npy": Reader(
-        lambda path: (np.save(path, SCALES), np.save(path.with_name("a.npy"), ELEMENTS)),
+        scales,
         tool(show.main, "{folder}/a.npy", "--type=f4E2M1FN", "--scales={}"),
     ),
     "argument.npy": Reader(
-        lambda path: (np.save(path, ELEMENTS[:8]), code(path.with_name("k.hsaco"))),
+        argument,
         tool(sim.main, "{folder}/k.hsaco", *RUN[1:3], "--arg=@{}", *RUN[4:]),
     ),
     "list.hsaco": Reader(code, tool(sim.main, "{}", "--kernel=fine_copy"), mutated),

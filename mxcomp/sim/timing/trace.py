@@ -6,6 +6,7 @@ from array import array
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +55,8 @@ class Trace:
 
     def goes_like(self, other: Trace) -> bool:
         """Whether another workgroup executes the same, and touches the same."""
-        mine = (*self.codes, *self.accesses, self.lines, self.nbytes, self.conflicts)
-        others = (*other.codes, *other.accesses, other.lines, other.nbytes, other.conflicts)
+        mine: tuple[NDArray[Any], ...] = (*self.codes, *self.accesses, self.lines, self.nbytes, self.conflicts)
+        others: tuple[NDArray[Any], ...] = (*other.codes, *other.accesses, other.lines, other.nbytes, other.conflicts)
         return all(np.array_equal(a, b) for a, b in zip(mine, others, strict=False))
 
     @property
