@@ -16,6 +16,11 @@ After:
 CPUs have no such instruction, and IREE's expansion takes 0.75 to 0: there (the reference for `mxcomp.verify`) codes are
 calculated in integers.
 
+Constants of 4-, 6- and 8-bit floats: IREE evaluates nothing that is computed from them. They become their bytes, those
+of globals that never change, too (`mxcomp.codes.constants`).
+
+    %w = arith.constant dense<…> : tensor<16x2x32xf8E4M3FN>   →   iree_tensor_ext.bitcast of a tensor<16x2x32xi8>
+
 Slices: a step along a dimension of which one element is taken says nothing, but IREE fails over it.
 
     tensor.extract_slice %x[0, 1] [4, 1] [1, 2]   →   tensor.extract_slice %x[0, 1] [4, 1] [1, 1]
@@ -24,11 +29,12 @@ Slices: a step along a dimension of which one element is taken says nothing, but
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
-from mxcomp.codes import truncate
+from mxcomp.codes import constants, truncate
 from mxcomp.errors import InputError
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.quantiser import TRUNCATIONS
@@ -49,6 +55,8 @@ def run(module: ir.Operation, options: Options) -> None:
         for op in list(graph.walk(module)):
             if op.name == "tensor.extract_slice":
                 _drop_steps(op)
+            if op.name == "util.global":
+                _store_bytes(op, module)
             if op.name in _SCALED:
                 _check_scale(op)
             if op.name in TRUNCATIONS and str(_element(op.results[0].type)) == _FP4:
@@ -56,6 +64,8 @@ def run(module: ir.Operation, options: Options) -> None:
                     _replace(op, truncate.as_element)
                 elif op.name == "arith.truncf":
                     _replace(op, _with_scale_one)
+            elif op.name == "arith.constant" and (data := constants.in_bytes(op.attributes["value"])) is not None:
+                _replace(op, partial(_as_bytes, data))
 
 
 def has_idle_steps(slicing: ir.Operation) -> bool:
@@ -70,6 +80,27 @@ def _needed_steps(slicing: ir.Operation) -> list[int]:
 
 def _drop_steps(op: ir.Operation) -> None:
     op.attributes["static_strides"] = ir.DenseI64ArrayAttr.get(_needed_steps(op))
+
+
+def _as_bytes(data: ir.DenseElementsAttr, op: ir.Operation) -> ir.Value:
+    return build.bitcast(arith.ConstantOp(data.type, data).result, op.results[0].type)
+
+
+def _store_bytes(op: ir.Operation, module: ir.Operation) -> None:
+    """Lets a global that never changes have bytes."""
+    if "initial_value" not in op.attributes or "is_mutable" in op.attributes:
+        return
+    data, name = constants.in_bytes(op.attributes["initial_value"]), graph.symbol_name(op)
+    if data is None:
+        return
+    for load in [each for each in graph.walk(module, bodies=False) if each.name == "util.global.load"]:
+        if ir.FlatSymbolRefAttr(load.attributes["global"]).value == name:
+            kind = load.results[0].type
+            load.results[0].set_type(data.type)
+            with load.location, ir.InsertionPoint.after(load):
+                value = build.bitcast(load.results[0], kind)
+            load.results[0].replace_all_uses_except(value, value.owner.operation)
+    op.attributes["initial_value"], op.attributes["type"] = data, ir.TypeAttr.get(data.type)
 
 
 def _check_scale(op: ir.Operation) -> None:
