@@ -21,6 +21,11 @@ of globals that never change, too (`mxcomp.codes.constants`).
 
     %w = arith.constant dense<…> : tensor<16x2x32xf8E4M3FN>   →   iree_tensor_ext.bitcast of a tensor<16x2x32xi8>
 
+Bitcasts of tensors whose sizes are known, and hidden by a `tensor.cast`: of those passes, and IREE, know a part each.
+
+    %d = tensor.cast %x : tensor<4x32xi8> to tensor<?x32xi8>
+    %e = iree_tensor_ext.bitcast %d : tensor<?x32xi8>{%c4} -> …   →   a bitcast of %x, and a tensor.cast behind
+
 Slices: a step along a dimension of which one element is taken says nothing, but IREE fails over it.
 
     tensor.extract_slice %x[0, 1] [4, 1] [1, 2]   →   tensor.extract_slice %x[0, 1] [4, 1] [1, 1]
@@ -32,12 +37,14 @@ from collections.abc import Callable
 from functools import partial
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith
+from iree.compiler.dialects import arith, tensor
 
 from mxcomp.codes import constants, truncate
 from mxcomp.errors import InputError
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.quantiser import TRUNCATIONS
+from mxcomp.matching.sizes import Sizes
+from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 
@@ -53,19 +60,41 @@ def run(module: ir.Operation, options: Options) -> None:
     """Rewrites conversions and slices below `module`. Raises InputError for scales without a meaning."""
     with module.context:
         for op in list(graph.walk(module)):
-            if op.name == "tensor.extract_slice":
-                _drop_steps(op)
-            if op.name == "util.global":
-                _store_bytes(op, module)
             if op.name in _SCALED:
                 _check_scale(op)
-            if op.name in TRUNCATIONS and str(_element(op.results[0].type)) == _FP4:
+            if op.name == "tensor.extract_slice":
+                _drop_steps(op)
+            elif op.name == "util.global":
+                _store_bytes(op, module)
+            elif op.name in _BITCASTS:
+                _know_sizes(op)
+            elif op.name == "arith.constant" and (data := constants.in_bytes(op.attributes["value"])) is not None:
+                _replace(op, partial(_as_bytes, data))
+            elif op.name in TRUNCATIONS and str(_element(op.results[0].type)) == _FP4:
                 if options.reference and not _is_tensor(op.results[0]):
                     _replace(op, truncate.as_element)
                 elif op.name == "arith.truncf":
                     _replace(op, _with_scale_one)
-            elif op.name == "arith.constant" and (data := constants.in_bytes(op.attributes["value"])) is not None:
-                _replace(op, partial(_as_bytes, data))
+
+
+_BITCASTS = (*BITCASTS, "tensor.bitcast")
+
+
+def _know_sizes(op: ir.Operation) -> None:
+    """A bitcast of a tensor whose sizes a cast hides, as a cast of one of the tensor as it is."""
+    source = graph.without_cast(op.operands[0])
+    if source == op.operands[0] or not ir.RankedTensorType(source.type).has_static_shape:
+        return
+    kind, sizes = ir.RankedTensorType(op.results[0].type), Sizes()
+    found = [sizes.of(op.results[0], dim) for dim in range(kind.rank)]
+    if any(size.roots or size.factor.denominator != 1 for size in found):
+        return
+    with op.location, ir.InsertionPoint(op):
+        known = build.tensor_type([int(each.factor) for each in found], kind.element_type)
+        value = build.bitcast(source, known)
+        value = value if known == kind else tensor.CastOp(kind, value).result
+    op.results[0].replace_all_uses_with(value)
+    op.erase()
 
 
 def has_idle_steps(slicing: ir.Operation) -> bool:

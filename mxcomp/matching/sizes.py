@@ -141,7 +141,7 @@ class Sizes:
             return self.of_index(made.operands[dim]) if made is not None and is_listed else None
         sizes = build.static_sizes(op.results[0])
         first = _GIVEN.get(op.name)
-        if op.name == "iree_tensor_ext.bitcast":
+        if op.name in ("iree_tensor_ext.bitcast", "flow.tensor.bitcast"):
             first = len(op.operands) - sizes.count(None)
         return None if first is None else self.of_index(op.operands[first + sizes[:dim].count(None)])
 
@@ -156,7 +156,7 @@ class Sizes:
         return self.given(op, dim)
 
 
-_SAME = ("arith.", "math.", "tensor.cast", "util.optimization_barrier")
+_SAME = ("arith.", "math.", "tensor.cast", "tensor.bitcast", "util.optimization_barrier")
 """Operations whose result has the sizes of their first operand."""
 _GIVEN = {"tensor.empty": 0, "tensor.expand_shape": 1, "flow.tensor.tie_shape": 1, "hal.tensor.import": 1}
 """Operations that are given their result's dynamic sizes, from which operand on."""
