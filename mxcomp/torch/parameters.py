@@ -8,16 +8,19 @@ util.global private @w = #flow.parameter.named<"model"::"layers.0.q.weight"> : t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from iree.compiler import ir
+from iree.compiler.dialects import arith
 from iree.compiler.extras.fx_importer import FxImporterHooks, GraphNodeImporter, InputInfo
 
 from mxcomp.errors import InputError
-from mxcomp.mlir import attributes
+from mxcomp.mlir import attributes, build
 from mxcomp.passes.import_torch import builtin_type
 from mxcomp.weights.archive import Later, Streamed
 from mxcomp.weights.checkpoint import Checkpoint, Tensor
@@ -38,6 +41,7 @@ class Parameters(FxImporterHooks):
         self.scope = scope
         self.tensors: dict[str, torch.Tensor] = {}
         self._keys: dict[tuple[Any, ...], str] = {}
+        self._narrowed: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._module: ir.Operation
         self._names: dict[int, str] = {}
 
@@ -66,12 +70,27 @@ class Parameters(FxImporterHooks):
         )
 
     def _parameter(self, tensor: torch.Tensor, name: str, torch_type: str, small: int) -> ir.Value | None:
-        """A tensor as a parameter, of a `!torch.vtensor` type; None where it is to be a constant."""
-        if self.scope is None or tensor.dtype == torch.bool or tensor.nbytes <= small or tensor.dim() == 0:
-            return None
-        key = self._key(tensor, name)
+        """A tensor as a parameter, or as a constant, of a `!torch.vtensor` type; None where the importer makes one."""
         kind = builtin_type(torch_type)
-        assert kind is not None, torch_type
+        if tensor.dtype == torch.bool or tensor.dim() == 0 or kind is None:
+            return None
+        if tensor.dtype == torch.float64:  # IREE makes f32 of them, but not of stored ones
+            tensor = self._narrowed.setdefault(id(tensor), (tensor, tensor.detach().float()))[1]
+        stored = builtin_type(_STORED.sub("f32", torch_type))
+        assert stored is not None
+        is_constant = self.scope is None or tensor.nbytes <= small
+        if is_constant and stored == kind and tensor.dtype not in _NARROW:
+            return None
+        value = _constant(tensor, name, stored) if is_constant else self._loaded(tensor, name, stored)
+        if stored != kind:
+            value = arith.ExtFOp(kind, value).result
+        back = [ir.Type.parse(torch_type)]
+        return ir.Operation.create("torch_c.from_builtin_tensor", results=back, operands=[value]).result
+
+    def _loaded(self, tensor: torch.Tensor, name: str, kind: ir.Type) -> ir.Value:
+        """A parameter of this type."""
+        assert self.scope is not None
+        key = self._key(tensor, name)
         symbol = f"parameter_{list(self.tensors).index(key)}"
         if symbol not in ir.SymbolTable(self._module):
             value = {
@@ -83,9 +102,7 @@ class Parameters(FxImporterHooks):
             block = self._module.regions[0].blocks[0]
             ir.Operation.create("util.global", attributes=value, ip=ir.InsertionPoint.at_block_begin(block))
         reference = {"global": ir.FlatSymbolRefAttr.get(symbol), "is_immutable": ir.UnitAttr.get()}
-        loaded = ir.Operation.create("util.global.load", results=[kind], attributes=reference).result
-        back = [ir.Type.parse(torch_type)]
-        return ir.Operation.create("torch_c.from_builtin_tensor", results=back, operands=[loaded]).result
+        return ir.Operation.create("util.global.load", results=[kind], attributes=reference).result
 
     def _key(self, tensor: torch.Tensor, name: str) -> str:
         place = 0 if tensor.is_meta else tensor.untyped_storage().data_ptr()
@@ -108,6 +125,19 @@ class Parameters(FxImporterHooks):
         return Streamed({key: Later(tensor.data.nbytes, partial(_data, tensor)) for key, tensor in checkpoint.items()})
 
 
+_STORED = re.compile(r"\bf64\b")
+_NARROW = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu)
+"""Types of constants that IREE cannot write; as bytes it can."""
+
+
+def _constant(tensor: torch.Tensor, name: str, kind: ir.Type) -> ir.Value:
+    """A tensor as a constant of this type, 8-bit floats by their bytes."""
+    if tensor.dtype not in _NARROW:
+        return arith.ConstantOp(kind, ir.DenseElementsAttr.get(tensor.cpu().contiguous().numpy())).result
+    data = ir.DenseElementsAttr.get(np.ascontiguousarray(as_bytes(tensor, name)).view(np.int8))
+    return build.bitcast(arith.ConstantOp(data.type, data).result, kind)
+
+
 def _data(tensor: Tensor) -> Bytes:
     return tensor.data
 
@@ -119,4 +149,4 @@ def as_bytes(tensor: torch.Tensor, name: str) -> Bytes:
     """
     if tensor.is_meta:
         raise InputError(f"'{name}' has no data (it is on the device meta): mxcomp.torch.load gives it a checkpoint's")
-    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy()
+    return tensor.detach().resolve_neg().resolve_conj().cpu().contiguous().view(torch.uint8).numpy()

@@ -145,6 +145,28 @@ def test_sizes_that_two_arguments_share() -> None:
             program.run(x.numpy(), wrong.numpy())
 
 
+@pytest.mark.parametrize("name", [None, "model"])
+def test_buffers_of_other_floats(name: str | None, tmp_path: Path) -> None:
+    """Of 8 bits, with more bytes than constants are written with element by element; of 64, which IREE takes for 32."""
+
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for i, kind in enumerate((torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu, torch.float64)):
+                values = torch.randn(ROWS, N) if i < 2 else torch.exp2(torch.randint(-3, 4, (ROWS, N)))
+                self.register_buffer(f"b{i}", values.to(kind))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.b0.float() + self.b1.float() * self.b2.float() - self.b3.float()
+
+    model, x = Scaled(), torch.randn(ROWS, N)
+    path = None if name is None else tmp_path / name
+    program = mxcomp.torch.compile(model, (x,), parameters=path)
+    parameters = {} if path is None else {name: f"{path}.irpa"}
+    (y,) = program.run(x.numpy(), parameters=parameters)
+    np.testing.assert_allclose(y, model(x).numpy(), rtol=1e-6, atol=1e-6)
+
+
 def test_a_position_without_dimensions() -> None:
     net = mxcomp.torch.replace_linears(Shifted())
     module = mxcomp.torch.export(net, (X, torch.tensor([3])))
