@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from iree import runtime as rt
 
-from mxcomp import statuses
+from mxcomp import scalars, signature, statuses
 from mxcomp.devices import DRIVERS, Simulated, device_of, end_simulation
 from mxcomp.errors import InputError, MxcompError, VerifyError
 from mxcomp.hip.interrupts import interruptible
@@ -138,17 +138,31 @@ class _Function:
     simulated: Simulated
     failure: type[MxcompError]
 
-    def on_device(self, inputs: Sequence[np.ndarray]) -> list[rt.DeviceArray]:
-        """Copies of arrays in the device's memory."""
-        return [rt.asdevicearray(self.device, np.asarray(array, order="C")) for array in inputs]
+    def taken(self, inputs: Sequence[Any]) -> list[Any]:
+        """Arguments as IREE takes them: arrays, and numbers where scalars are declared. Raises InputError."""
+        types = self._declared()
+        known = [*types, *[None] * (len(inputs) - len(types))]
+        return [
+            scalars.of(value, kind, i) if isinstance(kind, str) else np.asarray(value, order="C")
+            for i, (value, kind) in enumerate(zip(inputs, known, strict=False))
+        ]
 
-    def __call__(self, inputs: Sequence[np.ndarray | rt.DeviceArray]) -> list[Any]:
+    def _declared(self) -> list[signature.Type]:
+        reflection = self.invoke.vm_function.reflection
+        return signature.arguments(reflection.get(signature.DECLARATION, ""))
+
+    def on_device(self, inputs: Sequence[Any]) -> list[Any]:
+        """Copies of arrays in the device's memory; numbers as they are."""
+        taken = self.taken(inputs)
+        return [rt.asdevicearray(self.device, each) if isinstance(each, np.ndarray) else each for each in taken]
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """Results, on the device still."""
         with self._failing():
             results = self.invoke(*inputs)
             return list(results) if isinstance(results, tuple | list) else [results]
 
-    def arrays(self, inputs: Sequence[np.ndarray | rt.DeviceArray]) -> list[np.ndarray]:
+    def arrays(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         """Results, on the host: copies, as memory of the device that is still looked at would keep the device."""
         results = self(inputs)
         with self._failing():
@@ -192,9 +206,10 @@ class Loaded:
         invoke = rt.FunctionInvoker(self.context, self.device, found)
         return _Function(chosen, invoke, self.device, self.simulated, self.failure)
 
-    def call(self, name: str | None, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def call(self, name: str | None, inputs: Sequence[Any]) -> list[np.ndarray]:
         """Results of a function, on the host."""
-        return self.function(name).arrays([np.asarray(array, order="C") for array in inputs])
+        function = self.function(name)
+        return function.arrays(function.taken(inputs))
 
     def _only_function(self) -> str:
         names = self.functions()

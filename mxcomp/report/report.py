@@ -149,7 +149,8 @@ class Report:
         for op in graph.walk(module, bodies=False):
             if op.name != DISPATCH:
                 continue
-            if found := _DISPATCH_NAME.search(str(op.location)):
+            found = _DISPATCH_NAME.search(str(op.location))
+            if found and int(found["index"]) in ours:  # others are of a compilation before
                 matmul, part = ours[int(found["index"])], found["part"]
             elif (place := (location_text(op.location), location_name(op.location) or None)) in plain:
                 matmul, part = plain[place], "matmul"

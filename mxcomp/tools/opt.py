@@ -40,13 +40,14 @@ def main(argv: list[str] | None = None) -> int:
     def run() -> None:
         options = common.options(args)
         elements = parse_pipeline(args.pass_pipeline, options)
-        text = _read(args.input)
-        pieces = split_source(text.encode(), args.input) if args.split_input_file else [text.encode()]
+        data = _read(args.input)
+        is_text = not data.startswith(_BYTECODE)
+        pieces = split_source(data, args.input) if args.split_input_file and is_text else [data]
         results = []
-        for part in (piece.decode() for piece in pieces):
+        for part in pieces:
             error, output = _process(part, args.input, elements, args)
             if args.verify_diagnostics:
-                check_diagnostics(part, error)
+                check_diagnostics(part.decode() if is_text else "", error)
             elif error is not None:
                 raise error
             results.append(output)
@@ -56,13 +57,21 @@ def main(argv: list[str] | None = None) -> int:
     return common.exit_code(NAME, run)
 
 
-def _read(path: str) -> str:
+_BYTECODE = b"ML\xefR"
+"""How bytecode of MLIR begins."""
+
+
+def _read(path: str) -> bytes:
+    """Text or bytecode. Raises InputError."""
     try:
-        return (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode()
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        if not data.startswith(_BYTECODE):
+            data.decode()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"cannot read {path}: not UTF-8 text ({error.reason})") from None
+        raise InputError(f"cannot read {path}: not UTF-8 text ({error.reason}), nor bytecode of MLIR") from None
+    return data
 
 
 def parse_pipeline(text: str, options: Options) -> list[tuple[str, Options | None]]:
@@ -129,11 +138,11 @@ def _is_true(key: str, value: str) -> bool:
 
 
 def _process(
-    text: str, name: str, elements: list[tuple[str, Options | None]], args: argparse.Namespace
+    source: bytes, name: str, elements: list[tuple[str, Options | None]], args: argparse.Namespace
 ) -> tuple[MxcompError | None, str]:
     try:
         session = Session()
-        session.load(text.encode(), name)
+        session.load(source, name)
         for element, options in elements:
             if options is None:
                 session.run_passes(element)

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from mxcomp.errors import InputError
 from mxcomp.logical import SCALE_TYPES, TYPES, numbers
+from mxcomp.signature import TensorType
 from mxcomp.tools import common, signature
-from mxcomp.tools.signature import TensorType
 
 _FLAG = re.compile(r"--?output=(?P<value>.*)", re.DOTALL)
 _SPEC = re.compile(rf"(?P<kind>{'|'.join(TYPES)})(\*(?P<scales>\d+))?(@(?P<file>.+))?")
@@ -105,7 +105,7 @@ def _saved(values: list[tuple[str, str]], flags: list[str]) -> list[Saved]:
     saved = []
     for index, found in named.items():
         kind = types[index] if index < len(types) else None
-        if kind is None or kind.element not in _CODES:
+        if not isinstance(kind, TensorType) or kind.element not in _CODES:
             continue
         flag = values[index][0]
         if found["mode"] == "+":

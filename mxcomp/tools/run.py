@@ -10,7 +10,10 @@ One --output per result, in order. Besides what IREE takes it may name a type, t
 --output=f4E2M1FN*1          elements times the scales in result 1, for which --output=f8E8M0FNU is given
 --output=f4E2M1FN*1@y.npy    the same as float32 into a file
 
-A .npy file has no bf16 and no fp8: --output=@y.npy of such a result holds its codes as uint16 or uint8, in the result's
+A scalar argument takes a number, --input=3 or --input=2.5.
+
+A .npy file has no bf16 and no fp8: --input=@s.npy of uint8 is viewed as the f8E8M0FNU (f8E4M3FN, …) that the argument
+is, one of uint16 as bf16. --output=@y.npy of such a result holds its codes as uint16 or uint8, in the result's
 shape. numpy.load("y.npy").view(ml_dtypes.bfloat16) are the numbers.
 """
 
@@ -37,7 +40,7 @@ from mxcomp.sim.device import ENGINES
 from mxcomp.sim.findings import CHECKS
 from mxcomp.sim.schedule import ORDERS
 from mxcomp.tables import Column
-from mxcomp.tools import child, common, outputs
+from mxcomp.tools import child, common, inputs, outputs
 
 NAME = "mxcomp-run"
 _PROFILES = ("profile", "profile_json", "profile_csv", "roofline")
@@ -124,7 +127,7 @@ def _run(args: argparse.Namespace, flags: list[str]) -> int:
 def _call(flags: list[str]) -> int:
     from iree._runtime import libs
 
-    with outputs.shown(flags) as taken_over:
+    with inputs.taken(flags) as readable, outputs.shown(readable) as taken_over:
         return child.call(Path(libs.library_path) / "iree-run-module", taken_over, NAME)
 
 

@@ -1,0 +1,89 @@
+"""Scalar arguments of programs: numbers of Python's and of NumPy's as IREE's VM takes them.
+
+The VM has integers of 32 and 64 bits and floats of these; a bf16 or f16 is passed by its bits. IREE converts nothing
+and refuses nothing: a float for an integer is 0, an integer for a float too, and of one too large it takes some bits.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from mxcomp.errors import InputError
+
+_BY_BITS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
+_FLOATS = {**_BY_BITS, "f32": np.float32, "f64": np.float64}
+_INTEGER = re.compile(r"(?P<sign>[su]?)i(?P<bits>\d+)")
+
+
+def of(value: Any, kind: str, index: int) -> int | float | Any:
+    """Argument `index`, of the scalar type `kind`, for the VM. Raises InputError for what is no such number.
+
+    A value for a type that is not known here stays as it is.
+    """
+    array = np.asarray(value)
+    if array.ndim:
+        raise InputError(f"argument {index} is of type {kind}: expected a number, got an array of shape {array.shape}")
+    if isinstance(value, int | float):
+        number: int | float = value
+    elif array.dtype.kind in "biuf":
+        number = array.item()
+    elif array.dtype.kind == "V" and _is_float(array):
+        number = float(array)
+    else:
+        raise InputError(f"argument {index} is of type {kind}: expected a number, got {value!r}")
+    if kind in _FLOATS:
+        return _float(number, kind, index)
+    if kind == "index" or _INTEGER.fullmatch(kind):
+        return _integer(number, kind, index)
+    return value
+
+
+def _is_float(array: np.ndarray) -> bool:
+    """Whether it is one of the floats of ml_dtypes, which NumPy takes for nothing of its own."""
+    try:
+        ml_dtypes.finfo(array.dtype)
+    except ValueError:
+        return False
+    return True
+
+
+def _float(number: float, kind: str, index: int) -> int | float:
+    if isinstance(number, bool):
+        raise InputError(f"argument {index} is of type {kind}: expected a float, got {number}")
+    try:
+        wide = float(number)
+    except OverflowError:
+        wide, number = math.inf, 0
+    with np.errstate(over="ignore"):
+        value = np.asarray(wide, np.float64).astype(_FLOATS[kind])
+    if math.isfinite(number) and not np.isfinite(value):
+        raise InputError(f"argument {index} is of type {kind}: {number or 'the number'} is out of its range")
+    return int(value.view(np.uint16)) if kind in _BY_BITS else float(value)
+
+
+def _integer(number: float, kind: str, index: int) -> int:
+    if isinstance(number, float):
+        raise InputError(f"argument {index} is of type {kind}: expected an integer, got {number}")
+    found = _INTEGER.fullmatch(kind)
+    sign, bits = (found["sign"], int(found["bits"])) if found else ("s", 64)
+    low = 0 if sign == "u" or bits == 1 else -(1 << bits - 1)
+    high = (1 << bits - 1) - 1 if sign == "s" else (1 << bits) - 1
+    if not low <= number <= high:
+        raise InputError(f"argument {index} is of type {kind}: {number} is out of its range, {low} to {high}")
+    width = 64 if bits > 32 else 32
+    return int(number) - (1 << width) if number >= 1 << width - 1 else int(number)
+
+
+def parsed(text: str, kind: str, index: int) -> str:
+    """The same of a command line, as iree-run-module takes it."""
+    for read in (lambda digits: int(digits, 0), float):
+        try:
+            return repr(of(read(text.strip()), kind, index))
+        except ValueError:
+            continue
+    raise InputError(f"argument {index} is of type {kind}: expected a number, got {text!r}")

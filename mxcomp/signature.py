@@ -1,0 +1,50 @@
+"""What a function of a compiled program declares of its arguments and results."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_DECLARATION = re.compile(r"^(?:\w+ )?func @[^(]*\((?P<arguments>.*?)\) -> \((?P<results>.*)\)$", re.DOTALL)
+_VALUE = re.compile(
+    r"%(?:in|out)put\d+: (?:tensor<(?P<shape>(?:[\d?]+x)*)(?P<element>\w+)>|(?P<scalar>index|[su]?i\d+|b?f\d+\w*)\b)?"
+)
+DECLARATION = "iree.abi.declaration"
+"""What a function's reflection calls its declaration."""
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A tensor: sizes, None where dynamic, and the MLIR type of its elements."""
+
+    shape: tuple[int | None, ...]
+    element: str
+
+    def __str__(self) -> str:
+        return f"tensor<{''.join('?x' if size is None else f'{size}x' for size in self.shape)}{self.element}>"
+
+
+Type = TensorType | str | None
+"""A tensor, a scalar by its MLIR type, or anything else."""
+
+
+def arguments(declaration: str) -> list[Type]:
+    """The types of a declaration's arguments; none if it is no declaration."""
+    return _types(declaration, "arguments")
+
+
+def results(declaration: str) -> list[Type]:
+    """The types of a declaration's results."""
+    return _types(declaration, "results")
+
+
+def _types(declaration: str, which: str) -> list[Type]:
+    found = _DECLARATION.search(declaration)
+    return [] if found is None else [_type(each) for each in _VALUE.finditer(found[which])]
+
+
+def _type(found: re.Match[str]) -> Type:
+    if found["element"] is None:
+        return found["scalar"]
+    sizes = found["shape"].split("x")[:-1]
+    return TensorType(tuple(None if size == "?" else int(size) for size in sizes), found["element"])
