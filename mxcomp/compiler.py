@@ -215,7 +215,7 @@ def _advance(session: Session, source: Source, options: Options, report: Report,
     pipeline.run(module, pipeline.IMPORTING_PASSES, options)
 
     if session.advance("input", compile_to):
-        pipeline.run(module, (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
+        pipeline.run(module, (*pipeline.ENTRY_PASSES, *pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
         report.collect(module)
         pipeline.run(module, pipeline.BUILDING_PASSES, options)
         report.add_unfused(module)

@@ -1,6 +1,6 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
-    source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise, recognise,
+    source ─ import torch ─ IREE: input ─ take bytes, inline calls, expand reshapes, group experts, legalise, recognise,
            check sizes, hold constants, encode, fall back, hold constants, widen codes, fuse consumers, materialise,
            widen codes, legalise reductions, legalise zeros, legalise few rows, legalise scans, legalise topk,
            legalise overwriting, sort slots, outline, skip versions, share executables
@@ -29,6 +29,8 @@ from mxcomp.options import Options
 from mxcomp.passes import get_pass
 
 IMPORTING_PASSES = ("mxcomp-import-torch",)
+ENTRY_PASSES = ("mxcomp-take-bytes",)
+"""Of whole programs, which a plugin's functions are none of."""
 PREPARING_PASSES = (
     "mxcomp-inline-calls",
     "mxcomp-expand-reshapes",

@@ -117,7 +117,7 @@ def _compile(data: bytes, name: str, function: str | None, options: Options) -> 
     session.load(data, name)
     session.run("start", "input")
     module, report = session.module, Report(options.target.arch)
-    pipeline.run(module, pipeline.PREPARING_PASSES, options)
+    pipeline.run(module, (*pipeline.ENTRY_PASSES, *pipeline.PREPARING_PASSES), options)
     entry = _entry(module, function)
     symbol = graph.symbol_name(entry)
     watched = _watch(entry)

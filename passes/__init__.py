@@ -15,6 +15,7 @@ from mxcomp.options import Options
 
 PASSES = {
     "mxcomp-import-torch": "import_torch",
+    "mxcomp-take-bytes": "take_bytes",
     "mxcomp-inline-calls": "inline_calls",
     "mxcomp-expand-reshapes": "expand_reshapes",
     "mxcomp-group-experts": "group_experts",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import ml_dtypes
 import numpy as np
 import pytest
 from modules import BITS, KINDS, Matmul, dequantise
@@ -86,3 +89,16 @@ def test_all_the_same(kind: str) -> None:
     expected = dequantise(lhs, lhs_scale, kind).sum(1, keepdims=True) * 3
     np.testing.assert_allclose(y, np.broadcast_to(expected, y.shape), rtol=0, atol=1e-4 * np.abs(expected).max())
     assert (values == 1.5).all()
+
+
+def test_arguments_and_results() -> None:
+    """Those of 4 and 6 bits are passed as bytes."""
+    matmul = Matmul(5, 16, 32 * BLOCKS, types=("f4E2M1FN", "f6E2M3FN"))
+    lhs, rhs, lhs_scale, rhs_scale = matmul.operands
+    program = mxcomp.compile(Path(__file__).parent / "inputs" / "narrow_arguments.mlir")
+    assert program.report.matmuls[0].ukernel is not None
+    scales = [each.view(ml_dtypes.float8_e8m0fnu) for each in (lhs_scale, rhs_scale)]
+    x, w = lhs.reshape(5, BLOCKS, -1).view(np.int8), rhs.reshape(16, BLOCKS, -1).view(np.int8)
+    y, again = program.run(x, scales[0], w, scales[1])
+    assert matmul.error(y) <= matmul.bound
+    np.testing.assert_array_equal(again, x)
