@@ -133,17 +133,13 @@ def _entry(module: ir.Operation, name: str | None) -> ir.Operation:
     functions = {}
     for view in graph.module_block(module).operations:
         op = view.operation
-        if op.name == "util.func" and _is_public(op):
+        if op.name == "util.func" and graph.is_public(op):
             functions[graph.symbol_name(op)] = op
     if name is None and len(functions) == 1:
         return next(iter(functions.values()))
     if name not in functions:
         raise VerifyError(f"which function is to be verified? public functions are {', '.join(functions) or 'none'}")
     return functions[name]
-
-
-def _is_public(op: ir.Operation) -> bool:
-    return "sym_visibility" not in op.attributes or ir.StringAttr(op.attributes["sym_visibility"]).value == "public"
 
 
 def _watch(entry: ir.Operation) -> list[tuple[str, tuple[str, ...]]]:

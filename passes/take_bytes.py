@@ -1,4 +1,4 @@
-"""mxcomp-take-bytes: arguments and results of 4- and 6-bit floats, which no buffer of IREE's runtime can have, as bytes.
+"""mxcomp-take-bytes: arguments and results of 4- and 6-bit floats, which IREE's runtime cannot have, as bytes.
 
 Before:
 
@@ -23,7 +23,7 @@ from mxcomp.options import Options
 def run(module: ir.Operation, options: Options) -> None:
     """Changes the public functions below `module`."""
     for op in list(graph.walk(module, bodies=False)):
-        if op.name == "util.func" and len(op.regions[0].blocks) and "sym_visibility" not in op.attributes:
+        if op.name == "util.func" and len(op.regions[0].blocks) and graph.is_public(op):
             with module.context:
                 _take_bytes(op)
 

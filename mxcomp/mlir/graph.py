@@ -37,6 +37,11 @@ def symbol_name(op: ir.Operation) -> str:
     return ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
 
 
+def is_public(op: ir.Operation) -> bool:
+    """Whether a symbol can be used from outside of its module."""
+    return "sym_visibility" not in op.attributes or ir.StringAttr(op.attributes["sym_visibility"]).value == "public"
+
+
 def location_text(location: ir.Location) -> str:
     """file:line:column of a location, the innermost where it is nested, the first where there are several."""
     found = next(_places(location), None)
