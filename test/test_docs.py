@@ -19,7 +19,7 @@ import mxcomp
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 WRITTEN = {path.relative_to(DOCS).as_posix(): path.read_text() for path in DOCS.rglob("*.md")}
-LINK = re.compile(r"\]\((?!https?:|mailto:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]*))?(?:\s+'[^']*')?\)")
+LINK = re.compile(r"\]\((?!https?:|mailto:|%)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]*))?(?:\s+'[^']*')?\)")
 NAVIGATION = re.findall(r"^ +- [^:\n]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
 
 

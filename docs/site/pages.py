@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = ("compile", "run", "pack", "tune", "bench", "opt", "sim", "show")
 """Modules of `mxcomp.tools`, in the order in which one meets them."""
 
-_LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<path>[^)#\s]+)(?P<anchor>#[^)]*)?\)")
+_LINK = re.compile(r"\]\((?!https?:|#|mailto:|%)(?P<path>[^)#\s]+)(?P<anchor>#[^)]*)?\)")
 _MOVED = {"ukernels/README.md": "ukernels.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
 """Files outside of docs/ that have a page."""
 
