@@ -12,10 +12,10 @@ from iree.compiler import ir
 
 import mxcomp.compiler
 from mxcomp.compiler import Program
-from mxcomp.errors import InputError
+from mxcomp.errors import CompileError, InputError
 from mxcomp.options import Options
 from mxcomp.passes import import_torch
-from mxcomp.torch import linear
+from mxcomp.torch import linear, refusals
 from mxcomp.torch.floats import left_in_floats
 from mxcomp.torch.importing import imported
 from mxcomp.torch.parameters import Parameters
@@ -72,7 +72,12 @@ def compile(
     """
     store, path = _store(parameters)
     module = _module(model, args, kwargs, dynamic_shapes, function, store)
-    program = mxcomp.compiler.compile(module, packed_parameters=path is not None, **options)
+    try:
+        program = mxcomp.compiler.compile(module, packed_parameters=path is not None, **options)
+    except CompileError as error:
+        if found := refusals.refused(module):
+            raise CompileError(f"IREE cannot import {'; '.join(found)}", error.diagnostics) from error
+        raise
     if isinstance(model, torch.nn.Module):
         program.report.floats = dict(left_in_floats(model))
     manifest = program.report.manifest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -12,7 +12,7 @@ from iree.compiler import ir
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 
 from mxcomp.errors import InputError
-from mxcomp.torch import attention
+from mxcomp.torch import decompositions
 from mxcomp.torch.parameters import Parameters
 
 _OUR_FRAME = re.compile(rf' *File "{re.escape(str(Path(__file__).parent))}/[^"]*", [^\n]*\n[^\n]*\n?')
@@ -20,16 +20,6 @@ _OUR_FRAME = re.compile(rf' *File "{re.escape(str(Path(__file__).parent))}/[^"]*
 
 _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range")
 """Operators that check what holds already for the shapes and types that the program is compiled for."""
-
-
-def _squeezed(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
-    """Without dimensions of size 1."""
-    gone = {dim % max(x.dim(), 1) for dim in dims}
-    return x.reshape([size for dim, size in enumerate(x.shape) if dim not in gone or size != 1])
-
-
-_DECOMPOSITIONS = {torch.ops.aten.squeeze.dims: _squeezed, attention.OPERATOR: attention.kept}
-"""What core ATen has and torch's dialect has not; and what IREE computes better whole."""
 
 
 class _NamedLocations(ContextCache):
@@ -69,7 +59,7 @@ def _lowered(program: torch.export.ExportedProgram) -> torch.export.ExportedProg
     """A copy in the operators of core ATen, without checks, its locations those of the caller's lines."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of torch, about torch
-        lowered = program.run_decompositions({**torch.export.default_decompositions(), **_DECOMPOSITIONS})
+        lowered = program.run_decompositions(decompositions.table())
     for node in reversed(list(lowered.graph.nodes)):
         if not node.users and any(check in str(node.target) for check in _CHECKS):
             lowered.graph.erase_node(node)

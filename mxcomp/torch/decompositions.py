@@ -1,0 +1,94 @@
+"""Operators that PyTorch's exporter leaves and IREE does not take, by others: for `run_decompositions`.
+
+A function that gives NotImplemented keeps its operator as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from mxcomp.torch import attention
+
+_ATEN = torch.ops.aten
+
+
+def _squeezed(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    """Without dimensions of size 1."""
+    gone = {dim % max(x.dim(), 1) for dim in dims}
+    return x.reshape([size for dim, size in enumerate(x.shape) if dim not in gone or size != 1])
+
+
+def _sorted_topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """Those that may come in any order come in order, too."""
+    return NotImplemented if sorted else _ATEN.topk.default(x, k, dim, largest, True)
+
+
+def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> torch.Tensor:
+    """The last so many, and then the others, by each dimension; or by the only one that all are made to."""
+    if not dims:
+        return _rolled(x.reshape(-1), shifts, (0,)).reshape(x.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = x.shape[dim]
+        last = shift % size if size else 0
+        x = torch.cat((x.narrow(dim, size - last, last), x.narrow(dim, 0, size - last)), dim)
+    return x
+
+
+def _product(x: Any, y: Any) -> Any:
+    """Of complex numbers and a real one."""
+    if not isinstance(x, torch.Tensor) or not x.is_complex() or isinstance(y, torch.Tensor | complex):
+        return NotImplemented
+    return torch.view_as_complex(torch.view_as_real(x) * y)
+
+
+def _histogram(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """How many numbers are in each of equal parts of a range, the last of which has its upper end, too."""
+    if min >= max:
+        return NotImplemented  # the range is that of the numbers
+    flat = x.reshape(-1)
+    part = ((flat - min) * bins / (max - min)).floor()
+    part = torch.where(flat == max, bins - 1, part)
+    is_in = part[:, None] == torch.arange(bins, device=x.device)
+    return is_in.to(x.dtype).sum(0)
+
+
+def _grouped_mm(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    ends: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Any:
+    """Rows [S, K], sorted by group, times the matrix of their group [G, K, N]; rows behind the last end are 0."""
+    if ends is None or bias is not None or x.dim() != 2 or weights.dim() != 3:
+        return NotImplemented
+    groups = (torch.arange(x.shape[0], device=x.device)[:, None] >= ends).sum(-1)
+    inside = groups < weights.shape[0]
+    of_row = weights.index_select(0, groups.clamp(max=weights.shape[0] - 1))
+    product = torch.bmm(x[:, None], of_row)[:, 0]
+    return torch.where(inside[:, None], product, 0.0).to(out_dtype or x.dtype)
+
+
+def _empty(size: Sequence[Any], _: Sequence[int], **options: Any) -> torch.Tensor:
+    """Strides are nothing to IREE."""
+    return torch.empty(size, dtype=options.get("dtype"))
+
+
+def table() -> dict[Any, Callable[..., Any]]:
+    """Decompositions by operators: PyTorch's own, and ours."""
+    ours: dict[Any, Callable[..., Any]] = {
+        _ATEN.squeeze.dims: _squeezed,
+        _ATEN.topk.default: _sorted_topk,
+        _ATEN.mul.Tensor: _product,
+        _ATEN.histc.default: _histogram,
+        _ATEN._grouped_mm.default: _grouped_mm,
+        _ATEN.empty_permuted.default: _empty,
+        attention.OPERATOR: attention.kept,
+        _ATEN.roll.default: _rolled,
+    }
+    if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
+        ours[torch.ops.transformers.grouped_mm_fallback.default] = _grouped_mm
+    return {**torch.export.default_decompositions(), **ours}

@@ -1,0 +1,71 @@
+"""Which operators of an exported model IREE cannot import: its own error often names a constant beside them, or no line.
+
+Each operator is lowered alone, in a function of its own, with the constants that it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iree.compiler import ir, passmanager
+from iree.compiler.dialects import func
+
+from mxcomp.mlir import graph
+
+_TO_IREE = "builtin.module(torch-to-iree)"
+_OPERATORS = ("torch.aten.", "torch.prims.", "torch.operator")
+_CONSTANTS = ("torch.constant.", "torch.prim.ListConstruct")
+
+
+def refused(module: ir.Module) -> list[str]:
+    """Operators that cannot be lowered, with their types, modules of torch and source lines, each kind once."""
+    return [f"{_name(op)}, {op.location}" for op in _kinds(module) if not _is_lowered(op)]
+
+
+def _kinds(module: ir.Module) -> Iterator[ir.Operation]:
+    known = set()
+    for op in graph.walk(module.operation, bodies=False):
+        if op.name.startswith(_OPERATORS):
+            kind = _name(op), tuple(str(value.type) for value in op.operands)
+            if kind not in known:
+                known.add(kind)
+                yield op
+
+
+def _name(op: ir.Operation) -> str:
+    name = ir.StringAttr(op.attributes["name"]).value if op.name == "torch.operator" else op.name
+    return name.removeprefix("torch.")
+
+
+def _is_lowered(op: ir.Operation) -> bool:
+    with op.context, ir.Location.unknown():
+        alone = ir.Module.create()
+        given = [value for value in op.operands if not _is_constant(value)]
+        with ir.InsertionPoint(alone.body):
+            kinds = [value.type for value in given], [result.type for result in op.results]
+            function = func.FuncOp("main", kinds)
+            values = dict(zip(given, function.add_entry_block().arguments, strict=True))
+        with ir.InsertionPoint(function.entry_block):
+            func.ReturnOp(list(_copied(op, values).results))
+        try:
+            passmanager.PassManager.parse(_TO_IREE).run(alone.operation)
+        except ir.MLIRError:
+            return False
+    return True
+
+
+def _is_constant(value: ir.Value) -> bool:
+    op = graph.producer(value)
+    return op is not None and op.name.startswith(_CONSTANTS) and all(map(_is_constant, op.operands))
+
+
+def _copied(op: ir.Operation, values: dict[ir.Value, ir.Value]) -> ir.Operation:
+    """The operation here, behind the constants that it is given."""
+    for value in op.operands:
+        producer = graph.producer(value)
+        if value not in values and producer is not None:
+            values[value] = _copied(producer, values).results[0]
+    copy = op.clone()
+    for i, value in enumerate(op.operands):
+        copy.operands[i] = values[value]
+    return copy
