@@ -20,7 +20,13 @@ from mxcomp.ukernels import dequantising
 
 
 def build_layer(
-    tensors: Sequence[ir.Value], weight_format: str, input_format: str, mode: str, alpha: float, limit: float
+    tensors: Sequence[ir.Value],
+    weight_format: str,
+    input_format: str,
+    mode: str,
+    alpha: float,
+    limit: float,
+    offset: float,
 ) -> ir.Value:
     """[T, K] of the first tensor's type, from those of the operator in their order. Raises InputError."""
     x, chosen, shares, gate_up, gate_up_scales, gate_up_bias, down, down_scales, down_bias = tensors
@@ -32,7 +38,7 @@ def build_layer(
     found = routing.given(_i32(chosen), _f32(shares), size[1], block_m)
     parts = ((gate_up, gate_up_scales, gate_up_bias), (down, down_scales, down_bias))
     both = [moe.Experts(mx.operand(e, scales, weight_format), _f32(bias)) for e, scales, bias in parts]
-    activation = partial(moe.clamped_swiglu, alpha=alpha, limit=limit)
+    activation = partial(moe.clamped_swiglu, alpha=alpha, limit=limit, offset=offset)
     kind = str(build.element(x))
     if not is_quantised:
         plain = mx.elementwise(lambda value: value, x, result=UNQUANTISED)

@@ -15,6 +15,7 @@ docs/moe.md has the form, and what of it becomes a part of which dispatch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -52,11 +53,13 @@ def swiglu(gate: ir.Value, up: ir.Value) -> ir.Value:
     return mx.multiply(_sigmoid_times(gate, mx.subtract(0.0, gate)), up)
 
 
-def clamped_swiglu(gate: ir.Value, up: ir.Value, alpha: float = 1.702, limit: float = 7.0) -> ir.Value:
-    """GPT-OSS's: gate · sigmoid(alpha · gate) · (up + 1), with the gate at most, and up within, the limit."""
-    gate = _minimum(gate, limit)
-    up = mx.maximum(_minimum(up, limit), -limit)
-    return mx.multiply(_sigmoid_times(gate, mx.multiply(gate, -alpha)), mx.add(up, 1.0))
+def clamped_swiglu(
+    gate: ir.Value, up: ir.Value, alpha: float = 1.702, limit: float = 7.0, offset: float = 1.0
+) -> ir.Value:
+    """GPT-OSS's: gate · sigmoid(alpha · gate) · (up + offset), with the gate at most, and up within, the limit."""
+    if math.isfinite(limit):
+        gate, up = _minimum(gate, limit), mx.maximum(_minimum(up, limit), -limit)
+    return mx.multiply(_sigmoid_times(gate, mx.multiply(gate, -alpha)), mx.add(up, offset) if offset else up)
 
 
 def _sigmoid_times(gate: ir.Value, exponent: ir.Value) -> ir.Value:

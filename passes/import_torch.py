@@ -45,7 +45,7 @@ _OPERANDS = {
 }  # fmt: skip
 """The tensors of each operator, and their element types."""
 
-_NUMBERS = {LINEAR: (), EXPERTS: ("alpha", "limit")}
+_NUMBERS = {LINEAR: (), EXPERTS: ("alpha", "limit", "offset")}
 """What comes behind formats and mode."""
 
 _VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[0-9?,]*)\],(?P<kind>\w+)>")
@@ -102,7 +102,7 @@ def _string(op: ir.Operation, value: ir.Value) -> str:
 def _number(op: ir.Operation, value: ir.Value) -> float:
     constant = _constant(value, "torch.constant.float")
     if constant is None:
-        raise InputError(f"{op.location}: {_name(op)}: alpha and limit must be constant numbers")
+        raise InputError(f"{op.location}: {_name(op)}: alpha, limit and offset must be constant numbers")
     return ir.FloatAttr(constant).value
 
 

@@ -1,4 +1,4 @@
-"""Experts of a mixture with MX weights: GPT-OSS's.
+"""Experts of a mixture with MX weights, in place of those of transformers that have a gate of SiLU, or GPT-OSS's.
 
 Compiled for a fixed number of tokens they are matmuls grouped by expert (`mxcomp.moe`). For any number of them each
 expert is computed for every token, and what the router did not choose is multiplied by 0.
@@ -6,34 +6,46 @@ expert is computed for every token, and what the router did not choose is multip
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from mxcomp.errors import InputError
 from mxcomp.formats import pack_bits, quantise
 from mxcomp.torch.operators import gated_experts, scaled_linear
 
+_WEIGHTS = ("gate_up_proj", "down_proj")
+_SILU = ("SiLU", "SiLUActivation")
+_BY_EXPERT = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
+"""What checkpoints with each expert apart call gate, up and down."""
+
+Scaled = tuple[torch.Tensor, torch.Tensor]
+"""Elements and scales."""
+
 
 class ScaledExperts(torch.nn.Module):
-    """Takes the place of transformers' `GptOssExperts`.
+    """Takes the place of experts of transformers: of GPT-OSS, Qwen3-MoE, Mixtral, DeepSeek-V3 and others like them.
 
-    Weights are uint8 [experts, N, K * bits / 8] and [experts, N, K / 32], as published: rows of `gate_up_proj`
-    alternate between gate and up.
+    Weights are uint8 [experts, N, K * bits / 8] and [experts, N, K / 32], as GPT-OSS publishes them: rows of
+    `gate_up_proj` alternate between gate and up. An expert is (up + offset) * gate * sigmoid(alpha * gate) between its
+    products, with the gate at most, and up within, the limit.
     """
 
     def __init__(
         self,
-        gate_up: tuple[torch.Tensor, torch.Tensor],
+        gate_up: Scaled,
         gate_up_bias: torch.Tensor,
-        down: tuple[torch.Tensor, torch.Tensor],
+        down: Scaled,
         down_bias: torch.Tensor,
         alpha: float,
         limit: float,
         formats: tuple[str, str, str] = ("E2M1", "E2M1", "even"),
+        offset: float = 1.0,
     ) -> None:
         super().__init__()
-        self.alpha, self.limit, self.formats = alpha, limit, formats
+        self.formats, self.numbers = formats, (float(alpha), float(limit), float(offset))
         for name, (elements, scales), bias in (("gate_up", gate_up, gate_up_bias), ("down", down, down_bias)):
             self.register_buffer(f"{name}_proj_blocks", elements)
             self.register_buffer(f"{name}_proj_scales", scales)
@@ -43,13 +55,15 @@ class ScaledExperts(torch.nn.Module):
     def from_experts(
         cls, experts: Any, weight_format: str = "E2M1", input_format: str = "E2M1", mode: str = "even"
     ) -> ScaledExperts:
-        """Quantises transformers' `GptOssExperts`, whose weights are [experts, K, N]. Raises ValueError."""
-        (gate_up, down), biases = (
-            [_quantised(getattr(experts, name), weight_format, mode) for name in ("gate_up_proj", "down_proj")],
-            [getattr(experts, name).detach() for name in ("gate_up_proj_bias", "down_proj_bias")],
-        )
-        formats = weight_format, input_format, mode
-        return cls(gate_up, biases[0], down, biases[1], experts.alpha, experts.limit, formats)
+        """Quantises experts of transformers. Raises ValueError for those that compute something else."""
+        rows = [getattr(experts, name).detach() for name in _WEIGHTS]
+        if _is_transposed(experts):
+            rows = [weight.transpose(1, 2) for weight in rows]
+        gate_up, down = (_quantised(weight, weight_format, mode) for weight in rows)
+        biases = [
+            None if (bias := getattr(experts, f"{name}_bias", None)) is None else bias.detach() for name in _WEIGHTS
+        ]
+        return _made(experts, gate_up, down, biases, (weight_format, input_format, mode))
 
     def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """[tokens, K] from [tokens, K], and the experts chosen for each token and their weights, [tokens, k]."""
@@ -59,7 +73,7 @@ class ScaledExperts(torch.nn.Module):
                 for name in ("gate_up", "down")
                 for part in ("blocks", "scales", "bias")
             )
-            return gated_experts(x, chosen, weights, *parts, *self.formats, self.alpha, self.limit)
+            return gated_experts(x, chosen, weights, *parts, *self.formats, *self.numbers)
         result = torch.zeros_like(x)
         for expert in range(len(self.gate_up_proj_bias)):
             share = torch.where(chosen == expert, weights, torch.zeros_like(weights)).sum(-1, keepdim=True)
@@ -68,16 +82,159 @@ class ScaledExperts(torch.nn.Module):
 
     def _expert(self, x: torch.Tensor, expert: int) -> torch.Tensor:
         both = self._linear("gate_up", x, expert)
-        gate, up = both[..., ::2].clamp(max=self.limit), both[..., 1::2].clamp(-self.limit, self.limit)
-        return self._linear("down", (up + 1) * gate * torch.sigmoid(gate * self.alpha), expert)
+        alpha, limit, offset = self.numbers
+        gate, up = both[..., ::2].clamp(max=limit), both[..., 1::2].clamp(-limit, limit)
+        return self._linear("down", (up + offset) * gate * torch.sigmoid(gate * alpha), expert)
 
     def _linear(self, name: str, x: torch.Tensor, expert: int) -> torch.Tensor:
         elements, scales, bias = (getattr(self, f"{name}_proj_{part}")[expert] for part in ("blocks", "scales", "bias"))
         return scaled_linear(x, elements, scales, *self.formats) + bias
 
 
-def _quantised(weight: torch.Tensor, weight_format: str, mode: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Elements and scales of weights [experts, K, N], in blocks along K."""
-    rows = np.ascontiguousarray(weight.detach().float().cpu().numpy().transpose(0, 2, 1))
-    codes, scales = quantise(rows, weight_format, mode)
+class ScaledExpertsOfAll(ScaledExperts):
+    """Takes the place of Llama 4's: every expert has tokens of its own, [experts · tokens, K], already weighted."""
+
+    def forward(self, x: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        count = len(self.gate_up_proj_bias)
+        tokens = x.reshape(count, -1, x.shape[-1])
+        return torch.cat([self._expert(tokens[expert], expert) for expert in range(count)])
+
+
+def replacement(module: torch.nn.Module, weight_format: str, input_format: str, mode: str) -> torch.nn.Module | None:
+    """What takes the place of experts; None for a module that is none. Raises ValueError for experts unknown here."""
+    if not _are_experts(module):
+        return None
+    return ScaledExperts.from_experts(module, weight_format, input_format, mode)
+
+
+class Loader(Protocol):
+    """A checkpoint that modules are made of; what has been asked for counts as used."""
+
+    def has_mx(self, name: str) -> bool:
+        """Whether there is an MX weight of a name."""
+
+    def mx(self, name: str, shape: tuple[int, ...]) -> tuple[Scaled, tuple[str, str, str]]:
+        """An MX weight of a shape, and formats and mode for it. Raises InputError."""
+
+    def plain(self, key: str, expected: torch.Tensor) -> torch.Tensor:
+        """A tensor as it is stored. Raises InputError."""
+
+
+def loaded(loader: Loader, name: str, module: torch.nn.Module) -> torch.nn.Module | None:
+    """What takes the place of experts with MX weights in a checkpoint, fused or by expert; None for anything else."""
+    if not _are_experts(module):
+        return None
+    if all(loader.has_mx(f"{name}.{part}") for part in _WEIGHTS):
+        found = [loader.mx(f"{name}.{part}", shape) for part, shape in zip(_WEIGHTS, _shapes(module), strict=True)]
+    elif parts := next((parts for parts in _BY_EXPERT if loader.has_mx(f"{name}.0.{parts[0]}")), None):
+        found = _gathered(loader, module, name, parts)
+    else:
+        return None
+    (gate_up, formats), (down, others) = found
+    if formats != others:
+        raise InputError(f"'{name}': gate and up are {formats[0]}, down {others[0]}: expected one format")
+    biases = [
+        bias if bias is None else loader.plain(f"{name}.{part}_bias", bias)
+        for part, bias in zip(_WEIGHTS, _biases(module), strict=True)
+    ]
+    try:
+        return _made(module, gate_up, down, biases, formats)
+    except ValueError as error:
+        raise InputError(f"'{name}' cannot have MX weights: {error}") from None
+
+
+def _gathered(loader: Loader, module: Any, name: str, parts: tuple[str, str, str]) -> list[Any]:
+    """Weights of all experts of checkpoints that have each apart: gates above ups, as fused; and downs."""
+    (count, both, k), (_, _, inner) = _shapes(module)
+    shapes = (both // 2, k), (both // 2, k), (k, inner)
+    found = [
+        [loader.mx(f"{name}.{expert}.{part}", shape) for expert in range(count)]
+        for part, shape in zip(parts, shapes, strict=True)
+    ]
+    formats = {each for part in found for _, each in part}
+    if len(formats) > 1:
+        raise InputError(f"'{name}': expected experts of one format, not {', '.join(sorted(f[0] for f in formats))}")
+    gate, up, down = ([torch.stack([each[0][i] for each in part]) for i in range(2)] for part in found)
+    rows = tuple(torch.cat(pair, 1) for pair in zip(gate, up, strict=True))
+    if not _is_concatenated(module):
+        rows = tuple(_alternating(each) for each in rows)
+    (kind,) = formats
+    return [(rows, kind), (tuple(down), kind)]
+
+
+def _are_experts(module: Any) -> bool:
+    return all(isinstance(w := getattr(module, name, None), torch.Tensor) and w.dim() == 3 for name in _WEIGHTS)
+
+
+def _biases(experts: Any) -> list[torch.Tensor | None]:
+    return [getattr(experts, f"{name}_bias", None) for name in _WEIGHTS]
+
+
+def _is_transposed(experts: Any) -> bool:
+    """Whether weights are [experts, K, N]. Raises ValueError for sizes that do not fit each other."""
+    (_, a, b), (_, c, d) = (getattr(experts, name).shape for name in _WEIGHTS)
+    if (a, b) == (2 * d, c):
+        return False
+    if (a, b) == (d, 2 * c):
+        return True
+    raise ValueError(f"gate_up_proj of {a} × {b} and down_proj of {c} × {d}: expected gate and up in one")
+
+
+def _shapes(experts: Any) -> list[tuple[int, int, int]]:
+    """[experts, N, K] of gate and up, and of down. Raises InputError."""
+    try:
+        is_transposed = _is_transposed(experts)
+    except ValueError as error:
+        raise InputError(f"experts: {error}") from None
+    shapes = [tuple(getattr(experts, name).shape) for name in _WEIGHTS]
+    return [(count, b, a) if is_transposed else (count, a, b) for count, a, b in shapes]
+
+
+def _is_concatenated(experts: Any) -> bool:
+    return bool(getattr(experts, "is_concatenated", not hasattr(experts, "limit")))
+
+
+def _made(
+    experts: Any, gate_up: Scaled, down: Scaled, biases: list[torch.Tensor | None], formats: tuple[str, str, str]
+) -> ScaledExperts:
+    """With biases of 0 where experts have none. Raises ValueError for experts that compute something else."""
+    numbers = _numbers(experts)
+    kind = experts.gate_up_proj.dtype
+    up_bias, down_bias = (
+        torch.zeros(len(scales), scales.shape[1], dtype=kind) if bias is None else bias
+        for bias, (_, scales) in zip(biases, (gate_up, down), strict=True)
+    )
+    if _is_concatenated(experts):
+        gate_up, up_bias = (_alternating(gate_up[0]), _alternating(gate_up[1])), _alternating(up_bias)
+    make = ScaledExperts if hasattr(experts, "is_concatenated") or hasattr(experts, "alpha") else ScaledExpertsOfAll
+    alpha, limit, offset = numbers
+    made = make(gate_up, up_bias, down, down_bias, alpha, limit, formats, offset)
+    for name, bias in zip(_WEIGHTS, biases, strict=True):
+        if bias is None:
+            made._non_persistent_buffers_set.add(f"{name}_bias")
+    return made
+
+
+def _numbers(experts: Any) -> tuple[float, float, float]:
+    """Alpha, limit and offset of a gate. Raises ValueError for another one."""
+    if not getattr(experts, "has_gate", True) or getattr(experts, "has_post_expert_norm", False):
+        raise ValueError("expected experts with a gate, and without a norm behind them")
+    if hasattr(experts, "alpha") and hasattr(experts, "limit"):
+        return experts.alpha, experts.limit, 1.0
+    name = type(getattr(experts, "act_fn", None)).__name__
+    gate = getattr(type(experts), "_apply_gate", None)
+    if name not in _SILU or (gate is not None and gate.__name__ != "_default_apply_gate"):
+        raise ValueError(f"a gate of {name} in {type(experts).__name__}: expected SiLU, or GPT-OSS's")
+    return 1.0, math.inf, 0.0
+
+
+def _alternating(halves: torch.Tensor) -> torch.Tensor:
+    """[experts, 2 · n, …], gates above ups, with rows of both in turns."""
+    count, both, *rest = halves.shape
+    return halves.reshape(count, 2, both // 2, *rest).transpose(1, 2).reshape(halves.shape).contiguous()
+
+
+def _quantised(weight: torch.Tensor, weight_format: str, mode: str) -> Scaled:
+    """Elements and scales of weights [experts, N, K], in blocks along K. Raises ValueError."""
+    codes, scales = quantise(np.ascontiguousarray(weight.float().cpu().numpy()), weight_format, mode)
     return torch.from_numpy(pack_bits(codes, weight_format)), torch.from_numpy(np.ascontiguousarray(scales))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from mxcomp.errors import InputError
 from mxcomp.formats import element_format
 from mxcomp.formats.fused import quantise_packed
 from mxcomp.quantisation import UNQUANTISED
-from mxcomp.torch import floats, torchao
+from mxcomp.torch import experts, floats, torchao
 from mxcomp.torch.floats import NOT_CALLED
 from mxcomp.torch.operators import scaled_linear
 from mxcomp.torch.values import Values, as_array, dequantised
@@ -144,7 +145,20 @@ def replace_linears(
     for name in [name for name, chosen in wanted.items() if not chosen]:
         floats.note(model.get_submodule(name), "the filter left it")
     floats.note_ties(model, made)
-    return put(model, made)
+    return put(model, _experts(model, weight_format, input_format, mode) | made)
+
+
+def _experts(model: torch.nn.Module, *formats: str) -> dict[str, torch.nn.Module]:
+    """What replaces experts, by their names; with a warning where they stay as they are."""
+    found = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        try:
+            made = experts.replacement(module, *formats)
+        except ValueError as error:
+            warnings.warn(f"experts '{name}' keep float weights: {error}", RuntimeWarning, stacklevel=3)
+        else:
+            found |= {} if made is None else {name: made}
+    return found
 
 
 def torchao_linears(model: torch.nn.Module) -> dict[str, torch.nn.Module]:

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from mxcomp.errors import InputError
-from mxcomp.torch import floats, linear, tying
-from mxcomp.torch.experts import ScaledExperts
+from mxcomp.torch import experts, floats, linear, tying
 from mxcomp.torch.linear import ScaledLinear
 from mxcomp.weights.checkpoint import Checkpoint, Tensor
 from mxcomp.weights.views import Bytes
@@ -24,8 +23,6 @@ _DTYPES = {
     "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
 """Types of plain tensors, by their names in safetensors files."""
-
-_EXPERTS = ("gate_up_proj", "down_proj")
 
 
 def load(
@@ -50,6 +47,7 @@ def load(
         The model. Raises InputError for tensors that are missing, left over or do not fit: the model is as it was.
     """
     found = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.read(*_files(checkpoint))
+    found = _renamed(found, model)
     state, tied = model.state_dict(keep_vars=True), tying.groups(model)
     loader = _Loader(found, input_format, mode, weight_format, _float_type(found, state), tied)
     modules = _scaled(model, loader)
@@ -122,6 +120,18 @@ def _float_type(checkpoint: Checkpoint, state: Mapping[str, torch.Tensor]) -> to
     return max(sizes, key=lambda dtype: sizes[dtype], default=None)
 
 
+_EARLIER = {"block_sparse_moe": "mlp"}
+"""Modules by what checkpoints of Mixtral still call them."""
+
+
+def _renamed(found: Checkpoint, model: torch.nn.Module) -> Checkpoint:
+    """A checkpoint with names of this version's model."""
+    known = {part for name, _ in model.named_modules() for part in name.split(".")}
+    new = {old: name for old, name in _EARLIER.items() if old not in known and name in known}
+    names = {key: ".".join(new.get(part, part) for part in key.split(".")) for key in found}
+    return Checkpoint({names[key]: tensor for key, tensor in found.items()}, found.name)
+
+
 def _others(names: list[str]) -> str:
     return f", and {len(names) - 1} others" if len(names) > 1 else ""
 
@@ -160,38 +170,24 @@ class _Loader:
         """What takes a module's place, if the checkpoint has MX weights for it. Raises InputError."""
         if isinstance(module, torch.nn.Linear):
             stem = self._stored(f"{name}.weight").removesuffix(".weight")
-            if not self._is_mx(stem):
+            if not self.has_mx(stem):
                 return None
-            tensors, formats = self._mx(stem, tuple(module.weight.shape))
+            tensors, formats = self.mx(stem, tuple(module.weight.shape))
             bias = None if module.bias is None else self.plain(self._stored(f"{name}.bias"), module.bias)
             dtype = bias.dtype if bias is not None else self._float_type or module.weight.dtype
             return ScaledLinear(*tensors, bias, *formats, dtype=dtype)
-        whole = all(
-            isinstance(getattr(module, part, None), torch.Tensor) for part in _EXPERTS
-        )  # a dense MLP has layers
-        experts = [f"{name}.{part}" for part in _EXPERTS]
-        return self._experts(experts, module) if whole and all(map(self._is_mx, experts)) else None
+        return experts.loaded(self, name, module)
 
     def _stored(self, key: str) -> str:
         """What a tensor is called in the files: as one of those that it is tied with, if it is not there itself."""
         names = key, *self._tied.get(key, ())
-        return next((n for n in names if n in self.checkpoint or self._is_mx(n.removesuffix(".weight"))), key)
+        return next((n for n in names if n in self.checkpoint or self.has_mx(n.removesuffix(".weight"))), key)
 
-    def _is_mx(self, stem: str) -> bool:
-        return bool(self.checkpoint.mx_names(stem))
+    def has_mx(self, name: str) -> bool:
+        """Whether there is an MX weight of a name."""
+        return bool(self.checkpoint.mx_names(name))
 
-    def _experts(self, stems: list[str], module: Any) -> ScaledExperts:
-        weights = [getattr(module, stem.rpartition(".")[2]) for stem in stems]  # [experts, K, N], other than published
-        (gate_up, formats), (down, others) = (
-            self._mx(stem, (len(weight), weight.shape[2], weight.shape[1]))
-            for stem, weight in zip(stems, weights, strict=True)
-        )
-        if formats != others:
-            raise InputError(f"{self.checkpoint.name}: '{stems[0]}' is {formats[0]}, '{stems[1]}' {others[0]}")
-        biases = [self.plain(f"{stem}_bias", getattr(module, f"{stem.rpartition('.')[2]}_bias")) for stem in stems]
-        return ScaledExperts(gate_up, biases[0], down, biases[1], module.alpha, module.limit, formats)
-
-    def _mx(self, name: str, shape: tuple[int, ...]) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[str, str, str]]:
+    def mx(self, name: str, shape: tuple[int, ...]) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[str, str, str]]:
         """Elements and scales of weights [(experts,) N, K], and formats and mode for them."""
         found = self.checkpoint.mx_weights(name)
         self.used |= set(self.checkpoint.mx_names(name))

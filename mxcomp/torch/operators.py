@@ -70,8 +70,12 @@ def gated_experts(
     mode: str,
     alpha: float,
     limit: float,
+    offset: float,
 ) -> torch.Tensor:
-    """What the experts chosen for each token make of it, times their shares, added up: GPT-OSS's clamped SwiGLU.
+    """What the experts chosen for each token make of it, times their shares, added up.
+
+    Between products it is (up + offset) * gate * sigmoid(alpha * gate), the gate at most, and up within, the limit:
+    GPT-OSS's clamped SwiGLU with 1.702, 7 and 1, plain SwiGLU with 1, infinity and 0.
 
     Args:
         x: float32, float16 or bfloat16 [T, K].
@@ -91,7 +95,7 @@ def gated_experts(
         if len(tokens):
             both = _linear(rows[tokens], gate_up, gate_up_scales, gate_up_bias, weight_format, expert)
             gate, up = both[:, ::2].clamp(max=limit), both[:, 1::2].clamp(-limit, limit)
-            hidden = _rounded(((up + 1) * gate * torch.sigmoid(gate * alpha)).numpy(), input_format, mode)
+            hidden = _rounded(((up + offset) * gate * torch.sigmoid(gate * alpha)).numpy(), input_format, mode)
             out = _linear(hidden, down, down_scales, down_bias, weight_format, expert)
             result.index_add_(0, tokens, out * shares[tokens, places].float()[:, None])
     return result.to(dtype=x.dtype, device=x.device)

@@ -1,4 +1,4 @@
-"""Which operators of an exported model IREE cannot import: its own error often names a constant beside them, or no line.
+"""Which operators of an exported model IREE cannot import: its own error may name a constant beside them, or no line.
 
 Each operator is lowered alone, in a function of its own, with the constants that it is given.
 """

@@ -1,0 +1,153 @@
+"""Experts of transformers with MX weights: of each family, from floats and from checkpoints in all spellings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
+
+import mxcomp.torch
+from mxcomp.formats import pack_bits, quantise
+
+SIZES = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "vocab_size": 96, "max_position_embeddings": 64,
+}  # fmt: skip
+MODELS: dict[str, Any] = {
+    "qwen3-moe": lambda: transformers.Qwen3MoeForCausalLM(
+        transformers.Qwen3MoeConfig(**SIZES, moe_intermediate_size=96, num_experts=4, num_experts_per_tok=2)
+    ),
+    "mixtral": lambda: transformers.MixtralForCausalLM(
+        transformers.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2)
+    ),
+    "deepseek-v3": lambda: transformers.DeepseekV3ForCausalLM(
+        transformers.DeepseekV3Config(
+            **SIZES, moe_intermediate_size=96, n_routed_experts=4, n_group=2, topk_group=1, num_experts_per_tok=2,
+            first_k_dense_replace=0, kv_lora_rank=32, q_lora_rank=32, qk_rope_head_dim=8, qk_nope_head_dim=16,
+            v_head_dim=16,
+        )
+    ),
+    "gpt-oss": lambda: transformers.GptOssForCausalLM(
+        transformers.GptOssConfig(
+            **SIZES, head_dim=16, num_local_experts=4, num_experts_per_tok=2, layer_types=["full_attention"],
+            pad_token_id=0, rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        )
+    ),
+    "llama4": lambda: transformers.Llama4ForCausalLM(
+        transformers.Llama4TextConfig(
+            **SIZES, head_dim=16, intermediate_size_mlp=96, num_local_experts=4, pad_token_id=0,
+            interleave_moe_layer_step=1,
+        )
+    ),
+}  # fmt: skip
+VALUES = torch.tensor([-3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0])
+"""Of E2M1, whose blocks have an E8M0 scale beside: weights of these are quantised to themselves."""
+IDS = torch.tensor([[5, 17, 30, 42, 7, 11, 90]])
+
+
+def model_of(name: str) -> Any:
+    torch.manual_seed(0)
+    model = MODELS[name]().eval()
+    for key, parameter in model.named_parameters():
+        if parameter.dim() == 3:
+            scales = 2.0 ** torch.randint(-5, -2, (len(parameter), 1, 1))
+            parameter.data = VALUES[torch.randint(0, len(VALUES), parameter.shape)] * scales
+        elif parameter.dim() == 2 or "bias" in key:
+            torch.nn.init.normal_(parameter, std=0.2)
+    return model
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model(IDS, use_cache=False).logits
+
+
+def none(name: str, linear: torch.nn.Linear) -> bool:
+    return False
+
+
+def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """As far as activations of bf16 allow it."""
+    assert (found - expected).abs().max() < 0.02 * expected.abs().max()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_experts_become_scaled(name: str) -> None:
+    model = model_of(name)
+    expected = logits(model)
+    mxcomp.torch.replace_linears(model, input_format="bf16", filter=none)
+    assert any(isinstance(module, mxcomp.torch.ScaledExperts) for module in model.modules())
+    assert_close(logits(model), expected)
+
+
+def quark(tensors: dict[str, torch.Tensor], key: str, weight: torch.Tensor, ends: tuple[str, str]) -> None:
+    codes, scales = quantise(np.ascontiguousarray(weight.numpy()), "E2M1")
+    tensors[key + ends[0]] = torch.from_numpy(pack_bits(codes, "E2M1"))
+    tensors[key + ends[1]] = torch.from_numpy(np.ascontiguousarray(scales))
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "around"),
+    [
+        ("qwen3-moe", ("gate_proj", "up_proj", "down_proj"), "mlp"),
+        ("deepseek-v3", ("gate_proj", "up_proj", "down_proj"), "mlp"),
+        ("mixtral", ("w1", "w3", "w2"), "block_sparse_moe"),
+    ],
+)
+def test_checkpoint_by_expert(name: str, parts: tuple[str, str, str], around: str, tmp_path: Path) -> None:
+    """As AMD Quark writes them."""
+    model = model_of(name)
+    tensors = {}
+    for key, value in model.state_dict().items():
+        file_key = key.replace(".mlp.", f".{around}.")
+        if not key.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            tensors[file_key] = value.clone()
+            continue
+        matrices = value.chunk(2, 1) if "gate_up" in key else (value,)
+        for part, matrix in zip(parts[:2] if "gate_up" in key else parts[2:], matrices, strict=True):
+            for expert, weight in enumerate(matrix):
+                stem = f"{file_key.rpartition('.')[0]}.{expert}.{part}"
+                quark(tensors, stem, weight, (".weight", ".weight_scale"))
+    check_loaded(name, tensors, model, tmp_path)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_fused_checkpoint(name: str, tmp_path: Path) -> None:
+    model = model_of(name)
+    tensors = {}
+    for key, value in model.state_dict().items():
+        if key.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            rows = value.transpose(1, 2) if name in ("gpt-oss", "llama4") else value
+            quark(tensors, key, rows, ("_blocks", "_scales"))
+        else:
+            tensors[key] = value.clone()
+    check_loaded(name, tensors, model, tmp_path)
+
+
+def check_loaded(name: str, tensors: dict[str, torch.Tensor], model: Any, folder: Path) -> None:
+    save_file(tensors, folder / "model.safetensors")
+    loaded = mxcomp.torch.load(model_of(name), folder, input_format="bf16")
+    assert any(isinstance(module, mxcomp.torch.ScaledExperts) for module in loaded.modules())
+    assert_close(logits(loaded), logits(model))
+
+
+class Odd(torch.nn.Module):
+    """Experts with another gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate_up_proj = torch.nn.Parameter(torch.randn(2, 128, 64))
+        self.down_proj = torch.nn.Parameter(torch.randn(2, 64, 64))
+        self.act_fn = torch.nn.GELU()
+
+
+def test_other_gates_stay() -> None:
+    model = torch.nn.Sequential(Odd())
+    with pytest.warns(RuntimeWarning, match=r"experts '0' keep float weights: a gate of GELU in Odd: expected SiLU"):
+        mxcomp.torch.replace_linears(model)
+    assert type(model[0]) is Odd
