@@ -150,7 +150,7 @@ def replace_linears(
 
 def _experts(model: torch.nn.Module, *formats: str) -> dict[str, torch.nn.Module]:
     """What replaces experts, by their names; with a warning where they stay as they are."""
-    found = {}
+    found: dict[str, torch.nn.Module] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         try:
             made = experts.replacement(module, *formats)
