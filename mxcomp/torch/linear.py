@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -139,13 +139,19 @@ def replace_linears(
     wanted = {
         name: filter is None or filter(name, layer)
         for name, layer in model.named_modules(remove_duplicate=False)
-        if isinstance(layer, torch.nn.Linear) and not isinstance(layer, NOT_CALLED)
+        if _is_plain(layer)
     }
     made = _made(model, quantised, lambda name, _: wanted[name])
     for name in [name for name, chosen in wanted.items() if not chosen]:
         floats.note(model.get_submodule(name), "the filter left it")
     floats.note_ties(model, made)
     return put(model, _experts(model, weight_format, input_format, mode) | made)
+
+
+def _is_plain(layer: torch.nn.Module) -> TypeGuard[torch.nn.Linear]:
+    """Whether a layer is called, and computes what a linear layer does: routers of Llama 4 are such, and choose."""
+    is_linear = isinstance(layer, torch.nn.Linear) and not isinstance(layer, NOT_CALLED)
+    return is_linear and type(layer).forward is torch.nn.Linear.forward
 
 
 def _experts(model: torch.nn.Module, *formats: str) -> dict[str, torch.nn.Module]:
@@ -173,7 +179,7 @@ def _made(
     made: dict[torch.nn.Module, torch.nn.Module] = {}
     found = {}
     for name, layer in model.named_modules(remove_duplicate=False):
-        if not isinstance(layer, torch.nn.Linear) or isinstance(layer, NOT_CALLED) or not wanted(name, layer):
+        if not _is_plain(layer) or not wanted(name, layer):
             continue
         try:
             found[name] = made[layer] = made.get(layer) or make(layer)

@@ -136,6 +136,12 @@ def check_loaded(name: str, tensors: dict[str, torch.Tensor], model: Any, folder
     assert_close(logits(loaded), logits(model))
 
 
+def test_routers_that_are_linear_layers_stay() -> None:
+    model = mxcomp.torch.replace_linears(model_of("llama4"))
+    assert type(model.model.layers[0].feed_forward.router).__name__ == "Llama4Router"
+    assert torch.isfinite(logits(model)).all()
+
+
 class Odd(torch.nn.Module):
     """Experts with another gate."""
 
