@@ -62,6 +62,7 @@ MODULE_PASSES = (*PREPARING_PASSES, *CHOOSING_PASSES, *BUILDING_PASSES)
 DISPATCH_PASSES = (
     "mxcomp-share-slices",
     "mxcomp-renumber-workloads",
+    "mxcomp-part-variables",
     "mxcomp-keep-operands",
     "mxcomp-place-results",
 )

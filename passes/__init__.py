@@ -40,6 +40,7 @@ PASSES = {
     "mxcomp-share-executables": "share_executables",
     "mxcomp-share-slices": "share_slices",
     "mxcomp-renumber-workloads": "renumber_workloads",
+    "mxcomp-part-variables": "part_variables",
     "mxcomp-place-results": "place_results",
     "mxcomp-keep-operands": "keep_operands",
     "mxcomp-link-ukernels": "link_ukernels",

@@ -17,6 +17,7 @@ from mxcomp.mlir import graph
 from mxcomp.mlir.graph import location_text
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing.stored_operand import is_constant
+from mxcomp.passes import part_variables
 from mxcomp.passes.hold_constants import are_constant
 from mxcomp.passes.legalise import has_idle_steps
 from mxcomp.passes.legalise_few_rows import is_fatal
@@ -39,6 +40,8 @@ def check(module: ir.Operation, candidates: Iterable[Candidate], taken: Collecti
             _refuse(candidate.root, "evaluates a matmul of constants when it compiles, without our kernels")
         if any(not is_constant(leaf.value) and are_constant([graph.producer(leaf.value)]) for leaf in leaves):
             _refuse(candidate.root, "evaluates operands that are calculated from constants after their packing")
+    for op in part_variables.shared(module):
+        _refuse(op, "may keep variables that begin with equal values in one buffer")
     for op in graph.walk(module):
         if op not in taken and (fault := _fault(op, quantisers)):
             _refuse(op, fault)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import made
 import numpy as np
 import pytest
 import reference
@@ -12,13 +13,14 @@ import spellings
 import steps_state
 from checking import check
 from drawing import Drawing
+from elementwise import cast
 from iree.compiler import ir
 from made import FP4, Make, floats, multiplied, program, stored
-from nodes import ELEMENTS, Node
+from nodes import ELEMENTS, FLOATS, Node
 from spread import quick_if
 from steps_matmul import Scale
 
-from mxcomp import formats
+from mxcomp import formats, pipeline
 from mxcomp.resident import Resident
 
 FP8 = "f8E4M3FN"
@@ -97,6 +99,42 @@ def test_state(name: str) -> None:
     assert found.kind == "right", found.message
 
 
+def _cache_and_total(drawing: Drawing) -> list[Node]:
+    """Two variables that begin with the same zeros, the first of which is written into in place."""
+    product = multiplied(drawing, stored(drawing, "m", 4, 1), stored(drawing, "n", 32, 1))
+    return [steps_state.total(drawing, steps_state.cache(drawing, product))]
+
+
+def _caches(drawing: Drawing, kind: str) -> list[Node]:
+    """Keys and values."""
+    keys, values = (steps_state.cache(drawing, cast(floats(drawing, 4, 32), kind)) for _ in range(2))
+    return [multiplied(drawing, made.quantised(drawing, keys), stored(drawing, "n", 8, 1)), values]
+
+
+def test_variables_that_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has memory of its own; without the pass that sees to it, both are one."""
+    drawn = program(_cache_and_total, rounds=3)
+    found = check(drawn)
+    assert found.kind == "right", found.message
+    kept = tuple(name for name in pipeline.DISPATCH_PASSES if name != "mxcomp-part-variables")
+    monkeypatch.setattr(pipeline, "DISPATCH_PASSES", kept)
+    assert check(drawn).kind == "wrong"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FLOATS)
+def test_caches(kind: str) -> None:
+    found = check(program(lambda drawing: _caches(drawing, kind), rounds=3))
+    assert found.kind == "right", found.message
+
+
+@pytest.mark.slow
+def test_plugin_with_variables() -> None:
+    """A stock iree-compile has no such pass: the model is refused."""
+    found = check(program(_cache_and_total, rounds=2, way="plugin"))
+    assert found.kind == "right", found.message
+
+
 def _forgotten(drawing: Drawing, name: str, node: Node) -> None:
     """The reference knows of it, the program does not."""
     drawing.module.state[name] = node.data
@@ -106,11 +144,15 @@ def _floor(amax: ir.Value, kind: str, _: str, least: int) -> ir.Value:
     return spellings._by_carry(amax, kind, "floor", least)
 
 
+def _clamped_early(x: ir.Value, bound: float) -> ir.Value:
+    return spellings.CLAMPS["minimumf"](x, bound / 4)
+
+
 WRONG: dict[str, tuple[str, str, object, str, dict[str, str]]] = {
     "another mode": ("CODES", "carry", spellings.Code(_floor), FP4, {"mode": "even"}),
-    "signs": ("AMAX", "maximumf", replace(spellings.AMAX["maximumf"], reads=lambda x: x), FP4, {}),
+    "start": ("AMAX", "maximumf", replace(spellings.AMAX["maximumf"], start=64.0), FP4, {}),
     "scales": ("SCALED", "inverse", spellings.Scaled(lambda x, code: x), FP4, {"scaled": "inverse"}),
-    "saturation": ("CLAMPS", "minnumf", lambda x, bound: x, FP8, {"scaled": "inverse", "clamp": "minnumf"}),
+    "saturation": ("CLAMPS", "minnumf", _clamped_early, FP8, {"scaled": "inverse", "clamp": "minnumf"}),
 }
 """Mistakes of whoever writes a quantiser: a table's entry, and what it becomes."""
 
