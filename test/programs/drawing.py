@@ -20,7 +20,7 @@ SCOPE = "model"
 NUMPY = FLOATS | {"i8": np.uint8, "i32": np.int32}
 
 
-OPEN = {1: 1, 2: 1, 7: 1, 16: 1, 33: 1, 64: 1, 100: 0.5, 257: 0.5, 1000: 0.3, 1499: 0.3, 1500: 0.3}
+OPEN = {1: 1, 2: 1, 7: 1, 16: 1, 33: 1, 64: 1, 100: 0.5, 257: 0.5, 1000: 0.15, 1499: 0.15, 1500: 0.15}
 """Sizes that calls after the first have where a program leaves them open."""
 
 

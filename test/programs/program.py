@@ -50,7 +50,7 @@ class Program:
     """Further rounds of calls of the same program, with other sizes and numbers."""
 
 
-ROUNDS = {True: {0: 1, 1: 2, 2: 2, 3: 1}, False: {0: 12, 1: 1}}
+ROUNDS = {True: {0: 3, 1: 2, 2: 1}, False: {0: 20, 1: 1}}
 """How many follow the first: where sizes are open or something is kept from call to call, and elsewhere."""
 _TRIES = 4
 

@@ -205,7 +205,7 @@ WEIGHTS = {
     "control": 1.5,
     "state": 1.5,
     "shared": 1.5,
-    "tall": 0.5,
+    "tall": 0.3,
 }
 
 
