@@ -244,9 +244,8 @@ def in_place(drawing: Drawing, node: Node) -> Node:
 
 
 def _fits(kind: str, height: int, width: int) -> bool:
-    return {"sort": height * width**2 <= LARGEST, "argsort": height * width**2 <= LARGEST, "fft": width % 2 == 0}.get(
-        kind, True
-    )
+    is_small = height * width**2 <= LARGEST
+    return {"sort": is_small, "argsort": is_small, "fft": width.bit_count() == 1}.get(kind, True)
 
 
 def _drawn(dice: object, kind: str, a: Node, b: Node, order: Node, ids: Node) -> list[Node]:
