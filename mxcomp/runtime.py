@@ -143,7 +143,7 @@ class _Function:
         types = self._declared()
         known = [*types, *[None] * (len(inputs) - len(types))]
         return [
-            scalars.of(value, kind, i) if isinstance(kind, str) else np.asarray(value, order="C")
+            scalars.of(value, kind, i) if isinstance(kind, str) else _array(value, i)
             for i, (value, kind) in enumerate(zip(inputs, known, strict=False))
         ]
 
@@ -175,6 +175,15 @@ class _Function:
         except (RuntimeError, ValueError) as error:
             self.simulated.device = None  # a device on which a kernel has failed refuses all further work
             raise self.failure(f"@{self.name} failed: {statuses.explained(str(error))}") from None
+
+
+def _array(value: Any, number: int) -> np.ndarray:
+    """An argument. Raises InputError for one without elements: IREE's HIP driver maps none, and waits for ever then."""
+    array = np.asarray(value, order="C")
+    if not array.size:
+        sizes = "x".join(map(str, array.shape))
+        raise InputError(f"argument {number} ({sizes}) has no elements: expected sizes of 1 or more")
+    return array
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from modules import FP4, VALUES, Matmul, dequantise, source
 from spread import every
 
 import mxcomp
+from mxcomp.errors import InputError
 from mxcomp.runtime import RunError
 
 
@@ -47,7 +48,11 @@ def test_dynamic_m() -> None:
         check(Matmul(m, 4096, 64, dynamic_m=True), program)
     with pytest.raises(RunError, match="M must be between 1 and 131040"):
         program.run(*Matmul(132000, 4096, 64, dynamic_m=True).inputs)
-    check(Matmul(33, 4096, 64, dynamic_m=True), program)
+    few = Matmul(33, 4096, 64, dynamic_m=True)
+    a, b, a_scales, b_scales = few.inputs
+    with pytest.raises(InputError, match="argument 0 .* has no elements"):
+        program.run(a[:0], b, a_scales[:0], b_scales)
+    check(few, program)
 
 
 @pytest.mark.parametrize("types", every(2, [("f4E2M1FN", "f6E2M3FN"), ("f8E4M3FN", "f4E2M1FN")]), ids="-".join)
