@@ -50,7 +50,7 @@ def test_dynamic_m() -> None:
         program.run(*Matmul(132000, 4096, 64, dynamic_m=True).inputs)
     few = Matmul(33, 4096, 64, dynamic_m=True)
     a, b, a_scales, b_scales = few.inputs
-    with pytest.raises(InputError, match="argument 0 .* has no elements"):
+    with pytest.raises(InputError, match="has no elements"):
         program.run(a[:0], b, a_scales[:0], b_scales)
     check(few, program)
 
