@@ -26,9 +26,9 @@ from iree.compiler.dialects import arith, tensor
 from mxcomp import ir as mx
 from mxcomp.errors import InputError
 from mxcomp.formats import element_format
-from mxcomp.matching.canonical import product
 from mxcomp.mlir import build, linalg
 from mxcomp.routing import Routing
+from mxcomp.routing import scalars as s
 
 __all__ = [
     "Experts", "Routing", "by_expert", "clamped_swiglu", "gated_layer", "gelu", "grouped_matmul", "layer", "rows",
@@ -302,7 +302,7 @@ def _expanded(value: ir.Value, outer: list[int | None]) -> ir.Value:
 
 
 def _added_up(rows_: ir.Value, routing: Routing, result: str) -> ir.Value:
-    """Rows [B, BM, H] of all slots, weighted and added up: [T, H]."""
+    """Rows [B, BM, H] of all slots, weighted and added up: [T, H]. Nothing is added where a position is no row."""
     flat = build.collapse(rows_, [[0, 1], [2]])
     count, width = build.static_sizes(flat)
     total = build.tensor_type([build.static_sizes(routing.weights)[0], width], "f32")
@@ -310,10 +310,10 @@ def _added_up(rows_: ir.Value, routing: Routing, result: str) -> ir.Value:
     maps = [ir.AffineMap.get(3, 0, list(dims)) for dims in ((t, i), (t, i), (t, h))]
 
     def body(position: ir.Value, weight: ir.Value, acc: ir.Value) -> ir.Value:
-        last, none = (arith.ConstantOp(position.type, number).result for number in ((count or 0) - 1, 0))
-        row = arith.MinSIOp(arith.MaxSIOp(position, none).result, last).result
-        at = [arith.IndexCastOp(ir.IndexType.get(), row).result, linalg.IndexOp(1).result]
-        return product(mx.cast(tensor.ExtractOp(flat, at).result, acc.type), weight, acc)
+        is_row = s.above(count or 0, position)
+        row = s.select(is_row, position, 0)
+        weighted = s.multiplied(mx.cast(s.at(flat, row, s.place(1)), acc.type), weight)
+        return s.added(acc, s.select(is_row, weighted, 0.0))
 
     iterators = ["parallel", "parallel", "reduction"]
     inputs = [routing.positions, routing.weights]

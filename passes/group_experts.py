@@ -68,7 +68,7 @@ def _extent(dense: Dense) -> Extent | None:
         extent.check()
     except InputError:
         return None
-    return extent if extent.blocks * extent.block_m < experts * -(-tokens // _UNIT) * _UNIT else None
+    return extent if extent.rows < experts * -(-tokens // _UNIT) * _UNIT else None
 
 
 def _group(dense: Dense, extent: Extent) -> None:

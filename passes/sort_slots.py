@@ -6,14 +6,16 @@ Before (`mxcomp.routing.sorting`, in front of it what computes the tables from %
 
 After:
 
+    %i = util.optimization_barrier %ids
     %t = flow.dispatch.region {
       linalg.generic {mxcomp.kernel = "…", iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_sort_…", tensor>}
-          ins(%ids : tensor<256xi32>) outs(…) -> tensor<1280xi32>
+          ins(%i : tensor<256xi32>) outs(…) -> tensor<1280xi32>
     }
     %rows = tensor.extract_slice %t[0] [256] [1]      (and the others)
 
 The generic only stands for the kernel, so this is done where mxcomp-link-ukernels will run. Elsewhere, and for more
-slots than a workgroup has lanes, the barrier goes, and what was in front of it stays.
+slots than a workgroup has lanes, the barrier goes, and what was in front of it stays. IREE does not know of the ids what
+they are: constant ones (of a single expert, for instance) it would sort when it compiles, on a CPU, which has no such kernel.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from iree.compiler.dialects import arith
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.options import Options
 from mxcomp.passes.link_ukernels import KERNEL
-from mxcomp.routing.loops import part
+from mxcomp.routing import scalars as s
+from mxcomp.routing.loops import part, tabled
 from mxcomp.routing.sorting import SORTING
 from mxcomp.ukernels.sorting import Sorting
 
@@ -34,15 +37,22 @@ def run(module: ir.Operation, options: Options) -> None:
     with module.context:
         for barrier in [op for op in graph.walk(module, bodies=False) if SORTING in op.attributes]:
             sorting = Sorting(**attributes.to_python(barrier.attributes[SORTING]))
-            values = list(barrier.operands)
+            *tables, ids = values = list(barrier.operands)
             if sorting.fits and options.reads_in_place and not options.reference:
                 with barrier.location, ir.InsertionPoint(barrier):
-                    values = [*_tables(sorting, *values), values[-1]]
+                    values = [*_tables(sorting, *tables, build.barrier(_loaded(sorting, ids))), ids]
             for old, new in zip(barrier.results, values, strict=True):
                 old.replace_all_uses_with(new)
             sources = list(barrier.operands)
             graph.erase_dead(barrier)
             graph.erase_unused(sources)
+
+
+def _loaded(sorting: Sorting, ids: ir.Value) -> ir.Value:
+    """As many ids as the kernel takes: the last one again, behind it."""
+    if sorting.loaded == sorting.slots:
+        return ids
+    return tabled("x", (sorting.loaded,), "i32", [], lambda _: s.at(ids, s.i32(sorting.slots - 1)))
 
 
 def _tables(sorting: Sorting, *tables_and_ids: ir.Value) -> list[ir.Value]:

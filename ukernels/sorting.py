@@ -37,6 +37,11 @@ class Sorting:
         return f"mx_sort_slots_s{self.slots}_e{self.experts}_b{self.blocks}_m{self.block_m}"
 
     @property
+    def loaded(self) -> int:
+        """How many ids the kernel takes: IREE would drop a dimension of size 1, and with it what names the kernel."""
+        return max(self.slots, 2)
+
+    @property
     def threads(self) -> int:
         return _up(min(max(self.slots, self.experts), _MOST_THREADS), LANES)
 
@@ -66,13 +71,13 @@ class Sorting:
             "threads": self.threads, "waves": ceil(min(self.slots, self.threads) / LANES),
             "rounds": ceil(self.slots / self.threads), "slots": self.slots, "experts": self.experts,
             "doublings": (self.experts - 1).bit_length(), "block_m": self.block_m, "round_up": self.block_m - 1,
-            "rows_at": rows_at, "blocks_at": blocks_at, "valid_at": valid_at, "chunk": chunk,
+            "rows": blocks_at - rows_at, "rows_at": rows_at, "blocks_at": blocks_at, "valid_at": valid_at, "chunk": chunk,
         }  # fmt: skip
         yield from (f"#{name} = {size} : index" for name, size in sizes.items())
         yield f"#piece_sizes = {i64_array([chunk])}"
-        yield f"!ids_ty = {shaped('tensor', [self.slots], 'i32')}"
+        yield f"!ids_ty = {shaped('tensor', [self.loaded], 'i32')}"
         where = "strided<[1], offset: ?>, #amdgpu.address_space<fat_raw_buffer>"
-        yield f"!ids_buffer_ty = {shaped('memref', [self.slots], 'i32')[:-1]}, {where}>"
+        yield f"!ids_buffer_ty = {shaped('memref', [self.loaded], 'i32')[:-1]}, {where}>"
         yield f"!tables_ty = {shaped('tensor', [self.size], 'i32')}"
         yield f"!piece_ty = {shaped('tensor', [chunk], 'i32')}"
         yield f"!piece_vec_ty = {shaped('vector', [chunk], 'i32')}"

@@ -43,7 +43,8 @@ class Routing:
     Attributes:
         slots: [B, BM], the slot of each row; in the padding any number from T · top_k on (`route`: that one).
         experts: [B], the expert of each block; negative in blocks of padding alone, which are not multiplied then.
-        positions: [T, top_k], the row of each slot, of all B · BM.
+        positions: [T, top_k], the row of each slot, of all B · BM; any other number (negative, or B · BM and more) of a
+            slot whose expert is not here, for which nothing is added.
         weights: [T, top_k] f32, by which results are multiplied before they are added up.
         valid_blocks: [1], how many blocks have a token; they come first. Of `route`.
         chosen: [T, top_k], the experts of each token, best first. Of `route`.
@@ -94,15 +95,20 @@ def route(logits: ir.Value, rule: Rule, block_m: int, bias: ir.Value | None = No
 def given(chosen: ir.Value, weights: ir.Value, experts: int, block_m: int, regions: bool = True) -> Routing:
     """As `route`, of experts i32 [T, top_k] and weights f32 [T, top_k] that are chosen already.
 
-    Those of a token are different ones; others than there are are taken for the first or the last. Raises InputError.
+    An expert outside 0 … experts - 1, such as -1, is not here (on another device, perhaps): it takes no row, and nothing
+    is added for it. So top_k may exceed `experts`. Raises InputError.
     """
     tokens, top_k = (size or 0 for size in build.static_sizes(weights))
-    if top_k > experts:
-        raise InputError(f"top_k of {top_k} with {experts} experts: expected 1 to {experts}")
     extent = Extent(tokens, experts, top_k, block_m)
     extent.check()
-    clamped = tabled("tj", (tokens, top_k), "i32", [("tj", chosen)], lambda e, _: s.clamped(e, experts - 1))
-    return _routed(clamped, weights, extent, regions)
+    here = tabled(
+        "tj", (tokens, top_k), "i32", [("tj", chosen)], lambda e, _: s.select(s.above(experts, e), e, NOT_HERE)
+    )
+    return _routed(here, weights, extent, regions)
+
+
+NOT_HERE = -1
+"""The expert of a slot that has none."""
 
 
 def block_m(tokens: int, experts: int, top_k: int) -> int:

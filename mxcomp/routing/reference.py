@@ -41,7 +41,7 @@ def choose(logits: NDArray[np.float32], rule: Rule, bias: NDArray[np.float32] | 
 
 
 def sort(chosen: Ints, extent: Extent) -> Tables:
-    """Slots by expert in their order, each expert's padded to whole blocks."""
+    """Slots by expert in their order, each expert's padded to whole blocks; an expert that there is not has none."""
     ids = chosen.reshape(-1)
     rows, experts = [], []
     for expert in range(extent.experts):

@@ -82,7 +82,7 @@ class Extent:
         """Raises InputError for sizes that are not positive, or beyond what i32 counts."""
         if min(self.tokens, self.experts, self.top_k, self.block_m) < 1:
             raise InputError(f"{self}: expected sizes of 1 and more")
-        if self.blocks * self.block_m > _LARGEST or self.slots + self.experts > _LARGEST:
+        if self.rows + self.slots > _LARGEST or self.slots + self.experts > _LARGEST:
             raise InputError(f"{self}: expected fewer than 2^31 rows")
 
     @property
@@ -94,3 +94,8 @@ class Extent:
     def blocks(self) -> int:
         """Blocks of `block_m` rows that there are at most, whatever is chosen: every expert wastes block_m - 1 rows."""
         return (self.slots + min(self.experts, self.slots) * (self.block_m - 1)) // self.block_m
+
+    @property
+    def rows(self) -> int:
+        """Of all blocks."""
+        return self.blocks * self.block_m

@@ -23,7 +23,8 @@ class Sorted:
         slots: i32 [B · block_m], the slot of each row (`token · top_k + j`), or `Extent.slots` of a padding row.
         experts: i32 [B], that of a block; of blocks behind the valid ones −1: no expert, nothing to multiply.
         valid_blocks: i32 [1], how many there are; they come first.
-        positions: i32 [T, top_k], the row of each slot: what `slots` is the inverse of.
+        positions: i32 [T, top_k], the row of each slot: what `slots` is the inverse of. Of a slot without an expert
+            B · block_m + the slot, which is no row.
     """
 
     slots: ir.Value
@@ -45,15 +46,16 @@ class _Tiles:
 
 
 def sort(chosen: ir.Value, extent: Extent, regions: bool = True) -> Sorted:
-    """The tables from the experts i32 [T, top_k] of each token, which must be different ones and below `experts`."""
+    """The tables from the experts i32 [T, top_k] of each token, which must be below `experts`; negative ones are none."""
     ids = build.collapse(chosen, [[0, 1]])
     tiles = _tiled(ids, extent.slots, extent.experts)
     counts = _counted(tiles, regions)
     before = None if tiles.count == 1 else _before(counts, tiles)
     rows = _rows(ids, counts, before, tiles, extent, regions)
     of_slots, valid = part(rows, [0], [extent.slots]), part(rows, [extent.slots], [1])
-    slots = _scattered(of_slots, extent)
-    experts = _experts(slots, ids, extent)
+    scattered = _scattered(of_slots, extent)
+    experts = _experts(scattered, ids, extent)
+    slots = part(scattered, [0], [extent.rows])
     if regions:
         of_slots, slots, experts, valid = _marked([of_slots, slots, experts, valid], ids, extent)
     return Sorted(slots, experts, valid, split(of_slots, (extent.tokens, extent.top_k), [[0, 1]]))
@@ -145,8 +147,9 @@ def _rows(
         tile = s.divided(slot, tiles.width)
         rank = s.at(counts, tile, s.remainder(slot, tiles.width))
         if before is not None:
-            rank = s.plus(rank, s.at(before, tile, s.select(is_slot, mine, 0)))
-        return s.select(is_slot, s.plus(s.times(first_block, extent.block_m), rank), first_block)
+            rank = s.plus(rank, s.at(before, tile, s.select(s.both(is_slot, s.less(-1, mine)), mine, 0)))
+        found = s.plus(s.times(first_block, extent.block_m), rank)
+        return s.select(is_slot, s.select(s.less(-1, mine), found, s.plus(slot, extent.rows)), first_block)
 
     with build.dispatch_region([build.tensor_type(shape, "i32")], [], regions) as region:
         mine = tabled("x", shape, "i32", [], expert)
@@ -156,8 +159,8 @@ def _rows(
 
 
 def _scattered(rows: ir.Value, extent: Extent) -> ir.Value:
-    """The slot of each row, i32 [B · block_m]."""
-    kind = build.tensor_type((extent.blocks * extent.block_m,), "i32")
+    """The slot of each row, i32 [B · block_m], and behind them places for slots without an expert."""
+    kind = build.tensor_type((extent.rows + extent.slots,), "i32")
     slots = tabled("x", (extent.slots,), "i32", [], lambda _: s.place(0))
     op = ir.Operation.create(
         "iree_linalg_ext.scatter",
