@@ -112,6 +112,8 @@ class Case:
         b_gate_up, b_down = self.biases or (np.zeros((self.experts, 1)),) * 2
         for token in range(self.tokens):
             for i, (expert, weight) in enumerate(zip(self.choice[token], weights[token], strict=True)):
+                if not 0 <= expert < self.experts:
+                    continue
                 both = gate_up[expert] @ x[token] + b_gate_up[expert]
                 hidden = self._quantised(ACTIVATIONS[self.activation](both[::2], both[1::2])[None])[0]
                 result[token, i] = weight * (down[expert] @ hidden + b_down[expert])

@@ -1,12 +1,14 @@
 // RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-sort-slots)' | filecheck %s
 
 // The tables of a routing come from one dispatch, which reads the experts of slots; IREE drops what made them before.
+// What the experts are is hidden: constant ones would be sorted when compiled, on a CPU.
 
 // CHECK-LABEL: util.func public @fits(
 // CHECK-SAME: %[[IDS:[a-z0-9]+]]: tensor<12xi32>
+// CHECK: %[[HIDDEN:.+]] = util.optimization_barrier %[[IDS]] : tensor<12xi32>
 // CHECK: %[[TABLES:.+]] = flow.dispatch.region -> (tensor<128xi32>)
 // CHECK: linalg.generic
-// CHECK-SAME: ins(%[[IDS]] : tensor<12xi32>)
+// CHECK-SAME: ins(%[[HIDDEN]] : tensor<12xi32>)
 // CHECK-SAME: iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_sort_slots_s12_e3_b4_m16", tensor>
 // CHECK-SAME: mxcomp.kernel = "
 // CHECK: %[[ROWS:.+]] = tensor.extract_slice %[[TABLES]][0] [12] [1]
@@ -27,6 +29,22 @@ util.func public @fits(%ids: tensor<12xi32>, %made: tensor<12xi32>, %valid: tens
   %r:5 = util.optimization_barrier {mxcomp.sorting = {slots = 12, experts = 3, block_m = 16, blocks = 4}}
       %made, %slots, %experts, %valid, %ids : tensor<12xi32>, tensor<64xi32>, tensor<4xi32>, tensor<1xi32>, tensor<12xi32>
   util.return %r#0, %r#1, %r#2, %r#3 : tensor<12xi32>, tensor<64xi32>, tensor<4xi32>, tensor<1xi32>
+}
+
+// A single slot is read twice: IREE drops dimensions of size 1, and then what names the kernel.
+
+// CHECK-LABEL: util.func public @one_slot(
+// CHECK: %[[TWICE:.+]] = linalg.generic
+// CHECK: tensor.extract
+// CHECK: %[[HIDDEN:.+]] = util.optimization_barrier %[[TWICE]] : tensor<2xi32>
+// CHECK: linalg.generic
+// CHECK-SAME: ins(%[[HIDDEN]] : tensor<2xi32>)
+// CHECK-SAME: iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_sort_slots_s1_e3_b1_m16", tensor>
+util.func public @one_slot(%ids: tensor<1xi32>, %made: tensor<1xi32>, %slots: tensor<16xi32>, %valid: tensor<1xi32>,
+    %experts: tensor<1xi32>) -> (tensor<1xi32>, tensor<16xi32>, tensor<1xi32>, tensor<1xi32>) {
+  %r:5 = util.optimization_barrier {mxcomp.sorting = {slots = 1, experts = 3, block_m = 16, blocks = 1}}
+      %made, %slots, %experts, %valid, %ids : tensor<1xi32>, tensor<16xi32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>
+  util.return %r#0, %r#1, %r#2, %r#3 : tensor<1xi32>, tensor<16xi32>, tensor<1xi32>, tensor<1xi32>
 }
 
 // Of more slots than one workgroup is to sort the tables stay as they are.
