@@ -66,7 +66,10 @@ class ScaledExperts(torch.nn.Module):
         return _made(experts, gate_up, down, biases, (weight_format, input_format, mode))
 
     def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """[tokens, K] from [tokens, K], and the experts chosen for each token and their weights, [tokens, k]."""
+        """[tokens, K] from [tokens, K], and the experts chosen for each token and their weights, [tokens, k].
+
+        Nothing is added for an expert that there is not, such as -1.
+        """
         if type(x.shape[0]) is int:
             parts = (
                 getattr(self, f"{name}_proj_{part}")

@@ -99,6 +99,8 @@ def expected_of(experts: ScaledExperts, x: torch.Tensor, chosen: torch.Tensor, s
     result = torch.zeros(x.shape, dtype=torch.float64)
     for token in range(len(x)):
         for expert, share in zip(chosen[token].tolist(), shares[token].double(), strict=True):
+            if not 0 <= expert < EXPERTS:
+                continue
             both = gate_up[expert] @ rounded(x[token]) + parts["gate_up_proj_bias"][expert].double()
             gate, up = both[::2].clamp(max=LIMIT), both[1::2].clamp(-LIMIT, LIMIT)
             hidden = rounded((up + 1) * gate * torch.sigmoid(gate * ALPHA))
@@ -107,16 +109,19 @@ def expected_of(experts: ScaledExperts, x: torch.Tensor, chosen: torch.Tensor, s
 
 
 def test_experts() -> None:
-    """Both products are grouped, in kernels that dequantise weights; no weight is gathered."""
+    """Both products are grouped, in kernels that dequantise weights; no weight is gathered.
+    Nothing is added for experts that are not here."""
     experts = ScaledExperts.from_experts(Experts(), "E2M1", "bf16")
     x, chosen = torch.randn(4, K), torch.tensor([[0, 2], [2, 0], [0, 2], [2, 0]])
+    some, none = torch.tensor([[-1, 2], [0, -1], [-1, -1], [1, EXPERTS]]), torch.full((4, 2), -1)
     shares = torch.tensor([[0.5, 0.5], [0.9, 0.1], [0.25, 0.75], [1.0, 0.0]])
     program = mxcomp.torch.compile(experts, (x, chosen, shares))
     for matmul in program.report.matmuls:
         assert (matmul.note or "").startswith("RHS is dequantised by mx_bf16_")
-    (found,) = program.run(x.numpy(), chosen.numpy(), shares.numpy())
-    expected = expected_of(experts, x, chosen, shares)
-    with torch.no_grad():
-        on_cpu = experts(x, chosen, shares).double()
-    for y in (torch.from_numpy(found.astype(np.float64)), on_cpu):
-        assert (y - expected).abs().max() <= BF16_ROUNDING * expected.abs().max()
+    for ids in (chosen, some, none):
+        (found,) = program.run(x.numpy(), ids.numpy(), shares.numpy())
+        expected = expected_of(experts, x, ids, shares)
+        with torch.no_grad():
+            on_cpu = experts(x, ids, shares).double()
+        for y in (torch.from_numpy(found.astype(np.float64)), on_cpu):
+            assert (y - expected).abs().max() <= BF16_ROUNDING * expected.abs().max()
