@@ -13,7 +13,8 @@ from mxcomp.matching import quantiser
 from mxcomp.matching.contraction import Candidate
 from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import Leaf
-from mxcomp.mlir import graph
+from mxcomp.matching.storage import storage
+from mxcomp.mlir import build, graph
 from mxcomp.mlir.graph import location_text
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing.stored_operand import is_constant
@@ -40,6 +41,11 @@ def check(module: ir.Operation, candidates: Iterable[Candidate], taken: Collecti
             _refuse(candidate.root, "evaluates a matmul of constants when it compiles, without our kernels")
         if any(not is_constant(leaf.value) and are_constant([graph.producer(leaf.value)]) for leaf in leaves):
             _refuse(candidate.root, "evaluates operands that are calculated from constants after their packing")
+        for stored in [storage(side.element.value) for side in (candidate.lhs, candidate.rhs)]:
+            kind = build.element(stored)
+            if is_constant(stored) and isinstance(kind, ir.FloatType) and build.is_narrow(kind):
+                fault = f"cannot pack constants of {kind}, only bytes (i8) with an iree_tensor_ext.bitcast"
+                _refuse(candidate.root, fault)
     for op in part_variables.shared(module):
         _refuse(op, "may keep variables that begin with equal values in one buffer")
     for op in graph.walk(module):

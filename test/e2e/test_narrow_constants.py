@@ -12,12 +12,17 @@ from spread import quick_if
 
 import mxcomp
 from mxcomp import formats
+from mxcomp.errors import InputError
+from mxcomp.options import Options
+from mxcomp.plugin.emit import emit_plugin
+from mxcomp.target import get_target
 
 MAPS = {
     "a": "(m, n, k, b) -> (m, k, b)", "b": "(m, n, k, b) -> (n, k, b)", "as": "(m, n, k, b) -> (m, k)",
     "bs": "(m, n, k, b) -> (n, k)", "y": "(m, n, k, b) -> (m, n)",
 }  # fmt: skip
 ROWS, COLUMNS, BLOCKS = 4, 24, 2
+FLAGS = get_target("gfx950").iree_flags
 
 
 def hexadecimal(data: np.ndarray) -> str:
@@ -89,6 +94,17 @@ def test_all_the_same(kind: str) -> None:
     expected = dequantise(lhs, lhs_scale, kind).sum(1, keepdims=True) * 3
     np.testing.assert_allclose(y, np.broadcast_to(expected, y.shape), rtol=0, atol=1e-4 * np.abs(expected).max())
     assert (values == 1.5).all()
+
+
+@pytest.mark.parametrize("where", ["constants", "globals"])
+@pytest.mark.parametrize("kind", ["f4E2M1FN", "f8E4M3FN"])
+def test_a_plugin_is_refused(kind: str, where: str, tmp_path: Path) -> None:
+    """A stock iree-compile asks for what it packs before it has evaluated it."""
+    _, rhs, _, rhs_scale = Matmul(ROWS, COLUMNS, 32 * BLOCKS, types=(kind, kind)).operands
+    source = text(kind, hexadecimal(stored(kind, rhs)), hexadecimal(rhs_scale), where).encode()
+    with pytest.raises(InputError, match=rf"cannot pack constants of {kind}, only bytes .*with mxcomp-compile"):
+        emit_plugin(source, Options.make(), tmp_path / "plugin", FLAGS, FLAGS)
+    assert not (tmp_path / "plugin").exists()
 
 
 def test_arguments_and_results() -> None:
