@@ -14,8 +14,9 @@ After:
     %rows = tensor.extract_slice %t[0] [256] [1]      (and the others)
 
 The generic only stands for the kernel, so this is done where mxcomp-link-ukernels will run. Elsewhere, and for more
-slots than a workgroup has lanes, the barrier goes, and what was in front of it stays. IREE does not know of the ids what
-they are: constant ones (of a single expert, for instance) it would sort when it compiles, on a CPU, which has no such kernel.
+slots than a workgroup has lanes, the barrier goes, and what was in front of it stays. IREE does not know of the ids
+what they are: constant ones (of a single expert, for instance) it would sort when it compiles, on a CPU, which has no
+such kernel.
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ class Sorting:
             "threads": self.threads, "waves": ceil(min(self.slots, self.threads) / LANES),
             "rounds": ceil(self.slots / self.threads), "slots": self.slots, "experts": self.experts,
             "doublings": (self.experts - 1).bit_length(), "block_m": self.block_m, "round_up": self.block_m - 1,
-            "rows": blocks_at - rows_at, "rows_at": rows_at, "blocks_at": blocks_at, "valid_at": valid_at, "chunk": chunk,
+            "rows": blocks_at - rows_at,
+            "rows_at": rows_at, "blocks_at": blocks_at, "valid_at": valid_at, "chunk": chunk,
         }  # fmt: skip
         yield from (f"#{name} = {size} : index" for name, size in sizes.items())
         yield f"#piece_sizes = {i64_array([chunk])}"

@@ -95,8 +95,8 @@ def route(logits: ir.Value, rule: Rule, block_m: int, bias: ir.Value | None = No
 def given(chosen: ir.Value, weights: ir.Value, experts: int, block_m: int, regions: bool = True) -> Routing:
     """As `route`, of experts i32 [T, top_k] and weights f32 [T, top_k] that are chosen already.
 
-    An expert outside 0 … experts - 1, such as -1, is not here (on another device, perhaps): it takes no row, and nothing
-    is added for it. So top_k may exceed `experts`. Raises InputError.
+    An expert outside 0 … experts - 1, such as -1, is not here (on another device, perhaps): it takes no row, and
+    nothing is added for it. So top_k may exceed `experts`. Raises InputError.
     """
     tokens, top_k = (size or 0 for size in build.static_sizes(weights))
     extent = Extent(tokens, experts, top_k, block_m)

@@ -46,7 +46,7 @@ class _Tiles:
 
 
 def sort(chosen: ir.Value, extent: Extent, regions: bool = True) -> Sorted:
-    """The tables from the experts i32 [T, top_k] of each token, which must be below `experts`; negative ones are none."""
+    """The tables from the experts i32 [T, top_k] of each token, which are below `experts`; negative ones are none."""
     ids = build.collapse(chosen, [[0, 1]])
     tiles = _tiled(ids, extent.slots, extent.experts)
     counts = _counted(tiles, regions)

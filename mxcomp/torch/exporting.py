@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,8 @@ from mxcomp.compiler import Program
 from mxcomp.errors import CompileError, InputError
 from mxcomp.options import Options
 from mxcomp.passes import import_torch
-from mxcomp.torch import linear, refusals
+from mxcomp.report.table import floats_lines
+from mxcomp.torch import linear, refusals, torchao
 from mxcomp.torch.floats import left_in_floats
 from mxcomp.torch.importing import imported
 from mxcomp.torch.parameters import Parameters
@@ -80,6 +82,8 @@ def compile(
         raise
     if isinstance(model, torch.nn.Module):
         program.report.floats = dict(left_in_floats(model))
+    else:
+        program.report.floats = torchao.exported(_programs(model).values())
     manifest = program.report.manifest
     if path is not None and manifest is not None:
         read = checkpoint.pack(manifest, store.checkpoint()) if manifest.parameters else {}
@@ -113,11 +117,24 @@ def _module(
             )
     elif args or kwargs or dynamic_shapes:
         raise InputError("an exported program has its arguments: expected no args, kwargs or dynamic_shapes")
-    programs = dict(model) if isinstance(model, Mapping) else {function: model}
-    module = imported(programs, parameters)
+    programs = _programs(model, function)
+    found = torchao.exported(programs.values())
+    for line in floats_lines(found):
+        warnings.warn(line, UserWarning, stacklevel=3)
+    try:
+        module = imported(programs, parameters)
+    except Exception as error:
+        if not found:
+            raise
+        raise InputError(f"{'; '.join(floats_lines(found))} ({type(error).__name__}: {error})") from error
     import_torch.run(module.operation, Options.make())
     module.operation.verify()
     return module
+
+
+def _programs(model: Exported | Mapping[str, Exported], function: str = "") -> dict[str, Exported]:
+    """Exported programs by the names of their functions."""
+    return dict(model) if isinstance(model, Mapping) else {function: model}
 
 
 @contextmanager

@@ -79,8 +79,8 @@ def gated_experts(
 
     Args:
         x: float32, float16 or bfloat16 [T, K].
-        chosen, shares: [T, top_k], int64 and of any float type. Nothing is added for an expert outside 0 … E - 1, such as
-            -1: it is not here, but on another device perhaps.
+        chosen, shares: [T, top_k], int64 and of any float type. Nothing is added for an expert outside 0 … E - 1, such
+            as -1: it is not here, but on another device perhaps.
         gate_up, gate_up_scales, down, down_scales: uint8 [E, N, K · bits/8] and [E, N, K/32] as in `scaled_linear`;
             rows of `gate_up` alternate between gate and up.
         gate_up_bias, down_bias: [E, N].

@@ -7,6 +7,7 @@ torchao/prototype/mx_formats/utils.py); and `act_quant_kwargs`, how activations 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -29,6 +30,23 @@ def is_mx(weight: Any) -> bool:
     """Whether a parameter is an MX tensor of torchao."""
     kind = type(weight)
     return kind.__name__ == "MXTensor" and kind.__module__.startswith("torchao.")
+
+
+ARITHMETIC = (
+    "torchao quantised it, and the program was exported before, in which it is arithmetic of floats, without ukernels: "
+    "give mxcomp.torch the model instead of the program"
+)
+"""Why layers of programs that are exported already stay with IREE."""
+
+
+def exported(programs: Iterable[torch.export.ExportedProgram]) -> dict[str, str]:
+    """The modules of exported programs whose weights torchao quantised, and what becomes of them."""
+    return {
+        name.rpartition(".")[0]: ARITHMETIC
+        for program in programs
+        for name, value in program.state_dict.items()
+        if is_mx(value)
+    }
 
 
 def taken_apart(weight: Any) -> tuple[Any, ...]:

@@ -83,7 +83,11 @@ class Tables:
         assert (positions.ravel()[~is_here] == slots.size + np.flatnonzero(~is_here)).all()
 
 
-ONE_WORKGROUP, SEVERAL_DISPATCHES, ONE_SLOT = Tables(40, 5, 3, 4), Tables(600, 8, 2, 1024), Tables(1, 1, 1, 16, ONE_HERE)
+ONE_WORKGROUP, SEVERAL_DISPATCHES, ONE_SLOT = (
+    Tables(40, 5, 3, 4),
+    Tables(600, 8, 2, 1024),
+    Tables(1, 1, 1, 16, ONE_HERE),
+)
 TABLES = [
     ONE_WORKGROUP, SEVERAL_DISPATCHES, ONE_SLOT, Tables(9, 1, 4, 16), Tables(65, 1, 1, 128), Tables(1, 8, 1, 16, NONE),
     Tables(1, 3, 1, 2, ONE_HERE), Tables(2, 1, 1, 8), Tables(1100, 4, 2, 16), Tables(2500, 6, 2, 64),
@@ -98,7 +102,9 @@ def test_tables(case: Tables) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [ONE_WORKGROUP, SEVERAL_DISPATCHES, Tables(2, 1, 1, 8), Tables(1100, 4, 2, 16)], ids=str)
+@pytest.mark.parametrize(
+    "case", [ONE_WORKGROUP, SEVERAL_DISPATCHES, Tables(2, 1, 1, 8), Tables(1100, 4, 2, 16)], ids=str
+)
 def test_on_a_cpu(case: Tables) -> None:
     """Stock IREE compiles the same module for a CPU."""
     inputs = [case.ids(), np.ones((case.tokens, case.top_k), np.float32)]

@@ -298,3 +298,38 @@ def test_torchao() -> None:
         with torch.no_grad():
             expected = net(x).float().numpy()
         np.testing.assert_allclose(y.astype(np.float32), expected, rtol=2**-7, atol=2**-12)
+
+
+@pytest.mark.slow  # where torchao is installed
+def test_torchao_exported_before() -> None:
+    """It is said that nothing of it gets a ukernel; torch itself cannot decompose fp4."""
+    torchao = pytest.importorskip("torchao.prototype.mx_formats.inference_workflow", reason="torchao is not installed")
+    from torchao.quantization import quantize_
+    from torchao.quantization.quantize_.common.kernel_preference import KernelPreference
+
+    x, reason = torch.randn(32, 256, dtype=torch.bfloat16), "torchao quantised it, and the program was exported before"
+    for dtype in (torch.float8_e4m3fn, torch.float4_e2m1fn_x2):
+        net = torch.nn.Sequential(torch.nn.Linear(256, 128, bias=False)).bfloat16()
+        config = torchao.MXDynamicActivationMXWeightConfig(
+            activation_dtype=dtype, weight_dtype=dtype, kernel_preference=KernelPreference.EMULATED
+        )
+        quantize_(net, config)
+        exported = torch.export.export(net, (x,), strict=False)
+        with pytest.warns(UserWarning, match=rf"\*: {reason}"):
+            if dtype == torch.float4_e2m1fn_x2:
+                with pytest.raises(InputError, match=rf"\*: {reason}"):
+                    mxcomp.torch.compile(exported)
+                continue
+            program = mxcomp.torch.compile({"layer": exported})
+        assert program.report.floats["0"].startswith(reason) and not program.report.matmuls
+        (y,) = program.run(x.view(torch.int16).numpy().view("bfloat16"))
+        with torch.no_grad():
+            expected = net(x).float().numpy()
+        np.testing.assert_allclose(y.astype(np.float32), expected, rtol=2**-7, atol=2**-6)
+
+
+def test_what_torchao_quantised_of_exported_programs() -> None:
+    """Programs without any are not spoken of."""
+    weight, floats = by_torchao(N, K, True)[0].weight, torch.zeros(3, 4)
+    programs = [SimpleNamespace(state_dict={"a.0.weight": weight, "b.weight": floats}), SimpleNamespace(state_dict={})]
+    assert list(mxcomp.torch.torchao.exported(programs)) == ["a.0"]  # type: ignore[arg-type]
