@@ -18,6 +18,7 @@ from mxcomp.sim.semantics.table import ScalarOp, VectorOp, width
 LONGEST = 16
 """Bytes of the longest instruction."""
 
+
 def decode(code: bytes, offset: int) -> Instruction:
     """Decodes the instruction at the start of `code`, whose virtual address is `offset`.
 

@@ -119,7 +119,7 @@ def test_checkpoint_by_expert(name: str, parts: tuple[str, str, str], around: st
 @pytest.mark.parametrize("name", MODELS)
 def test_fused_checkpoint(name: str, tmp_path: Path) -> None:
     model = model_of(name)
-    tensors = {}
+    tensors: dict[str, Any] = {}
     for key, value in model.state_dict().items():
         if key.endswith(("experts.gate_up_proj", "experts.down_proj")):
             rows = value.transpose(1, 2) if name in ("gpt-oss", "llama4") else value

@@ -36,7 +36,6 @@ VECTOR: VectorTable = {
 SCALAR: ScalarTable = salu.TABLE
 
 
-
 def is_vector(instruction: Instruction) -> bool:
     """Whether it acts on lanes: VALU, MFMA, vector memory and LDS instructions, all that s_setvskip skips."""
     op = memory.parse(instruction.mnemonic)
