@@ -6,7 +6,7 @@
            legalise overwriting, sort slots, outline, skip versions, share executables
            ─ IREE: flow ─ share slices, renumber workloads, keep operands, place results
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
-           ─ unmask stores, order workgroups, fold gathers, fold rows ─ IREE: vmfb
+           ─ unmask stores, order workgroups, fold gathers, fold rows, narrow attention ─ IREE: vmfb
 
 Constants are held once more for what falls back. Codes are widened twice: first in front of consumers, which the codes
 of a result are; then what is left of quantised operands that did not become part of packing. Reductions are legalised
@@ -67,7 +67,13 @@ DISPATCH_PASSES = (
     "mxcomp-place-results",
 )
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)
-CONFIGURED_PASSES = ("mxcomp-unmask-stores", "mxcomp-order-workgroups", "mxcomp-fold-gathers", "mxcomp-fold-rows")
+CONFIGURED_PASSES = (
+    "mxcomp-unmask-stores",
+    "mxcomp-order-workgroups",
+    "mxcomp-fold-gathers",
+    "mxcomp-fold-rows",
+    "mxcomp-narrow-attention",
+)
 
 _VERIFIED = ("mxcomp-recognise", "mxcomp-materialise", "mxcomp-sort-slots")
 """The last of them is in front of passes of IREE's, which may end the process over invalid IR."""

@@ -48,6 +48,7 @@ PASSES = {
     "mxcomp-fold-gathers": "fold_gathers",
     "mxcomp-fold-rows": "fold_rows",
     "mxcomp-order-workgroups": "order_workgroups",
+    "mxcomp-narrow-attention": "narrow_attention",
 }
 """Pass names and the files they live in; imported when first used."""
 

@@ -100,6 +100,9 @@ def mma_semantics(opaque: bool) -> ir.Attribute:
 UKERNEL = "iree_codegen.ukernel"
 """On an operation: the descriptor of the ukernel that computes it."""
 
+LONGEST_SIZE = "mxcomp.longest_size"
+"""On a module: what no size of its arguments exceeds that changes. Kernels are made for it, and right beyond it."""
+
 
 def ukernel_descriptor(name: str) -> ir.Attribute:
     return ir.Attribute.parse(f'#iree_codegen.ukernel_descriptor<"{name}", tensor>')

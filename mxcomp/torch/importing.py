@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -12,6 +12,7 @@ from iree.compiler import ir
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 
 from mxcomp.errors import InputError
+from mxcomp.mlir.attributes import LONGEST_SIZE
 from mxcomp.torch import decompositions
 from mxcomp.torch.parameters import Parameters
 
@@ -20,6 +21,9 @@ _OUR_FRAME = re.compile(rf' *File "{re.escape(str(Path(__file__).parent))}/[^"]*
 
 _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range")
 """Operators that check what holds already for the shapes and types that the program is compiled for."""
+
+_UNLIMITED = 2**31
+"""What no size reaches that somebody has set a limit for."""
 
 
 class _NamedLocations(ContextCache):
@@ -52,7 +56,17 @@ def imported(programs: Mapping[str, torch.export.ExportedProgram], parameters: P
             importer.import_program(lowered, func_name=function)
         except (NotImplementedError, TypeError) as error:
             raise InputError(f"@{function} cannot be imported: {error}") from None
+    longest = _longest(programs.values())
+    if longest is not None:
+        number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64, context), longest)
+        importer.module.operation.attributes[LONGEST_SIZE] = number
     return importer.module
+
+
+def _longest(programs: Iterable[torch.export.ExportedProgram]) -> int | None:
+    """The highest that a size may be which changes; None: there is no limit, or no such size."""
+    highest = [limits.upper for program in programs for limits in program.range_constraints.values()]
+    return max(map(int, highest)) if highest and all(limit < _UNLIMITED for limit in highest) else None
 
 
 def _lowered(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
