@@ -14,7 +14,8 @@ counters. Two engines that follow these rules leave identical bytes in memory:
   only keeps silent).
 - **LDS** is `dispatch.lds_bytes` of UNWRITTEN bytes per workgroup, **scratch** `dispatch.scratch_bytes` per lane;
   a trial that is not the first fills both otherwise (`checks.trial.Trial.content`).
-- **Waves** start as `dispatch.wave_start(workgroup, wave)` says; VGPRs other than v0 hold `UNDEFINED_VGPR`.
+- **Waves** start as `dispatch.wave_start(workgroup, wave)` says; VGPRs other than v0 hold `UNDEFINED_VGPR`
+  (others in a trial of registers, `checks.trial.Trial.registers`).
 - **Order.** Workgroups run one after another. Between barriers waves take turns as `dispatch.schedule` says: within a
   round, each wave that can run gets one turn of at most that many instructions; a turn ends at a barrier or s_endpgm.
   When all waves wait or have ended, the barrier opens; waves that have ended while others wait are a "barrier" error.

@@ -9,6 +9,8 @@ from enum import Enum
 class Severity(Enum):
     ERROR = "error"
     WARNING = "warning"
+    DOUBT = "doubt"
+    """A warning, if it turns out that results depend on what was found (`checks.unwritten`)."""
 
 
 CHECKS = ("late", "race", "hazard", "bounds", "uninit")
@@ -61,6 +63,17 @@ class Findings:
         key = (finding.check, finding.severity, finding.message, finding.offset)
         known = self._first.get(key)
         self._first[key] = finding if known is None else replace(known, count=known.count + finding.count)
+
+    def settle(self, matter: bool) -> None:
+        """Makes warnings of the doubts so far, or drops them."""
+        doubts = [key for key, finding in self._first.items() if finding.severity is Severity.DOUBT]
+        for finding in [self._first.pop(key) for key in doubts]:
+            if matter:
+                self.add(replace(finding, severity=Severity.WARNING))
+
+    @property
+    def has_doubts(self) -> bool:
+        return any(finding.severity is Severity.DOUBT for finding in self._first.values())
 
     def all(self) -> tuple[Finding, ...]:
         """Errors first, then by place."""

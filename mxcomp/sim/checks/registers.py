@@ -4,7 +4,8 @@ All that is found here depends on the way a wave takes through the code alone, n
 
 Compilers read registers never written where the value cannot matter, as the upper half of an addend of 64 bits whose
 sum is used in 32. So what an instruction makes of one counts as never written itself, and it is reported once memory,
-an address or control flow depends on it.
+an address or control flow depends on it. Of what is only stored, not every bit comes from there: a select takes it in
+no lane, a mask clears it. That is a doubt, which `unwritten` settles by running the workgroup with other contents.
 """
 
 from __future__ import annotations
@@ -65,6 +66,14 @@ class Facts:
             if not undefined & ~upper:
                 return self.writes & ~(1 << i.dst[0].code)
         return self.writes
+
+    def is_stored(self, undefined: RegisterSet) -> bool:
+        """Whether all of these are read to be stored, neither as an address nor to decide which lanes store."""
+        memory = self.instruction.memory
+        if memory is None or memory.data is None:
+            return False
+        stored = memory.data.registers | (0 if memory.data1 is None else memory.data1.registers)
+        return not undefined & ~stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +143,7 @@ def _in_order(wave: Wave, flight: Flight, written: RegisterSet) -> bool:
 
 
 def _undefined(wave: Wave, facts: Facts, undefined: RegisterSet) -> None:
-    """An instruction reads registers never written, or what came of them: a warning where that can matter."""
+    """An instruction reads registers never written, or what came of them: reported where that can matter."""
     lowest = (undefined & -undefined).bit_length() - 1
     origin = wave.origins.get(lowest) or Origin(facts.instruction, lowest)
     depending = facts.depending(undefined)
@@ -145,7 +154,8 @@ def _undefined(wave: Wave, facts: Facts, undefined: RegisterSet) -> None:
     message = f"reads {register_name(origin.register)}, never written"
     if origin.instruction is not facts.instruction:
         message += f" ({facts.instruction.mnemonic} at {facts.instruction.offset:#x} depends on it)"
-    wave.report("uninit", message, wave, origin.instruction, severity=Severity.WARNING)
+    severity = Severity.DOUBT if facts.is_stored(undefined) else Severity.WARNING
+    wave.report("uninit", message, wave, origin.instruction, severity=severity)
     # one report per mistake: take it for written
     wave.defined |= undefined
     for register, of in wave.origins.items():

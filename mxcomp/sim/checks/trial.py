@@ -15,6 +15,7 @@ from mxcomp.sim.memory import UNWRITTEN, Memory, gather
 
 Offsets = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
+Words = NDArray[np.uint32]
 
 LIMIT = 1 << 28
 """Bytes of the journal: workgroups that store much more are not run again."""
@@ -73,6 +74,7 @@ class Trial:
     Attributes:
         others: Suspects where other bytes are read in place of those never written; None: everywhere.
         is_tame: What the other bytes are like.
+        has_other_registers: Registers never written hold something else.
         reads: Those of device memory (compiled code leaves them out of the first execution); if recording, all of them.
         suspect: Something never written was read; compiled code may leave it at that.
     """
@@ -83,21 +85,30 @@ class Trial:
         others: frozenset[Suspect] | None = frozenset(),
         is_tame: bool = False,
         is_recording: bool = False,
+        has_other_registers: bool = False,
     ) -> None:
         self._memory, self.others, self.is_tame, self._is_recording = memory, others, is_tame, is_recording
-        self.journal = Journal(memory, LIMIT if self.is_first else 1 << 62)
+        self.has_other_registers = has_other_registers
+        self.journal = Journal(memory, LIMIT if self.is_first and not has_other_registers else 1 << 62)
         self.reads: dict[Suspect, Read] = {}
         self.suspect = False
 
     @property
     def is_first(self) -> bool:
-        """The one that counts: nothing is replaced."""
+        """No memory is replaced, as in the one that counts."""
         return self.others is not None and not self.others
 
     @property
     def is_asking(self) -> bool:
         """Whether reads of LDS and scratch still matter: not if they can tell no more than is known."""
         return self._is_recording or (self.is_first and not self.suspect)
+
+    def registers(self, wave: int, unwritten: Words) -> Words:
+        """What registers hold instead, uint32[…, 64]: tame bytes, or not a bit of what they held in the first one."""
+        if not self.is_tame:
+            return ~unwritten
+        places = np.arange(unwritten.nbytes) + ((wave + 1) << 48)
+        return other_bytes(places, is_tame=True).view(np.uint32).reshape(unwritten.shape)
 
     def content(self, space: Space, first: int, count: int) -> Bytes:
         """What `count` bytes of LDS or scratch, from number `first` on, hold before anything is written there."""

@@ -5,6 +5,8 @@ bytes of which they replace four bits. So a workgroup that has read some is run 
 bytes in place of those never written: tame ones, then noise. Where all that it stores is the same each time, nothing
 depends on them. What keeps the bits that a place had all along depends on nothing, either.
 
+So with registers: a doubt that `registers` has is a warning where other values in those never written change a result.
+
 Device memory is replaced where it is read, LDS and scratch where a workgroup or a wave starts. So what is blamed is an
 instruction that reads device memory, or a dword of LDS or of a lane's scratch.
 """
@@ -40,12 +42,21 @@ class Inquiry:
         self._on = "uninit" in dispatch.checks
 
     def run(self, number: Workgroup) -> Counters:
-        if not self._on:
-            return self._execute(self._dispatch, number, None)
-        trial = Trial(self._dispatch.memory)
-        counters = self._execute(self._dispatch, number, trial)
+        findings = self._dispatch.findings
+        trial = Trial(self._dispatch.memory) if self._on else None
+        try:
+            counters = self._execute(self._dispatch, number, trial)
+        except SimulationError:
+            findings.settle(matter=True)
+            raise
+        if trial is None:
+            findings.settle(matter=False)
+            return counters
+        case = _Case(self._dispatch, number, self._execute, trial, counters)
+        if findings.has_doubts:
+            findings.settle(case.depends_on_registers())
         if trial.suspect:
-            self._on = not _Case(self._dispatch, number, self._execute, trial, counters).has_error()
+            self._on = not case.has_error()
         return counters
 
 
@@ -71,6 +82,18 @@ class _Case:
     ) -> None:
         self._dispatch, self._number, self._execute, self._memory = dispatch, number, execute, dispatch.memory
         self._first, self._limit = first, 2 * counters["instructions"] + 10_000
+
+    def depends_on_registers(self) -> bool:
+        """Whether what it stores depends on registers never written; taken for so where it stores too much to say."""
+        if self._first.journal.is_full:
+            return True
+        before = self._first.journal.before()
+        found = _Outcome(False, Contents.of(self._memory, before.places))
+        before.restore(self._memory)
+        trials = (Trial(self._memory, is_tame=is_tame, has_other_registers=True) for is_tame in (True, False))
+        depends = any(self._difference(found, self._outcome(trial), trial.is_tame) is not None for trial in trials)
+        found.stored.restore(self._memory)
+        return depends
 
     def has_error(self) -> bool:
         """Reports what matters."""
@@ -122,7 +145,9 @@ class _Case:
         before = trial.journal.before()
         stored = Contents.of(self._memory, before.places)
         before.restore(self._memory)
-        return _Outcome(has_failed, stored, any(space is Space.DEVICE for space, _ in trial.reads))
+        return _Outcome(
+            has_failed, stored, not trial.is_first and any(space is Space.DEVICE for space, _ in trial.reads)
+        )
 
     def _difference(self, fewer: _Outcome, other: _Outcome, is_tame: bool) -> str | None:
         """Says what depends on bytes replaced in the other one only; None: nothing does."""

@@ -61,8 +61,13 @@ class Wave:
     def __init__(self, group: Group, number: int, start: WaveStart) -> None:
         self.group, self.number, self.pc = group, number, group.dispatch.entry
         self.v: NDArray[np.uint32] = np.full((512, 64), UNDEFINED_VGPR, np.uint32)
-        self.v[0] = start.v0
         self.s = list(start.sgprs)
+        if group.trial is not None and group.trial.has_other_registers:
+            unwritten = np.vstack([np.array(self.s, np.uint32).reshape(2, 64), self.v])
+            others = group.trial.registers(number, unwritten)
+            scalars, self.v = others[:2].reshape(-1).tolist(), others[2:]
+            self.s = [value if start.defined >> k & 1 else scalars[k] for k, value in enumerate(self.s)]
+        self.v[0] = start.v0
         self.scc, self.mode, self.state, self.barriers = 0, start.mode, 0, 0
         self.index_mode: tuple[int, int] | None = None
         self.skips = False

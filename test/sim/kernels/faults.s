@@ -391,6 +391,40 @@ kernel upper_half_stored
   v_mov_b32 v3, 0
   store v6
 
+kernel fine_select, 512       // v6 is taken in no lane
+  arguments
+  s_mov_b64 vcc, 0
+  v_cndmask_b32 v6, v1, v6, vcc
+  ds_write_b32 v1, v6
+  s_waitcnt lgkmcnt(0)
+  ds_read_b32 v2, v1
+  s_waitcnt lgkmcnt(0)
+  store v2
+
+kernel fine_masked            // nothing is left of v6
+  arguments
+  v_lshlrev_b32 v6, 8, v6
+  v_and_b32 v6, 0, v6
+  v_or_b32 v6, v6, v1
+  store v6
+
+kernel select_stored, 512     // v6 is taken in the last lane
+  arguments
+  s_mov_b32 vcc_lo, 0
+  s_brev_b32 vcc_hi, 1
+  v_cndmask_b32 v6, v1, v6, vcc
+  ds_write_b32 v1, v6
+  s_waitcnt lgkmcnt(0)
+  ds_read_b32 v2, v1
+  s_waitcnt lgkmcnt(0)
+  store v2
+
+kernel scalar_stored          // the lowest bit of s15
+  arguments
+  s_and_b32 s14, s15, 1
+  v_mov_b32 v2, s14
+  store v2
+
 kernel never_written_decides
   arguments
   s_add_u32 s14, s15, 1
