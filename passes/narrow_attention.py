@@ -14,9 +14,9 @@ After:
       iree_linalg_ext.online_attention <… subgroup_basis = [[1, 1, 1, 1, 1, 1], …] …
         {lowering_config = #iree_gpu.lowering_config<{partial_reduction = [0, 0, 0, 0, 0, 64], …}>}
 
-IREE takes a size that it does not know for a large one: eight waves take 512 keys at a time, and combine in LDS what they
-found. Assumptions about sizes (`util.assume.int`) would not change that, and with them some of IREE's dispatches do not
-compile. The kernel goes round for as many keys as there are: a size that is wrong makes it slower, and nothing else.
+IREE takes a size that it does not know for a large one: eight waves take 512 keys at a time, and combine in LDS what
+they found. Assumptions about sizes (`util.assume.int`) would not change that, and some of IREE's dispatches do not
+compile with them. The kernel goes round for as many keys as there are: a wrong size makes it slower, and nothing else.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from mxcomp.matching.canonical import claimed
 from mxcomp.matching.elements import Expr, Index, Leaf, Tracer, UntraceableError, apply_expr, passed, scalar
 from mxcomp.matching.loop_roles import LoopSizes, Roles
 from mxcomp.matching.operands import SCALE_TYPE, NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
+from mxcomp.matching.spelled_out import spelled_out
 from mxcomp.matching.storage import Place, place
 from mxcomp.mlir.linalg_ops import indexing_maps, loop_sizes, yielded
 from mxcomp.problem import Problem
@@ -91,6 +92,8 @@ def _match_in_order(contraction: Contraction, parallel: list[int], reductions: l
             roles, wrong = Roles((), tuple(parallel[:-1]), tuple(parallel[-1:]), tuple(reductions), 0), other
     traced = contraction.trace(roles)
     if not any(map(mentions_mx, traced)):
+        if reason := spelled_out(list(op.operands)[:-1]):
+            raise NotOursError(reason)
         return None
     if reason := claimed(op):
         raise NotOursError(reason)

@@ -72,6 +72,14 @@ def _grouped_mm(
     return torch.where(inside[:, None], product, 0.0).to(out_dtype or x.dtype)
 
 
+def _indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
+    """By indices of 64 bits, as IREE takes them."""
+    if not any(index is not None and index.dtype == torch.int32 for index in indices):
+        return NotImplemented
+    wide = [index.long() if index is not None and index.dtype == torch.int32 else index for index in indices]
+    return _ATEN.index.Tensor(x, wide)
+
+
 def _empty(size: Sequence[Any], _: Sequence[int], **options: Any) -> torch.Tensor:
     """Strides are nothing to IREE."""
     return torch.empty(size, dtype=options.get("dtype"))
@@ -88,6 +96,7 @@ def table() -> dict[Any, Callable[..., Any]]:
         _ATEN.empty_permuted.default: _empty,
         attention.OPERATOR: attention.kept,
         _ATEN.roll.default: _rolled,
+        _ATEN.index.Tensor: _indexed,
     }
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
         ours[torch.ops.transformers.grouped_mm_fallback.default] = _grouped_mm

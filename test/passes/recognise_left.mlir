@@ -432,3 +432,101 @@ util.func @rounded_scales(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2
   } -> tensor<64x128xf32>
   util.return %r : tensor<64x128xf32>
 }
+
+#bytes = affine_map<(n, ko, kb) -> (n, ko, kb)>
+#rows = affine_map<(n, ko) -> (n, ko)>
+
+// Bytes as transformers dequantises them for GPT-OSS: what is in the table may be anything.
+// CHECK-LABEL: util.func public @table(
+// CHECK: linalg.matmul
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "a factor is made of stored bytes by a table of 16 values at {{.*}}recognise_left.mlir:{{.*}}, and multiplied as floats: weights that are to stay in MX are those of mxcomp.torch.ScaledLinear (see mxcomp.torch.load), or of arith.scaling_extf"}
+util.func @table(%a: tensor<64x128xf32>, %plain: tensor<128x128xf32>, %blocks: tensor<128x4x16xi8>, %scales: tensor<128x4xf32>, %table: tensor<16xf32>) -> tensor<64x128xf32> {
+  %fifteen = arith.constant 15 : i8
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<128x4x16xf32>
+  %low = linalg.generic {indexing_maps = [#bytes, #bytes], iterator_types = ["parallel", "parallel", "parallel"]} ins(%blocks : tensor<128x4x16xi8>) outs(%e : tensor<128x4x16xf32>) {
+  ^bb0(%x: i8, %out: f32):
+    %0 = arith.andi %x, %fifteen : i8
+    %1 = arith.index_castui %0 : i8 to index
+    %2 = tensor.extract %table[%1] : tensor<16xf32>
+    linalg.yield %2 : f32
+  } -> tensor<128x4x16xf32>
+  %b = tensor.empty() : tensor<128x4x32xf32>
+  %c = tensor.insert_slice %low into %b[0, 0, 0] [128, 4, 16] [1, 1, 2] : tensor<128x4x16xf32> into tensor<128x4x32xf32>
+  %d = tensor.insert_slice %low into %c[0, 0, 1] [128, 4, 16] [1, 1, 2] : tensor<128x4x16xf32> into tensor<128x4x32xf32>
+  %f = tensor.collapse_shape %d [[0], [1, 2]] : tensor<128x4x32xf32> into tensor<128x128xf32>
+  %empty = tensor.empty() : tensor<64x128xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<64x128xf32>) -> tensor<64x128xf32>
+  %r = linalg.matmul ins(%a, %f : tensor<64x128xf32>, tensor<128x128xf32>) outs(%init : tensor<64x128xf32>) -> tensor<64x128xf32>
+  // The second product's factor comes from the first one, not from the bytes.
+  // CHECK: linalg.matmul ins
+  %s = linalg.matmul ins(%r, %plain : tensor<64x128xf32>, tensor<128x128xf32>) outs(%init : tensor<64x128xf32>) -> tensor<64x128xf32>
+  util.return %s : tensor<64x128xf32>
+}
+
+// CHECK-LABEL: util.func public @shifted_exponents(
+// CHECK: linalg.matmul
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "a factor is made of stored bytes by shifted bits at {{.*}}recognise_left.mlir:
+util.func @shifted_exponents(%a: tensor<64x128xf32>, %b: tensor<128x4xf32>, %scales: tensor<128x4xi8>, %init: tensor<64x4xf32>) -> tensor<64x4xf32> {
+  %bits = arith.constant 23 : i32
+  %e = tensor.empty() : tensor<128x4xf32>
+  %f = linalg.generic {indexing_maps = [#rows, #rows, #rows], iterator_types = ["parallel", "parallel"]} ins(%b, %scales : tensor<128x4xf32>, tensor<128x4xi8>) outs(%e : tensor<128x4xf32>) {
+  ^bb0(%x: f32, %s: i8, %out: f32):
+    %0 = arith.extui %s : i8 to i32
+    %1 = arith.shli %0, %bits : i32
+    %2 = arith.bitcast %1 : i32 to f32
+    %3 = arith.mulf %x, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<128x4xf32>
+  %r = linalg.matmul ins(%a, %f : tensor<64x128xf32>, tensor<128x4xf32>) outs(%init : tensor<64x4xf32>) -> tensor<64x4xf32>
+  util.return %r : tensor<64x4xf32>
+}
+
+// CHECK-LABEL: util.func public @powers_of_two(
+// CHECK: linalg.matmul
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "a factor is made of stored bytes by powers of two at {{.*}}recognise_left.mlir:
+util.func @powers_of_two(%a: tensor<64x128xf32>, %b: tensor<128x4xf32>, %scales: tensor<128x4xi8>, %init: tensor<64x4xf32>) -> tensor<64x4xf32> {
+  %two = arith.constant 2.0 : f32
+  %e = tensor.empty() : tensor<128x4xf32>
+  %f = linalg.generic {indexing_maps = [#rows, #rows, #rows], iterator_types = ["parallel", "parallel"]} ins(%b, %scales : tensor<128x4xf32>, tensor<128x4xi8>) outs(%e : tensor<128x4xf32>) {
+  ^bb0(%x: f32, %s: i8, %out: f32):
+    %0 = arith.sitofp %s : i8 to f32
+    %1 = math.powf %two, %0 : f32
+    %2 = arith.mulf %x, %1 : f32
+    linalg.yield %2 : f32
+  } -> tensor<128x4xf32>
+  %r = linalg.matmul ins(%a, %f : tensor<64x128xf32>, tensor<128x4xf32>) outs(%init : tensor<64x4xf32>) -> tensor<64x4xf32>
+  util.return %r : tensor<64x4xf32>
+}
+
+// Weights of 8 bits with a scale, an embedding of 16 rows, and positions to powers of two are nothing of the kind.
+// CHECK-LABEL: util.func public @others(
+// CHECK-NOT: mxcomp.scaled_matmul
+// CHECK: util.return
+util.func @others(%a: tensor<64x128xf32>, %w: tensor<128x4xi8>, %scale: f32, %rows: tensor<16x4xf32>, %ids: tensor<128x4xi8>, %exponents: tensor<128x4xf32>, %init: tensor<64x4xf32>)
+    -> (tensor<64x4xf32>, tensor<64x4xf32>, tensor<64x4xf32>) {
+  %two = arith.constant 2.0 : f32
+  %zero = arith.constant 0 : index
+  %e = tensor.empty() : tensor<128x4xf32>
+  %f = linalg.generic {indexing_maps = [#rows, #rows], iterator_types = ["parallel", "parallel"]} ins(%w : tensor<128x4xi8>) outs(%e : tensor<128x4xf32>) {
+  ^bb0(%x: i8, %out: f32):
+    %0 = arith.sitofp %x : i8 to f32
+    %1 = arith.mulf %0, %scale : f32
+    linalg.yield %1 : f32
+  } -> tensor<128x4xf32>
+  %g = linalg.generic {indexing_maps = [#rows, #rows], iterator_types = ["parallel", "parallel"]} ins(%ids : tensor<128x4xi8>) outs(%e : tensor<128x4xf32>) {
+  ^bb0(%x: i8, %out: f32):
+    %0 = arith.index_castui %x : i8 to index
+    %1 = tensor.extract %rows[%0, %zero] : tensor<16x4xf32>
+    linalg.yield %1 : f32
+  } -> tensor<128x4xf32>
+  %h = linalg.generic {indexing_maps = [#rows, #rows], iterator_types = ["parallel", "parallel"]} ins(%exponents : tensor<128x4xf32>) outs(%e : tensor<128x4xf32>) {
+  ^bb0(%x: f32, %out: f32):
+    %0 = math.powf %two, %x : f32
+    linalg.yield %0 : f32
+  } -> tensor<128x4xf32>
+  %r0 = linalg.matmul ins(%a, %f : tensor<64x128xf32>, tensor<128x4xf32>) outs(%init : tensor<64x4xf32>) -> tensor<64x4xf32>
+  %r1 = linalg.matmul ins(%a, %g : tensor<64x128xf32>, tensor<128x4xf32>) outs(%init : tensor<64x4xf32>) -> tensor<64x4xf32>
+  %r2 = linalg.matmul ins(%a, %h : tensor<64x128xf32>, tensor<128x4xf32>) outs(%init : tensor<64x4xf32>) -> tensor<64x4xf32>
+  util.return %r0, %r1, %r2 : tensor<64x4xf32>, tensor<64x4xf32>, tensor<64x4xf32>
+}

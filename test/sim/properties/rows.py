@@ -61,7 +61,7 @@ def scalar_instruction(name: str, op: ScalarOp) -> Instruction:
 
 def oracle(i: Instruction, vectors: np.ndarray[Any, Any], scalars: np.ndarray[Any, Any]) -> None:
     """Executes in place, as `Bench.run` does."""
-    group: Any = SimpleNamespace(dispatch=SimpleNamespace(entry=0))
+    group: Any = SimpleNamespace(dispatch=SimpleNamespace(entry=0), trial=None)
     wave = Wave(group, 0, WaveStart(tuple(scalars[:128].tolist()), vectors[0], int(scalars[MODE_SLOT]), 0))
     wave.v, wave.scc = vectors, int(scalars[SCC_SLOT])
     with np.errstate(all="ignore"):

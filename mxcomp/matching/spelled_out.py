@@ -1,0 +1,102 @@
+"""Weights that a model dequantises from their bytes step by step, which are multiplied as the floats that result.
+
+    %low = arith.andi %bytes, 15       %value = tensor.extract %table[%low]
+    %exponent = arith.subi %byte, 127  %scale = math.powf 2.0, %exponent
+    %bits = arith.shli %byte, 23       %scale = arith.bitcast %bits : i32 to f32
+
+What is in a table is not known: often it is a parameter. So these are not recognised, and users are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from iree.compiler import ir
+
+from mxcomp.matching.storage import BITCASTS
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.linalg_ops import is_elementwise
+
+_VALUES = 16
+"""Of four bits."""
+
+_MOST_OPERATIONS = 64
+"""Between bytes and what is multiplied are fewer."""
+
+_REASON = (
+    "a factor is made of stored bytes by {}, and multiplied as floats: weights that are to stay in MX are those of "
+    "mxcomp.torch.ScaledLinear (see mxcomp.torch.load), or of arith.scaling_extf"
+)
+
+_ELEMENTWISE = ("tensor.", "arith.", "math.", "util.", "iree_tensor_ext.")
+
+_NOWHERE = "loc(unknown)"
+
+
+def spelled_out(values: Iterable[ir.Value]) -> str:
+    """Says how and where some of these are made of bytes as MX weights are; "" for none."""
+    for value in values:
+        for op in _before(value):
+            how = _step(op)
+            if how and any(map(_is_byte, _operands(op, *_before(*op.operands)))):
+                place = graph.location_text(op.location)
+                return _REASON.format(how if place == _NOWHERE else f"{how} at {place}")
+    return ""
+
+
+def _before(*values: ir.Value) -> list[ir.Operation]:
+    """The operations that tensors are computed by, not beyond those that sum, nor beyond so many."""
+    found: dict[ir.Operation, None] = {}
+    pending = list(values)
+    while pending and len(found) < _MOST_OPERATIONS:
+        op = graph.producer(pending.pop())
+        if op is None or op in found or not _moves(op):
+            continue
+        found[op] = None
+        pending += [operand for operand in op.operands if isinstance(operand.type, ir.RankedTensorType)]
+    return list(found)
+
+
+def _operands(*ops: ir.Operation) -> Iterator[ir.Value]:
+    for op in ops:
+        yield from op.operands
+
+
+def _moves(op: ir.Operation) -> bool:
+    """Whether each element of the result comes from single elements of operands."""
+    return is_elementwise(op) or op.name.startswith(_ELEMENTWISE)
+
+
+def _step(op: ir.Operation) -> str:
+    """What an operation on tensors does that makes numbers of bits, in words; "" for others."""
+    if op.name in BITCASTS:
+        return "shifted bits" if _is_wide(build.element(op.operands[0])) else ""
+    if not is_elementwise(op):
+        return ""
+    for each in (view.operation for view in op.regions[0].blocks[0].operations):
+        if each.name == "tensor.extract" and _is_table(each.operands[0]):
+            return f"a table of {_VALUES} values"
+        if each.name == "math.exp2" or (each.name == "math.powf" and _is_two(each.operands[0])):
+            return "powers of two"
+        if each.name == "arith.bitcast" and _is_wide(each.operands[0].type):
+            return "shifted bits"
+    return ""
+
+
+def _is_wide(kind: ir.Type) -> bool:
+    """Whether these are integers in which bytes are shifted to their place: bytes themselves are elements of 8 bits."""
+    return isinstance(kind, ir.IntegerType) and kind.width > 8
+
+
+def _is_table(value: ir.Value) -> bool:
+    sizes = [size for size in build.static_sizes(value) if size != 1]
+    return isinstance(build.element(value), ir.FloatType) and sizes == [_VALUES]
+
+
+def _is_two(value: ir.Value) -> bool:
+    op = graph.producer(value)
+    return op is not None and op.name == "arith.constant" and ir.FloatAttr(op.attributes["value"]).value == 2
+
+
+def _is_byte(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType) and str(build.element(value)) == "i8"
