@@ -21,9 +21,6 @@ compile with them. The kernel goes round for as many keys as there are: a wrong 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, iree_gpu
 
@@ -97,9 +94,9 @@ def _named(attribute: ir.Attribute) -> list[tuple[str, ir.Attribute]]:
     return [(each.name, each.attr) for each in ir.DictAttr(attribute)]
 
 
-def _items(config: ir.Attribute) -> Mapping[str, Any]:
+def _items(config: ir.Attribute) -> dict[str, ir.Attribute]:
     return dict(_named(iree_gpu.LoweringConfigAttr(config).attributes))
 
 
-def _config(items: Mapping[str, Any]) -> ir.Attribute:
-    return iree_gpu.LoweringConfigAttr.get(ir.DictAttr.get(dict(items)))
+def _config(items: dict[str, ir.Attribute]) -> ir.Attribute:
+    return iree_gpu.LoweringConfigAttr.get(ir.DictAttr.get(items))
