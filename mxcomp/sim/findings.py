@@ -71,9 +71,10 @@ class Findings:
             if matter:
                 self.add(replace(finding, severity=Severity.WARNING))
 
-    @property
-    def has_doubts(self) -> bool:
-        return any(finding.severity is Severity.DOUBT for finding in self._first.values())
+    def doubts(self) -> frozenset[tuple[str, int]]:
+        """Messages and places of those so far."""
+        found = (finding for finding in self._first.values() if finding.severity is Severity.DOUBT)
+        return frozenset((finding.message, finding.offset) for finding in found)
 
     def all(self) -> tuple[Finding, ...]:
         """Errors first, then by place."""

@@ -118,6 +118,16 @@ def test_warning(kernel: str, schedule: str) -> None:
     assert message in findings[0].message
 
 
+@pytest.mark.parametrize(("kernel", "counts"), [("fine_select", []), ("select_stored", [2 * 5])])
+def test_warnings_of_several_workgroups(kernel: str, counts: list[int]) -> None:
+    """Of those that read the same registers not all are run again, and what is found of one holds for those behind."""
+    device = Device(engine="both", memory_bytes=1 << 24)
+    source, target = device.alloc(512), device.alloc(512)
+    kernarg = struct.pack("<QQ", source.address, target.address)
+    stats = device.launch(device.load(CODE).kernels[kernel], (5, 1, 1), (128, 1, 1), kernarg)
+    assert [finding.count for finding in stats.findings] == counts
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_memory_never_written(schedule: str) -> None:
     """See test_unwritten.py."""

@@ -13,6 +13,7 @@ instruction that reads device memory, or a dword of LDS or of a lane's scratch.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,8 @@ from mxcomp.sim.memory import BASE
 
 _NAMES = {Space.DEVICE: "memory", Space.LDS: "LDS", Space.SCRATCH: "scratch"}
 
+Doubts = frozenset[tuple[str, int]]
+
 Execute = Callable[[Dispatch, Workgroup, Trial | None], Counters]
 
 
@@ -40,6 +43,8 @@ class Inquiry:
     def __init__(self, dispatch: Dispatch, execute: Execute) -> None:
         self._dispatch, self._execute = dispatch, execute
         self._on = "uninit" in dispatch.checks
+        self._met: Counter[Doubts] = Counter()
+        self._matter: set[Doubts] = set()
 
     def run(self, number: Workgroup) -> Counters:
         findings = self._dispatch.findings
@@ -53,11 +58,22 @@ class Inquiry:
             findings.settle(matter=False)
             return counters
         case = _Case(self._dispatch, number, self._execute, trial, counters)
-        if findings.has_doubts:
-            findings.settle(case.depends_on_registers())
+        if doubts := findings.doubts():
+            findings.settle(self._do_matter(doubts, case))
         if trial.suspect:
             self._on = not case.has_error()
         return counters
+
+    def _do_matter(self, doubts: Doubts, case: _Case) -> bool:
+        """Whether doubts about registers matter here, or did before; where the same do not, ever fewer are looked into.
+
+        Those are the first, second, fourth, eighth … workgroup that has them.
+        """
+        self._met[doubts] += 1
+        met = self._met[doubts]
+        if doubts not in self._matter and met & (met - 1) == 0 and case.depends_on_registers():
+            self._matter.add(doubts)
+        return doubts in self._matter
 
 
 @dataclass(frozen=True)
