@@ -39,7 +39,7 @@ def test_linear(fmt: str, dtype: torch.dtype) -> None:
     given = x.float().numpy().astype(ml_dtypes.bfloat16 if dtype == torch.bfloat16 else np.float32)
     (found,) = program.run(given)
     assert layer.bias is not None
-    expected = rounded(x) @ values(layer.weight, layer.weight_scale, fmt).T + layer.bias.double()
+    expected = rounded(x) @ values(layer.elements, layer.weight_scale, fmt).T + layer.bias.double()
     tolerance = 1e-5 + BF16_ROUNDING * (dtype == torch.bfloat16)
     for y in (torch.from_numpy(found.astype(np.float64)), layer(x).double()):
         assert (y - expected).abs().max() <= tolerance * expected.abs().max()
@@ -66,7 +66,7 @@ def test_any_number_of_tokens(source: str, dynamic: tuple[int, ...]) -> None:
             else torch.from_numpy(dequantise(*quantise(x.float().numpy(), source, "even"), source, dtype=np.float64))
         )
         assert layer.bias is not None
-        expected = a @ values(layer.weight, layer.weight_scale, "E2M1").T + layer.bias.double()
+        expected = a @ values(layer.elements, layer.weight_scale, "E2M1").T + layer.bias.double()
         error = (torch.from_numpy(found.astype(np.float64)) - expected).abs().max()
         assert error <= 2 * BF16_ROUNDING * expected.abs().max()
         parts = [each.owner.split(" ")[0] for each in program.profile(given, execute=False).dispatches]
