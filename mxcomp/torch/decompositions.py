@@ -5,6 +5,7 @@ A function that gives NotImplemented keeps its operator as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -80,6 +81,15 @@ def _indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
     return _ATEN.index.Tensor(x, wide)
 
 
+def _gelu(x: torch.Tensor, approximate: str = "none") -> Any:
+    """By tanh of (x + 0.044715 x³) √(2/π), in f32 as PyTorch has it; IREE's importer takes 0.797724 for √(2/π)."""
+    if approximate != "tanh":
+        return NotImplemented
+    wide = x if x.dtype == torch.float64 else x.float()
+    inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide * wide * wide)
+    return (0.5 * wide * (1 + torch.tanh(inner))).to(x.dtype)
+
+
 def _empty(size: Sequence[Any], _: Sequence[int], **options: Any) -> torch.Tensor:
     """Strides are nothing to IREE."""
     return torch.empty(size, dtype=options.get("dtype"))
@@ -95,6 +105,7 @@ def table() -> dict[Any, Callable[..., Any]]:
         _ATEN._grouped_mm.default: _grouped_mm,
         _ATEN.empty_permuted.default: _empty,
         attention.OPERATOR: attention.kept,
+        _ATEN.gelu.default: _gelu,
         _ATEN.roll.default: _rolled,
         _ATEN.index.Tensor: _indexed,
     }
