@@ -57,11 +57,11 @@ def kept(
         each.expand(*batch, count, *each.shape[-2:]) for each, count in zip((query, key, value), heads, strict=True)
     )
     query, scale = _scaled(query, size**-0.5, scale)
-    if attn_mask is None and not is_causal and type(keys) is not int:
-        attn_mask = query.new_zeros(1, keys)
-    seen = None
+    seen, sizes = None, [*query.shape[:-1], keys]
     if attn_mask is not None:
-        attn_mask, seen = _mask(attn_mask, [*query.shape[:-1], keys])
+        attn_mask, seen = _mask(attn_mask, sizes)
+    elif not is_causal and type(keys) is not int:
+        attn_mask = query.new_zeros(sizes[-2:]).expand(*([1] * (len(sizes) - 2)), *sizes[-2:])
     token = _is_kept.set(True)
     try:
         result = OPERATOR(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
@@ -84,7 +84,14 @@ def _mask(mask: torch.Tensor, sizes: list[Any]) -> tuple[torch.Tensor, torch.Ten
     mask = mask[(None,) * (len(sizes) - mask.dim())]
     mask = mask.expand(*mask.shape[:-2], *sizes[-2:])
     if mask.dtype == torch.bool:
-        seen = mask.any(-1, keepdim=True)
+        seen = _any(mask)
         return mask | ~seen, seen
     lowest = max(_LOWEST, torch.finfo(mask.dtype).min)
-    return mask.clamp(min=lowest), (mask > -math.inf).any(-1, keepdim=True)
+    return mask.clamp(min=lowest), _any(mask > -math.inf)
+
+
+def _any(rows: torch.Tensor) -> torch.Tensor:
+    """Whether anything in a row is true. IREE finds a largest number on all lanes, unless a dynamic mask is constant."""
+    if type(rows.shape[-1]) is not int or type(rows.shape[-2]) is not int:
+        return rows.any(-1, keepdim=True)
+    return rows.float().amax(-1, keepdim=True) > 0
