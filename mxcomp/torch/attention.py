@@ -91,7 +91,7 @@ def _mask(mask: torch.Tensor, sizes: list[Any]) -> tuple[torch.Tensor, torch.Ten
 
 
 def _any(rows: torch.Tensor) -> torch.Tensor:
-    """Whether anything in a row is true. IREE finds a largest number on all lanes, unless a dynamic mask is constant."""
+    """Whether a row has a true one. IREE finds a largest number on all lanes, but not of a constant of dynamic size."""
     if type(rows.shape[-1]) is not int or type(rows.shape[-2]) is not int:
         return rows.any(-1, keepdim=True)
     return rows.float().amax(-1, keepdim=True) > 0

@@ -20,6 +20,21 @@ SMALL: dict[str, Any] = {
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "GPT-OSS": ("GptOss", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8}),
     "Mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "DeepSeek-V3": (
+        "DeepseekV3",
+        {
+            "num_key_value_heads": 2, "head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2,
+            "topk_group": 1, "moe_intermediate_size": 32, "first_k_dense_replace": 1, "kv_lora_rank": 16,
+            "q_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16,
+        },
+    ),
+    "Llama 4": (
+        "Llama4",
+        {
+            "intermediate_size_mlp": 64, "num_local_experts": 4, "num_experts_per_tok": 1, "pad_token_id": 0,
+            "interleave_moe_layer_step": 1,
+        },
+    ),
     "Qwen3-MoE": ("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}),
 }  # fmt: skip
 """Names of classes, and what their configurations have beside `SMALL`."""
@@ -40,7 +55,7 @@ class Logits(torch.nn.Module):
 def decoder(name: str) -> Logits:
     """A decoder of a family, of random weights large enough for routers to differ."""
     classes, more = FAMILIES[name]
-    config_class = getattr(transformers, f"{classes}Config")
+    config_class = getattr(transformers, f"{classes}{'Text' if name == 'Llama 4' else ''}Config")
     torch.manual_seed(1)
     config = config_class(**SMALL | more)
     model = getattr(transformers, f"{classes}ForCausalLM")._from_config(config, attn_implementation="eager")
