@@ -37,7 +37,8 @@ def causal(name: str, sizes: dict[str, Any] = GROUPED, **others: Any) -> Entry:
         config = getattr(transformers, f"{name}{'Text' if name in ('Gemma3', 'Llama4') else ''}Config")
         return getattr(transformers, f"{name}ForCausalLM")(config(**{**sizes, "num_hidden_layers": layers, **values}))
 
-    return Entry(make)
+    is_fixed = name == "Llama4"  # torch.export makes a guard of its own that it cannot prove
+    return Entry(make, dynamic=None if is_fixed else ({1: TOKENS},))
 
 
 def windows(layers: int) -> list[str]:
