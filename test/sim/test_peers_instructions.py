@@ -11,7 +11,7 @@ import pytest
 
 from mxcomp.sim import Device
 
-SOURCE = Path(__file__).with_name("kernels") / "peers.s"
+SOURCE = Path(__file__).with_name("inputs") / "peers.s"
 
 
 @pytest.mark.parametrize("engine", ["numpy", "fast", "both"])
