@@ -39,6 +39,7 @@ peers:
 .p2align 6
 .amdhsa_kernel peers
   .amdhsa_user_sgpr_kernarg_segment_ptr 1
+  .amdhsa_kernarg_size 24
   .amdhsa_next_free_vgpr 8
   .amdhsa_next_free_sgpr 32
   .amdhsa_accum_offset 8

@@ -48,6 +48,7 @@ rule:
 .p2align 6
 .amdhsa_kernel rule
   .amdhsa_user_sgpr_kernarg_segment_ptr 1
+  .amdhsa_kernarg_size 8
   .amdhsa_group_segment_fixed_size 65536
   .amdhsa_next_free_vgpr 512
   .amdhsa_next_free_sgpr 32
