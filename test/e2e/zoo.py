@@ -22,11 +22,15 @@ ROTARY = {"rope_type": "default", "rope_theta": 10000.0}
 
 @dataclass(frozen=True)
 class Entry:
-    """A family: a model of so many layers, its arguments, and sizes of them that may change (None: none)."""
+    """A family: a model of so many layers, its arguments, and sizes of them that may change (None: none).
+
+    `ulps` is how far activations in f32 may be apart, as in `mxcomp.torch.compare`.
+    """
 
     make: Callable[[int], Any]
     arguments: tuple[torch.Tensor, ...] = (IDS,)
     dynamic: tuple[Any, ...] | None = ({1: TOKENS},)
+    ulps: float = 8.0
 
 
 def causal(name: str, sizes: dict[str, Any] = GROUPED, **others: Any) -> Entry:
@@ -126,7 +130,8 @@ ZOO = {
         )
     ),
     "vit": Entry(vit, (torch.randn(1, 3, 32, 32, generator=GENERATOR),), None),
-    "whisper": Entry(whisper, (torch.randn(1, 32, 32, generator=GENERATOR), IDS), None),
+    # PyTorch's convolutions are 14 ulps from those in f64 behind the first norm, the program's 5
+    "whisper": Entry(whisper, (torch.randn(1, 32, 32, generator=GENERATOR), IDS), None, 16.0),
     "t5": Entry(t5),
     "dit": Entry(
         DiT,
