@@ -76,10 +76,10 @@ def test_invalid_bytes(data: bytes) -> None:
 
 
 def test_what_iree_rejects() -> None:
-    """Arguments cannot have 4-bit elements."""
+    """Arguments cannot have elements of f8E3M4."""
     text = """
-    func.func @f(%a: tensor<4xf4E2M1FN>) -> tensor<4xf32> {
-      %0 = arith.extf %a : tensor<4xf4E2M1FN> to tensor<4xf32>
+    func.func @f(%a: tensor<4xf8E3M4>) -> tensor<4xf32> {
+      %0 = arith.extf %a : tensor<4xf8E3M4> to tensor<4xf32>
       return %0 : tensor<4xf32>
     }"""
     with pytest.raises(CompileError, match="IREE could not compile the module") as caught:
@@ -249,10 +249,12 @@ def test_report_as_json_and_table() -> None:
                 "name": None,
             }
         ],
+        "launches": json.loads(json.dumps([asdict(launch) for launch in report.launches])),
     }
+    assert [launch.part for launch in report.launches] == PARTS
     stream = StringIO()
     report.print(stream)
-    for text in ("? × 1000 × 1056", "f4E2M1FN × f4E2M1FN", "128×256×256", "--ukernels=none", "gfx950"):
+    for text in ("?×1000×1056", "f4E2M1FN × f4E2M1FN", "128×256×256", "--ukernels=none", "gfx950"):
         assert text in stream.getvalue()
 
 

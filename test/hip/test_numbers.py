@@ -187,7 +187,7 @@ def test_dump() -> None:
     ("flags", "message"),
     [
         ((), "--dump-operands needs --report=FILE"),
-        (("--report=none.json",), "operands cannot be dumped: [Errno 2] No such file or directory: 'none.json'"),
+        (("--report=none.json",), "mxcomp-run: error: cannot read none.json: No such file or directory"),
         (("--report=report.json",), "no matmul dispatch of report.json was launched: is it the report of this module?"),
         (("--report=a.npy",), "a.npy is not a report of mxcomp-compile"),
         (("--report=report.json", "--device=cpu"), "--dump-operands is about the simulator"),

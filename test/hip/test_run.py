@@ -94,7 +94,7 @@ def test_expected_output() -> None:
 
 
 def test_profile() -> None:
-    done = mxcomp_run("m.vmfb", *CALL, "--profile")
+    done = mxcomp_run("m.vmfb", *CALL, "--profile", COLUMNS="200")
     check(done)
     heads, *rows = [
         [cell.strip() for cell in re.split("[┃│]", line)[1:-1]] for line in done.stderr.splitlines() if line[:1] in "┃│"

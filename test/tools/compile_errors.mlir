@@ -34,9 +34,9 @@
 // RUN: not mxcomp-compile %S/inputs/k_48.mlir -o %t/out.vmfb --report=%t/report.json 2>&1 | filecheck %s --check-prefix=K
 // K: {{^}}mxcomp-compile: error: {{.*}}k_48.mlir{{.*}}: K = 48 is not a multiple of the block size 32: pad K to a multiple of 32
 
-// RUN: not mxcomp-compile %S/inputs/fp4_argument.mlir -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=IREE
+// RUN: not mxcomp-compile %S/inputs/unsupported_argument.mlir -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=IREE
 // IREE: {{^}}mxcomp-compile: error: IREE could not compile the module
-// IREE-NEXT: error: {{.*}}fp4_argument.mlir:2:1: 'hal.element_type' op unsupported element type
+// IREE-NEXT: error: {{.*}}unsupported_argument.mlir:2:1: 'hal.element_type' op unsupported element type
 
 // A result that cannot be written takes the other one with it.
 // RUN: not mxcomp-compile %S/compile.mlir --compile-to=input -o %t/out.mlir --report=%t/no/such/report.json 2>&1 \

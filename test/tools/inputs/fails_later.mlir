@@ -3,9 +3,9 @@
 #lhs_scale = affine_map<(m, n, ko, kb) -> (m, ko)>
 #rhs_scale = affine_map<(m, n, ko, kb) -> (n, ko)>
 #out = affine_map<(m, n, ko, kb) -> (m, n)>
-// IREE has no argument of 4 bits.
-util.func public @refused(%a: tensor<4xf4E2M1FN>) -> tensor<4xf32> {
-  %0 = arith.extf %a : tensor<4xf4E2M1FN> to tensor<4xf32>
+// IREE has no argument of this type.
+util.func public @refused(%a: tensor<4xf8E3M4>) -> tensor<4xf32> {
+  %0 = arith.extf %a : tensor<4xf8E3M4> to tensor<4xf32>
   util.return %0 : tensor<4xf32>
 }
 
