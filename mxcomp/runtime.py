@@ -143,9 +143,17 @@ class _Function:
         types = self._declared()
         known = [*types, *[None] * (len(inputs) - len(types))]
         return [
-            scalars.of(value, kind, i) if isinstance(kind, str) else _array(value, i)
+            scalars.of(value, kind, i) if isinstance(kind, str) else self._array(value, i)
             for i, (value, kind) in enumerate(zip(inputs, known, strict=False))
         ]
+
+    def _array(self, value: Any, number: int) -> np.ndarray:
+        """An argument. One without elements is refused: IREE's HIP driver cannot map it, and waits for ever then."""
+        array = np.asarray(value, order="C")
+        if not array.size and self.simulated.device is self.device:
+            sizes = "x".join(map(str, array.shape))
+            raise InputError(f"argument {number} ({sizes}) has no elements: expected sizes of 1 or more")
+        return array
 
     def _declared(self) -> list[signature.Type]:
         reflection = self.invoke.vm_function.reflection
@@ -175,15 +183,6 @@ class _Function:
         except (RuntimeError, ValueError) as error:
             self.simulated.device = None  # a device on which a kernel has failed refuses all further work
             raise self.failure(f"@{self.name} failed: {statuses.explained(str(error))}") from None
-
-
-def _array(value: Any, number: int) -> np.ndarray:
-    """An argument. Raises InputError for one without elements: IREE's HIP driver maps none, and waits for ever then."""
-    array = np.asarray(value, order="C")
-    if not array.size:
-        sizes = "x".join(map(str, array.shape))
-        raise InputError(f"argument {number} ({sizes}) has no elements: expected sizes of 1 or more")
-    return array
 
 
 @dataclass(frozen=True)

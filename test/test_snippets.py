@@ -136,6 +136,8 @@ SETUPS: Mapping[str, Setup] = {
 }
 """By what a snippet begins with."""
 
+PRINTED = ("┃", "M", "scaled matmuls for ")
+"""What blocks of output begin with."""
 ELSEWHERE = ("git clone", "pip install", "python examples/")
 """What snippets begin with that are not run here: installing is what comes before; examples are lit tests."""
 
@@ -145,7 +147,7 @@ def snippets() -> list[Any]:
     for file in ("README.md", "docs/start.md"):
         for block in _BLOCK.finditer((ROOT / file).read_text()):
             code, language = block["code"], block["language"]
-            if language not in ("", "python") or code.startswith(ELSEWHERE) or (not code.isascii() and code[0] in "┃M"):
+            if language not in ("", "python") or code.startswith(ELSEWHERE) or (not code.isascii() and code.startswith(PRINTED)):
                 continue
             setup = max((key for key in SETUPS if code.startswith(key)), key=len, default=None)
             slow = setup is not None and SETUPS[setup].slow

@@ -102,19 +102,3 @@ func.func @experts(%x: !torch.vtensor<[?,64],f32>, %chosen: !torch.vtensor<[?,2]
   return %y : !torch.vtensor<[?,64],f32>
 }
 
-// -----
-
-func.func @more_choices_than_experts(%x: !torch.vtensor<[8,64],f32>, %chosen: !torch.vtensor<[8,5],si64>, %shares: !torch.vtensor<[8,5],f32>,
-    %gu: !torch.vtensor<[4,192,32],ui8>, %gus: !torch.vtensor<[4,192,2],ui8>, %gub: !torch.vtensor<[4,192],f32>,
-    %d: !torch.vtensor<[4,64,48],ui8>, %ds: !torch.vtensor<[4,64,3],ui8>, %db: !torch.vtensor<[4,64],f32>)
-    -> !torch.vtensor<[8,64],f32> {
-  %fmt = torch.constant.str "E2M1"
-  %mode = torch.constant.str "even"
-  %alpha = torch.constant.float 1.702
-  // expected-error @+1 {{top_k of 5 with 4 experts: expected 1 to 4}}
-  %y = torch.operator "torch.mxcomp.gated_experts"(%x, %chosen, %shares, %gu, %gus, %gub, %d, %ds, %db, %fmt, %fmt, %mode, %alpha, %alpha, %alpha)
-      : (!torch.vtensor<[8,64],f32>, !torch.vtensor<[8,5],si64>, !torch.vtensor<[8,5],f32>, !torch.vtensor<[4,192,32],ui8>,
-         !torch.vtensor<[4,192,2],ui8>, !torch.vtensor<[4,192],f32>, !torch.vtensor<[4,64,48],ui8>, !torch.vtensor<[4,64,3],ui8>,
-         !torch.vtensor<[4,64],f32>, !torch.str, !torch.str, !torch.str, !torch.float, !torch.float, !torch.float) -> !torch.vtensor<[8,64],f32>
-  return %y : !torch.vtensor<[8,64],f32>
-}
