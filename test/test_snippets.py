@@ -147,7 +147,8 @@ def snippets() -> list[Any]:
     for file in ("README.md", "docs/start.md"):
         for block in _BLOCK.finditer((ROOT / file).read_text()):
             code, language = block["code"], block["language"]
-            if language not in ("", "python") or code.startswith(ELSEWHERE) or (not code.isascii() and code.startswith(PRINTED)):
+            printed = not code.isascii() and code.startswith(PRINTED)
+            if language not in ("", "python") or code.startswith(ELSEWHERE) or printed:
                 continue
             setup = max((key for key in SETUPS if code.startswith(key)), key=len, default=None)
             slow = setup is not None and SETUPS[setup].slow
