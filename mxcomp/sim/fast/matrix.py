@@ -50,7 +50,7 @@ class Form:
 
 
 def is_compiled(i: Instruction) -> bool:
-    """Sparse ones are the NumPy engine's."""
+    """Whether it is compiled: sparse ones are left to the NumPy engine."""
     shape = mfma.of(i)
     return shape is not None and not shape.sparse
 

@@ -37,7 +37,6 @@ def multiply(a: Lanes, b: Lanes, index: Lanes, dim: int) -> Lanes:
     """The product float64[dim, dim] of elements float64[64, 16] and [64, 32] in register order, and uint32[64]."""
     groups = 64 // dim
     q = group_numbers(dim)
-    row = np.arange(dim)
     values = np.zeros((dim, groups * PAIRS, 2), f64)
     places = np.zeros((dim, groups * PAIRS, 2), np.int64)
     lanes = a.reshape(groups, dim, PAIRS, 2)
@@ -46,5 +45,5 @@ def multiply(a: Lanes, b: Lanes, index: Lanes, dim: int) -> Lanes:
         values[:, q[g]] = lanes[g]
         places[:, q[g]] = np.stack((fields[g] & 3, fields[g] >> 2), -1) + 4 * q[g][None, :, None]
     dense = b.reshape(groups, dim, 4, 8).transpose(2, 0, 3, 1).reshape(-1, dim)  # [K, column]
-    products = values.reshape(dim, -1, 1) * dense[places.reshape(dim, -1)[row]]
+    products = values.reshape(dim, -1, 1) * dense[places.reshape(dim, -1)]
     return np.add.reduce(products.transpose(1, 0, 2), axis=0)
