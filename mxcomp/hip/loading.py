@@ -72,7 +72,7 @@ def find_variable(data: bytes, module: Module, name: str) -> tuple[int, int] | N
 
 
 def _check_arguments(kernel: Kernel) -> None:
-    what, arguments, segment = f"kernel {kernel.name}", kernel.arguments, kernel.descriptor.kernarg_bytes
+    what, arguments, segment = f"kernel {kernel.name}", kernel.arguments, kernel.argument_bytes
     explicit = sum(not argument.is_hidden for argument in arguments)
     if segment > MOST_KERNARG_BYTES or explicit > MOST_ARGUMENTS:
         most = f"at most {MOST_ARGUMENTS} in {MOST_KERNARG_BYTES} bytes"

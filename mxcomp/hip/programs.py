@@ -88,7 +88,7 @@ class Programs:
         loaded.kernels.append(identity)
         d = kernel.descriptor
         threads = loading.most_threads(kernel)
-        info = FUNCTION.pack(d.kernarg_bytes, d.lds_bytes, d.scratch_bytes, d.vgprs, threads, len(arguments))
+        info = FUNCTION.pack(kernel.argument_bytes, d.lds_bytes, d.scratch_bytes, d.vgprs, threads, len(arguments))
         return identity, info + b"".join(ARGUMENT.pack(argument.offset, argument.size) for argument in arguments)
 
     def variable(self, device: int, number: int, b: int, payload: bytes) -> Answer:

@@ -100,6 +100,7 @@ class _KernelNote(msgspec.Struct):
     symbol: str = msgspec.field(name=".symbol")
     arguments: tuple[Argument, ...] = msgspec.field(name=".args", default=())
     workgroup_size: tuple[int, int, int] | None = msgspec.field(name=".reqd_workgroup_size", default=None)
+    argument_bytes: int = msgspec.field(name=".kernarg_segment_size", default=0)
 
 
 class _Note(msgspec.Struct):
@@ -126,9 +127,14 @@ class Kernel:
     def arguments(self) -> tuple[Argument, ...]:
         return msgspec.convert(self.metadata.get(".args", ()), tuple[Argument, ...])
 
+    @property
+    def argument_bytes(self) -> int:
+        """Of the segment. Runtimes read it from the metadata: descriptors of AITER's hand-written kernels have 0."""
+        return max(self.descriptor.kernarg_bytes, int(self.metadata.get(".kernarg_segment_size", 0)))
+
     def check_arguments(self) -> None:
         """Raises CodeObjectError where arguments do not lie in a segment of sensible size."""
-        segment = self.descriptor.kernarg_bytes
+        segment = self.argument_bytes
         if segment > _MOST_KERNARG_BYTES:
             raise CodeObjectError(f"kernel {self.name}: {segment} bytes of arguments, at most {_MOST_KERNARG_BYTES}")
         for each in self.arguments:

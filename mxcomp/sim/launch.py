@@ -113,11 +113,11 @@ def complete_kernarg(kernel: Kernel, kernarg: bytes, hidden: Mapping[str, int]) 
     """The whole argument segment. Raises SimulationError when explicit arguments are missing."""
     explicit = max((a.offset + a.size for a in kernel.arguments if not a.is_hidden), default=0)
     if not kernel.metadata:
-        explicit = kernel.descriptor.kernarg_bytes
+        explicit = kernel.argument_bytes
     if len(kernarg) < explicit:
         expected = f"expected {explicit}: {_describe(kernel.arguments)}"
         raise SimulationError(f"kernel {kernel.name}: {len(kernarg)} bytes of arguments, {expected}")
-    size = max(kernel.descriptor.kernarg_bytes, len(kernarg))
+    size = max(kernel.argument_bytes, len(kernarg))
     data = bytearray(kernarg.ljust(size, b"\0"))
     for argument in kernel.arguments:
         if argument.is_hidden and argument.offset >= len(kernarg):

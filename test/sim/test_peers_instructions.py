@@ -14,6 +14,20 @@ from mxcomp.sim import Device
 SOURCE = Path(__file__).with_name("inputs") / "peers.s"
 
 
+@pytest.mark.parametrize("written", ["24", "0"])
+def test_arguments_of_a_descriptor_that_does_not_count_them(written: str) -> None:
+    """AITER's hand-written kernels have 0 there; the metadata's size is what runtimes go by."""
+    text = SOURCE.read_text().replace(".amdhsa_kernarg_size 24", f".amdhsa_kernarg_size {written}")
+    device = Device("gfx950")
+    kernel = device.load(assembler.code_object(text)).kernels["peers"]
+    assert (kernel.descriptor.kernarg_bytes, kernel.argument_bytes) == (int(written), 24)
+    buffers = [device.alloc(1024) for _ in range(3)]
+    for buffer in buffers:
+        device.write(buffer, np.ones(256, np.uint32))
+    arguments = struct.pack("<3Q", *(buffer.address for buffer in buffers))
+    device.launch(kernel, grid=(1, 1, 1), block=(64, 1, 1), kernarg=arguments)
+
+
 @pytest.mark.parametrize("engine", ["numpy", "fast", "both"])
 def test_swizzle_bit_skipping_and_scalar_memory(engine: str) -> None:
     device = Device("gfx950", engine=engine)
