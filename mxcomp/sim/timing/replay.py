@@ -29,6 +29,8 @@ from mxcomp.sim.timing.fetch import fetched
 _NONE, _SCALAR, _VECTOR, _MATRIX = int(Unit.NONE), int(Unit.SCALAR), int(Unit.VECTOR), int(Unit.MATRIX)
 _LDS, _GLOBAL, _SCALAR_MEMORY, _BARRIER = int(Unit.LDS), int(Unit.GLOBAL), int(Unit.SCALAR_MEMORY), int(Unit.BARRIER)
 _FETCH = int(Unit.FETCH)
+_PACKED, _AWAY = UNITS, UNITS + 1
+"""What else a wave may want: packed float32, and nothing, as it is at a barrier or has ended."""
 _SIMDS = 4
 _RING = 128
 _FLIGHT = 1024
@@ -57,9 +59,11 @@ def replay(
     """
     (unit, issue, busy, vector, lgkm, counts_vector, counts_lgkm, direct, store, first, reads, written, written_end,
      accumulator, is_scaled, is_packed, is_slow, is_narrow, given) = costs  # fmt: skip
+    wanted = np.where(is_packed, _PACKED, unit)  # by instruction
     waves = len(starts) - 1
     position = starts[:-1].copy()
     length = np.diff(starts) // rounds
+    until = starts[:-1] + length  # where a wave's present workgroup ends
     priority = np.zeros(waves, np.int64)
     age = np.arange(waves)  # by order of birth
     born = waves
@@ -71,10 +75,13 @@ def replay(
     lgkm_ring, lgkm_count = np.zeros((waves, _RING)), np.zeros(waves, np.int64)
     lgkm_latest = np.zeros(waves)
     at_barrier = np.zeros(waves, np.bool_)
-    vector_free, matrix_free = np.zeros(_SIMDS), np.zeros(_SIMDS)
+    opens = np.zeros((_SIMDS, _AWAY + 1))  # when what a wave wants may begin
+    opens[:, _AWAY] = np.inf
+    wants = np.full(waves, _AWAY)
     memory_free = np.zeros(_SIMDS)  # the port of LDS and vector memory instructions
     held = np.zeros(_SIMDS)  # nothing issues before
     added = np.zeros((waves, 512))  # when a matrix instruction has added to a row
+    is_limited = machine.in_flight < np.inf
     by_turns = machine.by_turns > 0.0
     pairs, depth = int(machine.lds_pairs), int(machine.lds_queue)
     queue, queued = np.zeros((pairs, depth)), np.zeros(pairs, np.int64)  # when the last ones of a queue leave it
@@ -82,9 +89,7 @@ def replay(
     arriving, arrived, bringing = np.zeros((2, _FLIGHT)), 0, 0  # direct loads: when, and how long LDS writes them
     flight, oldest, newest, moving = np.zeros((2, _FLIGHT)), 0, 0, 0.0  # loads: when they are there, and their bytes
     lds_free = 0.0
-    global_free = 0.0
     returned = 0.0
-    scalar_free = 0.0
     used = np.zeros(UNITS)
     waited = np.zeros(UNITS)
     end = 0.0
@@ -92,46 +97,28 @@ def replay(
     complete = np.isfinite(program.there).all()  # then nothing is ever fetched
     misses = 0
     for w in range(waves):
-        if position[w] == starts[w + 1]:
-            own[w] = np.inf
-        elif complete:
-            continue
-        else:
-            own[w], brought = fetched(machine, program, codes[position[w]], begin[w])
-            why[w] = _FETCH
-            misses += brought
+        if position[w] < starts[w + 1]:
+            wants[w] = wanted[codes[position[w]]]
+            if not complete:
+                own[w], brought = fetched(machine, program, codes[position[w]], begin[w])
+                why[w] = _FETCH
+                misses += brought
     while True:
         # the next wave: the earliest issue
         best, when = -1, np.inf
         for w in range(waves):
-            if at_barrier[w] or position[w] == starts[w + 1]:
-                continue
-            code = codes[position[w]]
-            kind = unit[code]
-            t = max(own[w], held[simds[w]])
-            if kind == _VECTOR:
-                t = max(t, vector_free[simds[w]])
-                if is_packed[code] and machine.packed_wait >= 0.0 and matrix_free[simds[w]] > 0.0:
-                    t = max(t, matrix_free[simds[w]] + machine.packed_wait)
-            elif kind == _MATRIX:
-                t = max(t, matrix_free[simds[w]])
-            elif kind == _LDS:
-                pair = simds[w] % pairs
-                t = max(t, memory_free[simds[w]], queue[pair, queued[pair] % depth])
-            elif kind == _GLOBAL:
-                t = max(t, memory_free[simds[w]], global_free)
-                if not store[code]:
-                    left, k = moving + nbytes[accesses[position[w]]], oldest
-                    while left > machine.in_flight and k < newest:
-                        t = max(t, flight[0, k % _FLIGHT])
-                        left -= flight[1, k % _FLIGHT]
-                        k += 1
-            elif kind == _SCALAR_MEMORY:
-                t = max(t, scalar_free)
+            s = simds[w]
+            t = max(own[w], held[s], opens[s, wants[w]])
+            if is_limited and wants[w] == _GLOBAL and t <= when and not store[codes[position[w]]]:
+                left, k = moving + nbytes[accesses[position[w]]], oldest
+                while left > machine.in_flight and k < newest:
+                    t = max(t, flight[0, k % _FLIGHT])
+                    left -= flight[1, k % _FLIGHT]
+                    k += 1
             if t < when:
                 best, when = w, t
-            elif t == when:
-                s, other = simds[w], simds[best]
+            elif t == when < np.inf:
+                other = simds[best]
                 if by_turns and s != other:  # each issues by itself; for what they share, the one that waited longest
                     if memory_free[s] < memory_free[other]:
                         best = w
@@ -139,7 +126,7 @@ def replay(
                     best = w
         if best < 0:
             break
-        w = best
+        w, s = best, simds[best]
         step = position[w]
         code = codes[step]
         kind = unit[code]
@@ -154,20 +141,23 @@ def replay(
             if is_slow[code] and taken > 0.0:
                 taken = machine.transcendental
                 next_issue = taken
-            vector_free[simds[w]] = when + taken
+            opens[s, _VECTOR] = when + taken
+            opens[s, _PACKED] = max(opens[s, _PACKED], when + taken)
             used[_VECTOR] += taken
             if machine.vector_latency > 0.0:
                 for row in range(written[code], written_end[code]):
                     ready[w, row] = max(ready[w, row], when + machine.vector_latency)
         elif kind == _MATRIX:
-            matrix_free[simds[w]] = when + busy[code]
+            opens[s, _MATRIX] = when + busy[code]
+            if machine.packed_wait >= 0.0:
+                opens[s, _PACKED] = max(opens[s, _PACKED], when + busy[code] + machine.packed_wait)
             used[_MATRIX] += busy[code]
-            held[simds[w]] = when + machine.matrix_hold + (machine.scale_hold if is_scaled[code] else 0.0)
+            held[s] = when + machine.matrix_hold + (machine.scale_hold if is_scaled[code] else 0.0)
             for row in range(written[code], written_end[code]):
                 ready[w, row] = when + busy[code] + machine.matrix_latency
                 added[w, row] = when + busy[code] + machine.accumulate_latency
         elif kind == _LDS:
-            access, pair = accesses[step], simds[w] % pairs
+            access, pair = accesses[step], s % pairs
             rate = machine.lds_write if store[code] else machine.lds_read
             cycles = nbytes[access] / rate + conflicts[access]
             while arrived < bringing and arriving[0, arrived % _FLIGHT] <= max(when, lds_free):
@@ -180,12 +170,16 @@ def replay(
                 leaves = max(leaves, bus_free[pair])
             queue[pair, queued[pair] % depth] = leaves
             queued[pair] += 1
-            memory_free[simds[w]] = when + machine.memory_issue
+            memory_free[s] = when + machine.memory_issue
+            opens[s, _GLOBAL] = max(opens[s, _GLOBAL], memory_free[s])
+            for other in range(pair, _SIMDS, pairs):
+                opens[other, _LDS] = max(memory_free[other], queue[pair, queued[pair] % depth])
             used[_LDS] += cycles
             done = leaves + machine.lds_latency
         elif kind == _GLOBAL:
             access = accesses[step]
-            memory_free[simds[w]] = when + machine.memory_issue
+            memory_free[s] = when + machine.memory_issue
+            opens[s, _LDS] = max(opens[s, _LDS], memory_free[s])
             cycles = max(lines[access] * machine.line_cycles * (machine.narrow_lines if is_narrow[code] else 1.0), 4.0)
             if store[code]:
                 cycles = max(cycles, nbytes[access] / machine.store_bytes)
@@ -206,10 +200,11 @@ def replay(
                 flight[0, newest % _FLIGHT], flight[1, newest % _FLIGHT] = returned, nbytes[access]
                 newest += 1
                 moving += nbytes[access]
-            global_free = when + cycles
+            for other in range(_SIMDS):
+                opens[other, _GLOBAL] = max(memory_free[other], when + cycles)
             used[_GLOBAL] += cycles
         elif kind == _SCALAR_MEMORY:
-            scalar_free = when + 4.0
+            opens[:, _SCALAR_MEMORY] = when + 4.0
             done = when + machine.scalar_latency
         if counts_vector[code]:
             slot = vector_count[w] % _RING
@@ -231,12 +226,16 @@ def replay(
         end = max(end, done)
         if kind == _BARRIER:
             at_barrier[w] = True
-        elif rounds > 1 and position[w] < starts[w + 1] and (position[w] - starts[w]) % length[w] == 0:
+        elif position[w] == until[w] and position[w] < starts[w + 1]:
+            until[w] += length[w]
             at_barrier[w], priority[w], age[w] = True, 0, born
             born += 1
         # what the next instruction of this wave waits for
+        wants[w] = _AWAY
         if position[w] < starts[w + 1]:
             code = codes[position[w]]
+            if not at_barrier[w]:
+                wants[w] = wanted[code]
             why[w] = _NONE
             if not complete and last_line[code] != last_line[codes[step]]:
                 own[w], brought = fetched(machine, program, code, free[w])
@@ -271,6 +270,8 @@ def replay(
                 for v in range(waves):
                     if groups[v] == groups[w] and at_barrier[v]:
                         at_barrier[v] = False
+                        if position[v] < starts[v + 1]:
+                            wants[v] = wanted[codes[position[v]]]
                         if latest + machine.barrier_latency > own[v]:
                             waited[_BARRIER] += latest + machine.barrier_latency - own[v]
                             own[v] = latest + machine.barrier_latency
