@@ -6,9 +6,25 @@ so that decoding and execution cannot disagree. M0 has code 124 on CDNA.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from mxcomp.sim import encodings
+from mxcomp.sim.encodings import Encoding
 from mxcomp.sim.errors import CodeObjectError
-from mxcomp.sim.instruction import AGPR0, EXEC, LITERAL, M0, SCC, VCC, VGPR0, Dpp, Instruction, Operand, registers
+from mxcomp.sim.instruction import (
+    AGPR0,
+    EXEC,
+    LITERAL,
+    M0,
+    SCC,
+    VCC,
+    VGPR0,
+    Dpp,
+    Instruction,
+    Operand,
+    registers,
+    shared,
+)
 from mxcomp.sim.memory_operands import memory_instruction
 from mxcomp.sim.semantics import SCALAR, VECTOR, mfma, salu
 from mxcomp.sim.semantics.memory import parse
@@ -31,11 +47,17 @@ def decode(code: bytes, offset: int) -> Instruction:
     encoding, mnemonic = found
     if encoding.size > len(code):
         raise CodeObjectError(f"truncated instruction at {offset:#x}")
+    return _decoded(encoding, mnemonic, word & (1 << 8 * encoding.size) - 1).at(offset)
+
+
+@lru_cache(maxsize=1 << 15)
+def _decoded(encoding: Encoding, mnemonic: str, word: int) -> Instruction:
+    """The instruction at address 0: loops that are unrolled have the same words again and again."""
     fields = {field: word >> low & mask for field, low, mask in encoding.fields}
     name, _, variant = encoding.name.partition("_")
     if mnemonic.startswith(("v_mfma", "v_smfmac")):
         name = "MFMA"
-    instruction = Instruction(offset, encoding.size, mnemonic, name, fields=fields, sdwa="SDWA" in variant)
+    instruction = Instruction(0, encoding.size, mnemonic, name, fields=fields, sdwa="SDWA" in variant)
     return _with_sets(_with_operands(instruction, variant))
 
 
@@ -60,7 +82,7 @@ _OPERAND_FIELDS = frozenset(("src0", "src1", "src2", "vsrc0", "vsrc1", "vdst", "
 
 
 def _sized(operand: Operand, dwords: int) -> Operand:
-    return operand if operand.dwords == dwords else operand._replace(dwords=dwords)
+    return operand if operand.dwords == dwords else shared(operand.code, dwords, *operand[2:])
 
 
 def _vector(instruction: Instruction, op: VectorOp, variant: str) -> Instruction:
@@ -70,25 +92,25 @@ def _vector(instruction: Instruction, op: VectorOp, variant: str) -> Instruction
     if "bitop3" in instruction.mnemonic:  # its truth table lies in the modifier fields
         fields.update({name: instruction.flag(name) for name in ("omod", "abs", "neg")})
         explicit = [operand._replace(negate=False, absolute=False) for operand in explicit]
-    destination = Operand(instruction.flag("vdst") + VGPR0)
+    destination = shared(instruction.flag("vdst") + VGPR0)
     if op.dst.startswith("s"):
-        destination = Operand(instruction.flag("vdst"))
+        destination = shared(instruction.flag("vdst"))
     if instruction.mnemonic == "v_accvgpr_write":
-        destination = Operand(instruction.flag("vdst") + AGPR0)
+        destination = shared(instruction.flag("vdst") + AGPR0)
     if instruction.mnemonic.startswith("v_accvgpr") and instruction.mnemonic != "v_accvgpr_write":
         shift = AGPR0 - VGPR0
         explicit = [x._replace(code=x.code + shift) if VGPR0 <= x.code < AGPR0 else x for x in explicit]
         if instruction.mnemonic == "v_accvgpr_mov_b32":
-            destination = Operand(instruction.flag("vdst") + AGPR0)
+            destination = shared(instruction.flag("vdst") + AGPR0)
     sources: list[Operand] = []
     if instruction.mnemonic in ("v_fmamk_f32", "v_fmaak_f32"):
-        constant = Operand(LITERAL, literal=literal)
+        constant = shared(LITERAL, literal=literal)
         explicit.insert(1 if instruction.mnemonic == "v_fmamk_f32" else 2, constant)
     for letter in op.src:
         dwords = width(letter)
         if dwords == 0:
             continue
-        operand = explicit.pop(0) if explicit else Operand(VCC)
+        operand = explicit.pop(0) if explicit else shared(VCC)
         if operand.code == LITERAL:
             operand = operand._replace(dwords=dwords, literal=literal)
         sources.append(_sized(operand, dwords))
@@ -104,7 +126,7 @@ def _vector_results(
     results = []
     for k, letter in enumerate(op.dst):
         if letter == "M":
-            results.append(Operand(_mask_result(instruction), 2))
+            results.append(shared(_mask_result(instruction), 2))
         elif k and op.swaps:
             results.append(sources[0])
         else:
@@ -112,7 +134,7 @@ def _vector_results(
             if k + 1 < len(op.dst):
                 destination = destination._replace(code=destination.code + width(letter))
     if instruction.mnemonic.startswith("v_cmpx"):
-        results.append(Operand(EXEC, 2))
+        results.append(shared(EXEC, 2))
     return results
 
 
@@ -136,21 +158,21 @@ def _explicit_sources(
     if instruction.encoding.startswith("VOP3"):
         codes = [instruction.flag(f"src{k}") for k in range(3)]
         if instruction.encoding == "VOP3P":  # modifiers act on halves
-            return [Operand(code) for code in codes], None
+            return [shared(code) for code in codes], None
         negate, absolute, select = take("neg"), take("abs"), instruction.flag("opsel")
         if not (negate or absolute or select):
-            return [Operand(code) for code in codes], None
+            return [shared(code) for code in codes], None
         flags = [(negate >> k & 1, absolute >> k & 1, select >> k & 1) for k in range(3)]
-        return [Operand(c, 1, 0, bool(n), bool(a), bool(s)) for c, (n, a, s) in zip(codes, flags, strict=True)], None
-    first = Operand(instruction.flag("src0"))
-    second = Operand(instruction.flag("vsrc1") + VGPR0)
+        return [shared(c, 1, 0, bool(n), bool(a), bool(s)) for c, (n, a, s) in zip(codes, flags, strict=True)], None
+    first = shared(instruction.flag("src0"))
+    second = shared(instruction.flag("vsrc1") + VGPR0)
     dpp = None
     if "SDWA" in variant or "DPP" in variant:
         modifiers = [(bool(take(f"src{k}_neg")), bool(take(f"src{k}_abs"))) for k in range(2)]
         code = instruction.flag("vsrc0") + (0 if instruction.flag("s0") else VGPR0)
-        first = Operand(code, 1, 0, *modifiers[0])
+        first = shared(code, 1, 0, *modifiers[0])
         second_code = second.code - VGPR0 if instruction.flag("s1") else second.code
-        second = Operand(second_code, 1, 0, *modifiers[1])
+        second = shared(second_code, 1, 0, *modifiers[1])
     if "SDWA" in variant:
         first = first._replace(sel=take("src0_sel"), signed=bool(take("src0_sext")))
         second = second._replace(sel=take("src1_sel"), signed=bool(take("src1_sext")))
@@ -168,10 +190,10 @@ def _matrix(instruction: Instruction) -> Instruction:
 
     def operand(name: str, dwords: int, high: int) -> Operand:
         code = instruction.flag(name)
-        return Operand(code + (AGPR0 - VGPR0 if high and code >= VGPR0 else 0), dwords)
+        return shared(code + (AGPR0 - VGPR0 if high and code >= VGPR0 else 0), dwords)
 
     count = shape.result_registers
-    result = Operand(instruction.flag("vdst") + (AGPR0 if accumulator else VGPR0), count)
+    result = shared(instruction.flag("vdst") + (AGPR0 if accumulator else VGPR0), count)
     sources = [
         operand("src0", shape.a_registers, acc & 1),
         operand("src1", shape.operand_registers(shape.b), acc & 2),
@@ -179,9 +201,9 @@ def _matrix(instruction: Instruction) -> Instruction:
     ]
     if shape.sparse:  # the third operand is the index
         sources[2] = result
-        sources.append(Operand(instruction.flag("src2")))
+        sources.append(shared(instruction.flag("src2")))
     if shape.scaled:
-        sources += [Operand(instruction.flag("scale_src0")), Operand(instruction.flag("scale_src1"))]
+        sources += [shared(instruction.flag("scale_src0")), shared(instruction.flag("scale_src1"))]
     kept = ("cbsz", "blgp", "abid", "neg", "neg_hi", "opsel", "opsel_hi")
     scaled_only = ("neg", "neg_hi", "opsel", "opsel_hi")  # without scales their bits belong to other fields
     fields = {n: instruction.flag(n) for n in kept if shape.scaled or n not in scaled_only}
@@ -191,24 +213,25 @@ def _matrix(instruction: Instruction) -> Instruction:
 # -- scalar
 
 
+_IMPLICIT = {"c": shared(SCC), "!": shared(SCC), "E": shared(EXEC, 2)}
+
+
 def _scalar(instruction: Instruction, op: ScalarOp) -> Instruction:
     literal = instruction.flag("literal")
     if instruction.encoding == "SOPK":
         explicit = _immediate_sources(instruction)
     else:
-        explicit = [Operand(instruction.flag(name)) for name in ("ssrc0", "ssrc1") if name in instruction.fields]
+        explicit = [shared(instruction.flag(name)) for name in ("ssrc0", "ssrc1") if name in instruction.fields]
     sources = []
     for letter in op.src:
-        if letter in "cE":
-            sources.append(Operand(SCC) if letter == "c" else Operand(EXEC, 2))
+        if letter in _IMPLICIT:
+            sources.append(_IMPLICIT[letter])
         else:
             operand = explicit.pop(0)
-            value = literal if operand.code == LITERAL and not operand.literal else operand.literal
-            sources.append(operand._replace(dwords=width(letter), literal=value))
-    results = []
-    for letter in op.dst:
-        special = {"c": Operand(SCC), "!": Operand(SCC), "E": Operand(EXEC, 2)}
-        results.append(special.get(letter, Operand(instruction.flag("sdst"), width(letter))))
+            if operand.code == LITERAL and not operand.literal:
+                operand = shared(LITERAL, literal=literal)
+            sources.append(_sized(operand, width(letter)))
+    results = [_IMPLICIT.get(letter) or shared(instruction.flag("sdst"), width(letter)) for letter in op.dst]
     if op.old:
         sources.append(results[0])
     return instruction._replace(dst=tuple(results), src=tuple(sources), fields={})
@@ -220,9 +243,9 @@ def _immediate_sources(instruction: Instruction) -> list[Operand]:
     signed = not instruction.mnemonic.endswith("_u32")
     literal = value | 0xFFFF0000 if signed and value & 0x8000 else value
     # a literal of 0 must stay one: inline constant 0 instead
-    constant = Operand(LITERAL, literal=literal) if literal else Operand(128)
+    constant = shared(LITERAL, literal=literal) if literal else shared(128)
     reads_destination = instruction.mnemonic.startswith(("s_cmpk", "s_addk", "s_mulk"))
-    return [Operand(instruction.flag("sdst")), constant] if reads_destination else [constant]
+    return [shared(instruction.flag("sdst")), constant] if reads_destination else [constant]
 
 
 _PC_RESULTS = {"s_getpc_b64", "s_swappc_b64", "s_call_b64"}
@@ -234,25 +257,25 @@ def _control(instruction: Instruction) -> Instruction:
     target = None
     if name in salu.BRANCHES or name == "s_call_b64":
         words = (flag("simm16") ^ 0x8000) - 0x8000
-        target = instruction.offset + 4 + 4 * words
+        target = instruction.end + 4 * words
     source: list[Operand] = []
     result: list[Operand] = []
     if "ssrc0" in instruction.fields and name != "s_getpc_b64":
         wide = name in ("s_setpc_b64", "s_swappc_b64")
-        source = [Operand(flag("ssrc0"), 2 if wide else 1, flag("literal"))]
+        source = [shared(flag("ssrc0"), 2 if wide else 1, flag("literal"))]
     if name == "s_setvskip":
-        source.append(Operand(flag("ssrc1"), 1, flag("literal")))
+        source.append(shared(flag("ssrc1"), 1, flag("literal")))
     if name in salu.BRANCHES:
-        tested = {"scc": Operand(SCC), "vcc": Operand(VCC, 2), "exec": Operand(EXEC, 2)}
+        tested = {"scc": shared(SCC), "vcc": shared(VCC, 2), "exec": shared(EXEC, 2)}
         source = [tested[salu.BRANCHES[name][0]]] if name != "s_branch" else []
     if name in _PC_RESULTS:
-        result = [Operand(flag("sdst"), 2)]
+        result = [shared(flag("sdst"), 2)]
     elif name == "s_getreg_b32":
-        result = [Operand(flag("sdst"))]
+        result = [shared(flag("sdst"))]
     elif name == "s_setreg_b32":
-        source = [Operand(flag("sdst"))]
+        source = [shared(flag("sdst"))]
     elif name.startswith("s_set_gpr_idx"):
-        result = [Operand(M0)]
+        result = [shared(M0)]
     return instruction._replace(dst=tuple(result), src=tuple(source), target=target)
 
 
@@ -277,4 +300,4 @@ def _with_sets(instruction: Instruction) -> Instruction:
     vector_memory = instruction.encoding in ("MUBUF", "FLAT", "GLOBAL", "SCRATCH", "DS")
     if (op is not None or vector_memory) and not (op is not None and op.every_lane):
         reads |= 3 << EXEC
-    return instruction._replace(reads=reads, writes=writes)
+    return Instruction(*instruction[:-2], reads, writes)

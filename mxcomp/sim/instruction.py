@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -76,6 +77,10 @@ class Operand(NamedTuple):
 
     def __str__(self) -> str:
         return operand_name(self)
+
+
+shared = lru_cache(maxsize=1 << 14)(Operand)
+"""An operand, the same one for the same arguments: few of a program's are different."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,11 @@ class Instruction(NamedTuple):
     def flag(self, name: str) -> int:
         """A bit field, 0 where the encoding has none of that name."""
         return self.fields.get(name, 0)
+
+    def at(self, offset: int) -> Instruction:
+        """The same instruction elsewhere; branches are relative."""
+        moved = Instruction(offset, *self[1:])
+        return moved if self.target is None else moved._replace(target=self.target + offset - self.offset)
 
     def indexed(self, mode: int, index: int) -> Instruction:
         """The instruction as it acts in GPR-index mode (s_set_gpr_idx_on): bits 0–2 move sources, bit 3 the result."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxcomp.sim.instruction import AGPR0, M0, VGPR0, Instruction, MemoryOperands, Operand
+from mxcomp.sim.instruction import AGPR0, M0, VGPR0, Instruction, MemoryOperands, Operand, shared
 from mxcomp.sim.semantics.memory import MemoryOp, signed_offset
 
 _NO_BASE = (0x7F, 124, 125)
@@ -24,11 +24,11 @@ def memory_instruction(instruction: Instruction, op: MemoryOp) -> Instruction:
 
 def _vgpr(instruction: Instruction, name: str, dwords: int) -> Operand:
     """A data register, an accumulation register if the acc bit is set."""
-    return Operand(instruction.flag(name) + (AGPR0 if instruction.flag("acc") else VGPR0), dwords)
+    return shared(instruction.flag(name) + (AGPR0 if instruction.flag("acc") else VGPR0), dwords)
 
 
 def _address(instruction: Instruction, name: str, dwords: int) -> Operand:
-    return Operand(instruction.flag(name) + VGPR0, dwords)
+    return shared(instruction.flag(name) + VGPR0, dwords)
 
 
 def _data_registers(op: MemoryOp) -> int:
@@ -39,14 +39,14 @@ def _data_registers(op: MemoryOp) -> int:
 def _scalar(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
     flag = instruction.flag
     offset = signed_offset(flag("offset"), 21)
-    register = Operand(flag("soffset")) if flag("soffset_en") else None
+    register = shared(flag("soffset")) if flag("soffset_en") else None
     if not flag("imm"):
-        register = register or Operand(flag("offset") & 127)
+        register = register or shared(flag("offset") & 127)
         offset = 0
-    data = Operand(flag("sdata"), _data_registers(op))
+    data = shared(flag("sdata"), _data_registers(op))
     returns = op.kind == "load" or (op.kind == "atomic" and flag("glc"))
     return MemoryOperands(
-        base=Operand(2 * flag("sbase"), 4 if op.space == "scalar_buffer" else 2),
+        base=shared(2 * flag("sbase"), 4 if op.space == "scalar_buffer" else 2),
         scalar_offset=register,
         offset=offset,
         data=None if op.kind == "load" else data,
@@ -57,14 +57,14 @@ def _scalar(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
 def _buffer(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
     flag = instruction.flag
     index = _address(instruction, "vaddr", 1) if flag("idxen") else None
-    address = Operand(flag("vaddr") + VGPR0 + flag("idxen")) if flag("offen") else None
+    address = shared(flag("vaddr") + VGPR0 + flag("idxen")) if flag("offen") else None
     data = _vgpr(instruction, "vdata", _data_registers(op))
     returns = (op.kind == "load" and not flag("lds")) or (op.kind == "atomic" and flag("sc0"))
     return MemoryOperands(
         address=address,
         index=index,
-        base=Operand(4 * flag("srsrc"), 4),
-        scalar_offset=Operand(flag("soffset")),
+        base=shared(4 * flag("srsrc"), 4),
+        scalar_offset=shared(flag("soffset")),
         offset=flag("offset"),
         data=None if op.kind == "load" else data,
         result=data._replace(dwords=op.registers) if returns else None,
@@ -75,7 +75,7 @@ def _flat(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
     flag = instruction.flag
     flat, scratch = op.space == "flat", op.space == "scratch"
     has_base = not flat and flag("saddr") not in _NO_BASE
-    base = Operand(flag("saddr"), 1 if scratch else 2) if has_base else None
+    base = shared(flag("saddr"), 1 if scratch else 2) if has_base else None
     address: Operand | None = _address(instruction, "addr", 1 if has_base or scratch else 2)
     if scratch and not flag("sve"):
         address = None

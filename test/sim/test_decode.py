@@ -140,3 +140,13 @@ def test_pairs_are_read_as_far_as_op_sel_picks(code: str, read: list[str]) -> No
     """What is not picked may never have been written."""
     instruction = decode(bytes.fromhex(code).ljust(16, b"\0"), 0)
     assert instruction.reads & ~(3 << EXEC) == sum(1 << (int(name[1:]) + VGPR0 * (name[0] == "v")) for name in read)
+
+
+def test_the_same_words_elsewhere() -> None:
+    """Only addresses differ: where an instruction is, and where a branch goes."""
+    codes = "feff82bf", "02070468"  # s_branch −2, v_add_u32
+    branch, plain = (bytes.fromhex(code).ljust(16, b"\0") for code in codes)
+    here, there = decode(branch, 0x100), decode(branch, 0x2000)
+    assert (here.target, there.target) == (0xFC, 0x1FFC)
+    assert there == here._replace(offset=0x2000, target=0x1FFC)
+    assert decode(plain, 8) == decode(plain, 64)._replace(offset=8)
