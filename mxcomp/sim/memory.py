@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,11 +50,14 @@ class PrivateStorage:
     """Storage of this process."""
 
     def __init__(self, capacity: int) -> None:
-        self.data = np.zeros(capacity, np.uint8)  # calloc: pages are committed when touched
-        self.written = np.zeros(capacity, np.uint8)
+        self._maps = [mmap.mmap(-1, capacity, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(2)]
+        self.data, self.written = (np.frombuffer(each, np.uint8) for each in self._maps)
 
     def discard(self, start: int, end: int) -> None:
-        self.written[start:end] = 0
+        """Pages are committed when touched: clearing marks of what nobody wrote would take as long as writing it."""
+        if start < end:
+            for each in self._maps:
+                each.madvise(mmap.MADV_DONTNEED, start, end - start)
 
 
 class Memory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from kernels_from_ir import code_object
 from mxcomp.sim import Device, Finding, Severity, SimulationError
 from mxcomp.sim.checks import trial
 from mxcomp.sim.checks.trial import other_bytes
+from mxcomp.sim.memory import Memory
 
 CODE = code_object(Path(__file__).parent / "kernels" / "unwritten.ll")
 LANES = np.arange(64, dtype=np.uint32)
@@ -125,6 +127,17 @@ def test_reading_does_not_make_it_written() -> None:
     bench.write(bench.source.address, slice(128))
     assert bench.launch("lower_lanes") == ()
     assert len(bench.launch("copy")) == 1
+
+
+def test_memory_that_nobody_wrote_takes_none() -> None:
+    """Neither while it is allocated nor once it was given back."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    memory, before = Memory(4 << 30), resident()
+    memory.free(memory.alloc(1 << 30, fill=False))
+    assert resident() - before < 1 << 28
 
 
 def test_memory_is_never_written_again_once_it_is_freed() -> None:
