@@ -27,7 +27,7 @@ class Root:
 
     def build(self) -> ir.Value:
         """The index at the insertion point."""
-        return build.dim(self.value, self.dim) if _is_tensor(self.value) else self.value
+        return build.dim(self.value, self.dim) if _is_tensor(self.value) else build.as_index(self.value)
 
     def __str__(self) -> str:
         op, dim = graph.producer(self.value), self.dim
@@ -37,7 +37,7 @@ class Root:
         if not isinstance(argument, ir.BlockArgument):
             return f"a size computed at {graph.location_text(self.value.location)}"
         number = ir.BlockArgument(argument).arg_number
-        of_dim = "" if isinstance(argument.type, ir.IndexType) else f"dimension {dim} of "
+        of_dim = "" if isinstance(argument.type, (ir.IndexType, ir.IntegerType)) else f"dimension {dim} of "
         return f"{of_dim}argument {number}"
 
     @property
@@ -94,6 +94,11 @@ class Size:
         left = Counter(self.roots) - Counter(other.roots)
         return Size(Fraction((self.factor / other.factor).numerator), tuple(left.elements()))
 
+    def by(self, other: Size) -> Size | None:
+        """This divided by another one; None where that is no product of sizes and a whole number."""
+        is_whole = other.factor and (self.factor / other.factor).denominator == 1
+        return self.over(other) if is_whole and Counter(other.roots) <= Counter(self.roots) else None
+
     def build(self) -> ir.Value:
         """The index at the insertion point, of a size with a whole factor."""
         values, factor = [root.build() for root in self.roots], int(self.factor)
@@ -131,6 +136,9 @@ class Sizes:
             return self.of_index(op.operands[0])
         if op is not None and op.name == "arith.muli":
             return self.of_index(op.operands[0]) * self.of_index(op.operands[1])
+        if op is not None and op.name in _QUOTIENTS:
+            found = self.of_index(op.operands[0]).by(self.of_index(op.operands[1]))
+            return found or Size(roots=(Root(value),))
         return Size(roots=(Root(value),))
 
     def given(self, op: ir.Operation, dim: int) -> Size | None:
@@ -160,6 +168,7 @@ _SAME = ("arith.", "math.", "tensor.cast", "tensor.bitcast", "util.optimization_
 """Operations whose result has the sizes of their first operand."""
 _GIVEN = {"tensor.empty": 0, "tensor.expand_shape": 1, "flow.tensor.tie_shape": 1, "hal.tensor.import": 1}
 """Operations that are given their result's dynamic sizes, from which operand on."""
+_QUOTIENTS = ("arith.divui", "arith.divsi", "arith.floordivsi")
 _SAME_INDEX = ("arith.index_cast", "arith.index_castui", "util.assume.int")
 
 

@@ -55,6 +55,12 @@ def constant_index(value: int) -> ir.Value:
     return arith.ConstantOp(ir.IndexType.get(), value).result
 
 
+def as_index(value: ir.Value) -> ir.Value:
+    """A size that is an index or an integer, as an index."""
+    index = ir.IndexType.get()
+    return value if value.type == index else arith.IndexCastOp(index, value).result
+
+
 def dim(value: ir.Value, index: int) -> ir.Value:
     return tensor.DimOp(value, constant_index(index)).result
 

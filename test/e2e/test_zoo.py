@@ -18,7 +18,6 @@ import torch
 from zoo import ZOO, build
 
 import mxcomp.torch
-from mxcomp.errors import CompileError
 from mxcomp.torch.comparison import ULPS
 from mxcomp.torch.taps import Call, Tapped, tapped
 
@@ -106,12 +105,7 @@ def test_sample(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", LARGEST_RMS_OF_EXPERTS)
 @pytest.mark.parametrize("layers", [2, 3])
 @pytest.mark.parametrize("name", ZOO)
-def test_zoo(
-    name: str, layers: int, dtype: torch.dtype, is_dynamic: bool, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    if is_dynamic and name == "deepseek-v3":
-        reason = "IREE compiles no attention of keys that are written into an empty tensor of a dynamic size"
-        request.applymarker(pytest.mark.xfail(raises=CompileError, strict=True, reason=reason))
+def test_zoo(name: str, layers: int, dtype: torch.dtype, is_dynamic: bool, tmp_path: Path) -> None:
     if is_dynamic and ZOO[name].dynamic is None:
         pytest.skip("its sizes are fixed")
     check(name, layers, dtype, is_dynamic, tmp_path)

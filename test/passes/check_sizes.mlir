@@ -90,3 +90,44 @@ util.func @sometimes(%c: i1, %x: tensor<?xf32>, %y: tensor<?xf32>) -> tensor<?xf
   }
   util.return %r : tensor<?xf32>
 }
+
+// Sizes of a reshape are integers, as PyTorch's exporter makes them of a view: a quotient of sizes is found, and one
+// that is given is compared as an index.
+// CHECK-LABEL: util.func public @integers(
+// CHECK-NOT: cf.assert
+// CHECK: %[[ROWS:.+]] = tensor.dim
+// CHECK: %[[GIVEN:.+]] = arith.index_cast %{{.+}} : i64 to index
+// CHECK: %[[SAME:.+]] = arith.cmpi eq, %[[ROWS]], %[[GIVEN]] : index
+// CHECK-NEXT: cf.assert %[[SAME]], "mxcomp: dimension 0 of argument 0 and argument 1 must be equal, for tensor.reshape at
+// CHECK-NOT: cf.assert
+// CHECK: util.return
+util.func @integers(%x: tensor<?x128xf32>, %given: i64) -> (tensor<?x4x32xf32>, tensor<?x32x4xf32>) {
+  %c0 = arith.constant 0 : index
+  %m = tensor.dim %x, %c0 : tensor<?x128xf32>
+  %rows = arith.index_cast %m : index to i64
+  %c4 = arith.constant 4 : i64
+  %c32 = arith.constant 32 : i64
+  %c128 = arith.constant 128 : i64
+  %all = arith.muli %rows, %c128 : i64
+  %some = arith.muli %rows, %c32 : i64
+  %four = arith.divui %all, %some : i64
+  %sizes = tensor.from_elements %rows, %four, %c32 : tensor<3xi64>
+  %a = tensor.reshape %x(%sizes) : (tensor<?x128xf32>, tensor<3xi64>) -> tensor<?x4x32xf32>
+  %others = tensor.from_elements %given, %c32, %c4 : tensor<3xi64>
+  %b = tensor.reshape %x(%others) : (tensor<?x128xf32>, tensor<3xi64>) -> tensor<?x32x4xf32>
+  util.return %a, %b : tensor<?x4x32xf32>, tensor<?x32x4xf32>
+}
+
+// A quotient that leaves a rest is no multiple of a size.
+// CHECK-LABEL: util.func public @halves(
+// CHECK: cf.assert %{{.+}}, "mxcomp: dimension 0 of argument 0 and 2 * a size computed at {{.+}} must be equal, for tensor.reshape at
+util.func @halves(%x: tensor<?x4xf32>) -> tensor<?x2x4xf32> {
+  %c0 = arith.constant 0 : index
+  %c2 = arith.constant 2 : index
+  %c4 = arith.constant 4 : index
+  %m = tensor.dim %x, %c0 : tensor<?x4xf32>
+  %half = arith.divui %m, %c2 : index
+  %sizes = tensor.from_elements %half, %c2, %c4 : tensor<3xindex>
+  %a = tensor.reshape %x(%sizes) : (tensor<?x4xf32>, tensor<3xindex>) -> tensor<?x2x4xf32>
+  util.return %a : tensor<?x2x4xf32>
+}
