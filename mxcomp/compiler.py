@@ -15,7 +15,7 @@ from iree.compiler import ir
 
 from mxcomp import files, pipeline, retreat
 from mxcomp.errors import CompileError, InputError, MxcompError
-from mxcomp.mlir import target_flags
+from mxcomp.mlir import refusals, target_flags
 from mxcomp.mlir.session import PHASES, Session, read_source
 from mxcomp.options import AUTO, FASTEST, Options
 from mxcomp.packing import parameter_operand
@@ -214,7 +214,11 @@ def _advance(session: Session, source: Source, options: Options, report: Report,
     module = session.load(*read_source(source))
     pipeline.run(module, pipeline.IMPORTING_PASSES, options)
 
-    if session.advance("input", compile_to):
+    try:
+        is_imported = session.advance("input", compile_to)
+    except CompileError as error:
+        raise _naming_operators(error, source) from error
+    if is_imported:
         pipeline.run(module, (*pipeline.ENTRY_PASSES, *pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
         report.collect(module)
         pipeline.run(module, pipeline.BUILDING_PASSES, options)
@@ -235,3 +239,12 @@ def _advance(session: Session, source: Source, options: Options, report: Report,
         pipeline.run(module, pipeline.CONFIGURED_PASSES, options)
 
     session.advance("end", compile_to)
+
+
+def _naming_operators(error: CompileError, source: Source) -> CompileError:
+    """An error of IREE's importers that says for which of PyTorch's operators, if it is for any."""
+    with closing(Session()) as session:
+        module = session.load(*read_source(source))
+        pipeline.run(module, pipeline.IMPORTING_PASSES, Options.make())
+        found = refusals.refused(module)
+    return CompileError(f"IREE cannot import {'; '.join(found)}", error.diagnostics) if found else error

@@ -13,11 +13,11 @@ from iree.compiler import ir
 
 import mxcomp.compiler
 from mxcomp.compiler import Program
-from mxcomp.errors import CompileError, InputError
+from mxcomp.errors import InputError
 from mxcomp.options import Options
 from mxcomp.passes import import_torch
 from mxcomp.report.table import floats_lines
-from mxcomp.torch import linear, refusals, torchao
+from mxcomp.torch import linear, torchao
 from mxcomp.torch.floats import left_in_floats
 from mxcomp.torch.importing import imported
 from mxcomp.torch.parameters import Parameters
@@ -74,12 +74,7 @@ def compile(
     """
     store, path = _store(parameters)
     module = _module(model, args, kwargs, dynamic_shapes, function, store)
-    try:
-        program = mxcomp.compiler.compile(module, packed_parameters=path is not None, **options)
-    except CompileError as error:
-        if found := refusals.refused(module):
-            raise CompileError(f"IREE cannot import {'; '.join(found)}", error.diagnostics) from error
-        raise
+    program = mxcomp.compiler.compile(module, packed_parameters=path is not None, **options)
     if isinstance(model, torch.nn.Module):
         program.report.floats = dict(left_in_floats(model))
     else:

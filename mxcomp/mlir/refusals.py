@@ -1,6 +1,6 @@
-"""Which operators of an exported model IREE cannot import: its own error may name a constant beside them, or no line.
+"""Which operators of PyTorch's IREE cannot import: its own error may name a constant beside them, or no line.
 
-Each operator is lowered alone, in a function of its own, with the constants that it is given.
+Each operator is lowered alone, in a function of its own, with the constants and lists that it is given.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from mxcomp.mlir import graph
 
 _TO_IREE = "builtin.module(torch-to-iree)"
 _OPERATORS = ("torch.aten.", "torch.prims.", "torch.operator")
-_CONSTANTS = ("torch.constant.", "torch.prim.ListConstruct")
+_COPIED = ("torch.constant.", "torch.prim.ListConstruct")
+"""What an operator is lowered with: it is a constant, or nothing that a function can be given."""
 
 
 def refused(module: ir.Module) -> list[str]:
@@ -40,7 +41,7 @@ def _name(op: ir.Operation) -> str:
 def _is_lowered(op: ir.Operation) -> bool:
     with op.context, ir.Location.unknown():
         alone = ir.Module.create()
-        given = [value for value in op.operands if not _is_constant(value)]
+        given = list(dict.fromkeys(_given(op)))
         with ir.InsertionPoint(alone.body):
             kinds = [value.type for value in given], [result.type for result in op.results]
             function = func.FuncOp("main", kinds)
@@ -54,13 +55,18 @@ def _is_lowered(op: ir.Operation) -> bool:
     return True
 
 
-def _is_constant(value: ir.Value) -> bool:
-    op = graph.producer(value)
-    return op is not None and op.name.startswith(_CONSTANTS) and all(map(_is_constant, op.operands))
+def _given(op: ir.Operation) -> Iterator[ir.Value]:
+    """What an operation, copied, takes from elsewhere."""
+    for value in op.operands:
+        producer = graph.producer(value)
+        if producer is not None and producer.name.startswith(_COPIED):
+            yield from _given(producer)
+        else:
+            yield value
 
 
 def _copied(op: ir.Operation, values: dict[ir.Value, ir.Value]) -> ir.Operation:
-    """The operation here, behind the constants that it is given."""
+    """The operation here, behind the constants and lists that it is given."""
     for value in op.operands:
         producer = graph.producer(value)
         if value not in values and producer is not None:
