@@ -31,8 +31,12 @@ from mxcomp.torch.taps import LAYERS, Call, Tapped, tapped, tensors
 OUTPUTS = "outputs"
 """What the results of the model are called where modules are named."""
 
-ULPS = {torch.float32: 8.0, torch.float16: 1.0, torch.bfloat16: 1.0}
-"""How far activations of two right programs may be apart, in units in the last place of their type."""
+ULPS = {torch.float32: 16.0, torch.float16: 1.0, torch.bfloat16: 1.0}
+"""How far activations of two right programs may be apart, in units in the last place of their type.
+
+In f32 PyTorch's own functions are the most of it: its GELU errs by up to 9 units in the last place of 1, and behind its
+convolutions and a norm there were 14.
+"""
 
 _UNTAPPED = f"{OUTPUTS} of the program without taps (with captured= of that program a flip of its own can be told)"
 

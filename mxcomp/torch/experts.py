@@ -77,11 +77,12 @@ class ScaledExperts(torch.nn.Module):
                 for part in ("blocks", "scales", "bias")
             )
             return gated_experts(x, chosen, weights, *parts, *self.formats, *self.numbers)
-        result = torch.zeros_like(x)
+        rows, shares = x.float(), weights.float()  # as the operator computes, whatever the types
+        result = torch.zeros_like(rows)
         for expert in range(len(self.gate_up_proj_bias)):
-            share = torch.where(chosen == expert, weights, torch.zeros_like(weights)).sum(-1, keepdim=True)
-            result = result + self._expert(x, expert) * share
-        return result
+            share = torch.where(chosen == expert, shares, torch.zeros_like(shares)).sum(-1, keepdim=True)
+            result = result + self._expert(rows, expert) * share
+        return result.to(x.dtype)
 
     def _expert(self, x: torch.Tensor, expert: int) -> torch.Tensor:
         both = self._linear("gate_up", x, expert)

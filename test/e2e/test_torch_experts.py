@@ -157,3 +157,21 @@ def test_other_gates_stay() -> None:
     with pytest.warns(RuntimeWarning, match=r"experts '0' keep float weights: a gate of GELU in Odd: expected SiLU"):
         mxcomp.torch.replace_linears(model)
     assert type(model[0]) is Odd
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_any_number_of_tokens_gives_the_same_type(dtype: torch.dtype) -> None:
+    """Routers give shares in f32; what experts make of a narrower type is of that type, and computed in f32."""
+    model = model_of("mixtral").to(dtype)
+    mxcomp.torch.replace_linears(model, input_format="bf16", filter=none)
+    experts = model.model.layers[0].mlp.experts
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(9, 64, generator=generator).to(dtype)
+    chosen, shares = torch.randint(0, 4, (9, 2), generator=generator), torch.rand(9, 2, generator=generator)
+    tokens = torch.export.Dim("tokens", min=2, max=16)
+    program = torch.export.export(
+        experts, (x, chosen, shares), dynamic_shapes=({0: tokens}, {0: tokens}, {0: tokens}), strict=False
+    )
+    found, expected = program.module()(x, chosen, shares), experts(x, chosen, shares)
+    assert found.dtype == expected.dtype == dtype
+    assert (found - expected).abs().max() <= 2 * torch.finfo(torch.bfloat16).eps * expected.abs().max()

@@ -22,15 +22,11 @@ ROTARY = {"rope_type": "default", "rope_theta": 10000.0}
 
 @dataclass(frozen=True)
 class Entry:
-    """A family: a model of so many layers, its arguments, and sizes of them that may change (None: none).
-
-    `ulps` is how far activations in f32 may be apart, as in `mxcomp.torch.compare`.
-    """
+    """A family: a model of so many layers, its arguments, and sizes of them that may change (None: none)."""
 
     make: Callable[[int], Any]
     arguments: tuple[torch.Tensor, ...] = (IDS,)
     dynamic: tuple[Any, ...] | None = ({1: TOKENS},)
-    ulps: float = 8.0
 
 
 def causal(name: str, sizes: dict[str, Any] = GROUPED, **others: Any) -> Entry:
@@ -91,9 +87,10 @@ class DiT(torch.nn.Module):
 
 
 def vit(layers: int) -> Any:
+    """One with a single size of layers, which is soon compiled: a sample for every run of the tests."""
     config = transformers.ViTConfig(
-        hidden_size=64, intermediate_size=128, num_attention_heads=4, num_hidden_layers=layers, image_size=32,
-        patch_size=8, num_labels=32,
+        hidden_size=64, intermediate_size=64, num_attention_heads=4, num_hidden_layers=layers, image_size=16,
+        patch_size=8, num_labels=64,
     )  # fmt: skip
     return transformers.ViTForImageClassification(config)
 
@@ -129,9 +126,8 @@ ZOO = {
             transformers.ModernBertConfig(**SIZES, num_hidden_layers=n, global_attn_every_n_layers=2, local_attention=4)
         )
     ),
-    "vit": Entry(vit, (torch.randn(1, 3, 32, 32, generator=GENERATOR),), None),
-    # PyTorch's convolutions are 14 ulps from those in f64 behind the first norm, the program's 5
-    "whisper": Entry(whisper, (torch.randn(1, 32, 32, generator=GENERATOR), IDS), None, 16.0),
+    "vit": Entry(vit, (torch.randn(1, 3, 16, 16, generator=GENERATOR),), None),
+    "whisper": Entry(whisper, (torch.randn(1, 32, 32, generator=GENERATOR), IDS), None),
     "t5": Entry(t5),
     "dit": Entry(
         DiT,
