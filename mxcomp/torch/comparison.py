@@ -26,7 +26,7 @@ from mxcomp.quantisation import UNQUANTISED
 from mxcomp.torch import exporting
 from mxcomp.torch.flips import Product, Quantiser
 from mxcomp.torch.linear import ScaledLinear
-from mxcomp.torch.taps import LAYERS, Call, Tapped, tapped, tensors
+from mxcomp.torch.taps import LAYERS, Call, Shown, Tapped, parted, tapped, tensors
 
 OUTPUTS = "outputs"
 """What the results of the model are called where modules are named."""
@@ -41,9 +41,11 @@ convolutions and a norm there were 14.
 _UNTAPPED = f"{OUTPUTS} of the program without taps (with captured= of that program a flip of its own can be told)"
 
 _SUMS = 8
-"""How many times as far results of experts may be apart, which are several sums."""
+"""How many times as far results and shares of experts may be apart, which are several sums."""
+_ROUTING = 2
+"""What experts take beside rows: which are chosen for each token, and their shares."""
 
-Captured = Mapping[str, Sequence[tuple[torch.Tensor, torch.Tensor]]]
+Captured = Mapping[str, Sequence[tuple[torch.Tensor, ...]]]
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,8 @@ def compare(
             compared with those of the program with taps, which has the same layers in other fusions.
         outputs: In place of `program`: what any implementation returned.
         ulps: How many, by type. f32 is what sums are made in; a narrower type is what they are rounded to.
-        captured: In place of taps: (rows, result) of each call of a layer, by its name, from any implementation.
+        captured: In place of taps: (rows, result) of each call of a layer, by its name, from any implementation; of
+            experts also what was chosen for each row, and the shares.
         options: Of `mxcomp.compile`, for the program with taps.
 
     Raises InputError for a model without a `ScaledLinear`, and for captures that do not belong to it.
@@ -173,16 +176,11 @@ def compare(
 def _run_with_taps(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Any, dynamic_shapes: Any, options: Mapping[str, Any]
 ) -> tuple[list[Any], Captured]:
-    names: list[str] = []
-    wrapped = Tapped(model, lambda found: names.__setitem__(slice(None), found)).train(model.training)
+    shown: Shown = []
+    wrapped = Tapped(model, lambda found: shown.__setitem__(slice(None), found)).train(model.training)
     program = exporting.compile(wrapped, args, kwargs, dynamic_shapes=dynamic_shapes, **options)
     results = program.run(*(_array(each) for each in tensors((tuple(args), dict(kwargs or {})))))
-    pairs = 2 * len(names)
-    captured: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
-    shown = [_tensor(each) for each in results[len(results) - pairs :]]
-    for name, x, y in zip(names, shown[::2], shown[1::2], strict=True):
-        captured.setdefault(name, []).append((x, y))
-    return results[: len(results) - pairs], captured
+    return parted([_tensor(each) for each in results], shown)
 
 
 class _Checks:
@@ -198,7 +196,7 @@ class _Checks:
     def call(self, call: Call) -> torch.Tensor:
         if not self._left.get(call.name):
             raise InputError(f"captured has too few calls of '{call.name}', or none")
-        x, y = self._left[call.name].pop(0)
+        x, y, *others = self._left[call.name].pop(0)
         if (x.shape, y.shape) != (call.x.shape, call.y.shape):
             raise InputError(
                 f"captured: '{call.name}' has {list(x.shape)} → {list(y.shape)}, in PyTorch "
@@ -212,7 +210,7 @@ class _Checks:
             reason = f"its activations differ by {far:.3g} ulps from what {self._behind()} give in PyTorch"
             self.bugs.append(Bug(call.name, reason))
         if not isinstance(call.layer, ScaledLinear):
-            self._experts(call, x, y)
+            self._experts(call, x, y, tuple(others) or call.others)
             return y
         product = _product(call, theirs, self._slack(theirs, call.x.dtype), y)
         wrong, off = product.wrong(), ~(np.abs(product.error) <= product.bound)
@@ -224,14 +222,26 @@ class _Checks:
         self._before = [*self._before[-2:], call.name]
         return y
 
-    def _experts(self, call: Call, x: torch.Tensor, y: torch.Tensor) -> None:
+    def _experts(self, call: Call, x: torch.Tensor, y: torch.Tensor, others: tuple[Any, ...]) -> None:
         """Their result is to be PyTorch's for the program's rows; flips between their layers are not looked at."""
-        ours = _floats(call.layer.forward(x, *call.others).reshape(y.shape))
+        if len(others) == _ROUTING:
+            self._routing(call, *others)
+        ours = _floats(call.layer.forward(x, *others).reshape(y.shape))
         slack = _SUMS * self._slack(ours, y.dtype)
         if (far := _far(ours, _floats(y), slack)) > 1:
             tokens = np.flatnonzero((np.abs(ours - _floats(y)) > slack).any(1))
             reason = f"tokens {_listed(tokens, len(ours))} differ by up to {far:.3g} × what rounding explains"
             self.bugs.append(Bug(call.name, f"{reason}, unless a code flipped between the two layers of experts"))
+
+    def _routing(self, call: Call, chosen: torch.Tensor, shares: torch.Tensor) -> None:
+        """The program may choose other experts than PyTorch, but only such as have the same shares, to rounding.
+
+        Shares are compared in order of their size, so that it does not matter which of two equal experts is chosen.
+        """
+        ours, theirs = (_floats(each.sort(-1, descending=True).values) for each in (call.others[1], shares))
+        if (far := _far(ours, theirs, _SUMS * self._slack(ours, call.x.dtype))) > 1:
+            reason = f"the shares of its experts differ by {far:.3g} × what rounding explains"
+            self.bugs.append(Bug(call.name, f"{reason} from those of the router in PyTorch"))
 
     def end(self) -> None:
         """Raises InputError where calls have been captured that PyTorch did not make."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import torch
 
@@ -31,6 +32,9 @@ class Call:
 
 
 Hook = Callable[[Call], torch.Tensor | None]
+Shown = list[tuple[str, int]]
+"""Calls by the names of their layers, and how many tensors are shown of each."""
+_T = TypeVar("_T")
 
 
 @contextmanager
@@ -53,15 +57,16 @@ def _around(name: str, hook: Hook) -> Callable[[Any, Any, Any, torch.Tensor], to
 
 
 class Tapped(torch.nn.Module):
-    """A model that returns, behind its tensors, rows and results of each call, and shows `names` the layers'.
+    """A model that returns, behind its tensors, those of each call of a layer, and tells `shown` which they are.
 
-    It takes the arguments of the model, by their names, which is how dynamic shapes are given.
+    Of each it returns rows, result, and the tensors that the layer takes beside rows: `parted` takes them apart. It is
+    called with the arguments of the model, by their names, which is how dynamic shapes are given.
     """
 
-    def __init__(self, model: torch.nn.Module, names: Callable[[list[str]], None]) -> None:
+    def __init__(self, model: torch.nn.Module, shown: Callable[[Shown], None]) -> None:
         super().__init__()
         self.model = model
-        self._names = names  # and no list, as torch.export puts attributes back
+        self._shown = shown  # and no list, as torch.export puts attributes back
 
         def forward(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
             return self._run(*args, **kwargs)
@@ -77,8 +82,18 @@ class Tapped(torch.nn.Module):
 
         with tapped(self.model, record):
             outputs = tensors(self.model(*args, **kwargs))
-        self._names([call.name for call in calls])
-        return (*outputs, *(value for call in calls for value in (call.x, call.y)))
+        values = [[call.x, call.y, *tensors(call.others)] for call in calls]
+        self._shown([(call.name, len(each)) for call, each in zip(calls, values, strict=True)])
+        return (*outputs, *(value for each in values for value in each))
+
+
+def parted(results: Sequence[_T], shown: Shown) -> tuple[list[_T], dict[str, list[tuple[_T, ...]]]]:
+    """What a `Tapped` model itself returned, and what was in its calls, by the names of their layers."""
+    outputs = len(results) - sum(count for _, count in shown)
+    values, captured = iter(results[outputs:]), dict[str, list[tuple[_T, ...]]]()
+    for name, count in shown:
+        captured.setdefault(name, []).append(tuple(islice(values, count)))
+    return list(results[:outputs]), captured
 
 
 def tensors(outputs: Any) -> list[torch.Tensor]:

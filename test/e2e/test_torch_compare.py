@@ -47,7 +47,7 @@ def calls(net: torch.nn.Module, x: torch.Tensor, change: Callable[[Call], Call] 
 
     def hook(call: Call) -> torch.Tensor:
         changed = change(call)
-        found.setdefault(call.name, []).append((changed.x.clone(), changed.y.clone()))
+        found.setdefault(call.name, []).append((changed.x.clone(), changed.y.clone(), *changed.others))
         return changed.y
 
     with torch.no_grad(), tapped(net, hook):
@@ -270,6 +270,23 @@ def test_experts() -> None:
 
     (bug,) = compared(net, x, change).bugs
     assert bug.name == "experts" and "tokens 3 differ" in bug.reason
+
+
+@pytest.mark.parametrize(("share", "bugs"), [(1.0, []), (1.1, ["experts"])])
+def test_other_experts(share: float, bugs: list[str]) -> None:
+    """A program may choose another one of experts that PyTorch gives equal shares; by other shares it is a bug."""
+    torch.manual_seed(0)
+
+    def change(call: Call) -> Call:
+        if call.name != "experts":
+            return call
+        chosen, shares = (each.clone() for each in call.others)
+        chosen[3], shares[3] = 1 - chosen[3], share
+        return Call(call.name, call.layer, call.x, call.layer.forward(call.x, chosen, shares), (chosen, shares))
+
+    found = compared(Routed(), inputs(torch.float32), change)
+    assert [bug.name for bug in found.bugs] == bugs, found
+    assert all("the shares of its experts differ" in bug.reason for bug in found.bugs)
 
 
 def test_captures_that_do_not_belong() -> None:

@@ -22,13 +22,13 @@ from zoo import ZOO, build
 
 import mxcomp.torch
 from mxcomp.torch.comparison import ULPS
-from mxcomp.torch.taps import Call, Tapped, tapped
+from mxcomp.torch.taps import Call, Shown, Tapped, parted, tapped
 
 LARGEST_RMS_OF_EXPERTS = {torch.float32: 0.01, torch.bfloat16: 0.02}
 MOVES = 4
 """How often PyTorch's results are moved at random."""
 SAMPLE = ("vit",)
-Pairs = dict[str, list[tuple[torch.Tensor, torch.Tensor]]]
+Captured = dict[str, list[tuple[torch.Tensor, ...]]]
 
 
 def as_numpy(tensor: torch.Tensor) -> np.ndarray:
@@ -44,15 +44,17 @@ def as_torch(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-def errors_of_experts(model: torch.nn.Module, arguments: Sequence[torch.Tensor], captured: Pairs) -> dict[str, float]:
+def errors_of_experts(
+    model: torch.nn.Module, arguments: Sequence[torch.Tensor], captured: Captured
+) -> dict[str, float]:
     """By name of experts, the rms error of what they make of the program's rows, as a share of their result's."""
-    left = {name: list(pairs) for name, pairs in captured.items()}
+    left = {name: list(calls) for name, calls in captured.items()}
     errors: dict[str, float] = {}
 
     def look(call: Call) -> torch.Tensor:
-        x, found = left[call.name].pop(0)
+        x, found, *others = left[call.name].pop(0)
         if not isinstance(call.layer, mxcomp.torch.ScaledLinear):
-            expected = call.layer.forward(x, *call.others).reshape(found.shape).double()
+            expected = call.layer.forward(x, *others).reshape(found.shape).double()
             share = (found.double() - expected).square().mean() / expected.square().mean()
             errors[call.name] = max(errors.get(call.name, 0.0), share.sqrt().item())
         return found
@@ -73,16 +75,13 @@ def check(name: str, layers: int, dtype: torch.dtype, is_dynamic: bool, folder: 
         changing = [bool(sizes) for sizes in entry.dynamic]
         runs.append(tuple(each[:, :3] if cut else each for each, cut in zip(first, changing, strict=True)))
     shapes = (entry.dynamic,) if is_dynamic else None
-    names: list[str] = []
-    wrapped = Tapped(model, lambda found: names.__setitem__(slice(None), found))
+    shown: Shown = []
+    wrapped = Tapped(model, lambda found: shown.__setitem__(slice(None), found))
     program = Compiled(wrapped, first, shapes, folder / "tapped")
     plain = Compiled(model, first, shapes, folder / "plain") if plain_too else None
     for arguments in runs:
-        output, *shown = program(*arguments)
-        assert names and len(shown) == 2 * len(names)
-        captured: Pairs = {}
-        for layer, *pair in zip(names, shown[::2], shown[1::2], strict=True):
-            captured.setdefault(layer, []).append((pair[0], pair[1]))
+        (output,), captured = parted(program(*arguments), shown)
+        assert captured
         comparison = mxcomp.torch.compare(model, arguments, outputs=[output], captured=captured)
         experts = errors_of_experts(model, arguments, captured)
         with torch.no_grad():
