@@ -46,11 +46,16 @@ class Storage(Protocol):
         """Clears marks; contents may go. Whole pages of `_ALIGN` bytes."""
 
 
+_MAP_NORESERVE = 0x4000
+"""Of Linux, which Python has no name for: without it, a process with much unused memory cannot fork."""
+
+
 class PrivateStorage:
     """Storage of this process."""
 
     def __init__(self, capacity: int) -> None:
-        self._maps = [mmap.mmap(-1, capacity, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(2)]
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        self._maps = [mmap.mmap(-1, capacity, flags) for _ in range(2)]
         self.data, self.written = (np.frombuffer(each, np.uint8) for each in self._maps)
 
     def discard(self, start: int, end: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 from pathlib import Path
 
@@ -138,6 +139,16 @@ def test_memory_that_nobody_wrote_takes_none() -> None:
     memory, before = Memory(4 << 30), resident()
     memory.free(memory.alloc(1 << 30, fill=False))
     assert resident() - before < 1 << 28
+
+
+def test_memory_that_nobody_wrote_is_none_to_fork() -> None:
+    """The system counts no pages for a child: mappings that lie side by side are one, larger than the machine."""
+    total = int(Path("/proc/meminfo").read_text().split()[1]) << 10
+    memories = [Memory(total // 3) for _ in range(4)]
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0 and len(memories) == 4
 
 
 def test_memory_is_never_written_again_once_it_is_freed() -> None:
