@@ -50,8 +50,10 @@ def tapped(model: torch.nn.Module, hook: Hook) -> Iterator[None]:
 def _around(name: str, hook: Hook) -> Callable[[Any, Any, Any, torch.Tensor], torch.Tensor | None]:
     def call(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], y: torch.Tensor) -> torch.Tensor | None:
         x, *others = [*args, *kwargs.values()]
-        rows = hook(Call(name, layer, x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), tuple(others)))
-        return None if rows is None else rows.reshape(y.shape).to(y.dtype)
+        # copies, as some models add to a result in place
+        shown = (each.reshape(-1, each.shape[-1]).clone() for each in (x, y))
+        rows = hook(Call(name, layer, *shown, tuple(others)))
+        return None if rows is None else rows.reshape(y.shape).to(y.dtype, copy=True)
 
     return call
 

@@ -272,6 +272,31 @@ def test_experts() -> None:
     assert bug.name == "experts" and "tokens 3 differ" in bug.reason
 
 
+class Adding(torch.nn.Module):
+    """A layer to whose result something is added in place, as Llama 4 does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.head = torch.nn.Linear(K, K), torch.nn.Linear(K, N)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.fc(x).add_(x))
+
+
+def test_results_that_are_written_to() -> None:
+    """Taps show a result as the layer made it, and what was captured stays as it is."""
+    torch.manual_seed(0)
+    net, x = mxcomp.torch.replace_linears(Adding()).eval(), inputs(torch.float32)
+    told: list[tuple[str, int]] = []
+    with torch.no_grad():
+        results = taps.Tapped(net, told.extend)(x)
+    outputs, captured = taps.parted(results, told)
+    assert torch.equal(captured["fc"][0][1], net.fc(x).detach())
+    for _ in range(2):
+        found = compare(net, (x,), captured=captured, outputs=outputs)
+        assert found.ok, found
+
+
 @pytest.mark.parametrize(("share", "bugs"), [(1.0, []), (1.1, ["experts"])])
 def test_other_experts(share: float, bugs: list[str]) -> None:
     """A program may choose another one of experts that PyTorch gives equal shares; by other shares it is a bug."""
