@@ -90,6 +90,18 @@ def _gelu(x: torch.Tensor, approximate: str = "none") -> Any:
     return (0.5 * wide * (1 + torch.tanh(inner))).to(x.dtype)
 
 
+def _in_f32(norm: Callable[..., Any]) -> Callable[..., Any]:
+    """A norm computed in f32 and rounded once, as PyTorch does; IREE's importer rounds each of its steps."""
+
+    def wide(x: torch.Tensor, *others: Any) -> Any:
+        if x.dtype not in (torch.float16, torch.bfloat16):
+            return NotImplemented
+        found = norm(*(each.float() if isinstance(each, torch.Tensor) else each for each in (x, *others)))
+        return found[0].to(x.dtype), *found[1:]
+
+    return wide
+
+
 def _empty(size: Sequence[Any], _: Sequence[int], **options: Any) -> torch.Tensor:
     """Strides are nothing to IREE."""
     return torch.empty(size, dtype=options.get("dtype"))
@@ -109,6 +121,7 @@ def table() -> dict[Any, Callable[..., Any]]:
         _ATEN.roll.default: _rolled,
         _ATEN.index.Tensor: _indexed,
     }
+    ours |= {norm: _in_f32(norm) for norm in (_ATEN.native_layer_norm.default, _ATEN.native_group_norm.default)}
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
         ours[torch.ops.transformers.grouped_mm_fallback.default] = _grouped_mm
     return {**torch.export.default_decompositions(), **ours}

@@ -36,3 +36,23 @@ def test_operator(name: str) -> None:
     expected = CASES[name](x.double()).numpy()
     assert np.abs(expected).max() > 0.5
     np.testing.assert_allclose(found, expected, atol=2e-6, rtol=1e-6)
+
+
+NORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "layer": lambda x: torch.nn.functional.layer_norm(x, (40,), torch.ones_like(x[0]), x[0]),
+    "group": lambda x: torch.nn.functional.group_norm(x[..., None], 4, torch.ones_like(x[0]), x[0])[..., 0],
+}
+
+
+class Normed(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return [norm(x.bfloat16()).float() for norm in NORMS.values()]
+
+
+def test_norms_of_bf16() -> None:
+    """They are computed in f32, and rounded once."""
+    x = torch.randn(8, 40, generator=torch.Generator().manual_seed(0)).bfloat16().float()
+    results = mxcomp.torch.compile(Normed(), (x,)).run(x.numpy())
+    for found, norm in zip(results, NORMS.values(), strict=True):
+        expected = norm(x.double()).numpy()
+        assert (np.abs(found - expected) <= 1.01 * 2.0**-8 * np.abs(expected) + 1e-5).all()
