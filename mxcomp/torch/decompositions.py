@@ -10,10 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from mxcomp.torch import attention
 
 _ATEN = torch.ops.aten
+_FEW = 1024
+"""Numbers in a row up to which each is compared with each index."""
 
 
 def _squeezed(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
@@ -102,6 +105,19 @@ def _in_f32(norm: Callable[..., Any]) -> Callable[..., Any]:
     return wide
 
 
+def _marked(x: torch.Tensor, dim: int, index: torch.Tensor, value: float) -> Any:
+    """Compares places with indices, in rows of a few numbers, instead of scattering a number there.
+
+    IREE compiles no top-k of a dynamic size whose result a scatter reads, which is how routers mark groups of experts.
+    """
+    dim, size = dim % x.dim(), x.shape[dim]
+    others = [known for at, known in enumerate(zip(x.shape, index.shape, strict=True)) if at != dim]
+    if type(size) is not int or size > _FEW or not all(statically_known_true(one == other) for one, other in others):
+        return NotImplemented
+    places = torch.arange(size).reshape(-1, *[1] * (x.dim() - dim))
+    return torch.where((index.unsqueeze(dim) == places).any(dim + 1), value, x).to(x.dtype)
+
+
 def _empty(size: Sequence[Any], _: Sequence[int], **options: Any) -> torch.Tensor:
     """Strides are nothing to IREE."""
     return torch.empty(size, dtype=options.get("dtype"))
@@ -120,6 +136,7 @@ def table() -> dict[Any, Callable[..., Any]]:
         _ATEN.gelu.default: _gelu,
         _ATEN.roll.default: _rolled,
         _ATEN.index.Tensor: _indexed,
+        _ATEN.scatter.value: _marked,
     }
     ours |= {norm: _in_f32(norm) for norm in (_ATEN.native_layer_norm.default, _ATEN.native_group_norm.default)}
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):

@@ -38,6 +38,23 @@ def test_operator(name: str) -> None:
     np.testing.assert_allclose(found, expected, atol=2e-6, rtol=1e-6)
 
 
+class Marked(torch.nn.Module):
+    """The best one of each row, as DeepSeek's router marks groups, and two columns of fewer rows."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        best = torch.zeros_like(x).scatter_(1, torch.topk(x, 1, sorted=False)[1], 1)
+        return best, x.scatter(0, torch.tensor([[0, 1, 1], [2, 1, 0]]), -9.0)
+
+
+def test_marks() -> None:
+    """Any number of rows; the second's indices are of fewer columns, and stay a scatter."""
+    x = torch.randn(7, 4, generator=torch.Generator().manual_seed(0))
+    program = mxcomp.torch.compile(Marked(), (x,), dynamic_shapes=({0: torch.export.Dim("rows", min=3, max=16)},))
+    for rows in (7, 3):
+        for found, expected in zip(program.run(x[:rows].numpy()), Marked()(x[:rows]), strict=True):
+            assert (found == expected.numpy()).all()
+
+
 NORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "layer": lambda x: torch.nn.functional.layer_norm(x, (40,), torch.ones_like(x[0]), x[0]),
     "group": lambda x: torch.nn.functional.group_norm(x[..., None], 4, torch.ones_like(x[0]), x[0])[..., 0],
