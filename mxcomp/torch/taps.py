@@ -51,8 +51,8 @@ def _around(name: str, hook: Hook) -> Callable[[Any, Any, Any, torch.Tensor], to
     def call(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], y: torch.Tensor) -> torch.Tensor | None:
         x, *others = [*args, *kwargs.values()]
         # copies, as some models add to a result in place
-        shown = (each.reshape(-1, each.shape[-1]).clone() for each in (x, y))
-        rows = hook(Call(name, layer, *shown, tuple(others)))
+        taken, given = (each.reshape(-1, each.shape[-1]).clone() for each in (x, y))
+        rows = hook(Call(name, layer, taken, given, tuple(others)))
         return None if rows is None else rows.reshape(y.shape).to(y.dtype, copy=True)
 
     return call
