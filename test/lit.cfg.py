@@ -4,6 +4,7 @@
 
 import atexit
 import importlib.util
+import shlex
 import shutil
 import sys
 import tempfile
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import lit.formats
 
+sys.path.append(str(Path(__file__).parent))
+import tool_server
+
 TOOLS = (
-    "mxcomp-opt", "mxcomp-compile", "mxcomp-pack", "iree-opt", "iree-compile", "iree-dump-module",
-    "iree-dump-parameters", "filecheck",
+    *tool_server.TOOLS, "iree-opt", "iree-compile", "iree-dump-module", "iree-dump-parameters",
 )  # fmt: skip
 
 config.name = "mxcomp"
@@ -33,10 +36,13 @@ atexit.register(shutil.rmtree, config.test_exec_root, ignore_errors=True)
 
 # The tools of the Python environment that lit runs in, wherever PATH points.
 programs = Path(sys.executable).parent
+server, in_server = tool_server.start(str(Path(config.test_exec_root, "tools")))
+atexit.register(server.kill)
 for tool in TOOLS:
     if not (programs / tool).exists():
         lit_config.fatal(f"{tool} is not installed beside {sys.executable}: pip install -e .[test]")
-    config.substitutions.append((rf"(?<![\w./-]){tool}(?![\w./-])", str(programs / tool)))
+    command = shlex.join([*in_server, tool]) if tool in tool_server.TOOLS else str(programs / tool)
+    config.substitutions.append((rf"(?<![\w./-]){tool}(?![\w./-])", command))
 config.substitutions.append(("%python", sys.executable))
 
 # Parts of the extra "test"; whoever runs lit alone may do without.

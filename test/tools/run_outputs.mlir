@@ -2,7 +2,7 @@
 
 // RUN: iree-compile %s --iree-hal-target-device=local --iree-hal-local-target-device-backends=llvm-cpu \
 // RUN:   --iree-llvmcpu-target-cpu=host -o %t.vmfb
-// DEFINE: %{run} = %python -m mxcomp.tools.run --device=cpu %t.vmfb --input=2x3xbf16=1.5 --input=5xi8=56
+// DEFINE: %{run} = mxcomp-run --device=cpu %t.vmfb --input=2x3xbf16=1.5 --input=5xi8=56
 // DEFINE: %{show} = %python -c "import sys, numpy, ml_dtypes; a = numpy.load(sys.argv[1]); print(a.dtype, a.shape, a.view(sys.argv[2]).tolist())"
 
 // RUN: %{run} --function=model --output=@%t.0.npy --output=@%t.1.npy --output=@%t.2.npy --output=@%t.3.npy
@@ -31,7 +31,7 @@
 // APPEND: {{^}}mxcomp-run: error: --output=+{{.+}}: result 0 is tensor<2x3xbf16>: expected --output=@{{.+}}.0.npy, a file of its own
 // RUN: iree-compile %S/inputs/two_dynamic_sizes.mlir --iree-hal-target-device=local \
 // RUN:   --iree-hal-local-target-device-backends=llvm-cpu --iree-llvmcpu-target-cpu=host -o %t.two.vmfb
-// DEFINE: %{two} = %python -m mxcomp.tools.run --device=cpu %t.two.vmfb --input=2x3xbf16=1.5
+// DEFINE: %{two} = mxcomp-run --device=cpu %t.two.vmfb --input=2x3xbf16=1.5
 // RUN: not %{two} --output=@%t.two.npy 2>&1 | filecheck %s --check-prefix=TWO
 // TWO-NOT: EXEC
 // TWO: {{^}}mxcomp-run: error: {{.+}}: result 0 is tensor<?x?xbf16>, whose bytes do not tell its shape: expected a file that does not end in .npy, which gets the bytes
@@ -39,9 +39,9 @@
 // RUN: %python -c "import sys, os; assert os.path.getsize(sys.argv[1]) == 12" %t.two.bin
 
 // What iree-run-module says of other mistakes stays.
-// RUN: not %python -m mxcomp.tools.run --device=cpu %t.vmfb --function=other --output=@%t.0.npy 2>&1 | filecheck %s --check-prefix=FUNCTION
+// RUN: not mxcomp-run --device=cpu %t.vmfb --function=other --output=@%t.0.npy 2>&1 | filecheck %s --check-prefix=FUNCTION
 // FUNCTION: NOT_FOUND
-// RUN: not %python -m mxcomp.tools.run --device=cpu %t.no.vmfb --output=@%t.0.npy 2>&1 | filecheck %s --check-prefix=MODULE
+// RUN: not mxcomp-run --device=cpu %t.no.vmfb --output=@%t.0.npy 2>&1 | filecheck %s --check-prefix=MODULE
 // MODULE: NOT_FOUND; failed to open file
 
 func.func @model(%a: tensor<2x3xbf16>, %b: tensor<5xi8>)
@@ -56,6 +56,6 @@ func.func @model(%a: tensor<2x3xbf16>, %b: tensor<5xi8>)
 }
 
 // What IREE's runtime says has a first line.
-// RUN: not %python -m mxcomp.tools.run --device=cpu %t.vmfb --input=5xi8=56 2>&1 | filecheck %s --check-prefix=FEW
+// RUN: not mxcomp-run --device=cpu %t.vmfb --input=5xi8=56 2>&1 | filecheck %s --check-prefix=FEW
 // FEW: {{^}}mxcomp-run: error: 1 arguments are given, expected 2
 // FEW-NEXT: c/runtime/src/iree/{{.*}}INVALID_ARGUMENT

@@ -1,5 +1,5 @@
-// RUN: %python -m mxcomp.tools.tune %s 128x256x512 -o %t.csv 2>&1 | filecheck %s --check-prefix=FIRST
-// RUN: %python -m mxcomp.tools.tune %s 128x256x512 256x256x512 -o %t.csv 2>&1 | filecheck %s --check-prefix=AGAIN
+// RUN: mxcomp-tune %s 128x256x512 -o %t.csv 2>&1 | filecheck %s --check-prefix=FIRST
+// RUN: mxcomp-tune %s 128x256x512 256x256x512 -o %t.csv 2>&1 | filecheck %s --check-prefix=AGAIN
 // RUN: filecheck %s --check-prefix=TABLE < %t.csv
 // RUN: mxcomp-compile %s --compile-to=input -o %t.mlir --tuned=%t.csv --report=%t.json
 // RUN: filecheck %s --check-prefix=REPORT < %t.json
@@ -23,9 +23,9 @@
 // RUN: mxcomp-compile %s --compile-to=input -o %t.mlir --tuned=%t.split.csv 2>&1 | filecheck %s --check-prefix=SPLIT
 // SPLIT: warning: {{.*}}split.csv:2: split_k is 4: {{.*}}: the line is left out
 // RUN: sed 's/^[0-9.]*,/0.0.1,/' %t.csv > %t.old.csv
-// RUN: not %python -m mxcomp.tools.tune %s -o %t.old.csv 2>&1 | filecheck %s --check-prefix=KEPT
+// RUN: not mxcomp-tune %s -o %t.old.csv 2>&1 | filecheck %s --check-prefix=KEPT
 // KEPT: mxcomp-tune: error: {{.*}}old.csv:2: made by mxcomp 0.0.1, {{.*}}: remove the line, or --force, which drops such lines
-// RUN: %python -m mxcomp.tools.tune %s -o %t.old.csv --force 2>&1 | filecheck %s --check-prefix=FORCED
+// RUN: mxcomp-tune %s -o %t.old.csv --force 2>&1 | filecheck %s --check-prefix=FORCED
 // FORCED: mxcomp-tune: 1 tuned, 0 in the table before
 
 // RUN: not mxcomp-compile %s --emit-plugin=%t.plugin --tuned=%t.csv 2>&1 | filecheck %s --check-prefix=PLUGIN
@@ -33,10 +33,10 @@
 // RUN: not mxcomp-compile %s -o %t.vmfb --tuned=%t.no_such 2>&1 | filecheck %s --check-prefix=NO-TABLE
 // NO-TABLE: mxcomp-compile: error: tuned table {{.*}}no_such: cannot be read: No such file or directory
 
-// RUN: not %python -m mxcomp.tools.tune %S/compile_remarks.mlir 64x64x33 2>&1 | filecheck %s --check-prefix=LEFT
+// RUN: not mxcomp-tune %S/compile_remarks.mlir 64x64x33 2>&1 | filecheck %s --check-prefix=LEFT
 // LEFT: mxcomp-tune: not tuned: {{.*}}compile_remarks.mlir:{{[0-9:]+}}: block size 16: expected 32
 // LEFT: mxcomp-tune: not tuned: 64 × 64 × 33: no ukernel with known times fits: expected K to be a multiple of 32
-// RUN: not %python -m mxcomp.tools.tune 64x0x32 2>&1 | filecheck %s --check-prefix=SHAPE
+// RUN: not mxcomp-tune 64x0x32 2>&1 | filecheck %s --check-prefix=SHAPE
 // SHAPE: mxcomp-tune: error: 64x0x32: expected sizes as MxNxK
 
 #lhs = affine_map<(m, n, ko, kb) -> (m, ko, kb)>
