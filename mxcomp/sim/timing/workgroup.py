@@ -115,6 +115,7 @@ def run(
     if not trace.steps:
         raise SimulationError("empty trace: the workgroup executes nothing")
     ready = _prepared(trace, resident, rounds)
+    machine = Machine(*map(float, machine))  # Numba would compile `replay`, for seconds, for each mixture with integers
     conflicts = ready.conflicts
     if Unit.LDS in free:
         machine = machine._replace(lds_read=1e12, lds_write=1e12, lds_return=inf, lds_direct=inf, lds_latency=0.0)
