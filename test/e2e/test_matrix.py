@@ -40,7 +40,7 @@ def check(case: Case, table: Table, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("case", every(2, SPREAD), ids=str)
 def test_spread(case: Case, table: Table, request: pytest.FixtureRequest) -> None:
-    """By default each shape with one of the MFMA shapes, which take turns: the number of shapes is odd."""
+    """By default shapes with one of the MFMA shapes, which take turns: the number of shapes is odd."""
     check(case, table, request)
 
 
