@@ -44,7 +44,7 @@ LONG = (
 """Files that take longest, which are begun first: a worker that is done with a file takes the next one."""
 
 
-SLOW = [line for line in (TESTS / "slow.txt").read_text().splitlines() if not line.startswith("#")]
+SLOW = tuple(line for line in (TESTS / "slow.txt").read_text().splitlines() if not line.startswith("#"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -52,9 +52,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
     unused, files = set(SLOW), {str(item.path.relative_to(TESTS)) for item in items}
     for item in items:
-        if found := [line for line in SLOW if item.nodeid.removeprefix("test/").startswith(line)]:
+        if (name := item.nodeid.removeprefix("test/")).startswith(SLOW):
             item.add_marker(pytest.mark.slow)
-            unused.difference_update(found)
+            unused.difference_update(filter(name.startswith, SLOW))
     whole = not any("::" in argument for argument in config.args)
     if whole and (left := sorted(line for line in unused if line.split("::")[0] in files)):
         raise pytest.UsageError(f"test/slow.txt names no test: {', '.join(left)}")

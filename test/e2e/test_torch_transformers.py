@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,19 @@ import mxcomp
 import mxcomp.torch
 from mxcomp.weights.checkpoint import Checkpoint
 
-EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "06_generate.py"))
 LINEARS = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"]
 MLP = ["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
 IDS = torch.tensor([[5, 17, 300, 42]])
 
 
+@cache
+def example() -> dict[str, Any]:
+    """Where it is needed: importing transformers takes seconds, and each worker of pytest imports all tests."""
+    return runpy.run_path(str(Path(__file__).parents[2] / "examples" / "06_generate.py"))
+
+
 def test_llama_is_exported_as_it_is(tmp_path: Path) -> None:
-    model = EXAMPLE["tiny"]("llama")
+    model = example()["tiny"]("llama")
     module = mxcomp.torch.export(model, (IDS,), {"use_cache": False}, parameters=tmp_path / "llama")
     assert set(Checkpoint.read(tmp_path / "llama.irpa")) == set(model.state_dict())
     matmuls = mxcomp.compile(module, compile_to="flow").report.matmuls
@@ -39,21 +45,21 @@ def logits(model: Any) -> torch.Tensor:
 @pytest.mark.parametrize("name", ["llama", "gpt-oss"])
 def test_checkpoint_of_a_model(name: str, tmp_path: Path) -> None:
     """Written as Quark writes linear layers, and as OpenAI writes experts."""
-    model = EXAMPLE["tiny"](name)
+    model = example()["tiny"](name)
     tensors = {
         key: value.reshape(*value.shape[:-1], -1, 16) if key.endswith("_blocks") else value.clone()
         for key, value in model.state_dict().items()
     }
     save_file(tensors, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(model.config.to_dict(), default=str))
-    loaded = EXAMPLE["published"](tmp_path)
+    loaded = example()["published"](tmp_path)
     assert not any(tensor.is_meta for tensor in (*loaded.parameters(), *loaded.buffers()))
     assert torch.equal(logits(loaded), logits(model))
 
 
 @pytest.mark.slow
 def test_dynamic_batch_and_sequence(tmp_path: Path) -> None:
-    model = EXAMPLE["tiny"]("llama")
+    model = example()["tiny"]("llama")
     ids = torch.arange(32).reshape(2, 16)
     sizes = {0: torch.export.Dim("batch", max=8), 1: torch.export.Dim("tokens", max=64)}
     program = mxcomp.torch.compile(Logits(model), (ids,), dynamic_shapes=(sizes,), parameters=tmp_path / "llama")
