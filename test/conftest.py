@@ -36,12 +36,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 LONG = (
-    "folders.lit", "test_verify.py", "test_compile.py", "test_programs.py", "test_processes.py", "test_drawn_1.py",
-    "test_drawn_2.py", "test_drawn_3.py", "test_shapes.py", "test_plugin.py", "test_ukernels.py", "test_mutation.py",
-    "test_run.py", "test_corpus_iree.py", "test_parameters.py", "test_torch.py", "test_fusions.py",
-    "test_properties.py", "test_lint.py", "test_interrupts.py", "compile_driver.mlir",
+    "test_versions.py", "test_run.py", "test_units.py", "test_compile.py", "test_processes.py", "test_in_rows.py",
+    "test_verify.py", "test_lint.py", "test_in_place.py", "test_corpus_triton.py", "test_torch_export.py",
+    "test_plugin.py", "test_fusions.py", "test_corpus_iree.py", "test_hidden.py", "test_ukernels.py",
+    "test_parameters.py", "test_shapes.py", "test_snippets.py", "test_mutants.py", "test_paired.py",
+    "test_interrupts.py", "test_few_rows.py", "test_weight_only.py", "test_drawn_3.py", "test_drawn_2.py",
+    "test_drawn_1.py", "test_plugin_spellings.py", "test_calibrate.py", "test_program.py", "test_faults.py",
+    "test_examine.py", "test_properties.py", "test_torch.py",
 )  # fmt: skip
-"""Files that take longest, which are begun first: a worker that is done with a file takes the next one."""
+"""Files that take longest, with the longest first: a worker that is done with a file takes the next one."""
 
 
 SLOW = tuple(line for line in (TESTS / "slow.txt").read_text().splitlines() if not line.startswith("#"))

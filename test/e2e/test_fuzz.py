@@ -78,7 +78,7 @@ def run(count: int, start: int) -> None:
 
 
 def test_some() -> None:
-    run(4, start=1000)
+    run(2, start=1000)
 
 
 @pytest.mark.slow
