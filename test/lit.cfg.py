@@ -36,7 +36,7 @@ atexit.register(shutil.rmtree, config.test_exec_root, ignore_errors=True)
 
 # The tools of the Python environment that lit runs in, wherever PATH points.
 programs = Path(sys.executable).parent
-server, in_server = tool_server.start(str(Path(config.test_exec_root, "tools")))
+server, in_server = tool_server.start(str(Path(config.test_exec_root, "server.socket")))
 atexit.register(server.kill)
 for tool in TOOLS:
     if not (programs / tool).exists():
