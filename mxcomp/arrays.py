@@ -1,4 +1,7 @@
-"""Files of NumPy, as others may have written or damaged them: what they claim is checked before memory is taken."""
+"""Arrays as others give them: arguments, and files of NumPy, which may be damaged.
+
+What a file claims is checked before memory is taken.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
@@ -20,6 +24,21 @@ _SUFFIX = ".npy"
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _KEPT = 2
 """Arrays of an .npz file that are kept: slices of elements and of scales are asked for by turns."""
+
+
+def given(value: Any, index: int) -> NDArray[Any]:
+    """Argument `index` as an array of NumPy, in C order. Raises InputError for what NumPy cannot take for one."""
+    try:
+        return np.asarray(value, order="C")
+    except (TypeError, ValueError, RuntimeError) as error:  # tensors of PyTorch raise each of them
+        expected = f"argument {index}: expected a NumPy array or a number"
+        raise InputError(f"{expected}, got {_type(value)}: {_line(error)}") from None
+
+
+def _type(value: Any) -> str:
+    """What a value is, with the type of its elements if it has one."""
+    dtype = getattr(value, "dtype", None)
+    return type(value).__name__ if dtype is None else f"{type(value).__name__} of {dtype}"
 
 
 def read_npy(path: str | Path) -> NDArray[Any]:

@@ -18,6 +18,7 @@ import numpy as np
 from iree import runtime as rt
 
 from mxcomp import scalars, signature, statuses
+from mxcomp.arrays import given
 from mxcomp.devices import DRIVERS, Simulated, device_of, end_simulation
 from mxcomp.errors import InputError, MxcompError, VerifyError
 from mxcomp.hip.interrupts import interruptible
@@ -149,7 +150,7 @@ class _Function:
 
     def _array(self, value: Any, number: int) -> np.ndarray:
         """An argument. One without elements is refused: IREE's HIP driver cannot map it, and waits for ever then."""
-        array = np.asarray(value, order="C")
+        array = given(value, number)
         if not array.size and self.simulated.device is self.device:
             sizes = "x".join(map(str, array.shape))
             raise InputError(f"argument {number} ({sizes}) has no elements: expected sizes of 1 or more")

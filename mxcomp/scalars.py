@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from mxcomp.arrays import given
 from mxcomp.errors import InputError
 
 _BY_BITS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
@@ -25,7 +26,7 @@ def of(value: Any, kind: str, index: int) -> int | float | Any:
 
     A value for a type that is not known here stays as it is.
     """
-    array = np.asarray(value)
+    array = given(value, index)
     if array.ndim:
         raise InputError(f"argument {index} is of type {kind}: expected a number, got an array of shape {array.shape}")
     if isinstance(value, int | float):
@@ -56,10 +57,18 @@ def _float(number: float, kind: str, index: int) -> int | float:
     except OverflowError:
         wide, number = math.inf, 0
     with np.errstate(over="ignore"):
-        value = np.asarray(wide, np.float64).astype(_FLOATS[kind])
+        value = np.asarray(_odd(wide) if kind == "bf16" else wide, np.float64).astype(_FLOATS[kind])
     if math.isfinite(number) and not np.isfinite(value):
         raise InputError(f"argument {index} is of type {kind}: {number or 'the number'} is out of its range")
     return int(value.view(np.uint16)) if kind in _BY_BITS else float(value)
+
+
+def _odd(number: float) -> float:
+    """The f32 next to a number that is odd, or the number: ml_dtypes makes an f32 first, which would round twice."""
+    near = np.float32(number)
+    if float(near) == number or not np.isfinite(near) or near.view(np.uint32) & 1:
+        return float(near)
+    return float(np.nextafter(near, np.float32(math.copysign(math.inf, number - float(near)))))
 
 
 def _integer(number: float, kind: str, index: int) -> int:

@@ -109,6 +109,35 @@ def test_as_the_vm_takes_them() -> None:
     assert np.isnan(scalars.of(np.float16("nan"), "f64", 0))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_bf16_is_rounded_once(sign: int) -> None:
+    """By way of an f32 a number just beside the middle of two bf16 would be taken for the middle."""
+    cases = [
+        (1 + 2**-8, 0x3F80), (1 + 2**-8 + 2**-40, 0x3F81), (1 + 3 * 2**-8, 0x3F82), (1 + 3 * 2**-8 - 2**-40, 0x3F81),
+        (2**-133 * (1.5 + 2**-30), 2), (2**-133 * (2.5 - 2**-30), 2), (2**-134, 0), (2**-134 * (1 + 2**-30), 1),
+    ]  # fmt: skip
+    for number, bits in cases:
+        assert scalars.of(sign * number, "bf16", 0) == bits | (0x8000 if sign < 0 else 0)
+
+
+class Tensor:
+    """What NumPy cannot take for an array, as a bf16 tensor of PyTorch's, or one that needs gradients."""
+
+    dtype = "torch.bfloat16"
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise TypeError("Got unsupported ScalarType BFloat16")
+
+
+@pytest.mark.parametrize("value", [Tensor(), [[1], [2, 3]]], ids=["tensor", "ragged"])
+def test_what_is_no_array(value: Any) -> None:
+    message = "expected a NumPy array or a number, got (Tensor of torch.bfloat16: Got unsup|list: setting)"
+    with pytest.raises(InputError, match=f"argument 1: {message}"):
+        scalars.of(value, "f32", 1)
+    with pytest.raises(InputError, match=f"argument 0: {message}"):
+        program("f32").run(value, 1.0)
+
+
 def test_signature() -> None:
     declared = "sync func @main(%input0: tensor<4x?xf32>, %input1: index, %input2: bf16) -> (%output0: tensor<f16>)"
     assert list(map(str, signature.arguments(declared))) == ["tensor<4x?xf32>", "index", "bf16"]
