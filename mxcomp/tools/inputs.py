@@ -63,5 +63,5 @@ def _codes(name: str, kind: TensorType, index: int, path: Path) -> tuple[int, ..
             f"--input=@{name}: argument {index} is {kind}, the file holds {data.dtype}: expected its codes as "
             f"uint{8 * _BYTES[kind.element]}"
         )
-    np.ascontiguousarray(data).tofile(path)
+    np.ascontiguousarray(data, data.dtype.newbyteorder("<")).tofile(path)
     return tuple(data.shape)
