@@ -6,6 +6,7 @@ expert is computed for every token, and what the router did not choose is multip
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any, Protocol
 
@@ -176,7 +177,9 @@ def _biases(experts: Any) -> list[torch.Tensor | None]:
 
 def _is_transposed(experts: Any) -> bool:
     """Whether weights are [experts, K, N]. Raises ValueError for sizes that do not fit each other."""
-    (_, a, b), (_, c, d) = (getattr(experts, name).shape for name in _WEIGHTS)
+    (count, a, b), (others, c, d) = (getattr(experts, name).shape for name in _WEIGHTS)
+    if count != others:
+        raise ValueError(f"gate_up_proj is of {count} experts, down_proj of {others}")
     if (a, b) == (2 * d, c):
         return False
     if (a, b) == (d, 2 * c):
@@ -210,13 +213,28 @@ def _made(
     )
     if _is_concatenated(experts):
         gate_up, up_bias = (_alternating(gate_up[0]), _alternating(gate_up[1])), _alternating(up_bias)
-    make = ScaledExperts if hasattr(experts, "is_concatenated") or hasattr(experts, "alpha") else ScaledExpertsOfAll
     alpha, limit, offset = numbers
-    made = make(gate_up, up_bias, down, down_bias, alpha, limit, formats, offset)
+    made = _kind(experts)(gate_up, up_bias, down, down_bias, alpha, limit, formats, offset)
     for name, bias in zip(_WEIGHTS, biases, strict=True):
         if bias is None:
             made._non_persistent_buffers_set.add(f"{name}_bias")
     return made
+
+
+def _kind(experts: Any) -> type[ScaledExperts]:
+    """By how experts are called. Raises ValueError for those of which that is not known.
+
+    With transformers' interface for experts, or as GPT-OSS's, a router's choice comes with the tokens; Llama 4's get
+    nothing else. What other experts make of a choice nobody can tell: LongCat's give some tokens back as they are.
+    """
+    if hasattr(experts, "is_concatenated") or hasattr(experts, "alpha"):
+        return ScaledExperts
+    if len(inspect.signature(type(experts).forward).parameters) == len(("self", "hidden_states")):
+        return ScaledExpertsOfAll
+    raise ValueError(
+        f"{type(experts).__name__} has a forward of its own: expected experts with use_experts_implementation of "
+        "transformers, or called with tokens alone as Llama 4's"
+    )
 
 
 def _numbers(experts: Any) -> tuple[float, float, float]:

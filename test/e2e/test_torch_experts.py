@@ -159,6 +159,54 @@ def test_other_gates_stay() -> None:
     assert type(model[0]) is Odd
 
 
+class Own(torch.nn.Module):
+    """Experts that are called with a router's choice, but not by transformers' interface."""
+
+    def __init__(self, identities: int = 0) -> None:
+        super().__init__()
+        self.gate_up_proj = torch.nn.Parameter(torch.randn(2 + identities, 128, 64))
+        self.down_proj = torch.nn.Parameter(torch.randn(2, 64, 64))
+        self.act_fn = torch.nn.SiLU()
+
+    def forward(self, x: torch.Tensor, chosen: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+        result = torch.zeros_like(x)
+        for expert, (both, down) in enumerate(zip(self.gate_up_proj, self.down_proj, strict=False)):
+            gate, up = (x @ both.T).chunk(2, -1)
+            share = torch.where(chosen == expert, shares, 0.0).sum(-1, keepdim=True)
+            result = result + share * (self.act_fn(gate) * up @ down.T)
+        return result + x * torch.where(chosen >= len(self.down_proj), shares, 0.0).sum(-1, keepdim=True)
+
+
+def longcat() -> Any:
+    config = transformers.LongcatFlashConfig(
+        hidden_size=64, expert_ffn_hidden_size=64, n_routed_experts=2, zero_expert_num=0
+    )
+    experts = transformers.models.longcat_flash.modeling_longcat_flash.LongcatFlashExperts(config)
+    for parameter in experts.parameters():
+        torch.nn.init.normal_(parameter)
+    return experts
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (Own, "Own has a forward of its own: expected experts with use_experts_implementation"),
+        (lambda: Own(1), "gate_up_proj is of 3 experts, down_proj of 2"),
+        (longcat, "LongcatFlashExperts has a forward of its own"),
+    ],
+    ids=["own", "identities", "longcat"],
+)
+def test_experts_with_a_forward_of_their_own_stay(make: Any, reason: str) -> None:
+    """They were taken for Llama 4's, which have tokens of their own, and computed something else without a word."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(make())
+    arguments = torch.randn(6, 64), torch.tensor([[0, 1]] * 3 + [[1, 0]] * 3), torch.rand(6, 2)
+    expected = model[0](*arguments)
+    with pytest.warns(RuntimeWarning, match=f"experts '0' keep float weights: {reason}"):
+        mxcomp.torch.replace_linears(model, input_format="bf16")
+    torch.testing.assert_close(model[0](*arguments), expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_any_number_of_tokens_gives_the_same_type(dtype: torch.dtype) -> None:
     """Routers give shares in f32; what experts make of a narrower type is of that type, and computed in f32."""
