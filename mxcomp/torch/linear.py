@@ -105,6 +105,9 @@ def _name(input_format: str) -> str:
     return input_format if input_format == UNQUANTISED else str(element_format(input_format))
 
 
+_HOOKS = {key for key in vars(torch.nn.Module()) if key.startswith("_forward_") and "hooks" in key}
+"""Attributes of modules with what is called before or after their forward."""
+
 Filter = Callable[[str, torch.nn.Linear], bool]
 """Says of a layer, by its name in the model, whether it is replaced."""
 
@@ -192,8 +195,13 @@ def _made(
 
 
 def put(model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> torch.nn.Module:
-    """Puts modules in their places in a model, and returns it; the module itself for the name ""."""
+    """Puts modules in their places in a model, and returns it; the module itself for the name "".
+
+    What is called before or after the modules that were there is called around the new ones.
+    """
     for name, module in modules.items():
+        hooks = {key: found for key, found in vars(model.get_submodule(name)).items() if key in _HOOKS}
+        vars(module).update(hooks)  # the same dictionaries, so that handles still remove them
         parent, _, last = name.rpartition(".")
         if name:
             setattr(model.get_submodule(parent), last, module)

@@ -102,3 +102,17 @@ def test_a_model_that_casts_compiled() -> None:
     net, x = mxcomp.torch.replace_linears(Casting()), torch.randn(5, K)
     (found,) = mxcomp.torch.compile(net, (x,)).run(x.numpy())
     np.testing.assert_allclose(found, net(x).detach().numpy(), atol=1e-5)
+
+
+def test_hooks_stay() -> None:
+    """What a user calls before and after a linear layer is called around the layer with MX weights, until removed."""
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 64)).eval(), torch.randn(3, 64)
+    model[0].register_forward_pre_hook(lambda _, args, kwargs: ((3 * args[0],), kwargs), with_kwargs=True)
+    handle = model[1].register_forward_hook(lambda layer, args, y: y + 100)
+    expected = model(x)
+    mxcomp.torch.replace_linears(model, "E4M3", "bf16")
+    torch.testing.assert_close(model(x), expected, atol=0.3, rtol=0)
+    torch.testing.assert_close(model[1](model[0](x)), model(x))
+    handle.remove()
+    torch.testing.assert_close(model(x), expected - 100, atol=0.3, rtol=0)
