@@ -15,7 +15,8 @@ After:
 
 What a scatter scatters is not gathered in its own kernel, which then takes wrong rows.
 
-A sort that has an operand twice has it once: elements of both go the same ways.
+A sort does not take a part of a tensor in its own kernel, which cannot be compiled where its size is dynamic. One that
+has an operand twice has it once: elements of both go the same ways.
 
 Before:
 
@@ -69,6 +70,7 @@ def run(module: ir.Operation, options: Options) -> None:
                 if op.name == _SCATTER:
                     op.operands[0] = _apart(op.operands[0])
                 if op.name == _SORT:
+                    _keep_parts(op)
                     _drop_repetitions(op)
 
 
@@ -95,6 +97,14 @@ def _copy(value: ir.Value) -> ir.Value:
             build.generic(kind, [value], build.empty(kind, sizes), maps, loops, lambda x, _: x).results[0]
         ]
     return region.results[0]
+
+
+def _keep_parts(op: ir.Operation) -> None:
+    """Sorts parts of tensors apart from what takes them."""
+    for i, value in enumerate(op.operands):
+        part = graph.producer(graph.viewed(value))
+        if part is not None and part.name == "tensor.extract_slice":
+            op.operands[i] = build.barrier(value)
 
 
 def _drop_repetitions(op: ir.Operation) -> None:

@@ -67,3 +67,20 @@ func.func @twice(%x: tensor<8x4xf32>, %i: tensor<8x4xi32>) -> (tensor<8x4xi32>, 
   } -> tensor<8x4xf32>, tensor<8x4xi32>, tensor<8x4xi32>, tensor<8x4xf32>
   return %0#1, %0#2, %0#3 : tensor<8x4xi32>, tensor<8x4xi32>, tensor<8x4xf32>
 }
+
+// A part is sorted in a kernel of its own.
+
+// CHECK-LABEL: @part
+// CHECK: %[[S:.+]] = tensor.extract_slice
+// CHECK: %[[B:.+]] = util.optimization_barrier %[[S]]
+// CHECK: %[[T:.+]] = flow.tensor.tie_shape %[[B]]
+// CHECK: iree_linalg_ext.sort dimension(1) outs(%[[T]] :
+func.func @part(%x: tensor<?x6xi64>, %n: index) -> tensor<?x2xi64> {
+  %0 = tensor.extract_slice %x[0, 0] [%n, 2] [1, 1] : tensor<?x6xi64> to tensor<?x2xi64>
+  %1 = iree_linalg_ext.sort dimension(1) outs(%0 : tensor<?x2xi64>) {
+  ^bb0(%a: i64, %b: i64):
+    %2 = arith.cmpi sle, %a, %b : i64
+    iree_linalg_ext.yield %2 : i1
+  } -> tensor<?x2xi64>
+  return %1 : tensor<?x2xi64>
+}

@@ -1,0 +1,57 @@
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-legalise-lookups)' | filecheck %s
+
+#id = affine_map<(d0) -> (d0)>
+
+// The first columns, as of a top-k.
+
+// CHECK-LABEL: @columns
+// CHECK: linalg.generic
+// CHECK: tensor.extract %arg0[%{{.+}}, %arg2] : tensor<?x6xi64>
+func.func @columns(%x: tensor<?x6xi64>, %n: index, %j: index, %out: tensor<?xi64>) -> tensor<?xi64> {
+  %0 = tensor.extract_slice %x[0, 0] [%n, 2] [1, 1] : tensor<?x6xi64> to tensor<?x2xi64>
+  %1 = linalg.generic {indexing_maps = [#id], iterator_types = ["parallel"]} outs(%out : tensor<?xi64>) {
+  ^bb0(%o: i64):
+    %i = linalg.index 0 : index
+    %2 = tensor.extract %0[%i, %j] : tensor<?x2xi64>
+    linalg.yield %2 : i64
+  } -> tensor<?xi64>
+  return %1 : tensor<?xi64>
+}
+
+// Offsets and steps, known or not; a dimension of which there is one element; a part of a part, and a cast.
+
+// CHECK-LABEL: @parts
+// CHECK-SAME: (%[[X:.+]]: tensor<3x8x12xf32>, %[[O:.+]]: index, %[[I:.+]]: index, %[[J:.+]]: index)
+// CHECK: %[[I1:.+]] = arith.muli %[[I]], %{{.+}}
+// CHECK: %[[I2:.+]] = arith.addi %[[I1]], %[[O]]
+// CHECK: %[[J1:.+]] = arith.addi %[[J]], %{{.+}}
+// CHECK: tensor.extract %[[X]][%{{.+}}, %[[I2]], %[[J1]]] : tensor<3x8x12xf32>
+func.func @parts(%x: tensor<3x8x12xf32>, %o: index, %i: index, %j: index) -> f32 {
+  %0 = tensor.extract_slice %x[2, 0, 5] [1, 8, 4] [1, 1, 1] : tensor<3x8x12xf32> to tensor<8x4xf32>
+  %1 = tensor.cast %0 : tensor<8x4xf32> to tensor<?x4xf32>
+  %2 = tensor.extract_slice %1[%o, 0] [3, 4] [2, 1] : tensor<?x4xf32> to tensor<3x4xf32>
+  %3 = tensor.extract %2[%i, %j] : tensor<3x4xf32>
+  return %3 : f32
+}
+
+// What is reshaped in between is kept, unless it is one piece.
+
+// CHECK-LABEL: @reshaped
+// CHECK: %[[C:.+]] = tensor.collapse_shape
+// CHECK: %[[B:.+]] = util.optimization_barrier %[[C]]
+// CHECK: tensor.extract %[[B]]
+func.func @reshaped(%x: tensor<5x6xi64>, %i: index) -> i64 {
+  %0 = tensor.extract_slice %x[0, 0] [5, 2] [1, 1] : tensor<5x6xi64> to tensor<5x2xi64>
+  %1 = tensor.collapse_shape %0 [[0, 1]] : tensor<5x2xi64> into tensor<10xi64>
+  %2 = tensor.extract %1[%i] : tensor<10xi64>
+  return %2 : i64
+}
+
+// CHECK-LABEL: @one_piece
+// CHECK-NOT: util.optimization_barrier
+func.func @one_piece(%x: tensor<3x5x6xi64>, %i: index) -> i64 {
+  %0 = tensor.extract_slice %x[1, 2, 0] [1, 2, 6] [1, 1, 1] : tensor<3x5x6xi64> to tensor<2x6xi64>
+  %1 = tensor.collapse_shape %0 [[0, 1]] : tensor<2x6xi64> into tensor<12xi64>
+  %2 = tensor.extract %1[%i] : tensor<12xi64>
+  return %2 : i64
+}
