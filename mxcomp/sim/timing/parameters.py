@@ -19,22 +19,26 @@ FILE = "mi355x.toml"
 class Machine(NamedTuple):
     """One compute unit, in cycles, bytes, and bytes per cycle.
 
-    What thread traces of gfx950 showed since the fit (lds_return, lds_pairs, lds_queue, lds_direct, by_turns,
-    memory_issue, narrow_lines, in_flight, matrix_hold, scale_hold, accumulate_latency, vector_latency, packed_wait) is
-    off by default: `mi355x.toml` was fitted without. test/sim/timing/test_rules.py has the measured values.
+    What thread traces of gfx950 showed since the fit (lds_return, lds_pairs, lds_queue, lds_start, lds_direct,
+    by_turns, memory_issue, narrow_lines, requests, in_flight, matrix_hold, scale_hold, accumulate_latency,
+    vector_latency, packed_wait) is off by default: `mi355x.toml` was fitted without. test/sim/timing/test_rules.py has
+    the measured values.
 
     Attributes:
         lds_read, lds_write: What LDS serves, of all SIMDs together.
         lds_return: What the data bus of a pair of SIMDs carries.
         lds_pairs: Queues of LDS instructions: one for the CU, or one for each pair of SIMDs.
         lds_queue: Instructions that are in a queue at most.
+        lds_start: Between two instructions that come to a queue.
         lds_direct: What direct loads write into LDS, at the expense of others.
         by_turns: 1: SIMDs that want what they share at the same time take turns; 0: the oldest wave of all goes first.
         memory_issue: Between two LDS or vector memory instructions of a SIMD.
         line_cycles: Of a vector memory access, for each cache line.
         narrow_lines: How much longer lines take of accesses with 8 bytes a lane.
+        requests: Vector memory instructions whose addresses are not through, at most.
         in_flight: Bytes that loads bring, at most at the same time.
-        matrix_hold, scale_hold: A SIMD issues nothing so long behind a matrix instruction; a scaled one adds to it.
+        matrix_hold, scale_hold: A SIMD issues no other vector or memory instruction with a matrix instruction, nor so
+            long behind it; a scaled one adds to that.
         matrix_latency, accumulate_latency: From the end of a matrix instruction to who reads its result, and to the
             next one that adds to it.
         vector_latency: From a VALU instruction to the next one that reads its result.
@@ -48,12 +52,14 @@ class Machine(NamedTuple):
     lds_return: float = inf
     lds_pairs: float = 1.0
     lds_queue: float = 1.0
+    lds_start: float = 0.0
     lds_direct: float = inf
     lds_latency: float = 64.0
     by_turns: float = 0.0
     memory_issue: float = 0.0
     line_cycles: float = 2.0
     narrow_lines: float = 1.0
+    requests: float = 1.0
     in_flight: float = inf
     return_bytes: float = 64.0
     store_bytes: float = 64.0

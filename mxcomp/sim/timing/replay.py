@@ -5,12 +5,12 @@ Waves issue in the order of time. Of those that could at the same time the one w
 instruction issues when its wave is free, what it waits for has arrived, registers that matrix instructions write are
 ready, and its unit is free:
 
-- VECTOR and MATRIX: one of each for a SIMD, busy for the instruction's passes. Behind a matrix instruction its SIMD may
-  issue nothing for some cycles.
+- VECTOR and MATRIX: one of each for a SIMD, busy for the instruction's passes. With a matrix instruction its SIMD may
+  issue no other one, of memory neither, and none for some cycles behind it; scalars and waits are no matter of a SIMD.
 - LDS: queues of instructions, which the CU serves in order; reads and writes move some bytes a cycle, bank conflicts
   come on top, and what direct loads write. Data goes back on a bus for each queue.
-- GLOBAL: one for the CU. Addresses take cycles by cache line; data comes back in order, some bytes a cycle, after a
-  latency that each access has; so many bytes are in flight at most.
+- GLOBAL: one for the CU, with a queue. Addresses take cycles by cache line; data comes back in order, some bytes a
+  cycle, after a latency that each access has; so many bytes are in flight at most.
 - Barriers open when all waves of a workgroup have arrived.
 - FETCH: what the instruction cache does not hold is waited for (`fetch`).
 """
@@ -79,16 +79,18 @@ def replay(
     opens[:, _AWAY] = np.inf
     wants = np.full(waves, _AWAY)
     memory_free = np.zeros(_SIMDS)  # the port of LDS and vector memory instructions
-    held = np.zeros(_SIMDS)  # nothing issues before
+    held = np.zeros(_SIMDS)  # no vector, matrix or memory instruction issues before
     added = np.zeros((waves, 512))  # when a matrix instruction has added to a row
     is_limited = machine.in_flight < np.inf
     by_turns = machine.by_turns > 0.0
+    is_alone = machine.matrix_hold > 0.0  # nothing else begins with a matrix instruction
     pairs, depth = int(machine.lds_pairs), int(machine.lds_queue)
     queue, queued = np.zeros((pairs, depth)), np.zeros(pairs, np.int64)  # when the last ones of a queue leave it
     bus_free = np.zeros(pairs)
     arriving, arrived, bringing = np.zeros((2, _FLIGHT)), 0, 0  # direct loads: when, and how long LDS writes them
     flight, oldest, newest, moving = np.zeros((2, _FLIGHT)), 0, 0, 0.0  # loads: when they are there, and their bytes
-    lds_free = 0.0
+    requests, requested = np.zeros(int(machine.requests)), 0  # when the last ones' addresses are through
+    lds_free, global_free = 0.0, 0.0
     returned = 0.0
     used = np.zeros(UNITS)
     waited = np.zeros(UNITS)
@@ -108,7 +110,7 @@ def replay(
         best, when = -1, np.inf
         for w in range(waves):
             s = simds[w]
-            t = max(own[w], held[s], opens[s, wants[w]])
+            t = max(own[w], opens[s, wants[w]])
             if is_limited and wants[w] == _GLOBAL and t <= when and not store[codes[position[w]]]:
                 left, k = moving + nbytes[accesses[position[w]]], oldest
                 while left > machine.in_flight and k < newest:
@@ -121,6 +123,9 @@ def replay(
                 other = simds[best]
                 if by_turns and s != other:  # each issues by itself; for what they share, the one that waited longest
                     if memory_free[s] < memory_free[other]:
+                        best = w
+                elif is_alone and (wants[w] == _MATRIX) != (wants[best] == _MATRIX):
+                    if wants[w] == _MATRIX:
                         best = w
                 elif (priority[w], -age[w]) > (priority[best], -age[best]):
                     best = w
@@ -153,6 +158,8 @@ def replay(
                 opens[s, _PACKED] = max(opens[s, _PACKED], when + busy[code] + machine.packed_wait)
             used[_MATRIX] += busy[code]
             held[s] = when + machine.matrix_hold + (machine.scale_hold if is_scaled[code] else 0.0)
+            for k in (_VECTOR, _MATRIX, _LDS, _GLOBAL, _PACKED):
+                opens[s, k] = max(opens[s, k], held[s])
             for row in range(written[code], written_end[code]):
                 ready[w, row] = when + busy[code] + machine.matrix_latency
                 added[w, row] = when + busy[code] + machine.accumulate_latency
@@ -173,20 +180,23 @@ def replay(
             memory_free[s] = when + machine.memory_issue
             opens[s, _GLOBAL] = max(opens[s, _GLOBAL], memory_free[s])
             for other in range(pair, _SIMDS, pairs):
-                opens[other, _LDS] = max(memory_free[other], queue[pair, queued[pair] % depth])
+                opens[other, _LDS] = max(
+                    memory_free[other], held[other], queue[pair, queued[pair] % depth], when + machine.lds_start
+                )
             used[_LDS] += cycles
             done = leaves + machine.lds_latency
         elif kind == _GLOBAL:
             access = accesses[step]
             memory_free[s] = when + machine.memory_issue
             opens[s, _LDS] = max(opens[s, _LDS], memory_free[s])
+            begun = max(when, global_free)
             cycles = max(lines[access] * machine.line_cycles * (machine.narrow_lines if is_narrow[code] else 1.0), 4.0)
             if store[code]:
                 cycles = max(cycles, nbytes[access] / machine.store_bytes)
-                done = when + cycles + machine.store_latency
+                done = begun + cycles + machine.store_latency
             else:
                 moved = nbytes[access] / machine.return_bytes
-                returned = max(returned, when + cycles + latency[access]) + moved
+                returned = max(returned, begun + cycles + latency[access]) + moved
                 done = returned
                 if direct[code]:
                     used[_LDS] += nbytes[access] / machine.lds_write
@@ -200,8 +210,11 @@ def replay(
                 flight[0, newest % _FLIGHT], flight[1, newest % _FLIGHT] = returned, nbytes[access]
                 newest += 1
                 moving += nbytes[access]
+            global_free = begun + cycles
+            requests[requested % len(requests)] = global_free
+            requested += 1
             for other in range(_SIMDS):
-                opens[other, _GLOBAL] = max(memory_free[other], when + cycles)
+                opens[other, _GLOBAL] = max(memory_free[other], held[other], requests[requested % len(requests)])
             used[_GLOBAL] += cycles
         elif kind == _SCALAR_MEMORY:
             opens[:, _SCALAR_MEMORY] = when + 4.0
