@@ -1,0 +1,103 @@
+"""The loop in which workgroups spend most time: its cycles, and how much of them matrix instructions take."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mxcomp.sim.timing.costs import Unit, costs_of
+from mxcomp.sim.timing.examination import SIMDS
+from mxcomp.sim.timing.replay import steps_of
+from mxcomp.sim.timing.trace import Trace
+
+_LEAST = 3
+"""Times that a wave comes to a loop's head: a jump back that is taken once is no loop."""
+_WARM_UP = 3
+"""One of so many iterations, the first ones, does not count: in them a wave still waits for the first loads."""
+
+
+class Loop(NamedTuple):
+    """What a replay says of a loop.
+
+    Attributes:
+        first, last: Numbers of its first instruction and of the last branch back to it.
+        iterations: Of a wave, on average.
+        cycles: Of an iteration, on average.
+        matrix: Of these, how many a SIMD's matrix pipe works, on average over SIMDs.
+    """
+
+    first: int
+    last: int
+    iterations: float
+    cycles: float
+    matrix: float
+
+    @property
+    def share(self) -> float:
+        """How much of the time a SIMD's matrix pipe works."""
+        return self.matrix / self.cycles
+
+
+def hottest(trace: Trace, issued: NDArray[np.float64]) -> Loop | None:
+    """The loop in which waves spend most time, without what they spend in loops inside it; None: there is none.
+
+    Args:
+        issued: As `workgroup.run` fills it, of one or several workgroups with that trace.
+    """
+    codes = trace.codes * (len(issued) // trace.steps)
+    issues = np.split(issued, steps_of(codes)[1:-1])
+    spans = _spans(trace)
+    spent = np.zeros(len(trace.instructions))
+    for wave, when in zip(codes, issues, strict=True):
+        spent += np.bincount(wave[:-1], np.diff(when), len(spent))
+    if not spans:
+        return None
+    first, last = max(spans, key=lambda span: _own(span, spans, spent))
+    costs = costs_of(trace.instructions)
+    matrix = np.where(costs.unit == Unit.MATRIX, costs.busy, 0)
+    measured = [_iteration(first, last, wave, when, matrix) for wave, when in zip(codes, issues, strict=True)]
+    each = np.array([one for one in measured if one is not None])
+    iterations, cycles, _ = each.mean(axis=0)
+    share = float((each[:, 2] / each[:, 1]).sum()) / SIMDS
+    return Loop(first, last, float(iterations), float(cycles), share * float(cycles))
+
+
+def _spans(trace: Trace) -> list[tuple[int, int]]:
+    """First instruction and last branch of each loop, as waves have taken them."""
+    last: dict[int, int] = {}
+    for wave in trace.codes:
+        heads = np.flatnonzero(np.bincount(wave, minlength=1) >= _LEAST)
+        back = np.flatnonzero(wave[1:] <= wave[:-1])
+        for k in back[np.isin(wave[back + 1], heads)]:
+            head, branch = int(wave[k + 1]), int(wave[k])
+            last[head] = max(last.get(head, branch), branch)
+    return sorted(last.items())
+
+
+def _own(span: tuple[int, int], spans: list[tuple[int, int]], spent: NDArray[np.float64]) -> float:
+    """The time spent in a loop and in none inside it."""
+    first, last = span
+    outside = np.zeros(len(spent), np.bool_)
+    outside[first : last + 1] = True
+    for begin, end in spans:
+        if (begin, end) != span and first <= begin and end <= last:
+            outside[begin : end + 1] = False
+    return float(spent[outside].sum())
+
+
+def _iteration(
+    first: int, last: int, wave: NDArray[np.int32], when: NDArray[np.float64], matrix: NDArray[np.int64]
+) -> tuple[float, float, float] | None:
+    """Iterations of a wave; cycles and matrix cycles of one, on average. None: the wave isn't in that loop for long."""
+    starts = np.flatnonzero(wave == first)
+    left = np.concatenate([[0], np.cumsum((wave < first) | (wave > last))])
+    begin, end = starts[:-1], starts[1:]
+    through = left[begin] == left[end]  # one iteration follows the other
+    begin, end = begin[through], end[through]
+    begin, end = begin[len(begin) // _WARM_UP :], end[len(end) // _WARM_UP :]
+    if not len(begin):
+        return None
+    total = np.concatenate([[0], np.cumsum(matrix[wave])])
+    return len(starts), float(np.mean(when[end] - when[begin])), float(np.mean(total[end] - total[begin]))
