@@ -39,12 +39,19 @@ def run(module: ir.Operation, options: Options) -> None:
         for op in [op for op in graph.walk(module) if op.name == _LOOKUP]:
             while (part := graph.producer(graph.without_cast(op.operands[0]))) is not None and part.name == _SLICE:
                 op = _in_source(op, part)
-            part = graph.producer(graph.viewed(op.operands[0]))
-            if part is not None and part.name == _SLICE and not _is_one_piece(part) and not graph.is_in_dispatch(op):
+            if is_misread(op) and not graph.is_in_dispatch(op):
                 reshape = graph.producer(op.operands[0])
                 assert reshape is not None
                 with reshape.location, ir.InsertionPoint.after(reshape):
                     op.operands[0] = build.barrier(op.operands[0])
+
+
+def is_misread(op: ir.Operation) -> bool:
+    """Whether an operation looks an element up in a part of a tensor that does not lie in one piece."""
+    if op.name != _LOOKUP:
+        return False
+    part = graph.producer(graph.viewed(op.operands[0]))
+    return part is not None and part.name == _SLICE and not _is_one_piece(part)
 
 
 def _in_source(op: ir.Operation, part: ir.Operation) -> ir.Operation:

@@ -22,6 +22,7 @@ from mxcomp.passes import part_variables
 from mxcomp.passes.hold_constants import are_constant
 from mxcomp.passes.legalise import has_idle_steps
 from mxcomp.passes.legalise_few_rows import is_fatal
+from mxcomp.passes.legalise_lookups import is_misread
 from mxcomp.passes.legalise_overwriting import repeats, written
 from mxcomp.passes.legalise_topk import NAMES as TOPK
 from mxcomp.passes.widen_codes import is_narrow_tensor
@@ -91,6 +92,8 @@ def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
         return "cannot slice elements of less than a byte at dynamic offsets"
     if op.name == "tensor.extract_slice" and has_idle_steps(op):
         return "fails over a step along a dimension of which one element is taken"
+    if is_misread(op):
+        return "may look elements of a part of a tensor up in wrong rows"
     if op.name in TOPK:
         return "computes this wrongly on GPUs"
     if repeats(op):

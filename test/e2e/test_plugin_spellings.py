@@ -115,11 +115,28 @@ func.func @row(%x: tensor<3x128xf32>) -> tensor<1x128xf32> {
   return %r : tensor<1x128xf32>
 }
 """
+LOOKUP = """
+func.func @lookup(%x: tensor<?x6xi32>, %n: index) -> tensor<?xi32> {
+  %c0 = arith.constant 0 : index
+  %s = tensor.extract_slice %x[0, 0] [%n, 2] [1, 1] : tensor<?x6xi32> to tensor<?x2xi32>
+  %e = tensor.empty(%n) : tensor<?xi32>
+  %r = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+    outs(%e : tensor<?xi32>) {
+  ^bb0(%o: i32):
+    %i = linalg.index 0 : index
+    %v = tensor.extract %s[%i, %c0] : tensor<?x2xi32>
+    linalg.yield %v : i32
+  } -> tensor<?xi32>
+  return %r : tensor<?xi32>
+}
+"""
+REFUSED = {
+    "rows": (ROUTER, "so few rows of 16-bit floats"), "step": (ROW, "fails over a step"),
+    "lookup": (LOOKUP, "may look elements of a part of a tensor up in wrong rows"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("extra", "reason"), [(ROUTER, "so few rows of 16-bit floats"), (ROW, "fails over a step")], ids=["rows", "step"]
-)
+@pytest.mark.parametrize(("extra", "reason"), REFUSED.values(), ids=REFUSED)
 def test_what_a_stock_compiler_fails_over_is_refused(extra: str, reason: str, tmp_path: Path) -> None:
     matmul = Matmul(40, 48, 128)
     with pytest.raises(InputError, match=rf"{reason}.*with mxcomp-compile"):
