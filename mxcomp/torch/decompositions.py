@@ -30,6 +30,11 @@ def _sorted_topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, s
     return NotImplemented if sorted else _ATEN.topk.default(x, k, dim, largest, True)
 
 
+def _stable(x: torch.Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+    """IREE's sort is stable: it swaps neighbours alone, and none that are equal."""
+    return _ATEN.sort.default(x, dim, descending)
+
+
 def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> torch.Tensor:
     """The last so many, and then the others, by each dimension; or by the only one that all are made to."""
     if not dims:
@@ -128,6 +133,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     ours: dict[Any, Callable[..., Any]] = {
         _ATEN.squeeze.dims: _squeezed,
         _ATEN.topk.default: _sorted_topk,
+        _ATEN.sort.stable: _stable,
         _ATEN.mul.Tensor: _product,
         _ATEN.histc.default: _histogram,
         _ATEN._grouped_mm.default: _grouped_mm,

@@ -73,3 +73,19 @@ def test_norms_of_bf16() -> None:
     for found, norm in zip(results, NORMS.values(), strict=True):
         expected = norm(x.double()).numpy()
         assert (np.abs(found - expected) <= 1.01 * 2.0**-8 * np.abs(expected) + 1e-5).all()
+
+
+class Stable(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ascending, descending = torch.sort(x, stable=True), torch.sort(x, stable=True, descending=True)
+        return *ascending, *descending, torch.argsort(y, stable=True, dim=0), torch.argsort(y, stable=True)
+
+
+def test_stable_sort() -> None:
+    """Of numbers that are equal to many others, which keep their order."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randint(0, 4, (3, 40), generator=generator)
+    y = torch.randint(0, 3, (37, 5), generator=generator).float()
+    found = mxcomp.torch.compile(Stable(), (x, y)).run(x.numpy(), y.numpy())
+    for one, other in zip(found, Stable()(x, y), strict=True):
+        np.testing.assert_array_equal(one, other)
