@@ -50,6 +50,12 @@ class Values(torch.Tensor):
         return f"Values({list(self.shape)}, {self.format}, {self.dtype})"
 
     @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Says that this is no plain tensor: PyTorch's encoder layers give plain weights to a kernel of their own."""
+        with torch._C.DisableTorchFunctionSubclass():
+            return function(*args, **(kwargs or {}))
+
+    @classmethod
     def __torch_dispatch__(cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if operator._schema.is_mutable:
             raise InputError(

@@ -116,3 +116,14 @@ def test_hooks_stay() -> None:
     torch.testing.assert_close(model[1](model[0](x)), model(x))
     handle.remove()
     torch.testing.assert_close(model(x), expected - 100, atol=0.3, rtol=0)
+
+
+def test_encoder_layers_call_their_linear_layers() -> None:
+    """With plain weights, and without gradients, PyTorch's encoder layer calls one kernel, which quantises nothing."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval()
+    mxcomp.torch.replace_linears(layer, "E2M1", "E2M1")
+    x = torch.randn(2, 5, 64)
+    expected = layer(x)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), expected)
