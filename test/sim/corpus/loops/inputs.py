@@ -50,16 +50,17 @@ def problem(name: str, steps: int, rng: np.random.Generator, n: int = TILE) -> P
     arrays: dict[str, np.ndarray] = dict.fromkeys(("a_scale", "b_scale"), np.ones(16, np.uint8))
     values = []
     for side, rows in (("a", TILE), ("b", n)):
-        if FORMATS[kind] is None:
+        format = FORMATS[kind]
+        if format is None:
             arrays[side] = rng.standard_normal((rows, width)).astype(np.float16)
             values.append(arrays[side])
             continue
-        given = operand(rng, FORMATS[kind], rows, width)
+        given = operand(rng, format, rows, width)
         arrays[side] = given.packed
         if kind == "mxfp4":
             order = np.transpose if stored else four_waves.scales_as_read
             arrays[f"{side}_scale"] = order(given.scales)
-        values.append(given.values if kind == "mxfp4" else VALUES[FORMATS[kind]][given.codes])
+        values.append(given.values if kind == "mxfp4" else VALUES[format][given.codes])
     machine = machine_for(stored)
     buffers = {key: machine.upload(array) for key, array in arrays.items()}
     buffers["c"] = machine.allocate(4 * TILE * n)
