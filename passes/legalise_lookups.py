@@ -23,6 +23,7 @@ A part that is reshaped in between is kept in memory, unless it lies there in on
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
@@ -68,7 +69,7 @@ def _in_source(op: ir.Operation, part: ir.Operation) -> ir.Operation:
     return new.operation
 
 
-_Number = int | ir.Value
+_Number: TypeAlias = int | ir.Value
 
 
 def _bounds(part: ir.Operation) -> tuple[list[_Number], list[_Number]]:

@@ -10,7 +10,7 @@ import pytest
 
 from mxcomp.errors import InputError
 from mxcomp.signature import TensorType
-from mxcomp.tools import inputs
+from mxcomp.tools import inputs, signature
 
 X = np.array([[1.5, -2.0, 0.25], [3.0, 448.0, -0.5]], np.float32)
 
@@ -18,7 +18,7 @@ X = np.array([[1.5, -2.0, 0.25], [3.0, 448.0, -0.5]], np.float32)
 @pytest.fixture(params=["f8E4M3FN", "bf16"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(inputs.signature, "arguments", lambda _: [TensorType((2, None), request.param)])
+    monkeypatch.setattr(signature, "arguments", lambda _: [TensorType((2, None), request.param)])
     return str(request.param)
 
 
