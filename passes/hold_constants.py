@@ -17,6 +17,9 @@ After:
 
 So are constants that slices with steps are taken of, and equal ones to choose from; and a factor of a product whose
 elements are all the same, which IREE makes a number: it then fails to distribute the sum.
+
+What a reduction starts from is not held: the kernel has to set it, and IREE does not look behind a barrier for what is
+written over (mxcomp-keep-operands).
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from mxcomp.matching.decision import is_recognised
 from mxcomp.matching.storage import GATHER
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
-from mxcomp.mlir.linalg_ops import indexing_maps, iterators
+from mxcomp.mlir.linalg_ops import indexing_maps, inputs, iterators
 from mxcomp.options import Options
 from mxcomp.packing.stored_operand import is_constant, is_constant_global
 
@@ -64,7 +67,7 @@ def _chooses(op: ir.Operation) -> bool:
 
 def _hold_choices(op: ir.Operation, varying: set[ir.Operation]) -> None:
     """Hides two or more constants that elements are chosen from: if they are equal, IREE finds the choice constant."""
-    producers = [graph.producer(value) for value in op.operands if isinstance(value.type, ir.RankedTensorType)]
+    producers = [graph.producer(value) for value in inputs(op) if isinstance(value.type, ir.RankedTensorType)]
     chosen = [producer for producer in producers if producer is not None and _constants([producer], varying)]
     if len(chosen) > 1:
         _hold(chosen, varying)
@@ -72,13 +75,13 @@ def _hold_choices(op: ir.Operation, varying: set[ir.Operation]) -> None:
 
 def _sums_products(op: ir.Operation) -> bool:
     """Whether a linalg op sums over loops what it computes from two tensors or more, and stays with IREE."""
-    maps = indexing_maps(op)
-    return maps is not None and len(maps) > 2 and "reduction" in iterators(op) and not is_recognised(op)
+    is_sum = indexing_maps(op) is not None and "reduction" in iterators(op)
+    return is_sum and len(inputs(op)) > 1 and not is_recognised(op)
 
 
 def _hold_splats(op: ir.Operation) -> None:
     """Hides that all elements of a factor are the same."""
-    for index, value in enumerate(list(op.operands)[:-1]):
+    for index, value in enumerate(inputs(op)):
         if _is_splat(graph.producer(graph.viewed(value))) and not is_sub_byte(build.element(value)):
             with op.location, ir.InsertionPoint(op):
                 op.operands[index] = build.barrier(value)

@@ -9,6 +9,9 @@ IREE 3.13 copies what an operation writes over if something reads it later. It o
 
 A use behind the loop, and a value that IREE cannot look through, are readers that it sees.
 
+Neither does it see what else reads a value, or that it is a constant of the program, where a barrier stands between
+that and what writes over it; the barrier has done its work by now, and goes.
+
 Before:
 
     %x = hal.tensor.import %arg0 : !hal.buffer_view -> tensor<64xf32>
@@ -29,6 +32,15 @@ After:
     %l = util.optimization_barrier %x : tensor<64xf32>
     %y = hal.tensor.export %l : tensor<64xf32> -> !hal.buffer_view
     util.return %y, %r : !hal.buffer_view, !hal.buffer_view
+
+Before:
+
+    %b = util.optimization_barrier %c : tensor<64xf32>
+    %s = flow.dispatch @sort::@sort(%b) : (tensor<64xf32>) -> %b
+
+After:
+
+    %s = flow.dispatch @sort::@sort(%c) : (tensor<64xf32>) -> %c
 
 It stands at the end of IREE's phase `flow`, where dispatches have got the operands that they write over, and in front
 of mxcomp-place-results, which counts the uses.
@@ -54,10 +66,23 @@ def run(module: ir.Operation, options: Options) -> None:
         functions = [view.operation for view in graph.module_block(module).operations]
         for function in functions:
             if function.name != _EXECUTABLE:
+                _drop_barriers(function)
                 for value in list(_tensors(function)):
                     if not overwriting.is_view(value) and (writers := overwriting.writers(value)):
                         _keep_for_later_steps(value, writers)
                         _keep_for_caller(value)
+
+
+def _drop_barriers(function: ir.Operation) -> None:
+    """Lets what writes over a tensor behind a barrier write over the tensor itself."""
+    barriers = [
+        op for op in graph.walk(function) if op.name == overwriting.BARRIER and all(map(_is_tensor, op.results))
+    ]
+    for op in reversed(barriers):
+        if any(map(overwriting.writers, op.results)):
+            for result, value in zip(op.results, op.operands, strict=True):
+                result.replace_all_uses_with(value)
+            op.erase()
 
 
 def _tensors(function: ir.Operation) -> Iterator[ir.Value]:
@@ -65,8 +90,12 @@ def _tensors(function: ir.Operation) -> Iterator[ir.Value]:
     for op in (function, *graph.walk(function)):
         blocks = [block for region in op.regions for block in region.blocks]
         for value in (*op.results, *(argument for block in blocks for argument in block.arguments)):
-            if isinstance(value.type, ir.RankedTensorType):
+            if _is_tensor(value):
                 yield value
+
+
+def _is_tensor(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType)
 
 
 def _keep_for_later_steps(value: ir.Value, writers: list[ir.Operation]) -> None:

@@ -43,6 +43,11 @@ def reassociation(op: ir.Operation) -> list[list[int]]:
     return [[ir.IntegerAttr(i).value for i in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])]
 
 
+def inputs(op: ir.Operation) -> list[ir.Value]:
+    """What a linalg op on tensors reads, without the tensors that its results start from."""
+    return list(op.operands)[: len(op.operands) - len(op.results)]
+
+
 def iterators(op: ir.Operation) -> list[str]:
     """The iterator types of any linalg op: its result's loops are parallel."""
     *_, output = indexing_maps(op) or []

@@ -72,3 +72,37 @@ util.func public @untouched(%x: !hal.buffer_view, %y: tensor<4xf32>, %n: index, 
   }
   util.return %x, %4, %1 : !hal.buffer_view, tensor<4xf32>, tensor<4xf32>
 }
+
+// What a barrier hides is needed where the barrier is written over: IREE sees so only without it.
+
+// CHECK-LABEL: util.func public @behind_barriers
+// CHECK-NOT: util.optimization_barrier
+// CHECK: %[[X:.+]] = util.global.load immutable @constant
+// CHECK-NEXT: %[[V:.+]] = flow.tensor.reshape %[[X]]
+// CHECK-NEXT: flow.dispatch @sort::@sort(%[[V]]) : (tensor<4xf32>) -> %[[V]]
+// CHECK-NEXT: flow.dispatch @sort::@sort(%[[X]])
+util.global private @constant = dense<[[1.0, 4.0], [2.0, 3.0]]> : tensor<2x2xf32>
+util.func public @behind_barriers() -> (tensor<4xf32>, tensor<2x2xf32>) {
+  %x = util.global.load immutable @constant : tensor<2x2xf32>
+  %0 = util.optimization_barrier %x : tensor<2x2xf32>
+  %1 = util.optimization_barrier %0 : tensor<2x2xf32>
+  %2 = flow.tensor.reshape %1 : tensor<2x2xf32> -> tensor<4xf32>
+  %3 = flow.dispatch @sort::@sort(%2) : (tensor<4xf32>) -> %2
+  %4 = flow.dispatch @sort::@sort(%1) : (tensor<2x2xf32>) -> tensor<2x2xf32>
+  util.return %3, %4 : tensor<4xf32>, tensor<2x2xf32>
+}
+
+// One that is only read stays, and so does one of a number.
+
+// CHECK-LABEL: util.func public @read
+// CHECK: util.optimization_barrier %{{.+}} : index
+// CHECK: util.optimization_barrier %{{.+}} : tensor<2x2xf32>
+util.func public @read() -> tensor<?xf32> {
+  %c1 = arith.constant 1 : index
+  %x = util.global.load immutable @constant : tensor<2x2xf32>
+  %n = util.optimization_barrier %c1 : index
+  %0 = util.optimization_barrier %x : tensor<2x2xf32>
+  %m = arith.addi %n, %n : index
+  %1 = flow.dispatch @sort::@sort(%0, %m) : (tensor<2x2xf32>, index) -> tensor<?xf32>{%m}
+  util.return %1 : tensor<?xf32>
+}

@@ -193,6 +193,27 @@ def topk(source: Node, count: int, version: str = "topk") -> list[Node]:
     return [source.at(values, lambda array: np.take_along_axis(array, order, -1)), Node(ids, order * 1.0, "i32")]
 
 
+def largest(source: Node) -> list[Node]:
+    """The largest of each row and its place, the first of equal ones, as one operation with two results."""
+    rows, outer = build.static_sizes(source.ir)[:-1], build.dynamic_sizes(source.ir)
+    rank, i32 = len(rows), ir.IntegerType.get_signless(32)
+    least = [arith.ConstantOp(element(source), -np.inf).result, arith.ConstantOp(i32, 0).result]
+    starts = [build.filled(value, build.tensor_type(rows, value.type), outer) for value in least]
+    whole = ir.AffineMap.get_identity(rank + 1)
+    maps = [ir.AffineMapAttr.get(each) for each in (whole, *[whole.get_major_submap(rank)] * 2)]
+    iterators = [build.iterator_type(each) for each in (*["parallel"] * rank, "reduction")]
+    kinds, lists = [start.type for start in starts], (ir.ArrayAttr.get(maps), ir.ArrayAttr.get(iterators))
+    op = linalg.GenericOp(kinds, [source.ir], starts, *lists)
+    block = op.regions[0].blocks.append(element(source), *(value.type for value in least))
+    with ir.InsertionPoint(block):
+        x, most, place = block.arguments
+        at = arith.IndexCastOp(i32, linalg.IndexOp(rank).result).result
+        above = arith.CmpFOp(arith.CmpFPredicate.OGT, x, most).result
+        linalg.YieldOp([arith.SelectOp(above, x, most).result, arith.SelectOp(above, at, place).result])
+    values, ids = op.results
+    return [source.at(values, lambda array: array.max(-1)), Node(ids, source.data.argmax(-1) * 1.0, "i32")]
+
+
 def _vector(value: float) -> ir.Value:
     kind = build.tensor_type([1], "f32")
     return arith.ConstantOp(kind, ir.DenseElementsAttr.get(np.array([value], np.float32))).result

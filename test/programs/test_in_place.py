@@ -14,7 +14,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import scf
 from nodes import Node
 from program import Program
-from steps_in_place import as_floats, fft, insert, permutation, places, scan, scatter, sort, store, topk, zeros
+from steps_in_place import as_floats, fft, insert, largest, permutation, places, scan, scatter, sort, store, topk, zeros
 from steps_matmul import floats
 
 from mxcomp import pipeline
@@ -94,24 +94,46 @@ def topks(drawing: Drawing, x: Node, y: Node) -> list[Node]:
     return [*map(as_floats, found), x]
 
 
+def maxima(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    """Of two tensors, from the same constants."""
+    return [*map(as_floats, (*largest(x), *largest(y))), x]
+
+
 MAKES: tuple[Make, ...] = (
     two_argsorts, layers, an_argument_with_its_sort, one_tensor_twice, computed, scatters, scatter_into_itself, inserts,
-    insert_into_itself, scans, stores, transforms, topks,
+    insert_into_itself, scans, stores, transforms, topks, maxima,
 )  # fmt: skip
 
 
-def _program(make: Make, dynamic: bool) -> Program:
+def _program(make: Make, dynamic: bool, rounds: int = 1) -> Program:
     def body(drawing: Drawing) -> Sequence[Node]:
         x, y = (floats(drawing, (5, 4), "f32", "argument", (0,) if dynamic else ()) for _ in range(2))
         return make(drawing, x, y)
 
-    return made.program(body)
+    return made.program(body, rounds=rounds)
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("make", MAKES, ids=lambda make: make.__name__)
 def test_shared(make: Make, dynamic: bool) -> None:
     found = check(_program(make, dynamic))
+    assert found.kind == "right", found.message
+
+
+def test_called_again() -> None:
+    """What a reduction starts from is there once more."""
+    found = check(_program(maxima, False, rounds=2))
+    assert found.kind == "right", found.message
+
+
+def test_constant_that_is_quantised() -> None:
+    """What is computed of constants, and kept for run time, is written over a copy of them."""
+
+    def body(drawing: Drawing) -> Sequence[Node]:
+        x, y = (made.floats(drawing, 4, 64, place="constant") for _ in range(2))
+        return [made.again(drawing, insert(y, x, 0, 16, 32)), x, y]
+
+    found = check(made.program(body))
     assert found.kind == "right", found.message
 
 
