@@ -9,8 +9,8 @@ IREE 3.13 copies what an operation writes over if something reads it later. It o
 
 A use behind the loop, and a value that IREE cannot look through, are readers that it sees.
 
-Neither does it see what else reads a value, or that it is a constant of the program, where a barrier stands between
-that and what writes over it; the barrier has done its work by now, and goes.
+Neither does it see that what comes out of a barrier is what went into it: a constant of the program perhaps, or read
+on one side of it and written over on the other. The barrier has done its work by now, and goes.
 
 Before:
 
@@ -57,6 +57,7 @@ from mxcomp.mlir import graph, overwriting
 from mxcomp.options import Options
 
 _LOOPS = ("scf.for", "scf.while")
+_SAME = (*overwriting.VIEWS, overwriting.BARRIER)
 _EXECUTABLE, _IMPORT, _ASKS = "flow.executable", "hal.tensor.import", "hal.buffer_view."
 
 
@@ -74,15 +75,13 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _drop_barriers(function: ir.Operation) -> None:
-    """Lets what writes over a tensor behind a barrier write over the tensor itself."""
-    barriers = [
-        op for op in graph.walk(function) if op.name == overwriting.BARRIER and all(map(_is_tensor, op.results))
-    ]
-    for op in reversed(barriers):
-        if any(map(overwriting.writers, op.results)):
-            for result, value in zip(op.results, op.operands, strict=True):
-                result.replace_all_uses_with(value)
-            op.erase()
+    """Drops barriers of tensors that are written over on either side of them."""
+    barriers = [op for op in graph.walk(function) if op.name == overwriting.BARRIER and _is_tensor(op.results[0])]
+    dropped = [op for op in barriers if overwriting.writers(graph.behind(op.results[0], _SAME), _SAME)]
+    for op in dropped:
+        for result, value in zip(op.results, op.operands, strict=True):
+            result.replace_all_uses_with(value)
+        op.erase()
 
 
 def _tensors(function: ir.Operation) -> Iterator[ir.Value]:

@@ -73,7 +73,21 @@ util.func public @untouched(%x: !hal.buffer_view, %y: tensor<4xf32>, %n: index, 
   util.return %x, %4, %1 : !hal.buffer_view, tensor<4xf32>, tensor<4xf32>
 }
 
-// What a barrier hides is needed where the barrier is written over: IREE sees so only without it.
+// What is written over on one side of a barrier, and read on the other: IREE sees so only without it.
+
+// CHECK-LABEL: util.func public @in_front_of_a_barrier
+// CHECK-NEXT: %[[V:.+]] = flow.tensor.reshape %arg0
+// CHECK-NEXT: %[[S:.+]] = flow.dispatch @sort::@sort(%arg0) : (tensor<4xf32>) -> %arg0
+// CHECK-NEXT: %[[R:.+]] = flow.dispatch @sort::@sort(%[[V]])
+// CHECK-NEXT: util.return %[[S]], %[[R]]
+util.func public @in_front_of_a_barrier(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<2x2xf32>) {
+  %0 = flow.tensor.reshape %x : tensor<4xf32> -> tensor<2x2xf32>
+  %1 = util.optimization_barrier %0 : tensor<2x2xf32>
+  %2 = util.optimization_barrier %x : tensor<4xf32>
+  %3 = flow.dispatch @sort::@sort(%2) : (tensor<4xf32>) -> %2
+  %4 = flow.dispatch @sort::@sort(%1) : (tensor<2x2xf32>) -> tensor<2x2xf32>
+  util.return %3, %4 : tensor<4xf32>, tensor<2x2xf32>
+}
 
 // CHECK-LABEL: util.func public @behind_barriers
 // CHECK-NOT: util.optimization_barrier

@@ -94,6 +94,14 @@ def topks(drawing: Drawing, x: Node, y: Node) -> list[Node]:
     return [*map(as_floats, found), x]
 
 
+def beside_a_barrier(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    """What went into a barrier is written over, and what came out of it is read."""
+    total = apply(BINARY["add"], x, y)
+    hidden = total.at(build.barrier(total.ir))
+    (ordered,) = sort(total)
+    return [apply(BINARY["add"], ordered, hidden)]
+
+
 def maxima(drawing: Drawing, x: Node, y: Node) -> list[Node]:
     """Of two tensors, from the same constants."""
     return [*map(as_floats, (*largest(x), *largest(y))), x]
@@ -101,7 +109,7 @@ def maxima(drawing: Drawing, x: Node, y: Node) -> list[Node]:
 
 MAKES: tuple[Make, ...] = (
     two_argsorts, layers, an_argument_with_its_sort, one_tensor_twice, computed, scatters, scatter_into_itself, inserts,
-    insert_into_itself, scans, stores, transforms, topks, maxima,
+    insert_into_itself, scans, stores, transforms, topks, beside_a_barrier, maxima,
 )  # fmt: skip
 
 
