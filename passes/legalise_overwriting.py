@@ -25,6 +25,13 @@ Before:
 After:
 
     %r:2 = iree_linalg_ext.sort dimension(1) outs(%x, %i : …) { ^bb0(%a, %b, %c, %d): … }     (%r#2 is %r#1)
+
+A result that nothing reads, as the keys of an argsort, is read by a barrier. Else its dispatch does not return it, and
+what it would be written over is copied, by IREE, into memory that all threads of a workgroup share, where each sorts a
+row of its own; unless it is of less than 32 elements. Nor can it be copied where there are more at dynamic sizes.
+
+    %r:2 = iree_linalg_ext.sort dimension(1) outs(%x, %i : …) { … }        (of which %r#1 alone is used)
+    %k = util.optimization_barrier %r#0
 """
 
 from __future__ import annotations
@@ -35,7 +42,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 
 _SORT, _SCATTER, _GATHER = "iree_linalg_ext.sort", "iree_linalg_ext.scatter", "iree_linalg_ext.gather"
-_SEGMENTS = "operandSegmentSizes"
+_SEGMENTS, _SIZE = "operandSegmentSizes", "tensor.dim"
 _SLICES = ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 _WRITTEN = {
     _SCATTER: [-1],
@@ -60,6 +67,18 @@ def repeats(op: ir.Operation) -> bool:
     return any(roots.count(graph.behind(value, _SLICES)) > 1 for value in written(op))
 
 
+def unread(op: ir.Operation) -> list[ir.Value]:
+    """The results of a sort that nothing reads, beside others that are read."""
+    found = [result for result in op.results if _is_unread(result)] if op.name == _SORT else []
+    return found if len(found) < len(op.results) else []
+
+
+def _is_unread(value: ir.Value) -> bool:
+    """Whether nothing but sizes of a value is asked for, or of what is taken of it."""
+    users = [use.owner.operation for use in value.uses]
+    return all(user.name == _SIZE or (user.name in _SLICES and _is_unread(user.results[0])) for user in users)
+
+
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites operations outside of dispatches below `module`."""
     with module.context:
@@ -72,6 +91,10 @@ def run(module: ir.Operation, options: Options) -> None:
                 if op.name == _SORT:
                     _keep_parts(op)
                     _drop_repetitions(op)
+        for op in [op for op in graph.walk(module, bodies=False) if unread(op) and not graph.is_in_dispatch(op)]:
+            with op.location, ir.InsertionPoint.after(op):
+                for value in unread(op):
+                    ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value])
 
 
 def _write_over_copy(op: ir.Operation, written: int) -> None:

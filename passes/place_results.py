@@ -4,9 +4,12 @@ IREE 3.13 lets operations like sort, scatter and tensor.insert_slice write over 
 something else reads it too. Where a dispatch without tensors as operands has made it, an iota for example, it does not
 copy, but runs the dispatch once more (`PropagateCloneableOps`); and as dispatches are pure, CSE makes one of the two
 again, now that nothing stands between two operations that write over its result. Each of several sorts of one iota, as
-CSE leaves in the layers of a model, then begins with what the one before has left. (iree-org/iree#23665 is open.)
+CSE leaves in the layers of a model, then begins with what the one before has left. (iree-org/iree#23665 is open.) Nor
+does it help that each has an iota of its own: CSE makes one of them, and where they are constants, of those in several
+initialisers, which IREE combines behind its phase `flow`.
 
-A dispatch that has a tensor as operand is not run twice. So it is given one: that which it writes its result into.
+A dispatch that has a tensor as operand is not run twice. So it is given one: that which it writes its result into. It
+costs nothing where that is written over once.
 
 Before:
 
@@ -35,21 +38,16 @@ from mxcomp.options import Options
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Gives dispatches below `module` tensors for their results, where these are shared and written over."""
+    """Gives dispatches below `module` tensors for their results, where these are written over."""
     with module.context:
         for op in list(graph.walk(module, bodies=False)):
-            if op.name == DISPATCH and not _takes_tensors(op) and any(map(_is_at_risk, op.results)):
+            if op.name == DISPATCH and not _takes_tensors(op) and any(map(overwriting.writers, op.results)):
                 with op.location, ir.InsertionPoint(op):
                     _place(op)
 
 
 def _takes_tensors(dispatch: ir.Operation) -> bool:
     return any(isinstance(value.type, ir.RankedTensorType) for value in dispatch.operands)
-
-
-def _is_at_risk(value: ir.Value) -> bool:
-    """Whether something may write over a value that is used elsewhere too."""
-    return len(list(overwriting.uses(value))) > 1 and bool(overwriting.writers(value))
 
 
 def _place(dispatch: ir.Operation) -> None:

@@ -107,15 +107,38 @@ def maxima(drawing: Drawing, x: Node, y: Node) -> list[Node]:
     return [*map(as_floats, (*largest(x), *largest(y))), x]
 
 
+def argsort(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    """Places alone, of an argument and of a sum, and values alone."""
+    order, total = places(x), apply(BINARY["add"], x, y)
+    return [as_floats(sort(x, order)[1]), as_floats(sort(total, order)[1]), sort(y, order)[0]]
+
+
+def three_of_which_two(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    first, _, third = sort(x, places(x), y)
+    return [first, third]
+
+
+def largest_alone(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    """Places alone of the largest, and values alone."""
+    return [as_floats(topk(x, 4)[1]), topk(y, 3, "topk_v2")[0]]
+
+
+def of_nothing(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    """Sorts of constants, which IREE moves into initialisers: each of a table of its own that is the same."""
+    both = *sort(places(x, "f32"), places(x)), *sort(places(x, "f32"), descending=True)
+    return [*map(as_floats, both), *sort(places(y, "f32"), descending=True), x]
+
+
+PARTS: tuple[Make, ...] = (argsort, three_of_which_two, largest_alone, of_nothing, an_argument_with_its_sort)
 MAKES: tuple[Make, ...] = (
     two_argsorts, layers, an_argument_with_its_sort, one_tensor_twice, computed, scatters, scatter_into_itself, inserts,
     insert_into_itself, scans, stores, transforms, topks, beside_a_barrier, maxima,
 )  # fmt: skip
 
 
-def _program(make: Make, dynamic: bool, rounds: int = 1) -> Program:
+def _program(make: Make, dynamic: bool, shape: tuple[int, int] = (5, 4), rounds: int = 1) -> Program:
     def body(drawing: Drawing) -> Sequence[Node]:
-        x, y = (floats(drawing, (5, 4), "f32", "argument", (0,) if dynamic else ()) for _ in range(2))
+        x, y = (floats(drawing, shape, "f32", "argument", (0,) if dynamic else ()) for _ in range(2))
         return make(drawing, x, y)
 
     return made.program(body, rounds=rounds)
@@ -142,6 +165,14 @@ def test_constant_that_is_quantised() -> None:
         return [made.again(drawing, insert(y, x, 0, 16, 32)), x, y]
 
     found = check(made.program(body))
+    assert found.kind == "right", found.message
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("make", PARTS, ids=lambda make: make.__name__)
+def test_rows_of_32(make: Make, dynamic: bool) -> None:
+    """IREE has threads copy shorter rows into registers."""
+    found = check(_program(make, dynamic, (2 if dynamic else 16, 32)))
     assert found.kind == "right", found.message
 
 
@@ -178,6 +209,18 @@ def test_stock_iree_needs_the_pass(name: str, monkeypatch: pytest.MonkeyPatch) -
     for group in ("BUILDING_PASSES", "DISPATCH_PASSES"):
         monkeypatch.setattr(pipeline, group, tuple(each for each in getattr(pipeline, group) if each != name))
     assert check(_program(*NEEDED[name])).kind != "right"
+
+
+def test_stock_iree_mixes_rows_of_an_argsort_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tuple(each for each in pipeline.BUILDING_PASSES if each != "mxcomp-legalise-overwriting")
+    monkeypatch.setattr(pipeline, "BUILDING_PASSES", kept)
+    assert check(_program(argsort, False, (16, 32))).kind == "wrong"
+
+
+def test_stock_iree_mixes_initialisers_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tuple(each for each in pipeline.DISPATCH_PASSES if each != "mxcomp-place-results")
+    monkeypatch.setattr(pipeline, "DISPATCH_PASSES", kept)
+    assert check(_program(of_nothing, False, (16, 32))).kind in ("wrong", "crash")
 
 
 def test_a_loop_needs_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
