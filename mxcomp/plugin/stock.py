@@ -23,7 +23,7 @@ from mxcomp.passes.hold_constants import are_constant
 from mxcomp.passes.legalise import has_idle_steps
 from mxcomp.passes.legalise_few_rows import is_fatal
 from mxcomp.passes.legalise_lookups import is_misread
-from mxcomp.passes.legalise_overwriting import repeats, written
+from mxcomp.passes.legalise_overwriting import repeats, unread, written
 from mxcomp.passes.legalise_topk import NAMES as TOPK
 from mxcomp.passes.widen_codes import is_narrow_tensor
 
@@ -98,6 +98,8 @@ def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
         return "computes this wrongly on GPUs"
     if repeats(op):
         return "takes what it reads and what it writes over for one buffer"
+    if unread(op):
+        return "may mix rows up of which it sorts more than it returns"
     if any(_is_needed_elsewhere(value, op) for value in written(op)):
         return "may write over a tensor that something else reads"
     if indexing_maps(op) is None or len(op.results) != 1:
@@ -116,10 +118,20 @@ def _is_needed_elsewhere(value: ir.Value, writer: ir.Operation) -> bool:
     source = graph.viewed(value)
     op = graph.producer(source)
     users = [use.owner.operation for use in source.uses]
-    is_made_of_nothing = op is not None and op.name.startswith("linalg.") and len(op.operands) == 1
-    if is_made_of_nothing and len(users) > 1:
+    if op is not None and _is_made_of_nothing(op) and (len(users) > 1 or _has_twin(op)):
         return True
     if op is None and any(user.name in _RETURNS for user in users):
         return True
     scope = source.owner.owner if op is None else op.parent
     return writer.parent != scope and writer.parent.name.startswith("scf.")
+
+
+def _is_made_of_nothing(op: ir.Operation) -> bool:
+    return op.name.startswith("linalg.") and len(op.operands) == 1
+
+
+def _has_twin(op: ir.Operation) -> bool:
+    """Whether another operation may make the same of nothing, of which CSE makes one."""
+    kind = op.results[0].type
+    others = (other for other in graph.walk(graph.root(op), bodies=False) if other != op)
+    return any(_is_made_of_nothing(other) and other.results[0].type == kind for other in others)

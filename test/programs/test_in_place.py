@@ -124,15 +124,22 @@ def largest_alone(drawing: Drawing, x: Node, y: Node) -> list[Node]:
 
 
 def of_nothing(drawing: Drawing, x: Node, y: Node) -> list[Node]:
-    """Sorts of constants, which IREE moves into initialisers: each of a table of its own that is the same."""
-    both = *sort(places(x, "f32"), places(x)), *sort(places(x, "f32"), descending=True)
-    return [*map(as_floats, both), *sort(places(y, "f32"), descending=True), x]
+    """Sorts of constants, which IREE moves into an initialiser each, all of them with one table."""
+    table, none = places(x, "f32"), zeros(x)
+    tables = [*sort(table, places(x)), *sort(table, descending=True), *sort(none, descending=True), table, none]
+    for each in tables:
+        x = apply(BINARY["add"], x, as_floats(each))
+    return [x]
+
+
+def two_tables(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    return [as_floats(node) for each in (x, y) for node in sort(each, places(each))]
 
 
 PARTS: tuple[Make, ...] = (argsort, three_of_which_two, largest_alone, of_nothing, an_argument_with_its_sort)
 MAKES: tuple[Make, ...] = (
-    two_argsorts, layers, an_argument_with_its_sort, one_tensor_twice, computed, scatters, scatter_into_itself, inserts,
-    insert_into_itself, scans, stores, transforms, topks, beside_a_barrier, maxima,
+    two_argsorts, two_tables, layers, an_argument_with_its_sort, one_tensor_twice, computed, scatters,
+    scatter_into_itself, inserts, insert_into_itself, scans, stores, transforms, topks, beside_a_barrier, maxima,
 )  # fmt: skip
 
 
@@ -243,6 +250,8 @@ def sorted_beside_a_product(make: Make) -> Program:
     ("make", "reason"),
     [
         (two_argsorts, "may write over a tensor"),
+        (two_tables, "may write over a tensor"),
+        (argsort, "may mix rows up"),
         (an_argument_with_its_sort, "may write over a tensor"),
         (insert_into_itself, "for one buffer"),
     ],
