@@ -26,6 +26,9 @@ After:
 
     %r:2 = iree_linalg_ext.sort dimension(1) outs(%x, %i : …) { ^bb0(%a, %b, %c, %d): … }     (%r#2 is %r#1)
 
+Constants that are written over are copied, too: small ones IREE puts into the kernel, as memory that is only read, and
+then refuses it. It copies those of one value itself.
+
 A result that nothing reads, as the keys of an argsort, is read by a barrier. Else its dispatch does not return it, and
 what it would be written over is copied, by IREE, into memory that all threads of a workgroup share, where each sorts a
 row of its own; unless it is of less than 32 elements. Nor can it be copied where there are more at dynamic sizes.
@@ -44,6 +47,7 @@ from mxcomp.options import Options
 _SORT, _SCATTER, _GATHER = "iree_linalg_ext.sort", "iree_linalg_ext.scatter", "iree_linalg_ext.gather"
 _SEGMENTS, _SIZE = "operandSegmentSizes", "tensor.dim"
 _SLICES = ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
+_PURE = ("linalg.", "tensor.", "iree_linalg_ext.", "iree_tensor_ext.", "arith.")
 _WRITTEN = {
     _SCATTER: [-1],
     "iree_linalg_ext.map_store": [1],
@@ -54,11 +58,15 @@ _WRITTEN = {
 """The operands that operations write over."""
 
 
+def _written(op: ir.Operation) -> list[int]:
+    """Which of its operands an operation writes over."""
+    count = len(op.operands)
+    return list(range(count)) if op.name == _SORT else [i % count for i in _WRITTEN.get(op.name, ())]
+
+
 def written(op: ir.Operation) -> list[ir.Value]:
     """What an operation writes over."""
-    if op.name == _SORT:
-        return list(op.operands)
-    return [op.operands[i % len(op.operands)] for i in _WRITTEN.get(op.name, ())]
+    return [op.operands[i] for i in _written(op)]
 
 
 def repeats(op: ir.Operation) -> bool:
@@ -74,9 +82,23 @@ def unread(op: ir.Operation) -> list[ir.Value]:
 
 
 def _is_unread(value: ir.Value) -> bool:
-    """Whether nothing but sizes of a value is asked for, or of what is taken of it."""
-    users = [use.owner.operation for use in value.uses]
-    return all(user.name == _SIZE or (user.name in _SLICES and _is_unread(user.results[0])) for user in users)
+    """Whether nothing comes of a value's elements: sizes alone, and what is dead itself, which IREE removes later."""
+    seen: set[ir.Operation] = set()
+    pending = [value]
+    while pending:
+        users = {_around(use.owner.operation) for use in pending.pop().uses} - seen
+        seen |= users
+        if any(not user.name.startswith(_PURE) for user in users):
+            return False
+        pending += [result for user in users if user.name != _SIZE for result in user.results]
+    return True
+
+
+def _around(op: ir.Operation) -> ir.Operation:
+    """The operation itself, or the one whose body it is in."""
+    while op.parent is not None and op.parent.name.startswith(_PURE):
+        op = op.parent.operation
+    return op
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -91,6 +113,9 @@ def run(module: ir.Operation, options: Options) -> None:
                 if op.name == _SORT:
                     _keep_parts(op)
                     _drop_repetitions(op)
+        for op in [op for op in graph.walk(module, bodies=False) if _written(op) and not graph.is_in_dispatch(op)]:
+            with op.location, ir.InsertionPoint(op):
+                _copy_constants(op)
         for op in [op for op in graph.walk(module, bodies=False) if unread(op) and not graph.is_in_dispatch(op)]:
             with op.location, ir.InsertionPoint.after(op):
                 for value in unread(op):
@@ -103,6 +128,19 @@ def _write_over_copy(op: ir.Operation, written: int) -> None:
     target = op.operands[written]
     if graph.behind(target, _SLICES) in [graph.behind(value, _SLICES) for value in others]:
         op.operands[written] = _copy(target)
+
+
+def _copy_constants(op: ir.Operation) -> None:
+    """Writes over copies of constants, but for those of one value."""
+    for i in _written(op):
+        constant = graph.producer(graph.behind(op.operands[i], _SLICES))
+        if constant is not None and constant.name == "arith.constant" and not _is_splat(constant):
+            op.operands[i] = _copy(build.barrier(op.operands[i]))
+
+
+def _is_splat(constant: ir.Operation) -> bool:
+    value = constant.attributes["value"]
+    return isinstance(value, ir.DenseElementsAttr) and value.is_splat
 
 
 def _apart(value: ir.Value) -> ir.Value:

@@ -122,3 +122,58 @@ func.func @read(%x: tensor<8x32xf32>, %i: tensor<8x32xi32>) -> (tensor<8x32xf32>
   } -> tensor<8x32xf32>, tensor<8x32xi32>
   return %0#0, %0#1 : tensor<8x32xf32>, tensor<8x32xi32>
 }
+
+// What nothing comes of may be removed, also where other dead code takes it.
+
+// CHECK-LABEL: @unused
+// CHECK-NOT: util.optimization_barrier
+// CHECK: return
+func.func @unused(%x: tensor<4x4xf32>, %i: tensor<4x4xi32>) -> tensor<4x4xf32> {
+  %0:2 = iree_linalg_ext.sort dimension(1) outs(%x, %i : tensor<4x4xf32>, tensor<4x4xi32>) {
+  ^bb0(%a: f32, %b: f32, %c: i32, %d: i32):
+    %1 = arith.cmpf olt, %a, %b : f32
+    iree_linalg_ext.yield %1 : i1
+  } -> tensor<4x4xf32>, tensor<4x4xi32>
+  %2 = tensor.extract_slice %0#1[0, 0] [2, 4] [1, 1] : tensor<4x4xi32> to tensor<2x4xi32>
+  return %x : tensor<4x4xf32>
+}
+
+// Constants are copied, but for those of one value.
+
+// CHECK-LABEL: @constant
+// CHECK: %[[K:.+]] = arith.constant dense<{{\[\[}}
+// CHECK: %[[B:.+]] = util.optimization_barrier %[[K]]
+// CHECK: %[[C:.+]] = flow.dispatch.region
+// CHECK: linalg.generic {{.*}} ins(%[[B]]
+// CHECK: tensor.insert_slice %{{.+}} into %[[C]]
+func.func @constant(%x: tensor<1x1xf32>) -> tensor<1x2xf32> {
+  %0 = arith.constant dense<[[1.0, 2.0]]> : tensor<1x2xf32>
+  %1 = tensor.insert_slice %x into %0[0, 1] [1, 1] [1, 1] : tensor<1x1xf32> into tensor<1x2xf32>
+  return %1 : tensor<1x2xf32>
+}
+
+// CHECK-LABEL: @splat
+// CHECK-NOT: flow.dispatch.region
+// CHECK: return
+func.func @splat(%x: tensor<1x1xf32>) -> tensor<1x2xf32> {
+  %0 = arith.constant dense<1.0> : tensor<1x2xf32>
+  %1 = tensor.insert_slice %x into %0[0, 1] [1, 1] [1, 1] : tensor<1x1xf32> into tensor<1x2xf32>
+  return %1 : tensor<1x2xf32>
+}
+
+// A constant that is sorted twice is copied once.
+
+// CHECK-LABEL: @constant_twice
+// CHECK: util.optimization_barrier
+// CHECK-NOT: util.optimization_barrier
+// CHECK: %[[C:.+]] = flow.dispatch.region
+// CHECK: iree_linalg_ext.sort dimension(1) outs(%[[C]] :
+func.func @constant_twice() -> (tensor<1x2xf32>, tensor<1x2xf32>) {
+  %0 = arith.constant dense<[[1.0, 2.0]]> : tensor<1x2xf32>
+  %1:2 = iree_linalg_ext.sort dimension(1) outs(%0, %0 : tensor<1x2xf32>, tensor<1x2xf32>) {
+  ^bb0(%a: f32, %b: f32, %c: f32, %d: f32):
+    %2 = arith.cmpf olt, %a, %b : f32
+    iree_linalg_ext.yield %2 : i1
+  } -> tensor<1x2xf32>, tensor<1x2xf32>
+  return %1#0, %1#1 : tensor<1x2xf32>, tensor<1x2xf32>
+}

@@ -201,6 +201,32 @@ def test_in_a_loop() -> None:
     assert found.kind == "right", found.message
 
 
+def constants(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    """What writes over constants, in a loop too."""
+    table, order = floats(drawing, x.shape, "f32", "argument", place="constant"), places(x)
+    ids = permutation(drawing, x)
+    written = [insert(x, table, 0, 1, 2), scan(x, table), store(x, table), scatter(x, table, ids), *fft(x, table)]
+    return [*map(as_floats, sort(table, order, x)), *written, *in_a_loop(drawing, x, table)]
+
+
+def in_dead_code(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    """A sort that something reads of which nothing comes, and one whose values nothing reads."""
+    order = places(x)
+    as_floats(sort(y, order)[1])
+    return [as_floats(sort(x, order)[1])]
+
+
+@pytest.mark.parametrize("rows", [5, 17], ids=["in kernels", "in memory"])
+def test_constants(rows: int) -> None:
+    found = check(_program(constants, False, (rows, 4)))
+    assert found.kind == "right", found.message
+
+
+def test_in_dead_code() -> None:
+    found = check(_program(in_dead_code, True, (2, 32)))
+    assert found.kind == "right", found.message
+
+
 NEEDED = {
     "mxcomp-place-results": (two_argsorts, True),
     "mxcomp-keep-operands": (an_argument_with_its_sort, False),
