@@ -17,7 +17,8 @@ After:
       %1 = arith.addi %j, %c4
       %0 = tensor.extract %x[%i, %1] : tensor<?x6xi64>
 
-A part that is reshaped in between is kept in memory, unless it lies there in one piece.
+A part that is reshaped in between is kept in memory. What lies there in one piece is read rightly, and stays: layers
+that look into one stack of weights share their kernels.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def run(module: ir.Operation, options: Options) -> None:
     """Rewrites lookups below `module`."""
     with module.context:
         for op in [op for op in graph.walk(module) if op.name == _LOOKUP]:
-            while (part := graph.producer(graph.without_cast(op.operands[0]))) is not None and part.name == _SLICE:
+            while is_misread(op) and (part := _part(op)) is not None:
                 op = _in_source(op, part)
             if is_misread(op) and not graph.is_in_dispatch(op):
                 reshape = graph.producer(op.operands[0])
@@ -47,12 +48,20 @@ def run(module: ir.Operation, options: Options) -> None:
                     op.operands[0] = build.barrier(op.operands[0])
 
 
+def _part(op: ir.Operation) -> ir.Operation | None:
+    """The slice that an operation looks up in, which may be cast."""
+    part = graph.producer(graph.without_cast(op.operands[0]))
+    return part if part is not None and part.name == _SLICE else None
+
+
 def is_misread(op: ir.Operation) -> bool:
     """Whether an operation looks an element up in a part of a tensor that does not lie in one piece."""
-    if op.name != _LOOKUP:
-        return False
-    part = graph.producer(graph.viewed(op.operands[0]))
-    return part is not None and part.name == _SLICE and not _is_one_piece(part)
+    part = graph.producer(graph.viewed(op.operands[0])) if op.name == _LOOKUP else None
+    while part is not None and part.name == _SLICE:
+        if not _is_one_piece(part):
+            return True
+        part = graph.producer(graph.viewed(part.operands[0]))
+    return False
 
 
 def _in_source(op: ir.Operation, part: ir.Operation) -> ir.Operation:

@@ -63,7 +63,7 @@ def test_arguments_of_what_is_read(seed: int) -> None:
         for kernel in module.kernels.values():
             end = max((argument.offset + argument.size for argument in kernel.arguments), default=0)
             assert min((argument.offset for argument in kernel.arguments), default=0) >= 0
-            assert end <= kernel.descriptor.kernarg_bytes <= MOST_KERNARG_BYTES
+            assert end <= kernel.argument_bytes <= MOST_KERNARG_BYTES
 
 
 def test_some_code_objects(library: Sanitized) -> None:

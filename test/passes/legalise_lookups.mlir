@@ -55,3 +55,25 @@ func.func @one_piece(%x: tensor<3x5x6xi64>, %i: index) -> i64 {
   %2 = tensor.extract %1[%i] : tensor<12xi64>
   return %2 : i64
 }
+
+// A layer of a stack is a tensor of its own.
+
+// CHECK-LABEL: @layer
+// CHECK: %[[S:.+]] = tensor.extract_slice
+// CHECK: tensor.extract %[[S]]
+func.func @layer(%x: tensor<3x5x6xi64>, %i: index) -> i64 {
+  %0 = tensor.extract_slice %x[1, 0, 0] [1, 5, 6] [1, 1, 1] : tensor<3x5x6xi64> to tensor<5x6xi64>
+  %1 = tensor.extract %0[%i, %i] : tensor<5x6xi64>
+  return %1 : i64
+}
+
+// But not of columns.
+
+// CHECK-LABEL: @rows_of_columns
+// CHECK: tensor.extract %arg0[%{{.+}}, %arg1]
+func.func @rows_of_columns(%x: tensor<5x6xi64>, %i: index) -> i64 {
+  %0 = tensor.extract_slice %x[0, 0] [5, 2] [1, 1] : tensor<5x6xi64> to tensor<5x2xi64>
+  %1 = tensor.extract_slice %0[2, 0] [3, 2] [1, 1] : tensor<5x2xi64> to tensor<3x2xi64>
+  %2 = tensor.extract %1[%i, %i] : tensor<3x2xi64>
+  return %2 : i64
+}
