@@ -13,7 +13,7 @@ import numpy as np
 import products
 import program
 import pytest
-from checking import check, compared
+from checking import Outcome, check, compared
 from drawing import Drawing
 from nodes import FLOATS, Node, outside, packed, summed, unpacked
 from seeds import BASE
@@ -126,7 +126,8 @@ def test_an_error_of_ours(some: program.Program, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_failure_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "run", lambda *args, **options: [])
+    """Whatever program is drawn: some run in sessions."""
+    monkeypatch.setattr(drawn, "check", lambda _: Outcome("wrong", "other numbers", 0.0))
     with pytest.raises(AssertionError, match=rf"run.py --seed {BASE + 3} --way "):
         drawn.check_one(3)
 
