@@ -1,11 +1,12 @@
-"""Reads code objects and writes manifests; needs no simulator."""
+"""Reads code objects, and writes them with their manifests; needs no simulator."""
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from elftools.elf.elffile import ELFFile
@@ -17,8 +18,22 @@ def metadata(code: bytes) -> list[dict[str, Any]]:
     return msgspec.msgpack.decode(next(notes)["n_descdata"])["amdhsa.kernels"]
 
 
-def write_manifest(folder: Path, compiler: str, entries: list[dict[str, Any]]) -> None:
-    """One line for a kernel."""
+class Variant(Protocol):
+    """A kernel that can be compiled."""
+
+    @property
+    def name(self) -> str: ...
+    def compile(self) -> tuple[bytes, dict[str, Any]]:
+        """The code object and its entry in the manifest."""
+
+
+def write(folder: Path, compiler: str, variants: Iterable[Variant]) -> None:
+    """Compiles kernels into a folder, and writes its manifest with one line for each."""
+    entries = []
+    for variant in variants:
+        code, entry = variant.compile()
+        (folder / f"{variant.name}.hsaco").write_bytes(code)
+        entries.append(entry)
     lines = ",\n    ".join(map(json.dumps, entries))
     text = f'{{\n  "compiler": {json.dumps(compiler)},\n  "kernels": [\n    {lines}\n  ]\n}}\n'
     (folder / "manifest.json").write_text(text)

@@ -30,7 +30,7 @@ import kernels  # noqa: E402
 from flydsl._mlir import ir  # noqa: E402
 from flydsl._mlir.dialects import gpu  # noqa: E402
 
-from corpus.code_objects import metadata, write_manifest  # noqa: E402
+from corpus.code_objects import metadata, write  # noqa: E402
 
 POINTERS = {"u8": fx.Uint8, "bf16": fx.BFloat16, "fp32": fx.Float32}
 NUMBERS = {"i32": 1, "fp32": 1.0}
@@ -102,12 +102,7 @@ def main() -> None:
     found = Path(compiler, "_mlir_libs", "iree-lld")
     linker.write_text(f'#!/bin/sh\nexec "{found}" -flavor gnu "$@"\n')
     linker.chmod(0o755)
-    entries = []
-    for variant in variants():
-        code, entry = variant.compile()
-        (HERE / f"{variant.name}.hsaco").write_bytes(code)
-        entries.append(entry)
-    write_manifest(HERE, f"flydsl {version('flydsl')}", entries)
+    write(HERE, f"flydsl {version('flydsl')}", variants())
 
 
 if __name__ == "__main__":

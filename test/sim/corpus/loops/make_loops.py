@@ -20,7 +20,7 @@ from triton.experimental.gluon import GluonASTSource
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent.parent))
-from corpus.code_objects import metadata, write_manifest  # noqa: E402
+from corpus.code_objects import metadata, write  # noqa: E402
 
 TARGET = GPUTarget("hip", "gfx950", 64)
 WAVES = 8
@@ -88,14 +88,9 @@ def variants() -> Iterator[Variant]:
 
 def main() -> None:
     triton.knobs.compilation.disable_line_info = True  # it would name this machine's folders
-    entries = []
     with tempfile.TemporaryDirectory() as cache:
         triton.knobs.cache.dir = cache
-        for variant in variants():
-            code, entry = variant.compile()
-            (HERE / f"{variant.name}.hsaco").write_bytes(code)
-            entries.append(entry)
-    write_manifest(HERE, f"triton {triton.__version__}", entries)
+        write(HERE, f"triton {triton.__version__}", variants())
 
 
 if __name__ == "__main__":

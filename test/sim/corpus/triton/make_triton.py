@@ -21,7 +21,7 @@ from triton.compiler import ASTSource
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent.parent))
-from corpus.code_objects import metadata, write_manifest  # noqa: E402
+from corpus.code_objects import metadata, write  # noqa: E402
 
 TARGET = GPUTarget("hip", "gfx950", 64)
 SIZES = {"m": "i32", "n": "i32", "k": "i32"}
@@ -116,14 +116,9 @@ def variants() -> Iterator[Variant]:
 
 def main() -> None:
     triton.knobs.compilation.disable_line_info = True  # it would name this machine's folders
-    entries = []
     with tempfile.TemporaryDirectory() as cache:
         triton.knobs.cache.dir = cache
-        for variant in variants():
-            code, entry = variant.compile()
-            (HERE / f"{variant.name}.hsaco").write_bytes(code)
-            entries.append(entry)
-    write_manifest(HERE, f"triton {triton.__version__}", entries)
+        write(HERE, f"triton {triton.__version__}", variants())
 
 
 if __name__ == "__main__":
