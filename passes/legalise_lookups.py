@@ -93,7 +93,7 @@ def _mixed(static: Iterable[int], given: Iterable[ir.Value]) -> list[_Number]:
 
 
 def _dropped(part: ir.Operation) -> Iterator[bool]:
-    """Of each dimension of what a slice is of, whether the slice has none for it."""
+    """Says of each dimension of what a slice is of whether the slice has none for it."""
     left = list(ir.RankedTensorType(part.results[0].type).shape)
     for size in part.opview.static_sizes:
         is_dropped = size == 1 and left[:1] != [1]

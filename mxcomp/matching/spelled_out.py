@@ -18,7 +18,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import is_elementwise
 
 _VALUES = 16
-"""Of four bits."""
+"""So many values have four bits."""
 
 _MOST_OPERATIONS = 64
 """Between bytes and what is multiplied are fewer."""

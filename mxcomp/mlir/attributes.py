@@ -101,7 +101,7 @@ UKERNEL = "iree_codegen.ukernel"
 """On an operation: the descriptor of the ukernel that computes it."""
 
 LONGEST_SIZE = "mxcomp.longest_size"
-"""On a module: what no size of its arguments exceeds that changes. Kernels are made for it, and right beyond it."""
+"""A module with it says what no changing size of its arguments exceeds: kernels are made for it, right beyond it."""
 
 
 def ukernel_descriptor(name: str) -> ir.Attribute:

@@ -129,7 +129,7 @@ class Kernel:
 
     @property
     def argument_bytes(self) -> int:
-        """Of the segment. Runtimes read it from the metadata: descriptors of AITER's hand-written kernels have 0."""
+        """The size of the segment, which runtimes read from the metadata: AITER's hand-written descriptors have 0."""
         return max(self.descriptor.kernarg_bytes, int(self.metadata.get(".kernarg_segment_size", 0)))
 
     def check_arguments(self) -> None:

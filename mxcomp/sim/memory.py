@@ -47,7 +47,7 @@ class Storage(Protocol):
 
 
 _MAP_NORESERVE = 0x4000
-"""Of Linux, which Python has no name for: without it, a process with much unused memory cannot fork."""
+"""A flag of Linux that Python has no name for: without it, a process with much unused memory cannot fork."""
 
 
 class PrivateStorage:

@@ -82,7 +82,7 @@ def _grouped_mm(
 
 
 def _indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
-    """By indices of 64 bits, as IREE takes them."""
+    """Makes indices 64 bits wide, as IREE takes them."""
     if not any(index is not None and index.dtype == torch.int32 for index in indices):
         return NotImplemented
     wide = [index.long() if index is not None and index.dtype == torch.int32 else index for index in indices]
@@ -90,7 +90,7 @@ def _indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
 
 
 def _gelu(x: torch.Tensor, approximate: str = "none") -> Any:
-    """By tanh of (x + 0.044715 x³) √(2/π), in f32 as PyTorch has it; IREE's importer takes 0.797724 for √(2/π)."""
+    """GELU by tanh of (x + 0.044715 x³) √(2/π), in f32 as in PyTorch; IREE's importer takes 0.797724 for √(2/π)."""
     if approximate != "tanh":
         return NotImplemented
     wide = x if x.dtype == torch.float64 else x.float()

@@ -222,7 +222,7 @@ def _made(
 
 
 def _kind(experts: Any) -> type[ScaledExperts]:
-    """By how experts are called. Raises ValueError for those of which that is not known.
+    """The module that stands for experts, by how they are called. Raises ValueError where that is not known.
 
     With transformers' interface for experts, or as GPT-OSS's, a router's choice comes with the tokens; Llama 4's get
     nothing else. What other experts make of a choice nobody can tell: LongCat's give some tokens back as they are.
