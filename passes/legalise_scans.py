@@ -1,4 +1,4 @@
-"""mxcomp-legalise-scans: scans without the element itself, and Fourier transforms without coefficients.
+"""mxcomp-legalise-scans: scans without the element itself or of one value; Fourier transforms without coefficients.
 
 IREE 3.13 lets all threads of a workgroup add up the same accumulator where a scan leaves out the element itself. So it
 gets the elements one place further on, behind the accumulator.
@@ -15,6 +15,13 @@ After:
     %2 = tensor.insert_slice %0 into %1[1] [7] [1] : tensor<7xf32> into tensor<8xf32>
     %r:2 = iree_linalg_ext.scan dimension(0) inclusive(true) ins(%2 : tensor<8xf32>)
         outs(%o, %start : tensor<8xf32>, tensor<f32>) { … }
+
+What a scan adds up is filled in a kernel of its own. IREE fills it in that of the scan, if what the scan writes over is
+there already: one thread fills memory that all of a workgroup share, and the others read it without waiting.
+
+    %f = linalg.fill ins(%c : f32) outs(%e : tensor<65x32xf32>) -> tensor<65x32xf32>
+    %x = util.optimization_barrier %f : tensor<65x32xf32>
+    %r:2 = iree_linalg_ext.scan dimension(1) inclusive(true) ins(%x : tensor<65x32xf32>) outs(%o, %start : …) { … }
 
 A step of a transform without coefficients ends the compiler. They are made for stages that are constant.
 
@@ -33,6 +40,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 
 _SCAN, _FFT = "iree_linalg_ext.scan", "iree_linalg_ext.fft"
+_PARTS = ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 _MOST = 20
 """Stages: of as many elements as 2 to this power, of which every other has a coefficient."""
 
@@ -44,8 +52,21 @@ def run(module: ir.Operation, options: Options) -> None:
             with op.location, ir.InsertionPoint(op):
                 if op.name == _FFT and len(op.operands) == 3:
                     _add_coefficients(op)
-                elif op.name == _SCAN and not ir.BoolAttr(op.attributes["inclusive"]).value:
+                elif is_exclusive(op):
                     _include(op)
+                elif is_filled(op):
+                    op.operands[0] = build.barrier(op.operands[0])
+
+
+def is_exclusive(op: ir.Operation) -> bool:
+    """Whether an operation is a scan without the element itself."""
+    return op.name == _SCAN and not ir.BoolAttr(op.attributes["inclusive"]).value
+
+
+def is_filled(op: ir.Operation) -> bool:
+    """Whether an operation is a scan of a tensor of one value, or of a part of it."""
+    source = graph.producer(graph.behind(op.operands[0], _PARTS)) if op.name == _SCAN else None
+    return source is not None and source.name == "linalg.fill"
 
 
 def _include(op: ir.Operation) -> None:

@@ -24,6 +24,7 @@ from mxcomp.passes.legalise import has_idle_steps
 from mxcomp.passes.legalise_few_rows import is_fatal
 from mxcomp.passes.legalise_lookups import is_misread
 from mxcomp.passes.legalise_overwriting import repeats, unread, written
+from mxcomp.passes.legalise_scans import is_exclusive, is_filled
 from mxcomp.passes.legalise_topk import NAMES as TOPK
 from mxcomp.passes.widen_codes import is_narrow_tensor
 
@@ -96,6 +97,8 @@ def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
         return "may look elements of a part of a tensor up in wrong rows"
     if op.name in TOPK:
         return "computes this wrongly on GPUs"
+    if is_exclusive(op) or is_filled(op):
+        return "lets threads of a workgroup race over this scan"
     if repeats(op):
         return "takes what it reads and what it writes over for one buffer"
     if unread(op):

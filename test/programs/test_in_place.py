@@ -183,6 +183,28 @@ def test_rows_of_32(make: Make, dynamic: bool) -> None:
     assert found.kind == "right", found.message
 
 
+def scan_of_one_value(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    """A scan of what its kernel would fill and read, in memory that a workgroup shares."""
+    return [scan(zeros(x), apply(BINARY["add"], x, y))]
+
+
+def exclusive_scan(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    return [scan(zeros(x), apply(BINARY["add"], x, y), False)]
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_scans_of_one_value(dynamic: bool) -> None:
+    found = check(_program(scan_of_one_value, dynamic, (65, 32)))
+    assert found.kind == "right", found.message
+
+
+def test_stock_iree_fills_what_a_scan_reads_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tuple(each for each in pipeline.BUILDING_PASSES if each != "mxcomp-legalise-scans")
+    monkeypatch.setattr(pipeline, "BUILDING_PASSES", kept)
+    found = check(_program(scan_of_one_value, False, (65, 32)))
+    assert "reads LDS that another wave writes" in found.message
+
+
 def in_a_loop(drawing: Drawing, x: Node, y: Node) -> list[Node]:
     """A sort in a loop of what comes from outside of it."""
     order = places(x)
@@ -280,6 +302,8 @@ def sorted_beside_a_product(make: Make) -> Program:
         (argsort, "may mix rows up"),
         (an_argument_with_its_sort, "may write over a tensor"),
         (insert_into_itself, "for one buffer"),
+        (scan_of_one_value, "race over this scan"),
+        (exclusive_scan, "race over this scan"),
     ],
 )
 def test_no_plugin(make: Make, reason: str, tmp_path: Path) -> None:
