@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 from iree import runtime as rt
 from iree.runtime import _binding
 
@@ -29,6 +30,17 @@ class Simulated:
     """A simulated device that is kept: giving one back takes IREE and Python's garbage collection a while."""
 
     device: rt.HalDevice | None = None
+
+    def drop(self) -> None:
+        """Forgets the device, whose work has failed: the caller shows why."""
+        if self.device is not None:
+            library.reported(_library())
+        self.device = None
+
+    def settle(self, device: rt.HalDevice) -> None:
+        """Raises RuntimeError if work has failed on a device, if that is this one: reading a byte of it tells."""
+        if device is self.device:
+            rt.asdevicearray(device, np.zeros(1, np.uint8)).to_host()
 
 
 def device_of(device: str, settings: dict[str, str | None], simulated: Simulated) -> rt.HalDevice:

@@ -125,7 +125,7 @@ def on(device: str, work: Callable[[Simulated], Result], simulated: Simulated | 
     except MxcompError:
         raise
     except BaseException:  # of a signal handler, most likely
-        simulated.device = None
+        simulated.drop()
         raise
 
 
@@ -169,6 +169,7 @@ class _Function:
         """Results, on the device still."""
         with self._failing():
             results = self.invoke(*inputs)
+            self.simulated.settle(self.device)
             return list(results) if isinstance(results, tuple | list) else [results]
 
     def arrays(self, inputs: Sequence[Any]) -> list[np.ndarray]:
@@ -182,7 +183,7 @@ class _Function:
         try:
             yield
         except (RuntimeError, ValueError) as error:
-            self.simulated.device = None  # a device on which a kernel has failed refuses all further work
+            self.simulated.drop()  # a device on which a kernel has failed refuses all further work
             raise self.failure(f"@{self.name} failed: {statuses.explained(str(error))}") from None
 
 
@@ -241,8 +242,9 @@ def load(
         module = rt.VmModule.copy_buffer(config.vm_instance, vmfb)
         modules = [*config.default_vm_modules, *_parameters(config.vm_instance, parameters), module]
         context = rt.VmContext(config.vm_instance, modules)
+        simulated.settle(config.device)
     except (RuntimeError, ValueError, LookupError) as error:  # of IREE's: a parameter's bytes may be too few
-        simulated.device = None
+        simulated.drop()
         why = statuses.explained(str(error))
         raise failure(f"the program cannot be loaded on device '{device}': {why}") from None
     return Loaded(context, module, config.device, simulated, failure)

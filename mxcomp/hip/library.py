@@ -51,17 +51,28 @@ def interrupt(path: Path) -> None:
 
     A device that is made afterwards is on a new simulation. Does nothing where the library is not in use.
     """
-    try:
-        loaded = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_NOLOAD)
-    except OSError:
-        return
-    loaded.mxcomp_interrupt()
+    if (loaded := _loaded(path)) is not None:
+        loaded.mxcomp_interrupt()
+
+
+def reported(path: Path) -> None:
+    """Says that what failed last has been shown: else the library prints it when this process ends."""
+    if (loaded := _loaded(path)) is not None:
+        loaded.mxcomp_reported()
 
 
 def environment(**settings: str | None) -> dict[str, str]:
     """Variables for the library: this Python, and MXCOMP_SIM_* for each setting that is given."""
     given = {f"MXCOMP_SIM_{name.upper()}": value for name, value in settings.items() if value is not None}
     return {PYTHON_VARIABLE: sys.executable} | given
+
+
+def _loaded(path: Path) -> ctypes.CDLL | None:
+    """The library, if it is in use."""
+    try:
+        return ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+    except OSError:
+        return None
 
 
 def _built(library: Path) -> Path:

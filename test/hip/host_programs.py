@@ -20,13 +20,18 @@ def module_path() -> str:
 
 def run(script: str, **variables: str) -> str:
     """What a program prints that finds the library in the variable LIBRARY; it ends well."""
+    done = process(script, **variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def process(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The end of such a program."""
     environment = os.environ | library.environment() | {"LIBRARY": str(library.hip_dylib())}
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", script],
         env=environment | {"PYTHONPATH": module_path()} | variables,
         capture_output=True,
         text=True,
         timeout=100,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout

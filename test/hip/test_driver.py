@@ -12,7 +12,8 @@ from pathlib import Path
 import iree._runtime_libs
 import numpy as np
 import pytest
-from hip_api import DEFAULT, DEVICE_TO_DEVICE, HOST_TO_DEVICE, Hip, HipError
+from hip_api import DEFAULT, DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE, Hip, HipError
+from host_programs import process
 
 from mxcomp.hip import build, protocol
 from mxcomp.sim import memory
@@ -209,6 +210,57 @@ def test_streams_and_events() -> None:
     assert 0 < elapsed.value < 1000
     hip().hipStreamSynchronize(stream)
     hip().hipStreamDestroy(stream)
+
+
+def test_work_on_streams_fails_later() -> None:
+    first, second, third = (hip().new("hipStreamCreateWithFlags", 0) for _ in range(3))
+    event = hip().new("hipEventCreateWithFlags", 0)
+    source, target, other = hip().upload(NUMBERS), hip().upload(0 * NUMBERS), hip().upload(0 * NUMBERS)
+    host, copy = np.zeros_like(NUMBERS), function("fine_copy")
+    read = (host.ctypes.data, target, host.nbytes, DEVICE_TO_HOST)
+    pattern = r"(?s)hipErrorLaunchFailure.*kernel lds_race.*error\[race\]"
+    hip().launch(function("lds_race"), source, other, stream=first)
+    hip().launch(copy, source, target, stream=first)  # left out, as is what follows
+    hip().hipMemcpyAsync(target, source, NUMBERS.nbytes, DEVICE_TO_DEVICE, first)
+    hip().hipMemsetAsync(target, 1, NUMBERS.nbytes, first)
+    hip().hipEventRecord(event, first)
+    hip().hipEventQuery(event)
+    hip().hipEventSynchronize(event)
+    with pytest.raises(HipError, match=pattern):
+        hip().hipMemcpy(*read)
+    np.testing.assert_array_equal(hip().download(target, NUMBERS), 0 * NUMBERS)
+    hip().hipStreamWaitEvent(second, event, 0)
+    for stream in (first, second):
+        with pytest.raises(HipError, match=pattern):
+            hip().hipStreamSynchronize(stream)
+        with pytest.raises(HipError, match=pattern) as error:
+            hip().hipMemcpyAsync(*read, stream)
+        assert error.value.code == 719
+    hip().launch(copy, source, target, stream=third)
+    hip().hipMemcpyAsync(*read, third)
+    np.testing.assert_array_equal(host, NUMBERS)
+    hip().hipStreamSynchronize(third)
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_process_that_was_not_told_fails(told: bool) -> None:
+    script = f"""
+from hip_api import Hip, HipError
+import numpy as np
+hip, numbers = Hip(), np.arange(128, dtype=np.uint32)
+stream = hip.new("hipStreamCreateWithFlags", 0)
+kernel = hip.new("hipModuleGetFunction", hip.load(), b"lds_race")
+hip.launch(kernel, hip.upload(numbers), hip.upload(numbers), stream=stream)
+print("launched")
+if {told}:
+    try:
+        hip.hipStreamSynchronize(stream)
+    except HipError as error:
+        assert error.code == 719
+"""
+    done = process(script)
+    assert (done.returncode, done.stdout) == (0 if told else 1, "launched\n")
+    assert "kernel lds_race" in done.stderr
 
 
 def test_host_threads() -> None:

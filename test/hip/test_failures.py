@@ -7,6 +7,9 @@ import re
 import signal
 import struct
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
@@ -38,6 +41,44 @@ func.func @main(%x: tensor<37x129xf32>) -> tensor<37x129xf32> {
   return %y : tensor<37x129xf32>
 }
 """
+STAGES = """
+#rows = affine_map<(m, n) -> (m)>
+#all = affine_map<(m, n) -> (m, n)>
+func.func @main(%x: tensor<64x64xf32>) -> tensor<64x?xf32> {
+  %c64 = arith.constant 64 : index
+  %zero = arith.constant 0.0 : f32
+  %rows = tensor.empty() : tensor<64xf32>
+  %zeros = linalg.fill ins(%zero : f32) outs(%rows : tensor<64xf32>) -> tensor<64xf32>
+  %0 = linalg.generic {indexing_maps = [#all, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<64x64xf32>) outs(%zeros : tensor<64xf32>) {
+  ^bb0(%a: f32, %out: f32):
+    %s = arith.addf %a, %out : f32
+    linalg.yield %s : f32
+  } -> tensor<64xf32>
+  %n = util.optimization_barrier %c64 : index
+  %empty = tensor.empty(%n) : tensor<64x?xf32>
+  %1 = linalg.generic {indexing_maps = [#rows, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%0 : tensor<64xf32>) outs(%empty : tensor<64x?xf32>) {
+  ^bb0(%a: f32, %out: f32):
+    linalg.yield %a : f32
+  } -> tensor<64x?xf32>
+  %2 = linalg.generic {indexing_maps = [#all, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%1 : tensor<64x?xf32>) outs(%zeros : tensor<64xf32>) {
+  ^bb0(%a: f32, %out: f32):
+    %s = arith.addf %a, %out : f32
+    linalg.yield %s : f32
+  } -> tensor<64xf32>
+  %k = util.optimization_barrier %c64 : index
+  %other = tensor.empty(%k) : tensor<64x?xf32>
+  %3 = linalg.generic {indexing_maps = [#rows, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%2 : tensor<64xf32>) outs(%other : tensor<64x?xf32>) {
+  ^bb0(%a: f32, %out: f32):
+    linalg.yield %a : f32
+  } -> tensor<64x?xf32>
+  return %3 : tensor<64x?xf32>
+}
+"""
+"""Sizes are known as late as on the host: IREE allocates each tensor behind the work on the one before."""
 LARGE = Matmul(1024, 1024, 2048)
 S_SENDMSGHALT = struct.pack("<I", 0xBF910000)
 
@@ -100,6 +141,80 @@ def test_unimplemented_instruction() -> None:
     broken = vmfb()[:place] + S_SENDMSGHALT + vmfb()[place + 4 :]
     failing(broken, rf"(?s)kernel {name}.*not implemented: s_sendmsghalt")
     check_run()
+
+
+def each_broken(program: bytes) -> Iterator[tuple[str, bytes]]:
+    """Programs of which one kernel, that of the name, fails at the end of its work."""
+    start = program.index(b"\x7fELF\2\1")
+    code = program[start:]
+    names = list(load(code).kernels)
+    assert names
+    for name in names:
+        place = start + sites(code, name)[-1].position
+        yield name, program[:place] + S_SENDMSGHALT + program[place + 4 :]
+
+
+def outcome_of(program: bytes, size: int = 64) -> BaseException:
+    """What a run of STAGES raises; a run that does not end is one of these too."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            runtime.run(program, "main", [np.ones((size, size), np.float32)], device="sim", engine="numpy")
+        except RunError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    return raised[0] if raised else TimeoutError()
+
+
+def test_allocations_behind_what_fails() -> None:
+    """IREE 3.13 waited for ever for memory that it had queued behind a launch that failed."""
+    program = compiled(STAGES)
+    start = program.index(b"\x7fELF\2\1")
+    code = program[start:]
+    assert len(load(code).kernels) > 1
+    for name in load(code).kernels:
+        place = start + sites(code, name)[-1].position
+        broken = program[:place] + S_SENDMSGHALT + program[place + 4 :]
+        error = outcome_of(broken)
+        assert re.search(rf"(?s)hipErrorLaunchFailure.*kernel {name}.*not implemented: s_sendmsghalt", str(error)), (
+            error
+        )
+
+
+@pytest.mark.slow
+def test_allocations_behind_a_worker_that_dies() -> None:
+    """Whenever it does: the numpy engine takes long over each stage."""
+    program = compiled(STAGES.replace("64", "640"))
+    for seconds in (0.5, 1, 1.5, 2, 2.5):
+        with ThreadPoolExecutor(1) as pool:  # this thread's device may have been the last worker's
+            pool.submit(check_run).result()
+        (worker,) = workers()
+        threading.Timer(seconds, os.kill, (worker, signal.SIGKILL)).start()
+        error = outcome_of(program, 640)
+        assert "worker" in str(error), (seconds, error)
+    with suppress(RunError):
+        check_run()
+
+
+def test_failure_of_a_program_that_returns_nothing() -> None:
+    kept = STAGES.replace("-> tensor<64x?xf32> {", "{", 1).replace(
+        "return %3 :",
+        "%kept = tensor.cast %3 : tensor<64x?xf32> to tensor<64x64xf32> "
+        "util.global.store %kept, @kept : tensor<64x64xf32> return //",
+    )
+    program = compiled(f"""
+util.global private mutable @kept = dense<0.0> : tensor<64x64xf32>
+func.func @read() -> tensor<64x64xf32> {{
+  %0 = util.global.load @kept : tensor<64x64xf32>
+  return %0 : tensor<64x64xf32>
+}}
+{kept}""")
+    for _, broken in each_broken(program):
+        assert "not implemented: s_sendmsghalt" in str(outcome_of(broken))
 
 
 def test_settings_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:

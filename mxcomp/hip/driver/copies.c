@@ -56,16 +56,29 @@ hipError_t mx_fill(void* to, uint32_t value, size_t element_bytes, size_t elemen
 
 // ---- HIP ----
 
+// A copy on a stream, or on none, which waits for all. What the host can read is where it is told what failed before.
+static hipError_t copy_on(hipStream_t stream, void* to, const void* from, size_t bytes, hipMemcpyKind kind) {
+  Allocation target = {.kind = MX_HOST_MEMORY};
+  mx_find(to, 1, &target);
+  bool to_host = target.kind != MX_DEVICE_MEMORY;
+  Failure* failure = stream || !to_host ? mx_failure_of(stream) : mx_untold();
+  if (failure) return to_host ? mx_tell(failure) : hipSuccess;
+  hipError_t error = mx_copy(to, from, bytes, kind);
+  return to_host ? error : mx_put_off(stream, error);
+}
+
+static hipError_t fill_on(hipStream_t stream, void* to, uint32_t value, size_t element_bytes, size_t elements) {
+  return mx_failure_of(stream) ? hipSuccess : mx_put_off(stream, mx_fill(to, value, element_bytes, elements));
+}
+
 HIP_API hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpyKind kind) {
-  return mx_copy(to, from, bytes, kind);
+  return copy_on(NULL, to, from, bytes, kind);
 }
 HIP_API hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream) {
-  (void)stream;
-  return mx_copy(to, from, bytes, kind);
+  return copy_on(stream, to, from, bytes, kind);
 }
 HIP_API hipError_t hipMemcpyHtoDAsync(void* to, void* from, size_t bytes, hipStream_t stream) {
-  (void)stream;
-  return mx_copy(to, from, bytes, hipMemcpyHostToDevice);
+  return copy_on(stream, to, from, bytes, hipMemcpyHostToDevice);
 }
 HIP_API hipError_t hipMemPrefetchAsync(const void* pointer, size_t bytes, int device, hipStream_t stream) {
   (void)device, (void)stream;
@@ -75,13 +88,11 @@ HIP_API hipError_t hipMemPrefetchAsync(const void* pointer, size_t bytes, int de
 
 HIP_API hipError_t hipMemset(void* to, int value, size_t bytes) { return mx_fill(to, value, 1, bytes); }
 HIP_API hipError_t hipMemsetAsync(void* to, int value, size_t bytes, hipStream_t stream) {
-  (void)stream;
-  return mx_fill(to, value, 1, bytes);
+  return fill_on(stream, to, value, 1, bytes);
 }
 #define MEMSET(name, type)                                                              \
   HIP_API hipError_t name(void* to, type value, size_t elements, hipStream_t stream) {  \
-    (void)stream;                                                                       \
-    return mx_fill(to, (uint32_t)value, sizeof value, elements);                        \
+    return fill_on(stream, to, (uint32_t)value, sizeof value, elements);                \
   }
 MEMSET(hipMemsetD8Async, unsigned char)
 MEMSET(hipMemsetD16Async, unsigned short)

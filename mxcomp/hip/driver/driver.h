@@ -43,6 +43,13 @@ typedef enum {
 // Remembers what the calling thread's next hipGetErrorString(code) is to say; returns the code.
 hipError_t mx_fail(hipError_t code, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
+// What the calling thread failed with last, for later and other threads. A process that ends without having been told
+// fails.
+typedef struct Failure Failure;
+Failure* mx_keep_failure(void);  // NULL without memory
+hipError_t mx_tell(Failure* failure);
+Failure* mx_untold(void);  // the last one, unless it has been told
+
 // ---- protocol: the same numbers as in protocol.py ----
 
 enum {
@@ -139,12 +146,16 @@ hipError_t mx_fill(void* to, uint32_t value, size_t element_bytes, size_t elemen
 typedef struct Stream {
   int device;
   unsigned generation;
+  Failure* _Atomic failure;  // of its work, or of work that it waited for; what is put on it afterwards is left out
 } *hipStream_t;
 typedef struct Event {
   uint64_t nanoseconds;
+  Failure* failure;  // of the stream that it was recorded on
 } *hipEvent_t;
 hipError_t mx_record(hipEvent_t event);
 hipError_t mx_check_stream(hipStream_t stream);  // an older worker's stream belongs to a device that lost its memory
+Failure* mx_failure_of(hipStream_t stream);
+hipError_t mx_put_off(hipStream_t stream, hipError_t error);  // what a call returns whose work on a stream came to that
 
 // ---- image.c ----
 

@@ -1,6 +1,9 @@
 // Errors: names, texts, and the message of a thread's last failure, which IREE puts into its status.
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "driver.h"
 
@@ -26,6 +29,45 @@ hipError_t mx_fail(hipError_t code, const char* format, ...) {
   vsnprintf(explanation + used, sizeof explanation - used, format, arguments);
   va_end(arguments);
   return code;
+}
+
+struct Failure {
+  hipError_t code;
+  _Atomic bool told, reported;
+  char text[sizeof explanation];
+};
+static Failure* _Atomic latest;
+
+Failure* mx_keep_failure(void) {
+  Failure* new = calloc(1, sizeof *new);
+  if (!new) return NULL;
+  new->code = explained;
+  memcpy(new->text, explanation, sizeof explanation);
+  return latest = new;
+}
+
+hipError_t mx_tell(Failure* failure) {
+  failure->told = true;
+  memcpy(explanation, failure->text, sizeof explanation);
+  return last_error = explained = failure->code;
+}
+
+Failure* mx_untold(void) {
+  Failure* failure = latest;
+  return failure && !failure->told ? failure : NULL;
+}
+
+// The host program has shown the last failure's text: IREE's tools drop it, and show a code.
+HIP_API void mxcomp_reported(void) {
+  if (latest) latest->reported = true;
+}
+
+__attribute__((destructor)) static void report(void) {
+  if (!latest || latest->reported) return;
+  fprintf(stderr, "mxcomp simulator: %s\n", latest->text);
+  if (latest->told) return;
+  fflush(NULL);
+  _exit(1);  // nothing else says that the program's work was not done
 }
 
 HIP_API hipError_t hipGetLastError(void) {

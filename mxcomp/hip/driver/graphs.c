@@ -124,9 +124,10 @@ HIP_API hipError_t hipGraphInstantiate(hipGraphExec_t* result, hipGraph_t graph,
 }
 
 HIP_API hipError_t hipGraphLaunch(hipGraphExec_t graph, hipStream_t stream) {
+  if (mx_failure_of(stream)) return hipSuccess;
   hipError_t error = mx_check_stream(stream);
   for (size_t i = 0; i < graph->count && error == hipSuccess; ++i) error = run(graph->nodes[i]);
-  return error;
+  return mx_put_off(stream, error);
 }
 
 #define DEPENDENCIES const hipGraphNode_t *dependencies, size_t count

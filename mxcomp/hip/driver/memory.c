@@ -65,14 +65,31 @@ static bool remember(Allocation new) {
   return room;
 }
 
+// Where the worker died during work on a stream, allocations must not fail either before the host is told (streams.c):
+// device memory is some that was never used, and that nothing will use. Host memory is where it is told.
+static hipError_t allocate_without_worker(Allocation* new) {
+  if (new->kind != MX_DEVICE_MEMORY) return mx_tell(mx_untold());
+  pthread_mutex_lock(&lock);
+  uint64_t start = (mx_memory_end(new->device) + 4095) / 4096 * 4096;
+  bool room = new->bytes <= (new->device + 1) * MX_REGION - start;
+  if (room) ends[new->device] = start + new->bytes;
+  pthread_mutex_unlock(&lock);
+  new->start = MX_BASE + start;
+  return room ? hipSuccess : mx_fail(hipErrorOutOfMemory, "no room for %zu bytes", (size_t)new->bytes);
+}
+
 static hipError_t allocate(void** result, size_t bytes, MemoryKind kind) {
   if (!result) return mx_fail(hipErrorInvalidValue, "no place for the address");
   *result = NULL;
   if (!bytes) return hipSuccess;
   Allocation new = {0, bytes, 0, mx_current_device(), kind};
   hipError_t error = mx_call(MX_ALLOC, new.device, bytes, kind, NULL, 0, &new.start, NULL, 0);
-  if (error != hipSuccess) return error;
   new.generation = mx_generation();
+  if (error == hipErrorDeinitialized && mx_untold()) {
+    error = allocate_without_worker(&new);
+    --new.generation;
+  }
+  if (error != hipSuccess) return error;
   if (!remember(new)) return mx_fail(hipErrorOutOfMemory, "no room for one more allocation of %zu bytes", bytes);
   *result = (void*)new.start;
   return hipSuccess;

@@ -178,10 +178,11 @@ HIP_API hipError_t hipModuleLaunchKernel(Function* function, unsigned grid_x, un
   if (stream && function && stream->device != function->module->device)
     return mx_fail(hipErrorInvalidHandle, "a stream of device %d, a kernel of device %d", stream->device,
                    function->module->device);
+  if (mx_failure_of(stream)) return hipSuccess;
   dim3 grid = {grid_x, grid_y, grid_z}, block = {block_x, block_y, block_z};
   hipError_t error = mx_check_stream(stream);
   if (error == hipSuccess) error = mx_pack(&launch, function, grid, block, dynamic_lds, parameters, extra);
   if (error == hipSuccess) error = mx_launch(&launch);
   free(launch.kernarg);
-  return error;
+  return mx_put_off(stream, error);
 }

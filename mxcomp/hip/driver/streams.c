@@ -1,4 +1,9 @@
 // Streams and events. A call returns when its work is done, so that streams are always in order and idle.
+//
+// Work on a stream fails later, as on GPUs: the call that puts it there succeeds, what follows on the stream is left
+// out, and the first call that could show its results to the host returns the error: a copy to memory of the host's, or
+// hipStreamSynchronize. IREE 3.13 waits for ever where a call fails before its allocations that are queued behind.
+// Events do not tell it either: IREE forgets what these return. Work on no stream (NULL) fails at once.
 #include <stdlib.h>
 #include <time.h>
 
@@ -14,6 +19,14 @@ hipError_t mx_record(hipEvent_t event) {
   if (!event) return mx_fail(hipErrorInvalidHandle, "no event to record");
   event->nanoseconds = now();
   return hipSuccess;
+}
+
+Failure* mx_failure_of(hipStream_t stream) { return stream ? stream->failure : NULL; }
+
+hipError_t mx_put_off(hipStream_t stream, hipError_t error) {
+  if (error == hipSuccess || !stream) return error;
+  if (!stream->failure) stream->failure = mx_keep_failure();
+  return stream->failure ? hipSuccess : error;
 }
 
 HIP_API hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags) {
@@ -35,13 +48,15 @@ HIP_API hipError_t hipStreamDestroy(hipStream_t stream) {
 }
 
 HIP_API hipError_t hipStreamSynchronize(hipStream_t stream) {
-  (void)stream;
-  return hipSuccess;
+  Failure* failure = mx_failure_of(stream);
+  return failure ? mx_tell(failure) : hipSuccess;
 }
 
 HIP_API hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned flags) {
-  (void)stream, (void)flags;
-  return event ? hipSuccess : mx_fail(hipErrorInvalidHandle, "no event to wait for");
+  (void)flags;
+  if (!event) return mx_fail(hipErrorInvalidHandle, "no event to wait for");
+  if (stream && !stream->failure) stream->failure = event->failure;
+  return hipSuccess;
 }
 
 HIP_API hipError_t hipLaunchHostFunc(hipStream_t stream, void (*function)(void*), void* data) {
@@ -65,8 +80,9 @@ HIP_API hipError_t hipEventDestroy(hipEvent_t event) {
 }
 
 HIP_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
-  (void)stream;
-  return mx_record(event);
+  hipError_t error = mx_record(event);
+  if (error == hipSuccess) event->failure = mx_failure_of(stream);
+  return error;
 }
 
 HIP_API hipError_t hipEventQuery(hipEvent_t event) {
