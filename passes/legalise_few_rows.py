@@ -85,14 +85,16 @@ def _is_product(op: ir.Operation) -> bool:
 
 def _was_narrow(value: ir.Value) -> bool:
     value = graph.viewed(value)
-    op = graph.producer(value)
-    if not isinstance(value.type, ir.RankedTensorType):
-        return False
-    if str(build.element(value)) in _NARROW:
+    if _is_narrow(value):
         return True
+    op = graph.producer(value)
     if op is None or not op.name.startswith("linalg.") or not linalg_ops.is_elementwise(op):
         return False
-    return any(str(build.element(operand)) in _NARROW for operand in list(op.operands)[:-1])
+    return any(map(_is_narrow, list(op.operands)[:-1]))
+
+
+def _is_narrow(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType) and str(build.element(value)) in _NARROW
 
 
 def _exchange(op: ir.Operation) -> None:

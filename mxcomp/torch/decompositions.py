@@ -9,12 +9,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from mxcomp.torch import attention
 
 _ATEN = torch.ops.aten
+_SHORT: dict[torch.dtype, Any] = {torch.float16: np.float16, torch.bfloat16: ml_dtypes.bfloat16}
 _FEW = 1024
 """Numbers in a row up to which each is compared with each index."""
 
@@ -91,21 +94,47 @@ def _indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
 
 def _gelu(x: torch.Tensor, approximate: str = "none") -> Any:
     """GELU by tanh of (x + 0.044715 x³) √(2/π), in f32 as in PyTorch; IREE's importer takes 0.797724 for √(2/π)."""
-    if approximate != "tanh":
-        return NotImplemented
     wide = x if x.dtype == torch.float64 else x.float()
+    if approximate != "tanh":
+        return NotImplemented if wide is x else _ATEN.gelu.default(wide).to(x.dtype)
     inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide * wide * wide)
     return (0.5 * wide * (1 + torch.tanh(inner))).to(x.dtype)
 
 
-def _in_f32(norm: Callable[..., Any]) -> Callable[..., Any]:
-    """A norm computed in f32 and rounded once, as PyTorch does; IREE's importer rounds each of its steps."""
+_ROUNDED_ONCE = (
+    _ATEN.native_layer_norm.default, _ATEN.native_group_norm.default, _ATEN.sigmoid.default, _ATEN.elu.default,
+    _ATEN._softmax.default, _ATEN._log_softmax.default, _ATEN.sum.default, _ATEN.sum.dim_IntList, _ATEN.mean.default,
+    _ATEN.mean.dim, _ATEN.linalg_vector_norm.default, _ATEN.cumsum.default, _ATEN.avg_pool1d.default,
+    _ATEN.avg_pool2d.default, _ATEN.avg_pool3d.default,
+)  # fmt: skip
+"""What PyTorch computes of 16-bit floats in f32; IREE's importer rounds each step and each sum on the way."""
 
-    def wide(x: torch.Tensor, *others: Any) -> Any:
-        if x.dtype not in (torch.float16, torch.bfloat16):
-            return NotImplemented
-        found = norm(*(each.float() if isinstance(each, torch.Tensor) else each for each in (x, *others)))
-        return found[0].to(x.dtype), *found[1:]
+
+def _in_f32(operator: Any, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
+    """An operator of 16-bit floats, computed in f32 and rounded once; `otherwise` is for other types."""
+
+    def wide(x: torch.Tensor, *others: Any, dtype: torch.dtype | None = None, **options: Any) -> Any:
+        if x.dtype not in _SHORT:
+            given = options if dtype is None else options | {"dtype": dtype}
+            return otherwise(x, *others, **given) if otherwise is not None else NotImplemented
+        arguments = (each.float() if isinstance(each, torch.Tensor) else each for each in (x, *others))
+        found = operator(*arguments, **options)
+        return (found[0].to(x.dtype), *found[1:]) if isinstance(found, tuple) else found.to(dtype or x.dtype)
+
+    return wide
+
+
+def _with_numbers(operator: Any, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """An operator of 16-bit floats and a number that is none, as 0.3: IREE's importer rounds it, PyTorch does not."""
+
+    def wide(x: torch.Tensor, y: Any, **options: Any) -> Any:
+        short = _SHORT.get(x.dtype) if isinstance(x, torch.Tensor) else None
+        numbers = [each for each in (y, *options.values()) if isinstance(each, float)]
+        if short is None or all(float(short(each)) == each for each in numbers):
+            return otherwise(x, y, **options) if otherwise is not None else NotImplemented
+        if isinstance(y, torch.Tensor):
+            return operator(x.float(), y.float(), **options).to(torch.promote_types(x.dtype, y.dtype))
+        return operator(x.float(), y, **options).to(x.dtype)
 
     return wide
 
@@ -134,7 +163,7 @@ def table() -> dict[Any, Callable[..., Any]]:
         _ATEN.squeeze.dims: _squeezed,
         _ATEN.topk.default: _sorted_topk,
         _ATEN.sort.stable: _stable,
-        _ATEN.mul.Tensor: _product,
+        _ATEN.mul.Tensor: _with_numbers(_ATEN.mul.Tensor, _product),
         _ATEN.histc.default: _histogram,
         _ATEN._grouped_mm.default: _grouped_mm,
         _ATEN.empty_permuted.default: _empty,
@@ -144,7 +173,9 @@ def table() -> dict[Any, Callable[..., Any]]:
         _ATEN.index.Tensor: _indexed,
         _ATEN.scatter.value: _marked,
     }
-    ours |= {norm: _in_f32(norm) for norm in (_ATEN.native_layer_norm.default, _ATEN.native_group_norm.default)}
+    ours |= {each: _with_numbers(each) for each in (_ATEN.add.Tensor, _ATEN.sub.Tensor, _ATEN.div.Tensor)}
+    pytorch = torch.export.default_decompositions()
+    ours |= {operator: _in_f32(operator, pytorch.get(operator)) for operator in _ROUNDED_ONCE}
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
         ours[torch.ops.transformers.grouped_mm_fallback.default] = _grouped_mm
-    return {**torch.export.default_decompositions(), **ours}
+    return {**pytorch, **ours}

@@ -72,6 +72,16 @@ util.func @one(%x: tensor<1x512xbf16>, %w: tensor<512x8xbf16>, %init: tensor<1x8
   util.return %r : tensor<1x8xf32>
 }
 
+// A factor that is one number everywhere has been no 16-bit float.
+// CHECK-LABEL: util.func public @filled(
+// CHECK: linalg.matmul ins(%{{.+}}, %arg0 :
+util.func @filled(%w: tensor<128x32xf32>, %one: f32, %init: tensor<4x32xf32>) -> tensor<4x32xf32> {
+  %e = tensor.empty() : tensor<4x128xf32>
+  %x = linalg.fill ins(%one : f32) outs(%e : tensor<4x128xf32>) -> tensor<4x128xf32>
+  %r = linalg.matmul ins(%x, %w : tensor<4x128xf32>, tensor<128x32xf32>) outs(%init : tensor<4x32xf32>) -> tensor<4x32xf32>
+  util.return %r : tensor<4x32xf32>
+}
+
 // What IREE compiles stays: other K, other rows, f32.
 // CHECK-LABEL: util.func public @others(
 // CHECK: linalg.matmul ins(%arg0, %arg1 :
