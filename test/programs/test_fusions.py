@@ -200,6 +200,13 @@ def _constant(drawing: Drawing, kind: str, *shape: int) -> Node:
     return Node(build.bitcast(value, build.tensor_type(shape, kind)), codes, kind)
 
 
+def _constant_product(drawing: Drawing) -> list[Node]:
+    """A product that IREE evaluates while it compiles, on the CPU, unless it is kept from that."""
+    lhs = Operand(_constant(drawing, FP4, 3, 2, 32), _constant(drawing, SCALE, 3, 2), "mki", "mk")
+    rhs = Operand(_constant(drawing, FP4, 5, 2, 32), _constant(drawing, SCALE, 5, 2), "nki", "nk")
+    return [multiplied(drawing, lhs, rhs)]
+
+
 def _same_kernels(drawing: Drawing) -> list[Node]:
     """Scales that the second dispatch of ours packs, and constant ones in a branch, which the second of IREE's does."""
     flag = drawing.argument(np.array([1], np.int32), "i32")
@@ -265,6 +272,7 @@ ALONE: dict[str, tuple[Make, dict[str, object]]] = {
     "static fp4": (_static(FP4), {}),
     "static fp6": (_static("f6E2M3FN"), {}),
     "constant activation": (_constant_activation, {}),
+    "constant product": (_constant_product, {}),
     "sliced scales": (_sliced_scales, {"data_tiling": False}),
     "two views": (_two_views, {}),
     "slice behind": (_slice_behind, {"ukernels": "none"}),

@@ -128,7 +128,7 @@ MUTANTS: dict[str, Mutant] = {
         {},
     ),
     "views of one storage": ("packing.packer", "_identity", _without_view, ALONE["two views"][0], {}),
-    "constants": ("passes.hold_constants", "run", _nothing, ALONE["constant activation"][0], {}),
+    "constants": ("passes.hold_constants", "run", _nothing, ALONE["constant product"][0], {}),
     "codes": ("passes.widen_codes", "run", _nothing, _integers, {}),
     "six-bit codes": ("passes.widen_codes", "run", _nothing, _selected_fp6, {}),
     "conversions": ("passes.legalise", "_with_scale_one", lambda op: op.clone().results[0], _truncated, {}),
