@@ -26,41 +26,50 @@ _environment = threading.Lock()
 
 
 @dataclass
-class Simulated:
-    """A simulated device that is kept: giving one back takes IREE and Python's garbage collection a while."""
+class Kept:
+    """A device of one name that is kept while nothing fails on it, and what programs on it keep with it.
+
+    Giving a simulated one back takes IREE and Python's garbage collection a while.
+    """
 
     device: rt.HalDevice | None = None
+    is_simulated: bool = False
 
     def drop(self) -> None:
         """Forgets the device, whose work has failed: the caller shows why."""
-        if self.device is not None:
+        if self.is_simulated and self.device is not None:
             library.reported(_library())
         self.device = None
 
     def settle(self, device: rt.HalDevice) -> None:
         """Raises RuntimeError if work has failed on a device, if that is this one: reading a byte of it tells."""
-        if device is self.device:
+        if self.is_simulated and device is self.device:
             rt.asdevicearray(device, np.zeros(1, np.uint8)).to_host()
 
 
-def device_of(device: str, settings: dict[str, str | None], simulated: Simulated) -> rt.HalDevice:
+def device_of(device: str, settings: dict[str, str | None], kept: Kept) -> rt.HalDevice:
     """The device of a name, which has been told the settings if it is simulated. Raises InputError."""
-    if device == "cpu":
-        return rt.get_device(DRIVERS[device])
     try:
-        if device == "hip":
-            return _binding.create_hal_driver(DRIVERS[device]).create_default_device()
+        if device != "sim":
+            kept.device = kept.device or _made(device)
+            return kept.device
         driver, variables = simulator(), library.environment(**settings)
         Settings.of(os.environ | variables)
         with _variables(variables):
             driver.query_available_devices()  # which also tells the simulator its settings
-            if simulated.device is None:
-                simulated.device = driver.create_default_device()
-            return simulated.device
+            if kept.device is None:
+                kept.device, kept.is_simulated = driver.create_default_device(), True
+            return kept.device
     except SimulationError as error:
         raise InputError(f"device '{device}': {error}") from None
     except (RuntimeError, ValueError) as error:
         raise InputError(f"device '{device}' cannot be used: {error}") from None
+
+
+def _made(device: str) -> rt.HalDevice:
+    if device == "cpu":
+        return rt.get_device(DRIVERS[device])
+    return _binding.create_hal_driver(DRIVERS[device]).create_default_device()
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from mxcomp import runtime
-from mxcomp.devices import Simulated, device_of
+from mxcomp.devices import Kept, device_of
 from mxcomp.errors import InputError
 
 
@@ -21,9 +21,9 @@ class Resident:
             (y,) = s.main(x)
             (z,) = s.run(x, function="main")  # the same, for any name
 
-    Arguments are those of `mxcomp.runtime.run`, and hold for every call. Calls raise what that raises. After a call
-    that has failed the next one loads the program anew, on a new device: what it had kept is gone. To be
-    called by one thread at a time.
+    Arguments are those of `mxcomp.runtime.run`, and hold for every call. Calls raise what that raises. A call whose
+    arguments are refused leaves the program as it was. After one that has failed otherwise the next loads the program
+    anew, on a new device: what it had kept is gone. To be called by one thread at a time.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Resident:
     ) -> None:
         self._settings = runtime.settings(engine, checks, schedule, seed, profile)
         self._vmfb, self._device, self._parameters = vmfb, device, dict(parameters or {})
-        self._simulated = Simulated()
+        self._kept = Kept()
         self._program: runtime.Loaded | None = None
         self._is_open = True
         self.functions: tuple[str, ...] = self._on(lambda: tuple(self._loaded().functions()))
@@ -54,7 +54,7 @@ class Resident:
 
     def close(self) -> None:
         """Gives the program, its parameters and the device back; calls raise InputError from now on."""
-        self._is_open, self._program, self._simulated.device = False, None, None
+        self._is_open, self._program, self._kept.device = False, None, None
 
     def run(self, *arrays: np.ndarray, function: str | None = None) -> list[np.ndarray]:
         """Calls a function, by default the only one, and returns its results."""
@@ -72,13 +72,13 @@ class Resident:
         return sorted({*super().__dir__(), *self.functions})
 
     def _on(self, work: Callable[[], Any]) -> Any:
-        return runtime.on(self._device, lambda _: work(), self._simulated)
+        return runtime.on(self._device, lambda _: work(), self._kept)
 
     def _loaded(self) -> runtime.Loaded:
         """The program on its device, which is told the settings again: other calls may have changed them."""
-        before = self._simulated.device
+        before = self._kept.device
         if self._program is None or before is None:
-            self._program = runtime.load(self._vmfb, self._device, self._settings, self._parameters, self._simulated)
+            self._program = runtime.load(self._vmfb, self._device, self._settings, self._parameters, self._kept)
         else:
-            device_of(self._device, self._settings, self._simulated)
+            device_of(self._device, self._settings, self._kept)
         return self._program

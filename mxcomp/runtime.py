@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,12 +20,12 @@ from iree import runtime as rt
 
 from mxcomp import scalars, signature, statuses
 from mxcomp.arrays import given
-from mxcomp.devices import DRIVERS, Simulated, device_of, end_simulation
+from mxcomp.devices import DRIVERS, Kept, device_of, end_simulation
 from mxcomp.errors import InputError, MxcompError, VerifyError
 from mxcomp.hip.interrupts import interruptible
 
 _of_thread = threading.local()
-"""`simulated`: a thread's `Simulated`, or None."""
+"""`kept`: a thread's `Kept` by the device's name."""
 
 
 class RunError(MxcompError):
@@ -63,7 +64,7 @@ def run(
     device or function, or a file of parameters cannot be read.
     """
     how = settings(engine, checks, schedule, seed, profile)
-    return on(device, lambda simulated: load(vmfb, device, how, parameters or {}, simulated).call(function, inputs))
+    return on(device, lambda kept: load(vmfb, device, how, parameters or {}, kept).call(function, inputs))
 
 
 def settings(
@@ -93,8 +94,8 @@ def timed(
     Arguments are on the device before. A call returns when its work is done. Raises what `run` raises.
     """
 
-    def work(simulated: Simulated) -> tuple[list[np.ndarray], list[float]]:
-        call = load(vmfb, device, {}, {}, simulated).function(None)
+    def work(kept: Kept) -> tuple[list[np.ndarray], list[float]]:
+        call = load(vmfb, device, {}, {}, kept).function(None)
         arrays = call.on_device(inputs)
         results, seconds = call.arrays(arrays), []
         for _ in range(runs):
@@ -109,35 +110,39 @@ def timed(
 Result = TypeVar("Result")
 
 
-def on(device: str, work: Callable[[Simulated], Result], simulated: Simulated | None = None) -> Result:
+def on(device: str, work: Callable[[Kept], Result], kept: Kept | None = None) -> Result:
     """Does work on a device that signals can end: on this thread's own if none is given.
 
     Raises InputError for a device that there is not.
     """
     if device not in DRIVERS:
         raise InputError(f"device '{device}': expected {', '.join(DRIVERS)}")
-    if simulated is None:
-        if getattr(_of_thread, "simulated", None) is None:
-            _of_thread.simulated = Simulated()
-        simulated = _of_thread.simulated
+    if kept is None:
+        if getattr(_of_thread, "kept", None) is None:
+            _of_thread.kept = defaultdict(Kept)
+        kept = _of_thread.kept[device]
     try:
-        return interruptible(partial(work, simulated), end_simulation if device == "sim" else None)
+        return interruptible(partial(work, kept), end_simulation if device == "sim" else None)
     except MxcompError:
         raise
     except BaseException:  # of a signal handler, most likely
-        simulated.drop()
+        kept.drop()
         raise
+
+
+def _failure(device: str) -> type[MxcompError]:
+    return VerifyError if device == "cpu" else RunError
 
 
 @dataclass(frozen=True)
 class _Function:
-    """A function of a module on a device; `failure` is what it raises."""
+    """A function of a module, and the name of the device that it is on."""
 
     name: str
     invoke: rt.FunctionInvoker
     device: rt.HalDevice
-    simulated: Simulated
-    failure: type[MxcompError]
+    on: str
+    kept: Kept
 
     def taken(self, inputs: Sequence[Any]) -> list[Any]:
         """Arguments as IREE takes them: arrays, and numbers where scalars are declared. Raises InputError."""
@@ -151,7 +156,7 @@ class _Function:
     def _array(self, value: Any, number: int) -> np.ndarray:
         """An argument. One without elements is refused: IREE's HIP driver cannot map it, and waits for ever then."""
         array = given(value, number)
-        if not array.size and self.simulated.device is self.device:
+        if not array.size and self.on != "cpu":
             sizes = "x".join(map(str, array.shape))
             raise InputError(f"argument {number} ({sizes}) has no elements: expected sizes of 1 or more")
         return array
@@ -169,7 +174,7 @@ class _Function:
         """Results, on the device still."""
         with self._failing():
             results = self.invoke(*inputs)
-            self.simulated.settle(self.device)
+            self.kept.settle(self.device)
             return list(results) if isinstance(results, tuple | list) else [results]
 
     def arrays(self, inputs: Sequence[Any]) -> list[np.ndarray]:
@@ -183,13 +188,14 @@ class _Function:
         try:
             yield
         except (RuntimeError, ValueError) as error:
-            self.simulated.drop()  # a device on which a kernel has failed refuses all further work
-            raise self.failure(f"@{self.name} failed: {statuses.explained(str(error))}") from None
+            if not statuses.is_refusal(str(error)):
+                self.kept.drop()  # a device on which a kernel has failed refuses all further work
+            raise _failure(self.on)(f"@{self.name} failed: {statuses.explained(str(error))}") from None
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A module on a device, with its parameters; `failure` is what its functions raise.
+    """A module on a device, with its parameters; `on` is the device's name.
 
     The context is the VM's own: one of `iree.runtime.SystemContext` is part of a cycle of references, which would keep
     the device and all of its memory until Python happens to collect it.
@@ -198,8 +204,8 @@ class Loaded:
     context: rt.VmContext
     module: rt.VmModule
     device: rt.HalDevice
-    simulated: Simulated
-    failure: type[MxcompError]
+    on: str
+    kept: Kept
 
     def functions(self) -> list[str]:
         """Names that can be called."""
@@ -214,7 +220,7 @@ class Loaded:
         if found is None:
             raise InputError(f"no function '{chosen}': expected {', '.join(self.functions())}")
         invoke = rt.FunctionInvoker(self.context, self.device, found)
-        return _Function(chosen, invoke, self.device, self.simulated, self.failure)
+        return _Function(chosen, invoke, self.device, self.on, self.kept)
 
     def call(self, name: str | None, inputs: Sequence[Any]) -> list[np.ndarray]:
         """Results of a function, on the host."""
@@ -233,21 +239,20 @@ def load(
     device: str,
     settings: dict[str, str | None],
     parameters: Mapping[str, str | Path],
-    simulated: Simulated,
+    kept: Kept,
 ) -> Loaded:
     """Puts a module on a device. Raises what `run` raises."""
-    failure = VerifyError if device == "cpu" else RunError
-    config = rt.Config(device=device_of(device, settings, simulated))
+    config = rt.Config(device=device_of(device, settings, kept))
     try:
         module = rt.VmModule.copy_buffer(config.vm_instance, vmfb)
         modules = [*config.default_vm_modules, *_parameters(config.vm_instance, parameters), module]
         context = rt.VmContext(config.vm_instance, modules)
-        simulated.settle(config.device)
+        kept.settle(config.device)
     except (RuntimeError, ValueError, LookupError) as error:  # of IREE's: a parameter's bytes may be too few
-        simulated.drop()
+        kept.drop()
         why = statuses.explained(str(error))
-        raise failure(f"the program cannot be loaded on device '{device}': {why}") from None
-    return Loaded(context, module, config.device, simulated, failure)
+        raise _failure(device)(f"the program cannot be loaded on device '{device}': {why}") from None
+    return Loaded(context, module, config.device, device, kept)
 
 
 def _parameters(instance: rt.VmInstance, files: Mapping[str, str | Path]) -> list[rt.VmModule]:

@@ -55,12 +55,17 @@ def _float(number: float, kind: str, index: int) -> int | float:
     try:
         wide = float(number)
     except OverflowError:
-        wide, number = math.inf, 0
+        wide = math.inf
     with np.errstate(over="ignore"):
         value = np.asarray(_odd(wide) if kind == "bf16" else wide, np.float64).astype(_FLOATS[kind])
-    if math.isfinite(number) and not np.isfinite(value):
-        raise InputError(f"argument {index} is of type {kind}: {number or 'the number'} is out of its range")
+    is_finite = isinstance(number, int) or bool(np.isfinite(number))  # a longdouble may be, and no float
+    if is_finite and not np.isfinite(value):
+        raise InputError(f"argument {index} is of type {kind}: {_shown(number)} is out of its range")
     return int(value.view(np.uint16)) if kind in _BY_BITS else float(value)
+
+
+def _shown(number: float) -> str:
+    return f"an integer of {number.bit_length()} bits" if isinstance(number, int) else str(number)
 
 
 def _odd(number: float) -> float:
@@ -88,7 +93,10 @@ def parsed(text: str, kind: str, index: int) -> str:
     """The same of a command line, as iree-run-module takes it."""
     for read in (lambda digits: int(digits, 0), float):
         try:
-            return repr(of(read(text.strip()), kind, index))
+            number = read(text.strip())
         except ValueError:
             continue
+        if isinstance(number, float) and math.isinf(number) and "inf" not in text.lower():
+            raise InputError(f"argument {index} is of type {kind}: {text} is out of its range")
+        return repr(of(number, kind, index))
     raise InputError(f"argument {index} is of type {kind}: expected a number, got {text!r}")

@@ -10,10 +10,7 @@ import re
 
 _PARAMETERS = "mxcomp-pack writes what a program's manifest lists"
 
-_MEANINGS = (
-    (r"'io_parameters' not registered", "it reads parameters, and none are given"),
-    (r"no parameter found.*?key (?P<key>'.*?')", f"a parameter is not in its file ({_PARAMETERS}): {{key}}"),
-    (r"HIP driver error '\w+' \(\d+\): (?P<what>the .+?)(?:; (?:while|hip)|$)", "{what}"),
+_OF_ARGUMENTS = (
     (r"input(?P<index>\d+) shape dimension.*expected shape `(?P<one>.*?)`, actual shape `(?P<two>.*?)`",
      "argument {index} has the shape {two}, expected {one}"),
     (r"input(?P<index>\d+) .*rank mismatch; expected (?P<one>\d+).*? but have (?P<two>\d+)",
@@ -21,6 +18,13 @@ _MEANINGS = (
     (r"input(?P<index>\d+) element type mismatch; expected (?P<one>\w+).* but have (?P<two>\w+)",
      "argument {index} has the element type {two}, expected {one}"),
     (r"expected (?P<one>\d+) arguments but passed (?P<two>\d+)", "{two} arguments are given, expected {one}"),
+    (r"could not map dtype dtype\('(?P<dtype>.+?)'\)", "an argument is an array of {dtype}, which no type of MLIR is"),
+)  # fmt: skip
+_MEANINGS = (
+    (r"'io_parameters' not registered", "it reads parameters, and none are given"),
+    (r"no parameter found.*?key (?P<key>'.*?')", f"a parameter is not in its file ({_PARAMETERS}): {{key}}"),
+    (r"HIP driver error '\w+' \(\d+\): (?P<what>the .+?)(?:; (?:while|hip)|$)", "{what}"),
+    *_OF_ARGUMENTS,
     (r"HAL device `\w+` not found or unavailable", "the program is for another device than this one"),
     (r"FlatBuffer|archive\.c|flatcc", "these are not the bytes of a compiled program, or not all of them"),
     (r"bytecode version|version mismatch", "the program was compiled by another version of IREE than the one here"),
@@ -29,6 +33,22 @@ _MEANINGS = (
 """Patterns of IREE's texts, and what to say of the first one that is found."""
 
 _CODE = re.compile(r": (?P<code>[A-Z_]{6,}); (?P<text>[^;]*)")
+
+_SIZES_DIFFER = re.compile(r"mxcomp: (?P<sizes>[^;]+) must be equal, for (?P<place>[^;]+)")
+
+
+def is_refusal(text: str) -> bool:
+    """Whether a call failed for its arguments, before it had done anything: its device and globals are as they were.
+
+    Sizes of arguments are compared first (mxcomp-check-sizes), others where they are computed, or in a branch.
+    """
+    if found := _SIZES_DIFFER.search(text):
+        return "computed" not in found["sizes"] and not found["place"].endswith(BRANCH)
+    return any(re.search(pattern, text, re.S) for pattern, _ in _OF_ARGUMENTS)
+
+
+BRANCH = ", in a branch"
+"""What a comparison of sizes says at its end where it is not done in every call."""
 
 
 def explained(text: str) -> str:

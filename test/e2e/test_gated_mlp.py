@@ -119,7 +119,7 @@ def test_operands(tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("MXCOMP_SIM_DUMP_OPERANDS", str(tmp_path))
     program.run(x)
     monkeypatch.undo()
-    runtime._of_thread.simulated = None  # the device, which is this thread's, is to dump nothing from now on
+    runtime._of_thread.kept = None  # the device, which is this thread's, is to dump nothing from now on
 
     dumped = [json.loads(line) for line in (tmp_path / "operands.jsonl").read_text().splitlines()]
     assert len(dumped) == 4 * 3

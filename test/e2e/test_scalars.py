@@ -89,7 +89,8 @@ REFUSED = [
     ("i64", 2**64, "out of its range"), ("f16", 1e5, "100000.0 is out of its range"),
     ("bf16", True, "expected a float, got True"), ("f32", 1e39, "out of its range"), ("f32", 1j, "expected a number"),
     ("i32", "3", "expected a number, got '3'"), ("i32", np.zeros(1, np.int32), r"got an array of shape \(1,\)"),
-    ("i32", None, "expected a number, got None"), ("f32", 10**400, "out of its range"),
+    ("i32", None, "expected a number, got None"), ("f32", 10**400, "an integer of 1329 bits is out of its range"),
+    ("f64", np.longdouble("1e400"), r"1e\+400 is out of its range"),
 ]  # fmt: skip
 
 
@@ -97,6 +98,16 @@ REFUSED = [
 def test_refused(kind: str, value: Any, message: str) -> None:
     with pytest.raises(InputError, match=f"argument 4 is of type {kind}: .*{message}"):
         scalars.of(value, kind, 4)
+
+
+@pytest.mark.parametrize("kind", ["f64", "f32", "bf16"])
+def test_text(kind: str) -> None:
+    """Infinite only if it says so: Python's parser gives infinity for what is too large."""
+    assert scalars.parsed(" -inf", kind, 4) == {"bf16": str(0xFF80)}.get(kind, "-inf")
+    with pytest.raises(InputError, match=f"argument 4 is of type {kind}: 1e400 is out of its range"):
+        scalars.parsed("1e400", kind, 4)
+    with pytest.raises(InputError, match=f"argument 4 is of type {kind}: expected a number, got 'one'"):
+        scalars.parsed("one", kind, 4)
 
 
 def test_as_the_vm_takes_them() -> None:

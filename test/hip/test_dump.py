@@ -35,7 +35,7 @@ def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Dump]
 
     yield run
     monkeypatch.undo()  # the device, which is this thread's, is to dump nothing from now on
-    runtime._of_thread.simulated = None
+    runtime._of_thread.kept = None
 
 
 def check(matmul: Matmul, dumped: Dump) -> None:

@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from iree import runtime as rt
+from iree.compiler import compile_str
 from modules import Matmul, source
 from stock import compiled
 
 import mxcomp
 from mxcomp import profiling
-from mxcomp.errors import InputError
+from mxcomp.errors import InputError, MxcompError
 from mxcomp.report import Report
 from mxcomp.runtime import RunError
 
@@ -70,12 +71,39 @@ def test_what_is_no_function(counting: mxcomp.Program) -> None:
             s.run(ONES, function="subtract")
 
 
-def test_a_call_that_fails_starts_anew(counting: mxcomp.Program) -> None:
-    with counting.session() as s:
+def test_a_kernel_that_fails_starts_anew(counting: mxcomp.Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    with counting.session(engine="numpy") as s:
         assert s.add(ONES)[0].tolist() == [1] * 4
-        with pytest.raises(RunError):
-            s.add(np.ones(5, np.float32))
+        monkeypatch.setenv("MXCOMP_SIM_MAX_INSTRUCTIONS", "1")
+        with pytest.raises(RunError, match="more than 1 instructions"):
+            s.add(ONES)
+        monkeypatch.undo()
         assert s.add(ONES)[0].tolist() == [1] * 4
+
+
+WRONG = [
+    ((np.ones(5, np.float32),), "argument 0 has the shape 5, expected 4"), ((), "0 arguments are given, expected 1"),
+    ((np.ones(4),), "argument 0 has the element type f64"), ((ONES[None],), "argument 0 has 2 dimensions, expected 1"),
+    ((ONES, ONES), "2 arguments are given"), ((np.array(["one"] * 4),), "an argument is an array of <U3"),
+    ((np.zeros(0, np.float32),), r"argument 0.*(no elements|the shape 0)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["sim", "cpu"])
+def test_refused_arguments_leave_the_state(counting: mxcomp.Program, device: str) -> None:
+    """On a device that is not simulated, every call did away with it."""
+    program = counting if device == "sim" else mxcomp.Program(_on_cpu(COUNTS), Report("gfx950"))
+    with program.session(device=device) as s:
+        for calls, (arguments, message) in enumerate(WRONG, start=1):
+            assert s.add(ONES)[0].tolist() == [calls] * 4
+            with pytest.raises(MxcompError, match=message):
+                s.add(*arguments)
+        assert s.add(ONES)[0].tolist() == [len(WRONG) + 1] * 4
+
+
+def _on_cpu(text: str) -> bytes:
+    flags = ["--iree-llvmcpu-target-cpu=generic"]
+    return bytes(compile_str(text, target_backends=["llvm-cpu"], extra_args=flags))
 
 
 WEIGHT = 1 << 22
