@@ -40,15 +40,15 @@ _SIZES_DIFFER = re.compile(r"mxcomp: (?P<sizes>[^;]+) must be equal, for (?P<pla
 def is_refusal(text: str) -> bool:
     """Whether a call failed for its arguments, before it had done anything: its device and globals are as they were.
 
-    Sizes of arguments are compared first (mxcomp-check-sizes), others where they are computed, or in a branch.
+    Sizes of arguments are compared first (mxcomp-check-sizes), others where they are computed or needed.
     """
     if found := _SIZES_DIFFER.search(text):
         return "computed" not in found["sizes"] and not found["place"].endswith(BRANCH)
     return any(re.search(pattern, text, re.S) for pattern, _ in _OF_ARGUMENTS)
 
 
-BRANCH = ", in a branch"
-"""What a comparison of sizes says at its end where it is not done in every call."""
+BRANCH = ", in a branch, a loop or a call"
+"""What a comparison of sizes says at its end where it is not at the beginning of a program."""
 
 
 def explained(text: str) -> str:

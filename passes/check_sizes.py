@@ -13,7 +13,8 @@ After, at the beginning of the function:
     cf.assert %same, "mxcomp: dimension 0 of argument 0 and dimension 0 of argument 1 must be equal: …"
 
 Sizes are followed back to those of arguments (`mxcomp.matching.sizes`), and each pair of them is compared once. A
-`tensor.cast` to a size that is known says that it is that size. Operands of recognised matmuls are compared where these
+`tensor.cast` to a size that is known says that it is that size. What is computed in a branch, in a loop or in a function
+that is called is compared there; what these give has the sizes of what they are given where that is known. Operands of recognised matmuls are compared where these
 are materialised, or fall back (`mxcomp.packing.runtime_sizes`).
 """
 
@@ -26,10 +27,11 @@ from iree.compiler.dialects import arith, cf
 
 from mxcomp.layout import ACC, LHS, RHS
 from mxcomp.matching.decision import is_recognised
-from mxcomp.matching.sizes import FUNCTIONS, Size, Sizes
+from mxcomp.matching.sizes import FUNCTIONS, Size, Sizes, concatenated
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps, reassociation
 from mxcomp.options import Options
+from mxcomp.statuses import BRANCH
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -74,6 +76,9 @@ def _dims(op: ir.Operation) -> list[_Dims]:
     """Dimensions of tensors that are equally long."""
     if op.name == "tensor.cast":
         return [[(op.operands[0], dim), (op.results[0], dim)] for dim in range(_rank(op.operands[0]))]
+    if op.name == "tensor.concat":
+        others = [dim for dim in range(_rank(op.results[0])) if dim != concatenated(op)]
+        return [[(value, dim) for value in op.operands] for dim in others]
     if op.name.startswith(("arith.", "math.")) and op.results and _is_tensor(op.results[0]):
         tensors = [value for value in op.operands if _is_tensor(value)]
         return [[(value, dim) for value in tensors] for dim in range(_rank(op.results[0]))]
@@ -123,6 +128,7 @@ class _Checks:
         self._groups = [group for group in self._groups if group not in ours] + [{first, second}.union(*ours)]
         place = graph.location_text(op.location)
         where = op.name if place == _NOWHERE else f"{op.name} at {place}"
+        where += "" if _is_entry(op.block) and graph.is_public(op.block.owner.operation) else BRANCH
         with op.context, op.location, self._earliest(op, first, second):
             same = arith.CmpIOp(arith.CmpIPredicate.eq, first.build(), second.build()).result
             made = cf.AssertOp(same, f"mxcomp: {first} and {second} must be equal, for {where}").operation

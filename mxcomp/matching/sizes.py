@@ -34,19 +34,17 @@ class Root:
         argument = self.value
         if op is not None and op.name == _OF_VIEW:
             argument, dim = op.operands[0], ir.IntegerAttr(op.attributes["index"]).value
-        if not isinstance(argument, ir.BlockArgument):
+        function = argument.owner.owner.operation if isinstance(argument, ir.BlockArgument) else None
+        if function is None or function.name not in FUNCTIONS:
             return f"a size computed at {graph.location_text(self.value.location)}"
-        number = ir.BlockArgument(argument).arg_number
         of_dim = "" if isinstance(argument.type, (ir.IndexType, ir.IntegerType)) else f"dimension {dim} of "
-        return f"{of_dim}argument {number}"
+        of_function = "" if graph.is_public(function) else f" of @{graph.symbol_name(function)}"
+        return f"{of_dim}argument {ir.BlockArgument(argument).arg_number}{of_function}"
 
     @property
     def is_known(self) -> bool:
-        """Whether it is a size of an argument of the function, or an index that is computed."""
-        owner = self.value.owner
-        if isinstance(owner, ir.Block):
-            return owner.owner.operation.name in FUNCTIONS
-        return not _is_tensor(self.value)
+        """Whether it is a size of a function's or a loop's argument or result, or an index that is computed."""
+        return _owner(self.value).name.startswith((*FUNCTIONS, "scf.")) or not _is_tensor(self.value)
 
 
 _OF_VIEW = "hal.buffer_view.dim"
@@ -117,7 +115,7 @@ class Sizes:
             return Size(Fraction(size))
         if (value, dim) not in self._known:
             op = graph.producer(value)
-            found = None if op is None else self._behind(op, value, dim)
+            found = self._of_argument(value, dim) if op is None else self._behind(op, value, dim)
             self._known[value, dim] = found or Size(roots=(Root(value, dim),))
         return self._known[value, dim]
 
@@ -161,15 +159,92 @@ class Sizes:
             return self.of(op.operands[len(op.operands) - len(op.results) + ir.OpResult(value).result_number], dim)
         if op.name == "tensor.collapse_shape":
             return self.product(op.operands[0], reassociation(op)[dim])
+        if op.name == "tensor.concat":
+            return self.of(op.operands[0], dim) if dim != concatenated(op) else None
+        if op.name in _INSIDE:
+            return _INSIDE[op.name](self, op, ir.OpResult(value).result_number, dim)
         return self.given(op, dim)
 
+    def _of_argument(self, value: ir.Value, dim: int) -> Size | None:
+        """That of what a loop begins with, if each pass gives a tensor of the size that it is given."""
+        argument = ir.BlockArgument(value)
+        loop, carried = argument.owner.owner.operation, argument.arg_number - 1
+        if loop.name != "scf.for":
+            return None
+        root = Root(value, dim)
+        self._known[value, dim] = same = Size(roots=(root,))
+        if self._yielded(argument.owner, carried, dim) != same:
+            return same
+        self._known = {key: size for key, size in self._known.items() if root not in size.roots}
+        return self.of(loop.operands[_BOUNDS + carried], dim)
 
+    def _of_region(self, op: ir.Operation, number: int, dim: int) -> Size | None:
+        """That of what all branches yield, or a loop; None where they differ, or it is of something inside."""
+        if op.name == "scf.for":
+            first, *others = [self.of(op.regions[0].blocks[0].arguments[1 + number], dim)]
+        else:
+            first, *others = [self._yielded(region.blocks[0], number, dim) for region in op.regions]
+        is_outside = not any(_is_below(_owner(root.value), op) for root in first.roots)
+        return first if is_outside and all(other == first for other in others) else None
+
+    def _of_call(self, op: ir.Operation, number: int, dim: int) -> Size | None:
+        """What a function makes of the sizes of its arguments."""
+        name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+        top = (view.operation for view in graph.module_block(graph.root(op)).operations)
+        callee = next((each for each in top if graph.symbol_name(each) == name), None)
+        if callee is None or callee.name not in FUNCTIONS or len(callee.regions[0].blocks) != 1:
+            return None
+        self._known[op.results[number], dim] = Size(roots=(Root(op.results[number], dim),))  # if it calls itself
+        size = self._yielded(callee.regions[0].blocks[0], number, dim)
+        found = Size(size.factor)
+        for root in size.roots:
+            if not isinstance(root.value, ir.BlockArgument) or _owner(root.value) != callee:
+                return None
+            given = op.operands[ir.BlockArgument(root.value).arg_number]
+            found *= self.of(given, root.dim) if _is_tensor(given) else self.of_index(given)
+        return found
+
+    def _yielded(self, block: ir.Block, number: int, dim: int) -> Size:
+        """The size of what a block ends with; all in front of it are asked for first."""
+        for result in (result for view in block.operations for result in view.operation.results):
+            for at in range(ir.RankedTensorType(result.type).rank if _is_tensor(result) else 0):
+                self.of(result, at)
+        return self.of(list(block.operations)[-1].operands[number], dim)
+
+
+_BOUNDS = 3
+"""Operands of a loop in front of what it begins with: from, to, step."""
 _SAME = ("arith.", "math.", "tensor.cast", "tensor.bitcast", "util.optimization_barrier")
 """Operations whose result has the sizes of their first operand."""
 _GIVEN = {"tensor.empty": 0, "tensor.expand_shape": 1, "flow.tensor.tie_shape": 1, "hal.tensor.import": 1}
 """Operations that are given their result's dynamic sizes, from which operand on."""
 _QUOTIENTS = ("arith.divui", "arith.divsi", "arith.floordivsi")
 _SAME_INDEX = ("arith.index_cast", "arith.index_castui", "util.assume.int")
+
+
+_INSIDE = {
+    "scf.if": Sizes._of_region, "scf.for": Sizes._of_region, "func.call": Sizes._of_call, "util.call": Sizes._of_call,
+}  # fmt: skip
+"""How sizes of what is computed in a region, or a function, are found."""
+
+
+def concatenated(op: ir.Operation) -> int:
+    """The dimension along which tensor.concat puts its operands one after another."""
+    return int(ir.IntegerAttr(op.attributes["dim"]).value)
+
+
+def _owner(value: ir.Value) -> ir.Operation:
+    """The operation that computes a value, or that has it as an argument of its region."""
+    owner = value.owner
+    return owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
+
+
+def _is_below(op: ir.Operation, other: ir.Operation) -> bool:
+    """Whether an operation is another one, or in its regions."""
+    above: ir.Operation | None = op
+    while above is not None and above != other:
+        above = above.parent and above.parent.operation
+    return above is not None
 
 
 def _is_tensor(value: ir.Value) -> bool:

@@ -107,3 +107,23 @@ def test_batches() -> None:
     for rows in (1, 5, 7):
         with pytest.raises(RunError, match="dimension 1 of argument 0 and dimension 1 of argument 2 must be equal"):
             made.run(*given, np.resize(residual, (2, rows, 24)))
+
+
+REGIONS = (Path(__file__).parent / "inputs" / "agreeing_regions.mlir").read_text()
+
+
+def test_regions() -> None:
+    """Pieces of a concatenation; what branches, loops and functions compute. A session goes on."""
+    x, y = np.random.default_rng(3).standard_normal((2, 5, 4)).astype(np.float32)
+    right: dict[str, tuple[tuple[Any, ...], np.ndarray]] = {
+        "cat": ((x, y), np.concatenate([x, y], 1)), "branch": ((True, x, y), x * x + y),
+        "loop": ((2, x, y), x + y + y), "calls": ((x, y, x), (x + y) * (x + y) * x),
+    }  # fmt: skip
+    with mxcomp.compile(REGIONS).session() as session:
+        for function, (given, expected) in right.items():
+            np.testing.assert_allclose(session.run(*given, function=function)[0], expected, rtol=1e-6)
+            tensors = [i for i, value in enumerate(given) if isinstance(value, np.ndarray)]
+            for at in tensors:
+                wrong = [value[:3] if i == at else value for i, value in enumerate(given)]
+                with pytest.raises(RunError, match=rf"of argument \d.* and .* of argument \d.* must be equal, for"):
+                    session.run(*wrong, function=function)

@@ -131,3 +131,83 @@ util.func @halves(%x: tensor<?x4xf32>) -> tensor<?x2x4xf32> {
   %a = tensor.reshape %x(%sizes) : (tensor<?x4xf32>, tensor<3xindex>) -> tensor<?x2x4xf32>
   util.return %a : tensor<?x2x4xf32>
 }
+
+// What is put one after another has the same sizes besides.
+// CHECK-LABEL: util.func public @concatenated(
+// CHECK: cf.assert %{{.+}}, "mxcomp: dimension 0 of argument 0 and dimension 0 of argument 1 must be equal, for tensor.concat at {{[^,]+}}"
+// CHECK-NOT: cf.assert
+// CHECK: util.return
+util.func @concatenated(%x: tensor<?x?x4xf32>, %y: tensor<?x?x4xf32>) -> tensor<?x?x4xf32> {
+  %r = tensor.concat dim(1) %x, %y : (tensor<?x?x4xf32>, tensor<?x?x4xf32>) -> tensor<?x?x4xf32>
+  util.return %r : tensor<?x?x4xf32>
+}
+
+// What both branches give has one size, which is compared first of all; what they give of two is compared behind them.
+// CHECK-LABEL: util.func public @branches(
+// CHECK-NEXT: %c0
+// CHECK: cf.assert %{{.+}}, "mxcomp: dimension 0 of argument 1 and dimension 0 of argument 2 must be equal, for arith.addf at {{[^,]+}}"
+// CHECK: scf.if
+// CHECK: scf.if
+// CHECK: cf.assert %{{.+}}, "mxcomp: a size computed at {{.+}} and dimension 0 of argument 1 must be equal, for arith.mulf at {{[^,]+}}"
+// CHECK: arith.mulf
+util.func @branches(%c: i1, %x: tensor<?xf32>, %y: tensor<?xf32>, %z: tensor<?xf32>) -> tensor<?xf32> {
+  %r = scf.if %c -> tensor<?xf32> {
+    %a = arith.mulf %x, %x : tensor<?xf32>
+    scf.yield %a : tensor<?xf32>
+  } else {
+    scf.yield %x : tensor<?xf32>
+  }
+  %s = arith.addf %r, %y : tensor<?xf32>
+  %t = scf.if %c -> tensor<?xf32> {
+    scf.yield %z : tensor<?xf32>
+  } else {
+    scf.yield %x : tensor<?xf32>
+  }
+  %u = arith.mulf %t, %s : tensor<?xf32>
+  util.return %u : tensor<?xf32>
+}
+
+// A loop that keeps a size; one that does not, in which each pass is compared.
+// CHECK-LABEL: util.func public @loops(
+// CHECK-NOT: cf.assert
+// CHECK: scf.for
+// CHECK: cf.assert %{{.+}}, "mxcomp: dimension 0 of argument 1 and dimension 0 of argument 2 must be equal, for arith.addf at {{[^,]+}}, in a branch, a loop or a call"
+// CHECK-NOT: cf.assert
+// CHECK: scf.for
+// CHECK: cf.assert %{{.+}}, "mxcomp: a size computed at {{.+}} and dimension 0 of argument 2 must be equal, for arith.mulf at {{[^,]+}}, in a branch, a loop or a call"
+// CHECK-NOT: cf.assert
+// CHECK: util.return
+util.func @loops(%n: index, %x: tensor<?x4xf32>, %y: tensor<?x4xf32>) -> (tensor<?x4xf32>, tensor<?x4xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %r = scf.for %i = %c0 to %n step %c1 iter_args(%v = %x) -> tensor<?x4xf32> {
+    %a = math.exp %v : tensor<?x4xf32>
+    %b = arith.addf %a, %y : tensor<?x4xf32>
+    scf.yield %b : tensor<?x4xf32>
+  }
+  %s = arith.mulf %r, %x : tensor<?x4xf32>
+  %t = scf.for %i = %c0 to %n step %c1 iter_args(%v = %x) -> tensor<?x4xf32> {
+    %a = arith.mulf %v, %y : tensor<?x4xf32>
+    %b = tensor.concat dim(0) %a, %y : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+    scf.yield %b : tensor<?x4xf32>
+  }
+  util.return %s, %t : tensor<?x4xf32>, tensor<?x4xf32>
+}
+
+// A function compares its own arguments, and gives what has the size of the first.
+// CHECK-LABEL: util.func private @add(
+// CHECK: "mxcomp: dimension 0 of argument 0 of @add and dimension 0 of argument 1 of @add must be equal, for arith.addf at {{.+}}, in a branch, a loop or a call"
+util.func private @add(%x: tensor<?xf32>, %y: tensor<?xf32>) -> tensor<?xf32> {
+  %a = arith.addf %x, %y : tensor<?xf32>
+  util.return %a : tensor<?xf32>
+}
+// CHECK-LABEL: util.func public @calls(
+// CHECK: "mxcomp: dimension 0 of argument 0 and dimension 0 of argument 2 must be equal, for arith.mulf at {{[^,]+}}"
+// CHECK: util.call
+// CHECK-NOT: cf.assert
+// CHECK: util.return
+util.func @calls(%x: tensor<?xf32>, %y: tensor<?xf32>, %z: tensor<?xf32>) -> tensor<?xf32> {
+  %a = util.call @add(%x, %y) : (tensor<?xf32>, tensor<?xf32>) -> tensor<?xf32>
+  %b = arith.mulf %a, %z : tensor<?xf32>
+  util.return %b : tensor<?xf32>
+}
