@@ -1,9 +1,9 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
-    source ─ import torch ─ IREE: input ─ take bytes, inline calls, expand reshapes, group experts, legalise, recognise,
-           check sizes, hold constants, encode, fall back, hold constants, widen codes, fuse consumers, materialise,
-           widen codes, legalise reductions, legalise zeros, legalise few rows, legalise scans, legalise topk,
-           legalise lookups, legalise overwriting, sort slots, outline, skip versions, share executables
+    source ─ import torch ─ IREE: input ─ take bytes, declare types, inline calls, expand reshapes, group experts,
+           legalise, recognise, check sizes, hold constants, encode, fall back, hold constants, widen codes, fuse
+           consumers, materialise, widen codes, legalise reductions, legalise zeros, legalise few rows, legalise scans,
+           legalise topk, legalise lookups, legalise overwriting, sort slots, outline, skip versions, share executables
            ─ IREE: flow ─ share slices, renumber workloads, keep operands, place results
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
            ─ unmask stores, order workgroups, fold gathers, fold rows, narrow attention ─ IREE: vmfb
@@ -29,7 +29,7 @@ from mxcomp.options import Options
 from mxcomp.passes import get_pass
 
 IMPORTING_PASSES = ("mxcomp-import-torch",)
-ENTRY_PASSES = ("mxcomp-take-bytes",)
+ENTRY_PASSES = ("mxcomp-take-bytes", "mxcomp-declare-types")
 """Of whole programs, which a plugin's functions are none of."""
 PREPARING_PASSES = (
     "mxcomp-inline-calls",

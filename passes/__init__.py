@@ -16,6 +16,7 @@ from mxcomp.options import Options
 PASSES = {
     "mxcomp-import-torch": "import_torch",
     "mxcomp-take-bytes": "take_bytes",
+    "mxcomp-declare-types": "declare_types",
     "mxcomp-inline-calls": "inline_calls",
     "mxcomp-expand-reshapes": "expand_reshapes",
     "mxcomp-group-experts": "group_experts",

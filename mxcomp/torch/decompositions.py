@@ -18,6 +18,8 @@ from mxcomp.torch import attention
 
 _ATEN = torch.ops.aten
 _SHORT: dict[torch.dtype, Any] = {torch.float16: np.float16, torch.bfloat16: ml_dtypes.bfloat16}
+_MASKS = (torch.bool, torch.uint8)
+"""Indices of these types choose by places, not by numbers."""
 _FEW = 1024
 """Numbers in a row up to which each is compared with each index."""
 
@@ -85,11 +87,63 @@ def _grouped_mm(
 
 
 def _indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
-    """Makes indices 64 bits wide, as IREE takes them."""
-    if not any(index is not None and index.dtype == torch.int32 for index in indices):
+    """Makes indices 64 bits wide, as IREE takes them, and one of several that are of a dynamic size."""
+    given = [index for index in indices if index is not None]
+    if any(index.dtype in _MASKS for index in given):
+        return NotImplemented
+    if len(given) > 1 and any(type(size) is not int for index in given for size in index.shape):
+        return _indexed_by_one(x, [None if index is None else index.long() for index in indices])
+    if all(index.dtype != torch.int32 for index in given):
         return NotImplemented
     wide = [index.long() if index is not None and index.dtype == torch.int32 else index for index in indices]
     return _ATEN.index.Tensor(x, wide)
+
+
+def _indexed_by_one(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """Takes the dimensions that are indexed for one."""
+    at, first = _dims(indices)
+    others = [dim for dim in range(x.dim()) if dim not in at]
+    x = x.permute(*others[:first], *at, *others[first:])
+    sizes = x.shape[first : first + len(at)]
+    place: Any = 0
+    for index, size in zip((index for index in indices if index is not None), sizes, strict=True):
+        place = place * size + _from_beginning(index, size)
+    before, after = x.shape[:first], x.shape[first + len(at) :]
+    found = x.reshape(*before, math.prod(sizes), *after).index_select(first, place.reshape(-1))
+    return found.reshape(*before, *place.shape, *after)
+
+
+def _put(
+    x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
+) -> Any:
+    """Makes indices count from the beginning: IREE's importer leaves out what negative ones are to be given."""
+    if any(index is not None and index.dtype in _MASKS for index in indices):
+        return NotImplemented
+    at, first = _dims(indices)
+    counted = [_from_beginning(index, x.shape[dim]) for dim in at if (index := indices[dim]) is not None]
+    inside = torch.broadcast_shapes(*(index.shape for index in counted))
+    others = [dim for dim in range(x.dim()) if dim not in at]
+    before, after = [x.shape[dim] for dim in others[:first]], [x.shape[dim] for dim in others[first:]]
+    order = [*at, *others]
+    values = values.expand(*before, *inside, *after).movedim(
+        [*range(first)], [*range(len(inside), len(inside) + first)]
+    )
+    put = _ATEN._unsafe_index_put.default(x.permute(order), counted, values, accumulate)
+    return put.permute([order.index(dim) for dim in range(x.dim())])
+
+
+def _dims(indices: Sequence[torch.Tensor | None]) -> tuple[list[int], int]:
+    """The dimensions that are indexed, and how many of the others come in front of what is found there.
+
+    None do where indices are apart.
+    """
+    at = [dim for dim, index in enumerate(indices) if index is not None]
+    return at, at[0] if at == list(range(at[0], at[-1] + 1)) else 0
+
+
+def _from_beginning(index: torch.Tensor, size: int | torch.SymInt) -> torch.Tensor:
+    """An index that may be negative, which counts from the end, as one that is not."""
+    return torch.where(index < 0, index + size, index).long()
 
 
 def _gelu(x: torch.Tensor, approximate: str = "none") -> Any:
@@ -171,6 +225,7 @@ def table() -> dict[Any, Callable[..., Any]]:
         _ATEN.gelu.default: _gelu,
         _ATEN.roll.default: _rolled,
         _ATEN.index.Tensor: _indexed,
+        _ATEN.index_put.default: _put,
         _ATEN.scatter.value: _marked,
     }
     ours |= {each: _with_numbers(each) for each in (_ATEN.add.Tensor, _ATEN.sub.Tensor, _ATEN.div.Tensor)}
@@ -178,4 +233,6 @@ def table() -> dict[Any, Callable[..., Any]]:
     ours |= {operator: _in_f32(operator, pytorch.get(operator)) for operator in _ROUNDED_ONCE}
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
         ours[torch.ops.transformers.grouped_mm_fallback.default] = _grouped_mm
-    return {**pytorch, **ours}
+    found = {**pytorch, **ours}
+    found.pop(_ATEN._unsafe_index_put.default, None)  # by which index_put is decomposed
+    return found

@@ -125,5 +125,5 @@ def test_regions() -> None:
             tensors = [i for i, value in enumerate(given) if isinstance(value, np.ndarray)]
             for at in tensors:
                 wrong = [value[:3] if i == at else value for i, value in enumerate(given)]
-                with pytest.raises(RunError, match=rf"of argument \d.* and .* of argument \d.* must be equal, for"):
+                with pytest.raises(RunError, match=r"of argument \d.* and .* of argument \d.* must be equal, for"):
                     session.run(*wrong, function=function)

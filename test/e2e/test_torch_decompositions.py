@@ -132,3 +132,35 @@ def test_stable_sort() -> None:
     found = mxcomp.torch.compile(Stable(), (x, y)).run(x.numpy(), y.numpy())
     for one, other in zip(found, Stable()(x, y), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+class Indexed(torch.nn.Module):
+    """By several indices, next to each other and apart, negative ones too: read, written and added to."""
+
+    def forward(
+        self, x: torch.Tensor, i: torch.Tensor, j: torch.Tensor, v: torch.Tensor, row: int
+    ) -> tuple[torch.Tensor, ...]:
+        written = [x.clone() for _ in range(4)]
+        written[0][:, j, i] = v
+        written[1][i, :, j] = v[:, None]
+        written[2][:, :, i] = v
+        written[3][i.int()] = 0
+        added = torch.ops.aten.index_put(x, (None, i[:, None], j), v, True)
+        return x[i, j], x[:, i, j], x[i, :, j[:, None]], x[..., j.int()], *written, added, x.select(0, row)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_indices(dynamic: bool) -> None:
+    """Several indices of dynamic sizes, negative ones to write at, and a number of Python's."""
+    rows, count = torch.export.Dim("rows", min=4, max=64), torch.export.Dim("count", max=9)
+    dims = ({0: rows}, {0: count}, {0: count}, {0: count}, torch.export.Dim.DYNAMIC)
+    rng = torch.Generator().manual_seed(0)
+    first = (torch.randn(5, 6, 5, generator=rng), torch.tensor([2, -1, 3]), torch.tensor([3, 1, -2]))
+    second = (torch.randn(7, 6, 5, generator=rng), torch.tensor([-3, 0]), torch.tensor([0, -5]))
+    calls = [(*tensors, torch.randn(len(tensors[1]), generator=rng), row) for tensors, row in ((first, 2), (second, 3))]
+    program = mxcomp.torch.compile(Indexed(), calls[0], dynamic_shapes=dims if dynamic else None)
+    for call in calls if dynamic else calls[:1]:
+        given = [each.numpy() if isinstance(each, torch.Tensor) else each for each in call]
+        results = program.run(*(given if dynamic else given[:-1]))
+        for found, expected in zip(results, Indexed()(*call), strict=True):
+            np.testing.assert_allclose(found, expected.numpy(), rtol=1e-6)
