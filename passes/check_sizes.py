@@ -13,8 +13,8 @@ After, at the beginning of the function:
     cf.assert %same, "mxcomp: dimension 0 of argument 0 and dimension 0 of argument 1 must be equal: …"
 
 Sizes are followed back to those of arguments (`mxcomp.matching.sizes`), and each pair of them is compared once. A
-`tensor.cast` to a size that is known says that it is that size. What is computed in a branch, in a loop or in a
-function that is called is compared there, and has the sizes of what it is computed from where these are known. Operands of
+`tensor.cast` to a size that is known says that it is that size. What is computed in a branch, a loop or a function that
+is called is compared there, and has the sizes of what it is computed from where these are known. Operands of
 recognised matmuls are compared where they are materialised, or fall back (`mxcomp.packing.runtime_sizes`).
 """
 
