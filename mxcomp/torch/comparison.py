@@ -256,10 +256,10 @@ class _Checks:
             if one.shape != other.shape:
                 raise InputError(f"{name}: {index} is {list(one.shape)}, in PyTorch {list(other.shape)}")
             ours, theirs = _floats(other), _floats(one)
-            far = _far(ours, theirs, self._slack(ours, other.dtype))
-            if far > 1:
+            off = _shares(ours, theirs, self._slack(ours, other.dtype))
+            if (far := off.max(initial=0)) > 1:
                 behind = f"what {self._behind()} give in PyTorch"
-                reason = f"number {index} differs by {far:.3g} × what rounding explains from {behind}"
+                reason = f"number {index} differs by {far:.3g} × what rounding explains from {behind}: {_places(off > 1)}"
                 self.bugs.append(Bug(name, reason))
 
     def _behind(self) -> str:
@@ -274,11 +274,23 @@ class _Checks:
 
 
 def _far(ours: np.ndarray, theirs: np.ndarray, slack: np.ndarray) -> float:
-    """The largest difference as a share of the slack; infinite where one is a NaN, or infinite, and the other not."""
+    """The largest difference as a share of the slack."""
+    return float(_shares(ours, theirs, slack).max(initial=0))
+
+
+def _shares(ours: np.ndarray, theirs: np.ndarray, slack: np.ndarray) -> np.ndarray:
+    """Differences as shares of the slack; infinite where one is a NaN, or infinite, and the other not."""
     same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
     with np.errstate(all="ignore"):
         off = np.where(same, 0, np.abs(ours - theirs) / slack)
-    return float(np.nan_to_num(off, nan=np.inf).max(initial=0))
+    return np.nan_to_num(off, nan=np.inf)
+
+
+def _places(wrong: np.ndarray, what: str = "") -> str:
+    """Where numbers are wrong, of all rows taken for one matrix; `what` its columns are."""
+    matrix = wrong.reshape(-1, wrong.shape[-1] if wrong.ndim else 1)
+    rows, columns = (_listed(np.flatnonzero(matrix.any(axis)), matrix.shape[1 - axis]) for axis in (1, 0))
+    return f"columns {columns}{what}, rows {rows}"
 
 
 def _product(call: Call, rows: np.ndarray, slack: np.ndarray, result: torch.Tensor) -> Product:
@@ -302,13 +314,11 @@ def _differing(quantiser: Quantiser, ours: np.ndarray, theirs: np.ndarray) -> tu
 
 def _where(wrong: np.ndarray, product: Product) -> str:
     """Which numbers of a result are wrong, and by how much."""
-    rows, columns = np.flatnonzero(wrong.any(1)), np.flatnonzero(wrong.any(0))
     with np.errstate(all="ignore"):
         most = np.nanmax(np.where(wrong, np.abs(product.error) / product.bound, 0))
     return (
         f"{wrong.sum()} of {wrong.size} numbers are no product of its activations' codes with its weights, by up to "
-        f"{most:.3g} × what rounding explains: columns {_listed(columns, wrong.shape[1])} (rows of the weight), rows "
-        f"{_listed(rows, wrong.shape[0])}"
+        f"{most:.3g} × what rounding explains: {_places(wrong, ' (rows of the weight)')}"
     )
 
 

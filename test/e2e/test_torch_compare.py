@@ -236,6 +236,10 @@ def test_bugs_between_layers(kind: torch.dtype) -> None:
     captured, (result,) = calls(model(kind), inputs(kind))
     found = compare(model(kind), (inputs(kind),), captured=captured, outputs=[result * 1.2])
     assert [each.name for each in found.bugs] == ["outputs"]
+    wrong = result.clone()
+    wrong[2, 7] *= 1.2
+    (only,) = compare(model(kind), (inputs(kind),), captured=captured, outputs=[wrong]).bugs
+    assert only.name == "outputs" and only.reason.endswith("give in PyTorch: columns 7, rows 2")
 
 
 class Routed(torch.nn.Module):
