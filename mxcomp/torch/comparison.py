@@ -259,7 +259,9 @@ class _Checks:
             off = _shares(ours, theirs, self._slack(ours, other.dtype))
             if (far := off.max(initial=0)) > 1:
                 behind = f"what {self._behind()} give in PyTorch"
-                reason = f"number {index} differs by {far:.3g} × what rounding explains from {behind}: {_places(off > 1)}"
+                reason = (
+                    f"number {index} differs by {far:.3g} × what rounding explains from {behind}: {_places(off > 1)}"
+                )
                 self.bugs.append(Bug(name, reason))
 
     def _behind(self) -> str:

@@ -24,7 +24,7 @@ from mxcomp.report import Report
 from mxcomp.selection import tuned_lines
 from mxcomp.selection.tuned_lines import Key, Line
 from mxcomp.tools import pack, show, sim
-from mxcomp.weights.checkpoint import save
+from mxcomp.weights.checkpoint import Checkpoint, save
 
 SIM = Path(__file__).parents[1] / "sim"
 RNG = np.random.default_rng(3)
@@ -106,6 +106,24 @@ def safetensors(path: Path) -> None:
     save_file(weights(), path)
 
 
+def gguf_file(path: Path) -> None:
+    from gguf import GGMLQuantizationType, GGUFWriter
+
+    writer = GGUFWriter(path, "test")
+    writer.add_array("words", ["one", "two", "three"])
+    writer.add_tensor("x", np.arange(500.0))
+    blocks = np.concatenate([SCALES[..., None], ELEMENTS], -1).reshape(len(SCALES), -1)
+    writer.add_tensor("fc", blocks, raw_dtype=GGMLQuantizationType.MXFP4)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def all_tensors(path: Path) -> int:
+    return sum(tensor.data.size for tensor in Checkpoint.read(path).values())
+
+
 def manifest(path: Path) -> int:
     """With sound weights."""
     np.savez(path.parent / "w.npz", **weights())
@@ -134,6 +152,7 @@ READERS = {
     "w.npz": Reader(lambda path: np.savez(path, **weights()), packing),
     "compressed.npz": Reader(lambda path: np.savez_compressed(path, **weights()), packing),
     "w.safetensors": Reader(safetensors, packing),
+    "w.gguf": Reader(gguf_file, library(all_tensors)),
     "w.irpa": Reader(lambda path: save(path, {k: v.view(np.uint8) for k, v in weights().items()}), packing),
     "manifest.json": Reader(lambda path: path.write_text(program().report.manifest.to_json()), manifest),
     "a.npy": Reader(lambda path: np.save(path, ELEMENTS), tool(show.main, "{}", "--type=f4E2M1FN")),
@@ -186,6 +205,22 @@ def read_all(name: str, seeds: range, folder: Path) -> Counter[str]:
 @pytest.mark.parametrize("name", READERS)
 def test_some(name: str, tmp_path: Path) -> None:
     assert read_all(name, range(30), tmp_path)["refused"]
+
+
+@pytest.mark.parametrize("count", [2**31, 2**61, 2**63])
+def test_a_count_beyond_the_end(count: int, tmp_path: Path) -> None:
+    """Of an array in a GGUF file, which the package gguf would count through, element by element."""
+    path = tmp_path / "w.gguf"
+    gguf_file(path)
+    sound = path.read_bytes()
+    at = sound.index(b"words") + 5 + 4 + 4  # behind the key, its type, and that of the elements
+    assert sound[at : at + 8] == (3).to_bytes(8, "little")
+    path.write_bytes(sound[:at] + count.to_bytes(8, "little") + sound[at + 8 :])
+    with pytest.raises(InputError, match=r"w\.gguf: "):
+        Checkpoint.read(path)
+    at = sound.index(b"fc") + 2 + 4 + 8  # behind the name, the number of dimensions, and K
+    path.write_bytes(sound[:at] + bytes(8) + sound[at + 8 :])
+    assert [Checkpoint.read(path)[name].data.size for name in ("fc", "fc_scale")] == [0, 0]
 
 
 @pytest.mark.slow
