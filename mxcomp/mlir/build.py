@@ -24,14 +24,16 @@ def tensor_type(
 
 
 def static_sizes(value: ir.Value) -> list[int | None]:
-    """Sizes of a ranked tensor, None where dynamic."""
+    """Sizes of a ranked tensor, None where dynamic; none of a scalar, which linalg operations may take too."""
+    if not isinstance(value.type, ir.RankedTensorType):
+        return []
     tensor_ = ir.RankedTensorType(value.type)
     return [None if tensor_.is_dynamic_dim(i) else tensor_.get_dim_size(i) for i in range(tensor_.rank)]
 
 
 def element(value: ir.Value) -> ir.Type:
-    """The element type of a ranked tensor."""
-    return ir.RankedTensorType(value.type).element_type
+    """The element type of a ranked tensor; of a scalar its own type."""
+    return ir.RankedTensorType(value.type).element_type if isinstance(value.type, ir.RankedTensorType) else value.type
 
 
 def is_narrow(kind: ir.Type) -> bool:

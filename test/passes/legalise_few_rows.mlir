@@ -98,3 +98,19 @@ util.func @others(%a: tensor<4x192xbf16>, %b: tensor<192x32xbf16>, %c: tensor<9x
   %3 = linalg.matmul ins(%g, %h : tensor<?x128xbf16>, tensor<128x32xbf16>) outs(%init_m : tensor<?x32xf32>) -> tensor<?x32xf32>
   util.return %0, %1, %2, %3 : tensor<4x32xf32>, tensor<9x32xf32>, tensor<4x32xf32>, tensor<?x32xf32>
 }
+
+// A factor that a number is added to: it is no tensor, and of f32.
+// CHECK-LABEL: util.func public @number(
+// CHECK: linalg.matmul ins(%{{.+}}, %arg1 :
+util.func @number(%x: tensor<4x128xf32>, %w: tensor<128x32xbf16>, %n: f32, %init: tensor<4x32xf32>) -> tensor<4x32xf32> {
+  %e = tensor.empty() : tensor<4x128xf32>
+  %moved = linalg.generic {indexing_maps = [affine_map<(m, k) -> (m, k)>, affine_map<(m, k) -> ()>, affine_map<(m, k) -> (m, k)>],
+                           iterator_types = ["parallel", "parallel"]}
+      ins(%x, %n : tensor<4x128xf32>, f32) outs(%e : tensor<4x128xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %0 = arith.addf %a, %b : f32
+    linalg.yield %0 : f32
+  } -> tensor<4x128xf32>
+  %r = linalg.matmul ins(%moved, %w : tensor<4x128xf32>, tensor<128x32xbf16>) outs(%init : tensor<4x32xf32>) -> tensor<4x32xf32>
+  util.return %r : tensor<4x32xf32>
+}
