@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import ml_dtypes
@@ -117,19 +118,35 @@ def _put(
     x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
 ) -> Any:
     """Makes indices count from the beginning: IREE's importer leaves out what negative ones are to be given."""
-    if any(index is not None and index.dtype in _MASKS for index in indices):
+    if _counted.get() or any(index is not None and index.dtype in _MASKS for index in indices):
         return NotImplemented
-    at, first = _dims(indices)
-    counted = [_from_beginning(index, x.shape[dim]) for dim in at if (index := indices[dim]) is not None]
-    inside = torch.broadcast_shapes(*(index.shape for index in counted))
-    others = [dim for dim in range(x.dim()) if dim not in at]
-    before, after = [x.shape[dim] for dim in others[:first]], [x.shape[dim] for dim in others[first:]]
-    order = [*at, *others]
-    values = values.expand(*before, *inside, *after).movedim(
-        [*range(first)], [*range(len(inside), len(inside) + first)]
-    )
-    put = _ATEN._unsafe_index_put.default(x.permute(order), counted, values, accumulate)
+    counted = [
+        None if index is None else _from_beginning(index, size) for index, size in zip(indices, x.shape, strict=False)
+    ]
+    at, _ = _dims(indices)
+    if at[-1] - at[0] < len(at):
+        return _of_counted(_ATEN.index_put.default)(x, counted, values, accumulate)
+    order = [*at, *(dim for dim in range(x.dim()) if dim not in at)]  # IREE takes no indices that are apart
+    given = [index for index in counted if index is not None]
+    put = _of_counted(_ATEN.index_put.default)(x.permute(order), given, values, accumulate)
     return put.permute([order.index(dim) for dim in range(x.dim())])
+
+
+_counted = ContextVar("_counted", default=False)
+"""Whether indices that are written at count from the beginning."""
+
+
+def _of_counted(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator, or a decomposition, that has no negative indices."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        before = _counted.set(True)
+        try:
+            return operator(*args, **kwargs)
+        finally:
+            _counted.reset(before)
+
+    return run
 
 
 def _dims(indices: Sequence[torch.Tensor | None]) -> tuple[list[int], int]:
@@ -234,5 +251,4 @@ def table() -> dict[Any, Callable[..., Any]]:
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
         ours[torch.ops.transformers.grouped_mm_fallback.default] = _grouped_mm
     found = {**pytorch, **ours}
-    found.pop(_ATEN._unsafe_index_put.default, None)  # by which index_put is decomposed
-    return found
+    return found | {op: _of_counted(found[op]) for op in (_ATEN.index_copy.default,) if op in found}
