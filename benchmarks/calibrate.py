@@ -3,17 +3,18 @@
 python benchmarks/calibrate.py --aiter DIR [--cases cases.pkl] [--write]
 
 DIR is a checkout of ROCm/aiter. Each row of benchmarks/data/mi355x_mxfp4_gemm.csv is examined: its kernel is traced and
-replayed for a grid of latencies and rates. The device's parameters are fitted to all rows; each tile is predicted from
-a fit to the others. --write puts the numbers into mxcomp/sim/timing/mi355x.toml and docs/timing.md. --cases keeps what
-examination found, to fit again without it.
+replayed for a grid of latencies and rates. The device's parameters are fitted to all rows, and to the clocks of loops
+that AMD traced (mi355x_clocks.csv); each tile is predicted from a fit to the others. --write puts the numbers into
+mxcomp/sim/timing/mi355x.toml and docs/timing.md. --cases keeps what examination found, to fit again without it.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import pickle
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,19 +24,20 @@ from scipy.optimize import least_squares
 
 from mxcomp.sim.timing import rows as table
 from mxcomp.sim.timing.aiter import Kernels
-from mxcomp.sim.timing.chip import Floats, Launches, Rates, modelled_us
+from mxcomp.sim.timing.chip import Floats, Launches, Rates, modelled_us, power_ns
 from mxcomp.sim.timing.examination import Examination
 from mxcomp.sim.timing.parameters import Machine, Parameters, mi355x
 from mxcomp.sim.timing.rows import Fault, Row
 from mxcomp.sim.timing.workgroup import replayed
 
-DATA = Path(__file__).parent / "data" / "mi355x_mxfp4_gemm.csv"
+FOLDER = Path(__file__).parent / "data"
+DATA, CLOCKS = FOLDER / "mi355x_mxfp4_gemm.csv", FOLDER / "mi355x_clocks.csv"
 FITTED = (
-    "launch_us", "cold_latency", "cu_bytes", "fabric_bytes", "cold_bytes", "power", "drain_bytes", "store_overlap",
-    "hbm_terabytes", "warm_megabytes",
+    "launch_us", "cold_latency", "cu_bytes", "fabric_bytes", "power", "power_mfma", "power_wide", "power_loads",
+    "drain_bytes", "store_overlap", "warm_megabytes",
 )  # fmt: skip
-LATENCIES = np.array([150, 300, 500, 700, 900, 1200, 1500, 1800, 2200, 2800, 3600, 5000], float)
-RATES = np.array([8, 12, 16, 20, 24, 28, 32, 38, 48, 64], float)
+LATENCIES = np.array([150, 300, 400, 500, 700, 900, 1000, 1100, 1250, 1500, 2000, 3000, 5000], float)
+RATES = np.array([8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 31, 34, 38, 44, 64], float)
 BOOTSTRAPS = 40
 _LOSS = 0.05
 """Relative error from which on rows count less (soft L1): some were measured under other conditions."""
@@ -82,10 +84,44 @@ def _grid(work: Examination, machine: Machine, is_first: bool) -> Floats:
     return np.array([[one.cycles for one in line] for line in grid])
 
 
+@dataclass(frozen=True)
+class Clocks:
+    """Clocks of loops on ROCm/gfx950-gluon-tutorials' GPU, figures only.
+
+    Attributes:
+        mfma_share: Part of the cycles that MFMA pipes are busy.
+        wide: 1 where they are of scaled 32×32×64.
+        load_bytes: Per cycle and CU.
+        weight: Of a row, beside one of AITER's.
+    """
+
+    mfma_share: Floats
+    wide: Floats
+    load_bytes: Floats
+    ghz: Floats
+    weight: Floats
+
+    @classmethod
+    def read(cls, path: Path = CLOCKS) -> Clocks:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        return cls(*(np.array([float(row[field.name]) for row in rows]) for field in fields(cls)))
+
+    def modelled(self, p: Parameters) -> Floats:
+        """GHz, on the die that the law is stated for."""
+        found: Floats = 1 / power_ns(p, self.mfma_share, self.wide, self.load_bytes)
+        return found
+
+    def errors(self, p: Parameters) -> Floats:
+        found: Floats = np.sqrt(self.weight) * np.log(self.modelled(p) / self.ghz)
+        return found
+
+
 class Model:
     """The model over cases, by interpolation of their replays."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
+        self.clocks = Clocks.read()
         self.launches = Launches.of([case.work for case in cases])
         self.first, self.later = (
             np.log(np.array(grids))[self.launches.launch]
@@ -111,8 +147,8 @@ class Model:
         root = np.sqrt(np.ones(len(self.measured)) if weights is None else weights)
 
         def errors(logs: Floats) -> Floats:
-            found: Floats = root * np.log(self.us(_with(start, logs)) / self.measured)
-            return found
+            p = _with(start, logs)
+            return np.concatenate([root * np.log(self.us(p) / self.measured), self.clocks.errors(p)])
 
         logs = np.log([getattr(start, name) for name in FITTED])
         return _with(start, least_squares(errors, logs, loss="soft_l1", f_scale=_LOSS).x)

@@ -58,8 +58,10 @@ class Estimate:
         bound: The resource that costs most: one of `mxcomp.sim.timing.RESOURCES`.
         saved: By resource: microseconds that the launch would take less if it cost nothing.
         matrix_share: Part of the time that MFMA pipes of the whole chip are busy, at the peak clock.
+        ghz: The clock that power leaves in the first batch of workgroups.
         flops: Of matrix instructions.
         unique_bytes: Loaded and stored, each once.
+        moved: Bytes by level: "CU" loads them, "L2 misses" come over the fabric, "HBM" is read once, "stores".
     """
 
     us: float
@@ -68,8 +70,10 @@ class Estimate:
     bound: str
     saved: Mapping[str, float]
     matrix_share: float
+    ghz: float
     flops: float
     unique_bytes: float
+    moved: Mapping[str, float]
 
     def __str__(self) -> str:
         return f"modelled {self.us:.1f} µs ({self.low:.1f} to {self.high:.1f}), bound by {self.bound}"

@@ -23,9 +23,10 @@ from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
+from mxcomp.selection.clock import clock
 from mxcomp.selection.sharing import ORDERS, batches
 from mxcomp.sim.timing.chip import CUS, Ask, Batch, Floats, Launches, Rates, modelled_us
-from mxcomp.sim.timing.parameters import Parameters, mi355x
+from mxcomp.sim.timing.parameters import Parameters
 from mxcomp.ukernels import Ukernel
 from mxcomp.ukernels.family import Instance
 
@@ -41,6 +42,7 @@ COLUMNS = (
     "latency",
     *CYCLES,
     "matrix_cycles",
+    "wide",
     "load_bytes",
     "store_bytes",
 )
@@ -64,6 +66,7 @@ class KernelTimes:
 
     Attributes:
         resident: Workgroups that share a CU, if there are so many.
+        wide: Part of the MFMA cycles that scaled 32×32×64 take.
         load_bytes: Of a workgroup, by K tiles.
         store_bytes: Of an f32 result.
         rows: Of LHS that are loaded of a unit, if not all.
@@ -72,6 +75,7 @@ class KernelTimes:
     """
 
     resident: int
+    wide: float
     load_bytes: Mapping[int, float]
     store_bytes: float
     replays: tuple[Replay, ...]
@@ -153,6 +157,7 @@ class Table(Mapping[str, KernelTimes]):
 def _kernel_times(rows: list[dict[str, str]]) -> KernelTimes:
     return KernelTimes(
         resident=max(int(row["resident"]) for row in rows),
+        wide=float(rows[-1].get("wide", 0.0)),  # tables of the former clock have none: it did not ask
         load_bytes={int(row["k_tiles"]): float(row["load_bytes"]) for row in rows},
         store_bytes=float(rows[0]["store_bytes"]),
         replays=tuple(
@@ -198,9 +203,11 @@ class Launch:
 
     batches: Sequence[Batch]
     resident: int
+    wide: float
     load_bytes: float
     store_bytes: float
     unique_bytes: float
+    workgroups: int
 
 
 SCALE_BITS = 8 / BLOCK_SIZE
@@ -208,9 +215,9 @@ SCALE_BITS = 8 / BLOCK_SIZE
 
 _GREAT = 1e12
 WITHOUT = {
-    "CU bytes": {"cu_bytes": _GREAT},
+    "CU bytes": {"cu_bytes": _GREAT, "cold_cu_bytes": _GREAT, "power_loads": 0.0},
     "L2 and fabric": {"fabric_bytes": _GREAT},
-    "HBM": {"cold_bytes": _GREAT, "hbm_terabytes": _GREAT},
+    "HBM": {"cold_bytes": _GREAT, "hbm_terabytes": _GREAT, "hbm_write_terabytes": _GREAT},
     "stores": {"drain_bytes": _GREAT},
     "latency": {"cold_latency": 0.0, "warm_latency": 0.0},
     "launch": {"launch_us": 0.0},
@@ -225,7 +232,7 @@ def bound(
     """The resource of `WITHOUT` whose absence would save most, or "compute" if none saves a quarter of the time."""
     us = modelled(times, tile, problem, sizes, size, order=order)
     saved = {
-        name: us - modelled(times, tile, problem, sizes, size, mi355x().replaced(**values), order)
+        name: us - modelled(times, tile, problem, sizes, size, clock().replaced(**values), order)
         for name, values in WITHOUT.items()
     }
     most = max(saved, key=lambda name: saved[name])
@@ -264,7 +271,7 @@ def _in_orders(
     parameters: Parameters | None, orders: tuple[Order, ...],
 ) -> Floats:  # fmt: skip
     """The µs of `modelled` in each of these orders."""
-    p = parameters or mi355x()
+    p = parameters or clock()
     store_bytes = times.store_bytes * size / 4
     rows, columns, k_tiles = (-(-sizes[axis] // step) for axis, step in zip("mnk", tile, strict=True))
     row_bytes, column_bytes = (
@@ -286,9 +293,11 @@ def _in_orders(
                 for each in shared
             ],
             resident=resident,
+            wide=times.wide,
             load_bytes=times.loaded(k_tiles),
             store_bytes=store_bytes,
             unique_bytes=matrices * (rows * row_bytes + columns * column_bytes + rows * columns * store_bytes),
+            workgroups=matrices * rows * columns,
         )
         for k in range(len(orders))
     ]

@@ -1,4 +1,4 @@
-"""LDS bank conflicts (gfx950: banks of 4 bytes, 64 for b64 and b128 reads, 32 otherwise)."""
+"""LDS bank conflicts (gfx950: banks of 4 bytes, 64 for reads, 32 for writes and for reads of 12 bytes)."""
 
 from __future__ import annotations
 
@@ -7,24 +7,40 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-_B128_PHASES = tuple(
-    tuple(half + lane for lane in lanes)
-    for half in (0, 32)
-    for lanes in ((*range(4), *range(12, 16), *range(20, 28)), (*range(4, 12), *range(16, 20), *range(28, 32)))
-)
-"""Lanes that ds_read_b128 serves together."""
+
+def _halves(*lanes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(half + lane for lane in group) for half in (0, 32) for group in lanes)
 
 
 def _consecutive(lanes: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(range(start, start + lanes)) for start in range(0, 64, lanes))
 
 
+_READS = {
+    8: (_consecutive(32), 64),
+    12: (
+        _halves(
+            *(
+                (*range(start, start + 4), *range(other, other + 4))
+                for start, other in ((0, 20), (4, 16), (8, 28), (12, 24))
+            )
+        ),
+        32,
+    ),
+    16: (
+        _halves((*range(4), *range(12, 16), *range(20, 28)), (*range(4, 12), *range(16, 20), *range(28, 32))),
+        64,
+    ),
+}
+"""By bytes of a lane: lanes that are served together, and banks (SQ_LDS_BANK_CONFLICT by pairs of lanes on MI355X:
+HazyResearch/HipKittens, paper_experiments/phases). All lanes of smaller ones are served at once, on 64 banks
+(nod-ai/amd-shark-ai, amdgpu_kernel_optimization_guide.md)."""
+
+
 def phases(size: int, kind: str) -> tuple[tuple[tuple[int, ...], ...], int]:
     """Groups of lanes served together, and the number of banks. Writes of n dwords serve 32/n lanes at a time."""
-    if kind == "load" and size == 16:
-        return _B128_PHASES, 64
-    if kind == "load" and size == 8:
-        return _consecutive(32), 64
+    if kind == "load":
+        return _READS.get(size, (_consecutive(64), 64))
     return _consecutive({8: 16, 12: 8, 16: 8}.get(size, 32)), 32
 
 

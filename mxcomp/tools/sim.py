@@ -145,6 +145,9 @@ def _time(data: bytes, args: argparse.Namespace) -> None:
     found = estimate(work)
     print(f"kernel {kernel.name}: {found}")
     print(f"{'MFMA pipes busy':24} {found.matrix_share:.1%} of the chip's")
+    print(f"{'clock':24} {found.ghz:.2f} GHz")
+    for level, nbytes in found.moved.items():
+        print(f"{f'bytes, {level}':24} {nbytes / 1e6:.2f} MB")
     for name, us in sorted(found.saved.items(), key=lambda pair: -pair[1]):
         print(f"without {name:17} {us:.2f} µs less")
     timeline = Timeline.of(work)

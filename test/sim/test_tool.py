@@ -54,7 +54,10 @@ def test_bank_conflicts() -> None:
     assert conflict_cycles(lanes * 4, active, 4, "load") == 0
     assert conflict_cycles(lanes * 16, active, 16, "load") == 0
     assert conflict_cycles(0 * lanes, active, 4, "load") == 0  # one dword for all
-    assert conflict_cycles(lanes * 128, active, 4, "load") == 2 * 31  # 32 lanes on one bank of 32, twice
+    assert conflict_cycles(lanes * 128, active, 4, "load") == 31  # 32 lanes on each of two banks
+    assert conflict_cycles(lanes * 128, active, 4, "store") == 2 * 31  # writes have 32 banks, for 32 lanes at a time
+    assert conflict_cycles(lanes * 16, active, 12, "load") == 0  # 8 lanes at a time, 4 and 4 that lie 16 apart
+    assert conflict_cycles(lanes * 12, active, 12, "load") == 8
     assert conflict_cycles(lanes * 128, lanes < 1, 4, "store") == 0
 
 

@@ -1,13 +1,15 @@
 """Launches on an MI355X: batches of workgroups, what they see of memory, and how long they take.
 
-A launch is batches of workgroups, as many as fit on the CUs. Each batch takes as long as one workgroup does on a CU,
-with data arriving at
+A launch is batches of workgroups, as many as fit on the CUs. Each batch takes as many cycles as one workgroup does on a
+CU, with data arriving at
 
-    1 / (1 / cu_bytes + CUs · fabric share / fabric_bytes + CUs · cold share / cold_bytes)   bytes per cycle,
+    1 / (own^q + shared^q)^(1/q)   bytes per cycle, q the shared_power,
+    own    = (1 − c) / cu_bytes + c / cold_cu_bytes
+    shared = CUs · ((f − c) / fabric_bytes + c / cold_bytes)
 
-where the shares are of the bytes that all load: those that an XCD loads for the first time, and those that the chip
-does. Only the first batch finds operands cold, in HBM; what follows finds them in Infinity Cache. The clock falls with
-the part of the MFMA pipes that is busy. Stores of a batch go to memory together; behind the first batch some of them
+where f and c are the parts of the bytes that an XCD, and that the chip loads for the first time. Only the first batch
+finds operands cold, in HBM; what follows finds them in Infinity Cache (c = 0). A cycle takes longer the busier MFMA
+pipes and vector memory are (`power_ns`). Stores of a batch go to memory together; behind the first batch some of them
 overlap with other workgroups, all of them where a CU runs several. In all it takes no less than HBM takes for what is
 loaded and stored once.
 """
@@ -27,7 +29,6 @@ XCDS = 8
 CUS = 256
 Floats = NDArray[np.float64]
 _COLD_STEEPNESS = 8
-_FLOOR_POWER = 8
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ class Work(Protocol):
     @property
     def store_bytes(self) -> float: ...
     @property
+    def wide(self) -> float: ...
+    @property
+    def workgroups(self) -> int: ...
+    @property
     def unique_bytes(self) -> float: ...
 
 
@@ -79,8 +84,10 @@ class Launches:
         running, count: Workgroups of a batch, and how many batches are like it.
         fabric, chip: Part of the loaded bytes that an XCD, and that the chip loads for the first time.
         stored: Bytes that a batch stores.
+        moved: Bytes that workgroups of a CU load.
+        wide: Part of the MFMA cycles that scaled 32×32×64 take.
         alone: Whether a workgroup has a CU for itself.
-        unique: Bytes loaded and stored once, by launch.
+        loaded_once, stored_once: Bytes, by launch.
     """
 
     launch: NDArray[np.int64]
@@ -90,8 +97,11 @@ class Launches:
     fabric: Floats
     chip: Floats
     stored: Floats
+    moved: Floats
+    wide: Floats
     alone: NDArray[np.bool_]
-    unique: Floats
+    loaded_once: Floats
+    stored_once: Floats
 
     @classmethod
     def of(cls, works: Sequence[Work]) -> Launches:
@@ -101,22 +111,24 @@ class Launches:
                 loaded = max(batch.running * work.load_bytes, 1.0)
                 shares = min(1.0, batch.fabric_bytes / loaded), min(1.0, batch.chip_bytes / loaded)
                 stored = batch.running * work.store_bytes
-                rows.append((number, k == 0, work.resident == 1, batch.running, batch.count, *shares, stored))
+                busy = work.resident * work.load_bytes, work.wide
+                rows.append((number, k == 0, work.resident == 1, batch.running, batch.count, *shares, stored, *busy))
         launch, first, alone, *others = zip(*rows, strict=True)
-        running, count, fabric, chip, stored_bytes = (np.array(column, float) for column in others)
-        unique = np.array([work.unique_bytes for work in works], float)
-        numbers, is_first, is_alone = np.array(launch), np.array(first), np.array(alone)
-        return cls(numbers, is_first, running, count, fabric, chip, stored_bytes, is_alone, unique)
+        columns = [np.array(column, float) for column in others]
+        stored_once = np.array([work.workgroups * work.store_bytes for work in works], float)
+        loaded_once = np.maximum(np.array([work.unique_bytes for work in works], float) - stored_once, 0.0)
+        return cls(np.array(launch), np.array(first), *columns, np.array(alone), loaded_once, stored_once)
 
     def rates(self, p: Parameters, cold: bool) -> Rates:
         """What a workgroup of each batch sees of memory."""
-        cus = np.minimum(CUS, self.running)
-        chip = self.chip if cold else 0.0 * self.chip
-        size = np.maximum(self.unique[self.launch], 1.0)
+        cus, power = np.minimum(CUS, self.running), p.shared_power
+        size = np.maximum((self.loaded_once + self.stored_once)[self.launch], 1.0)
         coldness = 1 / (1 + (p.warm_megabytes * 1e6 / size) ** _COLD_STEEPNESS) if cold else 0.0 * size
         latency = p.warm_latency + (p.cold_latency - p.warm_latency) * coldness
-        per_byte = 1 / p.cu_bytes + cus * self.fabric / p.fabric_bytes + cus * chip / p.cold_bytes
-        return Rates(latency, 1 / per_byte)
+        chip = self.chip * coldness
+        own = (1 - chip) / p.cu_bytes + chip / p.cold_cu_bytes
+        shared = cus * ((self.fabric - chip) / p.fabric_bytes + chip / p.cold_bytes)
+        return Rates(latency, (own**power + shared**power) ** (-1 / power))
 
 
 Ask = Callable[[Rates, bool], tuple[Floats, Floats]]
@@ -125,18 +137,47 @@ Ask = Callable[[Rates, bool], tuple[Floats, Floats]]
 
 def modelled_us(launches: Launches, p: Parameters, ask: Ask) -> Floats:
     """Microseconds of each launch."""
-    cold, warm = (_batch_cycles(launches, p, ask, cold) for cold in (True, False))
-    cycles = np.where(launches.first, cold + (launches.count - 1) * warm, launches.count * warm)
-    us = np.bincount(launches.launch, cycles, len(launches.unique)) / (p.clock_ghz * 1e3)
-    floor = launches.unique / (p.hbm_terabytes * 1e6)
-    result: Floats = p.launch_us + (us**_FLOOR_POWER + floor**_FLOOR_POWER) ** (1 / _FLOOR_POWER)
+    cold, warm = (_batch_us(launches, p, ask, cold) for cold in (True, False))
+    total = np.where(launches.first, cold + (launches.count - 1) * warm, launches.count * warm)
+    us = np.bincount(launches.launch, total, len(launches.loaded_once))
+    floor = launches.loaded_once / (p.hbm_terabytes * 1e6) + launches.stored_once / (p.hbm_write_terabytes * 1e6)
+    result: Floats = p.launch_us + (us**p.floor_power + floor**p.floor_power) ** (1 / p.floor_power)
     return result
 
 
-def _batch_cycles(launches: Launches, p: Parameters, ask: Ask, cold: bool) -> Floats:
-    """Cycles of the peak clock that a batch takes, so they mean time."""
+def _batch_us(launches: Launches, p: Parameters, ask: Ask, cold: bool) -> Floats:
     cycles, matrix = ask(launches.rates(p, cold), cold)
-    busy = matrix / np.maximum(cycles, 1.0) * np.minimum(1.0, launches.running / CUS)
     exposed = 1.0 if cold else np.where(launches.alone, 1 - p.store_overlap, 0.0)
-    stores = launches.stored / p.drain_bytes * exposed
-    return cycles * (1 + p.power * busy) + stores
+    stores = launches.stored / p.drain_bytes * exposed / (p.clock_ghz * 1e3)
+    result: Floats = cycles * cycle_ns(launches, p, cycles, matrix) / 1e3 + stores
+    return result
+
+
+def cycle_ns(launches: Launches, p: Parameters, cycles: Floats, matrix: Floats) -> Floats:
+    """Nanoseconds of a cycle of the CUs in each batch: the clock that power leaves.
+
+    Args:
+        cycles: Of a batch.
+        matrix: Cycles that a SIMD's MFMA pipe is busy in them.
+    """
+    active = np.minimum(1.0, launches.running / CUS) / np.maximum(cycles, 1.0)
+    law = power_ns(p, active * matrix, launches.wide, active * launches.moved)
+    result: Floats = np.maximum(1 / p.clock_ghz, p.power * law)
+    return result
+
+
+def power_ns(p: Parameters, mfma_share: Floats, wide: Floats, load_bytes: Floats) -> Floats:
+    """Nanoseconds of a cycle by the law of power, on the die that it is stated for.
+
+    Args:
+        mfma_share: Part of the cycles that MFMA pipes are busy.
+        wide: Part of these that scaled 32×32×64 take.
+        load_bytes: That a CU loads in a cycle.
+    """
+    busy = mfma_share * (p.power_mfma + p.power_wide * wide) + load_bytes / _LOAD_BYTES * p.power_loads
+    result: Floats = p.power_idle + busy
+    return result
+
+
+_LOAD_BYTES = 64
+"""Per cycle and CU, which the power of loads is stated for."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mxcomp.sim import banks
 from mxcomp.sim.checks.waits import NO_LGKM_WAIT, NO_VECTOR_WAIT, Flight, waitcnt_fields
 from mxcomp.sim.instruction import VGPR0, Instruction
 from mxcomp.sim.semantics import VECTOR, mfma, salu
@@ -56,6 +57,7 @@ class Costs:
         is_packed: Whether it is of packed float32.
         is_slow: Whether it is a transcendental function.
         is_narrow: Whether it moves 8 bytes a lane.
+        rows: Rows of banks that an LDS instruction takes.
         priority: What s_setprio gives its wave; -1: it is as it was.
     """
 
@@ -77,6 +79,7 @@ class Costs:
     is_packed: NDArray[np.bool_]
     is_slow: NDArray[np.bool_]
     is_narrow: NDArray[np.bool_]
+    rows: NDArray[np.int64]
     priority: NDArray[np.int64]
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
@@ -110,6 +113,7 @@ def costs_of(instructions: Sequence[Instruction]) -> Costs:
         is_packed=column("is_packed", np.bool_),
         is_slow=column("is_slow", np.bool_),
         is_narrow=column("is_narrow", np.bool_),
+        rows=column("rows"),
         priority=column("priority"),
     )
 
@@ -142,6 +146,7 @@ class _Facts:
     is_packed: bool = False
     is_slow: bool = False
     is_narrow: bool = False
+    rows: int = 0
     priority: int = -1
 
     @classmethod
@@ -152,9 +157,10 @@ class _Facts:
             op = m.parse(name)
             assert op is not None
             unit = Unit.GLOBAL if flight.vector else Unit.LDS if op.space == "lds" else Unit.SCALAR_MEMORY
+            groups, _ = banks.phases(op.size, op.kind)
             return cls(
                 unit, counts_vector=flight.vector, counts_lgkm=flight.lgkm, direct=flight.direct,
-                store=op.kind == "store", reads=reads, is_narrow=op.size == 8,
+                store=op.kind == "store", reads=reads, is_narrow=op.size == 8, rows=len(groups) * op.accesses,
             )  # fmt: skip
         if i.encoding == "MFMA" and (shape := mfma.of(i)) is not None:
             (result,) = i.dst

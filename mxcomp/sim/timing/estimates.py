@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from mxcomp.profiling import Estimate
-from mxcomp.sim.timing.chip import CUS, Ask, Floats, Launches, Rates, modelled_us
+from mxcomp.sim.timing.chip import CUS, Ask, Floats, Launches, Rates, cycle_ns, modelled_us
 from mxcomp.sim.timing.costs import Unit
 from mxcomp.sim.timing.examination import Examination
 from mxcomp.sim.timing.parameters import Parameters, mi355x
@@ -33,12 +33,12 @@ def _rounded(values: Floats) -> list[float]:
 _GREAT, _LAUNCH = 1e12, "launch"
 
 RESOURCES: dict[str, tuple[dict[str, float], frozenset[Unit]]] = {
-    "MFMA": ({"power": 0.0}, frozenset({Unit.MATRIX})),
+    "MFMA": ({"power_mfma": 0.0, "power_wide": 0.0}, frozenset({Unit.MATRIX})),
     "LDS": ({}, frozenset({Unit.LDS})),
     "issue": ({}, frozenset({Unit.SCALAR, Unit.VECTOR})),
-    "CU bytes": ({"cu_bytes": _GREAT}, frozenset()),
+    "CU bytes": ({"cu_bytes": _GREAT, "cold_cu_bytes": _GREAT, "in_flight": _GREAT, "power_loads": 0.0}, frozenset()),
     "L2 and fabric": ({"fabric_bytes": _GREAT}, frozenset()),
-    "HBM": ({"cold_bytes": _GREAT, "hbm_terabytes": _GREAT}, frozenset()),
+    "HBM": ({"cold_bytes": _GREAT, "hbm_terabytes": _GREAT, "hbm_write_terabytes": _GREAT}, frozenset()),
     "cache lines": ({"line_cycles": 0.0}, frozenset()),
     "stores": ({"drain_bytes": _GREAT}, frozenset()),
     "instruction fetch": ({}, frozenset({Unit.FETCH})),
@@ -62,12 +62,20 @@ def estimate(work: Examination, parameters: Parameters | None = None) -> Estimat
     low, high = p.interval(us)
     others = [name for name in saved if name != _LAUNCH]
     bound = _LAUNCH if 2 * saved[_LAUNCH] >= us else max(others, key=lambda name: saved[name])
-    one = _first(work, launches, p)
+    one, ghz = _first(work, launches, p)
     busy = one.matrix / work.resident * work.workgroups / CUS / (us * p.clock_ghz * 1e3)
-    return Estimate(us, low, high, bound, saved, busy, work.flops, work.unique_bytes)
+    moved = {
+        "CU": work.workgroups * work.load_bytes,
+        "L2 misses": sum(batch.count * batch.fabric_bytes for batch in work.batches),
+        "HBM": float(launches.loaded_once[0]),
+        "stores": float(launches.stored_once[0]),
+    }
+    return Estimate(us, low, high, bound, saved, busy, ghz, work.flops, work.unique_bytes, moved)
 
 
-def _first(work: Examination, launches: Launches, p: Parameters) -> Replayed:
-    """A workgroup of the first batch."""
+def _first(work: Examination, launches: Launches, p: Parameters) -> tuple[Replayed, float]:
+    """The first batch: workgroups of a CU, and the clock in GHz."""
     latency, rate = (column[0] for column in map(_rounded, launches.rates(p, True)))
-    return replayed(work, p.machine, latency, rate, True)
+    one = replayed(work, p.machine, latency, rate, True)
+    batches = np.full(len(launches.running), one.cycles), np.full(len(launches.running), one.matrix)
+    return one, 1 / float(cycle_ns(launches, p, *batches)[0])

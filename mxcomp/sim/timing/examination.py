@@ -38,6 +38,7 @@ class Examination:
         resident: Workgroups of a CU that run at the same time.
         batches: In the order of dispatch.
         load_bytes, store_bytes: Moved by a workgroup from and to global memory.
+        wide: Part of its MFMA cycles that scaled 32×32×64 take.
         unique_bytes: Loaded and stored by the whole launch, each line once.
         workgroups: In the grid.
         flops: Of the whole launch's matrix instructions.
@@ -50,6 +51,7 @@ class Examination:
     batches: tuple[Batch, ...]
     load_bytes: float
     store_bytes: float
+    wide: float
     unique_bytes: float
     workgroups: int
     flops: float
@@ -77,6 +79,18 @@ def matrix_flops(trace: Trace) -> int:
     """Multiplications and additions of a workgroup's matrix instructions."""
     each = np.array([_flops(i) for i in trace.instructions], np.int64)
     return int(each[np.concatenate(trace.codes)].sum())
+
+
+def _wide(trace: Trace) -> float:
+    shapes = [mfma.of(i) if i.encoding == "MFMA" else None for i in trace.instructions]
+    passes = np.array([shape.passes if shape else 0 for shape in shapes])
+    is_wide = np.array([bool(shape and shape.scaled and shape.dim == _WIDE) for shape in shapes])
+    taken = passes * np.bincount(np.concatenate(trace.codes), minlength=len(shapes))
+    return float(taken[is_wide].sum() / max(1, taken.sum()))
+
+
+_WIDE = 32
+"""Rows and columns of the larger shape."""
 
 
 def _flops(i: Instruction) -> int:
@@ -150,6 +164,7 @@ def _examination(dispatch: Dispatch, trace: Trace, survey: Survey) -> Examinatio
         batches=sharing.batches(resident * CUS),
         load_bytes=moved_bytes(trace, "load"),
         store_bytes=moved_bytes(trace, "store"),
+        wide=_wide(trace),
         unique_bytes=sharing.unique_bytes() + total * moved_bytes(trace, "store"),
         workgroups=total,
         flops=total * matrix_flops(trace),

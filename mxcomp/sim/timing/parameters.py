@@ -19,19 +19,12 @@ FILE = "mi355x.toml"
 class Machine(NamedTuple):
     """One compute unit, in cycles, bytes, and bytes per cycle.
 
-    What thread traces of gfx950 showed since the fit (lds_return, lds_pairs, lds_queue, lds_start, lds_direct,
-    by_turns, memory_issue, narrow_lines, requests, in_flight, matrix_hold, scale_hold, accumulate_latency,
-    vector_latency, packed_wait) is off by default: `mi355x.toml` was fitted without. test/sim/timing/test_rules.py has
-    the measured values.
-
     Attributes:
-        lds_read, lds_write: What LDS serves, of all SIMDs together.
+        lds_row: What LDS takes for one row of its banks (`mxcomp.sim.banks`), of all SIMDs together.
         lds_return: What the data bus of a pair of SIMDs carries.
-        lds_pairs: Queues of LDS instructions: one for the CU, or one for each pair of SIMDs.
-        lds_queue: Instructions that are in a queue at most.
+        lds_queue: Instructions of a pair of SIMDs that wait for LDS, at most.
         lds_start: Between two instructions that come to a queue.
         lds_direct: What direct loads write into LDS, at the expense of others.
-        by_turns: 1: SIMDs that want what they share at the same time take turns; 0: the oldest wave of all goes first.
         memory_issue: Between two LDS or vector memory instructions of a SIMD.
         line_cycles: Of a vector memory access, for each cache line.
         narrow_lines: How much longer lines take of accesses with 8 bytes a lane.
@@ -43,34 +36,31 @@ class Machine(NamedTuple):
             next one that adds to it.
         vector_latency: From a VALU instruction to the next one that reads its result.
         transcendental: Of v_exp_f32 and the like.
-        packed_wait: What a packed float32 instruction waits for behind a matrix instruction; below 0: it does not.
+        packed_wait: What a packed float32 instruction waits for behind a matrix instruction.
         fetch_bytes, fetch_ways, fetch_line, fetch_ahead, fetch_latency: Of the instruction cache.
     """
 
-    lds_read: float = 128.0
-    lds_write: float = 128.0
-    lds_return: float = inf
-    lds_pairs: float = 1.0
-    lds_queue: float = 1.0
-    lds_start: float = 0.0
-    lds_direct: float = inf
+    lds_row: float = 1.0
+    lds_return: float = 128.0
+    lds_queue: float = 8.0
+    lds_start: float = 4.0
+    lds_direct: float = 128.0
     lds_latency: float = 64.0
-    by_turns: float = 0.0
-    memory_issue: float = 0.0
+    memory_issue: float = 4.0
     line_cycles: float = 2.0
-    narrow_lines: float = 1.0
-    requests: float = 1.0
+    narrow_lines: float = 2.0
+    requests: float = 12.0
     in_flight: float = inf
     return_bytes: float = 64.0
     store_bytes: float = 64.0
     scalar_latency: float = 200.0
-    matrix_hold: float = 0.0
-    scale_hold: float = 0.0
+    matrix_hold: float = 8.0
+    scale_hold: float = 4.0
     matrix_latency: float = 8.0
-    accumulate_latency: float = 0.0
-    vector_latency: float = 0.0
-    transcendental: float = 16.0
-    packed_wait: float = -1.0
+    accumulate_latency: float = 2.0
+    vector_latency: float = 8.0
+    transcendental: float = 8.0
+    packed_wait: float = 12.0
     barrier_latency: float = 8.0
     store_latency: float = 500.0
     fetch_bytes: float = 65536.0
@@ -124,12 +114,20 @@ class Parameters:
     cold_latency: float
     warm_latency: float
     cu_bytes: float
+    cold_cu_bytes: float
     fabric_bytes: float
     cold_bytes: float
+    shared_power: float
     power: float
+    power_idle: float
+    power_mfma: float
+    power_wide: float
+    power_loads: float
     drain_bytes: float
     store_overlap: float
     hbm_terabytes: float
+    hbm_write_terabytes: float
+    floor_power: float
     warm_megabytes: float
     machine: Machine
     residuals: tuple[Residuals, ...]

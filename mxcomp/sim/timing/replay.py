@@ -7,8 +7,8 @@ ready, and its unit is free:
 
 - VECTOR and MATRIX: one of each for a SIMD, busy for the instruction's passes. With a matrix instruction its SIMD may
   issue no other one, of memory neither, and none for some cycles behind it; scalars and waits are no matter of a SIMD.
-- LDS: queues of instructions, which the CU serves in order; reads and writes move some bytes a cycle, bank conflicts
-  come on top, and what direct loads write. Data goes back on a bus for each queue.
+- LDS: a queue for each pair of SIMDs, which the CU serves in order, a row of banks at a time; bank conflicts come on
+  top, and what direct loads write. Data goes back on a bus of the pair. SIMDs that want it at the same time take turns.
 - GLOBAL: one for the CU, with a queue. Addresses take cycles by cache line; data comes back in order, some bytes a
   cycle, after a latency that each access has; so many bytes are in flight at most.
 - Barriers open when all waves of a workgroup have arrived.
@@ -32,6 +32,8 @@ _FETCH = int(Unit.FETCH)
 _PACKED, _AWAY = UNITS, UNITS + 1
 """What else a wave may want: packed float32, and nothing, as it is at a barrier or has ended."""
 _SIMDS = 4
+_PAIRS = 2
+"""SIMDs 0 and 2, 1 and 3: each pair has a queue and a bus of LDS (gfx950-gluon-tutorials, docs/lds_throughput.md)."""
 _RING = 128
 _FLIGHT = 1024
 """Loads that are remembered."""
@@ -58,7 +60,7 @@ def replay(
         that the instruction cache had to fetch).
     """
     (unit, issue, busy, vector, lgkm, counts_vector, counts_lgkm, direct, store, first, reads, written, written_end,
-     accumulator, is_scaled, is_packed, is_slow, is_narrow, given) = costs  # fmt: skip
+     accumulator, is_scaled, is_packed, is_slow, is_narrow, rows, given) = costs  # fmt: skip
     wanted = np.where(is_packed, _PACKED, unit)  # by instruction
     waves = len(starts) - 1
     position = starts[:-1].copy()
@@ -82,11 +84,9 @@ def replay(
     held = np.zeros(_SIMDS)  # no vector, matrix or memory instruction issues before
     added = np.zeros((waves, 512))  # when a matrix instruction has added to a row
     is_limited = machine.in_flight < np.inf
-    by_turns = machine.by_turns > 0.0
-    is_alone = machine.matrix_hold > 0.0  # nothing else begins with a matrix instruction
-    pairs, depth = int(machine.lds_pairs), int(machine.lds_queue)
-    queue, queued = np.zeros((pairs, depth)), np.zeros(pairs, np.int64)  # when the last ones of a queue leave it
-    bus_free = np.zeros(pairs)
+    depth = int(machine.lds_queue)
+    queue, queued = np.zeros((_PAIRS, depth)), np.zeros(_PAIRS, np.int64)  # when the last ones of a queue leave it
+    bus_free = np.zeros(_PAIRS)
     arriving, arrived, bringing = np.zeros((2, _FLIGHT)), 0, 0  # direct loads: when, and how long LDS writes them
     flight, oldest, newest, moving = np.zeros((2, _FLIGHT)), 0, 0, 0.0  # loads: when they are there, and their bytes
     requests, requested = np.zeros(int(machine.requests)), 0  # when the last ones' addresses are through
@@ -121,10 +121,10 @@ def replay(
                 best, when = w, t
             elif t == when < np.inf:
                 other = simds[best]
-                if by_turns and s != other:  # each issues by itself; for what they share, the one that waited longest
+                if s != other:  # each issues by itself; for what they share, the one that waited longest
                     if memory_free[s] < memory_free[other]:
                         best = w
-                elif is_alone and (wants[w] == _MATRIX) != (wants[best] == _MATRIX):
+                elif (wants[w] == _MATRIX) != (wants[best] == _MATRIX):  # nothing else begins with it
                     if wants[w] == _MATRIX:
                         best = w
                 elif (priority[w], -age[w]) > (priority[best], -age[best]):
@@ -149,13 +149,11 @@ def replay(
             opens[s, _VECTOR] = when + taken
             opens[s, _PACKED] = max(opens[s, _PACKED], when + taken)
             used[_VECTOR] += taken
-            if machine.vector_latency > 0.0:
-                for row in range(written[code], written_end[code]):
-                    ready[w, row] = max(ready[w, row], when + machine.vector_latency)
+            for row in range(written[code], written_end[code]):
+                ready[w, row] = max(ready[w, row], when + machine.vector_latency)
         elif kind == _MATRIX:
             opens[s, _MATRIX] = when + busy[code]
-            if machine.packed_wait >= 0.0:
-                opens[s, _PACKED] = max(opens[s, _PACKED], when + busy[code] + machine.packed_wait)
+            opens[s, _PACKED] = max(opens[s, _PACKED], when + busy[code] + machine.packed_wait)
             used[_MATRIX] += busy[code]
             held[s] = when + machine.matrix_hold + (machine.scale_hold if is_scaled[code] else 0.0)
             for k in (_VECTOR, _MATRIX, _LDS, _GLOBAL, _PACKED):
@@ -164,9 +162,8 @@ def replay(
                 ready[w, row] = when + busy[code] + machine.matrix_latency
                 added[w, row] = when + busy[code] + machine.accumulate_latency
         elif kind == _LDS:
-            access, pair = accesses[step], s % pairs
-            rate = machine.lds_write if store[code] else machine.lds_read
-            cycles = nbytes[access] / rate + conflicts[access]
+            access, pair = accesses[step], s % _PAIRS
+            cycles = rows[code] * machine.lds_row + conflicts[access]
             while arrived < bringing and arriving[0, arrived % _FLIGHT] <= max(when, lds_free):
                 lds_free = max(lds_free, arriving[0, arrived % _FLIGHT]) + arriving[1, arrived % _FLIGHT]
                 arrived += 1
@@ -179,7 +176,7 @@ def replay(
             queued[pair] += 1
             memory_free[s] = when + machine.memory_issue
             opens[s, _GLOBAL] = max(opens[s, _GLOBAL], memory_free[s])
-            for other in range(pair, _SIMDS, pairs):
+            for other in range(pair, _SIMDS, _PAIRS):
                 opens[other, _LDS] = max(
                     memory_free[other], held[other], queue[pair, queued[pair] % depth], when + machine.lds_start
                 )
@@ -199,7 +196,7 @@ def replay(
                 returned = max(returned, begun + cycles + latency[access]) + moved
                 done = returned
                 if direct[code]:
-                    used[_LDS] += nbytes[access] / machine.lds_write
+                    used[_LDS] += nbytes[access] / machine.lds_direct
                     arriving[0, bringing % _FLIGHT] = returned
                     arriving[1, bringing % _FLIGHT] = nbytes[access] / machine.lds_direct
                     bringing += 1

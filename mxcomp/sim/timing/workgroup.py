@@ -118,7 +118,7 @@ def run(
     machine = Machine(*map(float, machine))  # Numba would compile `replay`, for seconds, for each mixture with integers
     conflicts = ready.conflicts
     if Unit.LDS in free:
-        machine = machine._replace(lds_read=1e12, lds_write=1e12, lds_return=inf, lds_direct=inf, lds_latency=0.0)
+        machine = machine._replace(lds_row=0.0, lds_return=inf, lds_direct=inf, lds_latency=0.0)
         conflicts = 0.0 * conflicts
     if Unit.FETCH in free:
         machine = machine._replace(fetch_latency=0.0)

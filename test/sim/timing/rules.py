@@ -11,17 +11,12 @@ from numpy.typing import NDArray
 
 from mxcomp.sim import Device
 from mxcomp.sim.timing import Examiner
-from mxcomp.sim.timing.parameters import Machine
+from mxcomp.sim.timing.parameters import Machine, mi355x
 from mxcomp.sim.timing.trace import Trace
 from mxcomp.sim.timing.workgroup import run
 
-TRACED = Machine(
-    lds_read=256.0, lds_write=128.0, lds_return=128.0, lds_pairs=2.0, lds_queue=8.0, lds_start=4.0, lds_direct=128.0,
-    by_turns=1.0, memory_issue=4.0, line_cycles=2.0, narrow_lines=2.0, requests=12.0, in_flight=45056.0,
-    matrix_hold=8.0, scale_hold=4.0, accumulate_latency=2.0, vector_latency=8.0, transcendental=8.0, packed_wait=12.0,
-    fetch_latency=0.0,
-)  # fmt: skip
-"""A compute unit as AMD's thread traces of gfx950 show it: each number's source stands beside its test."""
+TRACED = mi355x().machine._replace(fetch_latency=0.0)
+"""Whose code is there."""
 
 _SOURCE = """
 .text

@@ -43,7 +43,7 @@ def test_interpolation_is_the_model(aiter: Path, cases: list[calibrate.Case]) ->
 
 def test_a_fit_finds_times_that_other_parameters_make(cases: list[calibrate.Case]) -> None:
     model, start = calibrate.Model(cases), mi355x()
-    model.measured = model.us(start.replaced(launch_us=3.1, cu_bytes=21.0, cold_latency=1900.0))
+    model.measured = model.us(start.replaced(launch_us=3.1, cu_bytes=21.0, cold_latency=1350.0))
     assert np.abs(model.us(start) / model.measured - 1).max() > 0.2
     fitted = model.fit(start)
     assert np.abs(model.us(fitted) / model.measured - 1).max() < 0.02

@@ -15,8 +15,9 @@ from mxcomp.sim.timing.trace import Trace
 from mxcomp.sim.timing.workgroup import run
 
 MACHINE = Machine(
-    return_bytes=32.0, line_cycles=1.0, lds_read=128.0, lds_latency=64.0, matrix_latency=8.0, fetch_latency=0.0
+    return_bytes=32.0, line_cycles=1.0, matrix_hold=0.0, scale_hold=0.0, accumulate_latency=0.0, fetch_latency=0.0
 )
+"""Without what test_rules.py has tests of."""
 LATENCY, ISSUE, PASSES = 500.0, 4, 16
 """Cycles: of a load, between instructions of a wave, of an fp4 MFMA of 16×16×128."""
 LINES, BYTES = 8, 1024
@@ -105,7 +106,7 @@ def test_waits_leave_later_loads_in_flight() -> None:
     one = LINES + LATENCY + BYTES / MACHINE.return_bytes
     issued = np.zeros(4)
     run(trace([LOAD, LOAD, wait(vector=1), SALU]), 1, MACHINE, LATENCY, issued=issued)
-    assert issued.tolist() == [0, LINES, one, one + ISSUE]
+    assert issued.tolist() == [0, ISSUE, one, one + ISSUE]  # the second one's addresses wait in a queue
 
 
 def test_each_load_waited_for_takes_all_its_latency() -> None:
@@ -115,8 +116,9 @@ def test_each_load_waited_for_takes_all_its_latency() -> None:
 
 def test_bank_conflicts_take_cycles() -> None:
     free, conflicting = (cycles([LDS_LOAD] * 8, conflicts=n) for n in (0, 5))
-    assert free == 8 * BYTES / MACHINE.lds_read + MACHINE.lds_latency
-    assert conflicting == free + 8 * 5
+    one_bus = BYTES / MACHINE.lds_return
+    assert free == 8 * one_bus + MACHINE.lds_latency
+    assert conflicting == 8 * (4 + 5) + MACHINE.lds_latency  # four rows and five conflicts: longer than the bus
 
 
 def test_barriers_open_for_the_last_wave() -> None:

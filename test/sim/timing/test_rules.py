@@ -6,8 +6,14 @@ GT is ROCm/gfx950-gluon-tutorials (thread traces on MI355X), TRI the latency mod
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
 import pytest
 from rules import interval
+
+from mxcomp.sim.timing.chip import Batch, Floats, Launches, Rates, modelled_us
+from mxcomp.sim.timing.parameters import mi355x
 
 SCALED = {
     "16x16x128": "v_mfma_scale_f32_16x16x128_f8f6f4 a[{0}:{3}], v[100:103], v[104:107], a[{0}:{3}], v108, v109 "
@@ -172,3 +178,45 @@ def test_direct_loads_take_write_cycles_of_lds() -> None:
     alone, beside = (interval(read + extra, 4, prologue, latency=0.0, times=24) for extra in ("", direct))
     assert alone == pytest.approx(8 * 16, rel=0.02)
     assert beside == pytest.approx(8 * 16 + 4 * 8, rel=0.1)
+
+
+# -- memory of the chip
+
+
+class Streaming(NamedTuple):
+    """So many workgroups, each alone on a CU, that load what nobody else does."""
+
+    workgroups: int
+    load_bytes: float = 64e6
+    store_bytes: float = 0.0
+    resident: int = 1
+    wide: float = 0.0
+
+    @property
+    def batches(self) -> tuple[Batch, ...]:
+        return (Batch(self.workgroups, 1, self.unique_bytes, self.unique_bytes),)
+
+    @property
+    def unique_bytes(self) -> float:
+        return self.workgroups * self.load_bytes
+
+
+@pytest.mark.parametrize(
+    ("workgroups", "low", "high"),
+    [
+        (32, 1.529, 1.69), (64, 2.864, 3.13), (96, 4.067, 4.31), (128, 4.580, 5.49), (160, 4.828, 5.90),
+        (192, 5.628, 6.31), (224, 6.198, 6.48), (256, 6.373, 6.442),
+    ],
+)  # fmt: skip
+def test_hbm_by_workgroups(workgroups: int, low: float, high: float) -> None:
+    """TB/s. Low is GT kernels/memory_bound/gemm, a GEMV-like kernel; high is the microbenchmark of rocm-libraries'
+    shared/origami. With 128 workgroups AITER's rows reach 5.49, more than both.
+    """
+    p = mi355x()
+
+    def ask(rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
+        return Streaming(workgroups).load_bytes / rates.bytes + rates.latency, np.zeros(1)
+
+    us = float(modelled_us(Launches.of([Streaming(workgroups)]), p, ask)[0]) - p.launch_us
+    terabytes = Streaming(workgroups).unique_bytes / us / 1e6
+    assert 0.95 * low <= terabytes <= 1.05 * high
