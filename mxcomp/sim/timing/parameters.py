@@ -44,7 +44,7 @@ class Machine(NamedTuple):
     lds_return: float = 128.0
     lds_queue: float = 8.0
     lds_start: float = 4.0
-    lds_direct: float = 128.0
+    lds_direct: float = 256.0
     lds_latency: float = 64.0
     memory_issue: float = 4.0
     line_cycles: float = 2.0
