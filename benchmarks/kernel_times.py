@@ -26,7 +26,7 @@ from iree.compiler import ir
 
 import mxcomp
 import mxcomp.ir as mx
-from mxcomp import assembly, files, moe
+from mxcomp import assembly, files, moe, workers
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.options import BENEFIT, ON
@@ -63,17 +63,22 @@ def main() -> int:
     kept = _kept(args.o, wanted_names)
     args.o.with_name(clock.FILE).write_text((resources.files("mxcomp.sim.timing") / parameters.FILE).read_text())
     rows: list[dict[str, object]] = []
-    for instance in wanted(wanted_names):
-        try:
-            found = [row for part in parts(instance) for row in replays(instance, *part)]
-        except ValueError as error:
-            print(f"{instance.name}: {error}", flush=True)
-            continue
-        print(f"{instance.name}: {f'{len(found)} replays' if found else 'spills registers, left out'}", flush=True)
-        rows += found
-        # After each, so that an end before the last costs nothing of what is there.
-        files.write({args.o: files.table(COLUMNS, [*kept, *rows]).encode()})
+    with workers.pool() as executor:
+        for line, found in executor.map(_timed, wanted(wanted_names)):
+            print(line, flush=True)
+            rows += found
+            # After each, so that an end before the last costs nothing of what is there.
+            files.write({args.o: files.table(COLUMNS, [*kept, *rows]).encode()})
     return 0
+
+
+def _timed(instance: family.Instance) -> tuple[str, list[dict[str, object]]]:
+    """The instance's rows, and what there is to say of it."""
+    try:
+        found = [row for part in parts(instance) for row in replays(instance, *part)]
+    except ValueError as error:
+        return f"{instance.name}: {error}", []
+    return f"{instance.name}: {f'{len(found)} replays' if found else 'spills registers, left out'}", found
 
 
 def _kept(path: Path, wanted_names: tuple[str, ...]) -> list[dict[str, str]]:
@@ -178,7 +183,7 @@ def traced(instance: family.Instance, k_tiles: int, rows: int, suffix: str) -> E
     if size % _ADDRESS:  # behind the addresses is the number of K tiles, where that is hidden from the compiler
         kernarg = kernarg[: size // _ADDRESS * _ADDRESS] + struct.pack("<I", k_tiles)
     fitting = occupancy(kernel.descriptor, 0, instance.tile.threads // LANES).waves_per_simd
-    work = examine(device, kernel, (1, 1, 1), kernarg)
+    work = examine(device, kernel, (1, 1, 1), kernarg, asks=False)  # the number of K tiles is all that decides
     return replace(work, resident=max(1, fitting * SIMDS * LANES // instance.tile.threads))
 
 

@@ -100,14 +100,16 @@ def _flops(i: Instruction) -> int:
 
 def examine(
     device: Device, kernel: Kernel, grid: Sequence[int], kernarg: bytes, block: Sequence[int] | None = None,
-    dynamic_lds: int = 0,
+    dynamic_lds: int = 0, asks: bool = True,
 ) -> Examination:  # fmt: skip
     """Follows a launch on a device whose memory holds the kernel's arguments. Memory stays as it is.
+
+    `asks`: whether it finds out if the way depends on data that nobody has written, which takes longer than the rest.
 
     Raises UnsupportedInstruction, CodeObjectError and SimulationError as a launch does, and for a workgroup that
     executes nothing.
     """
-    examiner = Examiner()
+    examiner = Examiner(asks)
     device.launch(kernel, grid, block, kernarg, dynamic_lds, workgroups=[(0, 0, 0)], engine=examiner)
     return examiner.examination
 
@@ -117,8 +119,9 @@ class Examiner:
 
     name = "examine"
 
-    def __init__(self) -> None:
+    def __init__(self, asks: bool = True) -> None:
         self.examination: Examination
+        self._asks = asks
 
     def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
         """Leaves the `examination`, with the first of the workgroups in full; its counters are multiplied."""
@@ -126,7 +129,8 @@ class Examiner:
         with np.errstate(all="ignore"):
             trace = Recorder(dispatch, dispatch.workgroups[0], lines).run()
             survey = Survey(dispatch, lines, trace)
-            self.examination = replace(_examination(dispatch, trace, survey), depends=_depends(dispatch, lines, trace))
+            depends = _depends(dispatch, lines, trace) if self._asks else ""
+            self.examination = replace(_examination(dispatch, trace, survey), depends=depends)
         times = len(dispatch.workgroups)
         return {trace.workgroup: Counter({event: times * count for event, count in trace.counters.items()})}
 
