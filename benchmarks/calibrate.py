@@ -34,7 +34,7 @@ FOLDER = Path(__file__).parent / "data"
 DATA, CLOCKS = FOLDER / "mi355x_mxfp4_gemm.csv", FOLDER / "mi355x_clocks.csv"
 FITTED = (
     "launch_us", "cold_latency", "cu_bytes", "fabric_bytes", "power", "power_mfma", "power_wide", "power_loads",
-    "drain_bytes", "store_overlap", "warm_megabytes",
+    "store_overlap", "warm_megabytes",
 )  # fmt: skip
 LATENCIES = np.array([150, 300, 400, 500, 700, 900, 1000, 1100, 1250, 1500, 2000, 3000, 5000], float)
 RATES = np.array([8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 31, 34, 38, 44, 64], float)
