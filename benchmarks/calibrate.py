@@ -12,23 +12,18 @@ from __future__ import annotations
 
 import argparse
 import csv
-import pickle
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import timing_report
+from cases import LATENCIES, RATES, Case, load
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from mxcomp.sim.timing import rows as table
-from mxcomp.sim.timing.aiter import Kernels
 from mxcomp.sim.timing.chip import Floats, Launches, Rates, modelled_us, power_ns
-from mxcomp.sim.timing.examination import Examination
-from mxcomp.sim.timing.parameters import Machine, Parameters, mi355x
-from mxcomp.sim.timing.rows import Fault, Row
-from mxcomp.sim.timing.workgroup import replayed
+from mxcomp.sim.timing.parameters import Parameters, mi355x
 
 FOLDER = Path(__file__).parent / "data"
 DATA, CLOCKS = FOLDER / "mi355x_mxfp4_gemm.csv", FOLDER / "mi355x_clocks.csv"
@@ -36,52 +31,9 @@ FITTED = (
     "launch_us", "cold_latency", "cu_bytes", "fabric_bytes", "power", "power_mfma", "power_wide", "power_loads",
     "store_overlap", "warm_megabytes",
 )  # fmt: skip
-LATENCIES = np.array([150, 300, 400, 500, 700, 900, 1000, 1100, 1250, 1500, 2000, 3000, 5000], float)
-RATES = np.array([8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 31, 34, 38, 44, 64], float)
 BOOTSTRAPS = 40
 _LOSS = 0.05
 """Relative error from which on rows count less (soft L1): some were measured under other conditions."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A row, examined.
-
-    Attributes:
-        work: Without traces.
-        cycles: float64[latencies, rates]: of a workgroup of the first batch.
-        later: Of those behind it.
-        matrix: Cycles that an MFMA pipe is busy in them.
-    """
-
-    row: Row
-    work: Examination
-    cycles: Floats
-    later: Floats
-    matrix: float
-
-
-def examine(aiter: Path, rows: Sequence[Row]) -> list[Case | Fault]:
-    return list(table.in_parallel(_cases, aiter, rows))
-
-
-def _cases(aiter: Path, rows: Sequence[Row]) -> list[Case | Fault]:
-    kernels, machine = Kernels(aiter), mi355x().machine
-    found: list[Case | Fault] = []
-    for row in rows:
-        work = table.examined(kernels, row)
-        if isinstance(work, Fault):
-            found.append(work)
-            continue
-        cycles, later = (_grid(work, machine, is_first) for is_first in (True, False))
-        matrix = replayed(work, machine, LATENCIES[0], RATES[0], True).matrix
-        found.append(Case(row, replace(work, parts=()), cycles, later, matrix))
-    return found
-
-
-def _grid(work: Examination, machine: Machine, is_first: bool) -> Floats:
-    grid = [[replayed(work, machine, latency, rate, is_first) for rate in RATES] for latency in LATENCIES]
-    return np.array([[one.cycles for one in line] for line in grid])
 
 
 @dataclass(frozen=True)
@@ -193,7 +145,7 @@ def main() -> int:
     parser.add_argument("--cases", type=Path, metavar="FILE", help="keep what examination found, or take it from there")
     parser.add_argument("--write", action="store_true", help="write parameters and docs/timing.md")
     args = parser.parse_args()
-    cases = _load(args)
+    cases = load(args.cases, args.aiter, args.data)
     model = Model(cases)
     p = model.fit(mi355x())
     others = left_out(model, cases, p)
@@ -202,21 +154,6 @@ def main() -> int:
     if args.write:
         report.write()
     return 0
-
-
-def _load(args: argparse.Namespace) -> list[Case]:
-    if args.cases and args.cases.exists():
-        kept: list[Case] = pickle.loads(args.cases.read_bytes())
-        return kept
-    rows, faults, _ = table.read(args.data)
-    found = examine(args.aiter, [row for row in rows if row.us])
-    faults += [case for case in found if isinstance(case, Fault)]
-    for fault in faults:
-        print(f"{args.data}:{fault.line}: {fault.message}")
-    cases = [case for case in found if isinstance(case, Case)]
-    if args.cases:
-        args.cases.write_bytes(pickle.dumps(cases))
-    return cases
 
 
 if __name__ == "__main__":

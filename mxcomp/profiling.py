@@ -55,6 +55,7 @@ class Estimate:
     Attributes:
         us: Microseconds.
         low, high: 80 % of measurements of kernels that the model had not seen lay between, relative to the estimate.
+        fitted: Whether these were of the kind that the model was fitted to, as this one is, or of other families.
         bound: The resource that costs most: one of `mxcomp.sim.timing.RESOURCES`.
         saved: By resource: microseconds that the launch would take less if it cost nothing.
         matrix_share: Part of the time that MFMA pipes of the whole chip are busy, at the peak clock.
@@ -67,6 +68,7 @@ class Estimate:
     us: float
     low: float
     high: float
+    fitted: bool
     bound: str
     saved: Mapping[str, float]
     matrix_share: float
@@ -76,7 +78,11 @@ class Estimate:
     moved: Mapping[str, float]
 
     def __str__(self) -> str:
-        return f"modelled {self.us:.1f} µs ({self.low:.1f} to {self.high:.1f}), bound by {self.bound}"
+        kind = "like" if self.fitted else "unlike"
+        return (
+            f"modelled {self.us:.1f} µs ({self.low:.1f} to {self.high:.1f}, of kernels {kind} those fitted), "
+            f"bound by {self.bound}"
+        )
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from mxcomp.sim.errors import UnsupportedInstruction
 from mxcomp.sim.memory import Buffer
 from mxcomp.sim.program import Program, program_of, reachable
 from mxcomp.sim.schedule import ORDERS
-from mxcomp.sim.timing import Timeline, estimate, examine, pictures
+from mxcomp.sim.timing import Timeline, estimate, examine, loops, pictures
 from mxcomp.tools import common
 
 NAME = "mxcomp-sim"
@@ -146,6 +146,8 @@ def _time(data: bytes, args: argparse.Namespace) -> None:
     print(f"kernel {kernel.name}: {found}")
     print(f"{'MFMA pipes busy':24} {found.matrix_share:.1%} of the chip's")
     print(f"{'clock':24} {found.ghz:.2f} GHz")
+    if loop := loops.of_launch(work):
+        print(f"{'loop':24} {loop.cycles:.0f} cycles an iteration, {loop.share:.0%} of them MFMA")
     for level, nbytes in found.moved.items():
         print(f"{f'bytes, {level}':24} {nbytes / 1e6:.2f} MB")
     for name, us in sorted(found.saved.items(), key=lambda pair: -pair[1]):

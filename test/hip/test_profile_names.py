@@ -115,6 +115,6 @@ def test_json_and_csv(profile: Profile) -> None:
     ],
 )
 def test_kinds_without_a_report(kernel: str, kind: str) -> None:
-    modelled = Estimate(3.0, 2.0, 4.0, "latency", {}, 0.0, 2.4, 0.0, 0.0, {})
+    modelled = Estimate(3.0, 2.0, 4.0, False, "latency", {}, 0.0, 2.4, 0.0, 0.0, {})
     assert DispatchProfile(kernel, (1, 1, 1), {}, 0.0, modelled).kind == kind
     assert DispatchProfile("_initializer_0_dispatch_0_pack", (1, 1, 1), {}, 0.0, modelled).is_loading

@@ -67,7 +67,9 @@ def test_timing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [FILE, "--timing", "--run=fine_copy", "--block=128", "--arg=empty:512", "--arg=empty:512"]
     assert main([*command, f"--timeline={timeline}"]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
-    assert re.match(r"kernel fine_copy: modelled \d+\.\d µs \(\d+\.\d to \d+\.\d\), bound by launch$", first)
+    pattern = r"kernel fine_copy: modelled \d+\.\d µs \(\d+\.\d to \d+\.\d, of kernels unlike those fitted\)"
+    assert re.match(pattern + ", bound by launch$", first)
+    assert not any(line.startswith("loop ") for line in rest)
     assert any(line.startswith("without launch") for line in rest)
     events = json.loads(timeline.read_text())["traceEvents"]
     issued = [event for event in events if event["ph"] == "X" and event["pid"] == 0]

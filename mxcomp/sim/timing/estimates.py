@@ -59,7 +59,7 @@ def estimate(work: Examination, parameters: Parameters | None = None) -> Estimat
 
     us = us_with({}, frozenset())
     saved = {name: max(0.0, us - us_with(values, units)) for name, (values, units) in RESOURCES.items()}
-    low, high = p.interval(us)
+    low, high = p.interval(us, work.fitted)
     others = [name for name in saved if name != _LAUNCH]
     bound = _LAUNCH if 2 * saved[_LAUNCH] >= us else max(others, key=lambda name: saved[name])
     one, ghz = _first(work, launches, p)
@@ -70,7 +70,7 @@ def estimate(work: Examination, parameters: Parameters | None = None) -> Estimat
         "HBM": float(launches.loaded_once[0]),
         "stores": float(launches.stored_once[0]),
     }
-    return Estimate(us, low, high, bound, saved, busy, ghz, work.flops, work.unique_bytes, moved)
+    return Estimate(us, low, high, work.fitted, bound, saved, busy, ghz, work.flops, work.unique_bytes, moved)
 
 
 def _first(work: Examination, launches: Launches, p: Parameters) -> tuple[Replayed, float]:

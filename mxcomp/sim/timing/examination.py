@@ -39,6 +39,7 @@ class Examination:
         batches: In the order of dispatch.
         load_bytes, store_bytes: Moved by a workgroup from and to global memory.
         wide: Part of its MFMA cycles that scaled 32×32×64 take.
+        fitted: Whether it is of the kind that the model was fitted to: four waves, all MFMA scaled 16×16×128.
         unique_bytes: Loaded and stored by the whole launch, each line once.
         workgroups: In the grid.
         flops: Of the whole launch's matrix instructions.
@@ -52,6 +53,7 @@ class Examination:
     load_bytes: float
     store_bytes: float
     wide: float
+    fitted: bool
     unique_bytes: float
     workgroups: int
     flops: float
@@ -81,16 +83,17 @@ def matrix_flops(trace: Trace) -> int:
     return int(each[np.concatenate(trace.codes)].sum())
 
 
-def _wide(trace: Trace) -> float:
+def _part(trace: Trace, rows: int) -> float:
+    """Of the MFMA cycles, that scaled ones with so many rows of a result take."""
     shapes = [mfma.of(i) if i.encoding == "MFMA" else None for i in trace.instructions]
     passes = np.array([shape.passes if shape else 0 for shape in shapes])
-    is_wide = np.array([bool(shape and shape.scaled and shape.dim == _WIDE) for shape in shapes])
+    wanted = np.array([bool(shape and shape.scaled and shape.dim == rows) for shape in shapes])
     taken = passes * np.bincount(np.concatenate(trace.codes), minlength=len(shapes))
-    return float(taken[is_wide].sum() / max(1, taken.sum()))
+    return float(taken[wanted].sum() / max(1, taken.sum()))
 
 
-_WIDE = 32
-"""Rows and columns of the larger shape."""
+_WIDE, _NARROW = 32, 16
+"""Rows and columns of the two shapes."""
 
 
 def _flops(i: Instruction) -> int:
@@ -168,7 +171,8 @@ def _examination(dispatch: Dispatch, trace: Trace, survey: Survey) -> Examinatio
         batches=sharing.batches(resident * CUS),
         load_bytes=moved_bytes(trace, "load"),
         store_bytes=moved_bytes(trace, "store"),
-        wide=_wide(trace),
+        wide=_part(trace, _WIDE),
+        fitted=dispatch.waves == SIMDS and _part(trace, _NARROW) == 1,
         unique_bytes=sharing.unique_bytes() + total * moved_bytes(trace, "store"),
         workgroups=total,
         flops=total * matrix_flops(trace),

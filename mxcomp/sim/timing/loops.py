@@ -7,10 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mxcomp.sim.timing.chip import Launches
 from mxcomp.sim.timing.costs import Unit, costs_of
-from mxcomp.sim.timing.examination import SIMDS
+from mxcomp.sim.timing.examination import SIMDS, Examination
+from mxcomp.sim.timing.parameters import Parameters, mi355x
 from mxcomp.sim.timing.replay import steps_of
 from mxcomp.sim.timing.trace import Trace
+from mxcomp.sim.timing.workgroup import run
 
 _LEAST = 3
 """Times that a wave comes to a loop's head: a jump back that is taken once is no loop."""
@@ -38,6 +41,16 @@ class Loop(NamedTuple):
     def share(self) -> float:
         """How much of the time a SIMD's matrix pipe works."""
         return self.matrix / self.cycles
+
+
+def of_launch(work: Examination, parameters: Parameters | None = None) -> Loop | None:
+    """The hottest loop of the workgroups that share a CU in a launch's first batch; None: there is none."""
+    p = parameters or mi355x()
+    latency, rate = (float(column[0]) for column in Launches.of([work]).rates(p, True))
+    trace, _ = work.parts[-1]
+    issued = np.zeros(work.resident * trace.steps)
+    run(trace, work.resident, p.machine._replace(return_bytes=rate), latency, issued=issued)
+    return hottest(trace, issued)
 
 
 def hottest(trace: Trace, issued: NDArray[np.float64]) -> Loop | None:

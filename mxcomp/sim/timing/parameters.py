@@ -105,7 +105,8 @@ class Parameters:
 
     Attributes:
         machine: Of a compute unit.
-        residuals: By size of the estimate.
+        residuals: Of kernels like those that were fitted, by size of the estimate.
+        unseen: Of kernels of other families.
         entries: As they stand in the file, by name.
     """
 
@@ -131,6 +132,7 @@ class Parameters:
     warm_megabytes: float
     machine: Machine
     residuals: tuple[Residuals, ...]
+    unseen: Residuals
     entries: Mapping[str, Entry] = field(repr=False)
 
     def replaced(self, **values: float) -> Parameters:
@@ -139,9 +141,14 @@ class Parameters:
         changed: dict[str, Any] = {name: value for name, value in values.items() if name not in unit}
         return replace(self, machine=self.machine._replace(**unit), **changed)
 
-    def interval(self, modelled_us: float) -> tuple[float, float]:
-        """µs between which 80 % of measurements of such an estimate lay."""
-        row = next((row for row in self.residuals if modelled_us < row.below_us), self.residuals[-1])
+    def interval(self, modelled_us: float, fitted: bool = False) -> tuple[float, float]:
+        """µs between which 80 % of measurements of such an estimate lay.
+
+        Args:
+            fitted: The kernel is of the kind that was fitted: four waves and scaled 16×16×128.
+        """
+        rows = self.residuals if fitted else (self.unseen,)
+        row = next((row for row in rows if modelled_us < row.below_us), rows[-1])
         return modelled_us * row.low, modelled_us * row.high
 
 
@@ -161,6 +168,7 @@ def load(text: str) -> Parameters:
             **{name: entries[name].value for name in device},
             machine=Machine(**{name: float(entries[name].value) for name in unit}),
             residuals=tuple(Residuals(**row) for row in data["residuals"]),
+            unseen=Residuals(inf, **data["unseen"]),
             entries=entries,
         )
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:

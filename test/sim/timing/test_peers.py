@@ -26,7 +26,7 @@ LAYER = Layer(40, 512, 256, 8, 3, 32, "fp4")
 
 
 def modelled(us: float) -> Estimate:
-    return Estimate(us, 0.9 * us, 1.1 * us, "HBM", {}, 0.0, 2.4, 0.0, 0.0, {})
+    return Estimate(us, 0.9 * us, 1.1 * us, False, "HBM", {}, 0.0, 2.4, 0.0, 0.0, {})
 
 
 def test_routing() -> None:

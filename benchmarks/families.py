@@ -1,0 +1,158 @@
+"""Models kernels of families that the timing model was not fitted to, and writes what that is worth.
+
+python benchmarks/families.py [--cases cases.pkl] [--write]
+
+Kernels are those of test/sim/corpus/loops, of the kinds that AMD measured on gfx950; times are published ones of such
+kernels (benchmarks/data/mi355x_families.csv, from the fastest to the slowest die). Nothing was fitted to them but the
+law of the clock, to the clocks of their loops; with --cases, as benchmarks/calibrate.py keeps them, it is fitted
+without these too. --write puts the table into docs/timing.md, and the band into mxcomp/sim/timing/mi355x.toml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "test" / "sim"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "test"))
+
+import calibrate
+import cases
+from corpus.device import Launch
+from corpus.loops import KERNELS, four_waves
+from corpus.loops.inputs import PRODUCTS, STEP
+
+from mxcomp.sim import Device
+from mxcomp.sim.timing import Examination, Examiner, estimate, mi355x
+from mxcomp.sim.timing.chip import Floats
+from mxcomp.sim.timing.parameters import Parameters
+
+ROOT = Path(__file__).parents[1]
+DATA = Path(__file__).parent / "data" / "mi355x_families.csv"
+TIMING, DOCS = ROOT / "mxcomp" / "sim" / "timing" / "mi355x.toml", ROOT / "docs" / "timing.md"
+_BEGIN, _END = "<!-- families: written by benchmarks/families.py -->", "<!-- end of families -->"
+_MEMORY = 1 << 31
+_SCALED = 32
+"""Elements of a scale."""
+_COVERED = (0.1, "lower"), (0.9, "higher")
+_HEAD = 128
+"""Elements of a query."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A time, in µs, from the fastest to the slowest of what was published."""
+
+    kernel: str
+    m: int
+    n: int
+    k: int
+    least_us: float
+    most_us: float
+
+    @property
+    def us(self) -> float:
+        return (self.least_us * self.most_us) ** 0.5
+
+
+def published(path: Path = DATA) -> list[Published]:
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [
+        Published(row["kernel"], *(int(row[name]) for name in "mnk"), float(row["least_us"]), float(row["most_us"]))
+        for row in rows
+    ]
+
+
+def examined(row: Published) -> Examination:
+    """What a launch of that size would do, with a result of two bytes each, as the published ones have."""
+    device, examiner = Device("gfx950", memory_bytes=_MEMORY, checks=()), Examiner(asks=False)
+    if row.kernel in PRODUCTS:
+        code, launch = _product(row, device)
+    else:
+        code, launch = _attention(row, device)
+    kernel = device.load(code).kernels[launch.kernel]
+    device.launch(kernel, launch.grid, launch.block, launch.kernarg, dynamic_lds=launch.dynamic_lds, engine=examiner)
+    found = examiner.examination
+    stored = 2 * row.m * (row.n if row.kernel in PRODUCTS else row.n * _HEAD) / found.workgroups
+    unique = found.unique_bytes - found.workgroups * (found.store_bytes - stored)
+    return replace(found, store_bytes=stored, unique_bytes=unique)
+
+
+def _product(row: Published, device: Device) -> tuple[bytes, Launch]:
+    stored, kind = PRODUCTS[row.kernel]
+    steps = row.k // STEP[kind]
+    nbytes = {name: rows * steps * four_waves.ROW for name, rows in (("a", row.m), ("b", row.n))}
+    nbytes |= {f"{name}_scale": rows * row.k // _SCALED for name, rows in (("a", row.m), ("b", row.n))}
+    nbytes["c"] = 4 * row.m * row.n
+    addresses = {name: device.alloc(size).address for name, size in nbytes.items()}
+    if not stored:
+        return four_waves.code_object(kind), four_waves.launch(addresses, row.m, row.n, steps)
+    elements = steps * four_waves.ROW // (2 if kind == "f16" else 1)
+    sizes = {"m": row.m, "n": row.n, "k": elements, "scale_pitch": row.m}
+    return KERNELS[stored].code, KERNELS[stored].launch(addresses, sizes)
+
+
+def _attention(row: Published, device: Device) -> tuple[bytes, Launch]:
+    """Of `m` queries and `k` keys in `n` heads."""
+    nbytes = {name: 2 * _HEAD * rows * row.n for name, rows in zip("qkvo", (row.m, row.k, row.k, row.m), strict=True)}
+    addresses = {name: device.alloc(size).address for name, size in nbytes.items()}
+    sizes = {"queries": row.m, "heads": row.n, "keys": row.k, "scale": 0.1}
+    return KERNELS["attention"].code, KERNELS["attention"].launch(addresses, sizes)
+
+
+def without_their_clocks(path: Path) -> Parameters:
+    """A fit to AITER's kernels alone."""
+    model = calibrate.Model(cases.load(path, None, calibrate.DATA))
+    model.clocks = replace(model.clocks, weight=0.0 * model.clocks.weight)
+    return model.fit(mi355x())
+
+
+def table(rows: Sequence[Published], ratios: Floats) -> str:
+    """In Markdown: modelled beside published times, by each clock."""
+    lines = ["| kernel | size | published µs | modelled | without their clocks |", "|---|---|---|---|---|"]
+    for row, ratio in zip(rows, ratios, strict=True):
+        least, most = row.least_us, row.most_us
+        said = f"{least:g}" if least == most else f"{least:g} to {most:g}"
+        us = " | ".join(f"{one * row.us:.4g}, {one - 1:+.1%}" for one in ratio)
+        lines.append(f"| {row.kernel} | {row.m}×{row.n}×{row.k} | {said} | {us} |")
+    errors = np.abs(ratios - 1)
+    lines.append(f"\nMedian error {', '.join(f'{each:.1%}' for each in np.median(errors, axis=0))}.")
+    return "\n".join(lines)
+
+
+def write(text: str, ratios: Floats) -> None:
+    before, _, rest = DOCS.read_text().partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    DOCS.write_text(f"{before}{_BEGIN}\n{text}\n{_END}{after}")
+    low, high = (np.quantile(1 / ratios, part, method=way) for part, way in _COVERED)
+    band = re.compile(r"(?<=\[unseen\]\n)low = .*\nhigh = .*\n")
+    changed, count = band.subn(f"low = {low:.4f}\nhigh = {high:.4f}\n", TIMING.read_text())
+    assert count == 1
+    TIMING.write_text(changed)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=Path, metavar="FILE", help="what calibrate.py keeps: fit without their clocks")
+    parser.add_argument("--write", action="store_true", help="write docs/timing.md and the band")
+    args = parser.parse_args()
+    rows = published()
+    works = [examined(row) for row in rows]
+    clocks = [mi355x(), *([without_their_clocks(args.cases)] if args.cases else [])]
+    ratios = np.array([[estimate(work, p).us / row.us for p in clocks] for row, work in zip(rows, works, strict=True)])
+    print(table(rows, ratios))
+    if args.write:
+        write(table(rows, ratios), ratios)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
