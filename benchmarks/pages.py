@@ -1,0 +1,261 @@
+"""Makes the tables of docs/benchmarks.md, moe_benchmarks.md, gated_mlp.md and decode.md anew, by the clock as it is.
+
+python benchmarks/pages.py --aiter DIR [--keep FOLDER] [--only NAME …]
+
+DIR is a checkout of ROCm/aiter. FOLDER keeps what mxcomp-bench found, to go on from there. Tables stand between marks
+in the pages; what a table is called there is what --only takes. Ten minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from iree.compiler import ir
+
+from mxcomp.options import FASTEST, Options
+from mxcomp.problem import SCALES_AND_RESULT, Problem
+from mxcomp.selection import quantising as selected
+from mxcomp.selection import unquantised
+from mxcomp.selection.ranking import fastest
+from mxcomp.ukernels import Registry, quantising
+
+ROOT = Path(__file__).parents[1]
+DOCS, DATA = ROOT / "docs", ROOT / "benchmarks" / "data"
+Entries = list[dict[str, Any]]
+
+_RANGES = ((1, 16), (17, 64), (65, 256), (257, 1024), (1025, 4096), (4097, 1 << 30))
+_SIZES = (
+    "1x16384x16384", "16x8192x8192", "64x8192x8192", "512x8192x7168", "2048x8192x8192", "8192x8192x8192",
+    "10000x16384x16384",
+)  # fmt: skip
+_SQUARES = ("2048x8192x8192", "4096x4096x4096", "8192x8192x8192", "16384x16384x16384")
+_TYPES = (("fp8", "fp8"), ("fp8", "fp6"), ("fp6", "fp6"), ("fp6", "fp4"), ("fp8", "fp4"), ("fp4", "fp4"))
+_ELEMENTS = {"fp4": "f4E2M1FN", "fp6": "f6E2M3FN", "fp8": "f8E4M3FN"}
+_SEED = "10000x16384x16384"
+_FOUR = ("gptoss", "dsv3", "kimik2", "qwen3")
+_MODELS = {
+    "gptoss": "GPT-OSS", "dsv3": "DeepSeek V3", "kimik2": "Kimi K2", "qwen3": "Qwen 3.5", "dsv4": "DeepSeek V4",
+    "glm5": "GLM 5", "minimax": "MiniMax", "kimik3": "Kimi K3",
+}  # fmt: skip
+_TOKENS = ((1, 4), (8, 32), (64, 256), (512, 2048), (4096, 16384), (16385, 1 << 30))
+_LAYERS = ((16384, 16384), (8192, 8192), (7168, 8192), (8192, 3584), (8192, 1024), (5120, 2880), (1280, 8192))
+"""N and K: of Llama 3 70B at 8 ranks, and others."""
+_BITS, _BYTES = 16, 2
+"""Of an activation, and of an element of a result."""
+_ROWS = ("1", "8", "16", "64", "65", "128", "512", "2048", "8192")
+
+
+class Bench:
+    """Runs mxcomp-bench, once for what a folder keeps."""
+
+    def __init__(self, folder: Path, aiter: Path) -> None:
+        self._folder, self._aiter = folder, aiter
+
+    def __call__(self, name: str, *args: str, peer: bool = False) -> Entries:
+        path = self._folder / f"{name}.json"
+        command = [sys.executable, "-m", "mxcomp.tools.bench", *args, f"--json={path}"]
+        subprocess.run([*command, *([f"--aiter={self._aiter}"] if peer else [])], check=True, stdout=subprocess.DEVNULL)
+        found: Entries = json.loads(path.read_text())
+        return found
+
+
+def mean(ratios: Iterable[float]) -> float:
+    """The geometric one."""
+    logs = [math.log(ratio) for ratio in ratios]
+    return math.exp(sum(logs) / len(logs))
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def summary(ratios: Sequence[float]) -> tuple[str, str, str]:
+    return f"{mean(ratios):.2f}", f"{sum(ratio >= 1 for ratio in ratios) / len(ratios):.0%}", f"{min(ratios):.2f}"
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low} to {high}" if high < 1 << 30 else "more"
+
+
+def aiter(bench: Bench) -> str:
+    """Beside AITER's kernels, in the same model."""
+    entries = bench("aiter", f"--rows={DATA / 'mi355x_mxfp4_gemm.csv'}", peer=True)
+    ratios = [(each["m"], each["peer_us"] / each["ours_us"]) for each in entries if each["peer_us"]]
+    found, least, worst = summary([ratio for _, ratio in ratios])
+    rows = []
+    for low, high in _RANGES:
+        inside = [ratio for m, ratio in ratios if low <= m <= high]
+        rows.append((_span(low, high), len(inside), *summary(inside)))
+    heads = ("M", "sizes", "AITER's µs / ours, geometric mean", "at least as fast", "worst")
+    return (
+        f"What is chosen is **{found} × as fast** (geometric mean of {len(ratios)}), at least as fast in {least}, and "
+        f"{worst} × at worst.\n\n{table(heads, rows)}"
+    )
+
+
+def sizes(bench: Bench) -> str:
+    """Some sizes, and what is chosen."""
+    entries = bench("sizes", *_SIZES)
+    rows = []
+    for each in entries:
+        band = f"{each['low']:.4g} to {each['high']:.4g}"
+        rows.append((_shape(each), _kernel(each), f"{each['ours_us']:.4g}", band, each["bound"]))
+    return table(("M × N × K", "ukernel", "modelled µs", "80 % between", "bound by"), rows)
+
+
+def _shape(each: dict[str, Any]) -> str:
+    return f"{each['m']} × {each['n']} × {each['k']}"
+
+
+def _kernel(each: dict[str, Any]) -> str:
+    tile = re.sub(r"^mx_\w+?_f32_", "", each["kernel"])
+    return tile if each["parts"] == 1 else f"{tile}, K in {each['parts']}"
+
+
+def bits(bench: Bench) -> str:
+    """TFLOP/s of types."""
+    columns = []
+    for pair in _TYPES:
+        entries = bench("bits_" + "_".join(pair), *_SQUARES, "--types", *(_ELEMENTS[kind] for kind in pair))
+        columns.append([f"{2e-6 * each['m'] * each['n'] * each['k'] / each['ours_us']:.0f}" for each in entries])
+    rows = [(size.replace("x", " × "), *row) for size, row in zip(_SQUARES, zip(*columns, strict=True), strict=True)]
+    return table(("M × N × K", *(" × ".join(pair) for pair in _TYPES)), rows)
+
+
+def configurations(bench: Bench) -> str:
+    """Every dispatch of the seed GEMM, with both results."""
+    parts = []
+    for result in ("f32", "bf16"):
+        records = bench(f"configurations_{result}", "--configurations", _SEED, f"--result={result}", peer=True)
+        ways = list(dict.fromkeys(each["configuration"] for each in records))
+        names = list(dict.fromkeys(each["part"] for each in records))
+        rows = []
+        for name in names:
+            found = [each for each in records if each["part"] == name]
+            us = [sum(each["us"] for each in found if each["configuration"] == way) for way in ways]
+            rows.append((name, *(f"{each:.1f}" if each else "" for each in us)))
+        parts.append(f"Results in {result}, modelled µs:\n\n{table(('', *ways), rows)}")
+    return "\n\n".join(parts)
+
+
+def layers(bench: Bench) -> str:
+    """MoE layers, beside published times."""
+    entries = [each for each in bench("moe", f"--moe={DATA / 'mi355x_mx_moe.csv'}") if each["published_us"]]
+    rows, four = [], [each for each in entries if each["model"] in _FOUR]
+    groups = [("**" + ", ".join(_MODELS[model] for model in _FOUR) + "**", four)]
+    for model, title in _MODELS.items():
+        groups.append((title, [each for each in entries if each["model"] == model]))
+    for name, inside in groups:
+        rows.append((name, len(inside), *_times(summary([_ratio(each) for each in inside]))))
+    by_tokens = []
+    for low, high in _TOKENS:
+        inside = [each for each in four if low <= each["tokens"] <= high]
+        by_tokens.append((_span(low, high), len(inside), *_times(summary([_ratio(each) for each in inside]))))
+    heads = ("layers", "geometric mean", "at least as fast", "worst")
+    return f"{table(('', *heads), rows)}\n\nThe four, by tokens:\n\n{table(('tokens', *heads), by_tokens)}"
+
+
+def _ratio(each: dict[str, Any]) -> float:
+    return float(each["published_us"]) / (each["ours_us_gemm1"] + each["ours_us_gemm2"])
+
+
+def _times(values: tuple[str, str, str]) -> tuple[str, str, str]:
+    found, least, worst = values
+    return f"{found} ×", least, f"{worst} ×"
+
+
+def decode(bench: Bench) -> str:
+    """Linear layers of bf16 activations: one dispatch, or one that quantises in front of another."""
+    del bench
+    registry, options = _registry()
+    rows = []
+    for (n, k), kind, m in product(_LAYERS, ("fp4", "fp8"), (1, 16)):
+        problem = Problem(m, n, k, (_ELEMENTS[kind],) * 2 + SCALES_AND_RESULT)
+        fitting = [each for each in quantising.INSTANCES if selected.takes(each, problem, _BITS)]
+        timed = [selected.modelled_us(registry[each.name], problem, _BYTES) for each in fitting]
+        one = min(us for us in timed if us is not None)
+        apart = fastest(problem, registry, options, _BYTES)[0].us + selected.apart_us(problem, _BITS)
+        rows.append((f"{m} × {n} × {k}", kind, f"{one:.1f}", f"{apart:.1f}", f"{apart / one:.2f}"))
+    return table(("M × N × K", "both types", "one dispatch", "apart", "apart / one"), rows)
+
+
+def dequantised(bench: Bench) -> str:
+    """Linear layers of bf16 activations that are not quantised."""
+    del bench
+    registry, options = _registry()
+    heads, columns = ["N × K"], []
+    for kind, m in product(("fp4", "fp8"), (1, 16, 64, 256)):
+        heads.append(f"{kind} weights, M = {m}")
+        problems = [Problem(m, n, k, ("bf16", _ELEMENTS[kind], *SCALES_AND_RESULT)) for n, k in _LAYERS]
+        columns.append([_dequantised_us(each, registry, options) for each in problems])
+    rows = [(f"{n} × {k}", *row) for (n, k), row in zip(_LAYERS, zip(*columns, strict=True), strict=True)]
+    return table(heads, rows)
+
+
+def _dequantised_us(problem: Problem, registry: Registry, options: Options) -> str:
+    found = unquantised.choose(problem, registry, options, _BYTES)
+    us = re.search(r"modelled ([0-9.]+) µs", found.note or "")
+    return us[1] if us else "IREE's"
+
+
+def _registry() -> tuple[Registry, Options]:
+    options = Options.make(ukernels=FASTEST)
+    with ir.Context(), ir.Location.unknown():
+        return Registry(options.target.arch), options
+
+
+def gated(bench: Bench) -> str:
+    """A gated layer, apart and fused."""
+    command = [sys.executable, ROOT / "benchmarks" / "layers.py", "--kinds", "gated", "--sizes", "4096/14336"]
+    out = subprocess.run([*command, "--rows", *_ROWS], check=True, capture_output=True, text=True).stdout
+    return "\n".join(line for line in out.splitlines() if line.startswith("|"))
+
+
+PAGES: dict[str, dict[str, Callable[[Bench], str]]] = {
+    "benchmarks.md": {"aiter": aiter, "sizes": sizes, "bits": bits, "configurations": configurations},
+    "moe_benchmarks.md": {"layers": layers},
+    "gated_mlp.md": {"gated": gated},
+    "decode.md": {"decode": decode, "dequantised": dequantised},
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [name for tables in PAGES.values() for name in tables]
+    parser.add_argument("--aiter", type=Path, metavar="DIR", required=True)
+    parser.add_argument("--keep", type=Path, metavar="FOLDER")
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        bench = Bench(folder, args.aiter)
+        for page, tables in PAGES.items():
+            for name in args.only:
+                if name in tables:
+                    _put(DOCS / page, name, tables[name](bench))
+                    print(f"{page}: {name}", flush=True)
+    return 0
+
+
+def _put(page: Path, name: str, text: str) -> None:
+    begin, end = f"<!-- {name}: written by benchmarks/pages.py -->", f"<!-- end of {name} -->"
+    before, found, rest = page.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    assert found and closed, f"{page}: no marks of {name}"
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
