@@ -1,4 +1,4 @@
-"""Makes the tables of docs/benchmarks.md, moe_benchmarks.md, gated_mlp.md and decode.md anew, by the clock as it is.
+"""Makes the tables of modelled figures in docs/ and ukernels/README.md anew, by the clock as it is.
 
 python benchmarks/pages.py --aiter DIR [--keep FOLDER] [--only NAME …]
 
@@ -20,17 +20,20 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from iree.compiler import ir
 
 from mxcomp.options import FASTEST, Options
 from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection import quantising as selected
-from mxcomp.selection import unquantised
+from mxcomp.selection import times, unquantised
+from mxcomp.selection.clock import clock
 from mxcomp.selection.ranking import fastest
+from mxcomp.sim.timing.chip import Rates
 from mxcomp.ukernels import Registry, quantising
 
 ROOT = Path(__file__).parents[1]
-DOCS, DATA = ROOT / "docs", ROOT / "benchmarks" / "data"
+DATA = ROOT / "benchmarks" / "data"
 Entries = list[dict[str, Any]]
 
 _RANGES = ((1, 16), (17, 64), (65, 256), (257, 1024), (1025, 4096), (4097, 1 << 30))
@@ -52,6 +55,10 @@ _LAYERS = ((16384, 16384), (8192, 8192), (7168, 8192), (8192, 3584), (8192, 1024
 """N and K: of Llama 3 70B at 8 ranks, and others."""
 _BITS, _BYTES = 16, 2
 """Of an activation, and of an element of a result."""
+_LARGE = (
+    "mx_f4E2M1FN_f4E2M1FN_f32_m256_n256_k512", "mx_f4E2M1FN_f4E2M1FN_f32_m320_n256_k512",
+    "mx_f8E4M3FN_f4E2M1FN_f32_m256_n256_k512", "mx_f8E4M3FN_f8E4M3FN_f32_m256_n256_k512_mfma32",
+)  # fmt: skip
 _ROWS = ("1", "8", "16", "64", "65", "128", "512", "2048", "8192")
 
 
@@ -215,18 +222,51 @@ def _registry() -> tuple[Registry, Options]:
         return Registry(options.target.arch), options
 
 
-def gated(bench: Bench) -> str:
-    """A gated layer, apart and fused."""
-    command = [sys.executable, ROOT / "benchmarks" / "layers.py", "--kinds", "gated", "--sizes", "4096/14336"]
-    out = subprocess.run([*command, "--rows", *_ROWS], check=True, capture_output=True, text=True).stdout
+def loops(bench: Bench) -> str:
+    """MFMA's share of loops of large tiles."""
+    del bench
+    rows = []
+    for name in _LARGE:
+        found = times.table()[name]
+        each = [_share(found, rate) for rate in (64.0, 28.0)]
+        rows.append((name.removeprefix("mx_"), *(f"{share:.0%}" for share in each)))
+    return table(("ukernel", "bytes free", "28 bytes a cycle from memory"), rows)
+
+
+def _share(found: times.KernelTimes, rate: float) -> float:
+    """From the second to the last number of K tiles of the table."""
+    _, short, long = sorted(found.load_bytes)
+    rates = Rates(np.full(1, clock().warm_latency), np.full(1, rate))
+    (less, few), (more, many) = (found.cycles(k, rates, True, 1) for k in (short, long))
+    return float(((many - few) / (more - less))[0])
+
+
+def ranges(bench: Bench) -> str:
+    """Kernels by ranges of a dynamic M."""
+    del bench
+    return _printed("versions.py")
+
+
+def _printed(script: str, *args: str) -> str:
+    """The table that another script here prints."""
+    command = [sys.executable, ROOT / "benchmarks" / script, *args]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return "\n".join(line for line in out.splitlines() if line.startswith("|"))
 
 
+def gated(bench: Bench) -> str:
+    """A gated layer, apart and fused."""
+    del bench
+    return _printed("layers.py", "--kinds", "gated", "--sizes", "4096/14336", "--rows", *_ROWS)
+
+
 PAGES: dict[str, dict[str, Callable[[Bench], str]]] = {
-    "benchmarks.md": {"aiter": aiter, "sizes": sizes, "bits": bits, "configurations": configurations},
-    "moe_benchmarks.md": {"layers": layers},
-    "gated_mlp.md": {"gated": gated},
-    "decode.md": {"decode": decode, "dequantised": dequantised},
+    "docs/benchmarks.md": {"aiter": aiter, "sizes": sizes, "bits": bits, "configurations": configurations},
+    "docs/moe_benchmarks.md": {"layers": layers},
+    "docs/gated_mlp.md": {"gated": gated},
+    "docs/decode.md": {"decode": decode, "dequantised": dequantised},
+    "docs/tuning.md": {"ranges": ranges},
+    "ukernels/README.md": {"loops": loops},
 }
 
 
@@ -244,7 +284,7 @@ def main() -> int:
         for page, tables in PAGES.items():
             for name in args.only:
                 if name in tables:
-                    _put(DOCS / page, name, tables[name](bench))
+                    _put(ROOT / page, name, tables[name](bench))
                     print(f"{page}: {name}", flush=True)
     return 0
 
