@@ -34,7 +34,7 @@ def text(m: int, n: int, k: int, element: str) -> ir.Module:
 
 @pytest.mark.parametrize("element", ["f32", "bf16"])
 def test_two_workgroups_hide_what_is_not_the_loop(element: str) -> None:
-    """With K = 1024 pipes are busy for three quarters of the time, for half of it where a workgroup is alone."""
+    """With K = 1024 pipes are busy for 45 % of the time, for a third of it where a workgroup is alone."""
     program = mxcomp.compile(text(512, 256, 1024, element), ukernels=NAME)
     device = Device(memory_bytes=8 << 30, checks=())
     code = [b"\x7fELF" + rest for rest in program.vmfb.split(b"\x7fELF")[1:]]
@@ -45,5 +45,6 @@ def test_two_workgroups_hide_what_is_not_the_loop(element: str) -> None:
     p = mi355x()
     both, alone = (replayed(replace(work, resident=count), p.machine, p.warm_latency, FREE, False) for count in (2, 1))
     assert both.matrix == 2 * alone.matrix == 8 * 32 * 16 * 2  # steps, MFMA of a wave in each, cycles
-    assert both.matrix / both.cycles >= 0.75
-    assert alone.matrix / alone.cycles < 0.5
+    shares = [one.matrix / one.cycles for one in (both, alone)]
+    assert shares[0] >= 0.45
+    assert shares[1] < 0.35

@@ -124,9 +124,9 @@ def test_matmuls_of_one_activation_share_its_packing() -> None:
 
 
 def test_rows_are_padded_to_what_the_kernel_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no further, of two layers that share an activation, with N of DeepSeek V3; it is packed once for both."""
+    """And no further, of two layers that share an activation, one N of DeepSeek V3's; it is packed once for both."""
     monkeypatch.undo()
-    made = [weights("E2M1", n, 2048) for n in (512, 2112)]
+    made = [weights("E2M1", n, 2048) for n in (1024, 2112)]
     function = layers([(len(codes), codes, scales) for codes, scales, _ in made])
     program = mxcomp.compile(mx.module(function, "?x2048xbf16"))
     matmuls = program.report.matmuls

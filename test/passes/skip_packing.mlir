@@ -38,8 +38,8 @@
 #rhs_scale = affine_map<(m, n, ko, kb) -> (n, ko)>
 #out = affine_map<(m, n, ko, kb) -> (m, n)>
 
-util.func @quantised(%activations: tensor<?x4096xbf16>, %b: tensor<4096x128x32xf4E2M1FN>,
-                     %bs: tensor<4096x128xf8E8M0FNU>) -> tensor<?x4096xf32> {
+util.func @quantised(%activations: tensor<?x4096xbf16>, %b: tensor<8192x128x32xf4E2M1FN>,
+                     %bs: tensor<8192x128xf8E8M0FNU>) -> tensor<?x8192xf32> {
   %c0 = arith.constant 0 : index
   %zero = arith.constant 0.0 : f32
   %m = tensor.dim %activations, %c0 : tensor<?x4096xbf16>
@@ -72,19 +72,19 @@ util.func @quantised(%activations: tensor<?x4096xbf16>, %b: tensor<4096x128x32xf
     %element = arith.scaling_truncf %wide, %scale : f32, f8E8M0FNU to f4E2M1FN
     linalg.yield %element : f4E2M1FN
   } -> tensor<?x128x32xf4E2M1FN>
-  %empty = tensor.empty(%m) : tensor<?x4096xf32>
-  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<?x4096xf32>) -> tensor<?x4096xf32>
+  %empty = tensor.empty(%m) : tensor<?x8192xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<?x8192xf32>) -> tensor<?x8192xf32>
   %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
                        iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-      ins(%a, %b, %as, %bs : tensor<?x128x32xf4E2M1FN>, tensor<4096x128x32xf4E2M1FN>,
-                             tensor<?x128xf8E8M0FNU>, tensor<4096x128xf8E8M0FNU>)
-      outs(%init : tensor<?x4096xf32>) {
+      ins(%a, %b, %as, %bs : tensor<?x128x32xf4E2M1FN>, tensor<8192x128x32xf4E2M1FN>,
+                             tensor<?x128xf8E8M0FNU>, tensor<8192x128xf8E8M0FNU>)
+      outs(%init : tensor<?x8192xf32>) {
   ^bb0(%ai: f4E2M1FN, %bi: f4E2M1FN, %asi: f8E8M0FNU, %bsi: f8E8M0FNU, %o: f32):
     %ax = arith.scaling_extf %ai, %asi : f4E2M1FN, f8E8M0FNU to f32
     %bx = arith.scaling_extf %bi, %bsi : f4E2M1FN, f8E8M0FNU to f32
     %p = arith.mulf %ax, %bx : f32
     %s = arith.addf %o, %p : f32
     linalg.yield %s : f32
-  } -> tensor<?x4096xf32>
-  util.return %r : tensor<?x4096xf32>
+  } -> tensor<?x8192xf32>
+  util.return %r : tensor<?x8192xf32>
 }
