@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import timing_report
-from cases import LATENCIES, RATES, Case, load
+from replays import LATENCIES, RATES, Case, load
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 

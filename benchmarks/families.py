@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "test" / "sim"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "test"))
 
 import calibrate
-import cases
+import replays
 from corpus.device import Launch
 from corpus.loops import KERNELS, four_waves
 from corpus.loops.inputs import PRODUCTS, STEP
@@ -110,7 +110,7 @@ def _attention(row: Published, device: Device) -> tuple[bytes, Launch]:
 
 def without_their_clocks(path: Path) -> Parameters:
     """A fit to AITER's kernels alone."""
-    model = calibrate.Model(cases.load(path, None, calibrate.DATA))
+    model = calibrate.Model(replays.load(path, None, calibrate.DATA))
     model.clocks = replace(model.clocks, weight=0.0 * model.clocks.weight)
     return model.fit(mi355x())
 

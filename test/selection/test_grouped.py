@@ -99,7 +99,7 @@ def test_weights_come_from_memory_once(known: times.KernelTimes, ukernel: Ukerne
 
 
 def test_bounds(known: times.KernelTimes, ukernel: Ukernel) -> None:
-    """Weights of all experts are read once; a tile with more rows loads as many again, for which the fabric is as slow."""
+    """Weights of all experts are read once; with tiles of more rows the fabric is as slow as HBM."""
     many, few_rows = Work(Blocks(256, 256, 512), 4096, 7168, TYPES, 16, 1), (16, 64, 512)
     assert grouped.bound(times.table()["mx_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512"], few_rows, many, PLAIN_ORDER) == "HBM"
     small = Work(Blocks(1, 1, 1), 128, 512, TYPES, 1, 1)

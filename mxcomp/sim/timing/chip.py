@@ -114,10 +114,13 @@ class Launches:
                 busy = work.resident * work.load_bytes, work.wide
                 rows.append((number, k == 0, work.resident == 1, batch.running, batch.count, *shares, stored, *busy))
         launch, first, alone, *others = zip(*rows, strict=True)
-        columns = [np.array(column, float) for column in others]
+        running, count, fabric, chip, stored, moved, wide = (np.array(column, float) for column in others)
         stored_once = np.array([work.workgroups * work.store_bytes for work in works], float)
         loaded_once = np.maximum(np.array([work.unique_bytes for work in works], float) - stored_once, 0.0)
-        return cls(np.array(launch), np.array(first), *columns, np.array(alone), loaded_once, stored_once)
+        return cls(
+            np.array(launch), np.array(first), running, count, fabric, chip, stored, moved, wide, np.array(alone),
+            loaded_once, stored_once,
+        )  # fmt: skip
 
     def rates(self, p: Parameters, cold: bool) -> Rates:
         """What a workgroup of each batch sees of memory."""

@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
 import calibrate
-import cases as examined
+import replays
 from timing_report import Report, ranking
 
 from mxcomp.sim.timing import estimate, mi355x
@@ -28,13 +28,13 @@ def aiter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cases(aiter: Path) -> list[examined.Case]:
+def cases(aiter: Path) -> list[replays.Case]:
     gemms = [Gemm(*size, checkout.TILE_M, checkout.TILE_N) for size in SIZES]
-    found = examined._cases(aiter, [Row(line, {}, gemm, 1.0) for line, gemm in enumerate(gemms, 2)])
-    return [case for case in found if isinstance(case, examined.Case)]
+    found = replays._cases(aiter, [Row(line, {}, gemm, 1.0) for line, gemm in enumerate(gemms, 2)])
+    return [case for case in found if isinstance(case, replays.Case)]
 
 
-def test_interpolation_is_the_model(aiter: Path, cases: list[examined.Case]) -> None:
+def test_interpolation_is_the_model(aiter: Path, cases: list[replays.Case]) -> None:
     """Between the nodes of its grid too: against a replay of each row."""
     assert len(cases) == len(SIZES)
     kernels = Kernels(aiter)
@@ -42,7 +42,7 @@ def test_interpolation_is_the_model(aiter: Path, cases: list[examined.Case]) -> 
     np.testing.assert_allclose(calibrate.Model(cases).us(mi355x()), expected, rtol=0.02)
 
 
-def test_a_fit_finds_times_that_other_parameters_make(cases: list[examined.Case]) -> None:
+def test_a_fit_finds_times_that_other_parameters_make(cases: list[replays.Case]) -> None:
     model, start = calibrate.Model(cases), mi355x()
     model.measured = model.us(start.replaced(launch_us=3.1, cu_bytes=21.0, cold_latency=1350.0))
     assert np.abs(model.us(start) / model.measured - 1).max() > 0.2
@@ -51,7 +51,7 @@ def test_a_fit_finds_times_that_other_parameters_make(cases: list[examined.Case]
     assert fitted.launch_us == pytest.approx(3.1, rel=0.05)
 
 
-def test_report(cases: list[examined.Case]) -> None:
+def test_report(cases: list[replays.Case]) -> None:
     """What it says of estimates that are all 10 % too long."""
     measured = np.linspace(5.0, 500.0, len(cases))
     fits = np.exp(np.random.default_rng(0).standard_normal((20, 2)))
@@ -62,7 +62,7 @@ def test_report(cases: list[examined.Case]) -> None:
     assert [low for _, low, _ in report.residuals] == pytest.approx([1 / 1.1] * 4)
 
 
-def test_ranking(cases: list[examined.Case]) -> None:
+def test_ranking(cases: list[replays.Case]) -> None:
     """There is one tile only: nothing to rank."""
     _, pairs = ranking(cases, np.ones(len(cases)), np.ones(len(cases)))
     assert pairs == 0
