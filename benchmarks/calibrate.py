@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import timing_report
-from replays import LATENCIES, RATES, Case, load
 from numpy.typing import NDArray
+from replays import LATENCIES, RATES, Case, load
 from scipy.optimize import least_squares
 
 from mxcomp.sim.timing.chip import Floats, Launches, Rates, modelled_us, power_ns

@@ -108,18 +108,18 @@ class Launches:
         rows: list[tuple[Any, ...]] = []
         for number, work in enumerate(works):
             for k, batch in enumerate(work.batches):
-                loaded = max(batch.running * work.load_bytes, 1.0)
-                shares = min(1.0, batch.fabric_bytes / loaded), min(1.0, batch.chip_bytes / loaded)
-                stored = batch.running * work.store_bytes
-                busy = work.resident * work.load_bytes, work.wide
-                rows.append((number, k == 0, work.resident == 1, batch.running, batch.count, *shares, stored, *busy))
-        launch, first, alone, *others = zip(*rows, strict=True)
-        running, count, fabric, chip, stored, moved, wide = (np.array(column, float) for column in others)
+                total = max(batch.running * work.load_bytes, 1.0)
+                shares = min(1.0, batch.fabric_bytes / total), min(1.0, batch.chip_bytes / total)
+                moved = batch.running * work.store_bytes, work.resident * work.load_bytes
+                alone = work.resident == 1
+                rows.append((number, k == 0, alone, batch.running, batch.count, *shares, *moved, work.wide))
+        launches, firsts, are_alone, *others = zip(*rows, strict=True)
+        running, count, fabric, chip, stored, loaded, wide = (np.array(column, float) for column in others)
         stored_once = np.array([work.workgroups * work.store_bytes for work in works], float)
         loaded_once = np.maximum(np.array([work.unique_bytes for work in works], float) - stored_once, 0.0)
         return cls(
-            np.array(launch), np.array(first), running, count, fabric, chip, stored, moved, wide, np.array(alone),
-            loaded_once, stored_once,
+            np.array(launches), np.array(firsts), running, count, fabric, chip, stored, loaded, wide,
+            np.array(are_alone), loaded_once, stored_once,
         )  # fmt: skip
 
     def rates(self, p: Parameters, cold: bool) -> Rates:
