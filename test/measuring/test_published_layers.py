@@ -1,4 +1,4 @@
-"""Published layers of experts, beside what is modelled for ours: at least 0.85 × as fast, or as fast as can be."""
+"""Published layers of experts, beside what is modelled for ours: at least 0.81 × as fast, or as fast as can be."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mxcomp.sim.timing.parameters import mi355x
 
 TABLE = Path(__file__).parents[2] / "benchmarks" / "data" / "mi355x_mx_moe.csv"
 MODELS = ("gptoss", "dsv3", "kimik2", "qwen3")
-LEAST, MEAN = 0.85, 1.10
-BEYOND = 14
+LEAST, MEAN = 0.81, 1.08
+BEYOND = 11
 """Lines that no kernel could bring to `LEAST` at the calibrated rate of HBM."""
 
 
@@ -36,6 +36,7 @@ def test_published_layers() -> None:
     assert len(entries) == 388
     speed = {entry: (entry.published_us or 0) / entry.ours_us for entry in entries}
     below = [entry for entry in entries if speed[entry] < LEAST]
+    assert all(entry.tokens <= 128 and entry.experts == 385 for entry in below)
     assert len(below) <= BEYOND
     for entry in below:
         assert floor_us(entry) > (entry.published_us or 0) / LEAST, entry
