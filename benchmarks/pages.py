@@ -12,6 +12,7 @@ import argparse
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -66,10 +67,10 @@ class Bench:
     """Runs mxcomp-bench, once for what a folder keeps."""
 
     def __init__(self, folder: Path, aiter: Path) -> None:
-        self._folder, self._aiter = folder, aiter
+        self.folder, self._aiter = folder, aiter
 
     def __call__(self, name: str, *args: str, peer: bool = False) -> Entries:
-        path = self._folder / f"{name}.json"
+        path = self.folder / f"{name}.json"
         command = [sys.executable, "-m", "mxcomp.tools.bench", *args, f"--json={path}"]
         subprocess.run([*command, *([f"--aiter={self._aiter}"] if peer else [])], check=True, stdout=subprocess.DEVNULL)
         found: Entries = json.loads(path.read_text())
@@ -144,14 +145,15 @@ def configurations(bench: Bench) -> str:
     """Every dispatch of the seed GEMM, with both results."""
     parts = []
     for result in ("f32", "bf16"):
-        records = bench(f"configurations_{result}", "--configurations", _SEED, f"--result={result}", peer=True)
+        name, what = f"configurations_{result}", ("--configurations", _SEED, f"--result={result}")
+        records = bench(name, *what, f"--picture={bench.folder / result}", peer=True)
         ways = list(dict.fromkeys(each["configuration"] for each in records))
-        names = list(dict.fromkeys(each["part"] for each in records))
         rows = []
-        for name in names:
-            found = [each for each in records if each["part"] == name]
+        for part in dict.fromkeys(each["part"] for each in records):
+            found = [each for each in records if each["part"] == part]
             us = [sum(each["us"] for each in found if each["configuration"] == way) for way in ways]
-            rows.append((name, *(f"{each:.1f}" if each else "" for each in us)))
+            rows.append((part, *(f"{each:.1f}" if each else "" for each in us)))
+        shutil.copy(bench.folder / result / f"{_SEED}-bars.png", ROOT / "docs" / f"{name}.png")
         parts.append(f"Results in {result}, modelled µs:\n\n{table(('', *ways), rows)}")
     return "\n\n".join(parts)
 
