@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rules import TRACED, interval
 
-from mxcomp.sim.timing.chip import Batch, Floats, Launches, Rates, modelled_us
+from mxcomp.sim.timing.chip import CUS, Batch, Floats, Launches, Rates, modelled_us
 from mxcomp.sim.timing.parameters import mi355x
 
 SCALED = {
@@ -220,3 +220,18 @@ def test_hbm_by_workgroups(workgroups: int, low: float, high: float) -> None:
     us = float(modelled_us(Launches.of([Streaming(workgroups)]), p, ask)[0]) - p.launch_us
     terabytes = Streaming(workgroups).unique_bytes / us / 1e6
     assert 0.95 * low <= terabytes <= 1.05 * high
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "measured"), [("dwordx4", 4, 6.373), ("dwordx2", 3, 6.373), ("dword", 2, 6.23)]
+)
+def test_hbm_by_access_width(kind: str, size: int, measured: float) -> None:
+    """TB/s by 16, 8 and 4 bytes a lane, 256 workgroups (ORI); 2 bytes a lane, 5.11 TB/s, are no slower in the model."""
+    p = mi355x()
+    rates = Launches.of([Streaming(256)]).rates(p, True)
+    last = {"dwordx4": "v[8:11]", "dwordx2": "v[8:9]", "dword": "v8"}[kind]
+    body, prologue = f"buffer_load_{kind} {last}, v2, s[4:7], 0 offen", f"v_lshrrev_b32_e32 v2, {4 - size}, v1"
+    machine = TRACED._replace(return_bytes=float(rates.bytes[0]))
+    cycles = interval(body, 4, prologue, machine, float(rates.latency[0]))
+    terabytes = CUS * 4 * (64 << size) / cycles * p.clock_ghz / 1e3
+    assert min(terabytes, p.hbm_terabytes) == pytest.approx(measured, rel=0.05)
