@@ -83,5 +83,7 @@ def _check_arguments(kernel: Kernel) -> None:
         if argument.offset < end or argument.size < 0:
             raise CodeObjectError(f"{place}, overlaps another one")
         end = argument.offset + argument.size
+        if end > segment:
+            raise CodeObjectError(f"{place}, lies outside of {segment} bytes")
         if (expected := _BYTES_OF_KIND.get(argument.kind, argument.size)) != argument.size:
             raise CodeObjectError(f"{place}: expected {expected} bytes")

@@ -16,6 +16,8 @@ _MACHINE_AMDGPU, _MACH_GFX950 = 224, 0x4F
 _DESCRIPTOR_BYTES = 64
 _MOST_BYTES = 1 << 30
 """In memory, with what lies between segments; device memory has as many marks."""
+_KERNARG_ALIGNMENT = 16
+"""Bytes that segments of arguments are allocated in multiples of (AMDGPU backend guide)."""
 _MOST_KERNARG_BYTES = 65536
 PRELOAD_ENTRY = 256
 """Bytes from a kernel's entry to the one used when the hardware preloads kernel arguments."""
@@ -133,8 +135,9 @@ class Kernel:
 
         Its metadata may leave out the padding behind the last argument, which it lists and passes all the same.
         """
+        stated = max(self.descriptor.kernarg_bytes, int(self.metadata.get(".kernarg_segment_size", 0)))
         end = max((each.offset + each.size for each in self.arguments), default=0)
-        return max(self.descriptor.kernarg_bytes, int(self.metadata.get(".kernarg_segment_size", 0)), end)
+        return end if stated < end <= -(-stated // _KERNARG_ALIGNMENT) * _KERNARG_ALIGNMENT else stated
 
     def check_arguments(self) -> None:
         """Raises CodeObjectError where arguments do not lie in a segment of sensible size."""
@@ -142,9 +145,9 @@ class Kernel:
         if segment > _MOST_KERNARG_BYTES:
             raise CodeObjectError(f"kernel {self.name}: {segment} bytes of arguments, at most {_MOST_KERNARG_BYTES}")
         for each in self.arguments:
-            if min(each.offset, each.size) < 0:
+            if min(each.offset, each.size) < 0 or each.offset + each.size > segment:
                 place = f"argument {each.name or each.kind}, {each.size} bytes at {each.offset}"
-                raise CodeObjectError(f"kernel {self.name}: {place}: expected a place in the segment")
+                raise CodeObjectError(f"kernel {self.name}: {place}, lies outside of {segment} bytes")
 
     @property
     def workgroup_size(self) -> tuple[int, int, int] | None:
