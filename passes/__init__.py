@@ -33,6 +33,7 @@ PASSES = {
     "mxcomp-legalise-zeros": "legalise_zeros",
     "mxcomp-legalise-few-rows": "legalise_few_rows",
     "mxcomp-legalise-scans": "legalise_scans",
+    "mxcomp-scale-scores": "scale_scores",
     "mxcomp-legalise-topk": "legalise_topk",
     "mxcomp-legalise-lookups": "legalise_lookups",
     "mxcomp-legalise-overwriting": "legalise_overwriting",

@@ -195,6 +195,21 @@ def _in_f32(operator: Any, otherwise: Callable[..., Any] | None) -> Callable[...
     return wide
 
 
+def _addmm(x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+    """A product and a bias of 16-bit floats, rounded once; IREE's importer rounds the product too.
+
+    The product is written as one of f32: IREE takes casts of its factors into the matmul, which stays one of 16 bits.
+    """
+    if rows.dtype not in _SHORT:
+        return NotImplemented
+    product = _ATEN.mm.default(rows.float(), columns.float())
+    if alpha != 1:
+        product = product * alpha
+    if beta:  # else the bias is not looked at: it may be NaN
+        product = product + (x.float() if beta == 1 else x.float() * beta)
+    return product.to(rows.dtype)
+
+
 def _with_numbers(operator: Any, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """An operator of 16-bit floats and a number that is none, as 0.3: IREE's importer rounds it, PyTorch does not."""
 
@@ -234,6 +249,7 @@ def table() -> dict[Any, Callable[..., Any]]:
         _ATEN.squeeze.dims: _squeezed,
         _ATEN.topk.default: _sorted_topk,
         _ATEN.sort.stable: _stable,
+        _ATEN.addmm.default: _addmm,
         _ATEN.mul.Tensor: _with_numbers(_ATEN.mul.Tensor, _product),
         _ATEN.histc.default: _histogram,
         _ATEN._grouped_mm.default: _grouped_mm,
