@@ -98,13 +98,18 @@ def _is_narrow(value: ir.Value) -> bool:
 
 
 def _exchange(op: ir.Operation) -> None:
-    """Lets the factors change places."""
-    first, second, init = op.operands
+    """Lets the factors change places. IREE takes what extends them into named products alone, and so it is done here."""
+    *factors, init = op.operands
     one, other, result = indexing_maps(op) or []
+    types = [build.element(factor) for factor in factors]
+
+    def extended(value: ir.Value, kind: ir.Type) -> ir.Value:
+        return value if value.type == kind else arith.ExtFOp(kind, value).result
 
     def body(b: ir.Value, a: ir.Value, acc: ir.Value) -> ir.Value:
-        return inline(op, [a, b, acc])
+        return inline(op, [*map(extended, (a, b), types), acc])
 
+    first, second = map(linalg_ops.extended_from, factors)
     _replace(op, [second, first], init, [other, one, result], body)
 
 

@@ -19,17 +19,15 @@ from mxcomp.matching.elements import Index, Leaf
 from mxcomp.matching.operands import NotOursError, Operand
 from mxcomp.matching.storage import Place
 from mxcomp.mlir import build, graph
-from mxcomp.mlir.linalg_ops import is_elementwise, yielded
+from mxcomp.mlir.linalg_ops import EXTENDS, extended_from
 from mxcomp.problem import Problem
 from mxcomp.ukernels import dequantising
 from mxcomp.ukernels.dequantising import ACTIVATIONS, MOST_ELEMENTS, MOST_ROWS
 
-_EXTENDS = "arith.extf"
-
 
 def argument(op: ir.Operation, factor: ir.Value) -> int | None:
     """Which operand of a contraction a factor is, if that is a tensor of bf16, or one of those extended to f32."""
-    factor = graph.behind(factor, (_EXTENDS,))
+    factor = graph.behind(factor, (EXTENDS,))
     if not isinstance(factor, ir.BlockArgument) or ir.BlockArgument(factor).owner != op.regions[0].blocks[0]:
         return None
     position = ir.BlockArgument(factor).arg_number
@@ -47,24 +45,8 @@ def _source(value: ir.Value) -> ir.Value | None:
     """The tensor of bf16 that a value is, or is extended from."""
     if not isinstance(value.type, ir.RankedTensorType):
         return None
-    if str(build.element(value)) == ACTIVATIONS:
-        return value
-    op = graph.producer(value)
-    if op is None or not _extends(op) or str(build.element(op.operands[0])) != ACTIVATIONS:
-        return None
-    source = op.operands[0]
-    return source if build.static_sizes(source) == build.static_sizes(value) else None
-
-
-def _extends(op: ir.Operation) -> bool:
-    """Whether an operation on tensors extends each element where it is, and does nothing else."""
-    if op.name == _EXTENDS:
-        return True
-    if not is_elementwise(op) or len(op.operands) != 2:
-        return False
-    inner, body = graph.producer(yielded(op)), op.regions[0].blocks[0]
-    same_place = str(op.attributes["indexing_maps"][0]) == str(op.attributes["indexing_maps"][1])
-    return inner is not None and inner.name == _EXTENDS and inner.operands[0] == body.arguments[0] and same_place
+    source = extended_from(value)
+    return source if str(build.element(source)) == ACTIVATIONS else None
 
 
 def check(problem: Problem, place: Place, is_left: bool) -> None:

@@ -6,7 +6,9 @@ from iree.compiler import ir
 
 from mxcomp.mlir import linalg
 from mxcomp.mlir.build import static_sizes
-from mxcomp.mlir.graph import without_cast
+from mxcomp.mlir.graph import producer, without_cast
+
+EXTENDS = "arith.extf"
 
 
 def yielded(op: ir.Operation) -> ir.Value:
@@ -24,6 +26,24 @@ def is_elementwise(op: ir.Operation) -> bool:
     """Whether each result element of a linalg op comes from one element of each input."""
     maps = indexing_maps(op)
     return maps is not None and len(op.results) == 1 and len(maps) == len(op.operands) and maps[-1].is_permutation
+
+
+def extended_from(value: ir.Value) -> ir.Value:
+    """The tensor whose elements are those of another, each extended where it is; that itself, if none are."""
+    op = producer(value)
+    if op is None or not _extends(op) or static_sizes(op.operands[0]) != static_sizes(value):
+        return value
+    return op.operands[0]
+
+
+def _extends(op: ir.Operation) -> bool:
+    """Whether an operation on tensors extends each element where it is, and does nothing else."""
+    if op.name == EXTENDS:
+        return True
+    if not is_elementwise(op) or len(op.operands) != 2:
+        return False
+    inner, (first, last), argument = producer(yielded(op)), indexing_maps(op) or [], op.regions[0].blocks[0].arguments[0]
+    return first == last and inner is not None and inner.name == EXTENDS and inner.operands[0] == argument
 
 
 def reads_init(op: ir.Operation) -> bool:

@@ -148,6 +148,26 @@ def test_dynamic_mask(dtype: torch.dtype) -> None:
     check(({}, (*operands(5, 40), BLIND)), dtype, (*DYNAMIC, {0: L, 1: S}), *others)
 
 
+LARGE = (*(3 * each for each in operands(5, 40)), numbers(2, 1, 5, 40))
+"""Scores of magnitude 36, whose last bits matter."""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dynamic"),
+    [(torch.bfloat16, None), *(pytest.param(*each, marks=pytest.mark.slow) for each in (
+        (torch.float16, None), (torch.bfloat16, (*DYNAMIC, {2: L, 3: S})), (torch.float16, (*DYNAMIC, {2: L, 3: S})),
+    ))],
+)  # fmt: skip
+@pytest.mark.parametrize("scale", [1.0, pytest.param(None, marks=pytest.mark.slow)])
+def test_scores_in_f32(dtype: torch.dtype, dynamic: Any, scale: float | None) -> None:
+    """They err as much as PyTorch's, which multiplies scores by the scale, not queries."""
+    module, tensors = Attention({"scale": scale}), tuple(each.to(dtype) for each in LARGE)
+    (found,) = mxcomp.torch.compile(module, tensors, dynamic_shapes=dynamic).run(*map(as_numpy, tensors))
+    exact, pytorch = module(*(each.double() for each in tensors)).numpy(), module(*tensors).double().numpy()
+    ours, theirs = (np.sqrt(np.mean((each - exact) ** 2)) for each in (found.astype(np.float64), pytorch))
+    assert 0 < ours <= 1.05 * theirs
+
+
 ATTENTION = "torch.aten.scaled_dot_product_attention"
 
 

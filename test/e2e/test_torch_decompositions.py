@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -74,6 +75,8 @@ ROUNDED_ONCE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "mean": lambda x: x.mean(-1),
     "mean of all": lambda x: x.mean()[None],
     "cumsum": lambda x: x.cumsum(-1),
+    "linear": lambda x: functional.linear(x, x, 4 * x[:, 0]),
+    "addmm": lambda x: torch.addmm(4 * x[:, 0], x, x.T, beta=0.7, alpha=0.3),
     "pool": lambda x: functional.avg_pool1d(x[None], 5)[0],
     "product": lambda x: x * 0.3,
     "quotient": lambda x: x / 3.3,
@@ -103,6 +106,22 @@ def test_rounded_once(dtype: torch.dtype) -> None:
         ours, theirs = (np.sqrt(np.mean((each - exact) ** 2)) for each in (found, pytorch))
         smallest = np.sqrt(np.mean(exact**2)) * torch.finfo(dtype).eps / 64
         assert ours <= 1.05 * theirs + smallest, (name, ours, theirs)
+
+
+@pytest.mark.parametrize("rows", [4, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (1, 20))])
+def test_bias_is_added_where_the_product_is(rows: int) -> None:
+    """One kernel, which multiplies bf16, for few rows too."""
+    torch.manual_seed(0)
+    linear, x = torch.nn.Linear(256, 48).bfloat16(), torch.randn(rows, 256).bfloat16()
+    array = x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    program = mxcomp.torch.compile(linear, (x,))
+    (found,) = program.run(array)
+    with torch.no_grad():
+        pytorch, exact = linear(x).double(), linear.double()(x.double())
+    ours, theirs = (np.sqrt(np.mean((each - exact.numpy()) ** 2)) for each in (found, pytorch.numpy()))
+    assert 0 < ours <= 1.05 * theirs
+    (dispatch,) = program.profile(array).dispatches
+    assert "bf16xbf16xf32" in dispatch.kernel
 
 
 def test_numbers_that_are_16_bit_floats_are_left_alone() -> None:

@@ -45,10 +45,11 @@ util.func @both(%x: tensor<4x256xf16>, %w: tensor<3x256xf16>, %init: tensor<4x3x
   util.return %r : tensor<4x3xf32>
 }
 
-// IREE extends what it multiplies itself. Named operations, and a batch.
+// What extends a factor becomes part of the product. Named operations, and a batch.
 // CHECK-LABEL: util.func public @extended(
-// CHECK: %[[WIDE:.+]] = linalg.generic {{.*}} outs(%{{[0-9]+}} : tensor<5x7x128xf32>)
-// CHECK: linalg.generic {{.*}} ins(%arg1, %[[WIDE]] : tensor<5x128x64xbf16>, tensor<5x7x128xf32>)
+// CHECK: linalg.generic {{.*}} ins(%arg1, %arg0 : tensor<5x128x64xbf16>, tensor<5x7x128xbf16>)
+// CHECK-NEXT: ^bb0(%[[B:[a-z_0-9]+]]: bf16, %[[A:[a-z_0-9]+]]: bf16,
+// CHECK: arith.extf %[[A]] : bf16 to f32
 util.func @extended(%x: tensor<5x7x128xbf16>, %w: tensor<5x128x64xbf16>, %init: tensor<5x7x64xf32>) -> tensor<5x7x64xf32> {
   %e = tensor.empty() : tensor<5x7x128xf32>
   %wide = linalg.generic {indexing_maps = [affine_map<(b, m, k) -> (b, m, k)>, affine_map<(b, m, k) -> (b, m, k)>],
