@@ -98,7 +98,7 @@ def _is_narrow(value: ir.Value) -> bool:
 
 
 def _exchange(op: ir.Operation) -> None:
-    """Lets the factors change places. IREE takes what extends them into named products alone, and so it is done here."""
+    """Lets the factors change places. What extends them becomes part, as IREE would do for named products alone."""
     *factors, init = op.operands
     one, other, result = indexing_maps(op) or []
     types = [build.element(factor) for factor in factors]

@@ -42,7 +42,8 @@ def _extends(op: ir.Operation) -> bool:
         return True
     if not is_elementwise(op) or len(op.operands) != 2:
         return False
-    inner, (first, last), argument = producer(yielded(op)), indexing_maps(op) or [], op.regions[0].blocks[0].arguments[0]
+    inner, (first, last) = producer(yielded(op)), indexing_maps(op) or []
+    argument = op.regions[0].blocks[0].arguments[0]
     return first == last and inner is not None and inner.name == EXTENDS and inner.operands[0] == argument
 
 
