@@ -22,9 +22,12 @@ QUICK, ALL = 2, 60
 NAMES = [fmt.name for fmt in map(formats.element_format, formats.ELEMENT_TYPES)]
 UKERNELS = {"fastest": 5, "benefit": 1, "none": 1, "gating": 1, "hidden": 1}
 ROWS = (1, 2, 5, 8, 16, 17, 32, 33, 48, 64, 100, 128, 160, 256)
+EXPERTS = (1, 2, 3, 4, 6)
 BLOCKS = (1, 2, 3, 4, 5, 8, 9, 12, 16, 20)
 TOLERANCE = 1e-4
 """Of the largest result: f32 sums."""
+MOST, MOST_BF16 = 1 << 26, 1 << 23
+"""Of rows times both sizes times experts: of bf16 activations rows beyond 64 are left to IREE, which is slow."""
 FLIPPED, FLIPPED_ROWS = 0.1, 2
 """The same of rows in which a hidden activation between two codes has become the other one; how many there may be."""
 
@@ -45,11 +48,14 @@ def draw(seed: int) -> tuple[Case | Layer, str]:
     elif ukernels == "hidden":
         of_types = [each for each in hidden.INSTANCES if each.elements == tuple(map(mlir_type, types))]
         ukernels, rows = dice.choice(of_types or hidden.INSTANCES).name, dice.choice([n for n in ROWS if n <= 8])
+    most = (MOST_BF16 if types[0] == BF16 else MOST) // (rows * max(EXPERTS))
+    model = min(model, max(32, most // inner // 32 * 32))
+    inner = min(inner, max(32, most // model // 32 * 32))
     if ukernels not in ("fastest", "benefit"):
         tokens = min(tokens, 16)  # what is left to IREE gathers weights for each block, which takes a simulator long
     if types[0] != BF16 and dice.random() < 0.4:
-        return Layer(types, rows, activation, tokens, model, inner, dice.choice((3, 4, 6)), seed), ukernels
-    experts = dice.choice((1, 2, 3, 4, 6))
+        return Layer(types, rows, activation, tokens, model, inner, dice.choice(EXPERTS[2:]), seed), ukernels
+    experts = dice.choice(EXPERTS)
     top_k, has_bias = dice.randint(1, experts), dice.random() < 0.6
     return Case(types, rows, activation, tokens, model, inner, experts, top_k, has_bias=has_bias, seed=seed), ukernels
 
