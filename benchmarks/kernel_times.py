@@ -1,7 +1,5 @@
 """Replays the family's ukernels, and writes what selection wants to know of them: mxcomp/selection/kernel_times.csv.
 
-The clock that it was made with is written beside it: selection compares times of one clock.
-
     python benchmarks/kernel_times.py [--only mx_f4E2M1FN_f4E2M1FN …] [-o FILE]
 
 Every ukernel over units, and every one for experts, is compiled for three K, one workgroup of each is traced, and
@@ -18,7 +16,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib import resources
 from itertools import chain, product
 from pathlib import Path
 
@@ -31,13 +28,12 @@ from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.options import BENEFIT, ON
 from mxcomp.routing import Routing
-from mxcomp.selection import clock
 from mxcomp.selection.times import COLUMNS, FILE, RATES
 from mxcomp.sim.code_object import Kernel
 from mxcomp.sim.counters import occupancy
 from mxcomp.sim.device import Device
 from mxcomp.sim.program import program_of
-from mxcomp.sim.timing import Examination, examine, mi355x, parameters
+from mxcomp.sim.timing import Examination, examine, mi355x
 from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.workgroup import replayed
 from mxcomp.ukernels import KINDS, dequantising, family, gating, hidden, paired, quantising, requantised
@@ -61,7 +57,6 @@ def main() -> int:
     args = parser.parse_args()
     wanted_names = tuple(args.only)
     kept = _kept(args.o, wanted_names)
-    args.o.with_name(clock.FILE).write_text((resources.files("mxcomp.sim.timing") / parameters.FILE).read_text())
     rows: list[dict[str, object]] = []
     with workers.pool() as executor:
         for line, found in executor.map(_timed, wanted(wanted_names)):

@@ -17,12 +17,11 @@ import numpy as np
 
 from mxcomp.formats import element_format
 from mxcomp.order import PLAIN_ORDER, Order
-from mxcomp.selection.clock import clock
 from mxcomp.selection.passing import passing_us
 from mxcomp.selection.sharing import Shared, of_lines, placed, ranges
 from mxcomp.selection.times import LEAST_GAIN, PERMUTING_US, SCALE_BITS, WITHOUT, KernelTimes, Launch
 from mxcomp.sim.timing.chip import CUS, XCDS, Batch, Floats, Launches, Rates, modelled_us
-from mxcomp.sim.timing.parameters import Parameters
+from mxcomp.sim.timing.parameters import Parameters, mi355x
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ BY_XCD = (PLAIN_ORDER, Order(XCDS))
 
 def ordered(known: KernelTimes, tile: Sequence[int], work: Work) -> tuple[Order, float]:
     """The order of workgroups that is fastest, and its µs, as in `times.ordered`."""
-    us = _in_orders(known, tile, work, clock(), BY_XCD)
+    us = _in_orders(known, tile, work, mi355x(), BY_XCD)
     best = int(np.argmin(us))
     if us[best] > (1 - LEAST_GAIN) * us[0]:
         best = 0
@@ -90,9 +89,9 @@ def ordered(known: KernelTimes, tile: Sequence[int], work: Work) -> tuple[Order,
 
 def bound(known: KernelTimes, tile: Sequence[int], work: Work, order: Order) -> str:
     """The resource whose absence would save most, as in `times.bound`."""
-    us = _in_orders(known, tile, work, clock(), (order,))[0]
+    us = _in_orders(known, tile, work, mi355x(), (order,))[0]
     saved = {
-        name: us - _in_orders(known, tile, work, clock().replaced(**values), (order,))[0]
+        name: us - _in_orders(known, tile, work, mi355x().replaced(**values), (order,))[0]
         for name, values in WITHOUT.items()
     }
     most = max(saved, key=lambda name: saved[name])
@@ -101,7 +100,7 @@ def bound(known: KernelTimes, tile: Sequence[int], work: Work, order: Order) -> 
 
 def modelled(known: KernelTimes, tile: Sequence[int], work: Work) -> float:
     """µs in the plain order of workgroups."""
-    return float(_in_orders(known, tile, work, clock(), (PLAIN_ORDER,))[0])
+    return float(_in_orders(known, tile, work, mi355x(), (PLAIN_ORDER,))[0])
 
 
 def reduction_us(slots: int, tokens: int, n: int, size: int = 2) -> float:

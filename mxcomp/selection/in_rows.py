@@ -10,9 +10,9 @@ from mxcomp.layout import LHS, OPERAND_NAMES, RHS
 from mxcomp.matching.decision import DATA_TILED, Decision
 from mxcomp.options import FASTEST, Options
 from mxcomp.problem import Problem
-from mxcomp.selection.clock import clock
 from mxcomp.selection.limits import limits
 from mxcomp.selection.ranking import Candidate, candidate
+from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Registry, Ukernel
 from mxcomp.ukernels.family import IN_ROWS
 
@@ -72,7 +72,7 @@ def _name(side: int) -> str:
 
 def packing_us(problem: Problem, side: int = LHS) -> float:
     """Modelled µs of a dispatch that packs LHS or RHS: it reads and writes all of it, which HBM binds."""
-    p, bits = clock(), element_format(problem.types[side]).bits
+    p, bits = mi355x(), element_format(problem.types[side]).bits
     moved = 2 * ((problem.m, problem.n)[side] or 0) * (problem.k or 0) * bits / 8
     return p.launch_us + moved / (p.hbm_terabytes * 1e6)
 

@@ -19,7 +19,7 @@ import numpy as np
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.selection import grouped, passing, times
-from mxcomp.selection.clock import clock
+from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Ukernel, dequantising, gating, hidden, quantising
 from mxcomp.ukernels.family import Instance
 from mxcomp.ukernels.waves import UNIT_ROWS
@@ -66,7 +66,7 @@ class Product:
     @property
     def interval(self) -> tuple[float, float]:
         """µs between which 80 % of measurements of such estimates lay."""
-        pairs = [clock().interval(us) for us in (self.us, *self.beside)]
+        pairs = [mi355x().interval(us) for us in (self.us, *self.beside)]
         low, high = (sum(values) for values in zip(*pairs, strict=True))
         return low, high
 

@@ -8,9 +8,9 @@ from iree.compiler import ir
 
 from mxcomp.formats import element_format
 from mxcomp.mlir import graph
-from mxcomp.selection.clock import clock
 from mxcomp.selection.times import SCALE_BITS
 from mxcomp.sim.timing.chip import CUS
+from mxcomp.sim.timing.parameters import mi355x
 
 _TOGETHER = 2048
 """Rows up to which one dispatch makes elements of 8 bits and their scales."""
@@ -27,13 +27,13 @@ _PER_CYCLE = CUS * 64
 
 def passing_us(size: float) -> float:
     """µs of a dispatch that moves so many bytes: a launch, a load's latency, and the bytes at HBM's rate."""
-    p = clock()
+    p = mi355x()
     return p.launch_us + latency_us() + size / (p.hbm_terabytes * 1e6)
 
 
 def latency_us() -> float:
     """Of a load that finds its data cold."""
-    p = clock()
+    p = mi355x()
     return p.cold_latency / (p.clock_ghz * 1e3)
 
 
@@ -47,7 +47,7 @@ def quantising_us(rows: int, k: int, kind: str, source_bytes: float) -> float:
 
 def calculating_us(elements: float, slots: int) -> float:
     """Of computing elements in so many slots each, as a part of a dispatch."""
-    return elements * slots / (_PER_CYCLE * clock().clock_ghz * 1e3)
+    return elements * slots / (_PER_CYCLE * mi355x().clock_ghz * 1e3)
 
 
 def slots(ops: Iterable[ir.Operation]) -> int:

@@ -11,8 +11,8 @@ from mxcomp.options import Options
 from mxcomp.order import Order
 from mxcomp.problem import Problem
 from mxcomp.selection import times
-from mxcomp.selection.clock import clock
 from mxcomp.selection.sharing import least
+from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Registry, Ukernel
 
 DYNAMIC_M = (1, 16, 64, 256, 1024, 4096)
@@ -34,7 +34,7 @@ class Candidate:
     @property
     def interval(self) -> tuple[float, float]:
         """µs between which 80 % of measurements of such an estimate lay."""
-        return clock().interval(self.us)
+        return mi355x().interval(self.us)
 
 
 @lru_cache(maxsize=LAYERS)

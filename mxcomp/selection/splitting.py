@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from mxcomp.matching.decision import DATA_TILED, Decision
 from mxcomp.options import FASTEST, Options
 from mxcomp.problem import Problem
-from mxcomp.selection.clock import clock
 from mxcomp.selection.ranking import Candidate, candidate
 from mxcomp.sim.timing.chip import CUS
+from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.target import Target
 from mxcomp.ukernels import Registry, Ukernel
 
@@ -87,7 +87,7 @@ def best(problem: Problem, ukernels: Iterable[Ukernel], target: Target, result_b
 
 def sum_us(problem: Problem, parts: int, result_bytes: int) -> float:
     """Modelled µs of the dispatch that adds parts up: a launch, a load's latency, and its bytes at HBM's rate."""
-    p = clock()
+    p = mi355x()
     moved = _elements(problem) * (parts * _PART_BYTES + result_bytes)
     return p.launch_us + p.cold_latency / (p.clock_ghz * 1e3) + moved / (p.hbm_terabytes * 1e6)
 

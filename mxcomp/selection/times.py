@@ -23,10 +23,9 @@ from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
-from mxcomp.selection.clock import clock
 from mxcomp.selection.sharing import ORDERS, batches
 from mxcomp.sim.timing.chip import CUS, Ask, Batch, Floats, Launches, Rates, modelled_us
-from mxcomp.sim.timing.parameters import Parameters
+from mxcomp.sim.timing.parameters import Parameters, mi355x
 from mxcomp.ukernels import Ukernel
 from mxcomp.ukernels.family import Instance
 
@@ -157,7 +156,7 @@ class Table(Mapping[str, KernelTimes]):
 def _kernel_times(rows: list[dict[str, str]]) -> KernelTimes:
     return KernelTimes(
         resident=max(int(row["resident"]) for row in rows),
-        wide=float(rows[-1].get("wide", 0.0)),  # tables of the former clock have none: it did not ask
+        wide=float(rows[-1]["wide"]),
         load_bytes={int(row["k_tiles"]): float(row["load_bytes"]) for row in rows},
         store_bytes=float(rows[0]["store_bytes"]),
         replays=tuple(
@@ -232,7 +231,7 @@ def bound(
     """The resource of `WITHOUT` whose absence would save most, or "compute" if none saves a quarter of the time."""
     us = modelled(times, tile, problem, sizes, size, order=order)
     saved = {
-        name: us - modelled(times, tile, problem, sizes, size, clock().replaced(**values), order)
+        name: us - modelled(times, tile, problem, sizes, size, mi355x().replaced(**values), order)
         for name, values in WITHOUT.items()
     }
     most = max(saved, key=lambda name: saved[name])
@@ -271,7 +270,7 @@ def _in_orders(
     parameters: Parameters | None, orders: tuple[Order, ...],
 ) -> Floats:  # fmt: skip
     """The µs of `modelled` in each of these orders."""
-    p = parameters or clock()
+    p = parameters or mi355x()
     store_bytes = times.store_bytes * size / 4
     rows, columns, k_tiles = (-(-sizes[axis] // step) for axis, step in zip("mnk", tile, strict=True))
     row_bytes, column_bytes = (

@@ -11,9 +11,9 @@ from iree.compiler import ir
 from mxcomp.order import PLAIN_ORDER
 from mxcomp.problem import Problem
 from mxcomp.selection import grouped, times
-from mxcomp.selection.clock import clock
 from mxcomp.selection.grouped import Blocks, Work, expected
 from mxcomp.sim.timing.chip import CUS, XCDS
+from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Registry, Ukernel
 
 TYPES = ("f4E2M1FN", "f4E2M1FN")
@@ -82,7 +82,7 @@ def test_one_expert_is_an_ordinary_matmul(known: times.KernelTimes, ukernel: Uke
     plain = times.modelled(known, ukernel.tile, problem, {"m": m, "n": n, "k": k}, 2)
     found = grouped.modelled(known, ukernel.tile, work)
     batches = -(-(m // 64) * (n // 128) // (known.resident * CUS))
-    longest = batches * clock().cold_latency / clock().clock_ghz / 1e3
+    longest = batches * mi355x().cold_latency / mi355x().clock_ghz / 1e3
     assert plain < found < plain + 1.5 * longest
 
 
@@ -93,7 +93,7 @@ def test_weights_come_from_memory_once(known: times.KernelTimes, ukernel: Ukerne
         blocks = expected(256, experts, 4, 64)
         work = Work(blocks, 4096, 7168, TYPES, 256, 1)
         _, us = grouped.ordered(known, ukernel.tile, work)
-        assert us > blocks.active * 4096 * 7168 * 4.25 / 8 / (clock().hbm_terabytes * 1e6)
+        assert us > blocks.active * 4096 * 7168 * 4.25 / 8 / (mi355x().hbm_terabytes * 1e6)
         assert us > before
         before = us
 
@@ -113,7 +113,7 @@ def test_padding_rows_are_not_stored(known: times.KernelTimes, ukernel: Ukernel)
 
 
 def test_sums_take_their_bytes() -> None:
-    p = clock()
+    p = mi355x()
     assert grouped.reduction_us(8, 1, 7168) == pytest.approx(p.launch_us + p.cold_latency / 2400, rel=0.02)
     large = 100_000 * 7168 * 2 / (p.hbm_terabytes * 1e6)
     assert grouped.reduction_us(80_000, 20_000, 7168) == pytest.approx(large, rel=0.01)

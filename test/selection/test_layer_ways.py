@@ -9,8 +9,8 @@ import pytest
 from iree.compiler import ir
 
 from mxcomp.selection import grouped
-from mxcomp.selection.clock import clock
 from mxcomp.selection.layers import Sizes, apart, better, fastest, in_tiles, unquantised, us_of
+from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Registry, Ukernel, gating
 
 E2M1, E4M3, E2M3 = "f4E2M1FN", "f8E4M3FN", "f6E2M3FN"
@@ -42,7 +42,7 @@ def test_a_dispatch_between_products_is_counted(ukernels: Mapping[str, Ukernel])
     pair = apart(LAYER, expected(LAYER, 16), 16, ukernels)
     assert pair is not None
     *sliced, quantised = pair[0].beside
-    p = clock()
+    p = mi355x()
     hidden = 64 * 4 * 2880
     latency, per_byte = p.cold_latency / 2400, 1 / (p.hbm_terabytes * 1e6)
     assert sliced == pytest.approx([p.launch_us + latency + hidden * 2 * 4 * per_byte] * 2, rel=0.01)
@@ -55,7 +55,7 @@ def test_a_dispatch_between_products_is_counted(ukernels: Mapping[str, Ukernel])
 
 def test_no_weights_come_faster_than_memory(ukernels: Mapping[str, Ukernel]) -> None:
     """Of 32 experts, all with tokens: 4.25 bits for each of 3 · 2880² elements."""
-    least = 32 * 3 * 2880**2 * 4.25 / 8 / (clock().hbm_terabytes * 1e6)
+    least = 32 * 3 * 2880**2 * 4.25 / 8 / (mi355x().hbm_terabytes * 1e6)
     for way in (in_tiles, apart):
         pair = way(LAYER, expected(LAYER, 16), 16, ukernels)
         assert pair is not None and us_of(pair) > least

@@ -84,7 +84,7 @@ def matrix_flops(trace: Trace) -> int:
 
 
 def _part(trace: Trace, rows: int) -> float:
-    """Of the MFMA cycles, that scaled ones with so many rows of a result take."""
+    """The part of the MFMA cycles that scaled ones with so many rows of a result take."""
     shapes = [mfma.of(i) if i.encoding == "MFMA" else None for i in trace.instructions]
     passes = np.array([shape.passes if shape else 0 for shape in shapes])
     wanted = np.array([bool(shape and shape.scaled and shape.dim == rows) for shape in shapes])
