@@ -24,11 +24,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "test" / "sim"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "test"))
 
 import calibrate
+import marked
 import replays
 from corpus.device import Launch
 from corpus.loops import KERNELS, four_waves
 from corpus.loops.inputs import PRODUCTS, STEP
 
+from mxcomp.formats import BLOCK_SIZE
 from mxcomp.sim import Device
 from mxcomp.sim.timing import Examination, Examiner, estimate, mi355x
 from mxcomp.sim.timing.chip import Floats
@@ -39,8 +41,6 @@ DATA = Path(__file__).parent / "data" / "mi355x_families.csv"
 TIMING, DOCS = ROOT / "mxcomp" / "sim" / "timing" / "mi355x.toml", ROOT / "docs" / "timing.md"
 _BEGIN, _END = "<!-- families: written by benchmarks/families.py -->", "<!-- end of families -->"
 _MEMORY = 1 << 31
-_SCALED = 32
-"""Elements of a scale."""
 _COVERED = (0.1, "lower"), (0.9, "higher")
 _HEAD = 128
 """Elements of a query."""
@@ -90,7 +90,7 @@ def _product(row: Published, device: Device) -> tuple[bytes, Launch]:
     stored, kind = PRODUCTS[row.kernel]
     steps = row.k // STEP[kind]
     nbytes = {name: rows * steps * four_waves.ROW for name, rows in (("a", row.m), ("b", row.n))}
-    nbytes |= {f"{name}_scale": rows * row.k // _SCALED for name, rows in (("a", row.m), ("b", row.n))}
+    nbytes |= {f"{name}_scale": rows * row.k // BLOCK_SIZE for name, rows in (("a", row.m), ("b", row.n))}
     nbytes["c"] = 4 * row.m * row.n
     addresses = {name: device.alloc(size).address for name, size in nbytes.items()}
     if not stored:
@@ -101,7 +101,7 @@ def _product(row: Published, device: Device) -> tuple[bytes, Launch]:
 
 
 def _attention(row: Published, device: Device) -> tuple[bytes, Launch]:
-    """Of `m` queries and `k` keys in `n` heads."""
+    """Attention of `m` queries to `k` keys in `n` heads: code and launch."""
     nbytes = {name: 2 * _HEAD * rows * row.n for name, rows in zip("qkvo", (row.m, row.k, row.k, row.m), strict=True)}
     addresses = {name: device.alloc(size).address for name, size in nbytes.items()}
     sizes = {"queries": row.m, "heads": row.n, "keys": row.k, "scale": 0.1}
@@ -116,7 +116,7 @@ def without_their_clocks(path: Path) -> Parameters:
 
 
 def table(rows: Sequence[Published], ratios: Floats) -> str:
-    """In Markdown: modelled beside published times, by each clock."""
+    """The Markdown table of modelled times, by each clock, beside published ones."""
     lines = ["| kernel | size | published µs | modelled | without their clocks |", "|---|---|---|---|---|"]
     for row, ratio in zip(rows, ratios, strict=True):
         least, most = row.least_us, row.most_us
@@ -129,9 +129,7 @@ def table(rows: Sequence[Published], ratios: Floats) -> str:
 
 
 def write(text: str, ratios: Floats) -> None:
-    before, _, rest = DOCS.read_text().partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    DOCS.write_text(f"{before}{_BEGIN}\n{text}\n{_END}{after}")
+    DOCS.write_text(marked.put(DOCS.read_text(), _BEGIN, _END, text))
     low, high = (np.quantile(1 / ratios, part, method=way) for part, way in _COVERED)
     band = re.compile(r"(?<=\[unseen\]\n)low = .*\nhigh = .*\n")
     changed, count = band.subn(f"low = {low:.4f}\nhigh = {high:.4f}\n", TIMING.read_text())

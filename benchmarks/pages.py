@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 import shutil
 import subprocess
@@ -19,8 +18,10 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
+import marked
 import numpy as np
 from iree.compiler import ir
 
@@ -28,9 +29,9 @@ from mxcomp.options import FASTEST, Options
 from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection import quantising as selected
 from mxcomp.selection import times, unquantised
-from mxcomp.selection.clock import clock
 from mxcomp.selection.ranking import fastest
 from mxcomp.sim.timing.chip import Rates
+from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Registry, quantising
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +56,7 @@ _TOKENS = ((1, 4), (8, 32), (64, 256), (512, 2048), (4096, 16384), (16385, 1 << 
 _LAYERS = ((16384, 16384), (8192, 8192), (7168, 8192), (8192, 3584), (8192, 1024), (5120, 2880), (1280, 8192))
 """N and K: of Llama 3 70B at 8 ranks, and others."""
 _BITS, _BYTES = 16, 2
-"""Of an activation, and of an element of a result."""
+"""Bits of an activation, and bytes of an element of a result."""
 _LARGE = (
     "mx_f4E2M1FN_f4E2M1FN_f32_m256_n256_k512", "mx_f4E2M1FN_f4E2M1FN_f32_m320_n256_k512",
     "mx_f8E4M3FN_f4E2M1FN_f32_m256_n256_k512", "mx_f8E4M3FN_f8E4M3FN_f32_m256_n256_k512_mfma32",
@@ -77,19 +78,17 @@ class Bench:
         return found
 
 
-def mean(ratios: Iterable[float]) -> float:
-    """The geometric one."""
-    logs = [math.log(ratio) for ratio in ratios]
-    return math.exp(sum(logs) / len(logs))
-
-
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def summary(ratios: Sequence[float]) -> tuple[str, str, str]:
-    return f"{mean(ratios):.2f}", f"{sum(ratio >= 1 for ratio in ratios) / len(ratios):.0%}", f"{min(ratios):.2f}"
+    return (
+        f"{geometric_mean(ratios):.2f}",
+        f"{sum(ratio >= 1 for ratio in ratios) / len(ratios):.0%}",
+        f"{min(ratios):.2f}",
+    )
 
 
 def _span(low: int, high: int) -> str:
@@ -97,7 +96,7 @@ def _span(low: int, high: int) -> str:
 
 
 def aiter(bench: Bench) -> str:
-    """Beside AITER's kernels, in the same model."""
+    """The speed of what is chosen beside AITER's kernels, in the same model."""
     entries = bench("aiter", f"--rows={DATA / 'mi355x_mxfp4_gemm.csv'}", peer=True)
     ratios = [(each["m"], each["peer_us"] / each["ours_us"]) for each in entries if each["peer_us"]]
     found, least, worst = summary([ratio for _, ratio in ratios])
@@ -236,9 +235,9 @@ def loops(bench: Bench) -> str:
 
 
 def _share(found: times.KernelTimes, rate: float) -> float:
-    """From the second to the last number of K tiles of the table."""
+    """The part of a loop that MFMA takes, from the second to the last number of K tiles of the table."""
     _, short, long = sorted(found.load_bytes)
-    rates = Rates(np.full(1, clock().warm_latency), np.full(1, rate))
+    rates = Rates(np.full(1, mi355x().warm_latency), np.full(1, rate))
     (less, few), (more, many) = (found.cycles(k, rates, True, 1) for k in (short, long))
     return float(((many - few) / (more - less))[0])
 
@@ -293,10 +292,7 @@ def main() -> int:
 
 def _put(page: Path, name: str, text: str) -> None:
     begin, end = f"<!-- {name}: written by benchmarks/pages.py -->", f"<!-- end of {name} -->"
-    before, found, rest = page.read_text().partition(begin)
-    _, closed, after = rest.partition(end)
-    assert found and closed, f"{page}: no marks of {name}"
-    page.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+    page.write_text(marked.put(page.read_text(), begin, end, text))
 
 
 if __name__ == "__main__":

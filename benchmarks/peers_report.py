@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import marked
 import numpy as np
 
 from mxcomp.profiling import Estimate
@@ -64,6 +65,4 @@ def markdown(dense: Sequence[Comparison], grouped: Sequence[Comparison]) -> str:
 
 def put(text: str, tables: str) -> str:
     """A document with other tables between the markers."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{tables}\n{END}{after}"
+    return marked.put(text, BEGIN, END, tables)

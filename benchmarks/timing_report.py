@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import marked
 import numpy as np
 from numpy.typing import NDArray
 
@@ -88,9 +89,7 @@ class Report:
 
     def write(self) -> None:
         PARAMETERS.write_text(self._parameters_text(PARAMETERS.read_text()))
-        before, _, rest = DOCS.read_text().partition(_BEGIN)
-        _, _, after = rest.partition(_END)
-        DOCS.write_text(f"{before}{_BEGIN}\n{self.markdown()}\n{_END}{after}")
+        DOCS.write_text(marked.put(DOCS.read_text(), _BEGIN, _END, self.markdown()))
         self.draw(PICTURE)
 
     def _parameters_text(self, text: str) -> str:
