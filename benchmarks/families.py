@@ -41,7 +41,7 @@ DATA = Path(__file__).parent / "data" / "mi355x_families.csv"
 TIMING, DOCS = ROOT / "mxcomp" / "sim" / "timing" / "mi355x.toml", ROOT / "docs" / "timing.md"
 _BEGIN, _END = "<!-- families: written by benchmarks/families.py -->", "<!-- end of families -->"
 _MEMORY = 1 << 31
-_COVERED = (0.1, "lower"), (0.9, "higher")
+_COVERED = (0.1, 0.9)
 _HEAD = 128
 """Elements of a query."""
 
@@ -66,7 +66,14 @@ def published(path: Path = DATA) -> list[Published]:
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     return [
-        Published(row["kernel"], *(int(row[name]) for name in "mnk"), float(row["least_us"]), float(row["most_us"]))
+        Published(
+            row["kernel"],
+            int(row["m"]),
+            int(row["n"]),
+            int(row["k"]),
+            float(row["least_us"]),
+            float(row["most_us"]),
+        )
         for row in rows
     ]
 
@@ -130,7 +137,8 @@ def table(rows: Sequence[Published], ratios: Floats) -> str:
 
 def write(text: str, ratios: Floats) -> None:
     DOCS.write_text(marked.put(DOCS.read_text(), _BEGIN, _END, text))
-    low, high = (np.quantile(1 / ratios, part, method=way) for part, way in _COVERED)
+    low = np.quantile(1 / ratios, _COVERED[0], method="lower")
+    high = np.quantile(1 / ratios, _COVERED[1], method="higher")
     band = re.compile(r"(?<=\[unseen\]\n)low = .*\nhigh = .*\n")
     changed, count = band.subn(f"low = {low:.4f}\nhigh = {high:.4f}\n", TIMING.read_text())
     assert count == 1

@@ -17,7 +17,7 @@ from mxcomp.sim.timing import parameters
 from mxcomp.sim.timing.parameters import Parameters
 
 if TYPE_CHECKING:
-    from calibrate import Case
+    from replays import Case
 
 ROOT = Path(__file__).parents[1]
 PARAMETERS = ROOT / "mxcomp" / "sim" / "timing" / parameters.FILE
