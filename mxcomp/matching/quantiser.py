@@ -90,6 +90,13 @@ def is_inside(node: Node) -> bool:
     return node.inside if isinstance(node, Compute) else any(_splits_block(i) for i in node.subscripts)
 
 
+def is_repeated(node: Node) -> bool:
+    """Whether a value is the same for all elements of a block, although there is one for each."""
+    if isinstance(node, Read):
+        return not is_inside(node)
+    return node.start is not None or all(is_repeated(operand) for operand in node.operands)
+
+
 def reads(nodes: Iterable[Node], wide: bool = False) -> set[ir.Value]:
     """The tensors that nodes are computed from; `wide`: those that differ from row to row and inside a block."""
     found: set[ir.Value] = set()

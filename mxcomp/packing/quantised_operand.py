@@ -31,7 +31,7 @@ from mxcomp.codes import packed, truncate
 from mxcomp.formats import BLOCK_SIZE, UNLOADABLE, element_format
 from mxcomp.layout import LHS_SCALE, DataTiledLayout
 from mxcomp.matching.blocks import Blocks
-from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside
+from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside, is_repeated
 from mxcomp.mlir import attributes, build, linalg
 from mxcomp.mlir.inline import constant, inline
 from mxcomp.packing import half_blocks
@@ -201,7 +201,10 @@ class Builder:
     def _compute(
         self, node: Compute, nest: LoopNest, masked: bool = False, order: Sequence[int] | None = None
     ) -> _Value:
-        """`masked`: from zeros in the padding of K, whatever activations are made of."""
+        """`masked`: from zeros in the padding of K, whatever activations are made of.
+
+        What they are divided by is not zero there: a scale that is spread over its block stays what it is.
+        """
         start = None if node.start is None else constant(node.start.operands[0])
         nest = nest if start is None else nest.whole_blocks
         inputs = [self._value(operand, nest) for operand in node.operands]
@@ -210,8 +213,8 @@ class Builder:
             *given, out = arguments
             loops = [linalg.IndexOp(i).result for i in range(nest.rank)] if masked else []
             if masked and (padding := nest.is_padding(loops)) is not None:
-                pairs = zip(given, inputs, strict=True)
-                given = [_zero_if(padding, value) if source.inside else value for value, source in pairs]
+                pairs = zip(given, node.operands, strict=True)
+                given = [value if is_repeated(operand) else _zero_if(padding, value) for value, operand in pairs]
             return inline(node.op, [*given, out], truncate.rewrite)
 
         element = truncate.code_type(ir.RankedTensorType(node.op.results[0].type).element_type)

@@ -33,13 +33,24 @@ SPELLINGS: dict[str, tuple[str, dict[str, str]]] = {
         for mode in how.modes
     },
     **{f"scaled by {name}": (FP4, {"scaled": name}) for name in spellings.SCALED},
+    **{
+        f"flat, scaled by {name}": ("f8E5M2", {"layout": "flat", "scaled": name, "code": "quotient", "mode": "rceil"})
+        for name in spellings.SCALED
+    },
     **{f"laid out {name}": (FP4, {"layout": name}) for name in spellings.LAYOUTS if name},
     **{f"clamped by {name}": (FP8, {"scaled": "inverse", "clamp": name}) for name in spellings.CLAMPS},
     **{f"scales as {name}": (FP4, {"scales": name}) for name in spellings.STORED},
     **{f"to {kind}": (kind, {"scaled": "extf", "clamp": "minnumf"}) for kind in ELEMENTS},
     "by comparison": (FP4, {"scaled": "inverse", "elements:by comparison": "yes"}),
 }
-QUICK = ("amax two steps", "amax with index", "amax with index in 8 bits", "laid out keepdims", "laid out columns")
+QUICK = (
+    "amax two steps",
+    "amax with index",
+    "amax with index in 8 bits",
+    "laid out keepdims",
+    "laid out columns",
+    "flat, scaled by shift",
+)
 
 
 def _quantised(drawing: Drawing, kind: str) -> list[Node]:
