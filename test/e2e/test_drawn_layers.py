@@ -27,7 +27,8 @@ BLOCKS = (1, 2, 3, 4, 5, 8, 9, 12, 16, 20)
 TOLERANCE = 1e-4
 """Of the largest result: f32 sums."""
 MOST, MOST_BF16 = 1 << 26, 1 << 23
-"""Of rows times both sizes times experts: of bf16 activations rows beyond 64 are left to IREE, which is slow."""
+"""Of rows times both sizes times experts: of bf16 activations rows beyond 64 are left to IREE, which is slow. Of a token
+times both sizes times experts, too, each of which may take a block of its own."""
 FLIPPED, FLIPPED_ROWS = 0.1, 2
 """The same of rows in which a hidden activation between two codes has become the other one; how many there may be."""
 
@@ -48,9 +49,11 @@ def draw(seed: int) -> tuple[Case | Layer, str]:
     elif ukernels == "hidden":
         of_types = [each for each in hidden.INSTANCES if each.elements == tuple(map(mlir_type, types))]
         ukernels, rows = dice.choice(of_types or hidden.INSTANCES).name, dice.choice([n for n in ROWS if n <= 8])
-    most = (MOST_BF16 if types[0] == BF16 else MOST) // (rows * max(EXPERTS))
+    work = (MOST_BF16 if types[0] == BF16 else MOST) // max(EXPERTS)
+    most = work // rows
     model = min(model, max(32, most // inner // 32 * 32))
     inner = min(inner, max(32, most // model // 32 * 32))
+    tokens = min(tokens, max(1, work // (model * inner)))
     if ukernels not in ("fastest", "benefit"):
         tokens = min(tokens, 16)  # what is left to IREE gathers weights for each block, which takes a simulator long
     if types[0] != BF16 and dice.random() < 0.4:
