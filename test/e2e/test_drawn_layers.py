@@ -27,8 +27,8 @@ BLOCKS = (1, 2, 3, 4, 5, 8, 9, 12, 16, 20)
 TOLERANCE = 1e-4
 """Of the largest result: f32 sums."""
 MOST, MOST_BF16 = 1 << 26, 1 << 23
-"""Of rows times both sizes times experts: of bf16 activations rows beyond 64 are left to IREE, which is slow. Of a token
-times both sizes times experts, too, each of which may take a block of its own."""
+"""Of rows times both sizes times experts: of bf16 activations rows beyond 64 are left to IREE, which is slow. In the
+place of rows of tokens, too, which may take blocks of their own."""
 FLIPPED, FLIPPED_ROWS = 0.1, 2
 """The same of rows in which a hidden activation between two codes has become the other one; how many there may be."""
 
