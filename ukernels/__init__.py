@@ -16,12 +16,12 @@ from pathlib import Path
 from mxcomp.errors import UkernelError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.problem import Problem
-from mxcomp.ukernels import dequantising, family, gating, hidden, paired, quantising
+from mxcomp.ukernels import dequantising, family, gating, hidden, paired, pingpong, quantising
 from mxcomp.ukernels.rules import Constraint, Ukernel, accepts, read, ukernel_from
 
 __all__ = ["KINDS", "Constraint", "Registry", "Ukernel", "accepts", "read"]
 
-KINDS = (family, gating, quantising, paired, dequantising, hidden)
+KINDS = (family, pingpong, gating, quantising, paired, dequantising, hidden)
 """Modules with `INSTANCES`: ukernels that are made from one body for many types and tiles."""
 
 
@@ -63,7 +63,7 @@ class Registry:
         instances = [ukernel for ukernel in self.ukernels.values() if ukernel.instance is not None]
         if not instances:
             return ", ".join(files)
-        patterns = (pattern.replace("LHS", "<lhs>").replace("RHS", "<rhs>") for pattern in family.PATTERNS)
+        patterns = (pattern.replace("LHS", "<lhs>").replace("RHS", "<rhs>") for pattern in (*family.PATTERNS, *pingpong.PATTERNS))
         return (
             f"{', '.join([*files, *patterns])}, where <lhs> and <rhs> are each one of {', '.join(ELEMENT_TYPES)}: "
             f"for example {instances[1].name}"
@@ -94,7 +94,7 @@ def _package(arch: str, stock: bool) -> Mapping[str, Ukernel]:
     folder = Path(str(resources.files("mxcomp") / "ukernels" / arch))
     instances: Iterable[family.Instance] = chain.from_iterable(kind.INSTANCES for kind in KINDS)
     instances = (each.stock for each in instances) if stock else instances
-    members = (ukernel_from(member.name, folder / member.body, member.rule, member) for member in instances)
+    members = (ukernel_from(member.name, member.path(folder), member.rule, member) for member in instances)
     found = {ukernel.name: ukernel for ukernel in members if arch in ukernel.archs}
     _add(found, folder)
     return found

@@ -10,18 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from string import Template
 from typing import Any, TypeAlias
+
+from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS, DataTiledLayout, layout_entries
 from mxcomp.ukernels.aliases import Aliases
 from mxcomp.ukernels.streamed_aliases import StreamedAliases
 from mxcomp.ukernels.unit_aliases import UnitAliases
-from mxcomp.ukernels.waves import HALF_STEPS, Waves, paired_unit_layout, unit_layout
+from mxcomp.ukernels.waves import HALF_STEPS, Waves, unit_layout
 
-BODY, STREAM, SHARED, TURNS = "mx_data_tiled.mlir.in", "mx_stream.mlir.in", "mx_shared.mlir.in", "mx_turns.mlir.in"
-"""Bodies: RHS in registers and LHS through LDS; K split among waves; both operands through LDS, in two ways."""
+BODY, STREAM, SHARED = "mx_data_tiled.mlir.in", "mx_stream.mlir.in", "mx_shared.mlir.in"
+"""Bodies: RHS in registers and LHS through LDS; K split among waves; both operands through LDS."""
 
 EXPERTS = "mx_experts.mlir.in"
 """A body on tiles of the first, with K split among waves."""
@@ -119,7 +122,7 @@ class Tile:
         """Whether a lane's registers, and LDS, hold what an instance for these elements needs of them."""
         aliases, (lhs, rhs) = self.aliases(elements), (element_format(kind).bits for kind in elements)
         fits = isinstance(aliases, Aliases) or aliases.fits(_VECTOR_REGISTERS // self.waves_per_simd)
-        return fits and (lhs, rhs) not in self.without and not (self.lhs_in_rows and lhs != _BITS_IN_ROWS)
+        return fits and (lhs, rhs) not in self.without
 
     @property
     def pattern(self) -> str:
@@ -171,21 +174,6 @@ _HALF_SHARED = (
 _MOST_HALF_K = 4095
 """Beyond it half a unit of padding is at most 6 %, which tiles over whole units make up for, modelled."""
 
-_SIX_BITS = ((4, 6), (6, 4), (6, 6))
-_TURNS: tuple[tuple[int, int, Waves, Pairs], ...] = (
-    (16, 16, Waves(4, 2, turns=True), _SIX_BITS), (20, 16, Waves(4, 2, turns=True), _SIX_BITS),
-)  # fmt: skip
-"""The same, of tiles whose MFMA take a wave longer than all reads of a step take LDS."""
-
-_FOR_RHS = (*_TURNS, (16, 20, Waves(2, 4, turns=True), _SIX_BITS))
-"""The same for RHS in the place of LHS: so 320 × 256 of the result are 256 × 320 here."""
-
-_PAIRS = (16, 16, Waves(4, 2, turns=True), ((4, 4), (4, 8), (8, 4)))
-"""The same of units two by two, for elements of which LDS or registers do not hold enough steps one by one."""
-
-_BITS_IN_ROWS = 4
-"""Of LHS elements that are read in rows: so they lie in LDS as packed ones do, 16 bytes of a row together."""
-
 TILES = (
     Tile(_layout(M16, 8, 4, 1), benefit=0, min_m=65),
     Tile(_layout(M16, 4, 2, 2), benefit=-1),
@@ -199,16 +187,6 @@ TILES = (
     ),
     *(Tile(_in_columns(unit_layout(m, n)), -5, None, SHARED, waves, without) for m, n, waves, without in _SHARED),
     *(Tile(layout, benefit=-5, body=SHARED, waves=Waves(2, 2, beside=2)) for layout in _BESIDE),
-    *(Tile(_in_columns(unit_layout(m, n)), -5, None, TURNS, waves, without) for m, n, waves, without in _TURNS),
-    Tile(paired_unit_layout(*_PAIRS[:2]), -10, None, TURNS, *_PAIRS[2:]),
-    *(
-        Tile(_in_columns(unit_layout(m, n)), -9, None, TURNS, replace(waves, lhs_in_rows=True), without)
-        for m, n, waves, without in _TURNS
-    ),
-    *(
-        Tile(unit_layout(m, n), -9, None, TURNS, replace(waves, lhs_in_rows=True), without, for_rhs=True)
-        for m, n, waves, without in _FOR_RHS
-    ),
     *(Tile(unit_layout(m, n), benefit=-6, body=STREAM, waves=Waves()) for m, n in _ALONE),
     *(Tile(_half_layout(m, n), benefit=-7, body=STREAM, waves=Waves(k=k)) for m, n, k in _HALF_STREAMS),
     *(Tile(_half_layout(m, n), benefit=-7, body=STREAM, waves=Waves()) for m, n in _ALONE),
@@ -237,6 +215,14 @@ class Instance:
         """The file of its body."""
         return self.tile.body
 
+    def path(self, folder: Path) -> Path:
+        """The file that it is made from; `folder` has those of bodies."""
+        return folder / self.body
+
+    def module(self, path: Path) -> ir.Module:
+        """A module with its function, whose rule is an attribute. Raises OSError."""
+        return ir.Module.parse(self.text(path.read_text()))
+
     @property
     def types(self) -> tuple[str, ...]:
         return (*self.elements, "f8E8M0FNU", "f8E8M0FNU", "f32")
@@ -263,7 +249,7 @@ class Instance:
 
     def text(self, body: str) -> str:
         """The ukernel's file: `body` behind its aliases."""
-        rule = f"#rule = {_attribute(self.rule)}"
+        rule = f"#rule = {attribute(self.rule)}"
         return "\n".join([*self.lines(), rule, "", Template(body).substitute(self.lists())])
 
     @property
@@ -303,16 +289,16 @@ PATTERNS = tuple(tile.pattern for tile in TILES)
 """Their names, with LHS and RHS for the element types."""
 
 
-def _attribute(value: object) -> str:
+def attribute(value: object) -> str:
     """Dictionaries, lists, strings, numbers and truth values as attributes; names of types as types."""
     match value:
         case bool():
             return str(value).lower()
         case dict():
-            entries = (f'"{key}" = {_attribute(item)}' for key, item in value.items())
+            entries = (f'"{key}" = {attribute(item)}' for key, item in value.items())
             return f"{{{', '.join(entries)}}}"
         case list():
-            return f"[{', '.join(map(_attribute, value))}]"
+            return f"[{', '.join(map(attribute, value))}]"
         case str():
             return value if value in _TYPES else f'"{value}"'
     return str(value)

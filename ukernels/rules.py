@@ -16,8 +16,7 @@ from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.problem import Problem
 from mxcomp.ukernels import family
-
-RULE = "mxcomp.ukernel"
+from mxcomp.ukernels.builder import RULE
 
 
 @dataclass(frozen=True)
@@ -96,11 +95,16 @@ class Ukernel:
         ir.SymbolTable.set_symbol_name(function, self.name)
         return function
 
+    def text(self) -> str:
+        """It as a file of its own, as a directory of ukernels may hold it."""
+        module = _parse(self.path, self.instance)
+        ir.SymbolTable.set_symbol_name(_function(module, self.path), self.name)
+        return str(module)
+
 
 def _parse(path: Path, instance: family.Instance | None = None) -> ir.Module:
     try:
-        text = path.read_text()
-        return ir.Module.parse(text if instance is None else instance.text(text))
+        return ir.Module.parse(path.read_text()) if instance is None else instance.module(path)
     except (OSError, UnicodeDecodeError) as error:
         raise UkernelError(f"cannot read ukernel file {path}: {error}") from None
     except ir.MLIRError as error:

@@ -1,0 +1,349 @@
+"""Writes kernels: Python runs while a kernel is written, and what it calls here becomes the kernel's MLIR.
+
+A Python `for` or `if` is unrolled, or decided, in the kernel; `loop` and `when` are loops and branches of its own.
+Sizes and places are `Index`: sums that are put together in Python, and become operations where they are used. What is
+in registers is an `ir.Value`. Functions write to MLIR's current insertion point, in the order in which they are called.
+Their names are those of the hardware, or of MLIR's operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from typing import TypeAlias
+
+from iree.compiler import ir
+from iree.compiler.dialects import affine, amdgpu, arith, llvm, memref, rocdl, scf, tensor, util, vector
+
+from mxcomp.layout import IntrinsicShape
+from mxcomp.mlir import build
+
+RULE = "mxcomp.ukernel"
+"""The attribute of a function that has its match rule."""
+
+Values: TypeAlias = list[ir.Value]
+"""What a loop carries from one turn to the next."""
+
+Factor: TypeAlias = tuple[ir.Value, tuple[ir.Value, int]]
+"""A fragment as an MFMA takes it; four of a lane's scales, and the number of the one among them that it is scaled by."""
+
+_MOST = 2**24
+"""More than any number of K tiles."""
+
+
+class Index:
+    """A sum of index values, each times a number, and of a number. Values are not negative where one is divided."""
+
+    def __init__(self, terms: Mapping[ir.Value, int], number: int = 0) -> None:
+        self.terms = {value: factor for value, factor in terms.items() if factor}
+        self.number = number
+
+    @staticmethod
+    def of(value: Index | ir.Value | int) -> Index:
+        """A number, or a value of index or integer type."""
+        if isinstance(value, Index):
+            return value
+        return Index({}, value) if isinstance(value, int) else Index({build.as_index(value): 1})
+
+    @property
+    def value(self) -> ir.Value:
+        """The sum as an SSA value, computed here."""
+        if not self.terms:
+            return build.constant_index(self.number)
+        if self.number == 0 and list(self.terms.values()) == [1]:
+            return next(iter(self.terms))
+        dims = (ir.AffineExpr.get_dim(i) * factor for i, factor in enumerate(self.terms.values()))
+        expression = reduce(lambda left, right: left + right, dims)
+        return build.apply(expression + self.number if self.number else expression, list(self.terms))
+
+    @property
+    def here(self) -> Index:
+        """The same, computed here: what depends on it is not put together again."""
+        return Index.of(self.value)
+
+    def __add__(self, other: Index | int) -> Index:
+        other = Index.of(other)
+        terms = {value: self.terms.get(value, 0) + other.terms.get(value, 0) for value in {**self.terms, **other.terms}}
+        return Index(terms, self.number + other.number)
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: int) -> Index:
+        return Index({value: each * factor for value, each in self.terms.items()}, self.number * factor)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, divisor: int) -> Index:
+        """What is divisible is divided now, the rest when the kernel runs."""
+        whole, rest = self._split(divisor)
+        return whole + (rest.number // divisor if not rest.terms else _binary(arith.DivUIOp, rest, divisor))
+
+    def __mod__(self, divisor: int) -> Index:
+        _, rest = self._split(divisor)
+        return Index.of(rest.number % divisor) if not rest.terms else _binary(arith.RemUIOp, rest, divisor)
+
+    def __xor__(self, other: Index) -> Index:
+        return _binary(arith.XOrIOp, self, other)
+
+    def __lt__(self, other: Index | int) -> ir.Value:
+        return arith.CmpIOp(arith.CmpIPredicate.ult, self.value, Index.of(other).value).result
+
+    def __ge__(self, other: Index | int) -> ir.Value:
+        return arith.CmpIOp(arith.CmpIPredicate.uge, self.value, Index.of(other).value).result
+
+    def times(self, other: Index) -> Index:
+        """The product of two that are known to the kernel only."""
+        return _binary(arith.MulIOp, self, other)
+
+    def _split(self, divisor: int) -> tuple[Index, Index]:
+        """What is divisible, divided, and the rest."""
+        whole = {value: factor // divisor for value, factor in self.terms.items() if factor % divisor == 0}
+        rest = {value: factor for value, factor in self.terms.items() if factor % divisor}
+        quotient, remainder = divmod(self.number, divisor)
+        return Index(whole, quotient), Index(rest, remainder)
+
+
+def _binary(op: Callable[..., ir.OpView], left: Index, right: Index | int) -> Index:
+    return Index.of(op(left.value, Index.of(right).value).result)
+
+
+def select(condition: ir.Value, yes: Index | int, no: Index | int) -> Index:
+    return Index.of(arith.SelectOp(condition, Index.of(yes).value, Index.of(no).value).result)
+
+
+def assume(value: Index, low: int, high: int = _MOST) -> Index:
+    """The same value, which the compiler takes to lie between two numbers, both included."""
+    bounds = ir.Attribute.parse(f"[[#util.int.assumption<umin = {low}, umax = {high}>]]")  # the bindings have no builder
+    return Index.of(util.AssumeIntOp([ir.IndexType.get()], [value.value], bounds).results_[0])
+
+
+def opaque(value: Index, pinned: bool = False) -> Index:
+    """The same value, of which LLVM knows nothing; `pinned`: what depends on it is not computed before this place."""
+    return Index.of(opaque_i32(to_i32(value), pinned))
+
+
+def opaque_i32(value: ir.Value, pinned: bool = False) -> ir.Value:
+    return llvm.InlineAsmOp(value.type, [value], "", "=s,0", has_side_effects=pinned).res
+
+
+def to_i32(value: Index) -> ir.Value:
+    return arith.IndexCastOp(_i32(), value.value).result
+
+
+def uniform(value: Index) -> Index:
+    """A value that all lanes of a wave have in common, for LLVM to keep it, and branches by it, out of their registers."""
+    return Index.of(rocdl.ReadfirstlaneOp(_i32(), to_i32(value)).res)
+
+
+def _i32() -> ir.Type:
+    return ir.IntegerType.get_signless(32)
+
+
+# Control flow
+
+
+@contextmanager
+def when(condition: ir.Value) -> Iterator[None]:
+    """What is written below it is done by waves of which `condition` holds."""
+    branch = scf.IfOp(condition)
+    with ir.InsertionPoint(branch.then_block):
+        yield
+        scf.YieldOp([])
+
+
+def loop(count: Index, body: Callable[..., Sequence[Values]], *carried: Values) -> list[Values]:
+    """`body` of a number from 0 to `count`, and of what is carried, in lists; it returns what is carried on."""
+    flat = [value for values in carried for value in values]
+    op = scf.ForOp(build.constant_index(0), count.value, build.constant_index(1), flat)
+    op.operation.attributes["llvm.loop_annotation"] = ir.Attribute.parse(
+        "#llvm.loop_annotation<unroll = <disable = true>, peeled = <count = 0>>"
+    )
+    sizes = [len(values) for values in carried]
+    with ir.InsertionPoint(op.body):
+        after = body(Index.of(op.induction_variable), *_in_lists(list(op.inner_iter_args), sizes))
+        scf.YieldOp([value for values in after for value in values])
+    return _in_lists(list(op.results), sizes)
+
+
+def _in_lists(values: Values, sizes: Sequence[int]) -> list[Values]:
+    rest = iter(values)
+    return [[next(rest) for _ in range(size)] for size in sizes]
+
+
+# Waiting and scheduling
+
+
+def s_barrier() -> None:
+    """All waves of the workgroup meet."""
+    rocdl.SBarrierOp()
+
+
+def lds_barrier() -> None:
+    """All waves meet when each has what it read from LDS, and has written what it writes."""
+    amdgpu.LDSBarrierOp()
+
+
+def async_group() -> None:
+    """Ends a group of copies to LDS, which `wait_groups` counts."""
+    rocdl.AsyncmarkOp()
+
+
+def wait_groups(in_flight: int) -> None:
+    """Waits until at most so many groups of this wave's copies, the latest, are in flight."""
+    rocdl.WaitAsyncmarkOp(ir.IntegerAttr.get(ir.IntegerType.get_signless(16), in_flight))
+
+
+def sched_barrier() -> None:
+    """LLVM moves nothing past it. Nothing happens here when the kernel runs."""
+    rocdl.SchedBarrier(_mask("none"))
+
+
+def sched_groups(*kinds: str, times: int) -> None:
+    """LLVM orders what stands before it: one instruction of each kind, so many times."""
+    for _ in range(times):
+        for kind in kinds:
+            rocdl.SchedGroupBarrier(_mask(kind), 1, 0)
+
+
+def _mask(kind: str) -> ir.Attribute:
+    return ir.Attribute.parse(f"#rocdl.sched_group_mask<{kind}>")  # the bindings have no builder
+
+
+# Memory
+
+
+def buffer(operand: ir.Value, dynamic: Index, shape: Sequence[int | None], strides: Sequence[int | None]) -> ir.Value:
+    """A tensor with one size that is `dynamic`, as bytes of such a shape in global memory, behind which loads get 0."""
+    sizes, number = [dynamic.value], {None: ir.ShapedType.get_dynamic_size()}
+    flat = build.tensor_type(shape, _i8())
+    as_bytes = build.bitcast(operand, flat, sizes)
+    layout = ir.StridedLayoutAttr.get(number[None], [number.get(stride, stride) for stride in strides])
+    space = ir.Attribute.parse("#amdgpu.address_space<fat_raw_buffer>")
+    kind = ir.MemRefType.get(flat.shape, _i8(), layout, space)
+    attributes = {"read_only": ir.UnitAttr.get()}
+    return ir.Operation.create("bufferization.to_buffer", [kind], [as_bytes], attributes).result
+
+
+def stride(source: ir.Value, dimension: int) -> Index:
+    """From one place to the next in a dimension of a buffer, where only the program knows it."""
+    _base, _offset, *numbers = memref.ExtractStridedMetadataOp(source).results
+    return Index.of(numbers[len(numbers) // 2 + dimension])
+
+
+def lds(size: int) -> ir.Value:
+    """So many bytes of LDS."""
+    kind = ir.MemRefType.get([size], _i8(), memory_space=ir.Attribute.parse("#gpu.address_space<workgroup>"))
+    return memref.AllocOp(kind, [], []).result
+
+
+def copy_to_lds(source: ir.Value, place: Sequence[Index], to: ir.Value, at: Index, size: int) -> None:
+    """Each lane's `size` bytes from its own place to LDS, where they follow each other by lanes: asynchronously."""
+    places = [each.value for each in place]
+    amdgpu.GatherToLDSOp(source, places, to, [at.value], ir.TypeAttr.get(byte_vector(size)), async_=True)
+
+
+def read_lds(source: ir.Value, at: Index, size: int) -> ir.Value:
+    """So many bytes, in registers."""
+    return vector.LoadOp(byte_vector(size), source, [at.value]).result
+
+
+# Vectors
+
+
+def byte_vector(size: int) -> ir.VectorType:
+    return ir.VectorType.get([size], _i8())
+
+
+def _i8() -> ir.Type:
+    return ir.IntegerType.get_signless(8)
+
+
+def joined(parts: Values) -> ir.Value:
+    """Vectors of one size, one behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    left, right = joined(parts[:half]), joined(parts[half:])
+    size = ir.VectorType(left.type).shape[0] + ir.VectorType(right.type).shape[0]
+    return vector.ShuffleOp(left, right, list(range(size))).vector
+
+
+def part(whole: ir.Value, start: int, size: int) -> ir.Value:
+    """So many of a vector's elements, from `start` on."""
+    if [size] == list(ir.VectorType(whole.type).shape):
+        return whole
+    return vector.ShuffleOp(whole, whole, list(range(start, start + size))).vector
+
+
+def bitcast(value: ir.Value, element: str, size: int) -> ir.Value:
+    """A vector's bits as so many of other elements."""
+    return vector.BitCastOp(ir.VectorType.get([size], ir.Type.parse(element)), value).result
+
+
+def zeros(size: int) -> ir.Value:
+    """So many f32 that become zero here: LLVM would set constants where they are used first."""
+    two = ir.VectorType.get([2], ir.F32Type.get())
+    move = "v_pk_mov_b32 $0, 0, 0"
+    return joined([llvm.InlineAsmOp(two, [], move, "=v", has_side_effects=True).res for _ in range(size // 2)])
+
+
+def scaled_mfma(shape: IntrinsicShape, left: Factor, right: Factor, sums: ir.Value) -> ir.Value:
+    """`sums` and the product of two fragments."""
+    (a, (a_scales, a_number)), (b, (b_scales, b_number)) = left, right
+    m, n, k, *_ = shape
+    op = amdgpu.ScaledMFMAOp(m, n, k, a, b, sums, a_scales, b_scales, a_number, b_number, results=[sums.type])
+    return op.result
+
+
+# The kernel
+
+
+def function(name: str, arguments: Sequence[ir.Type], result: ir.Type) -> util.FuncOp:
+    """A function without a body, in no module."""
+    kind = ir.TypeAttr.get(ir.FunctionType.get(list(arguments), [result]))
+    op = util.FuncOp(name, kind, sym_visibility="private")
+    op.operation.regions[0].blocks.append(*arguments)
+    return op
+
+
+def module(kernel: ir.Operation, rule: str) -> ir.Module:
+    """A module of a function and its match rule."""
+    made = ir.Module.create()
+    made.body.append(kernel)
+    kernel.attributes[RULE] = ir.Attribute.parse(rule)
+    return made
+
+
+@contextmanager
+def threads(count: int, result: ir.RankedTensorType) -> Iterator[Threads]:
+    """What each of so many threads does; it ends by storing a part of the result."""
+    mapping = ir.Attribute.parse("[#gpu.thread<linear_dim_0>]")
+    forall = scf.ForallOp([0], [count], [1], [build.empty(result)], mapping=mapping)
+    block = forall.body
+    with ir.InsertionPoint(block):
+        yield Threads(Index.of(block.arguments[0]), block.arguments[1], forall.results[0])
+
+
+class Threads:
+    def __init__(self, number: Index, out: ir.Value, result: ir.Value) -> None:
+        self.number, self._out, self.result = number, out, result
+
+    def store(self, values: Values, shape: Sequence[int], place: Sequence[Index | int]) -> None:
+        """Fragments of accumulators, in the order of `shape`, as a part of the result that begins at `place`."""
+        sizes, f32 = list(shape), ir.F32Type.get()
+        rows = ir.VectorType.get([len(values), *ir.VectorType(values[0].type).shape], f32)
+        whole = arith.ConstantOp(rows, ir.DenseElementsAttr.get_splat(rows, ir.FloatAttr.get(f32, 0.0))).result
+        for number, value in enumerate(values):
+            whole = vector.InsertOp(value, whole, [], [number]).result
+        lane = vector.ShapeCastOp(ir.VectorType.get(sizes, f32), whole).result
+        kind = build.tensor_type(sizes, f32)
+        origin, identity = [build.constant_index(0)] * len(sizes), ir.AffineMap.get_identity(len(sizes))
+        written = vector.TransferWriteOp(
+            kind, lane, build.empty(kind), origin, identity, [True] * len(sizes)
+        ).result
+        dynamic = ir.ShapedType.get_dynamic_size()
+        offsets = [each.value for each in place if isinstance(each, Index)]
+        static = [dynamic if isinstance(each, Index) else each for each in place]
+        with ir.InsertionPoint(scf.InParallelOp().block):
+            tensor.ParallelInsertSliceOp(written, self._out, offsets, [], [], static, sizes, [1] * len(sizes))

@@ -1,0 +1,307 @@
+"""LHS and RHS of a kernel whose waves share them: from memory through LDS to the registers of an MFMA.
+
+`Staging` says how much of an operand LDS holds, in numbers; `Operand` copies it there, and reads fragments of it.
+Operands lie in memory as units (preshuffled blocks, `mxcomp.layout`), or row-major (`RowMajor`). Units may also be
+multiplied two by two, by MFMA of 32x32x64 (`Paired`), and are put together on their way to LDS.
+
+In LDS, a step along K has its fragments one behind the other, and a fragment the bytes of its lanes, as they are read.
+Scales lie there by K tiles, of each fragment those of all lanes, of all steps of the tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from iree.compiler import ir
+
+from mxcomp.formats import BLOCK_SIZE
+from mxcomp.ukernels import builder
+from mxcomp.ukernels.aliases import LANES, UNIT_PIECES, Pieces
+from mxcomp.ukernels.builder import Index, select
+from mxcomp.ukernels.waves import BEYOND, UNIT_ROWS
+
+_COPIED_SCALES, _SCALE_VECTOR = 4, 4
+"""Scales that a lane copies at a time; those of which an MFMA takes one, by its number."""
+
+
+@dataclass(frozen=True)
+class Staging:
+    """What a workgroup keeps in LDS of LHS or RHS.
+
+    Attributes:
+        fragments: Along M or N.
+        steps: MFMA along K that a K tile takes.
+        fragment_bytes: Of a fragment in a lane.
+        waves: That copy.
+        in_rows: Whether two waves share the copy of two steps (`RowMajor`).
+        stages, scale_slots: Steps of elements, and K tiles of scales, that LDS holds.
+    """
+
+    fragments: int
+    steps: int
+    fragment_bytes: int
+    waves: int
+    in_rows: bool = False
+    stages: int = 0
+    scale_slots: int = 0
+
+    @property
+    def pieces(self) -> Pieces:
+        """How a fragment is copied and read."""
+        return UNIT_PIECES[self.fragment_bytes]
+
+    @property
+    def copies(self) -> int:
+        """By waves, of a step."""
+        return self.fragments * self.pieces.count
+
+    @property
+    def scale_copies(self) -> int:
+        """By waves, of the scales of a K tile."""
+        return self.fragments * self.steps // _COPIED_SCALES
+
+    @property
+    def stage_bytes(self) -> int:
+        """Of a step, and of one fragment more for waves that have none to copy."""
+        is_uneven = self.copies % (self.waves // 2 if self.in_rows else self.waves) > 0
+        return (self.fragments + is_uneven) * LANES * self.fragment_bytes
+
+    @property
+    def scale_bytes(self) -> int:
+        """Of the scales of a K tile."""
+        return (self.scale_copies + (self.scale_copies % self.waves > 0)) * LANES * _COPIED_SCALES
+
+    @property
+    def ring_bytes(self) -> int:
+        return self.stages * self.stage_bytes
+
+    @property
+    def unit_bytes(self) -> int:
+        """From one unit's K tile in memory to its next."""
+        return self.steps * LANES * self.fragment_bytes
+
+_ROWS = 6
+"""The dimension of an operand's units, [1, units, K tiles, 1, steps, blocks, rows, bytes], that is their rows."""
+
+
+class Operand:
+    """LHS or RHS, packed in units.
+
+    `fragments` are what a wave multiplies of it. `k_tiles` is how many K tiles there are: `beyond` is one that no
+    buffer has, whose loads get nothing.
+    """
+
+    def __init__(
+        self, elements: ir.Value, scales: ir.Value, element: str, fragments: int, staging: Staging, k_tiles: Index
+    ) -> None:
+        self.staging, self.element, self.fragments, self._k_tiles = staging, element, fragments, k_tiles
+        self.beyond = -(-BEYOND // self._tile_bytes)
+        shape = list(ir.RankedTensorType(elements.type).shape)
+        self._source = self._opened(elements, [*shape[:2], None, *shape[3:-1], staging.fragment_bytes])
+        shape = list(ir.RankedTensorType(scales.type).shape)
+        shape = [*shape[:2], None, *shape[3:]]
+        self._scale_source = builder.buffer(scales, k_tiles, shape, _strides(shape))
+
+    def _opened(self, elements: ir.Value, shape: Sequence[int | None]) -> ir.Value:
+        return builder.buffer(elements, self._k_tiles, shape, _strides(shape))
+
+    def stage(self) -> None:
+        """Takes what it needs of LDS for elements."""
+        self._ring = builder.lds(self.staging.ring_bytes)
+
+    def stage_scales(self) -> None:
+        self._scale_tiles = builder.lds(self.staging.scale_slots * self.staging.scale_bytes)
+
+    def distribute(self, wave: Index, lane: Index, first: Index) -> None:
+        """Tells a lane what it copies, and reads: of its wave's fragments, `first` is the first."""
+        self._wave, pieces = wave, self.staging.pieces
+        self._copied, self._scales_copied = self._copied_by(lane), self._scales_copied_by(lane)
+        unit, scales = LANES * self.staging.fragment_bytes, LANES * self.staging.steps
+        self._read_from = (first * unit + self._reads(lane) * pieces.read).here
+        self._scales_read_from = (first * scales + lane * self.staging.steps).here
+
+    def in_bounds(self, tile: Index) -> Index:
+        """A K tile, or the one beyond where it is behind the last one."""
+        return select(tile < self._k_tiles, tile, self.beyond)
+
+    def copy(self, tile: Index, step: int, to: Index) -> None:
+        """Asks for a step of a K tile, which is to lie at a place in the ring; each wave for its part."""
+        pieces, staging = self.staging.pieces, self.staging
+        for number, is_real in self._shared_out(staging.copies):
+            fragment, piece = number // pieces.count, number % pieces.count
+            place = to + piece * (pieces.size * LANES)
+            real, place_of, real_tile = self._real(is_real, fragment, staging.fragments, tile)
+            place += place_of * (LANES * staging.fragment_bytes)
+            builder.copy_to_lds(self._source, self._place(real, real_tile, step, piece), self._ring, place, pieces.size)
+
+    def copy_scales(self, tile: Index, slot: Index | int) -> None:
+        """Asks for the scales of a K tile, which are to lie in a slot."""
+        staging, scale_pieces = self.staging, self.staging.steps // _COPIED_SCALES
+        for number, is_real in self._shared_out(staging.scale_copies):
+            real, place_of, real_tile = self._real(is_real, number, staging.scale_copies, tile)
+            place = self._scale_place(real // scale_pieces, real_tile, real % scale_pieces)
+            to = slot * staging.scale_bytes + place_of * (LANES * _COPIED_SCALES)
+            builder.copy_to_lds(self._scale_source, place, self._scale_tiles, Index.of(to), _COPIED_SCALES)
+
+    def fragment(self, number: int, place: Index) -> ir.Value:
+        """Reads one of the wave's fragments of a step that lies at a place in the ring."""
+        pieces, size = self.staging.pieces, self.staging.fragment_bytes
+        first = place + number * (LANES * size) + self._read_from
+        starts = range(0, LANES * size, LANES * pieces.read)
+        return builder.joined([builder.read_lds(self._ring, first + start, pieces.read) for start in starts])
+
+    def scales(self, number: int, slot: Index | int) -> ir.Value:
+        """Reads a lane's scales for one of the wave's fragments, of all steps of the K tile in a slot."""
+        staging = self.staging
+        at = slot * staging.scale_bytes + number * (LANES * staging.steps) + self._scales_read_from
+        return builder.read_lds(self._scale_tiles, at, staging.steps)
+
+    def factor(self, fragment: ir.Value) -> ir.Value:
+        """A fragment as an MFMA takes it."""
+        return builder.bitcast(fragment, self.element, BLOCK_SIZE)
+
+    def scale_factor(self, scales: ir.Value, step: int) -> tuple[ir.Value, int]:
+        """The four of a lane's scales among which is that of a step, and its number in them."""
+        return builder.bitcast(scales, "f8E8M0FNU", _SCALE_VECTOR), step
+
+    def _shared_out(self, copies: int) -> Iterator[tuple[Index, ir.Value | None]]:
+        """The numbers of what this wave copies; where copies cannot be shared out evenly, whether there is such."""
+        for first in range(0, copies, self.staging.waves):
+            number = (self._wave + first).here
+            yield number, number < copies if copies % self.staging.waves else None
+
+    def _real(
+        self, is_real: ir.Value | None, number: Index, count: int, tile: Index
+    ) -> tuple[Index, Index, Index]:
+        """What is copied, its place in LDS, and its K tile: one beyond, to a place that nobody reads, if not real."""
+        if is_real is None:
+            return number, number, tile
+        return select(is_real, number, 0), select(is_real, number, count), select(is_real, tile, self.beyond)
+
+    # How it lies in memory
+
+    @property
+    def _tile_bytes(self) -> int:
+        """From one K tile to the next."""
+        return self.staging.unit_bytes
+
+    def _copied_by(self, lane: Index) -> Index:
+        """The byte of a piece of a fragment that a lane copies from."""
+        return (lane * self.staging.pieces.lane).here
+
+    def _scales_copied_by(self, lane: Index) -> Index:
+        return (lane * _COPIED_SCALES).here
+
+    def _reads(self, lane: Index) -> Index:
+        """The number of the lane that has copied what a lane reads."""
+        return lane
+
+    def _place(self, fragment: Index, tile: Index, step: int, piece: Index) -> list[Index]:
+        at = self._copied + piece * self.staging.pieces.step + step * self._step_bytes
+        return _in_tile(self._source, fragment, tile, at)
+
+    def _scale_place(self, fragment: Index, tile: Index, piece: Index) -> list[Index]:
+        return _in_tile(self._scale_source, fragment, tile, self._scales_copied + piece * (LANES * _COPIED_SCALES))
+
+    @property
+    def _step_bytes(self) -> int:
+        return self._tile_bytes // self.staging.steps
+
+
+class Paired(Operand):
+    """Two units at a time, for MFMA of 32x32x64: a step is half of a fragment of each.
+
+    Where the second of two lies is a byte behind the first, as far away as a unit has bytes in all K tiles. A fragment
+    has 32 rows of a block one behind the other, the first 16 of which are of the first unit. Of scales, a lane has those
+    of the even steps, which are its block of the first two, and then those of the odd steps.
+    """
+
+    @property
+    def _tile_bytes(self) -> int:
+        return self.staging.unit_bytes // 2
+
+    def _copied_by(self, lane: Index) -> Index:
+        pieces = self.staging.pieces
+        reader = lane * pieces.lane // pieces.read  # whose bytes it copies: its own, or half of what one reads
+        of_second = reader % (2 * UNIT_ROWS) // UNIT_ROWS
+        row = reader // (2 * UNIT_ROWS) * UNIT_ROWS + reader % UNIT_ROWS
+        at = row * pieces.read + lane * pieces.lane % pieces.read
+        return (of_second.times(self._k_tiles * self._tile_bytes) + at).here
+
+    def _scales_copied_by(self, lane: Index) -> Index:
+        tile_bytes, block = self.staging.steps * LANES // 2, UNIT_ROWS * _COPIED_SCALES
+        at = lane % 2 * (2 * block) + lane // 2 % UNIT_ROWS * _COPIED_SCALES
+        return ((lane // (2 * UNIT_ROWS)).times(self._k_tiles * tile_bytes) + at).here
+
+    def _place(self, fragment: Index, tile: Index, step: int, piece: Index) -> list[Index]:
+        at = tile * self._tile_bytes + piece * (self.staging.pieces.step // 2) + step * self._step_bytes
+        return _in_tile(self._source, fragment, Index.of(0), self._copied + at)
+
+    def _scale_place(self, fragment: Index, tile: Index, piece: Index) -> list[Index]:
+        at = tile * (self.staging.steps * LANES // 2) + piece * (UNIT_ROWS * _COPIED_SCALES)
+        return _in_tile(self._scale_source, fragment, Index.of(0), self._scales_copied + at)
+
+    def scale_factor(self, scales: ir.Value, step: int) -> tuple[ir.Value, int]:
+        half = builder.part(scales, step % 2 * _SCALE_VECTOR, _SCALE_VECTOR)
+        return builder.bitcast(half, "f8E8M0FNU", _SCALE_VECTOR), step // 2
+
+
+class RowMajor(Operand):
+    """Elements of 4 bits as they are stored, row-major; only scales are packed.
+
+    A step takes 64 bytes of a row, half of a cache line, so two steps are loaded at a time, and of two neighbouring waves
+    each loads one half of the same lines. A lane loads 16 bytes, a chunk of a row. Rows lie in LDS one after the other,
+    their four chunks under a key of the row, by which the 16 lanes of a read meet no bank twice.
+    """
+
+    CHUNKS = 4
+    """Of a row in a step."""
+
+    def _opened(self, elements: ir.Value, shape: Sequence[int | None]) -> ir.Value:
+        """[1, units, K tiles, 1, steps, chunks, rows, bytes], of which units and rows have strides of the program's."""
+        *_, chunks, _, size = shape
+        chunk, tile = size or 0, (chunks or 0) * (size or 0)
+        strides = [None, None, tile * self.staging.steps, tile * self.staging.steps, tile, chunk, None, 1]
+        return builder.buffer(elements, self._k_tiles, shape, strides)
+
+    @property
+    def _tile_bytes(self) -> int:
+        return self.staging.steps * self.CHUNKS * self.staging.fragment_bytes
+
+    def _copied_by(self, lane: Index) -> Index:
+        self.half = self._wave % 2
+        row = lane // self.CHUNKS
+        chunk = lane % self.CHUNKS ^ _key(row)
+        at = row.times(builder.stride(self._source, _ROWS)) + chunk * self.staging.fragment_bytes
+        return (at + self.half * self._step_bytes).here
+
+    def _reads(self, lane: Index) -> Index:
+        row, chunk = lane % UNIT_ROWS, lane // UNIT_ROWS
+        return row * self.CHUNKS + (chunk ^ _key(row))
+
+    def copy_two_steps(self, tile: Index, step: int, to: Index) -> None:
+        """Asks for this wave's one of a step and the next one: a step and `half`."""
+        for first in range(0, self.staging.fragments, self.staging.waves // 2):
+            unit = self._wave // 2 + first
+            zero = Index.of(0)
+            place = [zero, unit, tile, zero, Index.of(step), zero, zero, self._copied]
+            at = to + unit * (LANES * self.staging.fragment_bytes)
+            builder.copy_to_lds(self._source, place, self._ring, at, self.staging.fragment_bytes)
+
+
+def _key(row: Index) -> Index:
+    """What the chunks of a row are stored under: 0, 2, 3, 1 for rows from 0, 4, 8 and 12."""
+    return row // 8 + (row // 4 + row // 8) % 2 * 2
+
+
+def _strides(shape: Sequence[int | None]) -> list[int | None]:
+    """Of a packed operand [1, units, K tiles, …], which is in one piece in a unit."""
+    inner = [size or 1 for size in shape[3:]]
+    return [None, None, *(prod(inner[i:]) for i in range(len(inner) + 1))]
+
+
+def _in_tile(buffer: ir.Value, fragment: Index, tile: Index, byte: Index) -> list[Index]:
+    """Where a byte of a K tile lies: [1, units, K tiles, …], and the byte in the last dimension."""
+    return [Index.of(0), fragment, tile, *[Index.of(0)] * (ir.MemRefType(buffer.type).rank - 4), byte]
