@@ -63,7 +63,10 @@ class Registry:
         instances = [ukernel for ukernel in self.ukernels.values() if ukernel.instance is not None]
         if not instances:
             return ", ".join(files)
-        patterns = (pattern.replace("LHS", "<lhs>").replace("RHS", "<rhs>") for pattern in (*family.PATTERNS, *pingpong.PATTERNS))
+        patterns = (
+            pattern.replace("LHS", "<lhs>").replace("RHS", "<rhs>")
+            for pattern in (*family.PATTERNS, *pingpong.PATTERNS)
+        )
         return (
             f"{', '.join([*files, *patterns])}, where <lhs> and <rhs> are each one of {', '.join(ELEMENT_TYPES)}: "
             f"for example {instances[1].name}"

@@ -14,7 +14,7 @@ from functools import reduce
 from typing import TypeAlias
 
 from iree.compiler import ir
-from iree.compiler.dialects import affine, amdgpu, arith, llvm, memref, rocdl, scf, tensor, util, vector
+from iree.compiler.dialects import amdgpu, arith, llvm, memref, rocdl, scf, tensor, util, vector
 
 from mxcomp.layout import IntrinsicShape
 from mxcomp.mlir import build
@@ -26,7 +26,7 @@ Values: TypeAlias = list[ir.Value]
 """What a loop carries from one turn to the next."""
 
 Factor: TypeAlias = tuple[ir.Value, tuple[ir.Value, int]]
-"""A fragment as an MFMA takes it; four of a lane's scales, and the number of the one among them that it is scaled by."""
+"""A fragment as an MFMA takes it; four of a lane's scales, and the number of the one that it is scaled by."""
 
 _MOST = 2**24
 """More than any number of K tiles."""
@@ -108,13 +108,13 @@ def _binary(op: Callable[..., ir.OpView], left: Index, right: Index | int) -> In
     return Index.of(op(left.value, Index.of(right).value).result)
 
 
-def select(condition: ir.Value, yes: Index | int, no: Index | int) -> Index:
+def select(condition: ir.Value, yes: Index | ir.Value | int, no: Index | ir.Value | int) -> Index:
     return Index.of(arith.SelectOp(condition, Index.of(yes).value, Index.of(no).value).result)
 
 
 def assume(value: Index, low: int, high: int = _MOST) -> Index:
     """The same value, which the compiler takes to lie between two numbers, both included."""
-    bounds = ir.Attribute.parse(f"[[#util.int.assumption<umin = {low}, umax = {high}>]]")  # the bindings have no builder
+    bounds = ir.Attribute.parse(f"[[#util.int.assumption<umin = {low}, umax = {high}>]]")  # bindings have no builder
     return Index.of(util.AssumeIntOp([ir.IndexType.get()], [value.value], bounds).results_[0])
 
 
@@ -127,12 +127,16 @@ def opaque_i32(value: ir.Value, pinned: bool = False) -> ir.Value:
     return llvm.InlineAsmOp(value.type, [value], "", "=s,0", has_side_effects=pinned).res
 
 
+def i32(number: int) -> ir.Value:
+    return arith.ConstantOp(_i32(), number).result
+
+
 def to_i32(value: Index) -> ir.Value:
     return arith.IndexCastOp(_i32(), value.value).result
 
 
 def uniform(value: Index) -> Index:
-    """A value that all lanes of a wave have in common, for LLVM to keep it, and branches by it, out of their registers."""
+    """A value that all lanes of a wave have in common: LLVM keeps it, and branches by it, out of their registers."""
     return Index.of(rocdl.ReadfirstlaneOp(_i32(), to_i32(value)).res)
 
 
@@ -207,7 +211,7 @@ def sched_groups(*kinds: str, times: int) -> None:
 
 
 def _mask(kind: str) -> ir.Attribute:
-    return ir.Attribute.parse(f"#rocdl.sched_group_mask<{kind}>")  # the bindings have no builder
+    return ir.Attribute.parse(f"#rocdl.sched_group_mask<{kind}>")  # bindings have no builder
 
 
 # Memory
@@ -339,9 +343,7 @@ class Threads:
         lane = vector.ShapeCastOp(ir.VectorType.get(sizes, f32), whole).result
         kind = build.tensor_type(sizes, f32)
         origin, identity = [build.constant_index(0)] * len(sizes), ir.AffineMap.get_identity(len(sizes))
-        written = vector.TransferWriteOp(
-            kind, lane, build.empty(kind), origin, identity, [True] * len(sizes)
-        ).result
+        written = vector.TransferWriteOp(kind, lane, build.empty(kind), origin, identity, [True] * len(sizes)).result
         dynamic = ir.ShapedType.get_dynamic_size()
         offsets = [each.value for each in place if isinstance(each, Index)]
         static = [dynamic if isinstance(each, Index) else each for each in place]

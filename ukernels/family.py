@@ -116,7 +116,7 @@ class Tile:
             return Aliases(self.layout, elements)
         if self.layout.units is None:
             return StreamedAliases(self.layout, elements, self.waves)
-        return UnitAliases(self.layout.multiplied, elements, self.waves, self.layout.pairs)
+        return UnitAliases(self.layout, elements, self.waves)
 
     def fits(self, elements: tuple[str, str]) -> bool:
         """Whether a lane's registers, and LDS, hold what an instance for these elements needs of them."""

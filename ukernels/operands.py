@@ -82,6 +82,7 @@ class Staging:
         """From one unit's K tile in memory to its next."""
         return self.steps * LANES * self.fragment_bytes
 
+
 _ROWS = 6
 """The dimension of an operand's units, [1, units, K tiles, 1, steps, blocks, rows, bytes], that is their rows."""
 
@@ -172,9 +173,7 @@ class Operand:
             number = (self._wave + first).here
             yield number, number < copies if copies % self.staging.waves else None
 
-    def _real(
-        self, is_real: ir.Value | None, number: Index, count: int, tile: Index
-    ) -> tuple[Index, Index, Index]:
+    def _real(self, is_real: ir.Value | None, number: Index, count: int, tile: Index) -> tuple[Index, Index, Index]:
         """What is copied, its place in LDS, and its K tile: one beyond, to a place that nobody reads, if not real."""
         if is_real is None:
             return number, number, tile
@@ -214,8 +213,8 @@ class Paired(Operand):
     """Two units at a time, for MFMA of 32x32x64: a step is half of a fragment of each.
 
     Where the second of two lies is a byte behind the first, as far away as a unit has bytes in all K tiles. A fragment
-    has 32 rows of a block one behind the other, the first 16 of which are of the first unit. Of scales, a lane has those
-    of the even steps, which are its block of the first two, and then those of the odd steps.
+    has 32 rows of a block one behind the other, the first 16 of which are of the first unit. Of scales, a lane has
+    those of the even steps, which are its block of the first two, and then those of the odd steps.
     """
 
     @property
@@ -251,9 +250,9 @@ class Paired(Operand):
 class RowMajor(Operand):
     """Elements of 4 bits as they are stored, row-major; only scales are packed.
 
-    A step takes 64 bytes of a row, half of a cache line, so two steps are loaded at a time, and of two neighbouring waves
-    each loads one half of the same lines. A lane loads 16 bytes, a chunk of a row. Rows lie in LDS one after the other,
-    their four chunks under a key of the row, by which the 16 lanes of a read meet no bank twice.
+    A step takes 64 bytes of a row, half of a cache line, so two steps are loaded at a time, and of two neighbouring
+    waves each loads one half of the same lines. A lane loads 16 bytes, a chunk of a row. Rows lie in LDS one after the
+    other, their four chunks under a key of the row, by which the 16 lanes of a read meet no bank twice.
     """
 
     CHUNKS = 4

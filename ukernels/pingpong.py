@@ -1,14 +1,14 @@
 """MX × MX → f32 for large tiles: eight waves, of which two on each SIMD play ping-pong between LDS and matrix units.
 
-In a turn a wave reads all fragments of a step along K into registers; in the next one it multiplies them. The two groups
-of waves are a turn apart, and all waves meet between turns:
+In a turn a wave reads all fragments of a step along K into registers; in the next one it multiplies them. The two
+groups of waves are a turn apart, and all waves meet between turns:
 
     group 0    read 0 | multiply 0 | read 1     | multiply 1 | ...
     group 1           | read 0     | multiply 0 | read 1     | ...
 
 So a SIMD always has one wave that does nothing but multiply. LDS holds a ring of `stages` steps, copied there
-`stages - 1` ahead, and the scales of one or two K tiles. With the reads of a step goes the copying of what comes into the
-place of the step before it, which both groups have read. Copies past the last K tile fetch nothing.
+`stages - 1` ahead, and the scales of one or two K tiles. With the reads of a step goes the copying of what comes into
+the place of the step before it, which both groups have read. Copies past the last K tile fetch nothing.
 
 Tiles are of units one by one, for MFMA of 16x16x128; of units in pairs, for 32x32x64, where registers or LDS are short;
 and of an LHS that is row-major, or of such an RHS, which is multiplied in its place.
@@ -16,12 +16,11 @@ and of an LHS that is row-major, or of such an RHS, which is multiplied in its p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, util
@@ -32,9 +31,7 @@ from mxcomp.mlir import build
 from mxcomp.target import GFX950, Target
 from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.aliases import LANES
-from mxcomp.ukernels.builder import (
-    Index, Values, assume, loop, opaque, opaque_i32, s_barrier, sched_barrier, sched_groups, select, when,
-)  # fmt: skip
+from mxcomp.ukernels.builder import Index, Values, assume, loop, opaque, s_barrier, sched_barrier, select, when
 from mxcomp.ukernels.operands import Operand, Paired, RowMajor, Staging
 from mxcomp.ukernels.waves import Waves, paired_unit_layout, unit_layout
 
@@ -63,7 +60,7 @@ class Tile(family.Tile):
         return bits not in self.without and is_narrow and self.staging(elements, GFX950)[RHS].stages >= _LEAST_STAGES
 
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
-        """What LDS holds of LHS and RHS: scales of two K tiles, or of one where that gives a short ring another stage."""
+        """What LDS holds of LHS and RHS: scales of two K tiles, or of one where a short ring gets a stage more."""
         multiplied = self.layout.multiplied
         assert multiplied.units is not None
         assert self.waves is not None
@@ -112,7 +109,8 @@ class Instance(family.Instance):
         return Path(__file__)
 
     def module(self, path: Path, target: Target = GFX950) -> ir.Module:
-        return builder.module(_PingPong(self, target).function(), family.attribute(self.rule))
+        kernel = _RowMajorPingPong if self.tile.lhs_in_rows else _PingPong
+        return builder.module(kernel(self, target).function(), family.attribute(self.rule))
 
 
 PATTERNS = tuple(tile.pattern for tile in TILES)
@@ -133,12 +131,12 @@ _FRAGMENTS_OF_LONG_TURN = 33
 """Of the result, from which on a turn of multiplying hides the addresses of its loads between its reads."""
 
 
-Scales: TypeAlias = dict[tuple[Operand, int], ir.Value]
+Scales = dict[tuple[Operand, int], ir.Value]
 """Of a wave's fragments, in registers."""
 
 
 class _PingPong:
-    """Writes the kernel of an instance."""
+    """Writes the kernel of an instance over units."""
 
     def __init__(self, instance: Instance, target: Target) -> None:
         self.instance, self.layout = instance, instance.layout.multiplied
@@ -146,10 +144,11 @@ class _PingPong:
         waves, units = instance.tile.waves, self.layout.units
         assert waves is not None
         assert units is not None
-        self.waves, self.units, self.in_rows = waves, units, waves.lhs_in_rows
+        self.waves, self.units = waves, units
         self.rows, self.columns = units[LHS] // waves.m, units[RHS] // waves.n
         self.steps = self.layout.intrinsics_k
         self.stages, self.slots = self.staging[RHS].stages, self.staging[RHS].scale_slots
+        self.places: list[Values] = []
         self._schedule()
 
     def _schedule(self) -> None:
@@ -161,30 +160,17 @@ class _PingPong:
         """
         sizes = [each.fragment_bytes for each in self.staging]
         is_long = self.rows * self.columns >= _FRAGMENTS_OF_LONG_TURN
-        is_short = not self.in_rows and max(sizes) == 16
+        is_short = not self.staging[LHS].in_rows and max(sizes) == 16
         self.between_mfma = is_long or not is_short
         self.mixes = range(self.steps if is_long else int(is_short))
-        # Copies stand between the reads of A and B: while some waves compute addresses, others keep LDS busy.
         self.copies_last = self.instance.layout.pairs and max(sizes) == BLOCK_SIZE
 
     def function(self) -> ir.Operation:
         """The function, in no module."""
-        *operands, result = self._types()
-        function = builder.function(self.instance.name, [*operands, result], result)
-        block = function.operation.regions[0].blocks[0]
-        lhs, rhs, lhs_scale, rhs_scale, _ = block.arguments
-        with ir.InsertionPoint(block):
-            self.k_tiles = Index.of(build.dim(lhs, 2))
-            kind = Paired if self.instance.layout.pairs else Operand
-            (lhs_type, rhs_type), (lhs_staging, rhs_staging) = self.instance.elements, self.staging
-            self.a = (RowMajor if self.in_rows else kind)(
-                lhs, lhs_scale, lhs_type, self.rows, lhs_staging, self.k_tiles
-            )
-            self.b = kind(rhs, rhs_scale, rhs_type, self.columns, rhs_staging, self.k_tiles)
-            self.a.stage()
-            self.b.stage()
-            self.a.stage_scales()
-            self.b.stage_scales()
+        *types, result = self._types()
+        function = builder.function(self.instance.name, [*types, result], result)
+        with ir.InsertionPoint(function.operation.regions[0].blocks[0]):
+            self._open(*function.operation.regions[0].blocks[0].arguments)
             with builder.threads(self.waves.count * LANES, result) as threads:
                 self._distribute(threads.number)
                 acc = self._prologue()
@@ -201,17 +187,30 @@ class _PingPong:
             yield build.tensor_type((1, *self.layout.multiplied_shape(operand, packed)[1:]), kind)
         yield build.tensor_type(self.layout.packed_shape(ACC, (1, 1)), "f32")
 
+    def _open(self, lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value, _: ir.Value) -> None:
+        """The operands A and B, and their places in LDS."""
+        kinds = [
+            Paired if self.instance.layout.pairs else RowMajor if each.in_rows else Operand for each in self.staging
+        ]
+        k_tiles = self.k_tiles = Index.of(build.dim(lhs, 2))
+        types, staging = self.instance.elements, self.staging
+        self.a = kinds[LHS](lhs, lhs_scale, types[LHS], self.rows, staging[LHS], k_tiles)
+        self.b = kinds[RHS](rhs, rhs_scale, types[RHS], self.columns, staging[RHS], k_tiles)
+        for x in (self.a, self.b):
+            x.stage()
+        for x in (self.a, self.b):
+            x.stage_scales()
+
     def _distribute(self, thread: Index) -> None:
         """Which wave and lane this is, and what they have of the tile."""
-        self.wave = assume(builder.uniform(thread // LANES), 0, self.waves.count - 1)
+        wave = assume(builder.uniform(thread // LANES), 0, self.waves.count - 1)
         lane = (thread % LANES).here
-        self.is_first = self.wave < self.waves.count // 2
-        self.is_second = self.wave >= self.waves.count // 2
+        self.is_first, self.is_second = wave < self.waves.count // 2, wave >= self.waves.count // 2
         self.lane_place = lane // self.layout.shape.n, lane % self.layout.shape.n
-        self.row = (self.wave // self.waves.n * self.rows).here
-        self.column = (self.wave % self.waves.n * self.columns).here
-        self.a.distribute(self.wave, lane, self.row)
-        self.b.distribute(self.wave, lane, self.column)
+        self.row = (wave // self.waves.n * self.rows).here
+        self.column = (wave % self.waves.n * self.columns).here
+        self.a.distribute(wave, lane, self.row)
+        self.b.distribute(wave, lane, self.column)
 
     # Prologue
 
@@ -219,176 +218,155 @@ class _PingPong:
         """Asks for all steps but the last of a ring; meanwhile accumulators become zero, some rows with each step."""
         acc: dict[int, Values] = {}
         for step in range(self.stages - 1):
-            tile, step_of_tile = divmod(step, self.steps)
             if step < self.slots:  # the scales of as many K tiles as there are places for
                 for x in (self.a, self.b):
                     x.copy_scales(x.in_bounds(Index.of(step)), step)
-            for x in (self.b,) if self.in_rows else (self.a, self.b):
-                x.copy(x.in_bounds(Index.of(tile)), step_of_tile, Index.of(step * x.staging.stage_bytes))
-            builder.async_group()
-            if self.in_rows:
-                if step in (0, self.stages - 2):
-                    self._copy_rows_ahead(0 if step == 0 else 2)
-                builder.async_group()
+            self._copy_ahead(step)
             sched_barrier()
             for row in range(step, self.rows, self.stages - 1):
                 acc[row] = [builder.zeros(prod(self._sums)) for _ in range(self.columns)]
             sched_barrier()
             s_barrier()  # data comes in the order in which it was asked for: by all waves for one step before the next
         sched_barrier()
-        builder.wait_groups(2 * self.stages - 4 if self.in_rows else self.stages - 2)
+        builder.wait_groups(self._groups_ahead)
         builder.lds_barrier()
         with when(self.is_second):  # it begins a turn later
             s_barrier()
         sched_barrier()
         return [each for row in range(self.rows) for each in acc[row]]
 
-    @property
-    def _sums(self) -> tuple[int, int]:
-        """Of a fragment of the result, in a lane."""
-        return self.layout.shape.acc_outer, self.layout.shape.acc_inner
+    def _copy_ahead(self, step: int) -> None:
+        """Asks for one of the first steps."""
+        self._copy_first(step, self.a, self.b)
 
-    def _copy_rows_ahead(self, step: int) -> None:
-        """Copies two steps of an LHS in rows before the loop: each wave one of them."""
+    def _copy_first(self, step: int, *operands: Operand) -> None:
         tile, step_of_tile = divmod(step, self.steps)
-        to = (self.a.half + step) * self.a.staging.stage_bytes
-        self.a.copy_two_steps(self.a.in_bounds(Index.of(tile)), step_of_tile, to)
+        for x in operands:
+            x.copy(x.in_bounds(Index.of(tile)), step_of_tile, Index.of(step * x.staging.stage_bytes))
+        builder.async_group()
+
+    @property
+    def _groups_ahead(self) -> int:
+        """Groups of copies in flight when the first step is there."""
+        return self.stages - 2
 
     # Main loop
 
     def _main_loop(self, acc: Values) -> Values:
-        """All K tiles: acc, the scales that were read ahead, and of rows the places in both rings, are carried on."""
+        """All K tiles: accumulators, and the scales that were read ahead, are carried on."""
         ahead = [x.scales(n, 0) for x, n in self._read_ahead]
-        places = [_places(self.a, 3), _places(self.b, 2)] if self.in_rows else [[], []]
         # A loop even of a single K tile, which takes more registers than there are where LLVM sees that it is one.
         tiles = assume(opaque(self.k_tiles), 1)
-        return loop(tiles, self._k_tile, acc, ahead, *places)[0]
+        return loop(tiles, self._k_tile, acc, ahead, *self.places)[0]
 
     @property
     def _read_ahead(self) -> list[tuple[Operand, int]]:
         """The fragments whose scales are read with the K tile before."""
-        sides = (self.a, self.rows), (self.b, self.columns)
-        return [(x, n) for x, count in sides for n in range(count) if self._scale_turn(n)]
+        return [(x, n) for x in (self.a, self.b) for n in range(x.fragments) if self._scale_turn(n)]
 
     def _scale_turn(self, fragment: int) -> int:
         """The turn in which its scales are read: with the first step or, where LDS has those of two K tiles, spread."""
         return (fragment + 1) % _SCALE_TURNS if self.slots > 1 else 0
 
     def _k_tile(self, i: Index, acc: Values, ahead: Values, *places: Values) -> list[Values]:
-        now = dict(zip(self._read_ahead, ahead, strict=True))
-        following: dict[tuple[Operand, int], ir.Value] = {}
+        now, following = dict(zip(self._read_ahead, ahead, strict=True)), Scales()
+        self.places = list(places)
         for step in range(self.steps):
             if self.between_mfma and step:
-                sched_groups("mfma_wmma", "salu", times=_SPREAD)
+                builder.sched_groups("mfma_wmma", "salu", times=_SPREAD)
             sched_barrier()
             s_barrier()
             sched_barrier()
             # The other group multiplies, and this one reads.
-            fragments = self._read(i, step, now, following, places)
-            self._wait(step)
+            fragments = self._read(i, step, now if step == 0 else following)
+            builder.wait_groups(self._groups_in_flight(step))  # for this wave's part of the next step
+            builder.lds_barrier()
+            sched_barrier()
             # The other group reads, and this one multiplies.
             if self.between_mfma and step == 0:
                 i = assume(opaque(i, pinned=True), 0)
-            places = self._moved_on(step, places)
+            self._move_on(step)
             self._multiply(step, fragments, now, acc)
             if self.between_mfma and step == self.steps - 1:
-                sched_groups("mfma_wmma", "salu", times=_SPREAD)
-        return [acc, [following[each] for each in self._read_ahead], *places]
+                builder.sched_groups("mfma_wmma", "salu", times=_SPREAD)
+        return [acc, [following[each] for each in self._read_ahead], *self.places]
 
-    def _read(
-        self, i: Index, step: int, now: Scales, following: Scales, places: Sequence[Values]
-    ) -> dict[Operand, Values]:
-        """Reads the fragments of a step, and copies: between the reads of A and B, or behind both."""
-        slot = i % self.slots if step == 0 else (i + 1) % self.slots
+    def _read(self, i: Index, step: int, scales: Scales) -> dict[Operand, Values]:
+        """Reads the fragments of a step, and some scales.
+
+        Copies stand between the reads of A and B: while some waves compute addresses, others keep LDS busy.
+        """
+        slot = (i if step == 0 else i + 1) % self.slots
         fragments: dict[Operand, Values] = {}
         for x in (self.a, self.b):
-            self._apart(step)
+            self._keep_apart(step)
             if x is self.b:
-                if not self.in_rows:
-                    self._copy_scales(i, step)
-                if not self.copies_last:
-                    self._copy(i, step, places)
-                self._apart(step)
-            place = Index.of(places[x is self.b][-1]) if self.in_rows else self._place(x, i * self.steps + step)
-            fragments[x] = []
-            for n in range(self.rows if x is self.a else self.columns):
+                self._copy_between(i, step)
+                self._keep_apart(step)
+            place, fragments[x] = self._place(x, i, step), []
+            for n in range(x.fragments):
                 fragments[x].append(x.factor(x.fragment(n, place)))
                 if self._scale_turn(n) == step:
-                    (now if step == 0 else following)[x, n] = x.scales(n, slot)
-        self._apart(step)
-        if self.in_rows:
-            self._copy_scales(i, step)
-            self._copy_rows(i, step, places)
-        elif self.copies_last:
-            self._copy(i, step, places)
-        self._apart(step)
+                    scales[x, n] = x.scales(n, slot)
+        self._keep_apart(step)
+        self._copy_behind(i, step)
+        self._keep_apart(step)
         if step in self.mixes:
-            sched_groups("ds_read", "valu", "salu", "all_vmem", times=_COPIES_BETWEEN_READS)
+            builder.sched_groups("ds_read", "valu", "salu", "all_vmem", times=_COPIES_BETWEEN_READS)
         return fragments
 
-    def _apart(self, step: int) -> None:
-        """Keeps reads and copies apart, where they are not mixed."""
+    def _keep_apart(self, step: int) -> None:
         if step not in self.mixes:
             sched_barrier()
 
-    def _place(self, x: Operand, step: Index) -> Index:
-        """Of a step, counted from the first, in a ring."""
-        return step % self.stages * x.staging.stage_bytes
+    def _place(self, x: Operand, i: Index, step: int) -> Index:
+        """Of a step, counted from the first of K tile `i`, in a ring."""
+        return (i * self.steps + step) % self.stages * x.staging.stage_bytes
 
-    def _copy(self, i: Index, step: int, places: Sequence[Values]) -> None:
+    def _copy_between(self, i: Index, step: int) -> None:
+        """What is asked for between the reads of A and B."""
+        self._copy_scales(i, step, (1, self.slots))
+        if not self.copies_last:
+            self._copy(i, step)
+
+    def _copy_behind(self, i: Index, step: int) -> None:
+        """What is asked for behind all reads."""
+        if self.copies_last:
+            self._copy(i, step)
+
+    def _copy(self, i: Index, step: int) -> None:
         """Asks for the step that comes into the place of the one before."""
         far = step + self.stages - 1
-        tile, step_of_tile = divmod(far, self.steps)
-        for x in (self.b,) if self.in_rows else (self.a, self.b):
-            to = Index.of(places[1][0]) if self.in_rows else self._place(x, i * self.steps + far)
-            x.copy(x.in_bounds(i + tile) if tile else i, step_of_tile, to)
+        for x in (self.a, self.b):
+            x.copy(self._far_tile(x, i, far), far % self.steps, self._place(x, i, far))
         builder.async_group()
 
-    def _copy_scales(self, i: Index, step: int) -> None:
+    def _far_tile(self, x: Operand, i: Index, far: int) -> Index:
+        """The K tile of a step, counted from the first of K tile `i`."""
+        return x.in_bounds(i + far // self.steps) if far >= self.steps else i
+
+    def _copy_scales(self, i: Index, step: int, turns: tuple[int, int]) -> None:
         """Asks for scales as many K tiles ahead as there are places, when both groups have read what was there."""
-        turns = (2, 2) if self.in_rows else (1, self.slots)  # in rows: turns without LHS
         for x, turn in zip((self.a, self.b), turns, strict=True):
             if step == turn:
                 x.copy_scales(x.in_bounds(i + self.slots), i % self.slots)
 
-    def _copy_rows(self, i: Index, step: int, places: Sequence[Values]) -> None:
-        """Asks in every second turn for two steps of LHS in rows, each wave for one; the group is there in all turns."""
-        if step % _STEPS_OF_LINE:
-            tile, step_of_tile = divmod(step + _STAGES_IN_ROWS - _STEPS_OF_LINE, self.steps)
-            first, before, _ = places[0]
-            to = select(self.a.half >= 1, before, first)
-            self.a.copy_two_steps(self.a.in_bounds(i + tile), step_of_tile, to)
-        builder.async_group()
+    def _groups_in_flight(self, step: int) -> int:
+        """Groups of copies that are wanted later than the next step."""
+        return self.stages - 2
 
-    def _wait(self, step: int) -> None:
-        """For what this wave has read, and for its part of the next step; then for the others."""
-        in_flight = self.stages - 2
-        if self.in_rows:  # groups of RHS, and of LHS or scales: those of scales in the only slot are wanted next
-            in_flight = self.stages - (step % _STEPS_OF_LINE and self.slots == 1)
-        builder.wait_groups(in_flight)
-        builder.lds_barrier()
-        sched_barrier()
-
-    def _moved_on(self, step: int, places: Sequence[Values]) -> list[Values]:
-        """Places in rings one step on, counted, as LHS in rows has too many stages to divide by."""
-        if not self.in_rows:
-            return list(places)
-        if self.between_mfma and step < self.steps - 1:
-            places = [[*kept, opaque_i32(last, pinned=True)] for *kept, last in places]
-        return [
-            [*kept[1:], _next(kept[-1], x.staging)] for kept, x in zip(places, (self.a, self.b), strict=True)
-        ]
+    def _move_on(self, step: int) -> None:
+        """Counts what is counted from step to step: nothing here."""
 
     def _multiply(self, step: int, fragments: dict[Operand, Values], scales: Scales, acc: Values) -> None:
         """Adds the step's product to the accumulators, row by row of the wave."""
-        shape = self.layout.shape
         for number, (m, n) in enumerate(product(range(self.rows), range(self.columns))):
             factors = [
                 (fragments[x][each], x.scale_factor(scales[x, each], step)) for x, each in ((self.a, m), (self.b, n))
             ]
             # With factors in each other's place a lane's accumulators are neighbours in a row of the result.
             left, right = factors[::-1] if self.layout.lane_columns else factors
-            acc[number] = builder.scaled_mfma(shape, left, right, acc[number])
+            acc[number] = builder.scaled_mfma(self.layout.shape, left, right, acc[number])
 
     # Epilogue
 
@@ -403,17 +381,75 @@ class _PingPong:
         shape = [1, 1, self.rows, self.columns, *outer_shape, 1, 1, inner]
         threads.store(acc, shape, [0, 0, self.row, self.column, *outer_place, *self.lane_place, 0])
 
+    @property
+    def _sums(self) -> tuple[int, int]:
+        """Of a fragment of the result, in a lane: apart, and in one piece."""
+        return self.layout.shape.acc_outer, self.layout.shape.acc_inner
+
+
+class _RowMajorPingPong(_PingPong):
+    """The same with LHS in rows: in every second turn it is copied for two steps, into the places of two before.
+
+    A turn has two groups of copies: RHS between the reads, and LHS, or scales, behind them, as they are wanted later.
+    The places of steps are counted, and carried on by the loop: five stages are too many to divide by.
+    """
+
+    a: RowMajor
+
+    def _distribute(self, thread: Index) -> None:
+        super()._distribute(thread)
+        self.places = [_places(self.a, 3), _places(self.b, 2)]
+
+    def _copy_ahead(self, step: int) -> None:
+        """LHS with the first step and, as in the loop, with the one in front of a step that is even."""
+        self._copy_first(step, self.b)
+        if step in (0, self.stages - 2):
+            first = 0 if step == 0 else _STEPS_OF_LINE
+            self.a.copy_two_steps(
+                self.a.in_bounds(Index.of(0)), first, (self.a.half + first) * self.a.staging.stage_bytes
+            )
+        builder.async_group()
+
+    @property
+    def _groups_ahead(self) -> int:
+        return 2 * super()._groups_ahead
+
+    def _place(self, x: Operand, i: Index, step: int) -> Index:
+        *_, place = self.places[x is self.b]
+        return Index.of(place)
+
+    def _copy_between(self, i: Index, step: int) -> None:
+        far, (before, _) = step + self.stages - 1, self.places[RHS]
+        self.b.copy(self._far_tile(self.b, i, far), far % self.steps, Index.of(before))
+        builder.async_group()
+
+    def _copy_behind(self, i: Index, step: int) -> None:
+        self._copy_scales(i, step, (2, 2))
+        if step % _STEPS_OF_LINE:
+            far, (before_last, before, _) = step + self.staging[LHS].stages - _STEPS_OF_LINE, self.places[LHS]
+            to = select(self.a.half >= 1, before, before_last)
+            self.a.copy_two_steps(self._far_tile(self.a, i, far), far % self.steps, to)
+        builder.async_group()
+
+    def _groups_in_flight(self, step: int) -> int:
+        """But for scales that LDS has one place for, which are wanted with the next step but one."""
+        return self.stages - (step % _STEPS_OF_LINE and self.slots == 1)
+
+    def _move_on(self, step: int) -> None:
+        if self.between_mfma and step < self.steps - 1:
+            self.places = [[*before, builder.opaque_i32(last, pinned=True)] for *before, last in self.places]
+        self.places = [
+            [*places[1:], _next(places[-1], x.staging)] for places, x in zip(self.places, (self.a, self.b), strict=True)
+        ]
+
 
 def _places(x: Operand, count: int) -> Values:
-    """Places in a ring as the loop counts them: of so many steps, the last of which is the first that is read."""
-    i32 = ir.IntegerType.get_signless(32)
+    """Places of the steps in front of the first one, and its own: so many, in bytes."""
     ring, stage = x.staging.ring_bytes, x.staging.stage_bytes
-    return [arith.ConstantOp(i32, (ring - behind * stage) % ring).result for behind in reversed(range(count))]
+    return [builder.i32((ring - before * stage) % ring) for before in reversed(range(count))]
 
 
 def _next(place: ir.Value, staging: Staging) -> ir.Value:
-    """The place of the next step in a ring."""
-    sizes = (arith.ConstantOp(place.type, size).result for size in (staging.stage_bytes, staging.ring_bytes))
-    stage, ring = sizes
-    behind = arith.AddIOp(place, stage).result
-    return arith.MinUIOp(behind, arith.SubIOp(behind, ring).result).result
+    """The place of the next step in a ring: the smaller one, as what is below zero is large."""
+    behind = arith.AddIOp(place, builder.i32(staging.stage_bytes)).result
+    return arith.MinUIOp(behind, arith.SubIOp(behind, builder.i32(staging.ring_bytes)).result).result

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from mxcomp.layout import LHS, RHS
 from mxcomp.target import GFX950
 from mxcomp.ukernels.aliases import LANES, UNIT_PIECES
-from mxcomp.ukernels.memory_places import COPIED_SCALES
 from mxcomp.ukernels.waves import HALF_STEPS, STEPS, Waves
 
 LEAST_STAGES, _MOST_STAGES = 3, 8
@@ -16,8 +15,8 @@ LEAST_STAGES, _MOST_STAGES = 3, 8
 _HALF_SLOTS = 4
 """K tiles of half units whose scales LDS holds."""
 
-STAGES_IN_ROWS = 5
-"""Steps of LHS in rows that LDS holds: two are loaded together, into the places of two that all waves have read."""
+COPIED_SCALES = 4
+"""Scales that a lane copies to LDS at a time: a dword."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,8 @@ class Rings:
 
     @property
     def stages(self) -> int:
-        """Steps in K: at most those of a K tile where waves take turns. Of LHS in rows there are `STAGES_IN_ROWS`."""
-        return min(STEPS if self.waves.turns else self._most_stages, self._room(self.scale_slots))
+        """Steps in K."""
+        return min(self._most_stages, self._room(self.scale_slots))
 
     @property
     def scale_slots(self) -> int:
@@ -54,18 +53,11 @@ class Rings:
         """Steps for which LDS has room beside scales."""
         lhs, rhs = self.stage_bytes(LHS), self.stage_bytes(RHS)
         scales = sum(scale_slots * self.scale_bytes(side) for side in (LHS, RHS))
-        room = GFX950.max_workgroup_memory_bytes // self.waves.beside - scales
-        return (room - STAGES_IN_ROWS * lhs) // rhs if self.waves.lhs_in_rows else room // (lhs + rhs)
-
-    def shape(self, side: int) -> tuple[int, int]:
-        """Of the ring of LHS or RHS: steps, and bytes of one."""
-        in_rows = side == LHS and self.waves.lhs_in_rows
-        return STAGES_IN_ROWS if in_rows else self.stages, self.stage_bytes(side)
+        return (GFX950.max_workgroup_memory_bytes // self.waves.beside - scales) // (lhs + rhs)
 
     def stage_bytes(self, side: int) -> int:
         """Of a step: units, and one more place for what waves without a share copy to."""
-        has_more = not self.is_even(side) and not (side == LHS and self.waves.lhs_in_rows)
-        return (self.units[side] + has_more) * LANES * self.fragment_bytes[side]
+        return (self.units[side] + (not self.is_even(side))) * LANES * self.fragment_bytes[side]
 
     def scale_bytes(self, side: int) -> int:
         """Of the scales of a K tile, what waves without a share copy included."""
@@ -85,11 +77,6 @@ class Rings:
         """Units whose scales a wave copies at a time."""
         return max(1, COPIED_SCALES // self.steps)
 
-    @property
-    def scale_pieces(self) -> int:
-        """How often a wave copies scales of one unit."""
-        return max(1, self.steps // COPIED_SCALES)
-
     def scale_copies(self, side: int) -> int:
         """How often waves copy scales of LHS or RHS for a K tile."""
-        return self.units[side] // self.scale_span * self.scale_pieces
+        return self.units[side] // self.scale_span

@@ -1,10 +1,8 @@
-"""What the aliases of bodies over units stand for: `mx_stream`, `mx_shared` and `mx_turns`, each .mlir.in.
+"""What the aliases of bodies over units stand for: `mx_stream` and `mx_shared`, each .mlir.in.
 
 A unit is 16 rows by 512 along K of an operand, packed as four fragments of 16x16x128 MFMA, with a lane's four scales
 together. A half unit is 256 along K: its elements lie as in a unit, its scales two by two. All instances take operands
-packed in the same units, or the same half ones, so that packed data fits any of them. Those with `pairs` multiply two
-units together, of which eight steps of 32x32x64 MFMA each take half a fragment: 16 lanes of it, a chunk, are 16 lanes
-of theirs.
+packed in the same units, or the same half ones, so that packed data fits any of them.
 
 !lhs_vec_ty = vector<4x2x1x16xi8>    LHS fragments in a lane's registers: steps in K, units, loads, bytes
 #units_m = 2 : index                 a trip count of the body: arith.constant #units_m
@@ -18,10 +16,8 @@ from math import prod
 
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS, DataTiledLayout
-from mxcomp.ukernels import memory_places
 from mxcomp.ukernels.aliases import DYNAMIC, LANES, UNIT_PIECES, Pieces, buffer, i64_array, shaped
-from mxcomp.ukernels.memory_places import COPIED_SCALES
-from mxcomp.ukernels.rings import LEAST_STAGES, STAGES_IN_ROWS, Rings
+from mxcomp.ukernels.rings import COPIED_SCALES, LEAST_STAGES, Rings
 from mxcomp.ukernels.waves import BEYOND, STEPS, Share, Waves
 
 _NO_ROW = 3 * 2**30
@@ -33,24 +29,17 @@ With those of a K tile beyond the last one they are, modulo 2³², not the first
 _COPIES_BESIDE, _READ_ROWS_BESIDE = 2, 3
 """Where two workgroups share a compute unit: copies in a row of MFMA, and rows in which the next step's RHS is read."""
 
-_FRAGMENTS_IN_TURN, _LOADS_IN_TURN = 32, 7
-"""Of a wave that takes turns: fragments of a result of 256x256; loads that are mixed with reads, found by replays."""
-
-_BLOCKS, _STEPS_OF_LINE = 4, 2
-"""Of LHS in rows: blocks of a row that an MFMA takes; steps for which a cache line of 4-bit elements has them."""
+_BLOCKS = 4
+"""Of a row, that an MFMA takes."""
 
 
 @dataclass(frozen=True)
 class UnitAliases:
-    """The aliases for a layout over units, the element types of LHS and RHS, and waves.
-
-    With `pairs` a unit of `layout` is two in memory.
-    """
+    """The aliases for a layout over units, the element types of LHS and RHS, and waves."""
 
     layout: DataTiledLayout
     elements: tuple[str, str]
     waves: Waves
-    pairs: bool = False
 
     def lines(self) -> Iterator[str]:
         """Their definitions."""
@@ -63,20 +52,11 @@ class UnitAliases:
         yield f"#mfma = #iree_gpu.scaled_mma_layout<{mfma}>"
         if self.shares_operands:
             yield f"#stages_after_first = {self.stages - 2} : i16"
-            yield from (f"#marks_{name} = {count} : i16" for name, count in self._marks())
             yield f"#stages_after_next = {self.stages - 3} : i16"
             yield f"#shares_unit = {str(self.waves.beside > 1).lower()}"
-            yield f"#scales_ahead = {str(self.rings.scale_slots > 1).lower()}"
             for side, name in enumerate(("lhs", "rhs")):
                 yield f"#{name}_is_even = {str(self.rings.is_even(side)).lower()}"
                 yield f"#{name}_scales_are_even = {str(self.rings.scales_are_even(side)).lower()}"
-            yield f"#lhs_in_rows = {str(self.waves.lhs_in_rows).lower()}"
-            yield from (f"#{name} = {str(value).lower()}" for name, value in self._schedule())
-            yield f"#acc_in_bounds = [{', '.join(['true'] * len(self._lane))}]"
-            yield f"#acc_lane_strides = {i64_array([1] * len(self._lane))}"
-            yield f"#lhs_is_packed = {str(not self.waves.lhs_in_rows).lower()}"
-            for name, place in memory_places.maps((self._bytes(LHS), self._bytes(RHS)), self.pairs):
-                yield f"#{name} = affine_map<{place}>"
         else:
             yield f"#has_others = {str(self.waves.k > 1).lower()}"
             yield f"#lhs_has_few_rows = {str(self.layout.lhs_row_lines).lower()}"
@@ -143,53 +123,18 @@ class UnitAliases:
     def acc_rank(self) -> int:
         return len(self._acc)
 
-    @property
-    def _values(self) -> tuple[int, ...]:
-        """Of an accumulator's fragment in a lane."""
-        shape = self.layout.shape
-        return shape.acc_outer, shape.acc_inner
-
     def _bytes(self, operand: int) -> int:
         """Bytes of a fragment in a lane."""
         return element_format(self.elements[operand]).block_bytes
 
-    def _marks(self) -> Iterator[tuple[str, int]]:
-        """Groups of loads that may be on their way: before the first step; before even steps, and odd ones.
-
-        A turn has one group. With LHS in rows it has two, one of RHS and one of LHS or of scales: of those behind the
-        RHS that is wanted next, so many are wanted later, but for scales that LDS has one place for.
-        """
-        if not self.waves.lhs_in_rows:
-            yield from (("to_come", self.stages - 2), ("after_even", self.stages - 2), ("after_odd", self.stages - 2))
-        else:
-            odd = self.stages - (self.rings.scale_slots == 1)
-            yield from (("to_come", 2 * self.stages - 4), ("after_even", self.stages), ("after_odd", odd))
-
-    def _schedule(self) -> Iterator[tuple[str, bool]]:
-        """Of waves that take turns, found by replays.
-
-        Whether what depends on the number of a K tile is computed between MFMA. Whether reads and loads are mixed in
-        every turn, or in the first of a K tile; else they are kept apart. 256x256 tiles of packed 4-bit elements read
-        for nearly as long as they multiply.
-        """
-        is_long = prod(self._fragments) > _FRAGMENTS_IN_TURN
-        is_narrow = not self.waves.lhs_in_rows and self._bytes(LHS) == self._bytes(RHS) == min(UNIT_PIECES)
-        yield from (("computes_between", is_long or not is_narrow), ("mixes_all", is_long), ("mixes_first", is_narrow))
-
-    def _tile_bytes(self, side: int) -> int:
-        """From one K tile of LHS or RHS to the next one."""
-        in_rows = side == LHS and self.waves.lhs_in_rows
-        return self.steps * self._bytes(side) * (_BLOCKS if in_rows else LANES) // (1 + self.pairs)
-
     def _sizes(self) -> Iterator[tuple[str, int]]:
         units_m, units_n = self.units
         yield from (("units_m", units_m), ("units_n", units_n), ("waves", self.waves.count))
-        yield from (("lanes_r", self.layout.shape.n), ("acc_quads", prod(self._values) // 4))
         yield from (("threads", LANES * self.waves.count), ("steps", self.steps))
         for operand, side in ((LHS, "lhs"), (RHS, "rhs")):
             pieces = UNIT_PIECES[self._bytes(operand)]
-            yield f"{side}_beyond", -(-BEYOND // self._tile_bytes(operand))
-            yield from ((f"{side}_load_pieces", pieces.count), (f"{side}_tile_bytes", self._tile_bytes(operand)))
+            yield f"{side}_beyond", -(-BEYOND // (self.steps * self._bytes(operand) * LANES))
+            yield f"{side}_load_pieces", pieces.count
             yield from ((f"{side}_load_lane", pieces.read), (f"{side}_load_step", _load_step(pieces)))
         if self.shares_operands:
             yield from self._sharing_sizes()
@@ -210,7 +155,7 @@ class UnitAliases:
 
     def _sharing_sizes(self) -> Iterator[tuple[str, int]]:
         """Of a body whose waves share operands in LDS: the turns of copies and reads in the rows of a step."""
-        (units_m, _), (rows, columns) = self.units, self._fragments
+        rows, columns = self._fragments
         if rows < 2 or self.stages < LEAST_STAGES:
             raise ValueError(f"{self.units} units of {self.elements} do not fit {self.waves}")
         pieces = [UNIT_PIECES[self._bytes(side)] for side in (LHS, RHS)]
@@ -223,14 +168,7 @@ class UnitAliases:
         yield from (("waves_n", self.waves.n), ("rows", rows), ("last_row", rows - 1), ("columns", columns))
         loops = min(self.waves.beside, 2)
         yield from (("loops", loops), ("last_loop", loops - 1))
-        yield from (("half_waves", self.waves.count // 2), ("scale_tile_bytes", LANES * STEPS))
         yield from (("stages", self.stages), ("stages_ahead", self.stages - 1))
-        in_rows = self.waves.lhs_in_rows  # then scales are loaded in turns that have no LHS
-        yield from (("lhs_scale_turn", 1 + in_rows), ("rhs_scale_turn", 2 if in_rows else self.rings.scale_slots))
-        yield "lhs_ahead", STAGES_IN_ROWS - _STEPS_OF_LINE
-        row_copies = units_m * _STEPS_OF_LINE // self.waves.count
-        yield from (("lhs_row_copies", row_copies), ("loads_in_turn", _LOADS_IN_TURN))
-        yield from (("load_part", self._load_part), ("scale_part", 1 + in_rows))
         yield from (("barrier_row", barrier_row), ("copies_in_row", in_row))
         slots = self.rings.scale_slots
         yield from (("scale_unit", LANES * self.steps), ("scale_slots", slots), ("scale_step", self._scale_step))
@@ -239,14 +177,12 @@ class UnitAliases:
             ("scale_lanes", LANES // self.rings.scale_span),
             ("last_step", self.steps - 1),
         )
-        yield from (("scale_copy_bytes", LANES * COPIED_SCALES), ("scale_pieces", self.rings.scale_pieces))
+        yield "scale_copy_bytes", LANES * COPIED_SCALES
         yield "last_copy_row", barrier_row + (sum(each) - 1) // in_row
         yield from (("first_read_row", first_read_row), ("read_rows", rows - first_read_row))
         for side, name in enumerate(("lhs", "rhs")):
             piece, size, units = pieces[side], self._bytes(side), self.units[side]
-            stages, stage_bytes = self.rings.shape(side)
-            yield from ((f"{name}_unit", LANES * size), (f"{name}_stage_bytes", stage_bytes))
-            yield f"{name}_ring_bytes", stages * stage_bytes
+            yield f"{name}_unit", LANES * size
             yield from ((f"{name}_copies", each[side]), (f"{name}_all_copies", units * piece.count))
             yield from ((f"{name}_copy_pieces", piece.count), (f"{name}_copy_bytes", piece.size * LANES))
             yield from ((f"{name}_copy_step", piece.step), (f"{name}_copy_lane", piece.lane))
@@ -255,11 +191,6 @@ class UnitAliases:
             copies = self.rings.scale_copies(side)
             yield from ((f"{name}_scale_copies", -(-copies // self.waves.count)), (f"{name}_units", units))
             yield f"{name}_all_scale_copies", copies
-
-    @property
-    def _load_part(self) -> int:
-        """Whether loads stand between the reads of both operands, or behind: found by replays."""
-        return 2 if self.pairs and BLOCK_SIZE in (self._bytes(LHS), self._bytes(RHS)) else 1
 
     @property
     def _scale_step(self) -> int:
@@ -285,11 +216,8 @@ class UnitAliases:
             flat = (self.steps, LANES * self._bytes(operand)) if is_elements else (LANES * self.steps,)
             yield name, shaped("tensor", taken, element)
             yield f"{name}_byte", shaped("tensor", in_bytes, "i8")
-            in_rows = operand == LHS and self.waves.lhs_in_rows
-            yield f"{name}_packed", _rows(in_bytes) if in_rows else buffer(in_bytes)
+            yield f"{name}_packed", buffer(in_bytes)
             yield f"{name}_buffer", buffer((units[operand % 2], None, *flat))
-            *steps, blocks, rows, last = in_bytes[4:] if is_elements else taken[3:]
-            yield f"{name}_blocks", buffer((units[operand % 2], None, *steps, blocks, prod((rows or 1, last or 1))))
         for operand in (LHS, RHS):
             name, count, pieces = OPERAND_NAMES[operand], self._fragments[operand], UNIT_PIECES[self._bytes(operand)]
             yield f"{name}_load", shaped("vector", (pieces.size,), "i8")
@@ -306,10 +234,7 @@ class UnitAliases:
         yield "acc", shaped("tensor", self._acc, "f32")
         yield "acc_lane", shaped("tensor", lane, "f32")
         yield "acc_lane_vec", shaped("vector", lane, "f32")
-        values = self._values if self.waves.turns else (prod(self._values),)
-        yield "acc_vec", shaped("vector", (*self._fragments, *values), "f32")
-        yield "acc_quads", shaped("vector", self._values, "f32")
-        yield "acc_fragment", shaped("vector", (prod(self._values),), "f32")
+        yield "acc_vec", shaped("vector", (*self._fragments, self.layout.shape.acc_inner), "f32")
         if not self.shares_operands:
             yield "parts", local((self.waves.k, prod(units), LANES, 4), "f32")
             yield "values", shaped("vector", (self.share.values,), "f32")
@@ -320,14 +245,12 @@ class UnitAliases:
         name, size = OPERAND_NAMES[operand], self._bytes(operand)
         pieces = UNIT_PIECES[size]
         reads = (size // pieces.read, pieces.read)
-        ring = self.rings.shape(operand)
-        yield f"{name}_ring", local((prod(ring),) if self.waves.turns else ring, "i8")
+        yield f"{name}_ring", local((self.stages, self.rings.stage_bytes(operand)), "i8")
         yield f"{name}_scale_tiles", local((self.rings.scale_slots, self.rings.scale_bytes(operand)), "i8")
         yield f"{name}_copy", shaped("vector", (pieces.size,), "i8")
         yield f"{name}_read", shaped("vector", (pieces.read,), "i8")
         yield f"{name}_read_vec", shaped("vector", reads, "i8")
         yield f"{name}_columns", shaped("vector", (self._fragments[RHS], *reads), "i8")
-        yield f"{name}_fragments", shaped("vector", (self._fragments[operand], *reads), "i8")
 
 
 def _load_step(pieces: Pieces) -> int:
@@ -338,12 +261,3 @@ def _load_step(pieces: Pieces) -> int:
 def local(shape: Sequence[int], element: str) -> str:
     """A buffer in LDS."""
     return f"{shaped('memref', shape, element)[:-1]}, #gpu.address_space<workgroup>>"
-
-
-def _rows(shape: Sequence[int | None]) -> str:
-    """A buffer of bytes in rows: units, K tiles, steps, blocks, rows, bytes. Only inside of a row strides are known."""
-    *_, steps, blocks, _, size = shape
-    tile = prod(each or 1 for each in (steps, blocks, size))
-    strides = ("?", "?", tile, tile, (blocks or 1) * (size or 1), size, "?", 1)
-    layout = f"strided<[{', '.join(map(str, strides))}], offset: ?>"
-    return f"{shaped('memref', shape, 'i8')[:-1]}, {layout}, #amdgpu.address_space<fat_raw_buffer>>"

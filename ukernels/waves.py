@@ -31,7 +31,6 @@ class Waves:
 
     Attributes:
         meet: Where operands are shared, the row of each step before which waves meet: found by replays.
-        turns: Whether half of the waves multiply while the others read (`mx_turns.mlir.in`).
         lhs_in_rows: Whether they read LHS as it is stored, row-major, and only its scales in units.
         lhs_rows: Rows of an LHS unit that they load: if not all, the layout has `lhs_row_lines`.
         beside: Workgroups of which a compute unit is to take so many at a time: their part of LDS.
@@ -41,7 +40,6 @@ class Waves:
     n: int = 1
     k: int = 1
     meet: int = 0
-    turns: bool = False
     lhs_in_rows: bool = False
     lhs_rows: int = UNIT_ROWS
     beside: int = 1

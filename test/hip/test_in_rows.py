@@ -20,10 +20,10 @@ from mxcomp.options import Options
 from mxcomp.problem import Problem
 from mxcomp.selection import in_rows, ranking
 from mxcomp.sim.schedule import ORDERS
-from mxcomp.ukernels import Registry, family
+from mxcomp.ukernels import Registry, pingpong
 
 SLOW = pytest.mark.slow
-INSTANCES = [instance for instance in family.INSTANCES if instance.tile.lhs_in_rows]
+INSTANCES = [instance for instance in pingpong.INSTANCES if instance.tile.lhs_in_rows]
 NAMES = [instance.name for instance in INSTANCES]
 OF_LHS, OF_RHS = ([each.name for each in INSTANCES if each.tile.for_rhs == for_rhs] for for_rhs in (False, True))
 ROWS, RHS_ROWS = OF_LHS[0], OF_RHS[0]

@@ -13,21 +13,21 @@ from test_epilogues import check as check_epilogue
 from test_units import BATCHED, check, of
 
 import mxcomp
-from mxcomp.ukernels import family
+from mxcomp.target import GFX950
+from mxcomp.ukernels import pingpong
 
 SLOW = pytest.mark.slow
 E2M3, E3M2, E4M3, E5M2 = [kind for kind in KINDS if kind != FP4]
-TURNS = [tile for tile in family.TILES if tile.body == family.TURNS]
 
 
 def test_two_groups_of_waves() -> None:
     """Half of the waves of each SIMD are in either group, and LDS holds at most the steps whose scales it holds."""
-    for tile in TURNS:
-        assert tile.waves is not None
-        assert tile.waves.count == 8
-        for instance in (each for each in family.INSTANCES if each.tile is tile):
-            aliases = tile.aliases(instance.elements)
-            assert aliases.stages in (3, 4)
+    assert {instance.tile for instance in pingpong.INSTANCES} == set(pingpong.TILES)
+    for instance in pingpong.INSTANCES:
+        assert instance.tile.threads == 8 * GFX950.subgroup_size
+        lhs, rhs = instance.tile.staging(instance.elements, GFX950)
+        assert rhs.stages in (3, 4)
+        assert sum(each.ring_bytes + each.scale_slots * each.scale_bytes for each in (lhs, rhs)) <= 160 * 1024
 
 
 @pytest.mark.parametrize("k", [32, pytest.param(512, marks=SLOW), pytest.param(1024, marks=SLOW)])

@@ -21,14 +21,16 @@ from mxcomp.assembly import FLAG, KernelAssembly, read_dump
 from mxcomp.formats import element_format
 from mxcomp.problem import Problem
 from mxcomp.target import get_target
-from mxcomp.ukernels import KINDS, Constraint, Registry, Ukernel, family, gating, read
+from mxcomp.ukernels import KINDS, Constraint, Registry, Ukernel, family, gating, pingpong, read
 
 HERE = Path(__file__).parent
 TARGET = get_target("gfx950")
 UKERNELS = HERE.parent.parent / "ukernels" / TARGET.arch
 FILES = sorted(UKERNELS.glob("*.mlir"))
 PAIRS = (("f4E2M1FN", "f4E2M1FN"), ("f6E2M3FN", "f6E3M2FN"), ("f8E4M3FN", "f8E5M2"), ("f8E4M3FN", "f4E2M1FN"))
-INSTANCES = [each for each in family.INSTANCES if each.elements in PAIRS and not each.tile.lhs_in_rows]
+INSTANCES = [
+    each for each in (*family.INSTANCES, *pingpong.INSTANCES) if each.elements in PAIRS and not each.tile.lhs_in_rows
+]
 NAMES = [*(path.stem for path in FILES), *(instance.name for instance in INSTANCES)]
 BY_DEFAULT = (
     "m16_n32_k512",
@@ -70,14 +72,16 @@ def test_there_are_ukernels() -> None:
 
 
 @pytest.mark.parametrize(
-    "instance", every(4, [*family.INSTANCES, *gating.INSTANCES]), ids=lambda instance: instance.name
+    "instance",
+    every(4, [*family.INSTANCES, *pingpong.INSTANCES, *gating.INSTANCES]),
+    ids=lambda instance: instance.name,
 )
 def test_instances_are_as_their_text_says(instance: family.Instance, tmp_path: Path) -> None:
     """The registry has the match rule that stands in the text, which a file of one's own may hold."""
     file = tmp_path / "instance.mlir"
-    file.write_text(instance.text((UKERNELS / instance.tile.body).read_text()))
     with ir.Context(), ir.Location.unknown():
         ukernel = Registry(TARGET.arch)[instance.name]
+        file.write_text(ukernel.text())
         found = read(file)
         assert ukernel.arguments() == found.arguments()
         assert ir.SymbolTable.get_symbol_name(ukernel.function()).value == instance.name
