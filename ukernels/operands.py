@@ -83,8 +83,8 @@ class Staging:
         return self.steps * LANES * self.fragment_bytes
 
 
-_ROWS = 6
-"""The dimension of an operand's units, [1, units, K tiles, 1, steps, blocks, rows, bytes], that is their rows."""
+_UNITS, _ROWS = 1, 6
+"""Dimensions of an operand: [1, units, K tiles, 1, steps, blocks, rows, bytes]."""
 
 
 class Operand:
@@ -274,7 +274,8 @@ class RowMajor(Operand):
         row = lane // self.CHUNKS
         chunk = lane % self.CHUNKS ^ _key(row)
         at = row.times(builder.stride(self._source, _ROWS)) + chunk * self.staging.fragment_bytes
-        return (at + self.half * self._step_bytes).here
+        first = (self._wave // 2).times(builder.stride(self._source, _UNITS))
+        return (at + self.half * self._step_bytes + first).here
 
     def _reads(self, lane: Index) -> Index:
         row, chunk = lane % UNIT_ROWS, lane // UNIT_ROWS
@@ -283,10 +284,9 @@ class RowMajor(Operand):
     def copy_two_steps(self, tile: Index, step: int, to: Index) -> None:
         """Asks for this wave's one of a step and the next one: a step and `half`."""
         for first in range(0, self.staging.fragments, self.staging.waves // 2):
-            unit = self._wave // 2 + first
             zero = Index.of(0)
-            place = [zero, unit, tile, zero, Index.of(step), zero, zero, self._copied]
-            at = to + unit * (LANES * self.staging.fragment_bytes)
+            place = [zero, Index.of(first), tile, zero, Index.of(step), zero, zero, self._copied]
+            at = to + (self._wave // 2 + first) * (LANES * self.staging.fragment_bytes)
             builder.copy_to_lds(self._source, place, self._ring, at, self.staging.fragment_bytes)
 
 

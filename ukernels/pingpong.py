@@ -135,6 +135,26 @@ Scales = dict[tuple[Operand, int], ir.Value]
 """Of a wave's fragments, in registers."""
 
 
+@dataclass(frozen=True)
+class _Turn:
+    """What a turn of reading takes: computed before the waves meet, as the other group may have to wait for it.
+
+    Attributes:
+        i, step: The step of K tile `i`.
+        places: Of the step, in both rings.
+        free: Where the step lies that is copied meanwhile.
+        slot: Of the scales that are read.
+        scale_tiles: Whose scales are copied, if any are.
+    """
+
+    i: Index
+    step: int
+    places: dict[Operand, Index]
+    free: dict[Operand, Index]
+    slot: Index
+    scale_tiles: dict[Operand, Index]
+
+
 class _PingPong:
     """Writes the kernel of an instance over units."""
 
@@ -272,13 +292,14 @@ class _PingPong:
         now, following = dict(zip(self._read_ahead, ahead, strict=True)), Scales()
         self.places = list(places)
         for step in range(self.steps):
+            turn = self._turn(i, step)
             if self.between_mfma and step:
                 builder.sched_groups("mfma_wmma", "salu", times=_SPREAD)
             sched_barrier()
             s_barrier()
             sched_barrier()
             # The other group multiplies, and this one reads.
-            fragments = self._read(i, step, now if step == 0 else following)
+            fragments = self._read(turn, now if step == 0 else following)
             builder.wait_groups(self._groups_in_flight(step))  # for this wave's part of the next step
             builder.lds_barrier()
             sched_barrier()
@@ -291,65 +312,71 @@ class _PingPong:
                 builder.sched_groups("mfma_wmma", "salu", times=_SPREAD)
         return [acc, [following[each] for each in self._read_ahead], *self.places]
 
-    def _read(self, i: Index, step: int, scales: Scales) -> dict[Operand, Values]:
+    def _turn(self, i: Index, step: int) -> _Turn:
+        slot = (i % self.slots).here, ((i + 1) % self.slots).here
+        tiles = {x: x.in_bounds(i + self.slots) for x in (self.a, self.b)}
+        far = step + self.stages - 1
+        return _Turn(i, step, self._places(i, step), self._places(i, far), slot[step > 0], tiles)
+
+    def _places(self, i: Index, step: int) -> dict[Operand, Index]:
+        """Of a step, counted from the first of K tile `i`, in both rings."""
+        stage = (i * self.steps + step) % self.stages
+        return {x: (stage * x.staging.stage_bytes).here for x in (self.a, self.b)}
+
+    def _read(self, turn: _Turn, scales: Scales) -> dict[Operand, Values]:
         """Reads the fragments of a step, and some scales.
 
         Copies stand between the reads of A and B: while some waves compute addresses, others keep LDS busy.
         """
-        slot = (i if step == 0 else i + 1) % self.slots
         fragments: dict[Operand, Values] = {}
         for x in (self.a, self.b):
-            self._keep_apart(step)
+            self._keep_apart(turn)
             if x is self.b:
-                self._copy_between(i, step)
-                self._keep_apart(step)
-            place, fragments[x] = self._place(x, i, step), []
+                self._copy_between(turn)
+                self._keep_apart(turn)
+            fragments[x] = []
             for n in range(x.fragments):
-                fragments[x].append(x.factor(x.fragment(n, place)))
-                if self._scale_turn(n) == step:
-                    scales[x, n] = x.scales(n, slot)
-        self._keep_apart(step)
-        self._copy_behind(i, step)
-        self._keep_apart(step)
-        if step in self.mixes:
+                fragments[x].append(x.factor(x.fragment(n, turn.places[x])))
+                if self._scale_turn(n) == turn.step:
+                    scales[x, n] = x.scales(n, turn.slot)
+        self._keep_apart(turn)
+        self._copy_behind(turn)
+        self._keep_apart(turn)
+        if turn.step in self.mixes:
             builder.sched_groups("ds_read", "valu", "salu", "all_vmem", times=_COPIES_BETWEEN_READS)
         return fragments
 
-    def _keep_apart(self, step: int) -> None:
-        if step not in self.mixes:
+    def _keep_apart(self, turn: _Turn) -> None:
+        if turn.step not in self.mixes:
             sched_barrier()
 
-    def _place(self, x: Operand, i: Index, step: int) -> Index:
-        """Of a step, counted from the first of K tile `i`, in a ring."""
-        return (i * self.steps + step) % self.stages * x.staging.stage_bytes
-
-    def _copy_between(self, i: Index, step: int) -> None:
+    def _copy_between(self, turn: _Turn) -> None:
         """What is asked for between the reads of A and B."""
-        self._copy_scales(i, step, (1, self.slots))
+        self._copy_scales(turn, (1, self.slots))
         if not self.copies_last:
-            self._copy(i, step)
+            self._copy(turn, self.a, self.b)
 
-    def _copy_behind(self, i: Index, step: int) -> None:
+    def _copy_behind(self, turn: _Turn) -> None:
         """What is asked for behind all reads."""
         if self.copies_last:
-            self._copy(i, step)
+            self._copy(turn, self.a, self.b)
 
-    def _copy(self, i: Index, step: int) -> None:
+    def _copy(self, turn: _Turn, *operands: Operand) -> None:
         """Asks for the step that comes into the place of the one before."""
-        far = step + self.stages - 1
-        for x in (self.a, self.b):
-            x.copy(self._far_tile(x, i, far), far % self.steps, self._place(x, i, far))
+        far = turn.step + self.stages - 1
+        for x in operands:
+            x.copy(self._far_tile(x, turn.i, far), far % self.steps, turn.free[x])
         builder.async_group()
 
     def _far_tile(self, x: Operand, i: Index, far: int) -> Index:
         """The K tile of a step, counted from the first of K tile `i`."""
         return x.in_bounds(i + far // self.steps) if far >= self.steps else i
 
-    def _copy_scales(self, i: Index, step: int, turns: tuple[int, int]) -> None:
+    def _copy_scales(self, turn: _Turn, turns: tuple[int, int]) -> None:
         """Asks for scales as many K tiles ahead as there are places, when both groups have read what was there."""
-        for x, turn in zip((self.a, self.b), turns, strict=True):
-            if step == turn:
-                x.copy_scales(x.in_bounds(i + self.slots), i % self.slots)
+        for x, when_ in zip((self.a, self.b), turns, strict=True):
+            if turn.step == when_:
+                x.copy_scales(turn.scale_tiles[x], turn.i % self.slots)
 
     def _groups_in_flight(self, step: int) -> int:
         """Groups of copies that are wanted later than the next step."""
@@ -414,21 +441,20 @@ class _RowMajorPingPong(_PingPong):
     def _groups_ahead(self) -> int:
         return 2 * super()._groups_ahead
 
-    def _place(self, x: Operand, i: Index, step: int) -> Index:
-        *_, place = self.places[x is self.b]
-        return Index.of(place)
+    def _turn(self, i: Index, step: int) -> _Turn:
+        (before_last, before, lhs), (free, rhs) = self.places
+        own = select(self.a.half >= 1, before, before_last)
+        places = {self.a: Index.of(lhs), self.b: Index.of(rhs)}
+        return replace(super()._turn(i, step), places=places, free={self.a: own, self.b: Index.of(free)})
 
-    def _copy_between(self, i: Index, step: int) -> None:
-        far, (before, _) = step + self.stages - 1, self.places[RHS]
-        self.b.copy(self._far_tile(self.b, i, far), far % self.steps, Index.of(before))
-        builder.async_group()
+    def _copy_between(self, turn: _Turn) -> None:
+        self._copy(turn, self.b)
 
-    def _copy_behind(self, i: Index, step: int) -> None:
-        self._copy_scales(i, step, (2, 2))
-        if step % _STEPS_OF_LINE:
-            far, (before_last, before, _) = step + self.staging[LHS].stages - _STEPS_OF_LINE, self.places[LHS]
-            to = select(self.a.half >= 1, before, before_last)
-            self.a.copy_two_steps(self._far_tile(self.a, i, far), far % self.steps, to)
+    def _copy_behind(self, turn: _Turn) -> None:
+        self._copy_scales(turn, (2, 2))
+        if turn.step % _STEPS_OF_LINE:
+            far = turn.step + self.staging[LHS].stages - _STEPS_OF_LINE
+            self.a.copy_two_steps(self._far_tile(self.a, turn.i, far), far % self.steps, turn.free[self.a])
         builder.async_group()
 
     def _groups_in_flight(self, step: int) -> int:
