@@ -219,12 +219,11 @@ def _mask(kind: str) -> ir.Attribute:
 
 def buffer(operand: ir.Value, dynamic: Index, shape: Sequence[int | None], strides: Sequence[int | None]) -> ir.Value:
     """A tensor with one size that is `dynamic`, as bytes of such a shape in global memory, behind which loads get 0."""
-    sizes, number = [dynamic.value], {None: ir.ShapedType.get_dynamic_size()}
     flat = build.tensor_type(shape, _i8())
-    as_bytes = build.bitcast(operand, flat, sizes)
-    layout = ir.StridedLayoutAttr.get(number[None], [number.get(stride, stride) for stride in strides])
+    as_bytes = build.bitcast(operand, flat, [dynamic.value])
+    known = [build.DYNAMIC if stride is None else stride for stride in strides]
     space = ir.Attribute.parse("#amdgpu.address_space<fat_raw_buffer>")
-    kind = ir.MemRefType.get(flat.shape, _i8(), layout, space)
+    kind = ir.MemRefType.get(flat.shape, _i8(), ir.StridedLayoutAttr.get(build.DYNAMIC, known), space)
     attributes = {"read_only": ir.UnitAttr.get()}
     return ir.Operation.create("bufferization.to_buffer", [kind], [as_bytes], attributes).result
 
@@ -344,8 +343,7 @@ class Threads:
         kind = build.tensor_type(sizes, f32)
         origin, identity = [build.constant_index(0)] * len(sizes), ir.AffineMap.get_identity(len(sizes))
         written = vector.TransferWriteOp(kind, lane, build.empty(kind), origin, identity, [True] * len(sizes)).result
-        dynamic = ir.ShapedType.get_dynamic_size()
         offsets = [each.value for each in place if isinstance(each, Index)]
-        static = [dynamic if isinstance(each, Index) else each for each in place]
+        static = [build.DYNAMIC if isinstance(each, Index) else each for each in place]
         with ir.InsertionPoint(scf.InParallelOp().block):
             tensor.ParallelInsertSliceOp(written, self._out, offsets, [], [], static, sizes, [1] * len(sizes))

@@ -195,10 +195,21 @@ class _Compiled:
         return {match[1]: count for match, count in found if match}
 
 
-@cache
-def _compiled(name: str) -> _Compiled:
+def test_a_printed_kernel_is_the_same_to_the_hardware(tmp_path: Path) -> None:
+    """What is written in Python is printed as a file for a directory of ukernels; under another name, each is once."""
+    name = "mx_f4E2M1FN_f4E2M1FN_f32_m256_n256_k512"
+    text = _compiled(name).ukernel.text
     with ir.Context(), ir.Location.unknown():
-        ukernel = Registry(TARGET.arch)[name]
+        (tmp_path / "own.mlir").write_text(text().replace(f"@{name}(", "@own("))
+    one, other = (each.kernel for each in (_compiled(name), _compiled("own", tmp_path)))
+    assert one.instructions == other.instructions
+    assert {key: other.metadata[key] for key in one.metadata} == one.metadata
+
+
+@cache
+def _compiled(name: str, *directories: Path) -> _Compiled:
+    with ir.Context(), ir.Location.unknown():
+        ukernel = Registry(TARGET.arch, directories)[name]
     sizes = _fitting_sizes(ukernel)
     lhs, rhs = ukernel.types[:2]
     lhs_bytes, rhs_bytes = (sizes["k"] * element_format(kind).bits // 8 for kind in (lhs, rhs))
@@ -210,6 +221,7 @@ def _compiled(name: str) -> _Compiled:
             source,
             data_tiling=ukernel.operands == "data_tiled",
             ukernels=ukernel.name,
+            ukernel_dirs=directories,
             iree_flags=[f"{FLAG}={directory}"],
         )
         kernels = read_dump(directory)
