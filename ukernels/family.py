@@ -247,6 +247,10 @@ class Instance:
             "llvm_func_attrs": {"amdgpu-waves-per-eu": str(self.tile.waves_per_simd)},
         }
 
+    def arguments(self) -> tuple[ir.RankedTensorType, ...] | None:
+        """Types of its function's arguments, where they are known without it."""
+        return None
+
     def text(self, body: str) -> str:
         """The ukernel's file: `body` behind its aliases."""
         rule = f"#rule = {attribute(self.rule)}"

@@ -108,6 +108,9 @@ class Instance(family.Instance):
     def path(self, folder: Path) -> Path:
         return Path(__file__)
 
+    def arguments(self) -> tuple[ir.RankedTensorType, ...]:
+        return tuple(_PingPong(self, GFX950).types())
+
     def module(self, path: Path, target: Target = GFX950) -> ir.Module:
         kernel = _RowMajorPingPong if self.tile.lhs_in_rows else _PingPong
         return builder.module(kernel(self, target).function(), family.attribute(self.rule))
@@ -187,7 +190,7 @@ class _PingPong:
 
     def function(self) -> ir.Operation:
         """The function, in no module."""
-        *types, result = self._types()
+        *types, result = self.types()
         function = builder.function(self.instance.name, [*types, result], result)
         with ir.InsertionPoint(function.operation.regions[0].blocks[0]):
             self._open(*function.operation.regions[0].blocks[0].arguments)
@@ -199,7 +202,7 @@ class _PingPong:
             util.ReturnOp([threads.result])
         return function.operation
 
-    def _types(self) -> Iterator[ir.RankedTensorType]:
+    def types(self) -> Iterator[ir.RankedTensorType]:
         """Of LHS, RHS, their scales, and accumulators."""
         kinds = (*self.instance.elements, "f8E8M0FNU", "f8E8M0FNU")
         for operand, kind in enumerate(kinds):

@@ -76,7 +76,8 @@ class Ukernel:
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
         """Types of LHS, RHS, LHS scales, RHS scales and accumulator, in the current context."""
-        return _argument_types(self.function())
+        known = None if self.instance is None else self.instance.arguments()
+        return known or _argument_types(self.function())
 
     def mismatch(self, arch: str, problem: Problem) -> str:
         """Why this ukernel does not fit a problem, or "" if it does."""
