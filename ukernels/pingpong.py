@@ -127,8 +127,8 @@ _SCALE_TURNS = 4
 _STEPS_OF_LINE = 2
 """Of an LHS in rows: steps for which a cache line has elements."""
 
-_SPREAD, _COPIES_BETWEEN_READS = 4, 7
-"""How much LLVM is told to mix, found by replays: scalar instructions with MFMA, copies with reads."""
+_SPREAD, _COPIES_BETWEEN_READS, _COPIES_BETWEEN_ROWS = 4, 7, 10
+"""How much LLVM is told to mix, found by replays: scalar instructions with MFMA; copies with reads, and of rows."""
 
 _FRAGMENTS_OF_LONG_TURN = 33
 """Of the result, from which on a turn of multiplying hides the addresses of its loads between its reads."""
@@ -177,15 +177,17 @@ class _PingPong:
     def _schedule(self) -> None:
         """What LLVM is told of the order of instructions: found by replays.
 
-        `mixes`: the steps whose reads and copies are mixed; else they are kept apart. `between_mfma`: whether what
-        depends on the number of a K tile is computed between MFMA: LLVM would do it in front of or behind reads, and
-        the other group would wait. 256x256 tiles of packed 4-bit elements read for nearly as long as they multiply.
+        `mixes`: the steps whose reads and copies are mixed, `mixed` of them; else they are kept apart. `between_mfma`:
+        whether what depends on the number of a K tile is computed between MFMA: LLVM would do it in front of or behind
+        reads, and the other group would wait. 256x256 tiles of packed 4-bit elements read for nearly as long as they
+        multiply.
         """
         sizes = [each.fragment_bytes for each in self.staging]
         is_long = self.rows * self.columns >= _FRAGMENTS_OF_LONG_TURN
         is_short = not self.staging[LHS].in_rows and max(sizes) == 16
         self.between_mfma = is_long or not is_short
         self.mixes = range(self.steps if is_long else int(is_short))
+        self.mixed = _COPIES_BETWEEN_ROWS if self.staging[LHS].in_rows else _COPIES_BETWEEN_READS
         self.copies_last = self.instance.layout.pairs and max(sizes) == BLOCK_SIZE
 
     def function(self) -> ir.Operation:
@@ -346,7 +348,7 @@ class _PingPong:
         self._copy_behind(turn)
         self._keep_apart(turn)
         if turn.step in self.mixes:
-            builder.sched_groups("ds_read", "valu", "salu", "all_vmem", times=_COPIES_BETWEEN_READS)
+            builder.sched_groups("ds_read", "valu", "salu", "all_vmem", times=self.mixed)
         return fragments
 
     def _keep_apart(self, turn: _Turn) -> None:
