@@ -3,8 +3,8 @@
     source ─ import torch ─ IREE: input ─ take bytes, declare types, inline calls, expand reshapes, group experts,
            legalise, recognise, check sizes, hold constants, encode, fall back, hold constants, widen codes, fuse
            consumers, materialise, widen codes, legalise reductions, legalise zeros, legalise few rows, legalise scans,
-           scale scores, legalise topk, legalise lookups, legalise overwriting, sort slots, outline, skip versions,
-           share executables
+           scale scores, legalise topk, legalise lookups, legalise overwriting, legalise producers, sort slots, outline,
+           skip versions, share executables
            ─ IREE: flow ─ share slices, renumber workloads, keep operands, place results
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
            ─ unmask stores, order workgroups, fold gathers, fold rows, narrow attention ─ IREE: vmfb
@@ -56,6 +56,7 @@ BUILDING_PASSES = (
     "mxcomp-legalise-topk",
     "mxcomp-legalise-lookups",
     "mxcomp-legalise-overwriting",
+    "mxcomp-legalise-producers",
     "mxcomp-sort-slots",
     "mxcomp-outline",
     "mxcomp-skip-versions",

@@ -37,6 +37,7 @@ PASSES = {
     "mxcomp-legalise-topk": "legalise_topk",
     "mxcomp-legalise-lookups": "legalise_lookups",
     "mxcomp-legalise-overwriting": "legalise_overwriting",
+    "mxcomp-legalise-producers": "legalise_producers",
     "mxcomp-sort-slots": "sort_slots",
     "mxcomp-outline": "outline",
     "mxcomp-skip-versions": "skip_versions",

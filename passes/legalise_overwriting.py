@@ -13,10 +13,8 @@ After:
     %c = flow.dispatch.region -> (tensor<64x4xf32>) { (an elementwise linalg.generic that yields its operand %x) }
     %r = tensor.insert_slice %s into %c[0, 1] [64, 2] [1, 1] : tensor<64x2xf32> into tensor<64x4xf32>
 
-What a scatter scatters is not gathered in its own kernel, which then takes wrong rows.
-
-A sort does not take a part of a tensor in its own kernel, which cannot be compiled where its size is dynamic. One that
-has an operand twice has it once: elements of both go the same ways.
+A sort that has an operand twice has it once: elements of both go the same ways. Operands that are computed alike are
+made one first, as IREE does it later (CSE).
 
 Before:
 
@@ -40,10 +38,13 @@ row of its own; unless it is of less than 32 elements. Nor can it be copied wher
 from __future__ import annotations
 
 from iree.compiler import ir
+from iree.compiler.passmanager import PassManager
 
+from mxcomp.matching.symmetry import are_alike
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 
+PIPELINE = "any(cse)"
 _SORT, _SCATTER, _GATHER = "iree_linalg_ext.sort", "iree_linalg_ext.scatter", "iree_linalg_ext.gather"
 _SEGMENTS, _SIZE = "operandSegmentSizes", "tensor.dim"
 _SLICES = ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
@@ -75,6 +76,13 @@ def repeats(op: ir.Operation) -> bool:
     return any(roots.count(graph.behind(value, _SLICES)) > 1 for value in written(op))
 
 
+def may_be_one(op: ir.Operation) -> bool:
+    """Whether CSE may make one of what an operation writes over and another operand, or of what these are parts of."""
+    sides = [list(op.operands), [graph.behind(value, _SLICES) for value in op.operands]] if _written(op) else []
+    pairs = ((side[i], other) for side in sides for i in _written(op) for other in side[:i])
+    return any(a != b and a.type == b.type and are_alike(a, b) for a, b in pairs)
+
+
 def unread(op: ir.Operation) -> list[ir.Value]:
     """The results of a sort that nothing reads, beside others that are read."""
     found = [result for result in op.results if _is_unread(result)] if op.name == _SORT else []
@@ -104,14 +112,14 @@ def _around(op: ir.Operation) -> ir.Operation:
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites operations outside of dispatches below `module`."""
     with module.context:
+        for function in [view.operation for view in graph.module_block(module).operations]:
+            if any(may_be_one(op) for op in graph.walk(function, bodies=False)):
+                PassManager.parse(PIPELINE).run(function)
         for op in [op for op in graph.walk(module, bodies=False) if not graph.is_in_dispatch(op)]:
             with op.location, ir.InsertionPoint(op):
                 for written in _WRITTEN.get(op.name, ()):
                     _write_over_copy(op, written % len(op.operands))
-                if op.name == _SCATTER:
-                    op.operands[0] = _apart(op.operands[0])
                 if op.name == _SORT:
-                    _keep_parts(op)
                     _drop_repetitions(op)
         for op in [op for op in graph.walk(module, bodies=False) if _written(op) and not graph.is_in_dispatch(op)]:
             with op.location, ir.InsertionPoint(op):
@@ -158,14 +166,6 @@ def _copy(value: ir.Value) -> ir.Value:
             build.generic(kind, [value], build.empty(kind, sizes), maps, loops, lambda x, _: x).results[0]
         ]
     return region.results[0]
-
-
-def _keep_parts(op: ir.Operation) -> None:
-    """Sorts parts of tensors apart from what takes them."""
-    for i, value in enumerate(op.operands):
-        part = graph.producer(graph.viewed(value))
-        if part is not None and part.name == "tensor.extract_slice":
-            op.operands[i] = build.barrier(value)
 
 
 def _drop_repetitions(op: ir.Operation) -> None:

@@ -23,7 +23,8 @@ from mxcomp.passes.hold_constants import are_constant
 from mxcomp.passes.legalise import has_idle_steps
 from mxcomp.passes.legalise_few_rows import is_fatal
 from mxcomp.passes.legalise_lookups import is_misread
-from mxcomp.passes.legalise_overwriting import repeats, unread, written
+from mxcomp.passes.legalise_overwriting import may_be_one, repeats, unread, written
+from mxcomp.passes.legalise_producers import repeated
 from mxcomp.passes.legalise_scans import is_exclusive, is_filled
 from mxcomp.passes.legalise_topk import NAMES as TOPK
 from mxcomp.passes.widen_codes import is_narrow_tensor
@@ -99,8 +100,10 @@ def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
         return "computes this wrongly on GPUs"
     if is_exclusive(op) or is_filled(op):
         return "lets threads of a workgroup race over this scan"
-    if repeats(op):
+    if repeats(op) or may_be_one(op):
         return "takes what it reads and what it writes over for one buffer"
+    if repeated(op):
+        return "cannot compile this together with what computes its operands"
     if unread(op):
         return "may mix rows up of which it sorts more than it returns"
     if any(_is_needed_elsewhere(value, op) for value in written(op)):

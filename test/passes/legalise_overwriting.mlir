@@ -32,23 +32,6 @@ func.func @scattered(%x: tensor<8x4xf32>, %ids: tensor<8x1xi32>) -> tensor<8x4xf
   return %0 : tensor<8x4xf32>
 }
 
-// Rows that are gathered are so in a kernel of their own.
-
-// CHECK-LABEL: @gathered
-// CHECK: %[[G:.+]] = iree_linalg_ext.gather
-// CHECK: %[[B:.+]] = util.optimization_barrier %[[G]]
-// CHECK: iree_linalg_ext.scatter {{.*}} ins(%[[B]],
-func.func @gathered(%x: tensor<8x4xf32>, %y: tensor<8x4xf32>, %ids: tensor<8x1xi32>) -> tensor<8x4xf32> {
-  %none = tensor.empty() : tensor<8x4xf32>
-  %0 = iree_linalg_ext.gather dimension_map = [0] ins(%x, %ids : tensor<8x4xf32>, tensor<8x1xi32>) outs(%none : tensor<8x4xf32>) -> tensor<8x4xf32>
-  %1 = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true)
-      ins(%0, %ids : tensor<8x4xf32>, tensor<8x1xi32>) outs(%y : tensor<8x4xf32>) {
-  ^bb0(%a: f32, %b: f32):
-    iree_linalg_ext.yield %a : f32
-  } -> tensor<8x4xf32>
-  return %1 : tensor<8x4xf32>
-}
-
 // A tensor is sorted once, whatever the order of what is sorted.
 
 // CHECK-LABEL: @twice
@@ -68,21 +51,45 @@ func.func @twice(%x: tensor<8x4xf32>, %i: tensor<8x4xi32>) -> (tensor<8x4xi32>, 
   return %0#1, %0#2, %0#3 : tensor<8x4xi32>, tensor<8x4xi32>, tensor<8x4xf32>
 }
 
-// A part is sorted in a kernel of its own.
+// Two tables that are computed alike are one, as CSE makes them later.
 
-// CHECK-LABEL: @part
-// CHECK: %[[S:.+]] = tensor.extract_slice
-// CHECK: %[[B:.+]] = util.optimization_barrier %[[S]]
-// CHECK: %[[T:.+]] = flow.tensor.tie_shape %[[B]]
-// CHECK: iree_linalg_ext.sort dimension(1) outs(%[[T]] :
-func.func @part(%x: tensor<?x6xi64>, %n: index) -> tensor<?x2xi64> {
-  %0 = tensor.extract_slice %x[0, 0] [%n, 2] [1, 1] : tensor<?x6xi64> to tensor<?x2xi64>
-  %1 = iree_linalg_ext.sort dimension(1) outs(%0 : tensor<?x2xi64>) {
-  ^bb0(%a: i64, %b: i64):
-    %2 = arith.cmpi sle, %a, %b : i64
-    iree_linalg_ext.yield %2 : i1
-  } -> tensor<?x2xi64>
-  return %1 : tensor<?x2xi64>
+// CHECK-LABEL: @alike
+// CHECK: %[[I:.+]] = linalg.generic
+// CHECK-NOT: linalg.generic
+// CHECK: %[[R:.+]] = iree_linalg_ext.sort dimension(1) outs(%[[I]] : tensor<8x4xi32>)
+// CHECK: return %[[R]], %[[R]]
+func.func @alike() -> (tensor<8x4xi32>, tensor<8x4xi32>) {
+  %none = tensor.empty() : tensor<8x4xi32>
+  %i = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} outs(%none : tensor<8x4xi32>) {
+  ^bb0(%a: i32):
+    %1 = linalg.index 1 : index
+    %2 = arith.index_cast %1 : index to i32
+    linalg.yield %2 : i32
+  } -> tensor<8x4xi32>
+  %j = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} outs(%none : tensor<8x4xi32>) {
+  ^bb0(%a: i32):
+    %1 = linalg.index 1 : index
+    %2 = arith.index_cast %1 : index to i32
+    linalg.yield %2 : i32
+  } -> tensor<8x4xi32>
+  %0:2 = iree_linalg_ext.sort dimension(1) outs(%i, %j : tensor<8x4xi32>, tensor<8x4xi32>) {
+  ^bb0(%a: i32, %b: i32, %c: i32, %d: i32):
+    %1 = arith.cmpi sgt, %a, %b : i32
+    iree_linalg_ext.yield %1 : i1
+  } -> tensor<8x4xi32>, tensor<8x4xi32>
+  return %0#0, %0#1 : tensor<8x4xi32>, tensor<8x4xi32>
+}
+
+// What is alike stays as it is where nothing writes over it.
+
+// CHECK-LABEL: @alike_and_read
+// CHECK: tensor.extract_slice
+// CHECK: tensor.extract_slice
+// CHECK: return
+func.func @alike_and_read(%x: tensor<8x6xf32>) -> (tensor<8x4xf32>, tensor<8x4xf32>) {
+  %0 = tensor.extract_slice %x[0, 0] [8, 4] [1, 1] : tensor<8x6xf32> to tensor<8x4xf32>
+  %1 = tensor.extract_slice %x[0, 0] [8, 4] [1, 1] : tensor<8x6xf32> to tensor<8x4xf32>
+  return %0, %1 : tensor<8x4xf32>, tensor<8x4xf32>
 }
 
 // The keys of an argsort are read, where nothing but their sizes is asked for.

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import made
+import ml_dtypes
 import pytest
 from checking import check
 from drawing import Drawing
 from elementwise import BINARY, apply
 from iree.compiler import ir
-from iree.compiler.dialects import scf
+from iree.compiler.dialects import arith, scf, tensor
 from nodes import Node
 from program import Program
 from steps_in_place import as_floats, fft, insert, largest, permutation, places, scan, scatter, sort, store, topk, zeros
@@ -85,6 +86,77 @@ def stores(drawing: Drawing, x: Node, y: Node) -> list[Node]:
     return [store(x, table), store(y, table), store(x, x), table]
 
 
+def part(node: Node) -> Node:
+    """All columns of a tensor but the first."""
+    rows, columns = build.static_sizes(node.ir)[0], node.shape[1] - 1
+    kind, outer = build.tensor_type([rows, columns], node.kind), build.dynamic_sizes(node.ir)
+    sizes = [ir.ShapedType.get_dynamic_size() if rows is None else rows, columns]
+    value = tensor.ExtractSliceOp(kind, node.ir, [], outer, [], [0, 1], sizes, [1, 1]).result
+    return node.at(value, lambda data: data[:, 1:])
+
+
+def extended(node: Node) -> Node:
+    """f32 that were bf16."""
+    wide, narrow = (build.tensor_type(build.static_sizes(node.ir), kind) for kind in ("f32", "bf16"))
+    assert (node.data.astype(ml_dtypes.bfloat16) == node.data).all()
+    cut = build.elementwise(narrow, [node.ir], lambda x: arith.TruncFOp(narrow.element_type, x).result)
+    return node.at(build.elementwise(wide, [build.barrier(cut)], lambda x: arith.ExtFOp(wide.element_type, x).result))
+
+
+def gathered(node: Node, ids: Node) -> Node:
+    init = build.empty(ir.RankedTensorType(node.ir.type), build.dynamic_sizes(node.ir))
+    first = {"dimension_map": ir.DenseI64ArrayAttr.get([0])}
+    value = ir.Operation.create("iree_linalg_ext.gather", [node.ir.type], [node.ir, ids.ir, init], first).result
+    return node.at(value, lambda data: data[ids.data[:, 0].astype(int)])
+
+
+def load(source: Node, target: Node) -> Node:
+    """Columns the other way round."""
+    op = ir.Operation.create("iree_linalg_ext.map_load", [target.ir.type], [source.ir, target.ir], regions=1)
+    block = op.regions[0].blocks.append(*[ir.IndexType.get()] * 2, arg_locs=[op.location] * 2)
+    with ir.InsertionPoint(block):
+        row, column = block.arguments
+        place = arith.SubIOp(build.constant_index(source.shape[1] - 1), column).result
+        none = arith.ConstantOp(ir.F32Type.get(), 0.0).result
+        ir.Operation.create("iree_linalg_ext.yield", [], [row, place, none])
+    return source.at(op.result, lambda data: data[:, ::-1])
+
+
+def _computed(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    """What IREE would compute in kernels that read it or write over it, three columns wide."""
+    ids = permutation(drawing, y)
+    return [zeros(part(x)), extended(part(x)), part(y), gathered(part(y), ids)]
+
+
+def stores_into_what_is_computed(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    source, table = part(x), places(part(x), "f32")
+    targets = _computed(drawing, x, y)
+    stored = [store(source, each) for each in targets]
+    return [*stored, store(table, targets[0]), store(zeros(source), zeros(source)), table, *targets]
+
+
+def loads_of_what_is_computed(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    target, sources = part(x), _computed(drawing, x, y)
+    loaded = [load(each, target) for each in (*sources, places(target, "f32"))]
+    return [*loaded, load(x, zeros(x)), *sources, target]
+
+
+def over_parts(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    """What is written over is a part of another tensor, which is read as well."""
+    ids, wide, thin = permutation(drawing, x), part(x), part(y)
+    found = [scatter(wide, thin, ids), scan(wide, thin), *sort(thin), *sort(gathered(thin, ids))]
+    return [*found, *fft(part(wide), part(thin)), thin, y]
+
+
+def over_twins(drawing: Drawing, x: Node, y: Node) -> list[Node]:
+    """Tensors that are computed alike, of which IREE makes one."""
+    tables = lambda: [places(x, "f32") for _ in range(2)]  # noqa: E731
+    ids, order = permutation(drawing, x), places(x)
+    sorted_ = [*sort(x, order, places(x)), *sort(part(y), places(part(y)), places(part(y)))]
+    found = [scan(*tables()), store(*tables()), scatter(*tables(), ids), insert(*tables(), 0, 1, 2), *fft(*tables())]
+    return [*map(as_floats, (*sorted_, *found, order)), y]
+
+
 def transforms(drawing: Drawing, x: Node, y: Node) -> list[Node]:
     return [*fft(x, zeros(x)), *fft(x, x, False), *fft(y, places(y, "f32")), x]
 
@@ -140,6 +212,7 @@ PARTS: tuple[Make, ...] = (argsort, three_of_which_two, largest_alone, of_nothin
 MAKES: tuple[Make, ...] = (
     two_argsorts, two_tables, layers, an_argument_with_its_sort, one_tensor_twice, computed, scatters,
     scatter_into_itself, inserts, insert_into_itself, scans, stores, transforms, topks, beside_a_barrier, maxima,
+    stores_into_what_is_computed, loads_of_what_is_computed, over_parts, over_twins,
 )  # fmt: skip
 
 
@@ -253,6 +326,7 @@ NEEDED = {
     "mxcomp-place-results": (two_argsorts, True),
     "mxcomp-keep-operands": (an_argument_with_its_sort, False),
     "mxcomp-legalise-overwriting": (one_tensor_twice, False),
+    "mxcomp-legalise-producers": (stores_into_what_is_computed, False),
     "mxcomp-legalise-topk": (topks, False),
     "mxcomp-legalise-scans": (scans, True),
 }
@@ -302,6 +376,8 @@ def sorted_beside_a_product(make: Make) -> Program:
         (argsort, "may mix rows up"),
         (an_argument_with_its_sort, "may write over a tensor"),
         (insert_into_itself, "for one buffer"),
+        (over_twins, "for one buffer"),
+        (stores_into_what_is_computed, "cannot compile this together"),
         (scan_of_one_value, "race over this scan"),
         (exclusive_scan, "race over this scan"),
     ],
