@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
+from functools import cache, reduce
 
 import numpy as np
 import pytest
@@ -154,13 +154,14 @@ def each_broken(program: bytes) -> Iterator[tuple[str, bytes]]:
         yield name, program[:place] + S_SENDMSGHALT + program[place + 4 :]
 
 
-def outcome_of(program: bytes, size: int = 64) -> BaseException:
-    """What a run of STAGES raises; a run that does not end is one of these too."""
-    raised: list[BaseException] = []
+def outcome_of(program: bytes, size: int = 64, *others: int) -> BaseException | None:
+    """What a run of STAGES raises, if anything; a run that does not end raises too."""
+    raised: list[BaseException | None] = []
 
     def run() -> None:
         try:
-            runtime.run(program, "main", [np.ones((size, size), np.float32)], device="sim", engine="numpy")
+            runtime.run(program, "main", [np.ones((size, size), np.float32), *others], device="sim", engine="numpy")
+            raised.append(None)
         except RunError as error:
             raised.append(error)
 
@@ -183,6 +184,22 @@ def test_allocations_behind_what_fails() -> None:
         assert re.search(rf"(?s)hipErrorLaunchFailure.*kernel {name}.*not implemented: s_sendmsghalt", str(error)), (
             error
         )
+
+
+SIZED = {
+    "64x64xf32>) ->": "64x64xf32>, %first: index, %last: index) ->",
+    "%n = util.optimization_barrier %c64": "%n = util.optimization_barrier %first",
+    "%k = util.optimization_barrier %c64": "%k = util.optimization_barrier %last",
+}
+
+
+@pytest.mark.parametrize("sizes", [(1 << 33, 64), (64, 1 << 33)], ids=["first", "last"])
+def test_allocations_behind_one_that_is_too_large(sizes: tuple[int, int]) -> None:
+    """IREE 3.13 waits for ever for memory that it has queued behind memory that it does not get."""
+    program = compiled(reduce(lambda text, old: text.replace(old, SIZED[old], 1), SIZED, STAGES))
+    pattern = r"not enough memory\n.*hipErrorOutOfMemory.* 2199023255552 bytes asked for, this machine has \d+ left"
+    assert re.search(pattern, str(outcome_of(program, 64, *sizes)))
+    assert outcome_of(program, 64, 64, 64) is None
 
 
 @pytest.mark.slow

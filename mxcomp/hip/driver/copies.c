@@ -64,6 +64,7 @@ static hipError_t copy_on(hipStream_t stream, void* to, const void* from, size_t
   Failure* failure = stream || !to_host ? mx_failure_of(stream) : mx_untold();
   if (failure) return to_host ? mx_tell(failure) : hipSuccess;
   hipError_t error = mx_copy(to, from, bytes, kind);
+  if (error != hipSuccess && !stream && mx_untold()) return mx_tell(mx_untold());  // memory that is none, perhaps
   return to_host ? error : mx_put_off(stream, error);
 }
 

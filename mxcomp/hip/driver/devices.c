@@ -51,8 +51,13 @@ static Context* context_of(int device) {
 
 int mx_current_device(void) { return depth ? stack[depth - 1]->device : 0; }
 
+static __thread bool is_host;
+bool mx_is_queue(void) { return depth && !is_host; }
+void mx_is_asked_by_host(void) { is_host = true; }
+
 HIP_API hipError_t hipInit(unsigned flags) {
   (void)flags;
+  mx_is_asked_by_host();
   return hipSuccess;  // the worker starts when someone looks for devices
 }
 
@@ -185,5 +190,6 @@ HIP_API hipError_t hipCtxPopCurrent(Context** context) {
 }
 
 HIP_API hipError_t hipSetDevice(int device) {
+  mx_is_asked_by_host();
   return valid(device) == hipSuccess ? hipCtxSetCurrent(context_of(device)) : hipErrorInvalidDevice;
 }

@@ -111,6 +111,10 @@ typedef struct Context {
   int device;
 } Context;
 int mx_current_device(void);
+// Whether the calling thread is one that only works off what others have queued, as IREE's does: it has entered a
+// context, and never asked for a device or a stream.
+bool mx_is_queue(void);
+void mx_is_asked_by_host(void);
 
 // ---- memory.c, copies.c ----
 
@@ -156,6 +160,8 @@ hipError_t mx_record(hipEvent_t event);
 hipError_t mx_check_stream(hipStream_t stream);  // an older worker's stream belongs to a device that lost its memory
 Failure* mx_failure_of(hipStream_t stream);
 hipError_t mx_put_off(hipStream_t stream, hipError_t error);  // what a call returns whose work on a stream came to that
+
+void mx_put_off_allocation(void);  // the calling thread's last failure goes to the stream that it uses next
 
 // ---- image.c ----
 

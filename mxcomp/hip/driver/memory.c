@@ -85,6 +85,11 @@ static hipError_t allocate(void** result, size_t bytes, MemoryKind kind) {
   Allocation new = {0, bytes, 0, mx_current_device(), kind};
   hipError_t error = mx_call(MX_ALLOC, new.device, bytes, kind, NULL, 0, &new.start, NULL, 0);
   new.generation = mx_generation();
+  if (error == hipErrorOutOfMemory && kind == MX_DEVICE_MEMORY && mx_is_queue()) {
+    mx_put_off_allocation();  // nothing will use more than the address
+    new.bytes = 1;
+    error = mx_call(MX_ALLOC, new.device, new.bytes, kind, NULL, 0, &new.start, NULL, 0);
+  }
   if (error == hipErrorDeinitialized && mx_untold()) {
     error = allocate_without_worker(&new);
     --new.generation;

@@ -3,7 +3,8 @@
 // Work on a stream fails later, as on GPUs: the call that puts it there succeeds, what follows on the stream is left
 // out, and the first call that could show its results to the host returns the error: a copy to memory of the host's, or
 // hipStreamSynchronize. IREE 3.13 waits for ever where a call fails before its allocations that are queued behind.
-// Events do not tell it either: IREE forgets what these return. Work on no stream (NULL) fails at once.
+// Events do not tell it either: IREE forgets what these return. Work on no stream (NULL) fails at once. An allocation,
+// which is on none, fails later where the thread that works off a queue makes it: on the stream that it uses next.
 #include <stdlib.h>
 #include <time.h>
 
@@ -21,7 +22,15 @@ hipError_t mx_record(hipEvent_t event) {
   return hipSuccess;
 }
 
-Failure* mx_failure_of(hipStream_t stream) { return stream ? stream->failure : NULL; }
+static __thread Failure* pending;
+void mx_put_off_allocation(void) { pending = mx_keep_failure(); }
+
+Failure* mx_failure_of(hipStream_t stream) {
+  if (!stream) return NULL;
+  if (pending && !stream->failure) stream->failure = pending;
+  pending = NULL;
+  return stream->failure;
+}
 
 hipError_t mx_put_off(hipStream_t stream, hipError_t error) {
   if (error == hipSuccess || !stream) return error;
@@ -33,6 +42,7 @@ HIP_API hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags)
   (void)flags;
   *stream = calloc(1, sizeof **stream);
   if (!*stream) return mx_fail(hipErrorOutOfMemory, "no room for a stream");
+  mx_is_asked_by_host();
   (*stream)->device = mx_current_device();
   (*stream)->generation = mx_generation();
   return hipSuccess;
@@ -55,7 +65,7 @@ HIP_API hipError_t hipStreamSynchronize(hipStream_t stream) {
 HIP_API hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned flags) {
   (void)flags;
   if (!event) return mx_fail(hipErrorInvalidHandle, "no event to wait for");
-  if (stream && !stream->failure) stream->failure = event->failure;
+  if (stream && !mx_failure_of(stream)) stream->failure = event->failure;
   return hipSuccess;
 }
 
