@@ -161,7 +161,7 @@ hipError_t mx_check_stream(hipStream_t stream);  // an older worker's stream bel
 Failure* mx_failure_of(hipStream_t stream);
 hipError_t mx_put_off(hipStream_t stream, hipError_t error);  // what a call returns whose work on a stream came to that
 
-void mx_put_off_allocation(void);  // the calling thread's last failure goes to the stream that it uses next
+void mx_put_off_allocation(void);  // the calling thread's last failure goes to all streams that it uses next
 
 // ---- image.c ----
 

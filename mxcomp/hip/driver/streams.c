@@ -4,7 +4,7 @@
 // out, and the first call that could show its results to the host returns the error: a copy to memory of the host's, or
 // hipStreamSynchronize. IREE 3.13 waits for ever where a call fails before its allocations that are queued behind.
 // Events do not tell it either: IREE forgets what these return. Work on no stream (NULL) fails at once. An allocation,
-// which is on none, fails later where the thread that works off a queue makes it: on the stream that it uses next.
+// which is on none, fails later where the thread that works off a queue makes it: on all streams that it uses next.
 #include <stdlib.h>
 #include <time.h>
 
@@ -22,14 +22,12 @@ hipError_t mx_record(hipEvent_t event) {
   return hipSuccess;
 }
 
-static __thread Failure* pending;
+static __thread Failure* pending;  // IREE waits for no event of memory that it takes for there already
 void mx_put_off_allocation(void) { pending = mx_keep_failure(); }
 
 Failure* mx_failure_of(hipStream_t stream) {
-  if (!stream) return NULL;
-  if (pending && !stream->failure) stream->failure = pending;
-  pending = NULL;
-  return stream->failure;
+  if (stream && pending && !stream->failure) stream->failure = pending;
+  return stream ? stream->failure : NULL;
 }
 
 hipError_t mx_put_off(hipStream_t stream, hipError_t error) {
