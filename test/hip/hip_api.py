@@ -91,4 +91,4 @@ class Hip(LibraryFunctions):
     def __init__(self) -> None:
         os.environ.update(library.environment())
         super().__init__(str(library.hip_dylib()))
-        self.hipDeviceGet(ctypes.byref(ctypes.c_int()), 0)
+        self.hipGetDeviceCount(ctypes.byref(ctypes.c_int()))  # a worker that runs gets these settings
