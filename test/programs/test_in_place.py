@@ -150,7 +150,10 @@ def over_parts(drawing: Drawing, x: Node, y: Node) -> list[Node]:
 
 def over_twins(drawing: Drawing, x: Node, y: Node) -> list[Node]:
     """Tensors that are computed alike, of which IREE makes one."""
-    tables = lambda: [places(x, "f32") for _ in range(2)]  # noqa: E731
+
+    def tables() -> tuple[Node, Node]:
+        return places(x, "f32"), places(x, "f32")
+
     ids, order = permutation(drawing, x), places(x)
     sorted_ = [*sort(x, order, places(x)), *sort(part(y), places(part(y)), places(part(y)))]
     found = [scan(*tables()), store(*tables()), scatter(*tables(), ids), insert(*tables(), 0, 1, 2), *fft(*tables())]
