@@ -17,6 +17,8 @@ from math import prod
 from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE
+from mxcomp.layout import ACC, DataTiledLayout
+from mxcomp.mlir import build
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.aliases import LANES, UNIT_PIECES, Pieces
 from mxcomp.ukernels.builder import Index, select
@@ -81,6 +83,18 @@ class Staging:
     def unit_bytes(self) -> int:
         """From one unit's K tile in memory to its next."""
         return self.steps * LANES * self.fragment_bytes
+
+
+def argument_types(layout: DataTiledLayout, elements: tuple[str, str]) -> tuple[ir.RankedTensorType, ...]:
+    """Of a kernel over units: LHS, RHS, their scales, and accumulators, which are its result."""
+    layout, kinds = layout.multiplied, (*elements, "f8E8M0FNU", "f8E8M0FNU")
+    units = layout.units or (1, 1)
+    taken = (
+        layout.multiplied_shape(operand, layout.packed_shape(operand, (units[operand % 2], None)))
+        for operand in range(ACC)
+    )
+    operands = (build.tensor_type((1, *shape[1:]), kind) for shape, kind in zip(taken, kinds, strict=True))
+    return (*operands, build.tensor_type(layout.packed_shape(ACC, (1, 1)), "f32"))
 
 
 _UNITS, _ROWS = 1, 6

@@ -16,23 +16,19 @@ and of an LHS that is row-major, or of such an RHS, which is multiplied in its p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
-from pathlib import Path
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, util
+from iree.compiler.dialects import arith
 
 from mxcomp.formats import BLOCK_SIZE, element_format
-from mxcomp.layout import ACC, LHS, RHS, DataTiledLayout
-from mxcomp.mlir import build
+from mxcomp.layout import LHS, RHS, DataTiledLayout
 from mxcomp.target import GFX950, Target
-from mxcomp.ukernels import builder, family
-from mxcomp.ukernels.aliases import LANES
+from mxcomp.ukernels import builder, family, gemm
 from mxcomp.ukernels.builder import Index, Values, assume, loop, opaque, s_barrier, sched_barrier, select, when
-from mxcomp.ukernels.operands import Operand, Paired, RowMajor, Staging
+from mxcomp.ukernels.gemm import Gemm, Scales
+from mxcomp.ukernels.operands import Operand, RowMajor, Staging
 from mxcomp.ukernels.waves import Waves, paired_unit_layout, unit_layout
 
 # Tiles
@@ -50,7 +46,7 @@ result, which is computed transposed."""
 
 
 @dataclass(frozen=True)
-class Tile(family.Tile):
+class Tile(gemm.Tile):
     """A tile of this kind."""
 
     def fits(self, elements: tuple[str, str]) -> bool:
@@ -61,13 +57,7 @@ class Tile(family.Tile):
 
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
         """What LDS holds of LHS and RHS: scales of two K tiles, or of one where a short ring gets a stage more."""
-        multiplied = self.layout.multiplied
-        assert multiplied.units is not None
-        assert self.waves is not None
-        sides = [
-            Staging(units, multiplied.intrinsics_k, element_format(kind).block_bytes, self.waves.count)
-            for units, kind in zip(multiplied.units, elements, strict=True)
-        ]
+        sides = self.unstaged(elements)
         if self.lhs_in_rows:
             sides[LHS] = replace(sides[LHS], in_rows=True, stages=_STAGES_IN_ROWS)
 
@@ -99,21 +89,10 @@ TILES = (
 )
 
 
-@dataclass(frozen=True)
-class Instance(family.Instance):
-    """A tile, for the element types of LHS and RHS."""
-
-    tile: Tile
-
-    def path(self, folder: Path) -> Path:
-        return Path(__file__)
-
-    def arguments(self) -> tuple[ir.RankedTensorType, ...]:
-        return tuple(_PingPong(self, GFX950).types())
-
-    def module(self, path: Path, target: Target = GFX950) -> ir.Module:
-        kernel = _RowMajorPingPong if self.tile.lhs_in_rows else _PingPong
-        return builder.module(kernel(self, target).function(), family.attribute(self.rule))
+class Instance(gemm.Instance):
+    @property
+    def kernel(self) -> type[Gemm]:
+        return _RowMajorPingPong if self.tile.lhs_in_rows else _PingPong
 
 
 PATTERNS = tuple(tile.pattern for tile in TILES)
@@ -132,10 +111,6 @@ _SPREAD, _COPIES_BETWEEN_READS, _COPIES_BETWEEN_ROWS = 4, 7, 10
 
 _FRAGMENTS_OF_LONG_TURN = 33
 """Of the result, from which on a turn of multiplying hides the addresses of its loads between its reads."""
-
-
-Scales = dict[tuple[Operand, int], ir.Value]
-"""Of a wave's fragments, in registers."""
 
 
 @dataclass(frozen=True)
@@ -158,19 +133,11 @@ class _Turn:
     scale_tiles: dict[Operand, Index]
 
 
-class _PingPong:
-    """Writes the kernel of an instance over units."""
+class _PingPong(Gemm):
+    """Over units."""
 
-    def __init__(self, instance: Instance, target: Target) -> None:
-        self.instance, self.layout = instance, instance.layout.multiplied
-        self.staging = instance.tile.staging(instance.elements, target)
-        waves, units = instance.tile.waves, self.layout.units
-        assert waves is not None
-        assert units is not None
-        self.waves, self.units = waves, units
-        self.rows, self.columns = units[LHS] // waves.m, units[RHS] // waves.n
-        self.steps = self.layout.intrinsics_k
-        self.stages, self.slots = self.staging[RHS].stages, self.staging[RHS].scale_slots
+    def __init__(self, instance: gemm.Instance, target: Target) -> None:
+        super().__init__(instance, target)
         self.places: list[Values] = []
         self._schedule()
 
@@ -190,56 +157,13 @@ class _PingPong:
         self.mixed = _COPIES_BETWEEN_ROWS if self.staging[LHS].in_rows else _COPIES_BETWEEN_READS
         self.copies_last = self.instance.layout.pairs and max(sizes) == BLOCK_SIZE
 
-    def function(self) -> ir.Operation:
-        """The function, in no module."""
-        *types, result = self.types()
-        function = builder.function(self.instance.name, [*types, result], result)
-        with ir.InsertionPoint(function.operation.regions[0].blocks[0]):
-            self._open(*function.operation.regions[0].blocks[0].arguments)
-            with builder.threads(self.waves.count * LANES, result) as threads:
-                self._distribute(threads.number)
-                acc = self._prologue()
-                acc = self._main_loop(acc)
-                self._epilogue(acc, threads)
-            util.ReturnOp([threads.result])
-        return function.operation
-
-    def types(self) -> Iterator[ir.RankedTensorType]:
-        """Of LHS, RHS, their scales, and accumulators."""
-        kinds = (*self.instance.elements, "f8E8M0FNU", "f8E8M0FNU")
-        for operand, kind in enumerate(kinds):
-            packed = self.layout.packed_shape(operand, (self.units[operand % 2], None))
-            yield build.tensor_type((1, *self.layout.multiplied_shape(operand, packed)[1:]), kind)
-        yield build.tensor_type(self.layout.packed_shape(ACC, (1, 1)), "f32")
-
-    def _open(self, lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value, _: ir.Value) -> None:
-        """The operands A and B, and their places in LDS."""
-        kinds = [
-            Paired if self.instance.layout.pairs else RowMajor if each.in_rows else Operand for each in self.staging
-        ]
-        k_tiles = self.k_tiles = Index.of(build.dim(lhs, 2))
-        types, staging = self.instance.elements, self.staging
-        self.a = kinds[LHS](lhs, lhs_scale, types[LHS], self.rows, staging[LHS], k_tiles)
-        self.b = kinds[RHS](rhs, rhs_scale, types[RHS], self.columns, staging[RHS], k_tiles)
-        for x in (self.a, self.b):
-            x.stage()
-        for x in (self.a, self.b):
-            x.stage_scales()
-
     def _distribute(self, thread: Index) -> None:
-        """Which wave and lane this is, and what they have of the tile."""
-        wave = assume(builder.uniform(thread // LANES), 0, self.waves.count - 1)
-        lane = (thread % LANES).here
-        self.is_first, self.is_second = wave < self.waves.count // 2, wave >= self.waves.count // 2
-        self.lane_place = lane // self.layout.shape.n, lane % self.layout.shape.n
-        self.row = (wave // self.waves.n * self.rows).here
-        self.column = (wave % self.waves.n * self.columns).here
-        self.a.distribute(wave, lane, self.row)
-        self.b.distribute(wave, lane, self.column)
+        super()._distribute(thread)
+        self.is_first, self.is_second = self.wave < self.waves.count // 2, self.wave >= self.waves.count // 2
 
     # Prologue
 
-    def _prologue(self) -> Values:
+    def _prologue(self) -> list[Values]:
         """Asks for all steps but the last of a ring; meanwhile accumulators become zero, some rows with each step."""
         acc: dict[int, Values] = {}
         for step in range(self.stages - 1):
@@ -249,7 +173,7 @@ class _PingPong:
             self._copy_ahead(step)
             sched_barrier()
             for row in range(step, self.rows, self.stages - 1):
-                acc[row] = [builder.zeros(prod(self._sums)) for _ in range(self.columns)]
+                acc[row] = [builder.zeros(self._sums) for _ in range(self.columns)]
             sched_barrier()
             s_barrier()  # data comes in the order in which it was asked for: by all waves for one step before the next
         sched_barrier()
@@ -258,7 +182,7 @@ class _PingPong:
         with when(self.is_second):  # it begins a turn later
             s_barrier()
         sched_barrier()
-        return [each for row in range(self.rows) for each in acc[row]]
+        return [[each for row in range(self.rows) for each in acc[row]]]
 
     def _copy_ahead(self, step: int) -> None:
         """Asks for one of the first steps."""
@@ -396,9 +320,7 @@ class _PingPong:
             factors = [
                 (fragments[x][each], x.scale_factor(scales[x, each], step)) for x, each in ((self.a, m), (self.b, n))
             ]
-            # With factors in each other's place a lane's accumulators are neighbours in a row of the result.
-            left, right = factors[::-1] if self.layout.lane_columns else factors
-            acc[number] = builder.scaled_mfma(self.layout.shape, left, right, acc[number])
+            acc[number] = self._mfma(*factors, acc[number])
 
     # Epilogue
 
@@ -408,15 +330,7 @@ class _PingPong:
             s_barrier()
         # Nothing may arrive in LDS that another kernel or the next tile of this workgroup has taken over.
         builder.wait_groups(0)
-        outer, inner = self._sums
-        outer_shape, outer_place = ([outer], [0]) if outer > 1 else ([], [])
-        shape = [1, 1, self.rows, self.columns, *outer_shape, 1, 1, inner]
-        threads.store(acc, shape, [0, 0, self.row, self.column, *outer_place, *self.lane_place, 0])
-
-    @property
-    def _sums(self) -> tuple[int, int]:
-        """Of a fragment of the result, in a lane: apart, and in one piece."""
-        return self.layout.shape.acc_outer, self.layout.shape.acc_inner
+        self._store(acc, threads)
 
 
 class _RowMajorPingPong(_PingPong):

@@ -1,0 +1,149 @@
+"""What kernels over units whose waves share A and B in LDS have in common: `pingpong` and `multistage`.
+
+A kernel is a class with a prologue, a main loop and an epilogue, which `Gemm.function` calls one after the other. Waves
+stand side by side along M and N, and a wave has `rows` x `columns` fragments of the result in registers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from iree.compiler import ir
+from iree.compiler.dialects import util
+
+from mxcomp.formats import element_format
+from mxcomp.layout import LHS, RHS
+from mxcomp.mlir import build
+from mxcomp.target import GFX950, Target
+from mxcomp.ukernels import builder, family
+from mxcomp.ukernels.aliases import LANES
+from mxcomp.ukernels.builder import Index, Values, assume
+from mxcomp.ukernels.operands import Operand, Paired, RowMajor, Staging, argument_types
+
+Scales = dict[tuple[Operand, int], ir.Value]
+"""Of a wave's fragments, in registers."""
+
+
+@dataclass(frozen=True)
+class Tile(family.Tile):
+    """A tile whose operands LDS holds some steps of."""
+
+    def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
+        """What LDS holds of LHS and RHS."""
+        raise NotImplementedError
+
+    def unstaged(self, elements: tuple[str, str]) -> list[Staging]:
+        """The same without stages, nor slots for scales."""
+        multiplied = self.layout.multiplied
+        assert multiplied.units is not None
+        assert self.waves is not None
+        return [
+            Staging(units, multiplied.intrinsics_k, element_format(kind).block_bytes, self.waves.count)
+            for units, kind in zip(multiplied.units, elements, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Instance(family.Instance):
+    """A tile, for the element types of LHS and RHS."""
+
+    tile: Tile
+
+    @property
+    def kernel(self) -> type[Gemm]:
+        """Its kernel."""
+        raise NotImplementedError
+
+    def path(self, folder: Path) -> Path:
+        return Path(inspect.getfile(type(self)))
+
+    def arguments(self) -> tuple[ir.RankedTensorType, ...]:
+        return argument_types(self.layout, self.elements)
+
+    def module(self, path: Path, target: Target = GFX950) -> ir.Module:
+        return builder.module(self.kernel(self, target).function(), family.attribute(self.rule))
+
+
+class Gemm:
+    """Writes the kernel of an instance."""
+
+    def __init__(self, instance: Instance, target: Target) -> None:
+        self.instance, self.layout = instance, instance.layout.multiplied
+        self.staging = instance.tile.staging(instance.elements, target)
+        waves, units = instance.tile.waves, self.layout.units
+        assert waves is not None
+        assert units is not None
+        self.waves = waves
+        self.rows, self.columns = units[LHS] // waves.m, units[RHS] // waves.n
+        self.steps = self.layout.intrinsics_k
+        self.stages, self.slots = self.staging[RHS].stages, self.staging[RHS].scale_slots
+
+    def function(self) -> ir.Operation:
+        """The function, in no module."""
+        *types, result = argument_types(self.instance.layout, self.instance.elements)
+        function = builder.function(self.instance.name, [*types, result], result)
+        with ir.InsertionPoint(function.operation.regions[0].blocks[0]):
+            self._open(*function.operation.regions[0].blocks[0].arguments)
+            with builder.threads(self.waves.count * LANES, result) as threads:
+                self._distribute(threads.number)
+                first = self._prologue()
+                acc = self._main_loop(*first)
+                self._epilogue(acc, threads)
+            util.ReturnOp([threads.result])
+        return function.operation
+
+    def _prologue(self) -> Sequence[Values]:
+        """What the first K tile begins with."""
+        raise NotImplementedError
+
+    def _main_loop(self, *first: Values) -> Values:
+        """All K tiles: the accumulators."""
+        raise NotImplementedError
+
+    def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
+        """Stores them."""
+        raise NotImplementedError
+
+    def _open(self, lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value, _: ir.Value) -> None:
+        """The operands A and B, and their places in LDS."""
+        kinds = [
+            Paired if self.instance.layout.pairs else RowMajor if each.in_rows else Operand for each in self.staging
+        ]
+        k_tiles = self.k_tiles = Index.of(build.dim(lhs, 2))
+        types, staging = self.instance.elements, self.staging
+        self.a = kinds[LHS](lhs, lhs_scale, types[LHS], self.rows, staging[LHS], k_tiles)
+        self.b = kinds[RHS](rhs, rhs_scale, types[RHS], self.columns, staging[RHS], k_tiles)
+        for x in (self.a, self.b):
+            x.stage()
+        for x in (self.a, self.b):
+            x.stage_scales()
+
+    def _distribute(self, thread: Index) -> None:
+        """Which wave and lane this is, and what they have of the tile."""
+        wave = self.wave = assume(builder.uniform(thread // LANES), 0, self.waves.count - 1)
+        lane = (thread % LANES).here
+        self.lane_place = lane // self.layout.shape.n, lane % self.layout.shape.n
+        self.row = (wave // self.waves.n * self.rows).here
+        self.column = (wave % self.waves.n * self.columns).here
+        self.a.distribute(wave, lane, self.row)
+        self.b.distribute(wave, lane, self.column)
+
+    def _mfma(self, a: builder.Factor, b: builder.Factor, acc: ir.Value) -> ir.Value:
+        """With factors in each other's place a lane's accumulators are neighbours in a row of the result."""
+        left, right = (b, a) if self.layout.lane_columns else (a, b)
+        return builder.scaled_mfma(self.layout.shape, left, right, acc)
+
+    def _store(self, acc: Values, threads: builder.Threads) -> None:
+        """The wave's fragments, row by row."""
+        outer, inner = self.layout.shape.acc_outer, self.layout.shape.acc_inner
+        outer_shape, outer_place = ([outer], [0]) if outer > 1 else ([], [])
+        shape = [1, 1, self.rows, self.columns, *outer_shape, 1, 1, inner]
+        threads.store(acc, shape, [0, 0, self.row, self.column, *outer_place, *self.lane_place, 0])
+
+    @property
+    def _sums(self) -> int:
+        """Accumulators that a lane has of a fragment."""
+        return self.layout.shape.acc_outer * self.layout.shape.acc_inner
