@@ -16,12 +16,15 @@ from pathlib import Path
 from mxcomp.errors import UkernelError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.problem import Problem
-from mxcomp.ukernels import dequantising, family, gating, hidden, paired, pingpong, quantising
+from mxcomp.ukernels import dequantising, family, gating, hidden, paired, pingpong, quantising, stream
 from mxcomp.ukernels.rules import Constraint, Ukernel, accepts, read, ukernel_from
 
-__all__ = ["KINDS", "Constraint", "Registry", "Ukernel", "accepts", "read"]
+__all__ = ["KINDS", "PLAIN_KINDS", "Constraint", "Registry", "Ukernel", "accepts", "read"]
 
-KINDS = (family, pingpong, gating, quantising, paired, dequantising, hidden)
+PLAIN_KINDS = (family, stream, pingpong)
+"""Those of `KINDS` that take MX operands, and nothing else is done by them."""
+
+KINDS = (*PLAIN_KINDS, gating, quantising, paired, dequantising, hidden)
 """Modules with `INSTANCES`: ukernels that are made from one body for many types and tiles."""
 
 
@@ -64,8 +67,7 @@ class Registry:
         if not instances:
             return ", ".join(files)
         patterns = (
-            pattern.replace("LHS", "<lhs>").replace("RHS", "<rhs>")
-            for pattern in (*family.PATTERNS, *pingpong.PATTERNS)
+            tile.pattern.replace("LHS", "<lhs>").replace("RHS", "<rhs>") for kind in PLAIN_KINDS for tile in kind.TILES
         )
         return (
             f"{', '.join([*files, *patterns])}, where <lhs> and <rhs> are each one of {', '.join(ELEMENT_TYPES)}: "

@@ -156,10 +156,22 @@ def when(condition: ir.Value) -> Iterator[None]:
         scf.YieldOp([])
 
 
-def loop(count: Index, body: Callable[..., Sequence[Values]], *carried: Values) -> list[Values]:
-    """`body` of a number from 0 to `count`, and of what is carried, in lists; it returns what is carried on."""
+def choose(condition: ir.Value, yes: Callable[[], Values], no: Values) -> Values:
+    """What `yes` writes for waves of which `condition` holds, and else what is there already."""
+    branch = scf.IfOp(condition, [value.type for value in no], has_else=True)
+    with ir.InsertionPoint(branch.then_block):
+        scf.YieldOp(yes())
+    with ir.InsertionPoint(branch.else_block):
+        scf.YieldOp(no)
+    return list(branch.results)
+
+
+def loop(
+    count: Index, body: Callable[..., Sequence[Values]], *carried: Values, start: Index | int = 0, step: int = 1
+) -> list[Values]:
+    """`body` of each number below `count`, and of what is carried, in lists; it returns what is carried on."""
     flat = [value for values in carried for value in values]
-    op = scf.ForOp(build.constant_index(0), count.value, build.constant_index(1), flat)
+    op = scf.ForOp(Index.of(start).value, count.value, build.constant_index(step), flat)
     op.operation.attributes["llvm.loop_annotation"] = ir.Attribute.parse(
         "#llvm.loop_annotation<unroll = <disable = true>, peeled = <count = 0>>"
     )
@@ -203,6 +215,11 @@ def sched_barrier() -> None:
     rocdl.SchedBarrier(_mask("none"))
 
 
+def fence() -> None:
+    """LLVM moves no access to memory past it. Nothing happens here when the kernel runs."""
+    llvm.FenceOp(llvm.AtomicOrdering.release, syncscope="wavefront")
+
+
 def sched_groups(*kinds: str, times: int) -> None:
     """LLVM orders what stands before it: one instruction of each kind, so many times."""
     for _ in range(times):
@@ -234,10 +251,10 @@ def stride(source: ir.Value, dimension: int) -> Index:
     return Index.of(numbers[len(numbers) // 2 + dimension])
 
 
-def lds(size: int) -> ir.Value:
-    """So many bytes of LDS."""
-    kind = ir.MemRefType.get([size], _i8(), memory_space=ir.Attribute.parse("#gpu.address_space<workgroup>"))
-    return memref.AllocOp(kind, [], []).result
+def lds(size: int, element: str = "i8") -> ir.Value:
+    """LDS for so many elements."""
+    space = ir.Attribute.parse("#gpu.address_space<workgroup>")
+    return memref.AllocOp(ir.MemRefType.get([size], ir.Type.parse(element), memory_space=space), [], []).result
 
 
 def copy_to_lds(source: ir.Value, place: Sequence[Index], to: ir.Value, at: Index, size: int) -> None:
@@ -247,8 +264,18 @@ def copy_to_lds(source: ir.Value, place: Sequence[Index], to: ir.Value, at: Inde
 
 
 def read_lds(source: ir.Value, at: Index, size: int) -> ir.Value:
-    """So many bytes, in registers."""
-    return vector.LoadOp(byte_vector(size), source, [at.value]).result
+    """So many elements, in registers."""
+    return load(source, [at], size)
+
+
+def write_lds(value: ir.Value, to: ir.Value, at: Index) -> None:
+    vector.StoreOp(value, to, [at.value])
+
+
+def load(source: ir.Value, place: Sequence[Index], size: int) -> ir.Value:
+    """So many elements of a buffer, which are waited for where they are used first."""
+    kind = ir.VectorType.get([size], ir.MemRefType(source.type).element_type)
+    return vector.LoadOp(kind, source, [each.value for each in place]).result
 
 
 # Vectors
@@ -277,6 +304,31 @@ def part(whole: ir.Value, start: int, size: int) -> ir.Value:
     if [size] == list(ir.VectorType(whole.type).shape):
         return whole
     return vector.ShuffleOp(whole, whole, list(range(start, start + size))).vector
+
+
+def padded(value: ir.Value, size: int) -> ir.Value:
+    """A vector with zeros behind it, so many elements in all."""
+    kind = ir.VectorType(value.type)
+    if [size] == list(kind.shape):
+        return value
+    whole = constant_zeros(ir.VectorType.get([size], kind.element_type))
+    return vector.InsertStridedSliceOp(value, whole, [0], [1]).result
+
+
+def constant_zeros(kind: ir.VectorType) -> ir.Value:
+    """A vector of zeros, which LLVM sets where they are used."""
+    element = kind.element_type
+    zero = ir.FloatAttr.get(element, 0.0) if isinstance(element, ir.FloatType) else ir.IntegerAttr.get(element, 0)
+    return arith.ConstantOp(kind, ir.DenseElementsAttr.get_splat(kind, zero)).result
+
+
+def f32_zeros(size: int) -> ir.Value:
+    return constant_zeros(ir.VectorType.get([size], ir.F32Type.get()))
+
+
+def sums(left: Values, right: Values) -> Values:
+    """Of two lists of vectors, one by one."""
+    return [arith.AddFOp(one, other).result for one, other in zip(left, right, strict=True)]
 
 
 def bitcast(value: ir.Value, element: str, size: int) -> ir.Value:
@@ -336,7 +388,7 @@ class Threads:
         """Fragments of accumulators, in the order of `shape`, as a part of the result that begins at `place`."""
         sizes, f32 = list(shape), ir.F32Type.get()
         rows = ir.VectorType.get([len(values), *ir.VectorType(values[0].type).shape], f32)
-        whole = arith.ConstantOp(rows, ir.DenseElementsAttr.get_splat(rows, ir.FloatAttr.get(f32, 0.0))).result
+        whole = constant_zeros(rows)
         for number, value in enumerate(values):
             whole = vector.InsertOp(value, whole, [], [number]).result
         lane = vector.ShapeCastOp(ir.VectorType.get(sizes, f32), whole).result

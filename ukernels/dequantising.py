@@ -13,7 +13,7 @@ from typing import Any
 
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import RHS
-from mxcomp.ukernels import family, quantising
+from mxcomp.ukernels import family, quantising, stream
 from mxcomp.ukernels.aliases import shaped
 from mxcomp.ukernels.unit_aliases import UnitAliases
 from mxcomp.ukernels.waves import STEPS, Waves, unit_layout
@@ -100,7 +100,7 @@ _TALL: tuple[tuple[int, int, int, family.Pairs], ...] = (
 
 _TILES = (
     *(tile for tile in quantising.TILES if (tile.layout.units or (1, 1))[RHS] <= _MOST_UNITS),
-    *(family.Tile(unit_layout(m, n), -4, None, family.STREAM, Waves(k=k), without) for m, n, k, without in _TALL),
+    *(stream.Tile(unit_layout(m, n), -4, waves=Waves(k=k), without=without) for m, n, k, without in _TALL),
 )
 
 INSTANCES = tuple(

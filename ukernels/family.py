@@ -23,8 +23,8 @@ from mxcomp.ukernels.streamed_aliases import StreamedAliases
 from mxcomp.ukernels.unit_aliases import UnitAliases
 from mxcomp.ukernels.waves import HALF_STEPS, Waves, unit_layout
 
-BODY, STREAM, SHARED = "mx_data_tiled.mlir.in", "mx_stream.mlir.in", "mx_shared.mlir.in"
-"""Bodies: RHS in registers and LHS through LDS; K split among waves; both operands through LDS."""
+BODY, SHARED = "mx_data_tiled.mlir.in", "mx_shared.mlir.in"
+"""Bodies: RHS in registers and LHS through LDS; both operands through LDS."""
 
 EXPERTS = "mx_experts.mlir.in"
 """A body on tiles of the first, with K split among waves."""
@@ -32,8 +32,8 @@ EXPERTS = "mx_experts.mlir.in"
 IN_ROWS = ("lhs_in_rows", "rhs_in_rows")
 """Operands of instances that take LHS, or RHS in its place, as it is stored, and all else data-tiled."""
 
-_SIMDS, _VECTOR_REGISTERS = 4, 512
-"""Of a compute unit, and of a SIMD for the waves that share it."""
+_SIMDS = 4
+"""Of a compute unit."""
 M16, _M32 = "MFMA_SCALE_F32_16x16x128_B32", "MFMA_SCALE_F32_32x32x64_B32"
 
 
@@ -119,9 +119,9 @@ class Tile:
         return UnitAliases(self.layout, elements, self.waves)
 
     def fits(self, elements: tuple[str, str]) -> bool:
-        """Whether a lane's registers, and LDS, hold what an instance for these elements needs of them."""
+        """Whether LDS, and registers, hold what an instance for these elements needs of them."""
         aliases, (lhs, rhs) = self.aliases(elements), (element_format(kind).bits for kind in elements)
-        fits = isinstance(aliases, Aliases) or aliases.fits(_VECTOR_REGISTERS // self.waves_per_simd)
+        fits = isinstance(aliases, Aliases) or aliases.fits
         return fits and (lhs, rhs) not in self.without
 
     @property
@@ -136,18 +136,6 @@ class Tile:
         suffix += "_x2" if self.waves is not None and self.waves.beside > 1 else ""
         return f"mx_LHS_RHS_f32_m{m}_n{n}_k{k}{suffix}"
 
-
-_STREAMS = ((1, 1, 4), (1, 2, 8), (1, 4, 8), (2, 2, 8), (2, 4, 8), (4, 2, 8), (4, 4, 4))
-"""Units along M and N, and waves along K."""
-
-_ALONE = ((1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8), (8, 2), (8, 4))
-"""Units along M and N of a single wave, of which a compute unit takes many: for short K."""
-
-_FEW_ROWS = (2, 8)
-"""Rows that some tiles of one unit along M load of it: for M of as many at most.
-
-All 16 rows are as many bytes for a workgroup as 16 columns of RHS.
-"""
 
 _SPILLING = ((4, 6), (4, 8), (6, 6), (8, 4))
 _SHARED: tuple[tuple[int, int, Waves, Pairs], ...] = (
@@ -164,7 +152,6 @@ While one of them waits for its first data, or stores, the other multiplies. The
 lanes: so the two wait less for each other, by replays.
 """
 
-_HALF_STREAMS = ((1, 1, 4), (1, 2, 4), (1, 4, 4), (2, 2, 4), (2, 4, 4), (4, 4, 4))
 _HALF_SHARED = (
     (4, 8, Waves(2, 4)), (8, 8, Waves(2, 4)), (8, 16, Waves(2, 4)), (12, 16, Waves(2, 4)),
     (16, 16, Waves(2, 4, meet=1)),
@@ -179,17 +166,8 @@ TILES = (
     Tile(_layout(M16, 4, 2, 2), benefit=-1),
     Tile(_layout(_M32, 4, 2, 2), benefit=-2, min_m=65),
     Tile(_layout(_M32, 2, 1, 4), benefit=-3),
-    *(Tile(unit_layout(m, n), benefit=-4, body=STREAM, waves=Waves(k=k)) for m, n, k in _STREAMS),
-    *(
-        Tile(replace(unit_layout(m, n), lhs_row_lines=True), -4, body=STREAM, waves=Waves(k=k, lhs_rows=rows))
-        for rows, (m, n, k) in product(_FEW_ROWS, (*_STREAMS, *((*units, 1) for units in _ALONE)))
-        if m == 1
-    ),
     *(Tile(_in_columns(unit_layout(m, n)), -5, None, SHARED, waves, without) for m, n, waves, without in _SHARED),
     *(Tile(layout, benefit=-5, body=SHARED, waves=Waves(2, 2, beside=2)) for layout in _BESIDE),
-    *(Tile(unit_layout(m, n), benefit=-6, body=STREAM, waves=Waves()) for m, n in _ALONE),
-    *(Tile(_half_layout(m, n), benefit=-7, body=STREAM, waves=Waves(k=k)) for m, n, k in _HALF_STREAMS),
-    *(Tile(_half_layout(m, n), benefit=-7, body=STREAM, waves=Waves()) for m, n in _ALONE),
     *(Tile(_in_columns(_half_layout(m, n)), benefit=-8, body=SHARED, waves=waves) for m, n, waves in _HALF_SHARED),
 )
 
@@ -288,9 +266,6 @@ _TYPES = (*ELEMENT_TYPES, "f8E8M0FNU", "f32")
 PAIRS = tuple(product(ELEMENT_TYPES, ELEMENT_TYPES))
 INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in PAIRS if tile.fits(pair))
 """All of them: for every tile the pairs of element types that it has room for, all 25 but for large tiles of units."""
-
-PATTERNS = tuple(tile.pattern for tile in TILES)
-"""Their names, with LHS and RHS for the element types."""
 
 
 def attribute(value: object) -> str:

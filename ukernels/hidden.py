@@ -14,7 +14,7 @@ from typing import Any
 
 from mxcomp.formats import BLOCK_SIZE, E2M1, E4M3, element_format
 from mxcomp.layout import GATE_AND_UP, LHS
-from mxcomp.ukernels import family, quantising
+from mxcomp.ukernels import quantising, stream
 from mxcomp.ukernels.aliases import shaped
 from mxcomp.ukernels.unit_aliases import local
 
@@ -104,11 +104,7 @@ _TIMED_ROWS = (2, 8)
 
 _ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
 
-TILES = [
-    tile
-    for tile in family.TILES
-    if tile.body == family.STREAM and tile.max_m is None and (tile.layout.units or (0,))[LHS] == 1
-]
+TILES = [tile for tile in stream.TILES if tile.max_m is None and (tile.layout.units or (0,))[LHS] == 1]
 
 INSTANCES = tuple(
     Instance(tile, elements, BITS)

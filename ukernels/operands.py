@@ -115,9 +115,7 @@ class Operand:
         self.beyond = -(-BEYOND // self._tile_bytes)
         shape = list(ir.RankedTensorType(elements.type).shape)
         self._source = self._opened(elements, [*shape[:2], None, *shape[3:-1], staging.fragment_bytes])
-        shape = list(ir.RankedTensorType(scales.type).shape)
-        shape = [*shape[:2], None, *shape[3:]]
-        self._scale_source = builder.buffer(scales, k_tiles, shape, _strides(shape))
+        self._scale_source = packed_buffer(scales, k_tiles)
 
     def _opened(self, elements: ir.Value, shape: Sequence[int | None]) -> ir.Value:
         return builder.buffer(elements, self._k_tiles, shape, _strides(shape))
@@ -213,10 +211,10 @@ class Operand:
 
     def _place(self, fragment: Index, tile: Index, step: int, piece: Index) -> list[Index]:
         at = self._copied + piece * self.staging.pieces.step + step * self._step_bytes
-        return _in_tile(self._source, fragment, tile, at)
+        return in_tile(self._source, fragment, tile, at)
 
     def _scale_place(self, fragment: Index, tile: Index, piece: Index) -> list[Index]:
-        return _in_tile(self._scale_source, fragment, tile, self._scales_copied + piece * (LANES * _COPIED_SCALES))
+        return in_tile(self._scale_source, fragment, tile, self._scales_copied + piece * (LANES * _COPIED_SCALES))
 
     @property
     def _step_bytes(self) -> int:
@@ -250,11 +248,11 @@ class Paired(Operand):
 
     def _place(self, fragment: Index, tile: Index, step: int, piece: Index) -> list[Index]:
         at = tile * self._tile_bytes + piece * (self.staging.pieces.step // 2) + step * self._step_bytes
-        return _in_tile(self._source, fragment, Index.of(0), self._copied + at)
+        return in_tile(self._source, fragment, Index.of(0), self._copied + at)
 
     def _scale_place(self, fragment: Index, tile: Index, piece: Index) -> list[Index]:
         at = tile * (self.staging.steps * LANES // 2) + piece * (UNIT_ROWS * _COPIED_SCALES)
-        return _in_tile(self._scale_source, fragment, Index.of(0), self._scales_copied + at)
+        return in_tile(self._scale_source, fragment, Index.of(0), self._scales_copied + at)
 
     def scale_factor(self, scales: ir.Value, step: int) -> tuple[ir.Value, int]:
         half = builder.part(scales, step % 2 * _SCALE_VECTOR, _SCALE_VECTOR)
@@ -315,6 +313,13 @@ def _strides(shape: Sequence[int | None]) -> list[int | None]:
     return [None, None, *(prod(inner[i:]) for i in range(len(inner) + 1))]
 
 
-def _in_tile(buffer: ir.Value, fragment: Index, tile: Index, byte: Index) -> list[Index]:
+def packed_buffer(operand: ir.Value, k_tiles: Index, fragment_bytes: int | None = None) -> ir.Value:
+    """A packed operand as bytes in global memory: elements, of which a fragment is so many in a lane, or scales."""
+    shape = list(ir.RankedTensorType(operand.type).shape)
+    shape = [*shape[:2], None, *shape[3:-1], fragment_bytes or shape[-1]]
+    return builder.buffer(operand, k_tiles, shape, _strides(shape))
+
+
+def in_tile(buffer: ir.Value, fragment: Index, tile: Index, byte: Index) -> list[Index]:
     """Where a byte of a K tile lies: [1, units, K tiles, …], and the byte in the last dimension."""
     return [Index.of(0), fragment, tile, *[Index.of(0)] * (ir.MemRefType(buffer.type).rank - 4), byte]

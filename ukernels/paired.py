@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mxcomp.layout import LHS, RHS
-from mxcomp.ukernels import family, quantising
+from mxcomp.ukernels import quantising, stream
 from mxcomp.ukernels.waves import unit_layout
 
 BODY = "mx_quantising_pair.mlir.in"
@@ -50,9 +50,8 @@ def _fits(single: quantising.Instance) -> bool:
     units = single.layout.units or (1, 1)
     if (single.bits, units[RHS]) in _SPILLING:
         return False
-    return family.Tile(
-        unit_layout(units[LHS], 2 * units[RHS]), single.tile.benefit, body=family.STREAM, waves=single.tile.waves
-    ).fits(single.elements)
+    wider = unit_layout(units[LHS], 2 * units[RHS])
+    return stream.Tile(wider, single.tile.benefit, waves=single.tile.waves).fits(single.elements)
 
 
 INSTANCES = tuple(

@@ -95,7 +95,6 @@ class Instance(gemm.Instance):
         return _RowMajorPingPong if self.tile.lhs_in_rows else _PingPong
 
 
-PATTERNS = tuple(tile.pattern for tile in TILES)
 INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS if tile.fits(pair))
 
 # The kernel

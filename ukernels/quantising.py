@@ -16,7 +16,7 @@ from typing import Any
 
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
-from mxcomp.ukernels import family
+from mxcomp.ukernels import family, stream
 from mxcomp.ukernels.aliases import DYNAMIC, LANES, i64_array, shaped
 from mxcomp.ukernels.unit_aliases import UnitAliases
 
@@ -91,6 +91,7 @@ def suffix(rows: int) -> str:
 class Instance(family.Instance):
     """A member: the tile, and the types, of an instance of `mx_stream.mlir.in`, and the bits of an activation."""
 
+    tile: stream.Tile
     bits: int
 
     @property
@@ -99,9 +100,9 @@ class Instance(family.Instance):
         return self.plain.name.replace("mx_", f"mx_quantising{self.bits}_", 1)
 
     @property
-    def plain(self) -> family.Instance:
+    def plain(self) -> stream.Instance:
         """The one that takes the same RHS, and an LHS that is packed."""
-        return family.Instance(self.tile, self.elements)
+        return stream.Instance(self.tile, self.elements)
 
     @property
     def body(self) -> str:
@@ -144,9 +145,8 @@ class Instance(family.Instance):
 
 TILES = [
     tile
-    for tile in family.TILES
-    if tile.body == family.STREAM
-    and not tile.is_half
+    for tile in stream.TILES
+    if not tile.is_half
     and tile.max_m is None  # whose operand it quantises, whatever rows it has
     and tile.threads > LANES
     and (tile.layout.units or (0,))[LHS] == 1

@@ -20,17 +20,8 @@ from mxcomp.ukernels.aliases import DYNAMIC, LANES, UNIT_PIECES, Pieces, buffer,
 from mxcomp.ukernels.rings import COPIED_SCALES, LEAST_STAGES, Rings
 from mxcomp.ukernels.waves import BEYOND, STEPS, Share, Waves
 
-_NO_ROW = 3 * 2**30
-"""Bytes from its start that no buffer has, for rows of a fragment that are not loaded.
-
-With those of a K tile beyond the last one they are, modulo 2³², not the first ones again.
-"""
-
 _COPIES_BESIDE, _READ_ROWS_BESIDE = 2, 3
 """Where two workgroups share a compute unit: copies in a row of MFMA, and rows in which the next step's RHS is read."""
-
-_BLOCKS = 4
-"""Of a row, that an MFMA takes."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +50,6 @@ class UnitAliases:
                 yield f"#{name}_scales_are_even = {str(self.rings.scales_are_even(side)).lower()}"
         else:
             yield f"#has_others = {str(self.waves.k > 1).lower()}"
-            yield f"#lhs_has_few_rows = {str(self.layout.lhs_row_lines).lower()}"
             yield f"#values_sizes = [{self.share.values}]"
         lane, acc = self._lane, self._acc
         # Where operands are shared, a lane has all of its values, and the rows and columns of its wave.
@@ -95,16 +85,10 @@ class UnitAliases:
         """Steps in K that LDS holds, where operands go through it."""
         return self.rings.stages
 
-    def fits(self, registers: int) -> bool:
-        """Whether LDS has room for the steps that are shared, or so many registers for what is in flight.
-
-        The latter is found by compiling all instances (benchmarks/kernel_times.py): others spill registers.
-        """
-        if self.shares_operands:
-            return self.stages >= LEAST_STAGES
-        rows, columns = self.units
-        lhs, rhs = (4 if self._bytes(side) == 16 else 8 for side in (LHS, RHS))  # six registers count as eight
-        return self.steps * (rows * lhs + columns * rhs) <= registers * 3 // 8
+    @property
+    def fits(self) -> bool:
+        """Whether LDS has room for the steps that are shared."""
+        return self.stages >= LEAST_STAGES
 
     @property
     def _lane(self) -> tuple[int, ...]:
@@ -140,18 +124,9 @@ class UnitAliases:
             yield from self._sharing_sizes()
         else:
             share = self.share
-            yield from self._row_sizes()
             yield from (("share", share.rows * share.columns), ("share_rows", share.rows))
             yield from (("share_columns", share.columns), ("share_values", share.values))
             yield from (("shares_in_fragment", 4 // share.values), ("shares_in_row", units_n // share.columns))
-
-    def _row_sizes(self) -> Iterator[tuple[str, int]]:
-        """Where a lane finds its part of a row in an LHS fragment: rows one behind the other, or lanes."""
-        size, pieces = self._bytes(LHS), UNIT_PIECES[self._bytes(LHS)]
-        is_split = self.layout.lhs_row_lines and pieces.count * pieces.size == BLOCK_SIZE
-        yield from (("lhs_rows", self.waves.lhs_rows), ("no_row", _NO_ROW), ("lhs_row_bytes", _BLOCKS * size))
-        yield "lhs_group_bytes", pieces.size if is_split else size
-        yield "lhs_row_step", _BLOCKS * pieces.size if is_split else _load_step(pieces)
 
     def _sharing_sizes(self) -> Iterator[tuple[str, int]]:
         """Of a body whose waves share operands in LDS: the turns of copies and reads in the rows of a step."""

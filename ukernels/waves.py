@@ -65,8 +65,18 @@ class Share:
             raise ValueError(f"{self.units_m} × {self.units_n} fragments cannot be shared by {self.waves} waves")
 
     @property
-    def _fragments(self) -> int:
+    def fragments(self) -> int:
         return max(1, self.units_m * self.units_n // self.waves)
+
+    @property
+    def of_fragment(self) -> int:
+        """Shares that a fragment has."""
+        return 4 // self.values
+
+    @property
+    def of_row(self) -> int:
+        """Shares that a row of fragments has."""
+        return self.units_n // self.columns
 
     @property
     def values(self) -> int:
@@ -75,8 +85,8 @@ class Share:
 
     @property
     def columns(self) -> int:
-        return min(self.units_n, self._fragments)
+        return min(self.units_n, self.fragments)
 
     @property
     def rows(self) -> int:
-        return self._fragments // self.columns
+        return self.fragments // self.columns

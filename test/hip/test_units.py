@@ -17,13 +17,13 @@ import mxcomp
 import mxcomp.ir as mx
 from mxcomp.formats import dequantise, pack_bits, quantise
 from mxcomp.layout import DataTiledLayout, layout_from
-from mxcomp.ukernels import Registry, family, pingpong
+from mxcomp.ukernels import PLAIN_KINDS, Registry, family
 
 SLOW = pytest.mark.slow
 E2M3, E3M2, E4M3, E5M2 = [kind for kind in KINDS if kind != FP4]
 BATCHED = ("brki", "brki", "brk", "brk")
 TURNED = ("rki", "kir", "rk", "kr")
-UNITS = [tile for tile in (*family.TILES, *pingpong.TILES) if tile.layout.units is not None]
+UNITS = [tile for kind in PLAIN_KINDS for tile in kind.TILES if tile.layout.units is not None]
 TYPICAL = ("m16_n32_k512", "m64_n128_k512", "m256_n256_k512", "m16_n64_k512_w1", "m64_n128_k256_half", "n32_k512_r2")
 """By default: waves that share fragments; rows and columns of several waves; the largest; a single wave; half units;
 two rows."""
@@ -35,7 +35,7 @@ def name(tile: family.Tile, lhs: str = "f4E2M1FN", rhs: str = "f4E2M1FN") -> str
 
 def types_of(tile: family.Tile) -> tuple[str, str]:
     """The first types that there is an instance for."""
-    return next(each.elements for each in (*family.INSTANCES, *pingpong.INSTANCES) if each.tile == tile)
+    return next(each.elements for kind in PLAIN_KINDS for each in kind.INSTANCES if each.tile == tile)
 
 
 def of(size: str, *types: str) -> str:

@@ -21,16 +21,15 @@ from mxcomp.assembly import FLAG, KernelAssembly, read_dump
 from mxcomp.formats import element_format
 from mxcomp.problem import Problem
 from mxcomp.target import get_target
-from mxcomp.ukernels import KINDS, Constraint, Registry, Ukernel, family, gating, pingpong, read
+from mxcomp.ukernels import KINDS, PLAIN_KINDS, Constraint, Registry, Ukernel, family, gating, read
 
 HERE = Path(__file__).parent
 TARGET = get_target("gfx950")
 UKERNELS = HERE.parent.parent / "ukernels" / TARGET.arch
 FILES = sorted(UKERNELS.glob("*.mlir"))
 PAIRS = (("f4E2M1FN", "f4E2M1FN"), ("f6E2M3FN", "f6E3M2FN"), ("f8E4M3FN", "f8E5M2"), ("f8E4M3FN", "f4E2M1FN"))
-INSTANCES = [
-    each for each in (*family.INSTANCES, *pingpong.INSTANCES) if each.elements in PAIRS and not each.tile.lhs_in_rows
-]
+PLAIN = [each for kind in PLAIN_KINDS for each in kind.INSTANCES]
+INSTANCES = [each for each in PLAIN if each.elements in PAIRS and not each.tile.lhs_in_rows]
 NAMES = [*(path.stem for path in FILES), *(instance.name for instance in INSTANCES)]
 BY_DEFAULT = (
     "m16_n32_k512",
@@ -73,7 +72,7 @@ def test_there_are_ukernels() -> None:
 
 @pytest.mark.parametrize(
     "instance",
-    every(4, [*family.INSTANCES, *pingpong.INSTANCES, *gating.INSTANCES]),
+    every(4, [*PLAIN, *gating.INSTANCES]),
     ids=lambda instance: instance.name,
 )
 def test_instances_are_as_their_text_says(instance: family.Instance, tmp_path: Path) -> None:

@@ -1,0 +1,336 @@
+"""MX × MX → f32 for few rows: split-K over the waves of a workgroup, operands direct to registers.
+
+A problem of few rows is limited by memory, and what a wave multiplies no other wave needs. So each wave computes the
+whole tile over K tiles of its own: wave w those of w, w + waves, w + 2 · waves, … Nothing goes through LDS, and nobody
+waits for anybody, until the parts are added up at the end, in the order of waves. A wave that is alone has nothing to
+add; a compute unit takes many such.
+
+Nearly a whole K tile is in flight: when a step along K was multiplied, its registers are loaded for the next K tile:
+
+    prologue     load 0 | load 1 | load 2 | load 3
+    main loop    multiply 0 | load 0 of the next | multiply 1 | load 1 of the next | …
+    last K tile  multiply 0 | multiply 1 | …
+
+A wave without a K tile loads from out of the buffer's range, where the hardware gives zeros and fetches nothing. So
+does each of LHS rows from the few on that an instance may be for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, product
+from pathlib import Path
+from typing import TypeAlias
+
+from iree.compiler import ir
+from iree.compiler.dialects import util
+
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.layout import LHS, RHS
+from mxcomp.mlir import build
+from mxcomp.target import GFX950, Target
+from mxcomp.ukernels import builder, family
+from mxcomp.ukernels.aliases import LANES, UNIT_PIECES
+from mxcomp.ukernels.builder import Factor, Index, Values, assume, sched_barrier, select
+from mxcomp.ukernels.operands import argument_types, in_tile, packed_buffer
+from mxcomp.ukernels.waves import BEYOND, HALF_STEPS, UNIT_ROWS, Share, Waves, unit_layout
+
+# Tiles
+
+_TILES = ((1, 1, 4), (1, 2, 8), (1, 4, 8), (2, 2, 8), (2, 4, 8), (4, 2, 8), (4, 4, 4))
+"""Units along M and N, and waves along K."""
+
+_ALONE = ((1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8), (8, 2), (8, 4))
+"""Units along M and N of a single wave, of which a compute unit takes many: for short K."""
+
+_HALF_TILES = ((1, 1, 4), (1, 2, 4), (1, 4, 4), (2, 2, 4), (2, 4, 4), (4, 4, 4))
+"""The first again, of half units."""
+
+_FEW_ROWS = (2, 8)
+"""Rows that some tiles of one unit along M load of it: for M of as many at most.
+
+All 16 rows are as many bytes for a workgroup as 16 columns of RHS.
+"""
+
+_ONE_UNIT = [(m, n, k) for m, n, k in (*_TILES, *((*units, 1) for units in _ALONE)) if m == 1]
+
+_VECTOR_REGISTERS = 512
+"""Of a SIMD, for the waves that share it."""
+
+
+@dataclass(frozen=True)
+class Tile(family.Tile):
+    """A tile of this kind."""
+
+    def fits(self, elements: tuple[str, str]) -> bool:
+        """Whether a wave's registers have room for what is in flight: found by compiling all, as others spill.
+
+        Registers of a fragment in a lane are four, or eight: six count as eight.
+        """
+        units = self.layout.units
+        assert units is not None
+        sizes = (4 if element_format(kind).bits == 4 else 8 for kind in elements)
+        in_flight = self.layout.intrinsics_k * sum(count * size for count, size in zip(units, sizes, strict=True))
+        has_room = in_flight <= _VECTOR_REGISTERS // self.waves_per_simd * 3 // 8
+        return has_room and tuple(element_format(kind).bits for kind in elements) not in self.without
+
+
+TILES = (
+    *(Tile(unit_layout(m, n), -4, waves=Waves(k=k)) for m, n, k in _TILES),
+    *(
+        Tile(replace(unit_layout(m, n), lhs_row_lines=True), -4, waves=Waves(k=k, lhs_rows=rows))
+        for rows, (m, n, k) in product(_FEW_ROWS, _ONE_UNIT)
+    ),
+    *(Tile(unit_layout(m, n), -6, waves=Waves()) for m, n in _ALONE),
+    *(Tile(unit_layout(m, n, HALF_STEPS), -7, waves=Waves(k=k)) for m, n, k in _HALF_TILES),
+    *(Tile(unit_layout(m, n, HALF_STEPS), -7, waves=Waves()) for m, n in _ALONE),
+)
+
+
+@dataclass(frozen=True)
+class Instance(family.Instance):
+    """A tile, for the element types of LHS and RHS."""
+
+    tile: Tile
+
+    def path(self, folder: Path) -> Path:
+        return Path(__file__)
+
+    def arguments(self) -> tuple[ir.RankedTensorType, ...]:
+        return argument_types(self.layout, self.elements)
+
+    def module(self, path: Path, target: Target = GFX950) -> ir.Module:
+        return builder.module(_Stream(self).function(), family.attribute(self.rule))
+
+
+INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS if tile.fits(pair))
+
+# Operands
+
+_SCALE_VECTOR = 4
+"""Scales of which an MFMA takes one, by its number."""
+
+_BLOCKS = 4
+"""Of a row, that an MFMA takes."""
+
+_NO_ROW = 3 * 2**30
+"""Bytes from its start that no buffer has, for rows of a fragment that are not loaded.
+
+With those of a K tile beyond the last one they are, modulo 2³², not the first ones again.
+"""
+
+Flight: TypeAlias = Sequence[Values]
+"""What is in registers of an operand's K tile, or on its way there: scales, and each step."""
+
+
+class Streamed:
+    """LHS or RHS in units, loaded straight into registers: a lane's part of a fragment, as an MFMA takes it.
+
+    Of few `rows` no others are loaded; the four blocks of one lie together then (`lhs_row_lines`).
+    """
+
+    def __init__(
+        self,
+        elements: ir.Value,
+        scales: ir.Value,
+        element: str,
+        layout: tuple[int, int],
+        k_tiles: Index,
+        rows: int | None = None,
+    ) -> None:
+        self.element, (self.units, self.steps), self._k_tiles, self._rows = element, layout, k_tiles, rows
+        self._size = element_format(element).block_bytes
+        self._pieces = UNIT_PIECES[self._size]
+        self._source = packed_buffer(elements, k_tiles, self._size)
+        self._scale_source = packed_buffer(scales, k_tiles)
+
+    def distribute(self, lane: Index) -> None:
+        """Tells a lane where its part of a fragment lies."""
+        self._from, self._next_piece = self._pieces_of(lane) if self._rows is None else self._row_of(lane, self._rows)
+        self._scales_from = (lane * self.steps).here
+
+    def _pieces_of(self, lane: Index) -> tuple[Index, int]:
+        """Where a lane's part of a fragment begins, and from one piece of it to the next."""
+        pieces = self._pieces
+        lies_together = pieces.read != pieces.size
+        return (lane * pieces.read).here, pieces.size if lies_together else pieces.step
+
+    def _row_of(self, lane: Index, rows: int) -> tuple[Index, int]:
+        """The same of a row in one piece: of 8-bit elements, first halves of its blocks and then second ones."""
+        row, block, size = lane % UNIT_ROWS, lane // UNIT_ROWS, self._pieces.size
+        is_in_halves = self._size == BLOCK_SIZE
+        at = row * (_BLOCKS * self._size) + block * (size if is_in_halves else self._size)
+        return select(row < rows, at, _NO_ROW), _BLOCKS * size if is_in_halves else size
+
+    def in_bounds(self, tile: Index) -> Index:
+        """A K tile, or one that no buffer has where it is behind the last one."""
+        return select(tile < self._k_tiles, tile, -(-BEYOND // (self.steps * self._step_bytes)))
+
+    def scales(self, tile: Index) -> Values:
+        """Loads a lane's scales of a K tile, of each unit."""
+        places = (in_tile(self._scale_source, Index.of(n), tile, self._scales_from) for n in range(self.units))
+        return [builder.padded(builder.load(self._scale_source, place, self.steps), _SCALE_VECTOR) for place in places]
+
+    def step(self, tile: Index, step: int) -> Values:
+        """Loads a step of a K tile: the pieces of each unit's fragment."""
+        places = (
+            in_tile(self._source, Index.of(n), tile, self._from + step * self._step_bytes + piece * self._next_piece)
+            for n, piece in product(range(self.units), range(self._pieces.count))
+        )
+        return [builder.load(self._source, place, self._pieces.size) for place in places]
+
+    def factors(self, flight: Flight, step: int) -> list[Factor]:
+        """Each unit's fragment of a step, as an MFMA takes it."""
+        scales, *steps = flight
+        count = self._pieces.count
+        fragments = (builder.joined(steps[step][n * count : (n + 1) * count]) for n in range(self.units))
+        return [
+            (
+                builder.bitcast(fragment, self.element, BLOCK_SIZE),
+                (builder.bitcast(four, "f8E8M0FNU", _SCALE_VECTOR), step),
+            )
+            for fragment, four in zip(fragments, scales, strict=True)
+        ]
+
+    @property
+    def _step_bytes(self) -> int:
+        return LANES * self._size
+
+
+# The kernel
+
+
+class _Stream:
+    """Writes the kernel of an instance."""
+
+    def __init__(self, instance: Instance) -> None:
+        waves, units = instance.tile.waves, instance.layout.units
+        assert waves is not None
+        assert units is not None
+        self.instance, self.layout, self.units = instance, instance.layout, units
+        self.steps, self.waves = self.layout.intrinsics_k, waves.k
+        self.share = Share(*units, self.waves)
+
+    def function(self) -> ir.Operation:
+        """The function, in no module."""
+        *types, result = self.instance.arguments()
+        function = builder.function(self.instance.name, [*types, result], result)
+        with ir.InsertionPoint(function.operation.regions[0].blocks[0]):
+            self._open(*function.operation.regions[0].blocks[0].arguments)
+            with builder.threads(self.waves * LANES, result) as threads:
+                self._distribute(threads.number)
+                flights = self._prologue()
+                acc, *flights = self._main_loop(flights)
+                acc = self._last_k_tile(acc, flights)
+                self._epilogue(acc, threads)
+            util.ReturnOp([threads.result])
+        return function.operation
+
+    def _open(self, lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value, _: ir.Value) -> None:
+        """The operands A and B, and LDS for the parts of the result."""
+        k_tiles = self.k_tiles = Index.of(build.dim(lhs, 2))
+        (m, n), (lhs_element, rhs_element) = self.units, self.instance.elements
+        a = Streamed(lhs, lhs_scale, lhs_element, (m, self.steps), k_tiles, self.instance.tile.max_m)
+        b = Streamed(rhs, rhs_scale, rhs_element, (n, self.steps), k_tiles)
+        self.streamed = b, a  # in this order they are loaded
+        self.parts = builder.lds(self.waves * self._part, "f32")
+
+    def _distribute(self, thread: Index) -> None:
+        """Which wave and lane this is."""
+        self.wave = assume(builder.uniform(thread // LANES), 0, self.waves - 1)
+        self.lane = (thread % LANES).here
+        self.has_any = self.wave < self.k_tiles
+        for x in self.streamed:
+            x.distribute(self.lane)
+
+    # Prologue
+
+    def _prologue(self) -> list[Values]:
+        """Loads the wave's first K tile, or what is out of bounds."""
+        tiles = [x.in_bounds(self.wave) for x in self.streamed]
+        flights = [[x.scales(tile)] for x, tile in zip(self.streamed, tiles, strict=True)]
+        for step in range(self.steps):
+            sched_barrier()
+            for x, tile, flight in zip(self.streamed, tiles, flights, strict=True):
+                flight.append(x.step(tile, step))
+        sched_barrier()
+        if self.waves > 1:  # or LLVM would load it where only waves that have one come by
+            builder.fence()
+        return [*chain(*flights)]
+
+    # Main loop
+
+    def _main_loop(self, flights: list[Values]) -> list[Values]:
+        """All of the wave's K tiles but the last one: while a step is multiplied, others are loaded for the next."""
+        acc = [builder.f32_zeros(self.layout.shape.acc_inner) for _ in range(self.units[LHS] * self.units[RHS])]
+        last = self.k_tiles + -self.waves
+        if self.waves > 1:  # a loop even of a single K tile, which takes more registers where LLVM sees that it is one
+            last = builder.opaque(last)
+        ahead = select(Index.of(self.waves) < self.k_tiles, last, 0)
+        return builder.loop(ahead, self._k_tile, acc, *flights, start=self.wave, step=self.waves)
+
+    def _k_tile(self, i: Index, acc: Values, *flights: Values) -> list[Values]:
+        following = i + self.waves
+        after = [[x.scales(following)] for x in self.streamed]
+        sched_barrier()
+        for step in range(self.steps):
+            self._multiply(step, flights, acc)
+            sched_barrier()  # the next loads stay behind the last use of what they replace
+            for x, flight in zip(self.streamed, after, strict=True):
+                flight.append(x.step(following, step))
+            sched_barrier()
+        return [acc, *chain(*after)]
+
+    def _multiply(self, step: int, flights: Sequence[Values], acc: Values) -> None:
+        """Adds the product of a step."""
+        lists = len(flights) // len(self.streamed)
+        b, a = (x.factors(flights[i * lists : (i + 1) * lists], step) for i, x in enumerate(self.streamed))
+        for number, (left, right) in enumerate(product(a, b)):
+            acc[number] = builder.scaled_mfma(self.layout.shape, left, right, acc[number])
+
+    def _last_k_tile(self, acc: Values, flights: Sequence[Values]) -> Values:
+        """Behind it nothing is loaded, which would be waited for."""
+
+        def multiplied() -> Values:
+            sums = list(acc)
+            for step in range(self.steps):
+                self._multiply(step, flights, sums)
+                sched_barrier()
+            return sums
+
+        return builder.choose(self.has_any, multiplied, [builder.constant_zeros(each.type) for each in acc])
+
+    # Epilogue
+
+    def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
+        """Each wave adds up a share of all waves' parts: some fragments, or some of a fragment's values in a lane."""
+        share = self.share
+        mine, value = self.wave // share.of_fragment, self.wave % share.of_fragment * share.values
+        if self.waves > 1:
+            acc = self._added(acc, mine * share.fragments, value)
+        row, column = mine // share.of_row * share.rows, mine % share.of_row * share.columns
+        place: list[Index | int] = [0, 0, row, column, self.lane // UNIT_ROWS, self.lane % UNIT_ROWS, value]
+        threads.store(acc, [1, 1, share.rows, share.columns, 1, 1, share.values], place)
+
+    def _added(self, acc: Values, first: Index, value: Index) -> Values:
+        """The sum of all waves' parts, from a fragment, and a value of it, on."""
+        for number, part in enumerate(acc):
+            builder.write_lds(part, self.parts, self._place(self.wave, Index.of(number), Index.of(0)))
+        builder.lds_barrier()
+        share = self.share
+        total = [builder.f32_zeros(share.values) for _ in range(share.fragments)]
+        for wave in range(self.waves):
+            places = [self._place(Index.of(wave), first + j, value) for j in range(share.fragments)]
+            total = builder.sums(total, [builder.read_lds(self.parts, place, share.values) for place in places])
+        return total
+
+    def _place(self, wave: Index, fragment: Index, value: Index) -> Index:
+        """Where a value of a fragment lies of a wave's part."""
+        values = self.layout.shape.acc_inner
+        return wave * self._part + fragment * (LANES * values) + self.lane * values + value
+
+    @property
+    def _part(self) -> int:
+        """Values of a wave's part."""
+        return self.units[LHS] * self.units[RHS] * LANES * self.layout.shape.acc_inner
