@@ -1,6 +1,6 @@
 """Ukernels for up to 64 rows at a time of bf16 activations as they are, and MX weights: `mx_dequantising.mlir.in`.
 
-The RHS is packed in units as for `mx_stream.mlir.in`. Operands are words and bytes as those of `quantising`. A lane has
+The RHS is packed in units as for `stream.py`. Operands are words and bytes as those of `quantising`. A lane has
 the 32 elements that the packing gives it: a block, or halves of two blocks 64 elements apart of 8-bit elements. It
 loads activations of the same K, and scales of the blocks that it has a part of.
 """

@@ -1,6 +1,6 @@
 """Ukernels for few rows of hidden activations, which they compute of gate and up, and quantise: `mx_hidden.mlir.in`.
 
-The RHS is packed in units as for `mx_stream.mlir.in`, and operands are flat as those of `quantising`: a block of 32
+The RHS is packed in units as for `stream.py`, and operands are flat as those of `quantising`: a block of 32
 activations is 64 words of f32, in which gate and up take turns. What makes a block of elements and a scale of them is
 brought by a dispatch.
 """
@@ -43,7 +43,7 @@ A lane has a whole block, or halves of two, as `lane_unit` of the elements says.
 
 @dataclass(frozen=True)
 class Instance(quantising.Instance):
-    """A member: the tile and the types of an instance of `mx_stream.mlir.in`; `bits` are always `BITS`."""
+    """A member: the tile and the types of an instance of `stream.py`; `bits` are always `BITS`."""
 
     @property
     def name(self) -> str:

@@ -1,6 +1,6 @@
 """Ukernels for at most 16 rows that take activations, and quantise them in registers: `mx_quantising.mlir.in`.
 
-The RHS is packed in units as for `mx_stream.mlir.in`, so an instance can take the place of one of that body, and the
+The RHS is packed in units as for `stream.py`, so an instance can take the place of one of that body, and the
 other way round (`Instance.plain`). Operands are words and bytes: [M · K/32 blocks, words of 32 activations], the RHS
 [units, K tiles, steps, bytes of all lanes], its scales [units, K tiles, bytes of all lanes]; the result is
 [units, 4, 16, 4]. What makes a block of it
@@ -89,7 +89,7 @@ def suffix(rows: int) -> str:
 
 @dataclass(frozen=True)
 class Instance(family.Instance):
-    """A member: the tile, and the types, of an instance of `mx_stream.mlir.in`, and the bits of an activation."""
+    """A member: the tile, and the types, of an instance of `stream.py`, and the bits of an activation."""
 
     tile: stream.Tile
     bits: int
