@@ -14,10 +14,10 @@ from functools import reduce
 from typing import TypeAlias
 
 from iree.compiler import ir
-from iree.compiler.dialects import amdgpu, arith, llvm, memref, rocdl, scf, tensor, util, vector
+from iree.compiler.dialects import amdgpu, arith, func, llvm, memref, rocdl, scf, tensor, util, vector
 
 from mxcomp.layout import IntrinsicShape
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
 
 RULE = "mxcomp.ukernel"
 """The attribute of a function that has its match rule."""
@@ -187,6 +187,11 @@ def _in_lists(values: Values, sizes: Sequence[int]) -> list[Values]:
     return [[next(rest) for _ in range(size)] for size in sizes]
 
 
+def call(name: str, arguments: Values, *results: ir.Type) -> Values:
+    """What a function gives that is put in its place when the kernel is linked: a dispatch brings it."""
+    return list(func.CallOp(list(results), ir.FlatSymbolRefAttr.get(name), list(arguments)).results)
+
+
 # Waiting and scheduling
 
 
@@ -343,6 +348,11 @@ def zeros(size: int) -> ir.Value:
     return joined([llvm.InlineAsmOp(two, [], move, "=v", has_side_effects=True).res for _ in range(size // 2)])
 
 
+def mfma(shape: tuple[int, int, int], left: ir.Value, right: ir.Value, sums: ir.Value) -> ir.Value:
+    """`sums` and the product of two vectors of bf16."""
+    return amdgpu.MFMAOp(*shape, left, right, sums, results=[sums.type]).result
+
+
 def scaled_mfma(shape: IntrinsicShape, left: Factor, right: Factor, sums: ir.Value) -> ir.Value:
     """`sums` and the product of two fragments."""
     (a, (a_scales, a_number)), (b, (b_scales, b_number)) = left, right
@@ -354,48 +364,62 @@ def scaled_mfma(shape: IntrinsicShape, left: Factor, right: Factor, sums: ir.Val
 # The kernel
 
 
-def function(name: str, arguments: Sequence[ir.Type], result: ir.Type) -> util.FuncOp:
+def function(name: str, arguments: Sequence[ir.Type], *results: ir.Type) -> util.FuncOp:
     """A function without a body, in no module."""
-    kind = ir.TypeAttr.get(ir.FunctionType.get(list(arguments), [result]))
+    kind = ir.TypeAttr.get(ir.FunctionType.get(list(arguments), list(results)))
     op = util.FuncOp(name, kind, sym_visibility="private")
     op.operation.regions[0].blocks.append(*arguments)
     return op
 
 
 def module(kernel: ir.Operation, rule: str) -> ir.Module:
-    """A module of a function and its match rule."""
+    """A module of a function and its match rule, and of declarations of what it calls."""
     made = ir.Module.create()
+    called = {op.attributes["callee"]: op for op in graph.walk(kernel) if op.name == "func.call"}
+    with ir.InsertionPoint(made.body):
+        for name, op in called.items():
+            kinds = [[value.type for value in values] for values in (op.operands, op.results)]
+            func.FuncOp(ir.FlatSymbolRefAttr(name).value, ir.FunctionType.get(*kinds), visibility="private")
     made.body.append(kernel)
     kernel.attributes[RULE] = ir.Attribute.parse(rule)
     return made
 
 
 @contextmanager
-def threads(count: int, result: ir.RankedTensorType) -> Iterator[Threads]:
-    """What each of so many threads does; it ends by storing a part of the result."""
+def threads(count: int, *results: ir.RankedTensorType) -> Iterator[Threads]:
+    """What each of so many threads does; it ends by storing a part of each result."""
     mapping = ir.Attribute.parse("[#gpu.thread<linear_dim_0>]")
-    forall = scf.ForallOp([0], [count], [1], [build.empty(result)], mapping=mapping)
-    block = forall.body
-    with ir.InsertionPoint(block):
-        yield Threads(Index.of(block.arguments[0]), block.arguments[1], forall.results[0])
+    forall = scf.ForallOp([0], [count], [1], [build.empty(result) for result in results], mapping=mapping)
+    number, *outs = forall.body.arguments
+    with ir.InsertionPoint(forall.body):
+        yield Threads(Index.of(number), outs, list(forall.results))
 
 
 class Threads:
-    def __init__(self, number: Index, out: ir.Value, result: ir.Value) -> None:
-        self.number, self._out, self.result = number, out, result
+    def __init__(self, number: Index, outs: Values, results: Values) -> None:
+        self.number, self._outs, self.results = number, outs, results
 
     def store(self, values: Values, shape: Sequence[int], place: Sequence[Index | int]) -> None:
-        """Fragments of accumulators, in the order of `shape`, as a part of the result that begins at `place`."""
-        sizes, f32 = list(shape), ir.F32Type.get()
-        rows = ir.VectorType.get([len(values), *ir.VectorType(values[0].type).shape], f32)
-        whole = constant_zeros(rows)
-        for number, value in enumerate(values):
-            whole = vector.InsertOp(value, whole, [], [number]).result
-        lane = vector.ShapeCastOp(ir.VectorType.get(sizes, f32), whole).result
-        kind = build.tensor_type(sizes, f32)
-        origin, identity = [build.constant_index(0)] * len(sizes), ir.AffineMap.get_identity(len(sizes))
-        written = vector.TransferWriteOp(kind, lane, build.empty(kind), origin, identity, [True] * len(sizes)).result
+        """Fragments of accumulators, in the order of `shape`, as a part of the result that begins at `place`.
+
+        Of several results the first fragments are those of the first one, and so on.
+        """
+        count = len(values) // len(self._outs)
+        parts = [_tensor(values[i * count : (i + 1) * count], shape) for i in range(len(self._outs))]
         offsets = [each.value for each in place if isinstance(each, Index)]
         static = [build.DYNAMIC if isinstance(each, Index) else each for each in place]
         with ir.InsertionPoint(scf.InParallelOp().block):
-            tensor.ParallelInsertSliceOp(written, self._out, offsets, [], [], static, sizes, [1] * len(sizes))
+            for stored, out in zip(parts, self._outs, strict=True):
+                tensor.ParallelInsertSliceOp(stored, out, offsets, [], [], static, list(shape), [1] * len(shape))
+
+
+def _tensor(values: Values, shape: Sequence[int]) -> ir.Value:
+    """Vectors of f32, one behind the other, as a tensor."""
+    sizes, f32 = list(shape), ir.F32Type.get()
+    whole = constant_zeros(ir.VectorType.get([len(values), *ir.VectorType(values[0].type).shape], f32))
+    for number, value in enumerate(values):
+        whole = vector.InsertOp(value, whole, [], [number]).result
+    lane = vector.ShapeCastOp(ir.VectorType.get(sizes, f32), whole).result
+    kind = build.tensor_type(sizes, f32)
+    origin, identity = [build.constant_index(0)] * len(sizes), ir.AffineMap.get_identity(len(sizes))
+    return vector.TransferWriteOp(kind, lane, build.empty(kind), origin, identity, [True] * len(sizes)).result

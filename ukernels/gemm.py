@@ -92,7 +92,7 @@ class Gemm:
                 first = self._prologue()
                 acc = self._main_loop(*first)
                 self._epilogue(acc, threads)
-            util.ReturnOp([threads.result])
+            util.ReturnOp(threads.results)
         return function.operation
 
     def _prologue(self) -> Sequence[Values]:

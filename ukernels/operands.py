@@ -308,18 +308,20 @@ def _key(row: Index) -> Index:
 
 
 def _strides(shape: Sequence[int | None]) -> list[int | None]:
-    """Of a packed operand [1, units, K tiles, …], which is in one piece in a unit."""
-    inner = [size or 1 for size in shape[3:]]
-    return [None, None, *(prod(inner[i:]) for i in range(len(inner) + 1))]
+    """Of a packed operand, which is in one piece in a unit: the dimension of K tiles is that of unknown size."""
+    k_tiles = shape.index(None)
+    return [*[None] * k_tiles, *(prod(size or 1 for size in shape[i + 1 :]) for i in range(k_tiles, len(shape)))]
 
 
 def packed_buffer(operand: ir.Value, k_tiles: Index, fragment_bytes: int | None = None) -> ir.Value:
     """A packed operand as bytes in global memory: elements, of which a fragment is so many in a lane, or scales."""
-    shape = list(ir.RankedTensorType(operand.type).shape)
-    shape = [*shape[:2], None, *shape[3:-1], fragment_bytes or shape[-1]]
+    shape = build.static_sizes(operand)
+    shape = [*shape[:-1], fragment_bytes or shape[-1]]
     return builder.buffer(operand, k_tiles, shape, _strides(shape))
 
 
 def in_tile(buffer: ir.Value, fragment: Index, tile: Index, byte: Index) -> list[Index]:
-    """Where a byte of a K tile lies: [1, units, K tiles, …], and the byte in the last dimension."""
-    return [Index.of(0), fragment, tile, *[Index.of(0)] * (ir.MemRefType(buffer.type).rank - 4), byte]
+    """Where a byte of a K tile lies: [(1,) units, K tiles, …], and the byte in the last dimension."""
+    kind, zero = ir.MemRefType(buffer.type), Index.of(0)
+    k_tiles = kind.shape.index(build.DYNAMIC)
+    return [*[zero] * (k_tiles - 1), fragment, tile, *[zero] * (kind.rank - k_tiles - 2), byte]

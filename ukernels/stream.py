@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
+from math import prod
 from pathlib import Path
 from typing import TypeAlias
 
@@ -27,7 +28,6 @@ from iree.compiler import ir
 from iree.compiler.dialects import util
 
 from mxcomp.formats import BLOCK_SIZE, element_format
-from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
 from mxcomp.target import GFX950, Target
 from mxcomp.ukernels import builder, family
@@ -101,7 +101,7 @@ class Instance(family.Instance):
         return argument_types(self.layout, self.elements)
 
     def module(self, path: Path, target: Target = GFX950) -> ir.Module:
-        return builder.module(_Stream(self).function(), family.attribute(self.rule))
+        return builder.module(Stream(self).function(), family.attribute(self.rule))
 
 
 INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS if tile.fits(pair))
@@ -111,8 +111,8 @@ INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIR
 _SCALE_VECTOR = 4
 """Scales of which an MFMA takes one, by its number."""
 
-_BLOCKS = 4
-"""Of a row, that an MFMA takes."""
+_BLOCKS, _VALUES = 4, 4
+"""Of a row, that an MFMA takes; of a fragment of the result, in a lane."""
 
 _NO_ROW = 3 * 2**30
 """Bytes from its start that no buffer has, for rows of a fragment that are not loaded.
@@ -131,19 +131,12 @@ class Streamed:
     """
 
     def __init__(
-        self,
-        elements: ir.Value,
-        scales: ir.Value,
-        element: str,
-        layout: tuple[int, int],
-        k_tiles: Index,
-        rows: int | None = None,
+        self, buffers: tuple[ir.Value, ir.Value], element: str, units: int, steps: int, rows: int | None = None
     ) -> None:
-        self.element, (self.units, self.steps), self._k_tiles, self._rows = element, layout, k_tiles, rows
+        self._source, self._scale_source = buffers
+        self.element, self.units, self.steps, self._rows = element, units, steps, rows
         self._size = element_format(element).block_bytes
         self._pieces = UNIT_PIECES[self._size]
-        self._source = packed_buffer(elements, k_tiles, self._size)
-        self._scale_source = packed_buffer(scales, k_tiles)
 
     def distribute(self, lane: Index) -> None:
         """Tells a lane where its part of a fragment lies."""
@@ -163,9 +156,9 @@ class Streamed:
         at = row * (_BLOCKS * self._size) + block * (size if is_in_halves else self._size)
         return select(row < rows, at, _NO_ROW), _BLOCKS * size if is_in_halves else size
 
-    def in_bounds(self, tile: Index) -> Index:
-        """A K tile, or one that no buffer has where it is behind the last one."""
-        return select(tile < self._k_tiles, tile, -(-BEYOND // (self.steps * self._step_bytes)))
+    def first(self, tile: Index, has_any: ir.Value) -> Index:
+        """A wave's first K tile, or one that no buffer has."""
+        return select(has_any, tile, -(-BEYOND // (self.steps * self._step_bytes)))
 
     def scales(self, tile: Index) -> Values:
         """Loads a lane's scales of a K tile, of each unit."""
@@ -201,10 +194,10 @@ class Streamed:
 # The kernel
 
 
-class _Stream:
+class Stream:
     """Writes the kernel of an instance."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: family.Instance) -> None:
         waves, units = instance.tile.waves, instance.layout.units
         assert waves is not None
         assert units is not None
@@ -214,27 +207,41 @@ class _Stream:
 
     def function(self) -> ir.Operation:
         """The function, in no module."""
-        *types, result = self.instance.arguments()
-        function = builder.function(self.instance.name, [*types, result], result)
+        types = self.instance.arguments()
+        assert types is not None
+        results = self._results(types)
+        function = builder.function(self.instance.name, types, *results)
         with ir.InsertionPoint(function.operation.regions[0].blocks[0]):
             self._open(*function.operation.regions[0].blocks[0].arguments)
-            with builder.threads(self.waves * LANES, result) as threads:
+            self.parts = [builder.lds(self.waves * self._part, "f32") for _ in results]
+            with builder.threads(self.waves * LANES, *results) as threads:
                 self._distribute(threads.number)
                 flights = self._prologue()
                 acc, *flights = self._main_loop(flights)
                 acc = self._last_k_tile(acc, flights)
                 self._epilogue(acc, threads)
-            util.ReturnOp([threads.result])
+            util.ReturnOp(threads.results)
         return function.operation
 
+    def _results(self, types: Sequence[ir.RankedTensorType]) -> Sequence[ir.RankedTensorType]:
+        """What of the arguments are accumulators."""
+        return types[-1:]
+
     def _open(self, lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value, _: ir.Value) -> None:
-        """The operands A and B, and LDS for the parts of the result."""
-        k_tiles = self.k_tiles = Index.of(build.dim(lhs, 2))
-        (m, n), (lhs_element, rhs_element) = self.units, self.instance.elements
-        a = Streamed(lhs, lhs_scale, lhs_element, (m, self.steps), k_tiles, self.instance.tile.max_m)
-        b = Streamed(rhs, rhs_scale, rhs_element, (n, self.steps), k_tiles)
+        """The operands A and B."""
+        self.k_tiles = Index.of(build.dim(lhs, 2))
+        rows = (self.instance.tile.max_m, None)
+        a, b = (
+            Streamed(self._buffers(*operand, element), element, units, self.steps, few)
+            for operand, element, units, few in zip(
+                ((lhs, lhs_scale), (rhs, rhs_scale)), self.instance.elements, self.units, rows, strict=True
+            )
+        )
         self.streamed = b, a  # in this order they are loaded
-        self.parts = builder.lds(self.waves * self._part, "f32")
+
+    def _buffers(self, elements: ir.Value, scales: ir.Value, kind: str) -> tuple[ir.Value, ir.Value]:
+        size = element_format(kind).block_bytes
+        return packed_buffer(elements, self.k_tiles, size), packed_buffer(scales, self.k_tiles)
 
     def _distribute(self, thread: Index) -> None:
         """Which wave and lane this is."""
@@ -248,25 +255,24 @@ class _Stream:
 
     def _prologue(self) -> list[Values]:
         """Loads the wave's first K tile, or what is out of bounds."""
-        tiles = [x.in_bounds(self.wave) for x in self.streamed]
+        tiles = [x.first(self.wave, self.has_any) for x in self.streamed]
         flights = [[x.scales(tile)] for x, tile in zip(self.streamed, tiles, strict=True)]
         for step in range(self.steps):
             sched_barrier()
             for x, tile, flight in zip(self.streamed, tiles, flights, strict=True):
                 flight.append(x.step(tile, step))
         sched_barrier()
-        if self.waves > 1:  # or LLVM would load it where only waves that have one come by
-            builder.fence()
         return [*chain(*flights)]
 
     # Main loop
 
     def _main_loop(self, flights: list[Values]) -> list[Values]:
         """All of the wave's K tiles but the last one: while a step is multiplied, others are loaded for the next."""
-        acc = [builder.f32_zeros(self.layout.shape.acc_inner) for _ in range(self.units[LHS] * self.units[RHS])]
         last = self.k_tiles + -self.waves
-        if self.waves > 1:  # a loop even of a single K tile, which takes more registers where LLVM sees that it is one
-            last = builder.opaque(last)
+        if self.waves > 1:
+            builder.fence()  # or LLVM would load the first K tile where only waves that have one come by
+            last = builder.opaque(last)  # a loop even of one K tile: it takes more registers where LLVM sees that
+        acc = [builder.f32_zeros(_VALUES) for _ in range(len(self.parts) * prod(self.units))]
         ahead = select(Index.of(self.waves) < self.k_tiles, last, 0)
         return builder.loop(ahead, self._k_tile, acc, *flights, start=self.wave, step=self.waves)
 
@@ -284,10 +290,14 @@ class _Stream:
 
     def _multiply(self, step: int, flights: Sequence[Values], acc: Values) -> None:
         """Adds the product of a step."""
-        lists = len(flights) // len(self.streamed)
+        for number, (a, b) in enumerate(product(*self._factors(step, flights))):
+            acc[number] = builder.scaled_mfma(self.layout.shape, a, b, acc[number])
+
+    def _factors(self, step: int, flights: Sequence[Values]) -> tuple[list[Factor], list[Factor]]:
+        """A's and B's of a step."""
+        lists = 1 + self.steps
         b, a = (x.factors(flights[i * lists : (i + 1) * lists], step) for i, x in enumerate(self.streamed))
-        for number, (left, right) in enumerate(product(a, b)):
-            acc[number] = builder.scaled_mfma(self.layout.shape, left, right, acc[number])
+        return a, b
 
     def _last_k_tile(self, acc: Values, flights: Sequence[Values]) -> Values:
         """Behind it nothing is loaded, which would be waited for."""
@@ -299,7 +309,7 @@ class _Stream:
                 sched_barrier()
             return sums
 
-        return builder.choose(self.has_any, multiplied, [builder.constant_zeros(each.type) for each in acc])
+        return builder.choose(self.has_any, multiplied, [builder.f32_zeros(_VALUES) for _ in acc])
 
     # Epilogue
 
@@ -310,27 +320,32 @@ class _Stream:
         if self.waves > 1:
             acc = self._added(acc, mine * share.fragments, value)
         row, column = mine // share.of_row * share.rows, mine % share.of_row * share.columns
-        place: list[Index | int] = [0, 0, row, column, self.lane // UNIT_ROWS, self.lane % UNIT_ROWS, value]
-        threads.store(acc, [1, 1, share.rows, share.columns, 1, 1, share.values], place)
+        lane_place = self.lane // UNIT_ROWS, self.lane % UNIT_ROWS
+        threads.store(acc, *self._stored(row, column, [*lane_place, value]))
+
+    def _stored(self, row: Index, column: Index, in_fragment: list[Index]) -> tuple[list[int], list[Index | int]]:
+        """The shape of a wave's share of the result, and its place."""
+        return [1, 1, self.share.rows, self.share.columns, 1, 1, self.share.values], [0, 0, row, column, *in_fragment]
 
     def _added(self, acc: Values, first: Index, value: Index) -> Values:
         """The sum of all waves' parts, from a fragment, and a value of it, on."""
+        share, count = self.share, prod(self.units)
         for number, part in enumerate(acc):
-            builder.write_lds(part, self.parts, self._place(self.wave, Index.of(number), Index.of(0)))
+            place = self._place(self.wave, Index.of(number % count), Index.of(0))
+            builder.write_lds(part, self.parts[number // count], place)
         builder.lds_barrier()
-        share = self.share
-        total = [builder.f32_zeros(share.values) for _ in range(share.fragments)]
+        sums = [builder.f32_zeros(share.values) for _ in range(len(self.parts) * share.fragments)]
         for wave in range(self.waves):
             places = [self._place(Index.of(wave), first + j, value) for j in range(share.fragments)]
-            total = builder.sums(total, [builder.read_lds(self.parts, place, share.values) for place in places])
-        return total
+            parts = [builder.read_lds(part, place, share.values) for part, place in product(self.parts, places)]
+            sums = builder.sums(sums, parts)
+        return sums
 
     def _place(self, wave: Index, fragment: Index, value: Index) -> Index:
         """Where a value of a fragment lies of a wave's part."""
-        values = self.layout.shape.acc_inner
-        return wave * self._part + fragment * (LANES * values) + self.lane * values + value
+        return wave * self._part + fragment * (LANES * _VALUES) + self.lane * _VALUES + value
 
     @property
     def _part(self) -> int:
         """Values of a wave's part."""
-        return self.units[LHS] * self.units[RHS] * LANES * self.layout.shape.acc_inner
+        return prod(self.units) * LANES * _VALUES

@@ -1,4 +1,4 @@
-"""What the aliases of bodies over units stand for: `mx_shared`, and those that `quantising` and its like have for few rows.
+"""What the aliases of bodies over units stand for: `mx_shared`, and what `quantising` and its like have for few rows.
 
 A unit is 16 rows by 512 along K of an operand, packed as four fragments of 16x16x128 MFMA, with a lane's four scales
 together. A half unit is 256 along K: its elements lie as in a unit, its scales two by two. All instances take operands
