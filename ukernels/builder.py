@@ -74,12 +74,16 @@ class Index:
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, divisor: int) -> Index:
+    def __floordiv__(self, divisor: Index | int) -> Index:
         """What is divisible is divided now, the rest when the kernel runs."""
+        if isinstance(divisor, Index):
+            return _binary(arith.DivUIOp, self, divisor)
         whole, rest = self._split(divisor)
         return whole + (rest.number // divisor if not rest.terms else _binary(arith.DivUIOp, rest, divisor))
 
-    def __mod__(self, divisor: int) -> Index:
+    def __mod__(self, divisor: Index | int) -> Index:
+        if isinstance(divisor, Index):
+            return _binary(arith.RemUIOp, self, divisor)
         _, rest = self._split(divisor)
         return Index.of(rest.number % divisor) if not rest.terms else _binary(arith.RemUIOp, rest, divisor)
 
@@ -239,15 +243,21 @@ def _mask(kind: str) -> ir.Attribute:
 # Memory
 
 
-def buffer(operand: ir.Value, dynamic: Index, shape: Sequence[int | None], strides: Sequence[int | None]) -> ir.Value:
-    """A tensor with one size that is `dynamic`, as bytes of such a shape in global memory, behind which loads get 0."""
-    flat = build.tensor_type(shape, _i8())
-    as_bytes = build.bitcast(operand, flat, [dynamic.value])
+def buffer(
+    operand: ir.Value,
+    dynamic: Index,
+    shape: Sequence[int | None],
+    strides: Sequence[int | None],
+    element: str = "i8",
+) -> ir.Value:
+    """A tensor with one size that is `dynamic`, as such elements in global memory, behind which loads get 0."""
+    flat = build.tensor_type(shape, element)
+    cast = build.bitcast(operand, flat, [dynamic.value])
     known = [build.DYNAMIC if stride is None else stride for stride in strides]
     space = ir.Attribute.parse("#amdgpu.address_space<fat_raw_buffer>")
-    kind = ir.MemRefType.get(flat.shape, _i8(), ir.StridedLayoutAttr.get(build.DYNAMIC, known), space)
+    kind = ir.MemRefType.get(flat.shape, flat.element_type, ir.StridedLayoutAttr.get(build.DYNAMIC, known), space)
     attributes = {"read_only": ir.UnitAttr.get()}
-    return ir.Operation.create("bufferization.to_buffer", [kind], [as_bytes], attributes).result
+    return ir.Operation.create("bufferization.to_buffer", [kind], [cast], attributes).result
 
 
 def stride(source: ir.Value, dimension: int) -> Index:
@@ -320,11 +330,16 @@ def padded(value: ir.Value, size: int) -> ir.Value:
     return vector.InsertStridedSliceOp(value, whole, [0], [1]).result
 
 
-def constant_zeros(kind: ir.VectorType) -> ir.Value:
-    """A vector of zeros, which LLVM sets where they are used."""
-    element = kind.element_type
-    zero = ir.FloatAttr.get(element, 0.0) if isinstance(element, ir.FloatType) else ir.IntegerAttr.get(element, 0)
-    return arith.ConstantOp(kind, ir.DenseElementsAttr.get_splat(kind, zero)).result
+def constant_zeros(kind: ir.Type) -> ir.Value:
+    """A zero, or a vector of zeros, which LLVM sets where they are used."""
+    scalar = kind.element_type if isinstance(kind, ir.VectorType) else kind
+    zero = ir.FloatAttr.get(scalar, 0.0) if isinstance(scalar, ir.FloatType) else ir.IntegerAttr.get(scalar, 0)
+    return arith.ConstantOp(kind, zero if scalar is kind else ir.DenseElementsAttr.get_splat(kind, zero)).result
+
+
+def masked(condition: ir.Value, value: ir.Value) -> ir.Value:
+    """A value, or zeros where `condition` does not hold."""
+    return arith.SelectOp(condition, value, constant_zeros(value.type)).result
 
 
 def f32_zeros(size: int) -> ir.Value:
@@ -339,6 +354,23 @@ def sums(left: Values, right: Values) -> Values:
 def bitcast(value: ir.Value, element: str, size: int) -> ir.Value:
     """A vector's bits as so many of other elements."""
     return vector.BitCastOp(ir.VectorType.get([size], ir.Type.parse(element)), value).result
+
+
+def element(whole: ir.Value, number: int) -> ir.Value:
+    """One of a vector's elements; of a vector of two dimensions a row."""
+    return vector.ExtractOp(whole, [], [number]).result
+
+
+def from_elements(elements: Values) -> ir.Value:
+    return vector.FromElementsOp(ir.VectorType.get([len(elements)], elements[0].type), elements).result
+
+
+def of_quad(value: ir.Value, lane: int) -> ir.Value:
+    """What one lane of four neighbours has, in all of them."""
+    i32 = ir.IntegerType.get_signless(32)
+    lanes = ir.ArrayAttr.get([ir.IntegerAttr.get(i32, lane)] * 4)
+    kind = ir.Attribute.parse("#amdgpu<dpp_perm<quad_perm>>")
+    return amdgpu.DPPOp(value, value, kind, permArgument=lanes, results=[value.type]).result
 
 
 def zeros(size: int) -> ir.Value:

@@ -1,4 +1,4 @@
-"""Ukernels for up to 64 rows at a time of bf16 activations as they are, and MX weights: `mx_dequantising.mlir.in`.
+"""Ukernels for up to 64 rows at a time of bf16 activations as they are, and MX weights.
 
 The RHS is packed in units as for `stream.py`. Operands are words and bytes as those of `quantising`. A lane has
 the 32 elements that the packing gives it: a block, or halves of two blocks 64 elements apart of 8-bit elements. It
@@ -7,41 +7,29 @@ loads activations of the same K, and scales of the blocks that it has a part of.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
-from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
-from mxcomp.layout import RHS
-from mxcomp.ukernels import family, quantising, stream
-from mxcomp.ukernels.aliases import shaped
-from mxcomp.ukernels.unit_aliases import UnitAliases
-from mxcomp.ukernels.waves import STEPS, Waves, unit_layout
+from iree.compiler import ir
 
-BODY = "mx_dequantising.mlir.in"
+from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
+from mxcomp.layout import LHS, RHS
+from mxcomp.ukernels import builder, family, quantising, stream
+from mxcomp.ukernels.builder import Index, Values, sched_barrier
+from mxcomp.ukernels.operands import in_tile
+from mxcomp.ukernels.stream import Flight, Streamed
+from mxcomp.ukernels.waves import STEPS, UNIT_ROWS, Waves, unit_layout
+
 ACTIVATIONS = "bf16"
 """The MLIR type of what is multiplied."""
 
 _BITS, _VECTOR, _LOAD = 16, 8, 4
 """Of an activation, activations that an MFMA of 16x16x32 takes of a lane, and words that they are."""
+_SHAPE = 16, 16, 32
+"""Of that MFMA."""
 ACTIVATION_BYTES = _BITS // 8
-
-_WHOLE = {
-    "first_scale": "(g, r) -> (g * 64 + r * 4)",
-    "second_scale": "(g, r) -> (g * 64 + r * 4)",
-    "x_block": "(i, kk, g, p) -> (i * 16 + kk * 4 + g)",
-    "x_word": "(g, p) -> (p * 4)",
-}
-_HALVES = {
-    "first_scale": "(g, r) -> ((g floordiv 2) * 64 + r * 4)",
-    "second_scale": "(g, r) -> ((g floordiv 2) * 64 + r * 4 + 128)",
-    "x_block": "(i, kk, g, p) -> (i * 16 + kk * 4 + g floordiv 2 + (p floordiv 2) * 2)",
-    "x_word": "(g, p) -> ((g mod 2) * 8 + (p mod 2) * 4)",
-}
-"""Of lanes 16g + r: bytes of a unit's scales, and block and word of the activations that are load p of step kk.
-
-A lane has a whole block, or halves of two, as `lane_unit` of the elements says.
-"""
 
 
 @dataclass(frozen=True)
@@ -54,38 +42,13 @@ class Instance(quantising.Instance):
         return self.plain.name.replace(f"mx_{self.elements[RHS]}_", f"mx_{ACTIVATIONS}_", 1)
 
     @property
-    def body(self) -> str:
-        return BODY
+    def kernel(self) -> type[stream.Stream]:
+        return Dequantising
 
     @property
     def rule(self) -> dict[str, Any]:
         rule = super().rule
         return rule | {"types": [ACTIVATIONS, *rule["types"][1:]]}
-
-    def lines(self) -> Iterator[str]:
-        yield from super().lines()
-        wide = shaped("vector", (BLOCK_SIZE // _VECTOR, _VECTOR), ACTIVATIONS)
-        units_m, _ = self.layout.units or (1, 1)
-        yield f"!x_rows_vec_ty = {shaped('vector', (STEPS, units_m, BLOCK_SIZE // _VECTOR, _LOAD), 'i32')}"
-        yield f"!x_wide_ty = {wide}"
-        yield f"!rhs_wide_ty = {wide}"
-        maps = _WHOLE if element_format(self.elements[RHS]).lane_unit == BLOCK_SIZE else _HALVES
-        yield from (f"#{name} = affine_map<{text}>" for name, text in maps.items())
-
-    def lists(self) -> dict[str, str]:
-        units_m, _ = self.layout.units or (1, 1)
-        aliases = self.tile.aliases(self.elements)
-        assert isinstance(aliases, UnitAliases)
-        place = ["%column0", *(["%row_of_share"] if units_m > 1 else []), "%g", "%r", "%value0"]
-        ones = ["1"] * len(place)
-        lists = {
-            "result_place": place,
-            "result_sizes": [str(aliases.share.columns), *ones[2:], str(aliases.share.values)],
-            "result_strides": ones,
-            "result_origin": ["%c0" for _ in place],
-            "result_in_bounds": ["true" for _ in place],
-        }
-        return super().lists() | {name: ", ".join(items) for name, items in lists.items()}
 
 
 _MOST_UNITS = 2
@@ -126,3 +89,86 @@ def fitting(element: str, m: int, n: int, k: int) -> list[Instance]:
     rows = min(m, MOST_ROWS)
     able = [each for each in INSTANCES if each.elements[RHS] == element and each.covers(rows, n, k)]
     return [each for each in able if m <= MOST_ROWS or each.most_rows == MOST_ROWS]
+
+
+# The kernel
+
+
+class _Activations(quantising.Activations):
+    """Rows of bf16, of which a lane has those of the same K as the packing gives it of weights."""
+
+    in_halves = False
+
+    def factors(self, flight: Flight, step: int) -> Values:
+        """Each unit's activations of a step."""
+        pieces, count = flight[1 + step], BLOCK_SIZE // _VECTOR
+        rows = (builder.joined(pieces[n * count : (n + 1) * count]) for n in range(self.units))
+        return [builder.bitcast(row, ACTIVATIONS, BLOCK_SIZE) for row in rows]
+
+    def _place(self, number: int) -> tuple[Index, Index]:
+        if not self.in_halves:
+            return super()._place(number)
+        half, piece = divmod(number, 2)
+        return self._group // 2 + 2 * half, self._group % 2 * 8 + piece * _LOAD
+
+
+class _Weights(Streamed):
+    """RHS, of which a lane has whole blocks, or of 8-bit elements halves of two, each with a scale of its own."""
+
+    def distribute(self, lane: Index) -> None:
+        super().distribute(lane)
+        group, row = lane // UNIT_ROWS, lane % UNIT_ROWS
+        is_whole = element_format(self.element).lane_unit == BLOCK_SIZE
+        first = ((group if is_whole else group // 2) * (UNIT_ROWS * STEPS) + row * STEPS).here
+        self._halves_from = first, first if is_whole else first + 2 * UNIT_ROWS * STEPS
+
+    def scales(self, tile: Index) -> Values:
+        """Loads the scales of a K tile for the first half of each unit's blocks, and for the second one."""
+        return [
+            builder.load(self._scale_source, in_tile(self._scale_source, Index.of(n), tile, half), self.steps)
+            for n, half in product(range(self.units), self._halves_from)
+        ]
+
+    def factors(self, flight: Flight, step: int) -> Values:
+        """Each unit's weights of a step: bf16, four times as many as an MFMA takes."""
+        scales = [builder.element(each, step) for each in flight[0]]
+        kind = ir.VectorType.get([BLOCK_SIZE // _VECTOR, _VECTOR], ir.BF16Type.get())
+        return [
+            builder.call("dequantise", [fragment, *scales[2 * n : 2 * n + 2]], kind)[0]
+            for n, fragment in enumerate(self._fragments(flight, step))
+        ]
+
+
+class Dequantising(quantising.FlatStream):
+    """Writes the kernel of an instance: `stream.Stream`, but for what is multiplied.
+
+    Activations are multiplied as they are, and weights as bf16, of which they are exact: `@dequantise`, which a
+    dispatch brings, makes them of elements and scales, once for all units along M. An MFMA takes eight of both: which K
+    a lane has does not matter, as long as it is the same on both sides.
+    """
+
+    weights = _Weights
+
+    def _open(self, x: ir.Value, *given: ir.Value) -> None:
+        blocks, (b,) = self._open_flat(*given[: -self.results])
+        self.x = _Activations(x, blocks, self.units[LHS], self.steps)
+        self.x.in_halves = element_format(b.element).lane_unit < BLOCK_SIZE
+        self.streamed = b, self.x
+
+    def _prologue(self) -> list[Values]:
+        """Activations, which come from the L2, in front of weights."""
+        words = [[], *(self.x.step(self.wave, step) for step in range(self.steps))]
+        sched_barrier()
+        b, _ = self.streamed
+        self.streamed = (b,)
+        flights = super()._prologue()
+        self.streamed = b, self.x
+        return [*flights, *words]
+
+    def _multiply(self, step: int, flights: Sequence[Values], acc: Values) -> None:
+        weights, rows = (x.factors(flight, step) for x, flight in self._by_operand(flights))
+        for (n, b), (m, a) in product(enumerate(weights), enumerate(rows)):
+            number = m * self.units[RHS] + n
+            for i in range(BLOCK_SIZE // _VECTOR):
+                left, right = builder.part(a, i * _VECTOR, _VECTOR), builder.element(b, i)
+                acc[number] = builder.mfma(_SHAPE, left, right, acc[number])

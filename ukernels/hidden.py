@@ -1,4 +1,4 @@
-"""Ukernels for few rows of hidden activations, which they compute of gate and up, and quantise: `mx_hidden.mlir.in`.
+"""Ukernels for few rows of hidden activations, which they compute of gate and up, and quantise.
 
 The RHS is packed in units as for `stream.py`, and operands are flat as those of `quantising`: a block of 32
 activations is 64 words of f32, in which gate and up take turns. What makes a block of elements and a scale of them is
@@ -7,18 +7,21 @@ brought by a dispatch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from iree.compiler import ir
+
 from mxcomp.formats import BLOCK_SIZE, E2M1, E4M3, element_format
 from mxcomp.layout import GATE_AND_UP, LHS
-from mxcomp.ukernels import quantising, stream
-from mxcomp.ukernels.aliases import shaped
-from mxcomp.ukernels.unit_aliases import local
+from mxcomp.mlir import build
+from mxcomp.ukernels import builder, quantising, stream
+from mxcomp.ukernels.aliases import LANES
+from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select, when
+from mxcomp.ukernels.stream import BLOCKS, Flight
+from mxcomp.ukernels.waves import BEYOND, UNIT_ROWS
 
-BODY = "mx_hidden.mlir.in"
 OPERANDS = "hidden"
 """What the match rule calls operands of which the LHS are gate and up."""
 
@@ -33,13 +36,6 @@ _WORDS = BLOCK_SIZE * len(GATE_AND_UP)
 _PARTS, _PIECES = 4, 4
 """Lanes that compute a block, and loads of each: what lanes load at a time lies together."""
 
-_WHOLE = {"block": "(g, p) -> (g)", "byte": "(g, p) -> (0)"}
-_HALVES = {"block": "(g, p) -> (g floordiv 2 + p * 2)", "byte": "(g, p) -> ((g mod 2) * 16)"}
-"""Block of a step, and byte of it, that is piece p of a fragment in lanes of group g.
-
-A lane has a whole block, or halves of two, as `lane_unit` of the elements says.
-"""
-
 
 @dataclass(frozen=True)
 class Instance(quantising.Instance):
@@ -51,8 +47,8 @@ class Instance(quantising.Instance):
         return self.plain.name.replace("mx_", "mx_hidden_", 1)
 
     @property
-    def body(self) -> str:
-        return BODY
+    def kernel(self) -> type[stream.Stream]:
+        return Hidden
 
     @property
     def operands(self) -> str:
@@ -78,26 +74,6 @@ class Instance(quantising.Instance):
         step = self.layout.workgroup_tile[2]
         return super().covers(m, n, k) and m * -(-k // step) * step <= MOST_BLOCKS * BLOCK_SIZE
 
-    def lines(self) -> Iterator[str]:
-        yield from super().lines()
-        fmt = element_format(self.elements[LHS])
-        maps = _WHOLE if fmt.lane_unit == BLOCK_SIZE else _HALVES
-        piece, part = _WORDS // _PIECES // _PARTS, _WORDS // _PARTS
-        pairs = piece // len(GATE_AND_UP)
-        yield f"!part_ty = {shaped('vector', (_PIECES, piece), 'i32')}"
-        yield f"!part_words_ty = {shaped('vector', (part,), 'i32')}"
-        yield f"!hidden_part_ty = {shaped('vector', (_PIECES * pairs,), 'i32')}"
-        yield f"!hidden_words_ty = {shaped('vector', (BLOCK_SIZE,), 'i32')}"
-        yield f"#part_word = affine_map<(p, quarter) -> (p * {piece * _PARTS} + quarter * {piece})>"
-        at = f"w floordiv {pairs} * {pairs * _PARTS} + quarter * {pairs} + w mod {pairs}"
-        yield f"#hidden_word = affine_map<(w)[quarter] -> ({at})>"
-        yield f"#parts = {_PARTS} : index"
-        yield f"#part_pieces = {_PIECES} : index"
-        yield f"#hidden_part = {BLOCK_SIZE // _PARTS} : index"
-        yield f"!codes_ty = {local((MOST_BLOCKS, fmt.block_bytes), 'i8')}"
-        yield f"!scales_ty = {local((MOST_BLOCKS,), 'i8')}"
-        yield from (f"#code_{name} = affine_map<{text}>" for name, text in maps.items())
-
 
 _TIMED_ROWS = (2, 8)
 """Of blocks of rows of few tokens: see `mxcomp.routing.MEANS`."""
@@ -112,3 +88,142 @@ INSTANCES = tuple(
     if tile.fits(elements)
 )
 """All of them."""
+
+# The kernel
+
+_LOAD = 4
+"""Words that a lane loads at a time."""
+
+
+class _Blocks:
+    """LHS: blocks of all rows and their scales, in LDS, by their place in a row, then by row.
+
+    A lane's scales of a K tile lie together: by tile, group of lanes, row, step. Lanes of rows that are not there
+    multiply the last row.
+    """
+
+    def __init__(self, element: str, rows: Index, steps: int) -> None:
+        fmt = element_format(element)
+        self.element, self._rows, self.steps, self._bytes = element, rows, steps, fmt.block_bytes
+        self._is_whole = fmt.lane_unit == BLOCK_SIZE
+        self._codes, self._scales = builder.lds(MOST_BLOCKS * self._bytes), builder.lds(MOST_BLOCKS)
+
+    def distribute(self, lane: Index) -> None:
+        self._group, row = (lane // UNIT_ROWS).here, lane % UNIT_ROWS
+        self._row = select(row < self._rows, row, self._rows + -1)
+
+    def write(self, entry: Index, is_block: ir.Value, code: ir.Value, scale: ir.Value) -> None:
+        """A block and its scale; zeros of one behind the last of a row."""
+        block, row = (entry // self._rows).here, entry % self._rows
+        tile, step, group = block // (self.steps * BLOCKS), block // BLOCKS % self.steps, block % BLOCKS
+        builder.write_lds(builder.masked(is_block, code), self._codes, entry * self._bytes)
+        byte = builder.from_elements([builder.masked(is_block, scale)])
+        builder.write_lds(byte, self._scales, self._scale_place(tile, group, row) + step)
+
+    def scales(self, tile: Index) -> Values:
+        """Reads a lane's scales of a K tile."""
+        place = self._scale_place(tile, self._group, self._row)
+        return [builder.padded(builder.read_lds(self._scales, place, self.steps), stream.SCALE_VECTOR)]
+
+    def _scale_place(self, tile: Index, group: Index, row: Index) -> Index:
+        return ((tile * BLOCKS + group).times(self._rows) + row) * self.steps
+
+    def step(self, tile: Index, step: int) -> Values:
+        """Reads a lane's part of a step: a block, or halves of two."""
+        first, half = (tile * self.steps + step) * BLOCKS, self._bytes // 2
+        if self._is_whole:
+            return [builder.read_lds(self._codes, self._place(first + self._group), self._bytes)]
+        places = (self._place(first + self._group // 2 + 2 * i) + self._group % 2 * half for i in range(2))
+        return [builder.joined([builder.read_lds(self._codes, place, half) for place in places])]
+
+    def _place(self, block: Index) -> Index:
+        return (block.times(self._rows) + self._row) * self._bytes
+
+    def factors(self, flight: Flight, step: int) -> list[Factor]:
+        return [stream.factor(flight[1 + step][0], self.element, flight[0][0], step)]
+
+
+class Hidden(quantising.FlatStream):
+    """Writes the kernel of an instance: `stream.Stream`, but for LHS.
+
+    All waves of a workgroup together compute the hidden activations of all its rows, a lane a quarter of a block at a
+    time, by `@activate`. It hands it to the other lanes of the block, which all quantise it, by `@quantise`, and leave
+    blocks and scales in LDS. Meanwhile the first K tile of RHS is on its way.
+    """
+
+    def _open(self, x: ir.Value, *given: ir.Value) -> None:
+        self.blocks, (self.b,) = self._open_flat(*given[: -self.results])
+        all_blocks = Index.of(build.dim(x, 0))
+        self.x = builder.buffer(x, all_blocks, (None, _WORDS), (_WORDS, 1), "i32")
+        self.rows = all_blocks // self.blocks
+        self.entries = (self.k_tiles * (self.steps * BLOCKS)).times(self.rows)
+        self.a = _Blocks(self.instance.elements[LHS], self.rows, self.steps)
+        self.streamed = self.b, self.a
+
+    def _distribute(self, thread: Index) -> None:
+        super()._distribute(thread)
+        self.quarter, self.entry = thread % _PARTS, (thread // _PARTS).here
+        self.step_of_entries = self.waves * LANES // _PARTS
+
+    # Prologue
+
+    def _prologue(self) -> list[Values]:
+        """Gate and up, which come from the L2, are loaded in front of RHS: results of loads are waited for in order."""
+        words = self._load(self.entry, self.entry < self.entries)
+        sched_barrier()
+        self.streamed = (self.b,)
+        flights = super()._prologue()
+        self.streamed = self.b, self.a
+        builder.fence()  # or LLVM would load gate and up behind RHS, where only some lanes want them
+        self._compute(words)
+        builder.lds_barrier()
+        first = select(self.has_any, self.wave, 0)
+        return [*flights, self.a.scales(first), *(self.a.step(first, step) for step in range(self.steps))]
+
+    def _compute(self, words: Values) -> None:
+        """All blocks: a lane's first part, which is there already, apart from all others.
+
+        Where those met LLVM would wait for RHS as well. Nothing is loaded behind the last: registers that something is
+        on its way to cannot be used again.
+        """
+        with when(self.entry < self.entries):
+            self._quantise(self.entry, words)
+        second, none = self.entry + self.step_of_entries, [builder.constant_zeros(each.type) for each in words]
+
+        def loaded(entry: Index) -> Values:
+            return builder.choose(entry < self.entries, lambda: self._load(entry), none)
+
+        def turn(entry: Index, words: Values) -> list[Values]:
+            self._quantise(entry, words)
+            return [loaded(entry + self.step_of_entries)]
+
+        builder.loop(self.entries, turn, loaded(second), start=second, step=self.step_of_entries)
+
+    def _load(self, entry: Index, is_entry: ir.Value | None = None) -> Values:
+        """A lane's quarter of a block: gate and up in turns."""
+        block, row = (entry // self.rows).here, entry % self.rows
+        there = select(block < self.blocks, row.times(self.blocks) + block, _BEYOND)
+        if is_entry is not None:
+            there = select(is_entry, there, _BEYOND)
+        words = (self.quarter * _LOAD + piece * (_LOAD * _PARTS) for piece in range(_PIECES))
+        return [builder.load(self.x, [there, word], _LOAD) for word in words]
+
+    def _quantise(self, entry: Index, words: Values) -> None:
+        """Computes a quarter of a block, hands it to the other lanes of the block, and quantises all of it."""
+        i8, i32 = (ir.IntegerType.get_signless(bits) for bits in (8, 32))
+        (part,) = builder.call("activate", [builder.joined(words)], ir.VectorType.get([BLOCK_SIZE // _PARTS], i32))
+        own = [builder.element(part, number) for number in range(BLOCK_SIZE // _PARTS)]
+        pairs = _LOAD // len(GATE_AND_UP)
+        block = [
+            builder.of_quad(own[piece * pairs + i], lane)
+            for piece, lane, i in product(range(_PIECES), range(_PARTS), range(pairs))
+        ]
+        kinds = builder.byte_vector(element_format(self.a.element).block_bytes), i8
+        code, scale = builder.call("quantise", [builder.from_elements(block)], *kinds)
+        is_block = entry // self.rows < self.blocks
+        with when(self.quarter < 1):
+            self.a.write(entry, is_block, code, scale)
+
+
+_BEYOND = BEYOND // (_WORDS * 4)
+"""A block that no buffer has."""

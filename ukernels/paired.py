@@ -1,4 +1,4 @@
-"""Ukernels for two matrices of one shape that activations are multiplied with: `mx_quantising_pair.mlir.in`.
+"""Ukernels for two matrices of one shape that activations are multiplied with: gate and up of an activation.
 
 Gate and up of a gated MLP are such a pair. An instance is one of `quantising` with a second RHS and a second result:
 both RHS are packed as for that one, so that it can take the place of two of them, and they its place. Operands are
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from iree.compiler import ir
+
 from mxcomp.layout import LHS, RHS
 from mxcomp.ukernels import quantising, stream
 from mxcomp.ukernels.waves import unit_layout
 
-BODY = "mx_quantising_pair.mlir.in"
 OPERANDS = "quantising_pair"
 """What the match rule calls operands of which the LHS are activations, and the RHS two."""
 
@@ -33,8 +34,12 @@ class Instance(quantising.Instance):
         return quantising.Instance(self.tile, self.elements, self.bits)
 
     @property
-    def body(self) -> str:
-        return BODY
+    def kernel(self) -> type[stream.Stream]:
+        return QuantisingPair
+
+    def arguments(self) -> tuple[ir.RankedTensorType, ...]:
+        x, *weights, acc = super().arguments()
+        return x, *weights, *weights, acc, acc
 
     @property
     def operands(self) -> str:
@@ -58,3 +63,12 @@ INSTANCES = tuple(
     Instance(single.tile, single.elements, single.bits) for single in quantising.INSTANCES if _fits(single)
 )
 """All of them."""
+
+
+class QuantisingPair(quantising.Quantising):
+    """Writes the kernel of an instance: activations are loaded and quantised once for both matrices.
+
+    Results are two, of the same places, so that what makes one of them is fused behind.
+    """
+
+    results = 2

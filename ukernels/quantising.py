@@ -9,18 +9,23 @@ elements and a scale is no part of an instance: a dispatch brings its model's ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from iree.compiler import ir
+
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
-from mxcomp.ukernels import family, stream
-from mxcomp.ukernels.aliases import DYNAMIC, LANES, i64_array, shaped
-from mxcomp.ukernels.unit_aliases import UnitAliases
+from mxcomp.mlir import build
+from mxcomp.ukernels import builder, stream
+from mxcomp.ukernels.aliases import LANES
+from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
+from mxcomp.ukernels.operands import packed_buffer
+from mxcomp.ukernels.stream import Streamed
+from mxcomp.ukernels.waves import BEYOND, UNIT_ROWS
 
-BODY = "mx_quantising.mlir.in"
 OPERANDS = "quantising"
 """What the match rule calls operands of which the LHS are activations."""
 
@@ -29,10 +34,8 @@ MOST_ROWS = 16
 SOURCE_BITS = {"bf16": 16, "f16": 16, "f32": 32}
 """Of activations, by MLIR type."""
 
-_BEYOND = 2**31
 _LOAD, _WORD_BITS = 4, 32
 """Words of 32 bits that a lane loads at a time: LLVM takes vectors of bytes apart."""
-_BUFFER = "#amdgpu.address_space<fat_raw_buffer>"
 
 
 def fragment(units_m: int) -> tuple[int, ...]:
@@ -48,47 +51,13 @@ _ELEMENTS = tuple(kind for kind in ELEMENT_TYPES if element_format(kind).loadabl
 """LHS elements that conversion instructions of vectors make: no 6-bit ones."""
 
 
-@dataclass(frozen=True)
-class _Aliases:
-    """The aliases beside those of the instance's units: of activations with so many bits, and of flat operands.
-
-    Nothing has a dimension that is 1 but in a tile: IREE drops such of an operation that it knows nothing special of.
-    """
-
-    units: UnitAliases
-    bits: int
-
-    def lines(self) -> Iterator[str]:
-        words, (units_m, units_n), share = BLOCK_SIZE * self.bits // _WORD_BITS, self.units.units, self.units.share
-        pieces = words // _LOAD
-        steps = self.units.steps
-        rhs = (units_n, None, steps, LANES * element_format(self.units.elements[RHS]).block_bytes)
-        lane = (share.columns, *(1 for _ in fragment(units_m)[:-1]), share.values)
-        yield from self.units.lines()
-        yield f"!x_ty = {shaped('tensor', (None, words), 'i32')}"
-        yield f"!x_buffer_ty = memref<?x{words}xi32, strided<[{words}, 1], offset: ?>, {_BUFFER}>"
-        yield f"!x_vec_ty = {shaped('vector', (steps, pieces, _LOAD), 'i32')}"
-        yield f"!a_vec_ty = {shaped('vector', (steps, element_format(self.units.elements[LHS]).block_bytes), 'i8')}"
-        yield f"!x_loads_ty = {shaped('vector', (pieces, _LOAD), 'i32')}"
-        yield f"!x_words_ty = {shaped('vector', (words,), 'i32')}"
-        yield f"#x_load_pieces = {pieces} : index"
-        yield f"#x_beyond = {_BEYOND * 8 // (BLOCK_SIZE * self.bits)} : index"
-        yield f"!rhs_flat_ty = {shaped('tensor', rhs, 'i8')}"
-        yield f"!rhs_scale_flat_ty = {shaped('tensor', (units_n, None, steps * LANES), 'i8')}"
-        yield f"!units_ty = {shaped('tensor', (units_n, *fragment(units_m)), 'f32')}"
-        yield f"!units_lane_ty = {shaped('tensor', lane, 'f32')}"
-        yield f"!units_lane_vec_ty = {shaped('vector', lane, 'f32')}"
-        yield f"#units_lane_offsets = {i64_array([DYNAMIC] * len(lane))}"
-        yield f"#units_lane_sizes = {i64_array(lane)}"
-
-
 def suffix(rows: int) -> str:
     """Behind an instance's name in a table of times: how many rows it was given."""
     return f"_rows{rows}"
 
 
 @dataclass(frozen=True)
-class Instance(family.Instance):
+class Instance(stream.Instance):
     """A member: the tile, and the types, of an instance of `stream.py`, and the bits of an activation."""
 
     tile: stream.Tile
@@ -105,8 +74,8 @@ class Instance(family.Instance):
         return stream.Instance(self.tile, self.elements)
 
     @property
-    def body(self) -> str:
-        return BODY
+    def kernel(self) -> type[stream.Stream]:
+        return Quantising
 
     @property
     def operands(self) -> str:
@@ -137,10 +106,20 @@ class Instance(family.Instance):
         units = -(-n // tile_n) * (self.layout.units or (1, 1))[RHS]
         return 1 <= m <= self.most_rows and units > 1 and m * k > BLOCK_SIZE and k % BLOCK_SIZE == 0
 
-    def lines(self) -> Iterator[str]:
-        aliases = self.tile.aliases(self.elements)
-        assert isinstance(aliases, UnitAliases)
-        yield from _Aliases(aliases, self.bits).lines()
+    def arguments(self) -> tuple[ir.RankedTensorType, ...]:
+        """Words of activations, by blocks; bytes of elements and of scales, by units and K tiles; the result.
+
+        Nothing has a dimension that is 1: IREE drops such of an operation that it knows nothing special of.
+        """
+        (units_m, units_n), steps = self.layout.units or (1, 1), self.layout.intrinsics_k
+        step_bytes = LANES * element_format(self.elements[RHS]).block_bytes
+        shapes = (
+            ((None, BLOCK_SIZE * self.bits // _WORD_BITS), "i32"),
+            ((units_n, None, steps, step_bytes), "i8"),
+            ((units_n, None, steps * LANES), "i8"),
+            ((units_n, *fragment(units_m)), "f32"),
+        )
+        return tuple(build.tensor_type(shape, element) for shape, element in shapes)
 
 
 TILES = [
@@ -159,3 +138,120 @@ INSTANCES = tuple(
     and (bits, (tile.layout.units or (0, 0))[RHS], element_format(elements[RHS]).bits) not in _SPILLING
 )
 """All of them: of the tiles of one unit along M those that registers have room for."""
+
+# The kernel
+
+
+class Activations:
+    """Rows of activations as they are, of which a lane loads 32 a step, a block: those that it multiplies.
+
+    Rows behind the last, and blocks behind the last of a row, are loaded from out of the buffer's range.
+    """
+
+    def __init__(self, words: ir.Value, blocks: Index, units: int, steps: int) -> None:
+        self.units, self.steps, self._blocks = units, steps, blocks
+        kind = ir.RankedTensorType(words.type)
+        all_blocks, self._words = Index.of(build.dim(words, 0)), kind.shape[1]
+        self._source = builder.buffer(words, all_blocks, (None, self._words), (self._words, 1), str(kind.element_type))
+        self.rows = all_blocks // blocks
+
+    def distribute(self, lane: Index) -> None:
+        """Tells a lane its rows: of each unit one."""
+        self._group, row = (lane // UNIT_ROWS).here, lane % UNIT_ROWS
+        rows = [(row + unit * UNIT_ROWS).here for unit in range(self.units)]
+        self._rows = [(row.times(self._blocks), select(row < self.rows, self._blocks, 0)) for row in rows]
+
+    def first(self, tile: Index, has_any: ir.Value) -> Index:
+        """A wave's first K tile."""
+        return tile
+
+    def scales(self, tile: Index) -> Values:
+        """Of activations there are none."""
+        return []
+
+    def step(self, tile: Index, step: int) -> Values:
+        """Loads a step of a K tile: pieces of each unit's row."""
+        return [
+            self._piece(row, tile * (self.steps * stream.BLOCKS) + step * stream.BLOCKS, piece)
+            for row, piece in product(self._rows, range(self._words // _LOAD))
+        ]
+
+    def _piece(self, row: tuple[Index, Index], first: Index, number: int) -> ir.Value:
+        """One of a lane's, of a step whose blocks begin with the `first`."""
+        (start, blocks), (block, word) = row, self._place(number)
+        block += first
+        there = select(block < blocks, start + block, BEYOND // (self._words * _WORD_BITS // 8))
+        return builder.load(self._source, [there, Index.of(word)], _LOAD)
+
+    def _place(self, number: int) -> tuple[Index, Index]:
+        """The block of a step, and the word of it, that is one of a lane's pieces."""
+        return self._group, Index.of(number * _LOAD)
+
+
+class FlatStream(stream.Stream):
+    """What kernels have in common that take activations, and of which units are operands of few dimensions."""
+
+    def _open_flat(self, *given: ir.Value) -> tuple[Index, list[Streamed]]:
+        """How many blocks a row has, and RHS: elements and scales of one or more."""
+        (blocks,) = builder.call("blocks", [], ir.IndexType.get())
+        self.k_tiles = Index.of(build.dim(given[0], 1))
+        buffers = [packed_buffer(each, self.k_tiles) for each in given]
+        element, (_, units) = self.instance.elements[RHS], self.units
+        pairs = zip(buffers[::2], buffers[1::2], strict=True)
+        return Index.of(blocks), [self.weights(pair, element, units, self.steps) for pair in pairs]
+
+    weights = Streamed
+
+    def _stored(self, row: Index, column: Index, in_fragment: list[Index]) -> tuple[list[int], list[Index | int]]:
+        """A share has columns of one row of fragments, which is a dimension where there are more."""
+        rows = [row] if self.units[LHS] > 1 else []
+        return [self.share.columns, *(1 for _ in rows), 1, 1, self.share.values], [column, *rows, *in_fragment]
+
+
+class Quantising(FlatStream):
+    """Writes the kernel of an instance: `stream.Stream`, but for LHS.
+
+    A lane loads the 32 activations of a block as they are, and `@quantise`, the model's own arithmetic, makes elements
+    and a scale of them. Every workgroup quantises for itself, each of its waves what no other wave multiplies.
+
+    What quantises a K tile needs no more than its activations, which come from the L2: they are loaded in front of the
+    RHS, and quantised while that is on its way. Results of loads are waited for in order.
+    """
+
+    def _open(self, x: ir.Value, *given: ir.Value) -> None:
+        blocks, b = self._open_flat(*given[: -self.results])
+        self.streamed = tuple(b)
+        self.x = Activations(x, blocks, 1, self.steps)
+
+    def _distribute(self, thread: Index) -> None:
+        super()._distribute(thread)
+        self.x.distribute(self.lane)
+
+    def _prologue(self) -> list[Values]:
+        words = self._load(self.wave)
+        flights = super()._prologue()
+        quantised = self._quantised(words)
+        return [*flights, *quantised, *self._load(self.wave + self.waves)]
+
+    def _load(self, tile: Index) -> list[Values]:
+        words = [self.x.step(tile, step) for step in range(self.steps)]
+        sched_barrier()
+        return words
+
+    def _quantised(self, words: Sequence[Values]) -> list[Values]:
+        """A K tile of LHS: scales, and each step's fragment."""
+        i8 = ir.IntegerType.get_signless(8)
+        kinds = builder.byte_vector(element_format(self.instance.elements[LHS]).block_bytes), i8
+        blocks = [builder.call("quantise", [builder.joined(each)], *kinds) for each in words]
+        sched_barrier()
+        return [[builder.from_elements([scale for _, scale in blocks])], *([elements] for elements, _ in blocks)]
+
+    def _k_tile(self, i: Index, acc: Values, *flights: Values) -> list[Values]:
+        acc, *after = super()._k_tile(i, acc, *flights)
+        quantised = self._quantised(flights[-self.steps :])
+        return [acc, *after, *quantised, *self._load(i + 2 * self.waves)]
+
+    def _factors(self, step: int, flights: Sequence[Values]) -> tuple[list[Factor], list[Factor]]:
+        scales, *steps = flights[-1 - 2 * self.steps : -self.steps]
+        a = stream.factor(steps[step][0], self.instance.elements[LHS], scales[0], step)
+        return [a], [each for x, flight in self._by_operand(flights) for each in x.factors(flight, step)]

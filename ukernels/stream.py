@@ -17,6 +17,7 @@ does each of LHS rows from the few on that an instance may be for.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
@@ -95,23 +96,28 @@ class Instance(family.Instance):
     tile: Tile
 
     def path(self, folder: Path) -> Path:
-        return Path(__file__)
+        return Path(inspect.getfile(type(self)))
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
         return argument_types(self.layout, self.elements)
 
+    @property
+    def kernel(self) -> type[Stream]:
+        """What writes it."""
+        return Stream
+
     def module(self, path: Path, target: Target = GFX950) -> ir.Module:
-        return builder.module(Stream(self).function(), family.attribute(self.rule))
+        return builder.module(self.kernel(self).function(), family.attribute(self.rule))
 
 
 INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS if tile.fits(pair))
 
 # Operands
 
-_SCALE_VECTOR = 4
+SCALE_VECTOR = 4
 """Scales of which an MFMA takes one, by its number."""
 
-_BLOCKS, _VALUES = 4, 4
+BLOCKS, _VALUES = 4, 4
 """Of a row, that an MFMA takes; of a fragment of the result, in a lane."""
 
 _NO_ROW = 3 * 2**30
@@ -153,8 +159,8 @@ class Streamed:
         """The same of a row in one piece: of 8-bit elements, first halves of its blocks and then second ones."""
         row, block, size = lane % UNIT_ROWS, lane // UNIT_ROWS, self._pieces.size
         is_in_halves = self._size == BLOCK_SIZE
-        at = row * (_BLOCKS * self._size) + block * (size if is_in_halves else self._size)
-        return select(row < rows, at, _NO_ROW), _BLOCKS * size if is_in_halves else size
+        at = row * (BLOCKS * self._size) + block * (size if is_in_halves else self._size)
+        return select(row < rows, at, _NO_ROW), BLOCKS * size if is_in_halves else size
 
     def first(self, tile: Index, has_any: ir.Value) -> Index:
         """A wave's first K tile, or one that no buffer has."""
@@ -163,7 +169,7 @@ class Streamed:
     def scales(self, tile: Index) -> Values:
         """Loads a lane's scales of a K tile, of each unit."""
         places = (in_tile(self._scale_source, Index.of(n), tile, self._scales_from) for n in range(self.units))
-        return [builder.padded(builder.load(self._scale_source, place, self.steps), _SCALE_VECTOR) for place in places]
+        return [builder.padded(builder.load(self._scale_source, place, self.steps), SCALE_VECTOR) for place in places]
 
     def step(self, tile: Index, step: int) -> Values:
         """Loads a step of a K tile: the pieces of each unit's fragment."""
@@ -175,20 +181,22 @@ class Streamed:
 
     def factors(self, flight: Flight, step: int) -> list[Factor]:
         """Each unit's fragment of a step, as an MFMA takes it."""
-        scales, *steps = flight
-        count = self._pieces.count
-        fragments = (builder.joined(steps[step][n * count : (n + 1) * count]) for n in range(self.units))
-        return [
-            (
-                builder.bitcast(fragment, self.element, BLOCK_SIZE),
-                (builder.bitcast(four, "f8E8M0FNU", _SCALE_VECTOR), step),
-            )
-            for fragment, four in zip(fragments, scales, strict=True)
-        ]
+        fragments = self._fragments(flight, step)
+        return [factor(each, self.element, four, step) for each, four in zip(fragments, flight[0], strict=True)]
+
+    def _fragments(self, flight: Flight, step: int) -> Values:
+        """A lane's bytes of each unit's fragment."""
+        pieces, count = flight[1 + step], self._pieces.count
+        return [builder.joined(pieces[n * count : (n + 1) * count]) for n in range(self.units)]
 
     @property
     def _step_bytes(self) -> int:
         return LANES * self._size
+
+
+def factor(fragment: ir.Value, element: str, scales: ir.Value, step: int) -> Factor:
+    """A lane's bytes of a fragment, and its scales of a K tile, as an MFMA takes them."""
+    return builder.bitcast(fragment, element, BLOCK_SIZE), (builder.bitcast(scales, "f8E8M0FNU", SCALE_VECTOR), step)
 
 
 # The kernel
@@ -197,7 +205,10 @@ class Streamed:
 class Stream:
     """Writes the kernel of an instance."""
 
-    def __init__(self, instance: family.Instance) -> None:
+    results = 1
+    """As many as there are accumulators among the arguments, behind all others."""
+
+    def __init__(self, instance: Instance) -> None:
         waves, units = instance.tile.waves, instance.layout.units
         assert waves is not None
         assert units is not None
@@ -208,8 +219,7 @@ class Stream:
     def function(self) -> ir.Operation:
         """The function, in no module."""
         types = self.instance.arguments()
-        assert types is not None
-        results = self._results(types)
+        results = types[-self.results :]
         function = builder.function(self.instance.name, types, *results)
         with ir.InsertionPoint(function.operation.regions[0].blocks[0]):
             self._open(*function.operation.regions[0].blocks[0].arguments)
@@ -222,10 +232,6 @@ class Stream:
                 self._epilogue(acc, threads)
             util.ReturnOp(threads.results)
         return function.operation
-
-    def _results(self, types: Sequence[ir.RankedTensorType]) -> Sequence[ir.RankedTensorType]:
-        """What of the arguments are accumulators."""
-        return types[-1:]
 
     def _open(self, lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value, _: ir.Value) -> None:
         """The operands A and B."""
@@ -255,14 +261,14 @@ class Stream:
 
     def _prologue(self) -> list[Values]:
         """Loads the wave's first K tile, or what is out of bounds."""
-        tiles = [x.first(self.wave, self.has_any) for x in self.streamed]
-        flights = [[x.scales(tile)] for x, tile in zip(self.streamed, tiles, strict=True)]
+        tiles = {x: x.first(self.wave, self.has_any) for x in self.streamed}
+        flights = {x: [x.scales(tile)] for x, tile in tiles.items()}
         for step in range(self.steps):
             sched_barrier()
-            for x, tile, flight in zip(self.streamed, tiles, flights, strict=True):
-                flight.append(x.step(tile, step))
+            for x, tile in tiles.items():
+                flights[x].append(x.step(tile, step))
         sched_barrier()
-        return [*chain(*flights)]
+        return [*chain(*flights.values())]
 
     # Main loop
 
@@ -272,7 +278,7 @@ class Stream:
         if self.waves > 1:
             builder.fence()  # or LLVM would load the first K tile where only waves that have one come by
             last = builder.opaque(last)  # a loop even of one K tile: it takes more registers where LLVM sees that
-        acc = [builder.f32_zeros(_VALUES) for _ in range(len(self.parts) * prod(self.units))]
+        acc = [builder.f32_zeros(_VALUES) for _ in range(self.results * prod(self.units))]
         ahead = select(Index.of(self.waves) < self.k_tiles, last, 0)
         return builder.loop(ahead, self._k_tile, acc, *flights, start=self.wave, step=self.waves)
 
@@ -295,9 +301,12 @@ class Stream:
 
     def _factors(self, step: int, flights: Sequence[Values]) -> tuple[list[Factor], list[Factor]]:
         """A's and B's of a step."""
-        lists = 1 + self.steps
-        b, a = (x.factors(flights[i * lists : (i + 1) * lists], step) for i, x in enumerate(self.streamed))
+        b, a = (x.factors(flight, step) for x, flight in self._by_operand(flights))
         return a, b
+
+    def _by_operand(self, flights: Sequence[Values]) -> list[tuple[Streamed, Flight]]:
+        lists = 1 + self.steps
+        return [(x, flights[i * lists : (i + 1) * lists]) for i, x in enumerate(self.streamed)]
 
     def _last_k_tile(self, acc: Values, flights: Sequence[Values]) -> Values:
         """Behind it nothing is loaded, which would be waited for."""
@@ -334,7 +343,7 @@ class Stream:
             place = self._place(self.wave, Index.of(number % count), Index.of(0))
             builder.write_lds(part, self.parts[number // count], place)
         builder.lds_barrier()
-        sums = [builder.f32_zeros(share.values) for _ in range(len(self.parts) * share.fragments)]
+        sums = [builder.f32_zeros(share.values) for _ in range(self.results * share.fragments)]
         for wave in range(self.waves):
             places = [self._place(Index.of(wave), first + j, value) for j in range(share.fragments)]
             parts = [builder.read_lds(part, place, share.values) for part, place in product(self.parts, places)]
