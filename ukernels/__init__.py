@@ -16,12 +16,12 @@ from pathlib import Path
 from mxcomp.errors import UkernelError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.problem import Problem
-from mxcomp.ukernels import dequantising, family, gating, hidden, paired, pingpong, quantising, stream
+from mxcomp.ukernels import dequantising, family, gating, hidden, multistage, paired, pingpong, quantising, stream
 from mxcomp.ukernels.rules import Constraint, Ukernel, accepts, read, ukernel_from
 
 __all__ = ["KINDS", "PLAIN_KINDS", "Constraint", "Registry", "Ukernel", "accepts", "read"]
 
-PLAIN_KINDS = (family, stream, pingpong)
+PLAIN_KINDS = (family, stream, multistage, pingpong)
 """Those of `KINDS` that take MX operands, and nothing else is done by them."""
 
 KINDS = (*PLAIN_KINDS, gating, quantising, paired, dequantising, hidden)

@@ -219,6 +219,11 @@ def wait_groups(in_flight: int) -> None:
     rocdl.WaitAsyncmarkOp(ir.IntegerAttr.get(ir.IntegerType.get_signless(16), in_flight))
 
 
+def set_priority(number: int) -> None:
+    """This wave's, from 0 to 3: a SIMD issues for the highest of its waves first."""
+    rocdl.SetPrioOp(ir.IntegerAttr.get(ir.IntegerType.get_signless(16), number))
+
+
 def sched_barrier() -> None:
     """LLVM moves nothing past it. Nothing happens here when the kernel runs."""
     rocdl.SchedBarrier(_mask("none"))

@@ -1,7 +1,7 @@
 """The family of ukernels that share hand-written bodies: every pair of MX element types, both MFMA shapes.
 
 A body is MLIR over aliases. An instance is a tile, of one of the bodies, and two element types; `Instance.text` is the
-body behind the aliases that these give (`aliases`, `unit_aliases`), among them the match rule, #rule. Nothing is parsed
+body behind the aliases that these give (`aliases`), among them the match rule, #rule. Nothing is parsed
 before an instance is linked into an executable.
 """
 
@@ -20,11 +20,10 @@ from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS, DataTiledLayout, layout_entries
 from mxcomp.ukernels.aliases import Aliases
 from mxcomp.ukernels.streamed_aliases import StreamedAliases
-from mxcomp.ukernels.unit_aliases import UnitAliases
-from mxcomp.ukernels.waves import HALF_STEPS, Waves, unit_layout
+from mxcomp.ukernels.waves import HALF_STEPS, Waves
 
-BODY, SHARED = "mx_data_tiled.mlir.in", "mx_shared.mlir.in"
-"""Bodies: RHS in registers and LHS through LDS; both operands through LDS."""
+BODY = "mx_data_tiled.mlir.in"
+"""A body with RHS in registers and LHS through LDS."""
 
 EXPERTS = "mx_experts.mlir.in"
 """A body on tiles of the first, with K split among waves."""
@@ -49,18 +48,6 @@ def _layout(intrinsic: str, m: int, n: int, k: int) -> DataTiledLayout:
         operands_interleaving_intrinsics_n=(3,),
         operands_interleaving_intrinsics_k=(2, 3),
     )
-
-
-def _half_layout(units_m: int, units_n: int) -> DataTiledLayout:
-    return unit_layout(units_m, units_n, HALF_STEPS)
-
-
-def _in_columns(layout: DataTiledLayout) -> DataTiledLayout:
-    """With accumulators of a lane that are neighbours in a row of the result.
-
-    Not for fragments of 32 × 32: 32 rows of 32 bytes are twice as many cache lines as a store of 1 KB takes time for.
-    """
-    return replace(layout, lane_columns=True)
 
 
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
@@ -111,18 +98,14 @@ class Tile:
         """What registers have to leave room for: two of the bodies that are not over units share a compute unit."""
         return 2 if self.waves is None else max(1, self.waves.count * self.waves.beside // _SIMDS)
 
-    def aliases(self, elements: tuple[str, str]) -> Aliases | UnitAliases:
+    def aliases(self, elements: tuple[str, str]) -> Aliases:
         if self.waves is None:
             return Aliases(self.layout, elements)
-        if self.layout.units is None:
-            return StreamedAliases(self.layout, elements, self.waves)
-        return UnitAliases(self.layout, elements, self.waves)
+        return StreamedAliases(self.layout, elements, self.waves)
 
     def fits(self, elements: tuple[str, str]) -> bool:
         """Whether LDS, and registers, hold what an instance for these elements needs of them."""
-        aliases, (lhs, rhs) = self.aliases(elements), (element_format(kind).bits for kind in elements)
-        fits = isinstance(aliases, Aliases) or aliases.fits
-        return fits and (lhs, rhs) not in self.without
+        return tuple(element_format(kind).bits for kind in elements) not in self.without
 
     @property
     def pattern(self) -> str:
@@ -137,27 +120,6 @@ class Tile:
         return f"mx_LHS_RHS_f32_m{m}_n{n}_k{k}{suffix}"
 
 
-_SPILLING = ((4, 6), (4, 8), (6, 6), (8, 4))
-_SHARED: tuple[tuple[int, int, Waves, Pairs], ...] = (
-    (4, 8, Waves(2, 4), ()), (6, 8, Waves(2, 4), ()), (8, 8, Waves(2, 4), ()), (10, 8, Waves(2, 4), ()),
-    (12, 8, Waves(2, 4, meet=1), ()), (8, 16, Waves(2, 4), ()), (16, 8, Waves(4, 2), ()), (12, 12, Waves(2, 2), ()),
-    (10, 16, Waves(2, 4), ()), (12, 16, Waves(2, 4), ((8, 6),)), (14, 16, Waves(2, 4, meet=1), _SPILLING),
-)  # fmt: skip
-"""Units along M and N, waves along both, and which bits of elements spill registers."""
-
-_BESIDE = (_in_columns(unit_layout(8, 8)), unit_layout(16, 8))
-"""Of tiles of which a compute unit takes two at a time, of four waves each: for short K.
-
-While one of them waits for its first data, or stores, the other multiplies. The larger one has no neighbours in its
-lanes: so the two wait less for each other, by replays.
-"""
-
-_HALF_SHARED = (
-    (4, 8, Waves(2, 4)), (8, 8, Waves(2, 4)), (8, 16, Waves(2, 4)), (12, 16, Waves(2, 4)),
-    (16, 16, Waves(2, 4, meet=1)),
-)  # fmt: skip
-"""The same of half units. None spills."""
-
 _MOST_HALF_K = 4095
 """Beyond it half a unit of padding is at most 6 %, which tiles over whole units make up for, modelled."""
 
@@ -166,9 +128,6 @@ TILES = (
     Tile(_layout(M16, 4, 2, 2), benefit=-1),
     Tile(_layout(_M32, 4, 2, 2), benefit=-2, min_m=65),
     Tile(_layout(_M32, 2, 1, 4), benefit=-3),
-    *(Tile(_in_columns(unit_layout(m, n)), -5, None, SHARED, waves, without) for m, n, waves, without in _SHARED),
-    *(Tile(layout, benefit=-5, body=SHARED, waves=Waves(2, 2, beside=2)) for layout in _BESIDE),
-    *(Tile(_in_columns(_half_layout(m, n)), benefit=-8, body=SHARED, waves=waves) for m, n, waves in _HALF_SHARED),
 )
 
 
@@ -243,23 +202,12 @@ class Instance:
 
     def lists(self) -> dict[str, str]:
         """Lists of values, for which there are no aliases: a zero for each rank of the result."""
-        aliases = self.tile.aliases(self.elements)
-        rank = len(aliases.acc_lane) if isinstance(aliases, Aliases) else aliases.acc_rank
-        swap = self.layout.lane_columns
-        factors, kinds = (values[::-1] if swap else values for values in (_FACTORS, _FACTOR_TYPES))
-        return {
-            "acc_origin": ", ".join(["%c0"] * rank),
-            "factors": ", ".join([*factors, *(f"{factor}_scale_1" for factor in factors)]),
-            "factor_types": ", ".join(kinds),
-        }
+        return {"acc_origin": ", ".join(["%c0"] * len(self.tile.aliases(self.elements).acc_lane))}
 
     def lines(self) -> Iterator[str]:
         """The aliases that its body is written in."""
         yield from self.tile.aliases(self.elements).lines()
 
-
-_FACTORS, _FACTOR_TYPES = ("%a", "%b"), ("!lhs_fragment_ty", "!rhs_fragment_ty")
-"""Of an MFMA, as bodies call them."""
 
 _TYPES = (*ELEMENT_TYPES, "f8E8M0FNU", "f32")
 

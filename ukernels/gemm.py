@@ -27,9 +27,17 @@ Scales = dict[tuple[Operand, int], ir.Value]
 """Of a wave's fragments, in registers."""
 
 
+_LEAST_STAGES = 3
+"""Steps in a ring: what comes from HBM is then asked for early enough."""
+
+
 @dataclass(frozen=True)
 class Tile(family.Tile):
     """A tile whose operands LDS holds some steps of."""
+
+    def fits(self, elements: tuple[str, str]) -> bool:
+        """Whether LDS holds enough stages, and registers a step."""
+        return super().fits(elements) and self.staging(elements, GFX950)[RHS].stages >= _LEAST_STAGES
 
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
         """What LDS holds of LHS and RHS."""

@@ -10,7 +10,7 @@ Scales lie there by K tiles, of each fragment those of all lanes, of all steps o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -60,9 +60,19 @@ class Staging:
         return self.fragments * self.pieces.count
 
     @property
+    def copy_turns(self) -> int:
+        """Of each wave."""
+        return -(-self.copies // self.waves)
+
+    @property
     def scale_copies(self) -> int:
         """By waves, of the scales of a K tile."""
         return self.fragments * self.steps // _COPIED_SCALES
+
+    @property
+    def scale_span(self) -> int:
+        """Units of which a copy has all scales: of half units it has those of two."""
+        return max(1, _COPIED_SCALES // self.steps)
 
     @property
     def stage_bytes(self) -> int:
@@ -83,6 +93,12 @@ class Staging:
     def unit_bytes(self) -> int:
         """From one unit's K tile in memory to its next."""
         return self.steps * LANES * self.fragment_bytes
+
+
+def stages_in(sides: Sequence[Staging], scale_slots: int, room: int) -> int:
+    """Steps of LHS and RHS for which so many bytes of LDS have room, beside scales of so many K tiles."""
+    room -= sum(scale_slots * each.scale_bytes for each in sides)
+    return room // sum(each.stage_bytes for each in sides)
 
 
 def argument_types(layout: DataTiledLayout, elements: tuple[str, str]) -> tuple[ir.RankedTensorType, ...]:
@@ -131,6 +147,8 @@ class Operand:
         """Tells a lane what it copies, and reads: of its wave's fragments, `first` is the first."""
         self._wave, pieces = wave, self.staging.pieces
         self._copied, self._scales_copied = self._copied_by(lane), self._scales_copied_by(lane)
+        span = self.staging.scale_span
+        self._scale_unit = (lane // (LANES // span)).here if span > 1 else Index.of(0)
         unit, scales = LANES * self.staging.fragment_bytes, LANES * self.staging.steps
         self._read_from = (first * unit + self._reads(lane) * pieces.read).here
         self._scales_read_from = (first * scales + lane * self.staging.steps).here
@@ -139,10 +157,10 @@ class Operand:
         """A K tile, or the one beyond where it is behind the last one."""
         return select(tile < self._k_tiles, tile, self.beyond)
 
-    def copy(self, tile: Index, step: int, to: Index) -> None:
-        """Asks for a step of a K tile, which is to lie at a place in the ring; each wave for its part."""
+    def copy(self, tile: Index, step: int, to: Index, turns: Iterable[int] | None = None) -> None:
+        """Asks for a step of a K tile, which is to lie at a place in the ring: each wave its part, or some turns."""
         pieces, staging = self.staging.pieces, self.staging
-        for number, is_real in self._shared_out(staging.copies):
+        for number, is_real in self._shared_out(staging.copies, turns):
             fragment, piece = number // pieces.count, number % pieces.count
             place = to + piece * (pieces.size * LANES)
             real, place_of, real_tile = self._real(is_real, fragment, staging.fragments, tile)
@@ -151,10 +169,11 @@ class Operand:
 
     def copy_scales(self, tile: Index, slot: Index | int) -> None:
         """Asks for the scales of a K tile, which are to lie in a slot."""
-        staging, scale_pieces = self.staging, self.staging.steps // _COPIED_SCALES
+        staging, scale_pieces = self.staging, -(-self.staging.steps // _COPIED_SCALES)
         for number, is_real in self._shared_out(staging.scale_copies):
             real, place_of, real_tile = self._real(is_real, number, staging.scale_copies, tile)
-            place = self._scale_place(real // scale_pieces, real_tile, real % scale_pieces)
+            fragment = real // scale_pieces * staging.scale_span + self._scale_unit
+            place = self._scale_place(fragment, real_tile, real % scale_pieces)
             to = slot * staging.scale_bytes + place_of * (LANES * _COPIED_SCALES)
             builder.copy_to_lds(self._scale_source, place, self._scale_tiles, Index.of(to), _COPIED_SCALES)
 
@@ -169,7 +188,7 @@ class Operand:
         """Reads a lane's scales for one of the wave's fragments, of all steps of the K tile in a slot."""
         staging = self.staging
         at = slot * staging.scale_bytes + number * (LANES * staging.steps) + self._scales_read_from
-        return builder.read_lds(self._scale_tiles, at, staging.steps)
+        return builder.padded(builder.read_lds(self._scale_tiles, at, staging.steps), max(staging.steps, _SCALE_VECTOR))
 
     def factor(self, fragment: ir.Value) -> ir.Value:
         """A fragment as an MFMA takes it."""
@@ -179,10 +198,10 @@ class Operand:
         """The four of a lane's scales among which is that of a step, and its number in them."""
         return builder.bitcast(scales, "f8E8M0FNU", _SCALE_VECTOR), step
 
-    def _shared_out(self, copies: int) -> Iterator[tuple[Index, ir.Value | None]]:
+    def _shared_out(self, copies: int, turns: Iterable[int] | None = None) -> Iterator[tuple[Index, ir.Value | None]]:
         """The numbers of what this wave copies; where copies cannot be shared out evenly, whether there is such."""
-        for first in range(0, copies, self.staging.waves):
-            number = (self._wave + first).here
+        for turn in range(-(-copies // self.staging.waves)) if turns is None else turns:
+            number = self._wave + turn * self.staging.waves
             yield number, number < copies if copies % self.staging.waves else None
 
     def _real(self, is_real: ir.Value | None, number: Index, count: int, tile: Index) -> tuple[Index, Index, Index]:
@@ -203,7 +222,8 @@ class Operand:
         return (lane * self.staging.pieces.lane).here
 
     def _scales_copied_by(self, lane: Index) -> Index:
-        return (lane * _COPIED_SCALES).here
+        span = self.staging.scale_span
+        return ((lane % (LANES // span) if span > 1 else lane) * _COPIED_SCALES).here
 
     def _reads(self, lane: Index) -> Index:
         """The number of the lane that has copied what a lane reads."""

@@ -23,17 +23,17 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.formats import BLOCK_SIZE, element_format
-from mxcomp.layout import LHS, RHS, DataTiledLayout
-from mxcomp.target import GFX950, Target
+from mxcomp.layout import LHS
+from mxcomp.target import Target
 from mxcomp.ukernels import builder, family, gemm
 from mxcomp.ukernels.builder import Index, Values, assume, loop, opaque, s_barrier, sched_barrier, select, when
 from mxcomp.ukernels.gemm import Gemm, Scales
 from mxcomp.ukernels.operands import Operand, RowMajor, Staging
-from mxcomp.ukernels.waves import Waves, paired_unit_layout, unit_layout
+from mxcomp.ukernels.waves import Waves, in_columns, paired_unit_layout, unit_layout
 
 # Tiles
 
-_LEAST_STAGES, _MOST_STAGES, _STAGES_IN_ROWS = 3, 4, 5
+_MOST_STAGES, _STAGES_IN_ROWS = 4, 5
 """Steps in a ring: at most those of a K tile, as its scales come with one of them; of LHS in rows two come together."""
 
 _SPILLING = ((4, 6), (6, 4), (6, 6))
@@ -50,10 +50,8 @@ class Tile(gemm.Tile):
     """A tile of this kind."""
 
     def fits(self, elements: tuple[str, str]) -> bool:
-        """Whether LDS holds enough stages, and registers a step."""
-        bits = tuple(element_format(kind).bits for kind in elements)
-        is_narrow = not self.lhs_in_rows or bits[LHS] == 4  # as 16 bytes of a row lie in LDS together, like packed ones
-        return bits not in self.without and is_narrow and self.staging(elements, GFX950)[RHS].stages >= _LEAST_STAGES
+        # Of 4 bits 16 bytes of a row lie in LDS together, like packed ones.
+        return super().fits(elements) and (not self.lhs_in_rows or element_format(elements[LHS]).bits == 4)
 
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
         """What LDS holds of LHS and RHS: scales of two K tiles, or of one where a short ring gets a stage more."""
@@ -70,16 +68,11 @@ class Tile(gemm.Tile):
         return lhs, rhs
 
 
-def _in_columns(layout: DataTiledLayout) -> DataTiledLayout:
-    """With accumulators of a lane that are neighbours in a row of the result, and are stored in one piece."""
-    return replace(layout, lane_columns=True)
-
-
 TILES = (
-    *(Tile(_in_columns(unit_layout(m, n)), -5, waves=waves, without=_SPILLING) for m, n, waves in _ONE_BY_ONE),
+    *(Tile(in_columns(unit_layout(m, n)), -5, waves=waves, without=_SPILLING) for m, n, waves in _ONE_BY_ONE),
     Tile(paired_unit_layout(16, 16), -10, waves=Waves(4, 2), without=((4, 4), (4, 8), (8, 4))),
     *(
-        Tile(_in_columns(unit_layout(m, n)), -9, waves=replace(waves, lhs_in_rows=True), without=_SPILLING)
+        Tile(in_columns(unit_layout(m, n)), -9, waves=replace(waves, lhs_in_rows=True), without=_SPILLING)
         for m, n, waves in _ONE_BY_ONE
     ),
     *(

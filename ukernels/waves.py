@@ -25,6 +25,14 @@ def paired_unit_layout(units_m: int, units_n: int) -> DataTiledLayout:
     return replace(unit_layout(units_m, units_n), pairs=True)
 
 
+def in_columns(layout: DataTiledLayout) -> DataTiledLayout:
+    """With accumulators of a lane that are neighbours in a row of the result, and are stored in one piece.
+
+    Not for fragments of 32 × 32: 32 rows of 32 bytes are twice as many cache lines as a store of 1 KB takes time for.
+    """
+    return replace(layout, lane_columns=True)
+
+
 @dataclass(frozen=True)
 class Waves:
     """Waves of a workgroup: along M, N and K of its tile.

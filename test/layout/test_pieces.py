@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from mxcomp.layout import ACC, DataTiledLayout
 from mxcomp.packing.result_tiles import _piece
-from mxcomp.ukernels import family, gating
+from mxcomp.ukernels import family, gating, multistage
 
 LAYOUTS = (
     *(replace(tile.layout, lane_rows=True) for tile in gating.down("f4E2M1FN")),
-    *(tile.layout for tile in family.TILES[:4]),
-    family.TILES[-1].layout,
+    *(tile.layout for tile in family.TILES),
+    multistage.TILES[-1].layout,
 )
 
 

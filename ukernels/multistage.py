@@ -1,0 +1,288 @@
+"""MX × MX → f32 for tiles from 64×128 to 256×256: a multistage pipeline, whose waves share A and B in LDS.
+
+LDS holds a ring of `stages` steps along K, copied there without registers `stages - 1` ahead, and the scales of some K
+tiles. A step is a row of MFMA for each fragment of A that a wave has: the fragment, read two rows ahead, times all of
+the wave's fragments of B, which have been read in the last rows of the step before. Copies and reads stand between the
+MFMA of these rows, a few in each.
+
+Waves meet once a step, in its first rows: past that everybody has read the step before, whose place is copied to again,
+and the next step has come. Copies past the last K tile fetch nothing.
+
+Two workgroups of a compute unit are in different places: while one multiplies, the other one stores, or waits for its
+first data. The one that multiplies has the higher priority: it would wait for its next step while all stores of the
+other are on their way. And its first K tile is a copy of the loop's body, whose MFMA add to a constant 0: no
+accumulators become zero while everybody waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from iree.compiler import ir
+
+from mxcomp.target import Target
+from mxcomp.ukernels import builder, family, gemm
+from mxcomp.ukernels.builder import Index, Values, loop, s_barrier, sched_barrier
+from mxcomp.ukernels.gemm import Gemm, Scales
+from mxcomp.ukernels.operands import Operand, Staging, stages_in
+from mxcomp.ukernels.waves import HALF_STEPS, STEPS, Waves, in_columns, unit_layout
+
+# Tiles
+
+_HALF_SLOTS = 4
+"""K tiles of half units whose scales LDS holds."""
+
+
+@dataclass(frozen=True)
+class Tile(gemm.Tile):
+    """A tile of this kind."""
+
+    def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
+        """What LDS holds of LHS and RHS: scales of two K tiles, or of one where a short ring gets a stage more.
+
+        Scales are asked for in the second step of a K tile, as many K tiles ahead as there are slots, and read in the
+        last step before they are used: by then they have come, with at most so many stages. Where waves meet later
+        than in a step's first row, they are read before that.
+        """
+        assert self.waves is not None
+        sides, room = self.unstaged(elements), target.max_workgroup_memory_bytes // self.waves.beside
+        steps = self.layout.intrinsics_k
+        slots = _HALF_SLOTS if self.is_half else 1 if stages_in(sides, 2, room) < STEPS else 2
+        most = slots * steps - (self.waves.meet > 0)
+        lhs, rhs = (replace(each, stages=min(most, stages_in(sides, slots, room)), scale_slots=slots) for each in sides)
+        return lhs, rhs
+
+
+_SPILLING = ((4, 6), (4, 8), (6, 6), (8, 4))
+_WHOLE: tuple[tuple[int, int, Waves, family.Pairs], ...] = (
+    (4, 8, Waves(2, 4), ()), (6, 8, Waves(2, 4), ()), (8, 8, Waves(2, 4), ()), (10, 8, Waves(2, 4), ()),
+    (12, 8, Waves(2, 4, meet=1), ()), (8, 16, Waves(2, 4), ()), (16, 8, Waves(4, 2), ()), (12, 12, Waves(2, 2), ()),
+    (10, 16, Waves(2, 4), ()), (12, 16, Waves(2, 4), ((6, 8), (8, 6))), (14, 16, Waves(2, 4, meet=1), _SPILLING),
+)  # fmt: skip
+"""Units along M and N, waves along both, and bits of elements for which there is none, as registers are spilled."""
+
+_BESIDE = (in_columns(unit_layout(8, 8)), unit_layout(16, 8))
+"""Of tiles of which a compute unit takes two at a time, of four waves each: for short K.
+
+The larger one has no neighbours in its lanes: so the two wait less for each other, by replays.
+"""
+
+_HALF: tuple[tuple[int, int, Waves, family.Pairs], ...] = (
+    (4, 8, Waves(2, 4), ()), (8, 8, Waves(2, 4), ()), (8, 16, Waves(2, 4), ()), (12, 16, Waves(2, 4), ((8, 6),)),
+    (16, 16, Waves(2, 4, meet=1), ()),
+)  # fmt: skip
+"""The same of half units."""
+
+TILES = (
+    *(Tile(in_columns(unit_layout(m, n)), -5, waves=waves, without=without) for m, n, waves, without in _WHOLE),
+    *(Tile(layout, -5, waves=Waves(2, 2, beside=2)) for layout in _BESIDE),
+    *(
+        Tile(in_columns(unit_layout(m, n, HALF_STEPS)), -8, waves=waves, without=without)
+        for m, n, waves, without in _HALF
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Instance(gemm.Instance):
+    @property
+    def kernel(self) -> type[Gemm]:
+        return _Multistage
+
+
+INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS if tile.fits(pair))
+
+# The kernel
+
+_ROWS_AHEAD = 2
+"""Of MFMA, that a fragment of A is read ahead."""
+
+_SCALE_STEP = 1
+"""In which scales are copied: past its meeting all waves have multiplied with those in their place."""
+
+_MOST_PRIORITY = 3
+
+_COPIES_BESIDE, _READ_ROWS_BESIDE = 2, 3
+"""Where a compute unit takes two workgroups: copies in a row of MFMA, and rows in which B of the next step is read,
+found by replays: later reads take registers for less time."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What a step takes, computed in front of its rows.
+
+    Attributes:
+        i, number: The step of K tile `i`.
+        is_last: Of the K tile, in which scales of the next one are read.
+        places, next_places: Of the step and of the next one, in both rings.
+        free: Where the step lies that is copied meanwhile.
+        far_tiles, far_step: Which one that is.
+        slot, next_slot: Of the scales of this K tile and of the next one.
+    """
+
+    i: Index
+    number: int
+    is_last: bool
+    places: dict[Operand, Index]
+    next_places: dict[Operand, Index]
+    free: dict[Operand, Index]
+    far_tiles: dict[Operand, Index]
+    far_step: int
+    slot: Index
+    next_slot: Index
+
+
+@dataclass
+class _Registers:
+    """Of a wave: A of the next rows, B of this step and of the next one, scales of this K tile and of the next one."""
+
+    acc: Values
+    a: Values
+    b: Values
+    scales: Scales
+    next_b: Values = field(default_factory=list)
+    next_scales: Scales = field(default_factory=dict)
+
+
+class _Multistage(Gemm):
+    """Over units."""
+
+    def __init__(self, instance: gemm.Instance, target: Target) -> None:
+        super().__init__(instance, target)
+        self.meet, self.is_beside = self.waves.meet, self.waves.beside > 1
+        self._schedule()
+
+    def _schedule(self) -> None:
+        """In which rows of a step what is copied and read.
+
+        `copies`: of rows from `meet` on, A's or B's and which of a wave's; `read_rows`: of fragments of the next B.
+        """
+        turns = [(side, turn) for side, each in enumerate(self.staging) for turn in range(each.copy_turns)]
+        in_row = -(-len(turns) // (self.rows - self.meet))
+        first_read = max(self.meet, self.rows - self.columns)
+        if self.is_beside:
+            in_row, first_read = max(in_row, _COPIES_BESIDE), max(self.meet, self.rows - _READ_ROWS_BESIDE)
+        self.copies = [turns[at : at + in_row] for at in range(0, len(turns), in_row)]
+        rows = self.rows - first_read
+        self.read_rows = [first_read + n * rows // self.columns for n in range(self.columns)]
+
+    # Prologue
+
+    def _prologue(self) -> list[Values]:
+        """Asks for all steps but the last of a ring; reads what the first rows of MFMA take."""
+        for tile in range(self.slots):
+            self._copy_scales(Index.of(tile), tile)
+        for step in range(self.stages - 1):
+            tile, step_of_tile = divmod(step, self.steps)
+            for x in (self.a, self.b):
+                x.copy(x.in_bounds(Index.of(tile)), step_of_tile, Index.of(step * x.staging.stage_bytes))
+            builder.async_group()
+            sched_barrier()
+            s_barrier()  # data comes in the order in which it was asked for: by all waves for one step before the next
+        sched_barrier()
+        builder.wait_groups(self.stages - 2)
+        builder.lds_barrier()
+        first = Index.of(0)
+        scales = [[x.scales(n, 0) for n in range(x.fragments)] for x in (self.a, self.b)]
+        b = [self.b.fragment(n, first) for n in range(self.columns)]
+        a = [self.a.fragment(m, first) for m in range(_ROWS_AHEAD)]
+        acc = [builder.f32_zeros(self._sums)] * (self.rows * self.columns)
+        return [acc, a, b, *scales]
+
+    def _copy_scales(self, tile: Index, slot: Index | int) -> None:
+        for x in (self.a, self.b):
+            x.copy_scales(x.in_bounds(tile), slot)
+
+    # Main loop
+
+    def _main_loop(self, *first: Values) -> Values:
+        """All K tiles: accumulators, fragments that were read ahead, and scales are carried on."""
+        if not self.is_beside:
+            return loop(self.k_tiles, self._k_tile, *first)[0]
+        builder.set_priority(_MOST_PRIORITY)
+        first = tuple(self._k_tile(Index.of(0), *first))
+        acc, *_ = loop(self.k_tiles, self._k_tile, *first, start=1)
+        builder.set_priority(0)
+        return acc
+
+    def _k_tile(self, i: Index, acc: Values, a: Values, b: Values, *scales: Values) -> list[Values]:
+        sides = tuple(zip((self.a, self.b), scales, strict=True))
+        now = {(x, n): each for x, values in sides for n, each in enumerate(values)}
+        registers = _Registers(list(acc), list(a), b, now)
+        for step in range(self.steps):
+            at, registers.next_b = self._at(i, step), list(registers.b)
+            for row in range(self.rows):
+                self._row(at, row, registers)
+            registers.b = registers.next_b
+        following = ([registers.next_scales[x, n] for n in range(x.fragments)] for x, _ in sides)
+        return [registers.acc, registers.a, registers.b, *following]
+
+    def _at(self, i: Index, step: int) -> _Step:
+        places, next_places, free = (self._places(i, step + far) for far in (0, 1, self.stages - 1))
+        slot, next_slot = (i % self.slots).here, ((i + 1) % self.slots).here
+        far_tile, far_step = divmod(step + self.stages - 1, self.steps)
+        far_tiles = {x: x.in_bounds(i + far_tile) for x in (self.a, self.b)}
+        is_last = step == self.steps - 1
+        return _Step(i, step, is_last, places, next_places, free, far_tiles, far_step, slot, next_slot)
+
+    def _places(self, i: Index, step: int) -> dict[Operand, Index]:
+        """Of a step, counted from the first of K tile `i`, in both rings."""
+        stage = (i * self.steps + step) % self.stages
+        return {x: (stage * x.staging.stage_bytes).here for x in (self.a, self.b)}
+
+    def _row(self, at: _Step, row: int, registers: _Registers) -> None:
+        """A row of MFMA, and what is copied and read between them."""
+        if row == self.meet:
+            self._meet()
+            if at.number == _SCALE_STEP:
+                self._copy_scales(at.i + self.slots, at.slot)
+        if at.is_last:  # of the row before, whose place in registers is free; first of the last row
+            behind = (row - 1) % self.rows
+            registers.next_scales[self.a, behind] = self.a.scales(behind, at.next_slot)
+        self._copy(at, row)
+        registers.a.append(self._read_ahead(at, row + _ROWS_AHEAD))
+        self._multiply(at, row, registers)
+        # An MFMA issues in 4 of its 16 to 32 cycles: the rest of this row is spread over the others.
+        builder.sched_groups("mfma_wmma", "all_vmem", "ds_read", times=self.columns)
+        sched_barrier()
+
+    def _meet(self) -> None:
+        """All waves, when the next step is there. Who waits for a value in registers needs no barrier for that."""
+        builder.wait_groups(self.stages - 3)
+        sched_barrier()
+        s_barrier()
+        sched_barrier()
+
+    def _copy(self, at: _Step, row: int) -> None:
+        """Asks for this row's part of the step that comes into the place of the one before."""
+        number = row - self.meet
+        if 0 <= number < len(self.copies):
+            for side, turn in self.copies[number]:
+                x = (self.a, self.b)[side]
+                x.copy(at.far_tiles[x], at.far_step, at.free[x], [turn])
+        if number == len(self.copies) - 1:
+            builder.async_group()
+
+    def _read_ahead(self, at: _Step, row: int) -> ir.Value:
+        """A of a row, which may be one of the next step."""
+        is_next, row = divmod(row, self.rows)
+        return self.a.fragment(row, (at.next_places if is_next else at.places)[self.a])
+
+    def _multiply(self, at: _Step, row: int, registers: _Registers) -> None:
+        """A of a row with all of B; reads some of the next B."""
+        a = self.a.factor(registers.a.pop(0)), self.a.scale_factor(registers.scales[self.a, row], at.number)
+        for n in range(self.columns):
+            b = self.b.factor(registers.b[n]), self.b.scale_factor(registers.scales[self.b, n], at.number)
+            number = row * self.columns + n
+            registers.acc[number] = self._mfma(a, b, registers.acc[number])
+            if row == self.read_rows[n]:
+                registers.next_b[n] = self.b.fragment(n, at.next_places[self.b])
+            if at.is_last and row == n % self.rows:
+                registers.next_scales[self.b, n] = self.b.scales(n, at.next_slot)
+
+    # Epilogue
+
+    def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
+        # Nothing may arrive in LDS that another kernel or the next tile of this workgroup has taken over.
+        builder.wait_groups(0)
+        self._store(acc, threads)
