@@ -251,7 +251,9 @@ class Stream:
 
     def _distribute(self, thread: Index) -> None:
         """Which wave and lane this is."""
-        self.wave = assume(builder.uniform(thread // LANES), 0, self.waves - 1)
+        self.wave = builder.uniform(thread // LANES)
+        if self.waves > 1:  # of one that is alone LLVM would keep more addresses in registers
+            self.wave = assume(self.wave, 0, self.waves - 1)
         self.lane = (thread % LANES).here
         self.has_any = self.wave < self.k_tiles
         for x in self.streamed:
