@@ -17,7 +17,7 @@ from iree.compiler import ir
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.ukernels import builder, family, quantising, stream
-from mxcomp.ukernels.builder import Index, Values, sched_barrier
+from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.operands import in_tile
 from mxcomp.ukernels.stream import Flight, Streamed
 from mxcomp.ukernels.waves import STEPS, UNIT_ROWS, Waves, unit_layout
@@ -150,20 +150,15 @@ class Dequantising(quantising.FlatStream):
     weights = _Weights
 
     def _open(self, x: ir.Value, *given: ir.Value) -> None:
-        blocks, (b,) = self._open_flat(*given[: -self.results])
+        blocks, (self.b,) = self._open_flat(*given[: -self.results])
         self.x = _Activations(x, blocks, self.units[LHS], self.steps)
-        self.x.in_halves = element_format(b.element).lane_unit < BLOCK_SIZE
-        self.streamed = b, self.x
+        self.x.in_halves = element_format(self.b.element).lane_unit < BLOCK_SIZE
+        self.streamed = self.b, self.x
 
     def _prologue(self) -> list[Values]:
         """Activations, which come from the L2, in front of weights."""
-        words = [[], *(self.x.step(self.wave, step) for step in range(self.steps))]
-        sched_barrier()
-        b, _ = self.streamed
-        self.streamed = (b,)
-        flights = super()._prologue()
-        self.streamed = b, self.x
-        return [*flights, *words]
+        rows = self._loaded(self.x)
+        return [*self._loaded(self.b), *rows]
 
     def _multiply(self, step: int, flights: Sequence[Values], acc: Values) -> None:
         weights, rows = (x.factors(flight, step) for x, flight in self._by_operand(flights))

@@ -112,6 +112,9 @@ class _Blocks:
         self._group, row = (lane // UNIT_ROWS).here, lane % UNIT_ROWS
         self._row = select(row < self._rows, row, self._rows + -1)
 
+    def first(self, tile: Index, has_any: ir.Value) -> Index:
+        return select(has_any, tile, 0)
+
     def write(self, entry: Index, is_block: ir.Value, code: ir.Value, scale: ir.Value) -> None:
         """A block and its scale; zeros of one behind the last of a row."""
         block, row = (entry // self._rows).here, entry % self._rows
@@ -171,14 +174,11 @@ class Hidden(quantising.FlatStream):
         """Gate and up, which come from the L2, are loaded in front of RHS: results of loads are waited for in order."""
         words = self._load(self.entry, self.entry < self.entries)
         sched_barrier()
-        self.streamed = (self.b,)
-        flights = super()._prologue()
-        self.streamed = self.b, self.a
+        flights = self._loaded(self.b)
         builder.fence()  # or LLVM would load gate and up behind RHS, where only some lanes want them
         self._compute(words)
         builder.lds_barrier()
-        first = select(self.has_any, self.wave, 0)
-        return [*flights, self.a.scales(first), *(self.a.step(first, step) for step in range(self.steps))]
+        return [*flights, *self._loaded(self.a)]
 
     def _compute(self, words: Values) -> None:
         """All blocks: a lane's first part, which is there already, apart from all others.

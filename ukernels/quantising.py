@@ -162,11 +162,9 @@ class Activations:
         self._rows = [(row.times(self._blocks), select(row < self.rows, self._blocks, 0)) for row in rows]
 
     def first(self, tile: Index, has_any: ir.Value) -> Index:
-        """A wave's first K tile."""
         return tile
 
     def scales(self, tile: Index) -> Values:
-        """Of activations there are none."""
         return []
 
     def step(self, tile: Index, step: int) -> Values:
@@ -251,7 +249,7 @@ class Quantising(FlatStream):
         quantised = self._quantised(flights[-self.steps :])
         return [acc, *after, *quantised, *self._load(i + 2 * self.waves)]
 
-    def _factors(self, step: int, flights: Sequence[Values]) -> tuple[list[Factor], list[Factor]]:
+    def _factors(self, step: int, flights: Sequence[Values]) -> tuple[Sequence[Factor], Sequence[Factor]]:
         scales, *steps = flights[-1 - 2 * self.steps : -self.steps]
         a = stream.factor(steps[step][0], self.instance.elements[LHS], scales[0], step)
         return [a], [each for x, flight in self._by_operand(flights) for each in x.factors(flight, step)]

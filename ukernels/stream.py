@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, product
 from math import prod
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import util
@@ -130,6 +130,25 @@ Flight: TypeAlias = Sequence[Values]
 """What is in registers of an operand's K tile, or on its way there: scales, and each step."""
 
 
+class InFlight(Protocol):
+    """LHS or RHS, of which a K tile is in flight while another one is multiplied, step by step."""
+
+    def distribute(self, lane: Index) -> None:
+        """Tells a lane where its part of a fragment lies."""
+
+    def first(self, tile: Index, has_any: ir.Value) -> Index:
+        """A wave's first K tile, or where it has none, what it may load."""
+
+    def scales(self, tile: Index) -> Values:
+        """Loads a lane's scales of a K tile, of each unit."""
+
+    def step(self, tile: Index, step: int) -> Values:
+        """Loads a lane's part of a step of a K tile."""
+
+    def factors(self, flight: Flight, step: int) -> Sequence[Any]:
+        """What is multiplied of a step: each unit's."""
+
+
 class Streamed:
     """LHS or RHS in units, loaded straight into registers: a lane's part of a fragment, as an MFMA takes it.
 
@@ -145,7 +164,6 @@ class Streamed:
         self._pieces = UNIT_PIECES[self._size]
 
     def distribute(self, lane: Index) -> None:
-        """Tells a lane where its part of a fragment lies."""
         self._from, self._next_piece = self._pieces_of(lane) if self._rows is None else self._row_of(lane, self._rows)
         self._scales_from = (lane * self.steps).here
 
@@ -163,24 +181,20 @@ class Streamed:
         return select(row < rows, at, _NO_ROW), BLOCKS * size if is_in_halves else size
 
     def first(self, tile: Index, has_any: ir.Value) -> Index:
-        """A wave's first K tile, or one that no buffer has."""
         return select(has_any, tile, -(-BEYOND // (self.steps * self._step_bytes)))
 
     def scales(self, tile: Index) -> Values:
-        """Loads a lane's scales of a K tile, of each unit."""
         places = (in_tile(self._scale_source, Index.of(n), tile, self._scales_from) for n in range(self.units))
         return [builder.padded(builder.load(self._scale_source, place, self.steps), SCALE_VECTOR) for place in places]
 
     def step(self, tile: Index, step: int) -> Values:
-        """Loads a step of a K tile: the pieces of each unit's fragment."""
         places = (
             in_tile(self._source, Index.of(n), tile, self._from + step * self._step_bytes + piece * self._next_piece)
             for n, piece in product(range(self.units), range(self._pieces.count))
         )
         return [builder.load(self._source, place, self._pieces.size) for place in places]
 
-    def factors(self, flight: Flight, step: int) -> list[Factor]:
-        """Each unit's fragment of a step, as an MFMA takes it."""
+    def factors(self, flight: Flight, step: int) -> Sequence[Any]:
         fragments = self._fragments(flight, step)
         return [factor(each, self.element, four, step) for each, four in zip(fragments, flight[0], strict=True)]
 
@@ -243,7 +257,7 @@ class Stream:
                 ((lhs, lhs_scale), (rhs, rhs_scale)), self.instance.elements, self.units, rows, strict=True
             )
         )
-        self.streamed = b, a  # in this order they are loaded
+        self.streamed: tuple[InFlight, ...] = b, a  # in this order they are loaded
 
     def _buffers(self, elements: ir.Value, scales: ir.Value, kind: str) -> tuple[ir.Value, ir.Value]:
         size = element_format(kind).block_bytes
@@ -262,8 +276,11 @@ class Stream:
     # Prologue
 
     def _prologue(self) -> list[Values]:
-        """Loads the wave's first K tile, or what is out of bounds."""
-        tiles = {x: x.first(self.wave, self.has_any) for x in self.streamed}
+        return self._loaded(*self.streamed)
+
+    def _loaded(self, *operands: InFlight) -> list[Values]:
+        """Loads the wave's first K tile of operands, or what is out of bounds."""
+        tiles = {x: x.first(self.wave, self.has_any) for x in operands}
         flights = {x: [x.scales(tile)] for x, tile in tiles.items()}
         for step in range(self.steps):
             sched_barrier()
@@ -301,12 +318,12 @@ class Stream:
         for number, (a, b) in enumerate(product(*self._factors(step, flights))):
             acc[number] = builder.scaled_mfma(self.layout.shape, a, b, acc[number])
 
-    def _factors(self, step: int, flights: Sequence[Values]) -> tuple[list[Factor], list[Factor]]:
+    def _factors(self, step: int, flights: Sequence[Values]) -> tuple[Sequence[Factor], Sequence[Factor]]:
         """A's and B's of a step."""
         b, a = (x.factors(flight, step) for x, flight in self._by_operand(flights))
         return a, b
 
-    def _by_operand(self, flights: Sequence[Values]) -> list[tuple[Streamed, Flight]]:
+    def _by_operand(self, flights: Sequence[Values]) -> list[tuple[InFlight, Flight]]:
         lists = 1 + self.steps
         return [(x, flights[i * lists : (i + 1) * lists]) for i, x in enumerate(self.streamed)]
 
