@@ -1,10 +1,10 @@
-"""Ukernels for at most 16 rows that take activations, and quantise them in registers: `mx_quantising.mlir.in`.
+"""Ukernels for at most 16 rows that take activations, and quantise them in registers.
 
-The RHS is packed in units as for `stream.py`, so an instance can take the place of one of that body, and the
+The RHS is packed in units as for `stream.py`, so an instance can take the place of one of that kind, and the
 other way round (`Instance.plain`). Operands are words and bytes: [M · K/32 blocks, words of 32 activations], the RHS
 [units, K tiles, steps, bytes of all lanes], its scales [units, K tiles, bytes of all lanes]; the result is
-[units, 4, 16, 4]. What makes a block of it
-elements and a scale is no part of an instance: a dispatch brings its model's arithmetic, which the linker puts in.
+[units, 4, 16, 4]. What makes a block of it elements and a scale is no part of an instance: a dispatch brings its
+model's arithmetic, which the linker puts in.
 """
 
 from __future__ import annotations
@@ -189,6 +189,8 @@ class Activations:
 class FlatStream(stream.Stream):
     """What kernels have in common that take activations, and of which units are operands of few dimensions."""
 
+    weights = Streamed
+
     def _open_flat(self, *given: ir.Value) -> tuple[Index, list[Streamed]]:
         """How many blocks a row has, and RHS: elements and scales of one or more."""
         (blocks,) = builder.call("blocks", [], ir.IndexType.get())
@@ -197,8 +199,6 @@ class FlatStream(stream.Stream):
         element, (_, units) = self.instance.elements[RHS], self.units
         pairs = zip(buffers[::2], buffers[1::2], strict=True)
         return Index.of(blocks), [self.weights(pair, element, units, self.steps) for pair in pairs]
-
-    weights = Streamed
 
     def _stored(self, row: Index, column: Index, in_fragment: list[Index]) -> tuple[list[int], list[Index | int]]:
         """A share has columns of one row of fragments, which is a dimension where there are more."""

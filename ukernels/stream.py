@@ -73,8 +73,7 @@ class Tile(family.Tile):
         assert units is not None
         sizes = (4 if element_format(kind).bits == 4 else 8 for kind in elements)
         in_flight = self.layout.intrinsics_k * sum(count * size for count, size in zip(units, sizes, strict=True))
-        has_room = in_flight <= _VECTOR_REGISTERS // self.waves_per_simd * 3 // 8
-        return has_room and tuple(element_format(kind).bits for kind in elements) not in self.without
+        return super().fits(elements) and in_flight <= _VECTOR_REGISTERS // self.waves_per_simd * 3 // 8
 
 
 TILES = (

@@ -1,4 +1,4 @@
-"""Dequantisation of a lane's weights in registers: what ukernels of the body `mx_dequantising` have put in.
+"""Dequantisation of a lane's weights in registers: what weight-only ukernels have put in.
 
     func.func @dequantise(%bytes: vector<16xi8>, %scale0: i8, %scale1: i8) -> vector<4x8xbf16> {
       %w = vector.bitcast %bytes : vector<16xi8> to vector<4xi32>

@@ -1,4 +1,4 @@
-"""Quantisation of one block in the registers of a lane: what ukernels of the body `mx_quantising` have put in.
+"""Quantisation of one block in the registers of a lane: what ukernels have put in that quantise.
 
     func.func @quantise(%words: vector<16xi32>) -> (vector<16xi8>, i8) {
       %x = vector.bitcast %words : vector<16xi32> to vector<32xbf16>
@@ -33,7 +33,7 @@ QUANTISER = "mxcomp.quantiser"
 NAME, BLOCKS, ACTIVATE = "quantise", "blocks", "activate"
 
 _PART = BLOCK_SIZE // 4
-"""Activations that a lane computes of gate and up at a time (`mx_hidden.mlir.in`)."""
+"""Activations that a lane computes of gate and up at a time (`ukernels/hidden.py`)."""
 
 
 def text(activations: Activations, blocks: int) -> str:
