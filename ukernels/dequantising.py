@@ -18,6 +18,7 @@ from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.ukernels import builder, family, quantising, stream
 from mxcomp.ukernels.builder import Index, Values
+from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import in_tile
 from mxcomp.ukernels.stream import Flight, Streamed
 from mxcomp.ukernels.waves import STEPS, UNIT_ROWS, Waves, unit_layout
@@ -42,7 +43,7 @@ class Instance(quantising.Instance):
         return self.plain.name.replace(f"mx_{self.elements[RHS]}_", f"mx_{ACTIVATIONS}_", 1)
 
     @property
-    def kernel(self) -> type[stream.Stream]:
+    def kernel(self) -> type[Kernel]:
         return Dequantising
 
     @property
@@ -149,8 +150,9 @@ class Dequantising(quantising.FlatStream):
 
     weights = _Weights
 
-    def _open(self, x: ir.Value, *given: ir.Value) -> None:
-        blocks, (self.b,) = self._open_flat(*given[: -self.results])
+    def _operands(self, *given: ir.Value) -> None:
+        x, *weights = given
+        blocks, (self.b,) = self._weights(*weights)
         self.x = _Activations(x, blocks, self.units[LHS], self.steps)
         self.x.in_halves = element_format(self.b.element).lane_unit < BLOCK_SIZE
         self.streamed = self.b, self.x

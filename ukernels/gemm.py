@@ -1,27 +1,23 @@
 """What kernels over units whose waves share A and B in LDS have in common: `pingpong` and `multistage`.
 
-A kernel is a class with a prologue, a main loop and an epilogue, which `Gemm.function` calls one after the other. Waves
+A kernel is a class with a prologue, a main loop and an epilogue, in this order (`kernel.Kernel`). Waves
 stand side by side along M and N, and a wave has `rows` x `columns` fragments of the result in registers.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from iree.compiler import ir
-from iree.compiler.dialects import util
 
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
 from mxcomp.target import GFX950, Target
-from mxcomp.ukernels import builder, family
+from mxcomp.ukernels import builder, family, kernel
 from mxcomp.ukernels.aliases import LANES
 from mxcomp.ukernels.builder import Index, Values, assume
-from mxcomp.ukernels.operands import Operand, Paired, RowMajor, Staging, argument_types
+from mxcomp.ukernels.operands import Operand, Paired, RowMajor, Staging
 
 Scales = dict[tuple[Operand, int], ir.Value]
 """Of a wave's fragments, in registers."""
@@ -55,31 +51,18 @@ class Tile(family.Tile):
 
 
 @dataclass(frozen=True)
-class Instance(family.Instance):
+class Instance(kernel.Instance):
     """A tile, for the element types of LHS and RHS."""
 
     tile: Tile
 
-    @property
-    def kernel(self) -> type[Gemm]:
-        """Its kernel."""
-        raise NotImplementedError
 
-    def path(self, folder: Path) -> Path:
-        return Path(inspect.getfile(type(self)))
-
-    def arguments(self) -> tuple[ir.RankedTensorType, ...]:
-        return argument_types(self.layout, self.elements)
-
-    def module(self, path: Path, target: Target = GFX950) -> ir.Module:
-        return builder.module(self.kernel(self, target).function(), family.attribute(self.rule))
-
-
-class Gemm:
+class Gemm(kernel.Kernel):
     """Writes the kernel of an instance."""
 
     def __init__(self, instance: Instance, target: Target) -> None:
-        self.instance, self.layout = instance, instance.layout.multiplied
+        super().__init__(instance, target)
+        self.layout = instance.layout.multiplied
         self.staging = instance.tile.staging(instance.elements, target)
         waves, units = instance.tile.waves, self.layout.units
         assert waves is not None
@@ -89,34 +72,8 @@ class Gemm:
         self.steps = self.layout.intrinsics_k
         self.stages, self.slots = self.staging[RHS].stages, self.staging[RHS].scale_slots
 
-    def function(self) -> ir.Operation:
-        """The function, in no module."""
-        *types, result = argument_types(self.instance.layout, self.instance.elements)
-        function = builder.function(self.instance.name, [*types, result], result)
-        with ir.InsertionPoint(function.operation.regions[0].blocks[0]):
-            self._open(*function.operation.regions[0].blocks[0].arguments)
-            with builder.threads(self.waves.count * LANES, result) as threads:
-                self._distribute(threads.number)
-                first = self._prologue()
-                acc = self._main_loop(*first)
-                self._epilogue(acc, threads)
-            util.ReturnOp(threads.results)
-        return function.operation
-
-    def _prologue(self) -> Sequence[Values]:
-        """What the first K tile begins with."""
-        raise NotImplementedError
-
-    def _main_loop(self, *first: Values) -> Values:
-        """All K tiles: the accumulators."""
-        raise NotImplementedError
-
-    def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
-        """Stores them."""
-        raise NotImplementedError
-
-    def _open(self, lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value, _: ir.Value) -> None:
-        """The operands A and B, and their places in LDS."""
+    def _open(self, *arguments: ir.Value) -> None:
+        lhs, rhs, lhs_scale, rhs_scale, _ = arguments
         kinds = [
             Paired if self.instance.layout.pairs else RowMajor if each.in_rows else Operand for each in self.staging
         ]
@@ -130,7 +87,6 @@ class Gemm:
             x.stage_scales()
 
     def _distribute(self, thread: Index) -> None:
-        """Which wave and lane this is, and what they have of the tile."""
         wave = self.wave = assume(builder.uniform(thread // LANES), 0, self.waves.count - 1)
         lane = (thread % LANES).here
         self.lane_place = lane // self.layout.shape.n, lane % self.layout.shape.n

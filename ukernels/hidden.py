@@ -19,6 +19,7 @@ from mxcomp.mlir import build
 from mxcomp.ukernels import builder, quantising, stream
 from mxcomp.ukernels.aliases import LANES
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select, when
+from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.stream import BLOCKS, Flight
 from mxcomp.ukernels.waves import BEYOND, UNIT_ROWS
 
@@ -47,7 +48,7 @@ class Instance(quantising.Instance):
         return self.plain.name.replace("mx_", "mx_hidden_", 1)
 
     @property
-    def kernel(self) -> type[stream.Stream]:
+    def kernel(self) -> type[Kernel]:
         return Hidden
 
     @property
@@ -154,8 +155,9 @@ class Hidden(quantising.FlatStream):
     blocks and scales in LDS. Meanwhile the first K tile of RHS is on its way.
     """
 
-    def _open(self, x: ir.Value, *given: ir.Value) -> None:
-        self.blocks, (self.b,) = self._open_flat(*given[: -self.results])
+    def _operands(self, *given: ir.Value) -> None:
+        x, *weights = given
+        self.blocks, (self.b,) = self._weights(*weights)
         all_blocks = Index.of(build.dim(x, 0))
         self.x = builder.buffer(x, all_blocks, (None, _WORDS), (_WORDS, 1), "i32")
         self.rows = all_blocks // self.blocks

@@ -13,6 +13,7 @@ from iree.compiler import ir
 
 from mxcomp.layout import LHS, RHS
 from mxcomp.ukernels import quantising, stream
+from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.waves import unit_layout
 
 OPERANDS = "quantising_pair"
@@ -34,7 +35,7 @@ class Instance(quantising.Instance):
         return quantising.Instance(self.tile, self.elements, self.bits)
 
     @property
-    def kernel(self) -> type[stream.Stream]:
+    def kernel(self) -> type[Kernel]:
         return QuantisingPair
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:

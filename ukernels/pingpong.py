@@ -193,8 +193,9 @@ class _PingPong(Gemm):
 
     # Main loop
 
-    def _main_loop(self, acc: Values) -> Values:
+    def _main_loop(self, *first: Values) -> Values:
         """All K tiles: accumulators, and the scales that were read ahead, are carried on."""
+        (acc,) = first
         ahead = [x.scales(n, 0) for x, n in self._read_ahead]
         # A loop even of a single K tile, which takes more registers than there are where LLVM sees that it is one.
         tiles = assume(opaque(self.k_tiles), 1)
@@ -309,10 +310,10 @@ class _PingPong(Gemm):
     def _multiply(self, step: int, fragments: dict[Operand, Values], scales: Scales, acc: Values) -> None:
         """Adds the step's product to the accumulators, row by row of the wave."""
         for number, (m, n) in enumerate(product(range(self.rows), range(self.columns))):
-            factors = [
+            a, b = (
                 (fragments[x][each], x.scale_factor(scales[x, each], step)) for x, each in ((self.a, m), (self.b, n))
-            ]
-            acc[number] = self._mfma(*factors, acc[number])
+            )
+            acc[number] = self._mfma(a, b, acc[number])
 
     # Epilogue
 

@@ -22,6 +22,7 @@ from mxcomp.mlir import build
 from mxcomp.ukernels import builder, stream
 from mxcomp.ukernels.aliases import LANES
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
+from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import packed_buffer
 from mxcomp.ukernels.stream import Streamed
 from mxcomp.ukernels.waves import BEYOND, UNIT_ROWS
@@ -74,7 +75,7 @@ class Instance(stream.Instance):
         return stream.Instance(self.tile, self.elements)
 
     @property
-    def kernel(self) -> type[stream.Stream]:
+    def kernel(self) -> type[Kernel]:
         return Quantising
 
     @property
@@ -189,9 +190,9 @@ class Activations:
 class FlatStream(stream.Stream):
     """What kernels have in common that take activations, and of which units are operands of few dimensions."""
 
-    weights = Streamed
+    weights: type[Streamed] = Streamed
 
-    def _open_flat(self, *given: ir.Value) -> tuple[Index, list[Streamed]]:
+    def _weights(self, *given: ir.Value) -> tuple[Index, list[Streamed]]:
         """How many blocks a row has, and RHS: elements and scales of one or more."""
         (blocks,) = builder.call("blocks", [], ir.IndexType.get())
         self.k_tiles = Index.of(build.dim(given[0], 1))
@@ -216,8 +217,9 @@ class Quantising(FlatStream):
     RHS, and quantised while that is on its way. Results of loads are waited for in order.
     """
 
-    def _open(self, x: ir.Value, *given: ir.Value) -> None:
-        blocks, b = self._open_flat(*given[: -self.results])
+    def _operands(self, *given: ir.Value) -> None:
+        x, *weights = given
+        blocks, b = self._weights(*weights)
         self.streamed = tuple(b)
         self.x = Activations(x, blocks, 1, self.steps)
 

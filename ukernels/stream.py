@@ -17,24 +17,22 @@ does each of LHS rows from the few on that an instance may be for.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from math import prod
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from iree.compiler import ir
-from iree.compiler.dialects import util
 
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.mlir import build
-from mxcomp.target import GFX950, Target
-from mxcomp.ukernels import builder, family
+from mxcomp.target import Target
+from mxcomp.ukernels import builder, family, kernel
 from mxcomp.ukernels.aliases import LANES, UNIT_PIECES
 from mxcomp.ukernels.builder import Factor, Index, Values, assume, sched_barrier, select
-from mxcomp.ukernels.operands import argument_types, in_tile, packed_buffer
+from mxcomp.ukernels.kernel import Kernel
+from mxcomp.ukernels.operands import in_tile, packed_buffer
 from mxcomp.ukernels.waves import BEYOND, HALF_STEPS, UNIT_ROWS, Share, Waves, unit_layout
 
 # Tiles
@@ -89,24 +87,14 @@ TILES = (
 
 
 @dataclass(frozen=True)
-class Instance(family.Instance):
+class Instance(kernel.Instance):
     """A tile, for the element types of LHS and RHS."""
 
     tile: Tile
 
-    def path(self, folder: Path) -> Path:
-        return Path(inspect.getfile(type(self)))
-
-    def arguments(self) -> tuple[ir.RankedTensorType, ...]:
-        return argument_types(self.layout, self.elements)
-
     @property
-    def kernel(self) -> type[Stream]:
-        """What writes it."""
+    def kernel(self) -> type[Kernel]:
         return Stream
-
-    def module(self, path: Path, target: Target = GFX950) -> ir.Module:
-        return builder.module(self.kernel(self).function(), family.attribute(self.rule))
 
 
 INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS if tile.fits(pair))
@@ -215,39 +203,25 @@ def factor(fragment: ir.Value, element: str, scales: ir.Value, step: int) -> Fac
 # The kernel
 
 
-class Stream:
+class Stream(Kernel):
     """Writes the kernel of an instance."""
 
-    results = 1
-    """As many as there are accumulators among the arguments, behind all others."""
-
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: kernel.Instance, target: Target) -> None:
+        super().__init__(instance, target)
         waves, units = instance.tile.waves, instance.layout.units
         assert waves is not None
         assert units is not None
-        self.instance, self.layout, self.units = instance, instance.layout, units
+        self.layout, self.units = instance.layout, units
         self.steps, self.waves = self.layout.intrinsics_k, waves.k
         self.share = Share(*units, self.waves)
 
-    def function(self) -> ir.Operation:
-        """The function, in no module."""
-        types = self.instance.arguments()
-        results = types[-self.results :]
-        function = builder.function(self.instance.name, types, *results)
-        with ir.InsertionPoint(function.operation.regions[0].blocks[0]):
-            self._open(*function.operation.regions[0].blocks[0].arguments)
-            self.parts = [builder.lds(self.waves * self._part, "f32") for _ in results]
-            with builder.threads(self.waves * LANES, *results) as threads:
-                self._distribute(threads.number)
-                flights = self._prologue()
-                acc, *flights = self._main_loop(flights)
-                acc = self._last_k_tile(acc, flights)
-                self._epilogue(acc, threads)
-            util.ReturnOp(threads.results)
-        return function.operation
+    def _open(self, *arguments: ir.Value) -> None:
+        self._operands(*arguments[: -self.results])
+        self.parts = [builder.lds(self.waves * self._part, "f32") for _ in range(self.results)]
 
-    def _open(self, lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value, _: ir.Value) -> None:
-        """The operands A and B."""
+    def _operands(self, *given: ir.Value) -> None:
+        """A and B."""
+        lhs, rhs, lhs_scale, rhs_scale = given
         self.k_tiles = Index.of(build.dim(lhs, 2))
         rows = (self.instance.tile.max_m, None)
         a, b = (
@@ -263,7 +237,6 @@ class Stream:
         return packed_buffer(elements, self.k_tiles, size), packed_buffer(scales, self.k_tiles)
 
     def _distribute(self, thread: Index) -> None:
-        """Which wave and lane this is."""
         self.wave = builder.uniform(thread // LANES)
         if self.waves > 1:  # of one that is alone LLVM would keep more addresses in registers
             self.wave = assume(self.wave, 0, self.waves - 1)
@@ -290,15 +263,16 @@ class Stream:
 
     # Main loop
 
-    def _main_loop(self, flights: list[Values]) -> list[Values]:
-        """All of the wave's K tiles but the last one: while a step is multiplied, others are loaded for the next."""
+    def _main_loop(self, *flights: Values) -> Values:
+        """All of the wave's K tiles: while a step is multiplied, others are loaded for the next K tile."""
         last = self.k_tiles + -self.waves
         if self.waves > 1:
             builder.fence()  # or LLVM would load the first K tile where only waves that have one come by
             last = builder.opaque(last)  # a loop even of one K tile: it takes more registers where LLVM sees that
         acc = [builder.f32_zeros(_VALUES) for _ in range(self.results * prod(self.units))]
         ahead = select(Index.of(self.waves) < self.k_tiles, last, 0)
-        return builder.loop(ahead, self._k_tile, acc, *flights, start=self.wave, step=self.waves)
+        acc, *left = builder.loop(ahead, self._k_tile, acc, *flights, start=self.wave, step=self.waves)
+        return self._last_k_tile(acc, left)
 
     def _k_tile(self, i: Index, acc: Values, *flights: Values) -> list[Values]:
         following = i + self.waves
