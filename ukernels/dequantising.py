@@ -28,8 +28,8 @@ ACTIVATIONS = "bf16"
 
 _BITS, _VECTOR, _LOAD = 16, 8, 4
 """Of an activation, activations that an MFMA of 16x16x32 takes of a lane, and words that they are."""
-_SHAPE = 16, 16, 32
-"""Of that MFMA."""
+_SHAPE, _MFMA = (16, 16, 32), BLOCK_SIZE // _VECTOR
+"""Of that MFMA; as many as a block takes."""
 ACTIVATION_BYTES = _BITS // 8
 
 
@@ -100,17 +100,16 @@ class _Activations(quantising.Activations):
 
     in_halves = False
 
-    def factors(self, flight: Flight, step: int) -> Values:
-        """Each unit's activations of a step."""
-        pieces, count = flight[1 + step], BLOCK_SIZE // _VECTOR
-        rows = (builder.joined(pieces[n * count : (n + 1) * count]) for n in range(self.units))
-        return [builder.bitcast(row, ACTIVATIONS, BLOCK_SIZE) for row in rows]
+    def factors(self, flight: Flight, step: int) -> list[Values]:
+        """Each unit's activations of a step, as many at a time as an MFMA takes."""
+        vectors = [builder.bitcast(piece, ACTIVATIONS, _VECTOR) for piece in flight[1 + step]]
+        return [vectors[n * _MFMA : (n + 1) * _MFMA] for n in range(self.units)]
 
-    def _place(self, number: int) -> tuple[Index, Index]:
+    def _parts(self) -> list[tuple[Index, list[Index]]]:
         if not self.in_halves:
-            return super()._place(number)
-        half, piece = divmod(number, 2)
-        return self._group // 2 + 2 * half, self._group % 2 * 8 + piece * _LOAD
+            return super()._parts()
+        words = [self._group % 2 * 8 + word for word in (0, _LOAD)]
+        return [(self._group // 2 + 2 * half, words) for half in range(2)]
 
 
 class _Weights(Streamed):
@@ -131,9 +130,9 @@ class _Weights(Streamed):
         ]
 
     def factors(self, flight: Flight, step: int) -> Values:
-        """Each unit's weights of a step: bf16, four times as many as an MFMA takes."""
+        """Each unit's weights of a step: bf16, rows of as many as an MFMA takes."""
         scales = [builder.element(each, step) for each in flight[0]]
-        kind = ir.VectorType.get([BLOCK_SIZE // _VECTOR, _VECTOR], ir.BF16Type.get())
+        kind = ir.VectorType.get([_MFMA, _VECTOR], ir.BF16Type.get())
         return [
             builder.call("dequantise", [fragment, *scales[2 * n : 2 * n + 2]], kind)[0]
             for n, fragment in enumerate(self._fragments(flight, step))
@@ -166,6 +165,5 @@ class Dequantising(quantising.FlatStream):
         weights, rows = (x.factors(flight, step) for x, flight in self._by_operand(flights))
         for (n, b), (m, a) in product(enumerate(weights), enumerate(rows)):
             number = m * self.units[RHS] + n
-            for i in range(BLOCK_SIZE // _VECTOR):
-                left, right = builder.part(a, i * _VECTOR, _VECTOR), builder.element(b, i)
-                acc[number] = builder.mfma(_SHAPE, left, right, acc[number])
+            for i in range(_MFMA):
+                acc[number] = builder.mfma(_SHAPE, a[i], builder.element(b, i), acc[number])

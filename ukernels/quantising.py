@@ -170,21 +170,23 @@ class Activations:
 
     def step(self, tile: Index, step: int) -> Values:
         """Loads a step of a K tile: pieces of each unit's row."""
+        first = tile * (self.steps * stream.BLOCKS) + step * stream.BLOCKS
         return [
-            self._piece(row, tile * (self.steps * stream.BLOCKS) + step * stream.BLOCKS, piece)
-            for row, piece in product(self._rows, range(self._words // _LOAD))
+            piece
+            for row in self._rows
+            for block, words in self._parts()
+            for piece in self._load(row, first + block, words)
         ]
 
-    def _piece(self, row: tuple[Index, Index], first: Index, number: int) -> ir.Value:
-        """One of a lane's, of a step whose blocks begin with the `first`."""
-        (start, blocks), (block, word) = row, self._place(number)
-        block += first
+    def _load(self, row: tuple[Index, Index], block: Index, words: Sequence[Index]) -> Values:
+        """Pieces of a block of a row."""
+        start, blocks = row
         there = select(block < blocks, start + block, BEYOND // (self._words * _WORD_BITS // 8))
-        return builder.load(self._source, [there, Index.of(word)], _LOAD)
+        return [builder.load(self._source, [there, word], _LOAD) for word in words]
 
-    def _place(self, number: int) -> tuple[Index, Index]:
-        """The block of a step, and the word of it, that is one of a lane's pieces."""
-        return self._group, Index.of(number * _LOAD)
+    def _parts(self) -> list[tuple[Index, list[Index]]]:
+        """The blocks of a step that a lane has a part of, and where pieces of it begin."""
+        return [(self._group, [Index.of(word) for word in range(0, self._words, _LOAD)])]
 
 
 class FlatStream(stream.Stream):
