@@ -20,7 +20,7 @@ from mxcomp.mlir.session import PHASES, Session, read_source
 from mxcomp.options import AUTO, FASTEST, Options
 from mxcomp.packing import parameter_operand
 from mxcomp.profiling import Profile
-from mxcomp.report import launches
+from mxcomp.report import launches, spills
 from mxcomp.report.report import Report
 
 if TYPE_CHECKING:
@@ -237,6 +237,9 @@ def _advance(session: Session, source: Source, options: Options, report: Report,
 
     if session.advance("executable-configurations", compile_to):
         pipeline.run(module, pipeline.CONFIGURED_PASSES, options)
+
+    if options.ukernel_dirs and session.advance("executable-targets", compile_to):
+        spills.refuse(module, report, options)
 
     session.advance("end", compile_to)
 

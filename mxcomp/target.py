@@ -18,6 +18,7 @@ class Target:
     arch: str
     subgroup_size: int = 64
     max_workgroup_memory_bytes: int = 160 * 1024
+    max_workgroup_threads: int = 1024
     max_buffer_bytes: int = 2**31 - 1
 
     @property

@@ -21,6 +21,7 @@ from tool_client import NUMBER
 TOOLS = {
     "mxcomp-bench": "mxcomp.tools.bench",
     "mxcomp-compile": "mxcomp.tools.compile",
+    "mxcomp-kernel": "mxcomp.tools.kernel",
     "mxcomp-opt": "mxcomp.tools.opt",
     "mxcomp-pack": "mxcomp.tools.pack",
     "mxcomp-run": "mxcomp.tools.run",

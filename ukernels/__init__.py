@@ -2,11 +2,12 @@
 
 Adding a file to `ukernels/<arch>/`, or to a directory of your own given by flag, adds a ukernel. A file holds one
 `util.func private @NAME` with a dictionary attribute `mxcomp.ukernel`; README.md in this folder lists its entries.
+A directory of your own may also hold kernels in Python (`own`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
@@ -16,10 +17,12 @@ from pathlib import Path
 from mxcomp.errors import UkernelError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.problem import Problem
-from mxcomp.ukernels import dequantising, family, gating, hidden, multistage, paired, pingpong, quantising, stream
-from mxcomp.ukernels.rules import Constraint, Ukernel, accepts, read, ukernel_from
+from mxcomp.ukernels import dequantising, family, gating, hidden, multistage, own, paired, pingpong, quantising, stream
+from mxcomp.ukernels.own import Kernel
+from mxcomp.ukernels.reading import accepts, read
+from mxcomp.ukernels.rules import Constraint, Ukernel, ukernel_from
 
-__all__ = ["KINDS", "PLAIN_KINDS", "Constraint", "Registry", "Ukernel", "accepts", "read"]
+__all__ = ["KINDS", "PLAIN_KINDS", "Constraint", "Kernel", "Registry", "Ukernel", "accepts", "read"]
 
 PLAIN_KINDS = (family, stream, multistage, pingpong)
 """Those of `KINDS` that take MX operands, and nothing else is done by them."""
@@ -105,12 +108,21 @@ def _package(arch: str, stock: bool) -> Mapping[str, Ukernel]:
     return found
 
 
+_READERS: Mapping[str, Callable[[Path], Iterable[Ukernel]]] = {".mlir": lambda path: (read(path),), ".py": own.read}
+"""By the ends of files' names."""
+
+_HIDDEN = "_"
+"""How the name begins of a file in Python that has no kernels: others import it, or nobody does."""
+
+
 def _add(ukernels: dict[str, Ukernel], directory: Path) -> None:
     """Reads the files of a directory. Raises UkernelError."""
     if not directory.is_dir():
         raise UkernelError(f"ukernel directory {directory} does not exist")
-    for path in sorted(directory.glob("*.mlir")):
-        ukernel = read(path)
-        if ukernel.name in ukernels:
-            raise UkernelError(f"{path}: ukernel @{ukernel.name} exists already in {ukernels[ukernel.name].path}")
-        ukernels[ukernel.name] = ukernel
+    for path in sorted(directory.iterdir()):
+        if path.suffix not in _READERS or (path.suffix == ".py" and path.name.startswith(_HIDDEN)):
+            continue
+        for ukernel in _READERS[path.suffix](path):
+            if ukernel.name in ukernels:
+                raise UkernelError(f"{path}: ukernel @{ukernel.name} exists already in {ukernels[ukernel.name].path}")
+            ukernels[ukernel.name] = ukernel

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from iree.compiler import ir
 
 from mxcomp.errors import UkernelError
 from mxcomp.formats import BLOCK_SIZE
-from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout, layout_from
+from mxcomp.layout import DataTiledLayout, layout_from
 from mxcomp.mlir import graph
-from mxcomp.mlir.attributes import to_python
 from mxcomp.problem import Problem
 from mxcomp.ukernels import family
 from mxcomp.ukernels.builder import RULE
@@ -53,12 +51,28 @@ class Constraint:
         return ""
 
 
+class Source(Protocol):
+    """What a file in Python has of a kernel."""
+
+    @property
+    def name(self) -> str:
+        """Of the function."""
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """The entries of `mxcomp.ukernel`."""
+
+    def module(self, path: Path) -> ir.Module:
+        """A module with its function, whose rule is an attribute."""
+
+
 @dataclass(frozen=True)
 class Ukernel:
     """A ukernel's match rule, and where its code is: a file, which for an `instance` of the family is its body.
 
     `types` are LHS, RHS, LHS scale, RHS scale and result element types; `operands` is one of `_OPERANDS`;
     `tile` is the workgroup tile (M, N, K) in elements. Of the ukernels that match, the highest benefit is taken.
+    `line` is where it begins in its file; `source` writes one of a file in Python.
     """
 
     name: str
@@ -73,11 +87,18 @@ class Ukernel:
     llvm_func_attrs: dict[str, str]
     layout: DataTiledLayout | None
     instance: family.Instance | None = None
+    source: Source | None = field(default=None, compare=False)
+    line: int | None = field(default=None, compare=False)
+
+    @property
+    def place(self) -> str:
+        """Its file, and the line if that is known."""
+        return place_of(self.path, self.line)
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
         """Types of LHS, RHS, LHS scales, RHS scales and accumulator, in the current context."""
         known = None if self.instance is None else self.instance.arguments()
-        return known or _argument_types(self.function())
+        return known or argument_types(self.function())
 
     def mismatch(self, arch: str, problem: Problem) -> str:
         """Why this ukernel does not fit a problem, or "" if it does."""
@@ -90,50 +111,74 @@ class Ukernel:
 
     def function(self) -> ir.Operation:
         """A new copy of the function in the current context, without its rule and in no module."""
-        module = _parse(self.path, self.instance)
-        function = _function(module, self.path).detach_from_parent().operation
+        module = self._module()
+        function = ruled(module, self.path).detach_from_parent().operation
         del function.attributes[RULE]
         ir.SymbolTable.set_symbol_name(function, self.name)
         return function
 
     def text(self) -> str:
         """It as a file of its own, as a directory of ukernels may hold it."""
-        module = _parse(self.path, self.instance)
-        ir.SymbolTable.set_symbol_name(_function(module, self.path), self.name)
+        module = self._module()
+        ir.SymbolTable.set_symbol_name(ruled(module, self.path), self.name)
         return str(module)
 
+    def _module(self) -> ir.Module:
+        source = self.source or self.instance
+        if source is None:
+            return parse(self.path)
+        try:
+            return source.module(self.path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise unreadable(self.path, error) from None
+        except ir.MLIRError as error:
+            raise UkernelError(f"ukernel file {self.path} does not parse:\n{error}") from None
 
-def _parse(path: Path, instance: family.Instance | None = None) -> ir.Module:
+
+def parse(path: Path) -> ir.Module:
+    """Raises UkernelError."""
     try:
-        return ir.Module.parse(path.read_text()) if instance is None else instance.module(path)
+        return ir.Module.parse(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
-        raise UkernelError(f"cannot read ukernel file {path}: {error}") from None
+        raise unreadable(path, error) from None
     except ir.MLIRError as error:
-        raise UkernelError(f"ukernel file {path} does not parse:\n{error}") from None
+        raise UkernelError(f"{said(path, error, what='the ukernel file does not parse: ')}") from None
 
 
-def _function(module: ir.Module, path: Path) -> ir.Operation:
+def unreadable(path: Path, error: Exception) -> UkernelError:
+    return UkernelError(f"cannot read ukernel file {path}: {error}")
+
+
+def said(path: Path, error: ir.MLIRError, line: int | None = None, what: str = "") -> str:
+    """The first of MLIR's messages in one line, behind its place: in the file, else in this line of it."""
+    first = next(iter(error.error_diagnostics), None)
+    found = None if first is None else line_in(path, first.location)
+    text = str(error) if first is None else first.message
+    return f"{place_of(path, found or line)}: {what}{' '.join(text.split())}"
+
+
+def line_in(path: Path, location: ir.Location) -> int | None:
+    """The line of a file that a location names."""
+    files = (_TEXT, str(path))
+    return next((each.start_line for each in graph.places(location) if each.filename in files), None)
+
+
+_TEXT = "-"
+"""The name of a file that is parsed as text."""
+
+
+def place_of(path: Path, line: int | None) -> str:
+    return f"{path}:{line}" if line else str(path)
+
+
+def ruled(module: ir.Module, path: Path) -> ir.Operation:
+    """The function of a module, which has the rule. Raises UkernelError."""
     functions = [view.operation for view in module.body.operations if RULE in view.operation.attributes]
     if len(functions) != 1 or functions[0].name != "util.func":
-        raise UkernelError(f"{path}: expected one util.func with a {RULE} attribute, found {len(functions)}")
+        where = functions[-1] if functions else next((view.operation for view in module.body.operations), None)
+        place = place_of(path, where and line_in(path, where.location))
+        raise UkernelError(f"{place}: expected one util.func with a {RULE} attribute, found {len(functions)}")
     return functions[0]
-
-
-def read(path: Path) -> Ukernel:
-    """Reads one ukernel file and checks its rule and signature. Needs a current context. Raises UkernelError."""
-    module = _parse(path)  # owns the function
-    function = _function(module, path)
-    name = graph.symbol_name(function)
-    try:
-        rule = to_python(function.attributes[RULE])
-        _check_kinds(rule)
-        ukernel = ukernel_from(name, path, rule)
-        _check(ukernel, _argument_types(function))
-    except KeyError as error:
-        raise UkernelError(f"{path}: @{name}: {RULE} lacks the entry {error}") from None
-    except (TypeError, ValueError) as error:
-        raise UkernelError(f"{path}: @{name}: {error}") from None
-    return ukernel
 
 
 def ukernel_from(name: str, path: Path, rule: dict[str, Any], instance: family.Instance | None = None) -> Ukernel:
@@ -155,21 +200,11 @@ def ukernel_from(name: str, path: Path, rule: dict[str, Any], instance: family.I
         instance=instance,
     )
     if rule:
-        raise ValueError(f"unknown entries {', '.join(rule)}: expected {', '.join(_KINDS)}")
+        raise ValueError(f"unknown entries {', '.join(rule)}: expected {', '.join(ENTRIES)}")
     return ukernel
 
 
-def _constraint(axis: str, bounds: dict[str, Any]) -> Constraint:
-    """Raises ValueError for a size or a bound that there is not."""
-    if axis not in ("m", "n", "k"):
-        raise ValueError(f"constraints of '{axis}': expected m, n or k")
-    known = [each.name for each in fields(Constraint)]
-    if unknown := [bound for bound in bounds if bound not in known]:
-        raise ValueError(f"constraints of {axis}: unknown {', '.join(unknown)}: expected {', '.join(known)}")
-    return Constraint(**bounds)
-
-
-_KINDS: dict[str, tuple[type, type | None]] = {
+ENTRIES: dict[str, tuple[type, type | None]] = {
     "archs": (list, str),
     "types": (list, str),
     "operands": (str, None),
@@ -183,69 +218,28 @@ _KINDS: dict[str, tuple[type, type | None]] = {
 """The kind of each entry of a rule, and of its items."""
 
 
-def _check_kinds(rule: Any) -> None:
-    """Raises ValueError where a rule is not a dictionary, or an entry not of its kind (a boolean is no integer)."""
-    if not isinstance(rule, dict):
-        raise ValueError(f"{RULE} must be a dictionary, got {rule!r}")
-    for key, value in rule.items():
-        kind, item_kind = _KINDS.get(key, (type(value), None))
-        items = (value.values() if isinstance(value, dict) else value) if item_kind else ()
-        if type(value) is not kind or any(type(item) is not item_kind for item in items):
-            expected = f"{kind.__name__} of {item_kind.__name__}" if item_kind else kind.__name__
-            raise ValueError(f"{key} must be a {expected}, got {value!r}")
-
-
-_OPERANDS = ("data_tiled", "row_major", *family.IN_ROWS)
-
-
-def _check(ukernel: Ukernel, arguments: tuple[ir.RankedTensorType, ...]) -> None:
-    """Raises ValueError where rule and signature contradict each other."""
-    if ukernel.operands not in _OPERANDS:
-        raise ValueError(f"operands must be {' or '.join(map(repr, _OPERANDS))}, got {ukernel.operands!r}")
-    if len(ukernel.tile) != 3 or len(ukernel.workgroup_size) != 3 or len(ukernel.types) != 5:
-        raise ValueError("expected 3 tile sizes, 3 workgroup sizes and 5 types")
-    if min(*ukernel.tile, *ukernel.workgroup_size) < 1:
-        raise ValueError("tile and workgroup sizes must be positive")
-    if (ukernel.operands == "row_major") != (ukernel.layout is None):
-        raise ValueError("a data_tiled ukernel has a layout, a row_major one has none")
-    if ukernel.operands in family.IN_ROWS and (ukernel.layout is None or ukernel.layout.units is None):
-        raise ValueError(f"a ukernel that takes {ukernel.operands} has a layout of units")
-    for index, (have, want) in enumerate(zip(arguments, _expected_types(ukernel), strict=True)):
-        if not accepts(have, *want):
-            shape = "x".join("?" if size is None else str(size) for size in want[0])
-            raise ValueError(f"argument {index} ({OPERAND_NAMES[index]}) is {have}, expected tensor<{shape}x{want[1]}>")
+def _constraint(axis: str, bounds: dict[str, Any]) -> Constraint:
+    """Raises ValueError for a size or a bound that there is not."""
+    if axis not in ("m", "n", "k"):
+        raise ValueError(f"constraints of '{axis}': expected m, n or k")
+    known = [each.name for each in fields(Constraint)]
+    if unknown := [bound for bound in bounds if bound not in known]:
+        raise ValueError(f"constraints of {axis}: unknown {', '.join(unknown)}: expected {', '.join(known)}")
+    return Constraint(**bounds)
 
 
 _COUNTS = (5, 4, 7)
 """Arguments of ukernels: of packed operands, of activations, and of activations and two matrices."""
 
 
-def _argument_types(function: ir.Operation) -> tuple[ir.RankedTensorType, ...]:
+FIVE = "expected five tensor arguments: LHS, RHS, LHS scales, RHS scales, accumulator"
+
+
+def argument_types(function: ir.Operation) -> tuple[ir.RankedTensorType, ...]:
+    """Raises ValueError."""
     if not function.regions[0].blocks:
         raise ValueError("a ukernel needs a body")
     kinds = [argument.type for argument in function.regions[0].blocks[0].arguments]
     if len(kinds) not in _COUNTS or not all(isinstance(kind, ir.RankedTensorType) for kind in kinds):
-        raise ValueError("expected five tensor arguments: LHS, RHS, LHS scales, RHS scales, accumulator")
+        raise ValueError(FIVE)
     return tuple(ir.RankedTensorType(kind) for kind in kinds)
-
-
-def accepts(argument: ir.RankedTensorType, shape: Sequence[int | None], element: str) -> bool:
-    """Whether `tensor.cast` takes a tensor of this shape and element type (None: any size) to `argument`."""
-    if argument.rank != len(shape) or str(argument.element_type) != element:
-        return False
-    return all(
-        size is None or argument.is_dynamic_dim(i) or argument.get_dim_size(i) == size for i, size in enumerate(shape)
-    )
-
-
-def _expected_types(ukernel: Ukernel) -> list[tuple[tuple[int | None, ...], str]]:
-    m, n, _ = ukernel.tile
-    shapes: list[tuple[int | None, ...]]
-    if ukernel.layout is not None:
-        layout = ukernel.layout.multiplied
-        units = layout.units or (1, 1)
-        outer: list[tuple[int | None, ...]] = [(units[i % 2], None) for i in range(ACC)]
-        shapes = [layout.multiplied_shape(i, layout.packed_shape(i, o)) for i, o in enumerate([*outer, (1, 1)])]
-    else:
-        shapes = [(m, None, 32), (n, None, 32), (m, None), (n, None), (m, n)]
-    return list(zip(shapes, ukernel.types, strict=True))

@@ -16,7 +16,7 @@ from unittest import mock
 
 ROOT = Path(__file__).parents[2]
 
-COMMANDS = ("compile", "run", "pack", "tune", "bench", "opt", "sim", "show")
+COMMANDS = ("compile", "run", "pack", "tune", "bench", "kernel", "opt", "sim", "show")
 """Modules of `mxcomp.tools`, in the order in which one meets them."""
 
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:|%)(?P<path>[^)#\s]+)(?P<anchor>#[^)]*)?\)")

@@ -44,7 +44,7 @@ def is_public(op: ir.Operation) -> bool:
 
 def location_text(location: ir.Location) -> str:
     """file:line:column of a location, the innermost where it is nested, the first where there are several."""
-    found = next(_places(location), None)
+    found = next(places(location), None)
     return str(location) if found is None else f"{found.filename}:{found.start_line}:{found.start_col}"
 
 
@@ -60,18 +60,19 @@ def location_name(location: ir.Location) -> str:
     return ""
 
 
-def _places(location: ir.Location) -> Iterator[ir.FileLineColLoc]:
+def places(location: ir.Location) -> Iterator[ir.FileLineColLoc]:
+    """Where it leads, the innermost first."""
     match location:
         case ir.FileLineColLoc():
             yield location
         case ir.NameLoc():
-            yield from _places(location.child_loc)
+            yield from places(location.child_loc)
         case ir.CallSiteLoc():
-            yield from _places(location.callee)
-            yield from _places(location.caller)
+            yield from places(location.callee)
+            yield from places(location.caller)
         case ir.FusedLoc():
             for each in location.locations:
-                yield from _places(each)
+                yield from places(each)
 
 
 def root(op: ir.Operation) -> ir.Operation:

@@ -14,6 +14,7 @@ from mxcomp.tools import common
 ARGUMENTS = {
     "bench": ["64x0x32"],
     "compile": ["no_such.mlir"],
+    "kernel": ["no_such"],
     "opt": ["no_such.mlir"],
     "pack": ["no_such.npz", "-o", "x.irpa"],
     "run": ["no_such.vmfb", "--device=toaster"],

@@ -1,0 +1,126 @@
+"""What one ukernel costs: cycles of its loop, from the table of times; registers and LDS, by compiling it alone."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from iree.compiler import ir
+
+import mxcomp.ir as mx
+from mxcomp import __version__, assembly, caches
+from mxcomp.compiler import compile
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.selection.times import KernelTimes
+from mxcomp.sim.timing.chip import Rates
+from mxcomp.sim.timing.parameters import mi355x
+from mxcomp.ukernels import Constraint, Ukernel
+from mxcomp.ukernels.family import IN_ROWS
+
+LOOP_RATE = 28.0
+"""Bytes a cycle that a compute unit gets from memory while a loop is looked at."""
+
+ALONE = ("data_tiled", "row_major", *IN_ROWS)
+"""Operands of ukernels that a matmul takes by itself, which others do behind or in front of something."""
+
+_TILES = {"m": 2, "n": 2, "k": 4}
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Modelled cycles of a K tile, and the part of them that MFMA take."""
+
+    cycles: float
+    mfma: float
+
+
+def loop(times: KernelTimes, rate: float = LOOP_RATE) -> Loop:
+    """Of a workgroup alone on its compute unit, from the second to the last number of K tiles of the table."""
+    *_, short, long = sorted(times.load_bytes)
+    rates = Rates(np.full(1, mi355x().warm_latency), np.full(1, rate))
+    (less, few), (more, many) = (times.cycles(k, rates, True, 1) for k in (short, long))
+    return Loop(float((more - less)[0]) / (long - short), float(((many - few) / (more - less))[0]))
+
+
+class Registers(msgspec.Struct, frozen=True):
+    """What a compute unit has to give a kernel: registers of a lane and of a wave, and bytes of LDS."""
+
+    vgprs: int
+    sgprs: int
+    lds_bytes: int
+    spills: int
+
+
+def registers(ukernel: Ukernel, directories: Sequence[str | Path]) -> Registers | None:
+    """Of a ukernel in a matmul of a few tiles; None where none takes it. Kept in the user's cache.
+
+    Needs a current context. Raises MxcompError.
+    """
+    if ukernel.operands not in ALONE:
+        return None
+    file = _kept(ukernel)
+    if file is not None and file.exists():
+        return msgspec.json.decode(file.read_bytes(), type=Registers)
+    found = _compiled(ukernel, directories)
+    if file is not None and found is not None:
+        file.write_bytes(msgspec.json.encode(found))
+    return found
+
+
+def _kept(ukernel: Ukernel) -> Path | None:
+    """Where its registers are kept, if there is a place."""
+    versions = (__version__, metadata.version("iree-base-compiler"))
+    try:
+        return caches.own("kernels") / sha256("\n".join((*versions, ukernel.text())).encode()).hexdigest()
+    except caches.CacheError:
+        return None
+
+
+def _compiled(ukernel: Ukernel, directories: Sequence[str | Path]) -> Registers | None:
+    with tempfile.TemporaryDirectory() as directory:
+        program = compile(
+            _matmul(ukernel),
+            data_tiling=ukernel.operands != "row_major",
+            ukernels=ukernel.name,
+            ukernel_dirs=directories,
+            iree_flags=(f"{assembly.FLAG}={directory}",),
+            strict=True,
+        )
+        kernels = assembly.read_dump(directory)
+    (matmul,) = program.report.matmuls
+    if matmul.ukernel != ukernel.name:
+        return None
+    (kernel,) = (each for each in kernels if each.count("v_mfma"))
+    return Registers(kernel.vgprs, kernel.metadata["sgpr_count"], kernel.lds_bytes, kernel.spills)
+
+
+def _matmul(ukernel: Ukernel) -> ir.Module:
+    """A matmul of a few tiles."""
+    lhs, rhs = (element_format(kind) for kind in ukernel.types[:2])
+    tiles = dict(zip("mnk", ukernel.tile, strict=True))
+    m, n, k = (_size(ukernel.constraints.get(axis, Constraint()), tiles[axis], _TILES[axis]) for axis in "mnk")
+    if ukernel.operands == IN_ROWS[1]:  # the result is computed transposed
+        m, n, lhs, rhs = n, m, rhs, lhs
+
+    def matmul(a: ir.Value, a_scale: ir.Value, b: ir.Value, b_scale: ir.Value) -> ir.Value:
+        return mx.scaled_matmul(mx.operand(a, a_scale, lhs), mx.operand(b, b_scale, rhs))
+
+    types = [
+        f"{rows}x{size}xi8"
+        for rows, bits in ((m, lhs.bits), (n, rhs.bits))
+        for size in (k * bits // 8, k // BLOCK_SIZE)
+    ]
+    return mx.module(matmul, *types)
+
+
+def _size(bounds: Constraint, tile: int, count: int) -> int:
+    """So many tiles, or what is nearest and allowed."""
+    size = min(max(tile * count, bounds.min or 1), bounds.max or tile * count)
+    size -= size % (bounds.div or 1)
+    return size - bounds.odd if bounds.odd and bounds.violation("", size) else size

@@ -1,0 +1,56 @@
+"""What ukernels of a user's directories became: one that spills registers is refused, unless it is asked for by name.
+
+It computes what it ought to, and slowly: nobody who adds a kernel to be faster wants that without being told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from iree.compiler import ir
+
+from mxcomp.errors import UkernelError
+from mxcomp.mlir import graph
+from mxcomp.options import Options
+from mxcomp.report.report import Report
+from mxcomp.sim import code_object
+from mxcomp.ukernels import Registry, Ukernel
+
+_BINARY = "hal.executable.binary"
+_ELF = b"\x7fELF"
+
+
+def refuse(module: ir.Operation, report: Report, options: Options) -> None:
+    """Looks at code in a module at IREE's phase `executable-targets`. Raises UkernelError."""
+    own = _own(module, report, options)
+    for kernel in _kernels(module) if own else ():
+        ukernel, taken = own.get(kernel.name), kernel.metadata
+        spilled = sum(int(taken.get(f".{kind}_spill_count", 0)) for kind in ("vgpr", "sgpr"))
+        if ukernel is not None and spilled:
+            raise UkernelError(
+                f"{ukernel.place}: @{ukernel.name} spills {spilled} registers, beside {taken['.vgpr_count']} VGPRs and "
+                f"{taken['.sgpr_count']} SGPRs that it has, in {kernel.name}: expected none; "
+                f"--ukernels={ukernel.name} takes it all the same"
+            )
+
+
+def _own(module: ir.Operation, report: Report, options: Options) -> dict[str, Ukernel]:
+    """The user's ukernels that were chosen, by the kernels they are in."""
+    with module.context, module.location:
+        registry = Registry(options.target.arch, options.ukernel_dirs)
+    parts = [part for matmul in report.matmuls for part in (matmul, *matmul.versions)]
+    chosen = ((part.kernel, registry.ukernels.get(part.ukernel or "")) for part in parts)
+    return {
+        kernel: ukernel
+        for kernel, ukernel in chosen
+        if kernel and ukernel and registry.is_foreign(ukernel) and ukernel.name != options.ukernels
+    }
+
+
+def _kernels(module: ir.Operation) -> Iterator[code_object.Kernel]:
+    for op in graph.walk(module):
+        if op.name == _BINARY:
+            data = np.array(ir.DenseElementsAttr(op.attributes["data"])).tobytes()
+            if (at := data.find(_ELF)) >= 0:
+                yield from code_object.load(data[at:]).kernels.values()

@@ -1,0 +1,141 @@
+"""A user's own kernels in Python: files of a directory of ukernels, which are run, and say what kernels they have.
+
+    INSTANCES = (Kernel("my_kernel", rule, write),)
+
+A file is run when the directory is read, once in a process, and may do whatever Python can. Whatever has `name`,
+`rule` and `module(path)` is an instance: also one of a kind of this package, with a tile of the user's.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from traceback import walk_tb
+from types import ModuleType
+from typing import Any
+
+from iree.compiler import ir
+
+from mxcomp.errors import UkernelError
+from mxcomp.ukernels import builder, family, reading
+from mxcomp.ukernels.rules import Source, Ukernel, place_of, ruled, said, unreadable
+
+_INSTANCES, _ENTRIES = "INSTANCES", ("name", "rule", "module")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that is written by a function.
+
+    Attributes:
+        name: Of it.
+        rule: The entries of its match rule.
+        write: Makes the function, of this name and in no module: `builder.function` with a body.
+    """
+
+    name: str
+    rule: dict[str, Any]
+    write: Callable[[str], ir.Operation]
+
+    def module(self, path: Path) -> ir.Module:
+        """A module with its function, whose rule is an attribute."""
+        return builder.module(self.write(self.name), family.attribute(self.rule))
+
+
+def read(path: Path) -> tuple[Ukernel, ...]:
+    """The ukernels of a file, each written once to be checked. Needs a current context. Raises UkernelError."""
+    try:
+        return _read(path, path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from None
+
+
+@cache
+def _read(path: Path, text: str) -> tuple[Ukernel, ...]:
+    with _placing(path, None):
+        tree = ast.parse(text, str(path))
+        values = _run(tree, path)
+    line = _line(tree)
+    with _placing(path, line):
+        instances = tuple(values.get(_INSTANCES, ()))
+    if not instances:
+        raise UkernelError(f"{place_of(path, line)}: no kernel: expected {_INSTANCES}, of mxcomp.ukernels.Kernel")
+    return tuple(_checked(path, line, each) for each in instances)
+
+
+def _run(tree: ast.Module, path: Path) -> dict[str, Any]:
+    """What a file defines."""
+    module = ModuleType(f"mxcomp.ukernels.own.{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # where dataclasses look for names in annotations
+    exec(compile(tree, str(path), "exec"), vars(module))
+    return vars(module)
+
+
+def _line(tree: ast.Module) -> int | None:
+    """Where instances are listed."""
+    for statement in tree.body:
+        targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+        if any(isinstance(each, ast.Name) and each.id == _INSTANCES for each in targets):
+            return statement.lineno
+    return None
+
+
+def _checked(path: Path, line: int | None, instance: Source) -> Ukernel:
+    with _placing(path, line):
+        missing = [entry for entry in _ENTRIES if not hasattr(instance, entry)]
+        if missing:
+            raise TypeError(f"{instance!r} in {_INSTANCES} has no {missing[0]}: expected mxcomp.ukernels.Kernel")
+        name, rule = instance.name, instance.rule
+    ukernel = reading.described(name, path, rule, line, _Placed(path, line, instance))
+    with _placing(path, line, name), ir.loc_tracebacks():
+        module = instance.module(path)
+        module.operation.verify()
+    reading.check(ukernel, ruled(module, path))
+    return ukernel
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """An instance whose errors name the file."""
+
+    path: Path
+    line: int | None
+    instance: Source
+
+    @property
+    def name(self) -> str:
+        return self.instance.name
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        return self.instance.rule
+
+    def module(self, path: Path) -> ir.Module:
+        with _placing(self.path, self.line, self.name):
+            return self.instance.module(path)
+
+
+@contextmanager
+def _placing(path: Path, line: int | None, name: str = "") -> Iterator[None]:
+    """Makes of any exception a UkernelError with its place: the last line of the file on the way to it, or `line`."""
+    kernel = f"@{name}: " if name else ""
+    try:
+        yield
+    except UkernelError:
+        raise
+    except SyntaxError as error:
+        place = place_of(path, error.lineno) if error.filename == str(path) else place_of(path, line)
+        raise UkernelError(f"{place}: {kernel}{error.msg}") from None
+    except (Exception, SystemExit) as error:
+        frames = [number for frame, number in walk_tb(error.__traceback__) if frame.f_code.co_filename == str(path)]
+        line = frames[-1] if frames else line
+        if isinstance(error, ir.MLIRError):
+            raise UkernelError(said(path, error, line, kernel)) from None
+        text = " ".join(str(error).split())
+        raise UkernelError(f"{place_of(path, line)}: {kernel}{type(error).__name__}: {text}") from error

@@ -1,0 +1,161 @@
+"""Reads `.mlir` files of ukernels, and checks any of a user's own: what is wrong with it, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from iree.compiler import ir
+
+from mxcomp.errors import UkernelError
+from mxcomp.layout import ACC, OPERAND_NAMES
+from mxcomp.mlir import graph
+from mxcomp.mlir.attributes import to_python
+from mxcomp.target import TARGETS, Target
+from mxcomp.ukernels import family
+from mxcomp.ukernels.builder import RULE
+from mxcomp.ukernels.rules import (
+    ENTRIES,
+    FIVE,
+    Source,
+    Ukernel,
+    argument_types,
+    line_in,
+    parse,
+    place_of,
+    ruled,
+    ukernel_from,
+)
+
+
+def read(path: Path) -> Ukernel:
+    """Reads one ukernel file and checks its rule and signature. Needs a current context. Raises UkernelError."""
+    module = parse(path)  # owns the function
+    function = ruled(module, path)
+    name, line = graph.symbol_name(function), line_in(path, function.location)
+    try:
+        rule = to_python(function.attributes[RULE])
+    except TypeError as error:
+        raise UkernelError(f"{place_of(path, line)}: @{name}: {error}") from None
+    ukernel = described(name, path, rule, line)
+    check(ukernel, function)
+    return ukernel
+
+
+def described(name: str, path: Path, rule: Any, line: int | None, source: Source | None = None) -> Ukernel:
+    """A ukernel of a user's own, by its rule. Raises UkernelError."""
+    try:
+        _check_kinds(rule)
+        ukernel = replace(ukernel_from(name, path, rule), line=line, source=source)
+        _check(ukernel)
+    except KeyError as error:
+        raise UkernelError(f"{place_of(path, line)}: @{name}: {RULE} lacks the entry {error}") from None
+    except (TypeError, ValueError) as error:
+        raise UkernelError(f"{place_of(path, line)}: @{name}: {error}") from None
+    return ukernel
+
+
+def check(ukernel: Ukernel, function: ir.Operation) -> None:
+    """Compares a function with its rule, and with what a GPU has. Raises UkernelError."""
+    for location, message in _faults(ukernel, function):
+        line = line_in(ukernel.path, location) or line_in(ukernel.path, function.location) or ukernel.line
+        raise UkernelError(f"{place_of(ukernel.path, line)}: @{ukernel.name}: {message}")
+
+
+def _check_kinds(rule: Any) -> None:
+    """Raises ValueError where a rule is not a dictionary, or an entry not of its kind (a boolean is no integer)."""
+    if not isinstance(rule, dict):
+        raise ValueError(f"{RULE} must be a dictionary, got {rule!r}")
+    for key, value in rule.items():
+        kind, item_kind = ENTRIES.get(key, (type(value), None))
+        items = (value.values() if isinstance(value, dict) else value) if item_kind else ()
+        if type(value) is not kind or any(type(item) is not item_kind for item in items):
+            expected = f"{kind.__name__} of {item_kind.__name__}" if item_kind else kind.__name__
+            raise ValueError(f"{key} must be a {expected}, got {value!r}")
+
+
+_OPERANDS = ("data_tiled", "row_major", *family.IN_ROWS)
+
+
+def _check(ukernel: Ukernel) -> None:
+    """Raises ValueError where a rule contradicts itself, or asks for more than a GPU has."""
+    if ukernel.operands not in _OPERANDS:
+        raise ValueError(f"operands must be {' or '.join(map(repr, _OPERANDS))}, got {ukernel.operands!r}")
+    if len(ukernel.tile) != 3 or len(ukernel.workgroup_size) != 3 or len(ukernel.types) != 5:
+        raise ValueError("expected 3 tile sizes, 3 workgroup sizes and 5 types")
+    if min(*ukernel.tile, *ukernel.workgroup_size) < 1:
+        raise ValueError("tile and workgroup sizes must be positive")
+    if (ukernel.operands == "row_major") != (ukernel.layout is None):
+        raise ValueError("a data_tiled ukernel has a layout, a row_major one has none")
+    if ukernel.operands in family.IN_ROWS and (ukernel.layout is None or ukernel.layout.units is None):
+        raise ValueError(f"a ukernel that takes {ukernel.operands} has a layout of units")
+    for target in _targets(ukernel):
+        if (threads := prod(ukernel.workgroup_size)) > (most := target.max_workgroup_threads):
+            raise ValueError(f"workgroup_size has {threads} threads, expected at most {most} on {target.arch}")
+
+
+def _targets(ukernel: Ukernel) -> list[Target]:
+    return [TARGETS[arch] for arch in ukernel.archs if arch in TARGETS]
+
+
+def _faults(ukernel: Ukernel, function: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
+    """Where a function contradicts its rule, or takes more than a GPU has, and how."""
+    try:
+        arguments = argument_types(function)
+    except ValueError as error:
+        yield function.location, str(error)
+        return
+    expected = _expected_types(ukernel)
+    if len(arguments) != len(expected):
+        yield function.location, FIVE
+        return
+    values = function.regions[0].blocks[0].arguments
+    for index, (have, want) in enumerate(zip(arguments, expected, strict=True)):
+        if not accepts(have, *want):
+            yield values[index].location, f"argument {index} ({OPERAND_NAMES[index]}) is {have}, {_expected(want)}"
+    results = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results
+    if list(results) != [arguments[ACC]]:
+        found = ", ".join(map(str, results)) or "none"
+        yield function.location, f"the result is {found}, expected {arguments[ACC]}, as the accumulator"
+    size = _lds_bytes(function)
+    for target in _targets(ukernel):
+        if size > (most := target.max_workgroup_memory_bytes):
+            yield function.location, f"it takes {size} bytes of LDS, expected at most {most} on {target.arch}"
+
+
+def _expected(want: tuple[tuple[int | None, ...], str]) -> str:
+    return f"expected tensor<{'x'.join('?' if size is None else str(size) for size in want[0])}x{want[1]}>"
+
+
+_LDS = "#gpu.address_space<workgroup>"
+
+
+def _lds_bytes(function: ir.Operation) -> int:
+    """What a function allocates of LDS."""
+    kinds = (ir.MemRefType(op.results[0].type) for op in graph.walk(function) if op.name == "memref.alloc")
+    return sum(prod(kind.shape) * kind.element_type.width // 8 for kind in kinds if str(kind.memory_space) == _LDS)
+
+
+def accepts(argument: ir.RankedTensorType, shape: Sequence[int | None], element: str) -> bool:
+    """Whether `tensor.cast` takes a tensor of this shape and element type (None: any size) to `argument`."""
+    if argument.rank != len(shape) or str(argument.element_type) != element:
+        return False
+    return all(
+        size is None or argument.is_dynamic_dim(i) or argument.get_dim_size(i) == size for i, size in enumerate(shape)
+    )
+
+
+def _expected_types(ukernel: Ukernel) -> list[tuple[tuple[int | None, ...], str]]:
+    m, n, _ = ukernel.tile
+    shapes: list[tuple[int | None, ...]]
+    if ukernel.layout is not None:
+        layout = ukernel.layout.multiplied
+        units = layout.units or (1, 1)
+        outer: list[tuple[int | None, ...]] = [(units[i % 2], None) for i in range(ACC)]
+        shapes = [layout.multiplied_shape(i, layout.packed_shape(i, o)) for i, o in enumerate([*outer, (1, 1)])]
+    else:
+        shapes = [(m, None, 32), (n, None, 32), (m, None), (n, None), (m, n)]
+    return list(zip(shapes, ukernel.types, strict=True))
