@@ -152,7 +152,8 @@ def unreadable(path: Path, error: Exception) -> UkernelError:
 def said(path: Path, error: ir.MLIRError, line: int | None = None, what: str = "") -> str:
     """The first of MLIR's messages in one line, behind its place: in the file, else in this line of it."""
     first = next(iter(error.error_diagnostics), None)
-    found = None if first is None else line_in(path, first.location)
+    # Of a diagnostic, unlike of an operation, the bindings do not say which kind of location it is.
+    found = None if first is None else line_in(path, ir.Location.from_attr(first.location.attr))
     text = str(error) if first is None else first.message
     return f"{place_of(path, found or line)}: {what}{' '.join(text.split())}"
 

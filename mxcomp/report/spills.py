@@ -13,7 +13,7 @@ from iree.compiler import ir
 from mxcomp.errors import UkernelError
 from mxcomp.mlir import graph
 from mxcomp.options import Options
-from mxcomp.report.report import Report
+from mxcomp.report.report import KernelVersion, Report, ScaledMatmul
 from mxcomp.sim import code_object
 from mxcomp.ukernels import Registry, Ukernel
 
@@ -39,7 +39,8 @@ def _own(module: ir.Operation, report: Report, options: Options) -> dict[str, Uk
     """The user's ukernels that were chosen, by the kernels they are in."""
     with module.context, module.location:
         registry = Registry(options.target.arch, options.ukernel_dirs)
-    parts = [part for matmul in report.matmuls for part in (matmul, *matmul.versions)]
+    parts: list[ScaledMatmul | KernelVersion] = [*report.matmuls]
+    parts += [version for matmul in report.matmuls for version in matmul.versions]
     chosen = ((part.kernel, registry.ukernels.get(part.ukernel or "")) for part in parts)
     return {
         kernel: ukernel

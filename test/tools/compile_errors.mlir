@@ -23,7 +23,7 @@
 
 // RUN: not mxcomp-compile %S/compile.mlir --ukernel-dir=%S/../ukernels/inputs/unparsable -o %t/out.vmfb 2>&1 \
 // RUN:   | filecheck %s --check-prefix=UNPARSABLE
-// UNPARSABLE: {{^}}mxcomp-compile: error: ukernel file {{.*}}test_unparsable.mlir does not parse:
+// UNPARSABLE: {{^}}mxcomp-compile: error: {{.*}}test_unparsable.mlir:2: the ukernel file does not parse: expected non-function type
 
 // RUN: not mxcomp-compile %S/compile.mlir --data-tiling=maybe -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=TILING
 // TILING: {{^}}mxcomp-compile: error: --data-tiling=maybe: expected on or off

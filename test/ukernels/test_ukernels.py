@@ -194,9 +194,14 @@ class _Compiled:
         return {match[1]: count for match, count in found if match}
 
 
-def test_a_printed_kernel_is_the_same_to_the_hardware(tmp_path: Path) -> None:
-    """What is written in Python is printed as a file for a directory of ukernels; under another name, each is once."""
-    name = "mx_f4E2M1FN_f4E2M1FN_f32_m256_n256_k512"
+PRINTED = ("m16_n32_k512_w1", "m256_n256_k512", "m128_n256_k128", "m16_n64_k512", "m192_n256_k512", "m16_n64_k256_half")
+"""One of each kind, the first two by default."""
+
+
+@pytest.mark.parametrize("tile", [*PRINTED[:2], *(pytest.param(each, marks=pytest.mark.slow) for each in PRINTED[2:])])
+def test_a_printed_kernel_is_the_same_to_the_hardware(tile: str, tmp_path: Path) -> None:
+    """What is made is printed as a file for a directory of ukernels; under another name, each is once."""
+    name = f"mx_f4E2M1FN_f4E2M1FN_f32_{tile}"
     text = _compiled(name).ukernel.text
     with ir.Context(), ir.Location.unknown():
         (tmp_path / "own.mlir").write_text(text().replace(f"@{name}(", "@own("))

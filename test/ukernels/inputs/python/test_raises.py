@@ -1,0 +1,4 @@
+"""A file that raises."""
+
+NOTHING = ()
+INSTANCES = (undefined,)  # noqa: F821
