@@ -238,7 +238,7 @@ def _advance(session: Session, source: Source, options: Options, report: Report,
     if session.advance("executable-configurations", compile_to):
         pipeline.run(module, pipeline.CONFIGURED_PASSES, options)
 
-    if options.ukernel_dirs and session.advance("executable-targets", compile_to):
+    if options.ukernel_dirs and session.advance("hal", compile_to):
         spills.refuse(module, report, options)
 
     session.advance("end", compile_to)

@@ -22,7 +22,7 @@ _ELF = b"\x7fELF"
 
 
 def refuse(module: ir.Operation, report: Report, options: Options) -> None:
-    """Looks at code in a module at IREE's phase `executable-targets`. Raises UkernelError."""
+    """Looks at code in a module at IREE's phase `hal`. Raises UkernelError."""
     own = _own(module, report, options)
     for kernel in _kernels(module) if own else ():
         ukernel, taken = own.get(kernel.name), kernel.metadata
