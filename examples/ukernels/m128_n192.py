@@ -55,7 +55,7 @@ def write(name: str) -> ir.Operation:
             b.distribute(wave, lane, column)
             acc = multiply(a, b, k_tiles)
             threads.store(acc, [1, 1, ROWS, COLUMNS, 1, 1, 4], [0, 0, row, column, lane // 16, lane % 16, 0])
-        util.ReturnOp([threads.result])
+        util.ReturnOp(threads.results)
     return function.operation
 
 
