@@ -1,4 +1,4 @@
 """A file that raises."""
 
 NOTHING = ()
-INSTANCES = (undefined,)  # noqa: F821
+INSTANCES = (1 / 0,)
