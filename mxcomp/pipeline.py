@@ -2,9 +2,9 @@
 
     source ─ import torch ─ IREE: input ─ take bytes, declare types, inline calls, expand reshapes, group experts,
            legalise, recognise, check sizes, hold constants, encode, fall back, hold constants, widen codes, fuse
-           consumers, materialise, widen codes, legalise reductions, legalise zeros, legalise few rows, legalise scans,
-           scale scores, legalise topk, legalise lookups, legalise overwriting, legalise producers, sort slots, outline,
-           skip versions, share executables
+           consumers, materialise, widen codes, legalise reductions, legalise zeros, split subscripts, legalise few
+           rows, legalise scans, scale scores, legalise topk, legalise lookups, legalise overwriting, legalise
+           producers, sort slots, outline, skip versions, share executables
            ─ IREE: flow ─ share slices, renumber workloads, keep operands, place results
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
            ─ unmask stores, order workgroups, fold gathers, fold rows, narrow attention ─ IREE: vmfb
@@ -50,6 +50,7 @@ BUILDING_PASSES = (
     "mxcomp-widen-codes",
     "mxcomp-legalise-reductions",
     "mxcomp-legalise-zeros",
+    "mxcomp-split-subscripts",
     "mxcomp-legalise-few-rows",
     "mxcomp-legalise-scans",
     "mxcomp-scale-scores",

@@ -31,6 +31,7 @@ PASSES = {
     "mxcomp-materialise": "materialise",
     "mxcomp-legalise-reductions": "legalise_reductions",
     "mxcomp-legalise-zeros": "legalise_zeros",
+    "mxcomp-split-subscripts": "split_subscripts",
     "mxcomp-legalise-few-rows": "legalise_few_rows",
     "mxcomp-legalise-scans": "legalise_scans",
     "mxcomp-scale-scores": "scale_scores",

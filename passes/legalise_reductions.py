@@ -31,7 +31,6 @@ Reductions of up to 32 numbers, an MX block, stay: no wave shares them, and quan
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,7 +39,7 @@ from iree.compiler.dialects import arith
 
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.mlir import build, graph
-from mxcomp.mlir.linalg_ops import indexing_maps, loop_sizes
+from mxcomp.mlir.linalg_ops import steps_reduced
 from mxcomp.options import Options
 
 _LEAST_WIDTH, _WIDE = 16, 32
@@ -104,12 +103,8 @@ def run(module: ir.Operation, options: Options) -> None:
 
 def _meets(op: ir.Operation) -> bool:
     """Whether so many numbers are reduced, or perhaps are, that a wave may share them."""
-    maps = indexing_maps(op) or []
-    steps = loop_sizes(op, maps)
-    kept = {ir.AffineDimExpr(e).position for e in maps[-1].results if isinstance(e, ir.AffineDimExpr)}
-    reduced = [steps.get(loop) for loop in range(maps[-1].n_dims) if loop not in kept]
-    known = [size for size in reduced if size is not None]
-    return bool(reduced) and (len(known) < len(reduced) or math.prod(known) > BLOCK_SIZE)
+    steps = steps_reduced(op)
+    return steps is None or steps > BLOCK_SIZE
 
 
 def _legalise(op: ir.Operation, position: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from iree.compiler import ir
 
 from mxcomp.mlir import linalg
@@ -87,6 +89,16 @@ def loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> dict[int, int | No
                 loop = ir.AffineDimExpr(expression).position
                 sizes[loop] = size if sizes.get(loop) is None else sizes[loop]
     return sizes
+
+
+def steps_reduced(op: ir.Operation) -> int | None:
+    """How many steps of a linalg op with loops make one element of its result; None if, or perhaps if, dynamic."""
+    maps = indexing_maps(op) or []
+    sizes = loop_sizes(op, maps)
+    kept = {ir.AffineDimExpr(e).position for e in maps[-1].results if isinstance(e, ir.AffineDimExpr)}
+    reduced = [sizes.get(loop) for loop in range(maps[-1].n_dims) if loop not in kept]
+    known = [size for size in reduced if size is not None]
+    return math.prod(known) if len(known) == len(reduced) else None
 
 
 def is_zero(value: ir.Value) -> bool:
