@@ -18,6 +18,7 @@ After:
 So are constants that slices with steps are taken of, and equal ones to choose from; and a factor of a product whose
 elements are all the same, which IREE makes a number: it then fails to distribute the sum.
 
+Of constants that are sorted, or written over otherwise, the result is held, and not what is written over.
 What a reduction starts from is not held: the kernel has to set it, and IREE does not look behind a barrier for what is
 written over (mxcomp-keep-operands).
 """
@@ -39,6 +40,7 @@ from mxcomp.packing.stored_operand import is_constant, is_constant_global
 
 _MOVES = ("tensor.", "iree_tensor_ext.bitcast", "flow.tensor.")
 _CALCULATIONS = ("arith.", "math.", "linalg.")
+_EXTENSIONS = "iree_linalg_ext."
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -135,7 +137,7 @@ def _followed(
         if op in seen or op.name == "tensor.empty":
             continue
         seen.add(op)
-        if _is_constant(op):
+        if _is_constant(op) or _is_written_over(op, varying):
             found.setdefault(op, [])
             continue
         if not op.name.startswith((*_MOVES, *_CALCULATIONS)):
@@ -144,9 +146,18 @@ def _followed(
             value = user.operands[i]
             source = graph.producer(value)
             pending.append(source)
-            if source is not None and _is_constant(source) and isinstance(value.type, ir.RankedTensorType):
+            if source is None or not isinstance(value.type, ir.RankedTensorType):
+                continue
+            if _is_constant(source) or _is_written_over(source, varying):
                 found.setdefault(source, []).append((user, i))
     return found
+
+
+def _is_written_over(op: ir.Operation, varying: set[ir.Operation]) -> bool:
+    """Whether constants are sorted, or written over otherwise: what comes of that is held, as they must not be."""
+    if not op.name.startswith(_EXTENSIONS) or op in varying:
+        return False
+    return _constants([graph.producer(user.operands[i]) for user, i in graph.inputs(op)], varying) is not None
 
 
 def _is_constant(op: ir.Operation) -> bool:
@@ -163,9 +174,10 @@ def are_constant(ops: Iterable[ir.Operation | None]) -> bool:
 def _hold(ops: Iterable[ir.Operation | None], varying: set[ir.Operation]) -> None:
     """Hides the constants that operations depend on from IREE, if they depend on nothing else."""
     for constant, uses in (_constants(ops, varying) or {}).items():
-        if not uses:
-            continue
-        with constant.location, ir.InsertionPoint.after(constant):
-            held = build.barrier(constant.results[0])
+        held: dict[ir.Value, ir.Value] = {}
         for user, index in uses:
-            user.operands[index] = held
+            value = user.operands[index]
+            if value not in held:
+                with constant.location, ir.InsertionPoint.after(constant):
+                    held[value] = build.barrier(value)
+            user.operands[index] = held[value]
