@@ -91,7 +91,7 @@ def test_only_one_runs() -> None:
     module = mx.module(layer, "?x64xf32")
     program = mxcomp.compile(module)
     (matmul,) = program.report.matmuls
-    for rows in LAST:
+    for rows in LAST[:2]:
         profile = program.profile(RNG.standard_normal((rows, 64)).astype(np.float32))
         assert [dispatch.kernel for dispatch in profile.dispatches][1:] == [of_rows(matmul, rows)]
     stream = mxcomp.compile(module, compile_to="stream").vmfb.decode()

@@ -65,7 +65,7 @@
 
 // RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/python --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
 // RUN:   | filecheck %s --check-prefix=PYTHON
-// PYTHON: {{^}}mxcomp-opt: error: {{.*}}test_raises.py:4: ZeroDivisionError: division by zero{{$}}
+// PYTHON: {{^}}mxcomp-opt: error: {{.*}}raises.py:4: ZeroDivisionError: division by zero{{$}}
 
 // RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/good --ukernel-dir=%S/inputs/duplicate \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 | filecheck %s --check-prefix=DUPLICATE
