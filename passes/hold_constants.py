@@ -129,6 +129,7 @@ def _followed(
     pending: list[ir.Operation | None], varying: set[ir.Operation]
 ) -> dict[ir.Operation, list[tuple[ir.Operation, int]]] | None:
     found: dict[ir.Operation, list[tuple[ir.Operation, int]]] = {}
+    uses: dict[ir.Operation, list[tuple[ir.Operation, int]]] = {}
     pending, seen = list(pending), set[ir.Operation]()
     while pending:
         op = pending.pop()
@@ -138,7 +139,7 @@ def _followed(
             continue
         seen.add(op)
         if _is_constant(op) or _is_written_over(op, varying):
-            found.setdefault(op, [])
+            found[op] = uses.setdefault(op, [])
             continue
         if not op.name.startswith((*_MOVES, *_CALCULATIONS)):
             return None
@@ -146,18 +147,19 @@ def _followed(
             value = user.operands[i]
             source = graph.producer(value)
             pending.append(source)
-            if source is None or not isinstance(value.type, ir.RankedTensorType):
-                continue
-            if _is_constant(source) or _is_written_over(source, varying):
-                found.setdefault(source, []).append((user, i))
+            if source is not None and isinstance(value.type, ir.RankedTensorType):
+                uses.setdefault(source, []).append((user, i))
     return found
 
 
 def _is_written_over(op: ir.Operation, varying: set[ir.Operation]) -> bool:
     """Whether constants are sorted, or written over otherwise: what comes of that is held, as they must not be."""
-    if not op.name.startswith(_EXTENSIONS) or op in varying:
+    if not op.name.startswith(_EXTENSIONS):
         return False
-    return _constants([graph.producer(user.operands[i]) for user, i in graph.inputs(op)], varying) is not None
+    is_constant = _followed([graph.producer(user.operands[i]) for user, i in graph.inputs(op)], varying) is not None
+    if not is_constant:
+        varying.add(op)
+    return is_constant
 
 
 def _is_constant(op: ir.Operation) -> bool:

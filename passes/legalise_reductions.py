@@ -95,13 +95,13 @@ def run(module: ir.Operation, options: Options) -> None:
         for op in [
             op
             for op in graph.walk(module, bodies=False)
-            if op.name in ("linalg.generic", "linalg.reduce") and _meets(op)
+            if op.name in ("linalg.generic", "linalg.reduce") and may_be_shared(op)
         ]:
             for position in range(len(op.results)):
                 _legalise(op, position)
 
 
-def _meets(op: ir.Operation) -> bool:
+def may_be_shared(op: ir.Operation) -> bool:
     """Whether so many numbers are reduced, or perhaps are, that a wave may share them."""
     steps = steps_reduced(op)
     return steps is None or steps > BLOCK_SIZE

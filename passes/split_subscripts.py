@@ -28,10 +28,10 @@ from collections.abc import Iterator
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
-from mxcomp.formats import BLOCK_SIZE
 from mxcomp.mlir import build, graph
-from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, loop_sizes, steps_reduced
+from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, loop_sizes
 from mxcomp.options import Options
+from mxcomp.passes.legalise_reductions import may_be_shared
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -39,17 +39,11 @@ def run(module: ir.Operation, options: Options) -> None:
     with module.context:
         found: dict[ir.Operation, None] = {}
         for op in graph.walk(module, bodies=False):
-            if op.name == "linalg.generic" and _is_shared(op) and not graph.is_in_dispatch(op):
+            if op.name == "linalg.generic" and may_be_shared(op) and not graph.is_in_dispatch(op):
                 _add_with_producers(op, found)
         for op in found:
             with op.location, ir.InsertionPoint(op):
                 _split(op)
-
-
-def _is_shared(op: ir.Operation) -> bool:
-    """Whether lanes of a wave may share a reduction."""
-    steps = steps_reduced(op)
-    return steps is None or steps > BLOCK_SIZE
 
 
 def _add_with_producers(op: ir.Operation, found: dict[ir.Operation, None]) -> None:
