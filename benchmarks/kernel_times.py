@@ -26,6 +26,7 @@ import mxcomp.ir as mx
 from mxcomp import assembly, files, moe, workers
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import LHS, RHS
+from mxcomp.measuring import kernels
 from mxcomp.options import BENEFIT, ON
 from mxcomp.routing import Routing
 from mxcomp.selection.times import COLUMNS, FILE, RATES
@@ -203,16 +204,7 @@ def module(instance: family.Instance, m: int, n: int, k: int, suffix: str) -> ir
         return _experts(instance, m, k)
     if suffix in requantised.SUFFIXES:
         return _requantised(instance, m, k, 1 if suffix == requantised.RESULT else 2)
-
-    def matmul(a: ir.Value, a_scale: ir.Value, b: ir.Value, b_scale: ir.Value) -> ir.Value:
-        return mx.scaled_matmul(mx.operand(a, a_scale, lhs), mx.operand(b, b_scale, rhs))
-
-    types = [
-        f"{rows}x{size}xi8"
-        for rows, bits in ((m, lhs.bits), (n, rhs.bits))
-        for size in (k * bits // 8, k // BLOCK_SIZE)
-    ]
-    return mx.module(matmul, *types)
+    return kernels.matmul_of_arguments(m, n, k, lhs, rhs)
 
 
 def _quantising(instance: quantising.Instance, m: int, n: int, k: int) -> ir.Module:

@@ -22,16 +22,14 @@ from statistics import geometric_mean
 from typing import Any
 
 import marked
-import numpy as np
 from iree.compiler import ir
 
+from mxcomp.measuring import kernels
 from mxcomp.options import FASTEST, Options
 from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection import quantising as selected
 from mxcomp.selection import times, unquantised
 from mxcomp.selection.ranking import fastest
-from mxcomp.sim.timing.chip import Rates
-from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Registry, quantising
 
 ROOT = Path(__file__).parents[1]
@@ -229,17 +227,9 @@ def loops(bench: Bench) -> str:
     rows = []
     for name in _LARGE:
         found = times.table()[name]
-        each = [_share(found, rate) for rate in (64.0, 28.0)]
+        each = [kernels.loop(found, rate).mfma for rate in (64.0, kernels.LOOP_RATE)]
         rows.append((name.removeprefix("mx_"), *(f"{share:.0%}" for share in each)))
     return table(("ukernel", "bytes free", "28 bytes a cycle from memory"), rows)
-
-
-def _share(found: times.KernelTimes, rate: float) -> float:
-    """The part of a loop that MFMA takes, from the second to the last number of K tiles of the table."""
-    _, short, long = sorted(found.load_bytes)
-    rates = Rates(np.full(1, mi355x().warm_latency), np.full(1, rate))
-    (less, few), (more, many) = (found.cycles(k, rates, True, 1) for k in (short, long))
-    return float(((many - few) / (more - less))[0])
 
 
 def ranges(bench: Bench) -> str:

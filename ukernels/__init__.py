@@ -109,7 +109,7 @@ def _package(arch: str, stock: bool) -> Mapping[str, Ukernel]:
 
 
 _READERS: Mapping[str, Callable[[Path], Iterable[Ukernel]]] = {".mlir": lambda path: (read(path),), ".py": own.read}
-"""By the ends of files' names."""
+"""What reads a file, by the end of its name."""
 
 _HIDDEN = "_"
 """How the name begins of a file in Python that has no kernels: others import it, or nobody does."""

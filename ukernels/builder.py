@@ -266,7 +266,7 @@ def buffer(
 
 
 def stride(source: ir.Value, dimension: int) -> Index:
-    """From one place to the next in a dimension of a buffer, where only the program knows it."""
+    """How far it is from one place to the next in a dimension of a buffer, where only the program knows it."""
     _base, _offset, *numbers = memref.ExtractStridedMetadataOp(source).results
     return Index.of(numbers[len(numbers) // 2 + dimension])
 
@@ -352,7 +352,7 @@ def f32_zeros(size: int) -> ir.Value:
 
 
 def sums(left: Values, right: Values) -> Values:
-    """Of two lists of vectors, one by one."""
+    """The sums of two lists of vectors, one by one."""
     return [arith.AddFOp(one, other).result for one, other in zip(left, right, strict=True)]
 
 

@@ -29,7 +29,7 @@ ACTIVATIONS = "bf16"
 _BITS, _VECTOR, _LOAD = 16, 8, 4
 """Of an activation, activations that an MFMA of 16x16x32 takes of a lane, and words that they are."""
 _SHAPE, _MFMA = (16, 16, 32), BLOCK_SIZE // _VECTOR
-"""Of that MFMA; as many as a block takes."""
+"""The shape of that MFMA, and how many of them a block takes."""
 ACTIVATION_BYTES = _BITS // 8
 
 

@@ -16,7 +16,7 @@ from iree.compiler import ir
 import mxcomp.ir as mx
 from mxcomp import __version__, assembly, caches
 from mxcomp.compiler import compile
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import BLOCK_SIZE, ElementFormat, element_format
 from mxcomp.selection.times import KernelTimes
 from mxcomp.sim.timing.chip import Rates
 from mxcomp.sim.timing.parameters import mi355x
@@ -41,7 +41,7 @@ class Loop:
 
 
 def loop(times: KernelTimes, rate: float = LOOP_RATE) -> Loop:
-    """Of a workgroup alone on its compute unit, from the second to the last number of K tiles of the table."""
+    """The loop of a workgroup alone on its compute unit, from the second to the last number of K tiles of the table."""
     *_, short, long = sorted(times.load_bytes)
     rates = Rates(np.full(1, mi355x().warm_latency), np.full(1, rate))
     (less, few), (more, many) = (times.cycles(k, rates, True, 1) for k in (short, long))
@@ -58,7 +58,7 @@ class Registers(msgspec.Struct, frozen=True):
 
 
 def registers(ukernel: Ukernel, directories: Sequence[str | Path]) -> Registers | None:
-    """Of a ukernel in a matmul of a few tiles; None where none takes it. Kept in the user's cache.
+    """What a ukernel takes in a matmul of a few tiles; None where none takes it. Kept in the user's cache.
 
     Needs a current context. Raises MxcompError.
     """
@@ -107,6 +107,11 @@ def _matmul(ukernel: Ukernel) -> ir.Module:
     m, n, k = (_size(ukernel.constraints.get(axis, Constraint()), tiles[axis], _TILES[axis]) for axis in "mnk")
     if ukernel.operands == IN_ROWS[1]:  # the result is computed transposed
         m, n, lhs, rhs = n, m, rhs, lhs
+    return matmul_of_arguments(m, n, k, lhs, rhs)
+
+
+def matmul_of_arguments(m: int, n: int, k: int, lhs: ElementFormat, rhs: ElementFormat) -> ir.Module:
+    """A module with a matmul of m x n x k whose operands, as bytes, and their scales are arguments."""
 
     def matmul(a: ir.Value, a_scale: ir.Value, b: ir.Value, b_scale: ir.Value) -> ir.Value:
         return mx.scaled_matmul(mx.operand(a, a_scale, lhs), mx.operand(b, b_scale, rhs))

@@ -27,8 +27,8 @@ BLOCKS = (1, 2, 3, 4, 5, 8, 9, 12, 16, 20)
 TOLERANCE = 1e-4
 """Of the largest result: f32 sums."""
 MOST, MOST_BF16 = 1 << 24, 1 << 22
-"""Of rows times both sizes times experts: of bf16 activations rows beyond 64 are left to IREE, which is slow. In the
-place of rows of tokens, too, which may take blocks of their own."""
+"""How large rows times both sizes times experts may be; so may tokens in the place of rows, as they may take blocks of
+their own. Of bf16 activations rows beyond 64 are left to IREE, which is slow."""
 FLIPPED, FLIPPED_ROWS = 0.1, 2
 """The same of rows in which a hidden activation between two codes has become the other one; how many there may be."""
 

@@ -63,7 +63,7 @@ def test_the_example_is_right(tmp_path: Path) -> None:
 
 
 def numbers(elements: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """By the tables of the OCP specification."""
+    """The values of codes, by the tables of the OCP specification."""
     positive = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
     values = np.concatenate([positive, -positive])[np.stack([elements & 15, elements >> 4], axis=-1)]
     blocks = values.reshape(*scales.shape, formats.BLOCK_SIZE)
