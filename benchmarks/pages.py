@@ -256,7 +256,7 @@ PAGES: dict[str, dict[str, Callable[[Bench], str]]] = {
     "docs/moe_benchmarks.md": {"layers": layers},
     "docs/gated_mlp.md": {"gated": gated},
     "docs/decode.md": {"decode": decode, "dequantised": dequantised},
-    "docs/tuning.md": {"ranges": ranges},
+    "docs/howto/tuning.md": {"ranges": ranges},
     "ukernels/README.md": {"loops": loops},
 }
 

@@ -1,6 +1,6 @@
 """What a dynamic M costs, modelled: times of the kernels that are taken for it, over those of the best one for each M.
 
-python benchmarks/versions.py            # a table for docs/tuning.md
+python benchmarks/versions.py            # a table for docs/howto/tuning.md
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 
 Slots are the top-k choices of all tokens, slot t · top_k + i the i-th of token t. Routing sorts them by expert into
 blocks of BM rows, each of one expert (`mxcomp.routing.route` does it); rows that are left over are padding.
-docs/moe.md has the form, and what of it becomes a part of which dispatch.
+docs/howto/moe.md has the form, and what of it becomes a part of which dispatch.
 """
 
 from __future__ import annotations

@@ -46,7 +46,9 @@ def links(text: str) -> Iterator[tuple[str, str | None]]:
     yield from ((link["path"], link["anchor"]) for link in LINK.finditer(without_code(text)))
 
 
-@pytest.mark.parametrize("file", ["README.md", "ukernels/README.md", *(f"docs/{path}" for path in WRITTEN)])
+@pytest.mark.parametrize(
+    "file", ["README.md", "CHANGELOG.md", "ukernels/README.md", *(f"docs/{path}" for path in WRITTEN)]
+)
 def test_links_in_the_repository(file: str, site: dict[str, str]) -> None:
     """Those of a page may also lead to a page that is made of the code."""
     path = ROOT / file
@@ -86,6 +88,16 @@ def test_every_pass_has_ir_before_and_after(site: dict[str, str]) -> None:
     for name in PASSES:
         section = site["reference/passes.md"].partition(f"## {name}\n")[2].partition("\n## ")[0]
         assert re.search(r"^```mlir\n\S", section, re.M), name
+
+
+def test_the_picture_of_the_pipeline_has_its_passes_in_their_order() -> None:
+    from mxcomp import pipeline
+
+    picture = (DOCS / "pipeline.svg").read_text()
+    shown = [f"mxcomp-{name.replace(' ', '-')}" for name in re.findall(r'<text class="pass\b[^>]*>([^<]+)<', picture)]
+    order = [name for name in vars(pipeline) if name.endswith("_PASSES") and name != "MODULE_PASSES"]
+    passes = iter([name for stage in order for name in getattr(pipeline, stage)])
+    assert len(shown) > 10 and all(name in passes for name in shown), shown
 
 
 def test_every_example_is_in_the_gallery() -> None:

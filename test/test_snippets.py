@@ -1,4 +1,4 @@
-"""Every snippet of README.md and docs/start.md is run, in a folder that has the files it names.
+"""Every snippet of the pages in `FILES` is run, in a folder that has the files it names.
 
 What stands for something else in a snippet (…, a name in capitals) is replaced as its `Setup` says. A snippet without a
 setup fails.
@@ -25,6 +25,9 @@ import mxcomp
 from mxcomp import formats
 
 ROOT = Path(__file__).parent.parent
+FILES = (
+    "README.md", "docs/start.md", "docs/howto/compile.md", "docs/howto/run.md", "docs/howto/checkpoints.md",
+)  # fmt: skip
 FIRST = ROOT / "examples" / "first.mlir"
 _BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
 
@@ -68,6 +71,15 @@ class Setup:
     slow: bool = False
 
 
+def example(folder: Path) -> None:
+    (folder / "examples").mkdir()
+    shutil.copy(FIRST, folder / "examples")
+
+
+def arguments() -> dict[str, Any]:
+    return dict(zip(("x", "w", "x_scales", "w_scales"), INPUTS.values(), strict=True))
+
+
 def model(folder: Path) -> None:
     shutil.copy(FIRST, folder / "model.mlir")
 
@@ -109,13 +121,11 @@ def torch_names() -> dict[str, Any]:
 
 
 SETUPS: Mapping[str, Setup] = {
-    "mxcomp-compile examples/first.mlir": Setup(
-        lambda folder: shutil.copytree(FIRST.parent, folder / "examples") and None
-    ),
+    "mxcomp-compile examples/first.mlir": Setup(example),
     "mxcomp-compile model.mlir -o model.vmfb --report=-": Setup(model_and_ukernels, slow=True),
     "mxcomp-compile model.mlir --emit-plugin": Setup(model, slow=True),
     "mxcomp-compile model.mlir -o model.vmfb --packed-parameters": Setup(
-        checkpoint, replace={"…": "--input=64x256xi8=34 --input=64x16xi8=127"}, slow=True
+        checkpoint, replace={"--input=…": "--input=64x256xi8=34 --input=64x16xi8=127"}, slow=True
     ),
     "mxcomp-run model.vmfb --function=main": Setup(
         program, replace={"--input=@a.npy": SPLATS, "@y.npy": f"{M}x{N}xf32=512", "…": SPLATS}, slow=True
@@ -126,6 +136,7 @@ SETUPS: Mapping[str, Setup] = {
     'import mxcomp\n\nprogram = mxcomp.compile("model.mlir", target': Setup(
         model, lambda: INPUTS | {"inputs": list(INPUTS.values())}
     ),
+    'import mxcomp\n\nprogram = mxcomp.compile("examples/first.mlir")': Setup(example, arguments),
     "import mxcomp\nimport mxcomp.ir as mx": Setup(names=layer_names, slow=True),
     "import mxcomp.torch": Setup(names=torch_names, slow=True),
     "import struct\n\nfrom mxcomp.sim import Device": Setup(kernels, lambda: {"array": np.ones(1024, np.float32)}),
@@ -144,7 +155,7 @@ ELSEWHERE = ("git clone", "pip install", "python examples/")
 
 def snippets() -> list[Any]:
     found = []
-    for file in ("README.md", "docs/start.md"):
+    for file in FILES:
         for block in _BLOCK.finditer((ROOT / file).read_text()):
             code, language = block["code"], block["language"]
             printed = not code.isascii() and code.startswith(PRINTED)

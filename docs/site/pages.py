@@ -1,4 +1,4 @@
-"""Pages of the documentation site that are made of the code: front page, commands, passes, limits, changelog.
+"""Pages of the documentation site that are made of the code: front page, commands, passes, ukernels, changelog.
 
 `PAGES` has a function for each; `hooks.py` hands them to MkDocs, and the tests look at them without it.
 """
@@ -86,10 +86,14 @@ def _sentence(text: str) -> str:
 def passes() -> str:
     """Every pass, in the order of the registry: what it does, and the IR before and after."""
     from mxcomp.passes import PASSES, get_pass
+    from mxcomp.pipeline import EXECUTABLE_PASSES, MODULE_PASSES
 
+    pipeline = ",".join((*MODULE_PASSES, *EXECUTABLE_PASSES))
     text = [
         "# Passes\n",
-        "In the order in which they are registered; `mxcomp/pipeline.py` has the order they run in.\n",
+        "In the order in which they are registered; `mxcomp/pipeline.py` has the order they run in. In a lit test, all "
+        "that run on a program at IREE's phase `input` and at its executables are\n",
+        f"```bash\nmxcomp-opt --pass-pipeline='builtin.module({pipeline})'\n```\n",
     ]
     for name, file in PASSES.items():
         docstring = inspect.cleandoc(import_module(f"mxcomp.passes.{file}").__doc__ or "")
@@ -106,18 +110,12 @@ def index() -> str:
     return site_links((ROOT / "README.md").read_text())
 
 
-def limits() -> str:
-    """The README's section."""
-    section = (ROOT / "README.md").read_text().partition("\n## Limits\n")[2].partition("\n## ")[0]
-    return site_links(f"# Limits\n{section}")
-
-
 def ukernels() -> str:
     return site_links((ROOT / "ukernels" / "README.md").read_text(), "ukernels")
 
 
 def changelog() -> str:
-    return (ROOT / "CHANGELOG.md").read_text()
+    return site_links((ROOT / "CHANGELOG.md").read_text())
 
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^(?P=indent)```$", re.M | re.S)
@@ -160,7 +158,6 @@ _TITLE = re.compile(r"^# (?P<title>.+)$", re.M)
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "index.md": index,
-    "limits.md": limits,
     "ukernels.md": ukernels,
     "changelog.md": changelog,
     "reference/cli.md": cli,

@@ -3,7 +3,7 @@
     version,arch,lhs,rhs,lhs_scale,rhs_scale,acc,batch,m,n,k,result,kernel,split_k,order,source,us,margin,use
     0.1.0,gfx950,f4E2M1FN,f4E2M1FN,f8E8M0FNU,f8E8M0FNU,f32,,64,8192,8192,bf16,mx_…_m64_n32_k512,1,,modelled,11.6,0.07,1
 
-docs/tuning.md says what each column means.
+docs/howto/tuning.md says what each column means.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 
 Activations are quantised when the layer runs. On the CPU the layer computes what the compiled program does, on the
 elements and scales of `mxcomp.formats`. Models that torchao quantised to MX are taken as they are; `load` reads
-published checkpoints. docs/pytorch.md has all of it.
+published checkpoints. docs/howto/pytorch.md has all of it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matrix import INTRINSICS, PAIRS, RESULTS, SHAPES, Case, Outcome
 
-PATH = Path(__file__).parents[2] / "docs" / "matrix.md"
+PATH = Path(__file__).parents[2] / "docs" / "reference" / "matrix.md"
 COLUMNS = [(shape, result) for shape in SHAPES for result in RESULTS]
 _CELL = re.compile(r"(?P<mark>[✓✗])(?:<sup>(?P<note>\d+)</sup>)?")
 _NOTE = re.compile(r"^(\d+)\. (.+)$", re.M)

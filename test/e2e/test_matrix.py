@@ -35,7 +35,7 @@ def check(case: Case, table: Table, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--update-docs"):
         table.update(found)
     else:
-        assert found == {key: table[key] for key in found}, "not what docs/matrix.md says"
+        assert found == {key: table[key] for key in found}, "not what docs/reference/matrix.md says"
 
 
 @pytest.mark.parametrize("case", every(2, SPREAD), ids=str)
