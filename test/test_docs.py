@@ -100,6 +100,13 @@ def test_the_picture_of_the_pipeline_has_its_passes_in_their_order() -> None:
     assert len(shown) > 10 and all(name in passes for name in shown), shown
 
 
+def test_what_is_read_first_is_short() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= 9000
+    assert len(WRITTEN["glossary.md"].splitlines()) <= 40
+    for release in (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]:
+        assert len(release.splitlines()) <= 60
+
+
 def test_every_example_is_in_the_gallery() -> None:
     for example in (ROOT / "examples").glob("[0-9]*.py"):
         assert f"examples/{example.name}" in WRITTEN["gallery.md"]
