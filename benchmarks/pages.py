@@ -1,4 +1,4 @@
-"""Makes the tables of modelled figures in docs/ and ukernels/README.md anew, by the clock as it is.
+"""Makes the tables of modelled figures in README.md, docs/ and ukernels/README.md anew, by the clock as it is.
 
 python benchmarks/pages.py --aiter DIR [--keep FOLDER] [--only NAME …]
 
@@ -95,8 +95,7 @@ def _span(low: int, high: int) -> str:
 
 def aiter(bench: Bench) -> str:
     """The speed of what is chosen beside AITER's kernels, in the same model."""
-    entries = bench("aiter", f"--rows={DATA / 'mi355x_mxfp4_gemm.csv'}", peer=True)
-    ratios = [(each["m"], each["peer_us"] / each["ours_us"]) for each in entries if each["peer_us"]]
+    ratios = _ratios(bench)
     found, least, worst = summary([ratio for _, ratio in ratios])
     rows = []
     for low, high in _RANGES:
@@ -107,6 +106,12 @@ def aiter(bench: Bench) -> str:
         f"What is chosen is **{found} × as fast** (geometric mean of {len(ratios)}), at least as fast in {least}, and "
         f"{worst} × at worst.\n\n{table(heads, rows)}"
     )
+
+
+def _ratios(bench: Bench) -> list[tuple[int, float]]:
+    """M of AITER's sizes, and AITER's time over ours."""
+    entries = bench("aiter", f"--rows={DATA / 'mi355x_mxfp4_gemm.csv'}", peer=True)
+    return [(each["m"], each["peer_us"] / each["ours_us"]) for each in entries if each["peer_us"]]
 
 
 def sizes(bench: Bench) -> str:
@@ -130,10 +135,7 @@ def _kernel(each: dict[str, Any]) -> str:
 
 def bits(bench: Bench) -> str:
     """TFLOP/s of types."""
-    columns = []
-    for pair in _TYPES:
-        entries = bench("bits_" + "_".join(pair), *_SQUARES, "--types", *(_ELEMENTS[kind] for kind in pair))
-        columns.append([f"{2e-6 * each['m'] * each['n'] * each['k'] / each['ours_us']:.0f}" for each in entries])
+    columns = [_speeds(bench, pair) for pair in _TYPES]
     rows = [(size.replace("x", " × "), *row) for size, row in zip(_SQUARES, zip(*columns, strict=True), strict=True)]
     return table(("M × N × K", *(" × ".join(pair) for pair in _TYPES)), rows)
 
@@ -142,8 +144,7 @@ def configurations(bench: Bench) -> str:
     """Every dispatch of the seed GEMM, with both results."""
     parts = []
     for result in ("f32", "bf16"):
-        name, what = f"configurations_{result}", ("--configurations", _SEED, f"--result={result}")
-        records = bench(name, *what, f"--picture={bench.folder / result}", peer=True)
+        name, records = f"configurations_{result}", _records(bench, result)
         ways = list(dict.fromkeys(each["configuration"] for each in records))
         rows = []
         for part in dict.fromkeys(each["part"] for each in records):
@@ -155,9 +156,20 @@ def configurations(bench: Bench) -> str:
     return "\n\n".join(parts)
 
 
+def _speeds(bench: Bench, pair: tuple[str, str]) -> list[str]:
+    """TFLOP/s of the squares."""
+    entries = bench("bits_" + "_".join(pair), *_SQUARES, "--types", *(_ELEMENTS[kind] for kind in pair))
+    return [f"{2e-6 * each['m'] * each['n'] * each['k'] / each['ours_us']:.0f}" for each in entries]
+
+
+def _records(bench: Bench, result: str) -> Entries:
+    what = ("--configurations", _SEED, f"--result={result}", f"--picture={bench.folder / result}")
+    return bench(f"configurations_{result}", *what, peer=True)
+
+
 def layers(bench: Bench) -> str:
     """MoE layers, beside published times."""
-    entries = [each for each in bench("moe", f"--moe={DATA / 'mi355x_mx_moe.csv'}") if each["published_us"]]
+    entries = _layers(bench)
     rows, four = [], [each for each in entries if each["model"] in _FOUR]
     groups = [("**" + ", ".join(_MODELS[model] for model in _FOUR) + "**", four)]
     for model, title in _MODELS.items():
@@ -170,6 +182,10 @@ def layers(bench: Bench) -> str:
         by_tokens.append((_span(low, high), len(inside), *_times(summary([_ratio(each) for each in inside]))))
     heads = ("layers", "geometric mean", "at least as fast", "worst")
     return f"{table(('', *heads), rows)}\n\nThe four, by tokens:\n\n{table(('tokens', *heads), by_tokens)}"
+
+
+def _layers(bench: Bench) -> Entries:
+    return [each for each in bench("moe", f"--moe={DATA / 'mi355x_mx_moe.csv'}") if each["published_us"]]
 
 
 def _ratio(each: dict[str, Any]) -> float:
@@ -251,6 +267,42 @@ def gated(bench: Bench) -> str:
     return _printed("layers.py", "--kinds", "gated", "--sizes", "4096/14336", "--rows", *_ROWS)
 
 
+def results(bench: Bench) -> str:
+    """The figures that README has of the other tables, each with its error."""
+    ratios = _ratios(bench)
+    found, least, worst = summary([ratio for _, ratio in ratios])
+    few, _, _ = summary([ratio for m, ratio in ratios if m <= 64])
+    many, _, _ = summary([ratio for m, ratio in ratios if m > 1024])
+    seed = next(each for each in bench("sizes", *_SIZES) if _shape(each) == _SEED.replace("x", " × "))
+    peer = next(each["us"] for each in _records(bench, "bf16") if each["configuration"] == "AITER")
+    fp8 = dict(zip(_SQUARES, _speeds(bench, ("fp8", "fp8")), strict=True))["8192x8192x8192"]
+    four, _, _ = summary([_ratio(each) for each in _layers(bench) if each["model"] in _FOUR])
+    error = f"± {50 * (seed['high'] - seed['low']) / seed['ours_us']:.0f} %"
+    rows = (
+        (
+            f"MXFP4 GEMM, AITER's {len(ratios)} sizes",
+            f"{found} × as fast (geometric mean); at least as fast in {least}; {worst} × at worst",
+            "AITER's kernels, same model",
+            f"{error} each; their ratio less",
+        ),
+        ("… up to 64 rows; more than 1024", f"{few} ×; {many} ×", "the same", "the same"),
+        (
+            f"MXFP4, {_shape(seed)} → bf16",
+            f"{seed['ours_us']:.0f} µs",
+            f"AITER {peer:.0f} µs, same model",
+            f"{seed['low']:.0f} to {seed['high']:.0f} µs",
+        ),
+        ("MXFP8, 8192 × 8192 × 8192", f"{fp8} TFLOP/s", "2422 to 2554, measured by others", error),
+        (
+            f"MoE layers, {sum(each['model'] in _FOUR for each in _layers(bench))} of four models",
+            f"{four} × as fast (geometric mean)",
+            "published times, measured",
+            "± 15 %; more for one token",
+        ),
+    )
+    return table(("", "mxcomp", "compared with", "error"), rows)
+
+
 PAGES: dict[str, dict[str, Callable[[Bench], str]]] = {
     "docs/benchmarks.md": {"aiter": aiter, "sizes": sizes, "bits": bits, "configurations": configurations},
     "docs/moe_benchmarks.md": {"layers": layers},
@@ -258,6 +310,7 @@ PAGES: dict[str, dict[str, Callable[[Bench], str]]] = {
     "docs/decode.md": {"decode": decode, "dequantised": dequantised},
     "docs/howto/tuning.md": {"ranges": ranges},
     "ukernels/README.md": {"loops": loops},
+    "README.md": {"results": results},
 }
 
 

@@ -45,6 +45,30 @@ def test_speeds_beside_a_peer() -> None:
     assert "| 1 to 16 | 2 | 1.00 | 50% | 0.50 |" in text
 
 
+def test_the_results_of_the_readme() -> None:
+    """Of the other tables: here a size in 8 to 12 µs, MXFP8 in 1 ms, and layers in half of the published time."""
+    found: dict[str, list[dict[str, Any]]] = {
+        "aiter": [{"m": 1, "ours_us": 10.0, "peer_us": 20.0}, {"m": 2048, "ours_us": 10.0, "peer_us": 5.0}],
+        "sizes": [{"m": 10000, "n": 16384, "k": 16384, "ours_us": 10.0, "low": 8.0, "high": 12.0}],
+        "configurations_bf16": [{"configuration": "dt", "us": 1.0}, {"configuration": "AITER", "us": 7.0}],
+        "bits_fp8_fp8": [{"m": 8192, "n": 8192, "k": 8192, "ours_us": 1000.0}] * len(pages._SQUARES),
+        "moe": [{"model": "gptoss", "published_us": 8.0, "ours_us_gemm1": 3.0, "ours_us_gemm2": 1.0}],
+    }
+
+    class Bench:
+        folder = Path()
+
+        def __call__(self, name: str, *args: str, peer: bool = False) -> list[dict[str, Any]]:
+            return found[name]
+
+    lines = pages.results(cast(pages.Bench, Bench())).splitlines()
+    assert "| 1.00 × as fast (geometric mean); at least as fast in 50%; 0.50 × at worst |" in lines[2]
+    assert "| 2.00 ×; 0.50 × |" in lines[3]
+    assert lines[4].endswith("| 10 µs | AITER 7 µs, same model | 8 to 12 µs |")
+    assert "| 1100 TFLOP/s |" in lines[5] and lines[5].endswith("| ± 20 % |")
+    assert "MoE layers, 1 of four models | 2.00 × as fast" in lines[6]
+
+
 def test_a_page_without_marks(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("nothing\n")
     with pytest.raises(AssertionError, match="no marks of x"):
