@@ -38,7 +38,7 @@ from mxcomp.sim.timing import Examination, examine, mi355x
 from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.workgroup import replayed
 from mxcomp.ukernels import KINDS, dequantising, family, gating, hidden, paired, quantising, requantised
-from mxcomp.ukernels.aliases import LANES
+from mxcomp.ukernels.waves import LANES
 
 TABLE = Path(mx.__file__).parent / "selection" / FILE
 

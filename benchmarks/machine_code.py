@@ -34,7 +34,7 @@ _CODE = re.compile(r"(v|s|ds|buffer|global|flat|scratch)_|\.LBB")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", default=[""], metavar="PREFIX", help="ukernels whose names begin so")
-    parser.add_argument("--file", help="ukernels that are made from this one: pingpong.py, mx_experts.mlir.in, …")
+    parser.add_argument("--file", help="ukernels that are made from this one: pingpong.py, gating.py, …")
     parser.add_argument("-o", type=Path, help="table to write")
     parser.add_argument("--against", type=Path, help="table to compare with")
     parser.add_argument("--dump", type=Path, help="folder for the instructions of each")
@@ -43,7 +43,7 @@ def main() -> int:
     rows: list[dict[str, str]] = []
     changed = 0
     for instance in wanted(tuple(args.only)):
-        if args.file not in (None, instance.path(Path()).name):
+        if args.file not in (None, instance.path.name):
             continue
         row = compiled(instance, args.dump)
         rows.append(row)

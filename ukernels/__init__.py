@@ -17,18 +17,30 @@ from pathlib import Path
 from mxcomp.errors import UkernelError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.problem import Problem
-from mxcomp.ukernels import dequantising, family, gating, hidden, multistage, own, paired, pingpong, quantising, stream
+from mxcomp.ukernels import (
+    data_tiled,
+    dequantising,
+    family,
+    gating,
+    hidden,
+    multistage,
+    own,
+    paired,
+    pingpong,
+    quantising,
+    stream,
+)
 from mxcomp.ukernels.own import Kernel
 from mxcomp.ukernels.reading import accepts, read
 from mxcomp.ukernels.rules import Constraint, Ukernel, ukernel_from
 
 __all__ = ["KINDS", "PLAIN_KINDS", "Constraint", "Kernel", "Registry", "Ukernel", "accepts", "read"]
 
-PLAIN_KINDS = (family, stream, multistage, pingpong)
+PLAIN_KINDS = (data_tiled, stream, multistage, pingpong)
 """Those of `KINDS` that take MX operands, and nothing else is done by them."""
 
 KINDS = (*PLAIN_KINDS, gating, quantising, paired, dequantising, hidden)
-"""Modules with `INSTANCES`: ukernels that are made from one body for many types and tiles."""
+"""Modules with `INSTANCES`: ukernels that one kernel is written for, of many types and tiles."""
 
 
 _NEAREST, _LIKENESS = 3, 0.7
@@ -38,8 +50,8 @@ _NEAREST, _LIKENESS = 3, 0.7
 class Registry:
     """All ukernels of the package and of `directories`, by name. Needs a current context. Raises UkernelError.
 
-    Files are read for their rules, those of the package once in a process; instances of the family are parsed when
-    they are linked. `stock`: for a compiler without mxcomp-unmask-stores, `Instance.stock` of them.
+    Files are read for their rules, those of the package once in a process; instances of the family are written
+    when they are linked. `stock`: for a compiler without mxcomp-unmask-stores, `Instance.stock` of them.
     """
 
     def __init__(self, arch: str, directories: Iterable[str | Path] = (), stock: bool = False) -> None:
@@ -102,7 +114,7 @@ def _package(arch: str, stock: bool) -> Mapping[str, Ukernel]:
     folder = Path(str(resources.files("mxcomp") / "ukernels" / arch))
     instances: Iterable[family.Instance] = chain.from_iterable(kind.INSTANCES for kind in KINDS)
     instances = (each.stock for each in instances) if stock else instances
-    members = (ukernel_from(member.name, member.path(folder), member.rule, member) for member in instances)
+    members = (ukernel_from(member.name, member.path, member.rule, member) for member in instances)
     found = {ukernel.name: ukernel for ukernel in members if arch in ukernel.archs}
     _add(found, folder)
     return found

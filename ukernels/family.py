@@ -1,55 +1,34 @@
-"""The family of ukernels that share hand-written bodies: every pair of MX element types, both MFMA shapes.
+"""What kinds of kernels have in common, for every pair of MX element types: `Tile`, `Instance` and its match rule.
 
-A body is MLIR over aliases. An instance is a tile, of one of the bodies, and two element types; `Instance.text` is the
-body behind the aliases that these give (`aliases`), among them the match rule, #rule. Nothing is parsed
-before an instance is linked into an executable.
+A kind is a module with `INSTANCES`: tiles, for element types that they have room for. Nothing is written before an
+instance is linked into an executable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from string import Template
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS, DataTiledLayout, layout_entries
-from mxcomp.ukernels.aliases import Aliases
-from mxcomp.ukernels.streamed_aliases import StreamedAliases
+from mxcomp.target import GFX950, Target
+from mxcomp.ukernels import builder
+from mxcomp.ukernels.operands import argument_types
 from mxcomp.ukernels.waves import HALF_STEPS, Waves
 
-BODY = "mx_data_tiled.mlir.in"
-"""A body with RHS in registers and LHS through LDS."""
-
-EXPERTS = "mx_experts.mlir.in"
-"""A body on tiles of the first, with K split among waves."""
+if TYPE_CHECKING:
+    from mxcomp.ukernels.kernel import Kernel
 
 IN_ROWS = ("lhs_in_rows", "rhs_in_rows")
 """Operands of instances that take LHS, or RHS in its place, as it is stored, and all else data-tiled."""
 
 _SIMDS = 4
 """Of a compute unit."""
-M16, _M32 = "MFMA_SCALE_F32_16x16x128_B32", "MFMA_SCALE_F32_32x32x64_B32"
-
-
-def _layout(intrinsic: str, m: int, n: int, k: int) -> DataTiledLayout:
-    """So many MFMA in each of four waves along N; a lane's scales follow each other."""
-    return DataTiledLayout(
-        intrinsic,
-        m,
-        n,
-        k,
-        subgroups_n=4,
-        operands_interleaving_intrinsics_m=(2,),
-        operands_interleaving_intrinsics_n=(3,),
-        operands_interleaving_intrinsics_k=(2, 3),
-    )
-
-
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
 
@@ -67,7 +46,6 @@ class Tile:
     layout: DataTiledLayout
     benefit: int
     min_m: int | None = None
-    body: str = BODY
     waves: Waves | None = None
     without: Pairs = ()
     for_rhs: bool = False
@@ -95,13 +73,8 @@ class Tile:
 
     @property
     def waves_per_simd(self) -> int:
-        """What registers have to leave room for: two of the bodies that are not over units share a compute unit."""
+        """What registers have to leave room for: two workgroups that are not over units share a compute unit."""
         return 2 if self.waves is None else max(1, self.waves.count * self.waves.beside // _SIMDS)
-
-    def aliases(self, elements: tuple[str, str]) -> Aliases:
-        if self.waves is None:
-            return Aliases(self.layout, elements)
-        return StreamedAliases(self.layout, elements, self.waves)
 
     def fits(self, elements: tuple[str, str]) -> bool:
         """Whether LDS, and registers, hold what an instance for these elements needs of them."""
@@ -112,7 +85,7 @@ class Tile:
         """The names of its instances."""
         m, n, k = self.layout.workgroup_tile
         shape = self.layout.multiplied.shape
-        suffix = "" if self.layout.multiplied.intrinsic == M16 else f"_mfma{shape.m}"
+        suffix = "" if shape == self.layout.shape else f"_mfma{shape.m}"
         is_alone = self.waves is not None and self.waves.count == 1
         suffix += "_half" * self.is_half + "_w1" * is_alone + "_rhs" * self.for_rhs + "_rows" * self.lhs_in_rows
         suffix += "" if self.max_m is None else f"_r{self.max_m}"
@@ -122,13 +95,6 @@ class Tile:
 
 _MOST_HALF_K = 4095
 """Beyond it half a unit of padding is at most 6 %, which tiles over whole units make up for, modelled."""
-
-TILES = (
-    Tile(_layout(M16, 8, 4, 1), benefit=0, min_m=65),
-    Tile(_layout(M16, 4, 2, 2), benefit=-1),
-    Tile(_layout(_M32, 4, 2, 2), benefit=-2, min_m=65),
-    Tile(_layout(_M32, 2, 1, 4), benefit=-3),
-)
 
 
 @dataclass(frozen=True)
@@ -148,17 +114,22 @@ class Instance:
         return self.tile.pattern.replace("LHS", self.elements[LHS]).replace("RHS", self.elements[RHS])
 
     @property
-    def body(self) -> str:
-        """The file of its body."""
-        return self.tile.body
+    def kernel(self) -> type[Kernel]:
+        """What writes its kernel."""
+        raise NotImplementedError
 
-    def path(self, folder: Path) -> Path:
-        """The file that it is made from; `folder` has those of bodies."""
-        return folder / self.body
+    @property
+    def path(self) -> Path:
+        """The file that it is made from."""
+        return Path(inspect.getfile(type(self)))
 
-    def module(self, path: Path) -> ir.Module:
-        """A module with its function, whose rule is an attribute. Raises OSError."""
-        return ir.Module.parse(self.text(path.read_text()))
+    def arguments(self) -> tuple[ir.RankedTensorType, ...]:
+        """Types of its function's arguments, of which the last ones are those of its results."""
+        return argument_types(self.layout, self.elements)
+
+    def module(self, path: Path, target: Target = GFX950) -> ir.Module:
+        """A module with its function, whose rule is an attribute."""
+        return builder.module(self.kernel(self, target).function(), attribute(self.rule))
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -184,15 +155,6 @@ class Instance:
             "llvm_func_attrs": {"amdgpu-waves-per-eu": str(self.tile.waves_per_simd)},
         }
 
-    def arguments(self) -> tuple[ir.RankedTensorType, ...] | None:
-        """Types of its function's arguments, where they are known without it."""
-        return None
-
-    def text(self, body: str) -> str:
-        """The ukernel's file: `body` behind its aliases."""
-        rule = f"#rule = {attribute(self.rule)}"
-        return "\n".join([*self.lines(), rule, "", Template(body).substitute(self.lists())])
-
     @property
     def stock(self) -> Instance:
         """The same for a compiler that stores no neighbours in one piece where rows are padding."""
@@ -200,20 +162,10 @@ class Instance:
             return self
         return replace(self, tile=replace(self.tile, layout=replace(self.layout, lane_columns=False)))
 
-    def lists(self) -> dict[str, str]:
-        """Lists of values, for which there are no aliases: a zero for each rank of the result."""
-        return {"acc_origin": ", ".join(["%c0"] * len(self.tile.aliases(self.elements).acc_lane))}
-
-    def lines(self) -> Iterator[str]:
-        """The aliases that its body is written in."""
-        yield from self.tile.aliases(self.elements).lines()
-
 
 _TYPES = (*ELEMENT_TYPES, "f8E8M0FNU", "f32")
 
 PAIRS = tuple(product(ELEMENT_TYPES, ELEMENT_TYPES))
-INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in PAIRS if tile.fits(pair))
-"""All of them: for every tile the pairs of element types that it has room for, all 25 but for large tiles of units."""
 
 
 def attribute(value: object) -> str:

@@ -8,13 +8,22 @@ those of 8 bits row by row, as whole blocks are stored.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import chain, product
+from math import prod
+from typing import Any
+
+from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE, E2M1, E4M3, element_format
-from mxcomp.layout import GATE_AND_UP, DataTiledLayout
-from mxcomp.ukernels.family import EXPERTS, M16, Instance, Tile
-from mxcomp.ukernels.waves import Waves
+from mxcomp.layout import GATE_AND_UP, LHS, RHS
+from mxcomp.target import Target
+from mxcomp.ukernels import builder, family
+from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier
+from mxcomp.ukernels.data_tiled import DataTiled, Tiled, layout_of, stored
+from mxcomp.ukernels.kernel import Kernel
+from mxcomp.ukernels.stream import Flight, Stream
+from mxcomp.ukernels.waves import VALUES, Share, Waves
 
 HEIGHT = 128
 """Hidden activations of a tile, and of a step along K in what takes them."""
@@ -30,35 +39,29 @@ ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
 """Of weights, and of activations."""
 
 
-def _tile(subgroups_m: int, waves: int, intrinsics_n: int = 2) -> Tile:
-    layout = DataTiledLayout(
-        M16,
-        intrinsics_m=8,
-        intrinsics_n=intrinsics_n,
-        subgroups_m=subgroups_m,
-        subgroups_n=waves,
-        operands_interleaving_intrinsics_m=(2,),
-        operands_interleaving_intrinsics_n=(3,),
-        operands_interleaving_intrinsics_k=(2, 3),
+def _tiles(parts: int) -> tuple[family.Tile, ...]:
+    few = ((1, 1, _FEW), (2, 1, _ALONE), *((2, count, None) for count in _WAVES))
+    return tuple(
+        family.Tile(layout_of(8, n, waves=count, parts=parts), _LEAST_BENEFIT, waves=waves) for n, count, waves in few
     )
-    return Tile(layout, benefit=_LEAST_BENEFIT)
-
-
-def _tiles(subgroups_m: int) -> tuple[Tile, ...]:
-    streamed = (
-        replace(_tile(subgroups_m, waves=1, intrinsics_n=n), body=EXPERTS, waves=waves)
-        for n, waves in ((1, _FEW), (2, _ALONE))
-    )
-    return *streamed, *(_tile(subgroups_m, waves) for waves in _WAVES)
 
 
 GATED, _DOWN = _tiles(len(GATE_AND_UP)), _tiles(1)
 _DOWN_BY_ROWS = tuple(replace(tile, layout=replace(tile.layout, rhs_row_lines=True)) for tile in _DOWN)
 
 
-def down(element: str) -> tuple[Tile, ...]:
+def down(element: str) -> tuple[family.Tile, ...]:
     """Tiles of what takes hidden activations of this type."""
     return _DOWN if element_format(element).lane_unit == BLOCK_SIZE else _DOWN_BY_ROWS
+
+
+@dataclass(frozen=True)
+class Instance(family.Instance):
+    """A tile, for the element types of weights and of activations."""
+
+    @property
+    def kernel(self) -> type[Kernel]:
+        return DataTiled if self.tile.waves is None else FewRows
 
 
 INSTANCES = tuple(
@@ -72,6 +75,77 @@ SUFFIX = "_experts"
 """Behind an instance's name in a table of times: as a part of a layer, with SwiGLU where it has gate and up."""
 
 
-def fitting(tiles: tuple[Tile, ...], rows: int) -> Tile:
+def fitting(tiles: tuple[family.Tile, ...], rows: int) -> family.Tile:
     """The smallest tile that holds so many rows, or else the largest."""
     return next((tile for tile in tiles if rows <= tile.layout.tile[1]), tiles[-1])
+
+
+# The kernel for few rows
+
+_RING_BYTES, _RING_BYTES_ALONE = 32, 512
+"""Of each fragment of weights that a lane has on its way; of all of them, where a wave has a SIMD for itself."""
+
+
+class _InFlight(Tiled):
+    """Weights or activations, of which a lane has some K tiles of its wave in registers: in a step one of them."""
+
+    def __init__(self, waves: int, *of: Any) -> None:
+        super().__init__(*of)
+        self._waves = waves
+
+    def first(self, tile: Index, has_any: ir.Value) -> Index:
+        return tile
+
+    def scales(self, tile: Index) -> Values:
+        return []
+
+    def step(self, tile: Index, step: int) -> Values:
+        """Loads scales and elements of the wave's K tile that is so many behind one, if there is such."""
+        at = self.in_bounds(tile + step * self._waves)
+        scales = [self.load_scales(at, part) for part in range(self.parts)]
+        sched_barrier()  # the first product waits for scales and one fragment, not for all
+        return [*scales, *chain(*(self.load(at, number) for number in range(self.all_fragments)))]
+
+    def factors(self, flight: Flight, step: int) -> list[Factor]:
+        scales, pieces = flight[1 + step][: self.parts], flight[1 + step][self.parts :]
+        numbers = (divmod(number, self.fragments) for number in range(self.all_fragments))
+        return [
+            self.factor(pieces[at : at + self.pieces], scales[part], number)
+            for at, (part, number) in zip(range(0, len(pieces), self.pieces), numbers, strict=True)
+        ]
+
+
+class FewRows(Stream):
+    """Writes the kernel of an instance: `stream.Stream`, of which a turn is some K tiles of a wave, a step each.
+
+    Few rows wait for weights, and for nothing else. Where a tile has gate and up, each wave adds up, and stores, all of
+    it: so a lane has whole blocks, and what is fused behind is computed as if there were one wave.
+    """
+
+    def __init__(self, instance: family.Instance, target: Target) -> None:
+        super().__init__(instance, target)
+        if self.layout.subgroups_m > 1:
+            self.share = Share(*self.units, 1)
+
+    def _sizes(self) -> tuple[tuple[int, int], int, int]:
+        rows = self.layout.subgroups_m * self.layout.intrinsics_m
+        bytes_ = _RING_BYTES if self.waves > 1 else _RING_BYTES_ALONE // rows
+        depth = bytes_ // element_format(self.instance.elements[LHS]).block_bytes
+        return (rows, self.layout.intrinsics_n), depth, depth * self.waves
+
+    def _operands(self, *given: ir.Value) -> None:
+        lhs, rhs, lhs_scale, rhs_scale = given
+        a = _InFlight(self.waves, self.instance, LHS, lhs, lhs_scale)
+        b = _InFlight(self.waves, self.instance, RHS, rhs, rhs_scale)
+        self.streamed = b, a
+        self.k_tiles = a.k_tiles = b.k_tiles = builder.opaque(a.k_tiles)  # a loop even of one turn, as in `Stream`
+
+    def _main_loop(self, *flights: Values) -> Values:
+        """All of the wave's K tiles; a copy of the last turn would take more registers than there are."""
+        builder.fence()  # as in `Stream`
+        acc = [builder.f32_zeros(VALUES) for _ in range(prod(self.units))]
+        acc, *_ = builder.loop(self.k_tiles, self._k_tile, acc, *flights, start=self.wave, step=self.turn)
+        return acc
+
+    def _stored(self, row: Index, column: Index, in_fragment: list[Index]) -> tuple[list[int], list[Index | int]]:
+        return stored(self.layout, self.share.rows // self.layout.subgroups_m, row, column, in_fragment)

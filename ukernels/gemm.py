@@ -14,10 +14,11 @@ from mxcomp.formats import element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
 from mxcomp.target import GFX950, Target
-from mxcomp.ukernels import builder, family, kernel
-from mxcomp.ukernels.aliases import LANES
+from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Index, Values, assume
+from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import Operand, Paired, RowMajor, Staging
+from mxcomp.ukernels.waves import LANES
 
 Scales = dict[tuple[Operand, int], ir.Value]
 """Of a wave's fragments, in registers."""
@@ -51,13 +52,13 @@ class Tile(family.Tile):
 
 
 @dataclass(frozen=True)
-class Instance(kernel.Instance):
+class Instance(family.Instance):
     """A tile, for the element types of LHS and RHS."""
 
     tile: Tile
 
 
-class Gemm(kernel.Kernel):
+class Gemm(Kernel):
     """Writes the kernel of an instance."""
 
     def __init__(self, instance: Instance, target: Target) -> None:

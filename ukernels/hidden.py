@@ -17,11 +17,10 @@ from mxcomp.formats import BLOCK_SIZE, E2M1, E4M3, element_format
 from mxcomp.layout import GATE_AND_UP, LHS
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder, quantising, stream
-from mxcomp.ukernels.aliases import LANES
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select, when
 from mxcomp.ukernels.kernel import Kernel
-from mxcomp.ukernels.stream import BLOCKS, Flight
-from mxcomp.ukernels.waves import BEYOND, UNIT_ROWS
+from mxcomp.ukernels.stream import Flight
+from mxcomp.ukernels.waves import BEYOND, BLOCKS, LANES, UNIT_ROWS
 
 OPERANDS = "hidden"
 """What the match rule calls operands of which the LHS are gate and up."""

@@ -1,38 +1,15 @@
-"""What kernels in Python have in common: `Instance`, which writes one, and `Kernel`, the order of its parts."""
+"""What kernels in Python have in common: the order of their parts."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from iree.compiler import ir
 from iree.compiler.dialects import util
 
-from mxcomp.target import GFX950, Target
+from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Index, Values
-from mxcomp.ukernels.operands import argument_types
-
-
-@dataclass(frozen=True)
-class Instance(family.Instance):
-    """A tile, for the element types of LHS and RHS."""
-
-    @property
-    def kernel(self) -> type[Kernel]:
-        """What writes its kernel."""
-        raise NotImplementedError
-
-    def path(self, folder: Path) -> Path:
-        return Path(inspect.getfile(type(self)))
-
-    def arguments(self) -> tuple[ir.RankedTensorType, ...]:
-        return argument_types(self.layout, self.elements)
-
-    def module(self, path: Path, target: Target = GFX950) -> ir.Module:
-        return builder.module(self.kernel(self, target).function(), family.attribute(self.rule))
 
 
 class Kernel:
@@ -41,7 +18,7 @@ class Kernel:
     results = 1
     """As many as there are accumulators among the arguments, behind all others."""
 
-    def __init__(self, instance: Instance, target: Target) -> None:
+    def __init__(self, instance: family.Instance, target: Target) -> None:
         self.instance = instance
 
     def function(self) -> ir.Operation:

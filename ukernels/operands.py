@@ -20,9 +20,8 @@ from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, DataTiledLayout
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder
-from mxcomp.ukernels.aliases import LANES, UNIT_PIECES, Pieces
 from mxcomp.ukernels.builder import Index, select
-from mxcomp.ukernels.waves import BEYOND, UNIT_ROWS
+from mxcomp.ukernels.waves import BEYOND, LANES, UNIT_PIECES, UNIT_ROWS, Pieces
 
 _COPIED_SCALES, _SCALE_VECTOR = 4, 4
 """Scales that a lane copies at a time; those of which an MFMA takes one, by its number."""
@@ -129,12 +128,11 @@ class Operand:
     ) -> None:
         self.staging, self.element, self.fragments, self._k_tiles = staging, element, fragments, k_tiles
         self.beyond = -(-BEYOND // self._tile_bytes)
-        shape = list(ir.RankedTensorType(elements.type).shape)
-        self._source = self._opened(elements, [*shape[:2], None, *shape[3:-1], staging.fragment_bytes])
+        self._source = self._opened(elements)
         self._scale_source = packed_buffer(scales, k_tiles)
 
-    def _opened(self, elements: ir.Value, shape: Sequence[int | None]) -> ir.Value:
-        return builder.buffer(elements, self._k_tiles, shape, _strides(shape))
+    def _opened(self, elements: ir.Value) -> ir.Value:
+        return packed_buffer(elements, self._k_tiles, self.staging.fragment_bytes)
 
     def stage(self) -> None:
         """Takes what it needs of LDS for elements."""
@@ -290,10 +288,10 @@ class RowMajor(Operand):
     CHUNKS = 4
     """Of a row in a step."""
 
-    def _opened(self, elements: ir.Value, shape: Sequence[int | None]) -> ir.Value:
+    def _opened(self, elements: ir.Value) -> ir.Value:
         """[1, units, K tiles, 1, steps, chunks, rows, bytes], of which units and rows have strides of the program's."""
-        *_, chunks, _, size = shape
-        chunk, tile = size or 0, (chunks or 0) * (size or 0)
+        chunk, tile = self.staging.fragment_bytes, self.CHUNKS * self.staging.fragment_bytes
+        shape = [*build.static_sizes(elements)[:-1], chunk]
         strides = [None, None, tile * self.staging.steps, tile * self.staging.steps, tile, chunk, None, 1]
         return builder.buffer(elements, self._k_tiles, shape, strides)
 

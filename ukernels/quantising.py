@@ -20,12 +20,11 @@ from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder, stream
-from mxcomp.ukernels.aliases import LANES
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import packed_buffer
 from mxcomp.ukernels.stream import Streamed
-from mxcomp.ukernels.waves import BEYOND, UNIT_ROWS
+from mxcomp.ukernels.waves import BEYOND, BLOCKS, LANES, UNIT_ROWS
 
 OPERANDS = "quantising"
 """What the match rule calls operands of which the LHS are activations."""
@@ -170,7 +169,7 @@ class Activations:
 
     def step(self, tile: Index, step: int) -> Values:
         """Loads a step of a K tile: pieces of each unit's row."""
-        first = tile * (self.steps * stream.BLOCKS) + step * stream.BLOCKS
+        first = tile * (self.steps * BLOCKS) + step * BLOCKS
         return [
             piece
             for row in self._rows

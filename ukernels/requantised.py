@@ -5,9 +5,9 @@ Its K is its M: a tile of accumulators, transposed, is a tile of the next operan
 
 from __future__ import annotations
 
-from mxcomp.ukernels import family
+from mxcomp.ukernels import data_tiled, family
 
-TILE = family.TILES[0]
+TILE = data_tiled.TILES[0]
 
 RESULT, JOINED, BESIDE = "_requantised", "_joined", "_transposed"
 SUFFIXES = (RESULT, JOINED, BESIDE)
@@ -21,7 +21,7 @@ def is_instance(instance: family.Instance) -> bool:
     return instance.tile == TILE
 
 
-def instance_of(types: tuple[str, ...]) -> family.Instance:
+def instance_of(types: tuple[str, ...]) -> data_tiled.Instance:
     """For elements of a problem as it is multiplied."""
     lhs, rhs, *_ = types
-    return family.Instance(TILE, (lhs, rhs))
+    return data_tiled.Instance(TILE, (lhs, rhs))

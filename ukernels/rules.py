@@ -68,7 +68,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Ukernel:
-    """A ukernel's match rule, and where its code is: a file, which for an `instance` of the family is its body.
+    """A ukernel's match rule, and where its code is: a file, which for an `instance` of the family writes it.
 
     `types` are LHS, RHS, LHS scale, RHS scale and result element types; `operands` is one of `_OPERANDS`;
     `tile` is the workgroup tile (M, N, K) in elements. Of the ukernels that match, the highest benefit is taken.
@@ -97,8 +97,7 @@ class Ukernel:
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
         """Types of LHS, RHS, LHS scales, RHS scales and accumulator, in the current context."""
-        known = None if self.instance is None else self.instance.arguments()
-        return known or argument_types(self.function())
+        return argument_types(self.function()) if self.instance is None else self.instance.arguments()
 
     def mismatch(self, arch: str, problem: Problem) -> str:
         """Why this ukernel does not fit a problem, or "" if it does."""
@@ -125,14 +124,7 @@ class Ukernel:
 
     def _module(self) -> ir.Module:
         source = self.source or self.instance
-        if source is None:
-            return parse(self.path)
-        try:
-            return source.module(self.path)
-        except (OSError, UnicodeDecodeError) as error:
-            raise unreadable(self.path, error) from None
-        except ir.MLIRError as error:
-            raise UkernelError(f"ukernel file {self.path} does not parse:\n{error}") from None
+        return parse(self.path) if source is None else source.module(self.path)
 
 
 def parse(path: Path) -> ir.Module:

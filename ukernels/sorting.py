@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from math import ceil
 
-from mxcomp.ukernels.aliases import LANES, i64_array, shaped
+from mxcomp.ukernels.waves import LANES
 
 BODY = "sort_slots.mlir.in"
 _MOST_THREADS = 1024
@@ -75,7 +75,7 @@ class Sorting:
             "rows_at": rows_at, "blocks_at": blocks_at, "valid_at": valid_at, "chunk": chunk,
         }  # fmt: skip
         yield from (f"#{name} = {size} : index" for name, size in sizes.items())
-        yield f"#piece_sizes = {i64_array([chunk])}"
+        yield f"#piece_sizes = array<i64: {chunk}>"
         yield f"!ids_ty = {shaped('tensor', [self.loaded], 'i32')}"
         where = "strided<[1], offset: ?>, #amdgpu.address_space<fat_raw_buffer>"
         yield f"!ids_buffer_ty = {shaped('memref', [self.loaded], 'i32')[:-1]}, {where}>"
@@ -88,3 +88,7 @@ class Sorting:
 
 def _up(number: int, step: int) -> int:
     return ceil(number / step) * step
+
+
+def shaped(kind: str, shape: Iterable[int | None], element: str) -> str:
+    return f"{kind}<{'x'.join('?' if size is None else str(size) for size in shape)}x{element}>"

@@ -28,12 +28,22 @@ from iree.compiler import ir
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.mlir import build
 from mxcomp.target import Target
-from mxcomp.ukernels import builder, family, kernel
-from mxcomp.ukernels.aliases import LANES, UNIT_PIECES
+from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Factor, Index, Values, assume, sched_barrier, select
 from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import in_tile, packed_buffer
-from mxcomp.ukernels.waves import BEYOND, HALF_STEPS, UNIT_ROWS, Share, Waves, unit_layout
+from mxcomp.ukernels.waves import (
+    BEYOND,
+    BLOCKS,
+    HALF_STEPS,
+    LANES,
+    UNIT_PIECES,
+    UNIT_ROWS,
+    VALUES,
+    Share,
+    Waves,
+    unit_layout,
+)
 
 # Tiles
 
@@ -87,7 +97,7 @@ TILES = (
 
 
 @dataclass(frozen=True)
-class Instance(kernel.Instance):
+class Instance(family.Instance):
     """A tile, for the element types of LHS and RHS."""
 
     tile: Tile
@@ -103,9 +113,6 @@ INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIR
 
 SCALE_VECTOR = 4
 """Scales of which an MFMA takes one, by its number."""
-
-BLOCKS, _VALUES = 4, 4
-"""Of a row, that an MFMA takes; of a fragment of the result, in a lane."""
 
 _NO_ROW = 3 * 2**30
 """Bytes from its start that no buffer has, for rows of a fragment that are not loaded.
@@ -206,14 +213,17 @@ def factor(fragment: ir.Value, element: str, scales: ir.Value, step: int) -> Fac
 class Stream(Kernel):
     """Writes the kernel of an instance."""
 
-    def __init__(self, instance: kernel.Instance, target: Target) -> None:
+    def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
-        waves, units = instance.tile.waves, instance.layout.units
-        assert waves is not None
-        assert units is not None
-        self.layout, self.units = instance.layout, units
-        self.steps, self.waves = self.layout.intrinsics_k, waves.k
-        self.share = Share(*units, self.waves)
+        assert instance.tile.waves is not None
+        self.layout, self.waves = instance.layout, instance.tile.waves.k
+        self.units, self.steps, self.turn = self._sizes()
+        self.share = Share(*self.units, self.waves)
+
+    def _sizes(self) -> tuple[tuple[int, int], int, int]:
+        """Fragments along M and N, steps of a turn of the loop, and K tiles from one turn of a wave to its next."""
+        assert self.layout.units is not None
+        return self.layout.units, self.layout.intrinsics_k, self.waves
 
     def _open(self, *arguments: ir.Value) -> None:
         self._operands(*arguments[: -self.results])
@@ -265,17 +275,17 @@ class Stream(Kernel):
 
     def _main_loop(self, *flights: Values) -> Values:
         """All of the wave's K tiles: while a step is multiplied, others are loaded for the next K tile."""
-        last = self.k_tiles + -self.waves
+        last = self.k_tiles + -self.turn
         if self.waves > 1:
             builder.fence()  # or LLVM would load the first K tile where only waves that have one come by
             last = builder.opaque(last)  # a loop even of one K tile: it takes more registers where LLVM sees that
-        acc = [builder.f32_zeros(_VALUES) for _ in range(self.results * prod(self.units))]
-        ahead = select(Index.of(self.waves) < self.k_tiles, last, 0)
-        acc, *left = builder.loop(ahead, self._k_tile, acc, *flights, start=self.wave, step=self.waves)
+        acc = [builder.f32_zeros(VALUES) for _ in range(self.results * prod(self.units))]
+        ahead = select(Index.of(self.turn) < self.k_tiles, last, 0)
+        acc, *left = builder.loop(ahead, self._k_tile, acc, *flights, start=self.wave, step=self.turn)
         return self._last_k_tile(acc, left)
 
     def _k_tile(self, i: Index, acc: Values, *flights: Values) -> list[Values]:
-        following = i + self.waves
+        following = i + self.turn
         after = [[x.scales(following)] for x in self.streamed]
         sched_barrier()
         for step in range(self.steps):
@@ -310,14 +320,14 @@ class Stream(Kernel):
                 sched_barrier()
             return sums
 
-        return builder.choose(self.has_any, multiplied, [builder.f32_zeros(_VALUES) for _ in acc])
+        return builder.choose(self.has_any, multiplied, [builder.f32_zeros(VALUES) for _ in acc])
 
     # Epilogue
 
     def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
         """Each wave adds up a share of all waves' parts: some fragments, or some of a fragment's values in a lane."""
-        share = self.share
-        mine, value = self.wave // share.of_fragment, self.wave % share.of_fragment * share.values
+        share, wave = self.share, self.wave if self.share.waves > 1 else Index.of(0)
+        mine, value = wave // share.of_fragment, wave % share.of_fragment * share.values
         if self.waves > 1:
             acc = self._added(acc, mine * share.fragments, value)
         row, column = mine // share.of_row * share.rows, mine % share.of_row * share.columns
@@ -344,9 +354,9 @@ class Stream(Kernel):
 
     def _place(self, wave: Index, fragment: Index, value: Index) -> Index:
         """Where a value of a fragment lies of a wave's part."""
-        return wave * self._part + fragment * (LANES * _VALUES) + self.lane * _VALUES + value
+        return wave * self._part + fragment * (LANES * VALUES) + self.lane * VALUES + value
 
     @property
     def _part(self) -> int:
         """Values of a wave's part."""
-        return prod(self.units) * LANES * _VALUES
+        return prod(self.units) * LANES * VALUES

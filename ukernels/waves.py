@@ -5,14 +5,43 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mxcomp.layout import DataTiledLayout
+from mxcomp.target import GFX950
+
+LANES = GFX950.subgroup_size
 
 STEPS, HALF_STEPS = 4, 2
 """MFMA that a unit takes along K, and half a unit."""
 
-UNIT_ROWS = 16
+UNIT_ROWS, BLOCKS, VALUES = 16, 4, 4
+"""Rows of a fragment, and blocks of a row, that an MFMA takes; of a fragment of the result, in a lane."""
 
 BEYOND = 2**31
 """Bytes from its start that no buffer has: a K tile that begins there, or its scales, is not loaded."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """How a fragment moves: `count` loads of `size` bytes in each lane, `step` and `lane` bytes apart in memory.
+
+    In LDS the bytes of a load follow each other by lanes; from there a lane reads its fragment `read` bytes at a time.
+    """
+
+    count: int
+    size: int
+    step: int
+    lane: int
+    read: int
+
+
+PIECES = {16: Pieces(1, 16, 0, 16, 16), 24: Pieces(2, 12, 12 * LANES, 12, 24), 32: Pieces(2, 16, 16, 32, 16)}
+"""By bytes of a fragment in a lane.
+
+LDS takes 4, 12 or 16 bytes from a lane. The 24 bytes of 6-bit elements arrive as they lie in memory, so that a lane
+finds its own in one place, on banks of its own; the 32 of 8-bit elements arrive in halves, each free of conflicts.
+"""
+
+UNIT_PIECES = PIECES | {32: Pieces(2, 16, 16 * LANES, 16, 16)}
+"""The same in units, where the halves of 8-bit elements lie apart."""
 
 
 def unit_layout(units_m: int, units_n: int, steps: int = STEPS) -> DataTiledLayout:

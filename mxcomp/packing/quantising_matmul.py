@@ -32,8 +32,8 @@ from mxcomp.mlir.assumptions import Range, assume, hidden_one
 from mxcomp.packing import block_quantiser, result_tiles
 from mxcomp.packing.result_tiles import ResultTiles
 from mxcomp.problem import Problem
-from mxcomp.ukernels.aliases import LANES
 from mxcomp.ukernels.quantising import fragment
+from mxcomp.ukernels.waves import LANES
 
 
 def operands(

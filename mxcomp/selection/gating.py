@@ -18,7 +18,7 @@ from mxcomp.selection.grouped import Blocks
 from mxcomp.selection.layers import Pair, Sizes, apart, better, in_tiles, quantising_down, us_of
 from mxcomp.selection.ranking import LAYERS
 from mxcomp.ukernels import Registry, gating, hidden
-from mxcomp.ukernels.family import Instance, Tile
+from mxcomp.ukernels.family import Tile
 
 
 def choose(product: Problem, consumer: Problem, registry: Registry, options: Options) -> list[Decision] | str:
@@ -120,4 +120,4 @@ def _fastest(problem: Problem, registry: Registry, itself: bool) -> _Quantising 
 
 
 def _name(tile: Tile, problem: Problem) -> str:
-    return Instance(tile, (problem.types[RHS], problem.types[LHS])).name
+    return gating.Instance(tile, (problem.types[RHS], problem.types[LHS])).name

@@ -107,8 +107,8 @@ def in_tiles(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mappi
         return None
     pairs = []
     for up, down in zip(gating.GATED, gating.down(hidden), strict=True):
-        first = _transposed(Instance(up, (weights, hidden)), _gate_up(sizes, blocks), block_m, ukernels)
-        second = _transposed(Instance(down, (weights, hidden)), _down(sizes, blocks), block_m, ukernels)
+        first = _transposed(gating.Instance(up, (weights, hidden)), _gate_up(sizes, blocks), block_m, ukernels)
+        second = _transposed(gating.Instance(down, (weights, hidden)), _down(sizes, blocks), block_m, ukernels)
         if first is not None and second is not None:
             pairs.append((first, replace(second, beside=_summed(sizes, blocks))))
     return min(pairs, key=us_of, default=None)

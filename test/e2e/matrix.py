@@ -1,4 +1,4 @@
-"""Every pair of element types × both MFMA shapes × shapes of the problem × result types, and what becomes of each.
+"""Every pair of element types × shapes of the problem × result types, and what becomes of each.
 
 A case is one program with a function for each result type. It runs on the simulated device and is compared with
 float64 NumPy; the report says whether a ukernel served it.
@@ -18,12 +18,9 @@ from modules import BITS, Bytes, Matmul, outside, product
 import mxcomp
 from mxcomp import runtime
 from mxcomp.errors import CompileError
-from mxcomp.layout import layout_from
 from mxcomp.report.report import ScaledMatmul
-from mxcomp.ukernels import family
 
 RESULTS = ("f32", "bf16")
-INTRINSICS = {"16×16×128": "MFMA_SCALE_F32_16x16x128_B32", "32×32×64": "MFMA_SCALE_F32_32x32x64_B32"}
 
 
 @dataclass(frozen=True)
@@ -54,28 +51,17 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Case:
-    """One program: element types of LHS and RHS, and names of a MFMA shape and a problem's shape."""
+    """One program: element types of LHS and RHS, and the name of a problem's shape."""
 
     types: tuple[str, str]
-    intrinsic: str
     shape: str
 
     def __str__(self) -> str:
-        return "-".join([*self.types, self.intrinsic.replace("×", "x"), self.shape.replace(" ", "_")])
+        return "-".join([*self.types, self.shape.replace(" ", "_")])
 
     @property
     def sizes(self) -> Shape:
         return SHAPES[self.shape]
-
-    @property
-    def ukernels(self) -> str:
-        """What users get has 16×16×128; the other one has to be named."""
-        if self.intrinsic == "16×16×128":
-            return "fastest"
-        rows = self.sizes.m if self.sizes.both else self.sizes.m * (self.sizes.batch or 1)
-        tiles = [tile for tile in family.TILES if tile.layout.intrinsic == INTRINSICS[self.intrinsic]]
-        tile = next(tile for tile in tiles if rows >= (tile.min_m or 0))
-        return family.Instance(tile, self.types).name
 
     @property
     def text(self) -> str:
@@ -116,7 +102,7 @@ class Case:
 
 
 PAIRS = list(itertools.product(BITS, repeat=2))
-CASES = [Case(types, intrinsic, shape) for intrinsic, types, shape in itertools.product(INTRINSICS, PAIRS, SHAPES)]
+CASES = [Case(*each) for each in itertools.product(PAIRS, SHAPES)]
 
 
 @dataclass(frozen=True)
@@ -130,7 +116,7 @@ class Outcome:
 def outcomes(case: Case) -> dict[str, Outcome]:
     """What becomes of the matmul, by result type."""
     try:
-        program = mxcomp.compile(case.text, ukernels=case.ukernels)
+        program = mxcomp.compile(case.text)
     except CompileError as error:
         warnings = (text.partition(" warning: ")[2] for text in error.diagnostics)
         note = next((warning for warning in warnings if warning), error.message)
@@ -148,7 +134,6 @@ def _outcome(program: mxcomp.Program, case: Case, result: str, matmul: ScaledMat
     if matmul.ukernel is None:
         assert matmul.reason
         return Outcome(True, matmul.reason)
-    assert layout_from(matmul.layout).intrinsic == INTRINSICS[case.intrinsic]
     return Outcome(True)
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from mxcomp.layout import ACC, DataTiledLayout
 from mxcomp.packing.result_tiles import _piece
-from mxcomp.ukernels import family, gating, multistage
+from mxcomp.ukernels import data_tiled, gating, multistage
 
 LAYOUTS = (
     *(replace(tile.layout, lane_rows=True) for tile in gating.down("f4E2M1FN")),
-    *(tile.layout for tile in family.TILES),
+    *(tile.layout for tile in data_tiled.TILES),
     multistage.TILES[-1].layout,
 )
 

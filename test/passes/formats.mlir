@@ -3,7 +3,7 @@
 // RUN:   | filecheck %s --check-prefix=NONE
 // RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{data-tiling=off})' \
 // RUN:   | filecheck %s --check-prefix=OFF
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{ukernels=mx_f8E4M3FN_f8E5M2_f32_m64_n128_k256_mfma32})' \
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{ukernels=mx_f8E4M3FN_f8E5M2_f32_m64_n128_k512})' \
 // RUN:   | filecheck %s --check-prefix=NAMED
 
 // Any two MX element types are recognised and have a ukernel of the family. Without it 6-bit operands are dequantised
@@ -27,7 +27,7 @@
 // OFF-SAME: mxcomp.scaled_matmul = {index = {{.}} : i64, reason = "left to IREE: --data-tiling=off and {{.*}}", warning = "8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"}
 // NAMED-LABEL: util.func public @fp8(
 // NAMED: linalg.generic
-// NAMED-SAME: mxcomp.scaled_matmul = {index = 0 : i64, layout = {intrinsic = "MFMA_SCALE_F32_32x32x64_B32", {{.*}}ukernel = "mx_f8E4M3FN_f8E5M2_f32_m64_n128_k256_mfma32"
+// NAMED-SAME: mxcomp.scaled_matmul = {index = 0 : i64, layout = {{.*}}units = [4, 8]}{{.*}}ukernel = "mx_f8E4M3FN_f8E5M2_f32_m64_n128_k512"
 util.func @fp8(%a: tensor<64x8x32xi8>, %b: tensor<128x256xi8>, %as: tensor<64x8xf8E8M0FNU>,
     %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
   %l = iree_tensor_ext.bitcast %a : tensor<64x8x32xi8> -> tensor<64x8x32xf8E4M3FN>
@@ -60,7 +60,7 @@ util.func @fp8(%a: tensor<64x8x32xi8>, %b: tensor<128x256xi8>, %as: tensor<64x8x
 // OFF-SAME: mxcomp.scaled_matmul = {index = {{.}} : i64, reason = "left to IREE: --data-tiling=off and {{.*}}", warning = "8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"}
 // NAMED-LABEL: util.func public @fp8_fp4(
 // NAMED: linalg.generic
-// NAMED-SAME: mxcomp.scaled_matmul = {index = 1 : i64, layout = {{.*}}reason = "mx_f8E4M3FN_f8E5M2_f32_m64_n128_k256_mfma32: it takes f8E4M3FN {{.*}} f8E5M2, not f8E5M2 {{.*}} f4E2M1FN"
+// NAMED-SAME: mxcomp.scaled_matmul = {index = 1 : i64, layout = {{.*}}reason = "mx_f8E4M3FN_f8E5M2_f32_m64_n128_k512: it takes f8E4M3FN {{.*}} f8E5M2, not f8E5M2 {{.*}} f4E2M1FN"
 util.func @fp8_fp4(%a: tensor<64x8x32xi8>, %b: tensor<128x128xi8>, %as: tensor<64x8xf8E8M0FNU>,
     %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
   %l = iree_tensor_ext.bitcast %a : tensor<64x8x32xi8> -> tensor<64x8x32xf8E5M2>
@@ -93,7 +93,7 @@ util.func @fp8_fp4(%a: tensor<64x8x32xi8>, %b: tensor<128x128xi8>, %as: tensor<6
 // OFF-SAME: mxcomp.scaled_matmul = {index = {{.}} : i64, reason = "left to IREE: --data-tiling=off and {{.*}}", warning = "6-bit operands are dequantised to f32 first, which is slow: stock IREE cannot load them"}
 // NAMED-LABEL: util.func public @fp6(
 // NAMED: linalg.generic
-// NAMED-SAME: mxcomp.scaled_matmul = {index = 2 : i64, reason = "left to IREE: mx_f8E4M3FN_f8E5M2_f32_m64_n128_k256_mfma32: it takes f8E4M3FN {{.*}} f8E5M2, not f6E2M3FN {{.*}} f6E3M2FN", warning = "6-bit operands are dequantised to f32 first, which is slow: stock IREE cannot load them"}
+// NAMED-SAME: mxcomp.scaled_matmul = {index = 2 : i64, reason = "left to IREE: mx_f8E4M3FN_f8E5M2_f32_m64_n128_k512: it takes f8E4M3FN {{.*}} f8E5M2, not f6E2M3FN {{.*}} f6E3M2FN", warning = "6-bit operands are dequantised to f32 first, which is slow: stock IREE cannot load them"}
 util.func @fp6(%a: tensor<64x8x24xi8>, %b: tensor<128x192xi8>, %as: tensor<64x8xf8E8M0FNU>,
     %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
   %l = iree_tensor_ext.bitcast %a : tensor<64x8x24xi8> -> tensor<64x8x32xf6E2M3FN>
@@ -126,7 +126,7 @@ util.func @fp6(%a: tensor<64x8x24xi8>, %b: tensor<128x192xi8>, %as: tensor<64x8x
 // OFF-SAME: mxcomp.scaled_matmul = {index = {{.}} : i64, reason = "left to IREE: --data-tiling=off and {{.*}}", warning = "6-bit operands are dequantised to f32 first, which is slow: stock IREE cannot load them; 8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"}
 // NAMED-LABEL: util.func public @fp8_fp6(
 // NAMED: linalg.generic
-// NAMED-SAME: mxcomp.scaled_matmul = {index = 3 : i64, reason = "left to IREE: mx_f8E4M3FN_f8E5M2_f32_m64_n128_k256_mfma32: it takes f8E4M3FN {{.*}} f8E5M2, not 
+// NAMED-SAME: mxcomp.scaled_matmul = {index = 3 : i64, reason = "left to IREE: mx_f8E4M3FN_f8E5M2_f32_m64_n128_k512: it takes f8E4M3FN {{.*}} f8E5M2, not 
 util.func @fp8_fp6(%a: tensor<64x8x32xi8>, %b: tensor<128x192xi8>, %as: tensor<64x8xf8E8M0FNU>,
     %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
   %l = iree_tensor_ext.bitcast %a : tensor<64x8x32xi8> -> tensor<64x8x32xf8E4M3FN>

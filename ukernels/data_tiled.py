@@ -1,0 +1,310 @@
+"""MX × MX → f32 on operands that are packed by IREE's data-tiled layouts: A through LDS, B direct to registers.
+
+A tile is computed by waves side by side along N, so no two of them want the same B: each loads its own fragments
+straight into registers, where packing has put them in the order of lanes. All waves want the whole of A: it goes
+through a ring of three K tiles in LDS. Where a layout has subgroups along M, every wave computes all of them: they are
+no more than a dimension of packed tiles.
+
+A wave has one K tile of both in registers, and each load goes where the value that it replaces was used last:
+
+    columns 0 … n − 2   multiply a column of fragments | load B of it for the next K tile
+    column n − 1        meet | copy A three K tiles ahead | multiply, and behind each row read its next A | load B
+
+So both are loaded most of a K tile before they are needed, without a second set of registers, which leaves room for 128
+accumulators in 256 registers whatever the widths: two workgroups share a compute unit, and fill each other's gaps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain, product
+
+from iree.compiler import ir
+
+from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.layout import LHS, RHS, DataTiledLayout
+from mxcomp.mlir import build
+from mxcomp.target import Target
+from mxcomp.ukernels import builder, family
+from mxcomp.ukernels.builder import Factor, Index, Values, assume, sched_barrier, select
+from mxcomp.ukernels.kernel import Kernel
+from mxcomp.ukernels.operands import in_tile, packed_buffer
+from mxcomp.ukernels.waves import BEYOND, BLOCKS, LANES, PIECES, UNIT_ROWS, VALUES
+
+# Tiles
+
+
+def layout_of(m: int, n: int, k: int = 1, waves: int = 1, parts: int = 1) -> DataTiledLayout:
+    """So many MFMA in each of the waves along N, and in each part along M. A lane's scales follow each other."""
+    return DataTiledLayout(
+        intrinsics_m=m,
+        intrinsics_n=n,
+        intrinsics_k=k,
+        subgroups_m=parts,
+        subgroups_n=waves,
+        operands_interleaving_intrinsics_m=(2,),
+        operands_interleaving_intrinsics_n=(3,),
+        operands_interleaving_intrinsics_k=(2, 3),
+    )
+
+
+TILES = (
+    family.Tile(layout_of(8, 4, waves=4), benefit=0, min_m=65),
+    family.Tile(layout_of(4, 2, 2, waves=4), benefit=-1),
+)
+
+
+@dataclass(frozen=True)
+class Instance(family.Instance):
+    """A tile, for the element types of LHS and RHS."""
+
+    @property
+    def kernel(self) -> type[Kernel]:
+        return DataTiled
+
+
+INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS)
+
+# Operands
+
+_SCALE_VECTOR = 4
+"""Scales of which an MFMA takes one, by its number."""
+
+
+@dataclass(frozen=True)
+class KTile:
+    """The number of a K tile, of elements and of scales: one that no buffer has is another one for each."""
+
+    elements: Index
+    scales: Index
+
+
+class Tiled:
+    """LHS or RHS. A K tile has parts, a part fragments; what a lane has of scales of a part lies together.
+
+    Parts of LHS are subgroups along M, of RHS waves.
+    """
+
+    def __init__(self, instance: family.Instance, side: int, elements: ir.Value, scales: ir.Value) -> None:
+        layout, self.element = instance.layout, instance.elements[side]
+        self.parts = (layout.subgroups_m, layout.subgroups_n)[side]
+        self.fragments = (layout.intrinsics_m, layout.intrinsics_n)[side] * layout.intrinsics_k
+        self.all_fragments = self.parts * self.fragments
+        self._row_lines = layout.rhs_row_lines and side == RHS
+        self.k_tiles = Index.of(build.dim(elements, 1))
+        self._size = element_format(self.element).block_bytes
+        self._pieces, self._unit = PIECES[self._size], LANES * self._size
+        self._source = packed_buffer(elements, self.k_tiles, self._size)
+        self._scale_source = packed_buffer(scales, self.k_tiles)
+        self._beyond = [-(-BEYOND // (self.all_fragments * size)) for size in (self._unit, LANES)]
+
+    def distribute(self, lane: Index) -> None:
+        """Tells a lane where its part of a fragment lies."""
+        pieces, self._scales_from = self._pieces, (lane * self.fragments).here
+        self._from, self._next_piece = (lane * self._size).here, pieces.size
+        if self._row_lines:
+            row, block = lane % UNIT_ROWS, lane // UNIT_ROWS
+            self._from, self._next_piece = (
+                (row * (BLOCKS * self._size) + block * pieces.size).here,
+                BLOCKS * pieces.size,
+            )
+
+    def in_bounds(self, tile: Index) -> KTile:
+        """A K tile, or one beyond, of which nothing is loaded, where it is behind the last one."""
+        is_there = tile < self.k_tiles
+        return KTile(*(select(is_there, tile, beyond) for beyond in self._beyond))
+
+    @property
+    def pieces(self) -> int:
+        """Of a fragment."""
+        return self._pieces.count
+
+    def load_scales(self, tile: KTile, part: Index | int) -> ir.Value:
+        """Loads a lane's scales of a part."""
+        at = self._scales_from + part * (LANES * self.fragments)
+        place = in_tile(self._scale_source, Index.of(0), tile.scales, at)
+        return builder.load(self._scale_source, place, self.fragments)
+
+    def load(self, tile: KTile, fragment: Index | int) -> Values:
+        """Loads a lane's pieces of a fragment."""
+        first = self._from + fragment * self._unit
+        bytes_ = [first + piece * self._next_piece for piece in range(self._pieces.count)]
+        places = [in_tile(self._source, Index.of(0), tile.elements, byte) for byte in bytes_]
+        return [builder.load(self._source, place, self._pieces.size) for place in places]
+
+    def factor(self, pieces: Values, scales: ir.Value, number: int) -> Factor:
+        """A fragment as an MFMA takes it, and its scale: that of its number in its part."""
+        first = number // _SCALE_VECTOR * _SCALE_VECTOR
+        four = builder.padded(builder.part(scales, first, min(_SCALE_VECTOR, self.fragments)), _SCALE_VECTOR)
+        fragment = builder.bitcast(builder.joined(pieces), self.element, BLOCK_SIZE)
+        return fragment, (builder.bitcast(four, "f8E8M0FNU", _SCALE_VECTOR), number - first)
+
+
+class _Staged(Tiled):
+    """LHS, of which LDS holds some K tiles: as in memory, but pieces of a fragment one behind the other, by lanes."""
+
+    def stage(self, waves: int) -> None:
+        """Takes what it needs of LDS, to which so many waves copy."""
+        self._turns, self._stage_bytes = (
+            self.all_fragments * self._pieces.count // waves,
+            self.all_fragments * self._unit,
+        )
+        self._ring = builder.lds(_STAGES * self._stage_bytes)
+
+    def share_out(self, wave: Index, lane: Index) -> None:
+        """Tells a lane what it copies, and reads."""
+        self._first_copy = (wave * self._turns).here
+        self._copied, self._read = (lane * self._pieces.lane).here, (lane * self._pieces.read).here
+
+    def copy(self, tile: Index, stage: Index | int) -> None:
+        """Asks for a K tile, of which each wave copies its part."""
+        pieces, at = self._pieces, self.in_bounds(tile).elements
+        for turn in range(self._turns):
+            number = self._first_copy + turn
+            fragment, piece = number // pieces.count, number % pieces.count
+            place = in_tile(self._source, Index.of(0), at, fragment * self._unit + piece * pieces.step + self._copied)
+            to = stage * self._stage_bytes + number * (pieces.size * LANES)
+            builder.copy_to_lds(self._source, place, self._ring, to, pieces.size)
+        builder.async_group()
+
+    def read(self, stage: Index | int, fragment: int) -> ir.Value:
+        """Reads a fragment of a K tile."""
+        first = stage * self._stage_bytes + fragment * self._unit + self._read
+        starts = range(0, self._unit, LANES * self._pieces.read)
+        return builder.joined([builder.read_lds(self._ring, first + start, self._pieces.read) for start in starts])
+
+
+# The kernel
+
+_STAGES = 3
+"""K tiles of LHS that LDS holds."""
+
+_PRIORITY = 3
+"""In the loop: what another workgroup stores, or asks for first, comes behind."""
+
+
+class DataTiled(Kernel):
+    """Writes the kernel of an instance."""
+
+    def __init__(self, instance: family.Instance, target: Target) -> None:
+        super().__init__(instance, target)
+        self.layout, self.steps, self.columns = (
+            instance.layout,
+            instance.layout.intrinsics_k,
+            instance.layout.intrinsics_n,
+        )
+        self.rows = self.layout.subgroups_m * self.layout.intrinsics_m
+
+    def _open(self, *arguments: ir.Value) -> None:
+        lhs, rhs, lhs_scale, rhs_scale, _ = arguments
+        self.a, self.b = _Staged(self.instance, LHS, lhs, lhs_scale), Tiled(self.instance, RHS, rhs, rhs_scale)
+        self.a.stage(self.layout.subgroups_n)
+
+    def _distribute(self, thread: Index) -> None:
+        self.wave = assume(builder.uniform(thread // LANES), 0, self.layout.subgroups_n - 1)
+        self.lane = (thread % LANES).here
+        self.a.share_out(self.wave, self.lane)
+        for x in (self.a, self.b):
+            x.distribute(self.lane)
+
+    # Prologue
+
+    def _prologue(self) -> list[Values]:
+        """Asks for the first K tiles in the order of the loop, which is the one in which loads return."""
+        for tile in range(_STAGES - 1):
+            self.a.copy(Index.of(tile), tile)
+        sched_barrier()
+        first, b = Index.of(0), [list[ir.Value]() for _ in range(self.b.fragments)]
+        scales = self._load_scales(first)
+        at = self.b.in_bounds(first)
+        for step, n in product(range(self.steps), range(self.columns)):
+            sched_barrier()
+            if (step, n) == self._meeting:
+                self.a.copy(Index.of(_STAGES - 1), _STAGES - 1)
+                sched_barrier()
+            b[n * self.steps + step] = self._load(at, n * self.steps + step)
+        builder.wait_groups(_STAGES - 1)
+        builder.lds_barrier()
+        a = [self.a.read(0, number) for number in range(self.a.all_fragments)]
+        builder.set_priority(_PRIORITY)
+        return [a, [*chain(*b)], scales]
+
+    @property
+    def _meeting(self) -> tuple[int, int]:
+        """The step and column in front of which waves meet: from there on A of the next K tile is read."""
+        return 0, self.columns - 1
+
+    def _load_scales(self, tile: Index) -> Values:
+        """Of each part of A, and of the wave's B."""
+        a, b = self.a.in_bounds(tile), self.b.in_bounds(tile)
+        return [*(self.a.load_scales(a, part) for part in range(self.a.parts)), self.b.load_scales(b, self.wave)]
+
+    def _load(self, tile: KTile, number: int) -> Values:
+        """One of the wave's fragments of B."""
+        return self.b.load(tile, self.wave * self.b.fragments + number)
+
+    # Main loop
+
+    def _main_loop(self, *first: Values) -> Values:
+        acc = [builder.f32_zeros(VALUES) for _ in range(self.rows * self.columns)]
+        acc, *_ = builder.loop(self.a.k_tiles, self._k_tile, acc, *first)
+        return acc
+
+    def _k_tile(self, i: Index, acc: Values, a: Values, b: Values, scales: Values) -> list[Values]:
+        following, stage, next_stage = (i + 1).here, (i % _STAGES).here, ((i + 1) % _STAGES).here
+        next_scales, next_tile = self._load_scales(following), self.b.in_bounds(following)
+        sched_barrier()
+        for step, n in product(range(self.steps), range(self.columns)):
+            if (step, n) == self._meeting:
+                # Past this the next K tile of A is there, and everybody has this one, whose place is filled again.
+                builder.wait_groups(_STAGES - 2)
+                builder.lds_barrier()
+                self.a.copy(i + _STAGES, stage)
+            self._column(step, n, acc, a, b, scales, next_stage)
+            # An MFMA issues in 4 of its 16 to 32 cycles: the rest of this column is spread over the others. Behind it
+            # B is loaded, not in front of its last use.
+            builder.sched_groups("mfma_wmma", "all_vmem", "ds_read", "ds_read", times=self.rows)
+            sched_barrier()
+            number = n * self.steps + step
+            b[self._pieces_of(number)] = self._load(next_tile, number)
+        return [acc, a, b, next_scales]
+
+    def _column(self, step: int, n: int, acc: Values, a: Values, b: Values, scales: Values, next_stage: Index) -> None:
+        """Multiplies a column of fragments; in the last one A is replaced by that of the next K tile."""
+        number = n * self.steps + step
+        right = self.b.factor(b[self._pieces_of(number)], scales[-1], number)
+        for row in range(self.rows):
+            fragment, place = row * self.steps + step, row * self.columns + n
+            part, in_part = divmod(fragment, self.a.fragments)
+            left = self.a.factor([a[fragment]], scales[part], in_part)
+            acc[place] = builder.scaled_mfma(self.layout.shape, left, right, acc[place])
+            if n == self.columns - 1:
+                a[fragment] = self.a.read(next_stage, fragment)
+
+    def _pieces_of(self, number: int) -> slice:
+        """Where the pieces of a fragment of B are among all."""
+        count = self.b.pieces
+        return slice(number * count, (number + 1) * count)
+
+    # Epilogue
+
+    def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
+        # Nothing may arrive in LDS that another kernel or the next tile of this workgroup has taken over.
+        builder.wait_groups(0)
+        builder.set_priority(0)
+        in_fragment = [self.lane // UNIT_ROWS, self.lane % UNIT_ROWS, Index.of(0)]
+        threads.store(acc, *stored(self.layout, self.layout.intrinsics_m, Index.of(0), self.wave, in_fragment))
+
+
+def stored(
+    layout: DataTiledLayout, rows: int, row: Index, wave: Index, in_fragment: list[Index]
+) -> tuple[list[int], list[Index | int]]:
+    """The shape of a lane's part of the result, so many rows of fragments of each part from one on, and its place."""
+    dims: list[tuple[int, int, Index | int]] = [  # of the tile, size and place of a wave's part
+        (layout.subgroups_m, layout.subgroups_m, 0),
+        (layout.subgroups_n, 1, wave),
+        (layout.intrinsics_m, rows, row),
+        (layout.intrinsics_n, layout.intrinsics_n, 0),
+    ]
+    there = [(size, place) for whole, size, place in dims if whole > 1]
+    return [1, 1, *(size for size, _ in there), 1, 1, VALUES], [0, 0, *(place for _, place in there), *in_fragment]
