@@ -96,6 +96,9 @@ class Index:
     def __ge__(self, other: Index | int) -> ir.Value:
         return arith.CmpIOp(arith.CmpIPredicate.uge, self.value, Index.of(other).value).result
 
+    def is_value(self, other: Index | int) -> ir.Value:
+        return arith.CmpIOp(arith.CmpIPredicate.eq, self.value, Index.of(other).value).result
+
     def times(self, other: Index) -> Index:
         """The product of two that are known to the kernel only."""
         return _binary(arith.MulIOp, self, other)
@@ -114,6 +117,20 @@ def _binary(op: Callable[..., ir.OpView], left: Index, right: Index | int) -> In
 
 def select(condition: ir.Value, yes: Index | ir.Value | int, no: Index | ir.Value | int) -> Index:
     return Index.of(arith.SelectOp(condition, Index.of(yes).value, Index.of(no).value).result)
+
+
+def unsigned(value: ir.Value) -> Index:
+    """An i32 that has no sign, of which LLVM computes 32 bits."""
+    return Index.of(arith.IndexCastUIOp(ir.IndexType.get(), value).result)
+
+
+def as_u32(value: Index) -> Index:
+    """The same value, below 2³²."""
+    return unsigned(to_i32(value))
+
+
+def both(one: ir.Value, other: ir.Value) -> ir.Value:
+    return arith.AndIOp(one, other).result
 
 
 def assume(value: Index, low: int, high: int = _MOST) -> Index:
@@ -171,14 +188,16 @@ def choose(condition: ir.Value, yes: Callable[[], Values], no: Values) -> Values
 
 
 def loop(
-    count: Index, body: Callable[..., Sequence[Values]], *carried: Values, start: Index | int = 0, step: int = 1
-) -> list[Values]:
+    count: Index, body: Callable[..., Sequence[Values]], *carried: Values, start: Index | int = 0, step: int = 1,
+    may_unroll: bool = False,
+) -> list[Values]:  # fmt: skip
     """`body` of each number below `count`, and of what is carried, in lists; it returns what is carried on."""
     flat = [value for values in carried for value in values]
     op = scf.ForOp(Index.of(start).value, count.value, build.constant_index(step), flat)
-    op.operation.attributes["llvm.loop_annotation"] = ir.Attribute.parse(
-        "#llvm.loop_annotation<unroll = <disable = true>, peeled = <count = 0>>"
-    )
+    if not may_unroll:
+        op.operation.attributes["llvm.loop_annotation"] = ir.Attribute.parse(
+            "#llvm.loop_annotation<unroll = <disable = true>, peeled = <count = 0>>"
+        )
     sizes = [len(values) for values in carried]
     with ir.InsertionPoint(op.body):
         after = body(Index.of(op.induction_variable), *_in_lists(list(op.inner_iter_args), sizes))
@@ -256,13 +275,17 @@ def buffer(
     element: str = "i8",
 ) -> ir.Value:
     """A tensor with one size that is `dynamic`, as such elements in global memory, behind which loads get 0."""
-    flat = build.tensor_type(shape, element)
-    cast = build.bitcast(operand, flat, [dynamic.value])
-    known = [build.DYNAMIC if stride is None else stride for stride in strides]
+    return whole_buffer(build.bitcast(operand, build.tensor_type(shape, element), [dynamic.value]), strides)
+
+
+def whole_buffer(operand: ir.Value, strides: Sequence[int | None]) -> ir.Value:
+    """A tensor in global memory as it is."""
+    tensor_ = ir.RankedTensorType(operand.type)
+    layout = ir.StridedLayoutAttr.get(build.DYNAMIC, [build.DYNAMIC if each is None else each for each in strides])
     space = ir.Attribute.parse("#amdgpu.address_space<fat_raw_buffer>")
-    kind = ir.MemRefType.get(flat.shape, flat.element_type, ir.StridedLayoutAttr.get(build.DYNAMIC, known), space)
+    kind = ir.MemRefType.get(tensor_.shape, tensor_.element_type, layout, space)
     attributes = {"read_only": ir.UnitAttr.get()}
-    return ir.Operation.create("bufferization.to_buffer", [kind], [cast], attributes).result
+    return ir.Operation.create("bufferization.to_buffer", [kind], [operand], attributes).result
 
 
 def stride(source: ir.Value, dimension: int) -> Index:
@@ -296,6 +319,15 @@ def load(source: ir.Value, place: Sequence[Index], size: int) -> ir.Value:
     """So many elements of a buffer, which are waited for where they are used first."""
     kind = ir.VectorType.get([size], ir.MemRefType(source.type).element_type)
     return vector.LoadOp(kind, source, [each.value for each in place]).result
+
+
+def load_index(source: ir.Value, at: Index) -> Index:
+    """One integer of a buffer, or of LDS, that is taken to have no sign."""
+    return unsigned(memref.LoadOp(source, [at.value]).result)
+
+
+def store_index(value: Index | int, to: ir.Value, at: Index) -> None:
+    memref.StoreOp(to_i32(Index.of(value)), to, [at.value])
 
 
 # Vectors
@@ -451,12 +483,12 @@ class Threads:
 
 
 def _tensor(values: Values, shape: Sequence[int]) -> ir.Value:
-    """Vectors of f32, one behind the other, as a tensor."""
-    sizes, f32 = list(shape), ir.F32Type.get()
-    whole = constant_zeros(ir.VectorType.get([len(values), *ir.VectorType(values[0].type).shape], f32))
+    """Vectors, one behind the other, as a tensor."""
+    sizes, first = list(shape), ir.VectorType(values[0].type)
+    whole = constant_zeros(ir.VectorType.get([len(values), *first.shape], first.element_type))
     for number, value in enumerate(values):
         whole = vector.InsertOp(value, whole, [], [number]).result
-    lane = vector.ShapeCastOp(ir.VectorType.get(sizes, f32), whole).result
-    kind = build.tensor_type(sizes, f32)
+    lane = vector.ShapeCastOp(ir.VectorType.get(sizes, first.element_type), whole).result
+    kind = build.tensor_type(sizes, first.element_type)
     origin, identity = [build.constant_index(0)] * len(sizes), ir.AffineMap.get_identity(len(sizes))
     return vector.TransferWriteOp(kind, lane, build.empty(kind), origin, identity, [True] * len(sizes)).result

@@ -1,20 +1,47 @@
-"""The kernel that sorts slots by expert: `sort_slots.mlir.in`, one workgroup, whose LDS holds all tables."""
+"""The kernel that sorts slots by expert, in one workgroup: all tables of a grouped matmul from the expert of each slot.
+
+The tables follow each other: the row of each slot, the slot of each row, the expert of each block, and how many blocks
+are valid. They are put together in LDS. A slot whose expert there is not has no row: what stands for its row is the
+number of rows and the slot.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import resources
 from math import ceil
 
+from iree.compiler import ir
+from iree.compiler.dialects import arith, util, vector
+
+from mxcomp.mlir import build
+from mxcomp.ukernels import builder
+from mxcomp.ukernels.builder import (
+    Index,
+    Values,
+    as_u32,
+    both,
+    choose,
+    lds_barrier,
+    load_index,
+    loop,
+    select,
+    store_index,
+    to_i32,
+    unsigned,
+    when,
+)
 from mxcomp.ukernels.waves import LANES
 
-BODY = "sort_slots.mlir.in"
 _MOST_THREADS = 1024
 _MOST_SLOTS = 4096
 """Of more, dispatches of many workgroups take less time, modelled."""
 _MOST_BYTES = 128 * 1024
 """Of LDS for the tables."""
+
+
+_SLOTS, _EXPERTS, _VALID = 1, 2, 3
+"""Of tables, those of rows, of blocks, and the number of valid ones."""
 
 
 @dataclass(frozen=True)
@@ -57,38 +84,177 @@ class Sorting:
         return _up(self.starts[-1] + 1, self.threads)
 
     def text(self) -> str:
-        """The kernel's module, without comments."""
-        body = (
-            (resources.files("mxcomp") / "ukernels" / "gfx950" / BODY).read_text().replace("@ukernel", f"@{self.name}")
-        )
-        code = (line for line in body.splitlines() if not line.lstrip().startswith("//"))
-        return "\n".join([*self._lines(), *code])
+        """The kernel's module. Needs a current context."""
+        kinds = [build.tensor_type([size], "i32") for size in (self.loaded, self.size)]
+        function = builder.function(self.name, kinds, kinds[-1])
+        block = function.operation.regions[0].blocks[0]
+        with ir.InsertionPoint(block):
+            kernel = _Sort(self, builder.whole_buffer(block.arguments[0], [1]))
+            with builder.threads(self.threads, kinds[-1]) as threads:
+                kernel.write(threads)
+            util.ReturnOp(threads.results)
+        made = ir.Module.create()
+        made.body.append(function.operation)
+        return str(made)
 
-    def _lines(self) -> Iterator[str]:
-        _, rows_at, blocks_at, valid_at = self.starts
-        chunk = self.size // self.threads
-        sizes = {
-            "threads": self.threads, "waves": ceil(min(self.slots, self.threads) / LANES),
-            "rounds": ceil(self.slots / self.threads), "slots": self.slots, "experts": self.experts,
-            "doublings": (self.experts - 1).bit_length(), "block_m": self.block_m, "round_up": self.block_m - 1,
-            "rows": blocks_at - rows_at,
-            "rows_at": rows_at, "blocks_at": blocks_at, "valid_at": valid_at, "chunk": chunk,
-        }  # fmt: skip
-        yield from (f"#{name} = {size} : index" for name, size in sizes.items())
-        yield f"#piece_sizes = array<i64: {chunk}>"
-        yield f"!ids_ty = {shaped('tensor', [self.loaded], 'i32')}"
-        where = "strided<[1], offset: ?>, #amdgpu.address_space<fat_raw_buffer>"
-        yield f"!ids_buffer_ty = {shaped('memref', [self.loaded], 'i32')[:-1]}, {where}>"
-        yield f"!tables_ty = {shaped('tensor', [self.size], 'i32')}"
-        yield f"!piece_ty = {shaped('tensor', [chunk], 'i32')}"
-        yield f"!piece_vec_ty = {shaped('vector', [chunk], 'i32')}"
-        for name, size in (("of_slots", self.threads), ("of_experts", self.experts), ("tables_local", self.size)):
-            yield f"!{name}_ty = {shaped('memref', [size], 'i32')[:-1]}, #gpu.address_space<workgroup>>"
+
+# The kernel
+
+_WIDE = 16
+"""Slots of a wave that a lane compares with its own at a time."""
+
+_NONE = -1
+"""The expert of a slot, or of a block, that there is not."""
+
+
+class _Sort:
+    """Writes the kernel. A lane has an expert, and in each round a slot."""
+
+    def __init__(self, sorting: Sorting, ids: ir.Value) -> None:
+        self.sorting, self.ids = sorting, ids
+        self.of_slots, self.of_experts, self.firsts, self.tables = (
+            builder.lds(size, "i32") for size in (sorting.threads, sorting.experts, sorting.experts, sorting.size)
+        )
+
+    def write(self, threads: builder.Threads) -> None:
+        self.id = threads.number
+        self.wave, self.lane = (self.id // LANES).here, (self.id % LANES).here
+        self.is_expert = self.id < self.sorting.experts
+        rounds = Index.of(ceil(self.sorting.slots / self.sorting.threads))
+        self._clear()
+        loop(rounds, self._rank)
+        self._number_blocks()
+        loop(rounds, self._place)
+        lds_barrier()
+        chunk = self.sorting.size // self.sorting.threads
+        threads.store([builder.read_lds(self.tables, self.id * chunk, chunk)], [chunk], [self.id * chunk])
+
+    def _clear(self) -> None:
+        """No slots of experts; rows of no slot, and blocks behind the valid ones, of no expert."""
+        sorting = self.sorting
+        with when(self.is_expert):
+            store_index(0, self.of_experts, self.id)
+
+        def part(j: Index) -> list[Values]:
+            at = (j * sorting.threads + self.id).here
+            store_index(select(at < sorting.starts[_EXPERTS], sorting.slots, _NONE), self.tables, at)
+            return []
+
+        loop(Index.of(sorting.size // sorting.threads), part, may_unroll=True)
+        lds_barrier()
+
+    def _slot(self, number: Index) -> tuple[Index, ir.Value]:
+        """A lane's slot of a round, and whether there is such."""
+        slot = (number * self.sorting.threads + self.id).here
+        return slot, slot < self.sorting.slots
+
+    def _rank(self, number: Index) -> list[Values]:
+        """How many slots before a lane's have the same expert, where the slot's row will stand.
+
+        Waves take their turn, so ranks are the same in every run. The last slot of an expert in a wave counts.
+        """
+        slot, is_slot = self._slot(number)
+        loaded = load_index(self.ids, select(is_slot, slot, 0))
+        is_sorted = both(is_slot, loaded < self.sorting.experts)
+        store_index(select(is_sorted, loaded, _NONE), self.of_slots, self.id)
+        lds_barrier()
+        before, everywhere = self._in_wave(select(is_sorted, loaded, _NONE))
+        expert, is_last = select(is_sorted, loaded, 0), (before + 1).is_value(everywhere)
+
+        def counted() -> Values:
+            there = load_index(self.of_experts, expert)
+            with when(is_last):
+                store_index(there + everywhere, self.of_experts, expert)
+            return [to_i32(there + before)]
+
+        def turn(wave: Index, rank: Values) -> list[Values]:
+            ranked = choose(both(wave.is_value(self.wave), is_sorted), counted, rank)
+            lds_barrier()
+            return [ranked]
+
+        waves = Index.of(ceil(min(self.sorting.slots, self.sorting.threads) / LANES))
+        ((rank,),) = loop(waves, turn, [builder.i32(0)])
+        with when(is_slot):
+            store_index(Index.of(rank), self.tables, slot)
+        return []
+
+    def _in_wave(self, mine: Index) -> tuple[Index, Index]:
+        """How many slots of this wave have the same expert: of lanes before, and of all."""
+        kind = ir.VectorType.get([_WIDE], to_i32(mine).type)
+        zeros, ones = builder.constant_zeros(kind), _constant(kind, [1] * _WIDE)
+        own, lane = _all(kind, mine), _all(kind, self.lane)
+
+        def part(j: Index, before: Values, everywhere: Values) -> list[Values]:
+            is_same = arith.CmpIOp(_EQ, builder.load(self.of_slots, [self.wave * LANES + j], _WIDE), own).result
+            places = arith.AddIOp(_all(kind, j), _constant(kind, range(_WIDE))).result
+            is_before = both(is_same, arith.CmpIOp(_LT, places, lane).result)
+            return [
+                [arith.AddIOp(count, arith.SelectOp(counts, ones, zeros).result).result]
+                for (count,), counts in ((before, is_before), (everywhere, is_same))
+            ]
+
+        found = loop(Index.of(LANES), part, [zeros], [zeros], step=_WIDE)
+        before, everywhere = (
+            vector.ReductionOp(kind.element_type, vector.CombiningKind.ADD, each).dest for (each,) in found
+        )
+        return unsigned(before), unsigned(everywhere)
+
+    def _number_blocks(self) -> None:
+        """Where each expert's blocks begin: sums over twice as many experts in each step."""
+        sorting = self.sorting
+        slots = load_index(self.of_experts, select(self.is_expert, self.id, 0))
+        blocks = as_u32(select(self.is_expert, (slots + (sorting.block_m - 1)) // sorting.block_m, 0))
+        with when(self.is_expert):
+            store_index(blocks, self.firsts, self.id)
+        lds_barrier()
+        up_to = blocks
+        for distance in (1 << step for step in range((sorting.experts - 1).bit_length())):
+            adds = both(self.id >= distance, self.is_expert)
+            there = load_index(self.firsts, select(adds, self.id + -distance, 0))
+            up_to = as_u32(up_to + select(adds, there, 0))
+            lds_barrier()
+            with when(self.is_expert):
+                store_index(up_to, self.firsts, self.id)
+            lds_barrier()
+        first = (up_to + blocks * -1).here
+        with when(self.is_expert):
+            store_index(first, self.firsts, self.id)
+
+            def block(j: Index) -> list[Values]:
+                store_index(self.id, self.tables, first + j + sorting.starts[_EXPERTS])
+                return []
+
+            loop(blocks, block)
+            with when(self.id.is_value(sorting.experts - 1)):
+                store_index(up_to, self.tables, Index.of(sorting.starts[_VALID]))
+        lds_barrier()
+
+    def _place(self, number: Index) -> list[Values]:
+        """Writes the row of a lane's slot, in the place of its rank, and the slot of that row."""
+        sorting = self.sorting
+        slot, is_slot = self._slot(number)
+        with when(is_slot):
+            expert = load_index(self.ids, slot)
+            is_here = expert < sorting.experts
+            first = load_index(self.firsts, select(is_here, expert, 0))
+            row = first * sorting.block_m + load_index(self.tables, slot)
+            store_index(select(is_here, row, slot + sorting.blocks * sorting.block_m), self.tables, slot)
+            with when(is_here):
+                store_index(slot, self.tables, row + sorting.starts[_SLOTS])
+        return []
+
+
+_EQ, _LT = arith.CmpIPredicate.eq, arith.CmpIPredicate.ult
+
+
+def _constant(kind: ir.VectorType, numbers: Iterable[int]) -> ir.Value:
+    values = [ir.IntegerAttr.get(kind.element_type, number) for number in numbers]
+    return arith.ConstantOp(kind, ir.DenseElementsAttr.get(values, kind)).result
+
+
+def _all(kind: ir.VectorType, value: Index) -> ir.Value:
+    return vector.BroadcastOp(kind, to_i32(value)).result
 
 
 def _up(number: int, step: int) -> int:
     return ceil(number / step) * step
-
-
-def shaped(kind: str, shape: Iterable[int | None], element: str) -> str:
-    return f"{kind}<{'x'.join('?' if size is None else str(size) for size in shape)}x{element}>"
