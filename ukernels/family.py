@@ -30,6 +30,13 @@ IN_ROWS = ("lhs_in_rows", "rhs_in_rows")
 _SIMDS = 4
 """Of a compute unit."""
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
+BITS: Pairs = tuple(product((4, 6, 8), (4, 6, 8)))
+"""Of elements of LHS and RHS, that there are."""
+
+
+def other_than(bits: Pairs) -> Pairs:
+    """Those for which a tile has no instance, if it is for `bits` alone."""
+    return tuple(pair for pair in BITS if pair not in bits)
 
 
 @dataclass(frozen=True)

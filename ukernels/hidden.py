@@ -20,7 +20,7 @@ from mxcomp.ukernels import builder, quantising, stream
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select, when
 from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.stream import Flight
-from mxcomp.ukernels.waves import BEYOND, BLOCKS, LANES, UNIT_ROWS
+from mxcomp.ukernels.waves import BEYOND, BLOCKS, HALF_STEPS, LANES, STEPS, UNIT_ROWS, Waves, unit_layout
 
 OPERANDS = "hidden"
 """What the match rule calls operands of which the LHS are gate and up."""
@@ -80,7 +80,10 @@ _TIMED_ROWS = (2, 8)
 
 _ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
 
-TILES = [tile for tile in stream.TILES if tile.max_m is None and (tile.layout.units or (0,))[LHS] == 1]
+_TILES = ((4, 8, STEPS), (4, 1, STEPS), (2, 4, HALF_STEPS), (4, 4, HALF_STEPS), (4, 1, HALF_STEPS), (8, 1, HALF_STEPS))
+"""Units along N, waves along K, and steps of a unit."""
+
+TILES = [stream.Tile(unit_layout(1, n, steps), -4, waves=Waves(k=k)) for n, k, steps in _TILES]
 
 INSTANCES = tuple(
     Instance(tile, elements, BITS)

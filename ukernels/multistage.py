@@ -53,13 +53,29 @@ class Tile(gemm.Tile):
         return lhs, rhs
 
 
-_SPILLING = ((4, 6), (4, 8), (6, 6), (8, 4))
+_ALL, _FP4 = family.BITS, ((4, 4),)
 _WHOLE: tuple[tuple[int, int, Waves, family.Pairs], ...] = (
-    (4, 8, Waves(2, 4), ()), (6, 8, Waves(2, 4), ()), (8, 8, Waves(2, 4), ()), (10, 8, Waves(2, 4), ()),
-    (12, 8, Waves(2, 4, meet=1), ()), (8, 16, Waves(2, 4), ()), (16, 8, Waves(4, 2), ()), (12, 12, Waves(2, 2), ()),
-    (10, 16, Waves(2, 4), ()), (12, 16, Waves(2, 4), ((6, 8), (8, 6))), (14, 16, Waves(2, 4, meet=1), _SPILLING),
-)  # fmt: skip
-"""Units along M and N, waves along both, and bits of elements for which there is none, as registers are spilled."""
+    (4, 8, Waves(2, 4), _ALL),
+    (6, 8, Waves(2, 4), _ALL),
+    (8, 6, Waves(2, 2), _ALL),
+    (8, 8, Waves(2, 4), _ALL),
+    (8, 10, Waves(2, 2), _ALL),
+    (8, 12, Waves(2, 4), _ALL),
+    (8, 16, Waves(2, 4, meet=1), ((4, 4), (6, 4), (6, 6), (8, 4))),
+    (10, 8, Waves(2, 4), ((4, 4), (4, 8), (6, 8), (8, 6), (8, 8))),
+    (10, 16, Waves(2, 4), ((4, 4), (6, 4), (8, 4))),
+    (12, 8, Waves(2, 4, meet=1), _ALL),
+    (12, 10, Waves(2, 2), ((4, 4), (4, 8), (6, 6), (6, 8))),
+    (12, 12, Waves(2, 4, meet=1), ((4, 4), (4, 6), (6, 4), (6, 6), (8, 8))),
+    (12, 12, Waves(2, 2), ((4, 8), (8, 4))),
+    (12, 16, Waves(2, 4), ((4, 4), (4, 6), (6, 4))),
+    (14, 16, Waves(2, 4, meet=1), _FP4),
+    (16, 8, Waves(4, 2), ((4, 6), (4, 8))),
+    (16, 12, Waves(4, 2), ((4, 4), (6, 4))),
+    (16, 16, Waves(2, 4, meet=1), _FP4),
+)
+"""Units along M and N, waves along both, and bits of elements for which no other tile is as fast, and which do not
+spill registers: `benchmarks/basket.py`."""
 
 _BESIDE = (in_columns(unit_layout(8, 8)), unit_layout(16, 8))
 """Of tiles of which a compute unit takes two at a time, of four waves each: for short K.
@@ -67,19 +83,13 @@ _BESIDE = (in_columns(unit_layout(8, 8)), unit_layout(16, 8))
 The larger one has no neighbours in its lanes: so the two wait less for each other, by replays.
 """
 
-_HALF: tuple[tuple[int, int, Waves, family.Pairs], ...] = (
-    (4, 8, Waves(2, 4), ()), (8, 8, Waves(2, 4), ()), (8, 16, Waves(2, 4), ()), (12, 16, Waves(2, 4), ((8, 6),)),
-    (16, 16, Waves(2, 4, meet=1), ()),
-)  # fmt: skip
-"""The same of half units."""
-
 TILES = (
-    *(Tile(in_columns(unit_layout(m, n)), -5, waves=waves, without=without) for m, n, waves, without in _WHOLE),
-    *(Tile(layout, -5, waves=Waves(2, 2, beside=2)) for layout in _BESIDE),
     *(
-        Tile(in_columns(unit_layout(m, n, HALF_STEPS)), -8, waves=waves, without=without)
-        for m, n, waves, without in _HALF
+        Tile(in_columns(unit_layout(m, n)), -5, waves=waves, without=family.other_than(bits))
+        for m, n, waves, bits in _WHOLE
     ),
+    *(Tile(layout, -5, waves=Waves(2, 2, beside=2)) for layout in _BESIDE),
+    Tile(in_columns(unit_layout(16, 16, HALF_STEPS)), -8, waves=Waves(2, 4, meet=1), without=family.other_than(_FP4)),
 )
 
 

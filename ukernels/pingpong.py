@@ -39,10 +39,11 @@ _MOST_STAGES, _STAGES_IN_ROWS = 4, 5
 _SPILLING = ((4, 6), (6, 4), (6, 6))
 """Bits of elements for which registers would be spilled; 8 bits of both leave no room for three stages."""
 
+_MULTISTAGE = (4, 4)
+"""Of which `multistage` has room for the steps of a whole K tile, and so a tile of 256×256 that is faster."""
+
 _ONE_BY_ONE = ((16, 16, Waves(4, 2)), (20, 16, Waves(4, 2)))
-_RHS_IN_ROWS = (*_ONE_BY_ONE, (16, 20, Waves(2, 4)))
-"""Units along M and N, and waves: whose MFMA take longer than all reads of a step take LDS. 16, 20 is 320×256 of the
-result, which is computed transposed."""
+"""Units along M and N, and waves: whose MFMA take longer than all reads of a step take LDS."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Tile(gemm.Tile):
 
 
 TILES = (
-    *(Tile(in_columns(unit_layout(m, n)), -5, waves=waves, without=_SPILLING) for m, n, waves in _ONE_BY_ONE),
+    Tile(in_columns(unit_layout(16, 16)), -5, waves=Waves(4, 2), without=(*_SPILLING, _MULTISTAGE)),
+    Tile(in_columns(unit_layout(20, 16)), -5, waves=Waves(4, 2), without=_SPILLING),
     Tile(paired_unit_layout(16, 16), -10, waves=Waves(4, 2), without=((4, 4), (4, 8), (8, 4))),
     *(
         Tile(in_columns(unit_layout(m, n)), -9, waves=replace(waves, lhs_in_rows=True), without=_SPILLING)
@@ -77,7 +79,7 @@ TILES = (
     ),
     *(
         Tile(unit_layout(m, n), -9, waves=replace(waves, lhs_in_rows=True), without=_SPILLING, for_rhs=True)
-        for m, n, waves in _RHS_IN_ROWS
+        for m, n, waves in _ONE_BY_ONE
     ),
 )
 

@@ -47,22 +47,25 @@ from mxcomp.ukernels.waves import (
 
 # Tiles
 
-_TILES = ((1, 1, 4), (1, 2, 8), (1, 4, 8), (2, 2, 8), (2, 4, 8), (4, 2, 8), (4, 4, 4))
+_TILES = ((1, 1, 4), (1, 2, 8), (1, 4, 8), (2, 2, 8), (2, 4, 8), (4, 4, 4))
 """Units along M and N, and waves along K."""
 
-_ALONE = ((1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8), (8, 2), (8, 4))
+_ALONE = ((1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8))
 """Units along M and N of a single wave, of which a compute unit takes many: for short K."""
 
-_HALF_TILES = ((1, 1, 4), (1, 2, 4), (1, 4, 4), (2, 2, 4), (2, 4, 4), (4, 4, 4))
-"""The first again, of half units."""
+_HALF_ALONE = ((1, 2), (4, 8), (8, 2), (8, 4))
+"""The same of half units."""
 
-_FEW_ROWS = (2, 8)
-"""Rows that some tiles of one unit along M load of it: for M of as many at most.
+_ALL = family.BITS
+_FEW_ROWS: tuple[tuple[int, int, int, family.Pairs], ...] = (
+    (2, 1, 4, _ALL), (2, 2, 8, ((4, 4), (8, 4), (8, 6))), (2, 4, 8, ((4, 4), (8, 4))),
+    (8, 1, 4, _ALL), (8, 2, 8, _ALL), (8, 4, 8, ((6, 4), (8, 4))), (8, 2, 1, ((6, 6), (6, 8), (8, 6), (8, 8))),
+)  # fmt: skip
+"""Rows that some tiles of one unit along M load of it, for M of as many at most: with units along N, waves along K, and
+bits of elements for which they are the fastest.
 
 All 16 rows are as many bytes for a workgroup as 16 columns of RHS.
 """
-
-_ONE_UNIT = [(m, n, k) for m, n, k in (*_TILES, *((*units, 1) for units in _ALONE)) if m == 1]
 
 _VECTOR_REGISTERS = 512
 """Of a SIMD, for the waves that share it."""
@@ -87,12 +90,16 @@ class Tile(family.Tile):
 TILES = (
     *(Tile(unit_layout(m, n), -4, waves=Waves(k=k)) for m, n, k in _TILES),
     *(
-        Tile(replace(unit_layout(m, n), lhs_row_lines=True), -4, waves=Waves(k=k, lhs_rows=rows))
-        for rows, (m, n, k) in product(_FEW_ROWS, _ONE_UNIT)
+        Tile(
+            replace(unit_layout(1, n), lhs_row_lines=True),
+            -4,
+            waves=Waves(k=k, lhs_rows=rows),
+            without=family.other_than(bits),
+        )
+        for rows, n, k, bits in _FEW_ROWS
     ),
     *(Tile(unit_layout(m, n), -6, waves=Waves()) for m, n in _ALONE),
-    *(Tile(unit_layout(m, n, HALF_STEPS), -7, waves=Waves(k=k)) for m, n, k in _HALF_TILES),
-    *(Tile(unit_layout(m, n, HALF_STEPS), -7, waves=Waves()) for m, n in _ALONE),
+    *(Tile(unit_layout(m, n, HALF_STEPS), -7, waves=Waves()) for m, n in _HALF_ALONE),
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from mxcomp.formats import element_format
@@ -48,9 +48,7 @@ def choose(
     ways = [
         (timed.us - packing_us(problem, side), timed, side)
         for side in able
-        for each in registry.ukernels.values()
-        if each.operands == IN_ROWS[side] and not _mismatch(each, multiplied := _multiplied(problem, side), options)
-        if (timed := candidate(each, multiplied, size)) is not None
+        for timed in candidates(problem, side, registry, options, size)
     ]
     if packed is None or not ways:
         return chosen
@@ -59,6 +57,16 @@ def choose(
         return chosen
     beside = f", with {_name(side)} packed {packed.us + packing_us(problem, side):.1f}"
     return _with(chosen, best.ukernel, best, side, beside)
+
+
+def candidates(problem: Problem, side: int, registry: Registry, options: Options, size: int) -> Iterator[Candidate]:
+    """The ukernels that read LHS or RHS of a problem as it is stored, and their times."""
+    multiplied = _multiplied(problem, side)
+    for each in registry.ukernels.values():
+        if each.operands == IN_ROWS[side] and not _mismatch(each, multiplied, options):
+            timed = candidate(each, multiplied, size)
+            if timed is not None:
+                yield timed
 
 
 def _multiplied(problem: Problem, side: int) -> Problem:

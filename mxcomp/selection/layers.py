@@ -161,7 +161,10 @@ def quantising_down(
 ) -> Product | None:
     """Down with the fastest ukernel that computes hidden activations itself, if there is one for so many rows."""
     work, kinds = _down(sizes, blocks), (sizes.a_type, sizes.w_type)
-    able = [each for each in hidden.INSTANCES if each.elements == kinds and each.covers(block_m, work.n, work.k)]
+    able = [
+        each for each in hidden.INSTANCES
+        if each.name in ukernels and each.elements == kinds and each.covers(block_m, work.n, work.k)
+    ]  # fmt: skip
     fitting = [each for each in able if not ukernels[each.name].constraints["k"].violation("K", work.k)]
     found = [_with_rows(each, ukernels[each.name], work, block_m) for each in fitting]
     best = min((each for each in found if each is not None), key=lambda each: each.us, default=None)
@@ -192,7 +195,7 @@ def unquantised(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Ma
     for work in (replace(_gate_up(sizes, blocks), rows=blocks.slots), _down(sizes, blocks)):
         able = [
             each for each in dequantising.INSTANCES
-            if each.elements[1] == sizes.w_type and each.covers(block_m, work.n, work.k)
+            if each.name in ukernels and each.elements[1] == sizes.w_type and each.covers(block_m, work.n, work.k)
         ]  # fmt: skip
         found = [_with_rows(each, ukernels[each.name], work, block_m) for each in able]
         best = min((each for each in found if each is not None), key=lambda each: each.us, default=None)

@@ -56,7 +56,7 @@ def _best(
         return None
     timed: dict[Instance, float] = {}
     for each in fitting:
-        us = [us for m in rows.points if (us := _us(each, replace(problem, m=m), registry, size)) is not None]
+        us = [us for m in rows.points if (us := in_tiles_us(each, replace(problem, m=m), registry, size)) is not None]
         if len(us) == len(rows.points):
             timed[each] = geometric_mean(us)
     if not timed:
@@ -65,7 +65,7 @@ def _best(
     return best, timed[best]
 
 
-def _us(instance: Instance, problem: Problem, registry: Registry, size: int) -> float | None:
+def in_tiles_us(instance: Instance, problem: Problem, registry: Registry, size: int) -> float | None:
     """Modelled µs, with the dispatch that pads rows to whole tiles where there are more than one."""
     m, us = problem.m or 0, modelled_us(registry[instance.name], problem, size)
     if us is None or m <= instance.most_rows or m % instance.most_rows == 0:

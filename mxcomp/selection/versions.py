@@ -104,6 +104,12 @@ def _by_step(ranked: Ranked, rows: Range) -> dict[int, _Timed]:
     return {_units(each.candidate)[0]: each for each in ascending}  # the last of a key stays
 
 
+def timed(ranked: Ranked, rows: Range) -> dict[str, float]:
+    """Geometric means of µs over a range, of all candidates that versions may have, by name."""
+    fitting = (each for each in ranked.candidates if _packing(each) == ranked.packing)
+    return {each.ukernel.name: _timed(each, ranked, rows).mean for each in fitting}
+
+
 def _step(together: Sequence[Mapping[int, _Timed]]) -> int:
     """Units of rows of the kernels that are fastest together; if there are none of all matmuls, of the first one's."""
     first, *others = together

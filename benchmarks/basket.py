@@ -1,0 +1,261 @@
+"""Says what each tile of the ukernels is worth: how much slower a basket of problems is without it, modelled.
+
+    python benchmarks/basket.py                    # each tile: slower by, in geometric mean and at worst
+    python benchmarks/basket.py --fix FILE.csv     # writes each problem's shortest time, for the test to compare with
+
+A tile that costs less than 0.2 % in geometric mean, and no problem more than 5 %, when it goes does not earn its place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from iree.compiler import ir
+
+from mxcomp import files, routing, workers
+from mxcomp.formats import ELEMENT_TYPES, element_format
+from mxcomp.layout import LHS, RHS
+from mxcomp.options import Options
+from mxcomp.problem import SCALES_AND_RESULT, Problem
+from mxcomp.selection import in_rows, layers, quantising, requantising, unquantised, versions
+from mxcomp.selection.ranking import fastest
+from mxcomp.ukernels import Registry, dequantising, paired, requantised
+from mxcomp.ukernels import quantising as quantising_ukernels
+
+DATA = Path(__file__).parent / "data"
+
+ELEMENTS = tuple({element_format(kind).bits: kind for kind in reversed(ELEMENT_TYPES)}.values())[::-1]
+"""One of each width: those of as many bits take the same time."""
+
+ROWS = (1, 4, 8, 16, 32, 64, 96, 128, 256, 512, 1024, 2048, 4096, 8192)
+WEIGHTS = (
+    (6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (57344, 8192), (8192, 28672), (5120, 2880), (2880, 4096),
+    (7168, 2048), (2112, 7168), (24576, 1536), (1024, 1024),
+)  # fmt: skip
+"""N and K: of Llama 3 8B and 70B, GPT-OSS, DeepSeek V3, and a small one."""
+EXPERTS = ((2880, 2880, 32, 4), (7168, 2048, 256, 8), (4096, 1536, 128, 8))
+"""Model and hidden dimensions, experts, and how many a token has."""
+TOKENS = (1, 8, 64, 512, 4096)
+SEED = (10000, 16384, 16384)
+
+_FEW, _MANY = 128, 256
+"""Rows up to which a matmul's ukernel may quantise, and from which on operands may be read as they are stored."""
+Names: TypeAlias = frozenset[str]
+Way: TypeAlias = tuple[float, Names]
+"""Modelled µs, and the names of the ukernels that it takes."""
+
+
+class Cell(NamedTuple):
+    """A problem of the basket: what is done, by sizes and element types."""
+
+    kind: str
+    sizes: tuple[int | None, ...]
+    types: tuple[str, ...]
+    result_bytes: int
+
+    @property
+    def line(self) -> tuple[str, str, str, int]:
+        sizes = "x".join("?" if size is None else str(size) for size in self.sizes)
+        return self.kind, sizes, " ".join(self.types), self.result_bytes
+
+    @property
+    def problem(self) -> Problem:
+        m, n, k = self.sizes
+        return Problem(m, n, k, (*self.types, *SCALES_AND_RESULT))
+
+
+@cache
+def _registry() -> Registry:
+    with ir.Context():
+        return Registry(Options.make().target.arch)
+
+
+def cells() -> Iterator[Cell]:
+    """The whole basket."""
+    for pair, (n, k) in product(product(ELEMENTS, ELEMENTS), WEIGHTS):
+        for m, size in product(ROWS, (2, 4)):
+            yield Cell("plain", (m, n, k), pair, size)
+        yield from (Cell("dynamic", (rows.max_m, n, k), pair, 2) for rows in versions.RANGES)
+        few, many = [m for m in ROWS if m <= _FEW], [m for m in ROWS if m >= _MANY]
+        yield from (Cell(kind, (m, n, k), pair, 2) for kind, m in product(("row-major A", "row-major B"), many))
+        yield from (Cell(f"{kind} f{bits}", (m, n, k), pair, 2)
+                    for kind, bits, m in product(("quantising", "dual"), (16, 32), few))  # fmt: skip
+        yield from (Cell("requantised", (m, n, k), pair, 4) for m in many)
+    for element, (n, k), m in product(ELEMENTS, WEIGHTS, ROWS):
+        yield Cell("weight-only", (m, n, k), (element, element), 2)
+    with (DATA / "mi355x_mxfp4_gemm.csv").open() as lines:
+        published = {tuple(int(row[axis]) for axis in "mnk") for row in csv.DictReader(lines)}
+    for sizes in (SEED, *sorted(published)):
+        yield Cell("plain", sizes, (ELEMENTS[0], ELEMENTS[0]), 2)
+    with (DATA / "mi355x_mx_moe.csv").open() as lines:
+        found = {(tuple(int(row[name]) for name in ("tokens", "model_dim", "inter_dim", "experts", "top_k")),
+                  (row["a_type"], row["w_type"])) for row in csv.DictReader(lines)}  # fmt: skip
+    own = {((tokens, *sizes), pair) for tokens, sizes, pair in product(TOKENS, EXPERTS, product(ELEMENTS, ELEMENTS))}
+    yield from (Cell("grouped", sizes, pair, 2) for sizes, pair in sorted(found | own))
+
+
+def _plain(cell: Cell) -> list[Way]:
+    ranked = fastest(cell.problem, _registry(), Options.make(), cell.result_bytes)
+    return [(each.us, frozenset({each.ukernel.name})) for each in ranked]
+
+
+def _dynamic(cell: Cell) -> Iterable[Way]:
+    """Of a range of rows: kernels that take what is packed for the best of all."""
+    problem = replace(cell.problem, m=None)
+    ranked = versions.Ranked(
+        problem, fastest(problem, _registry(), Options.make(), cell.result_bytes), cell.result_bytes
+    )
+    rows = next(each for each in versions.RANGES if each.max_m == cell.sizes[0])
+    return ((us, frozenset({name})) for name, us in versions.timed(ranked, rows).items())
+
+
+def _row_major(cell: Cell, side: int) -> Iterator[Way]:
+    """One of the operands read as it is stored, or packed in front."""
+    problem = cell.problem
+    packing_us = in_rows.packing_us(problem, side)
+    yield from ((us + packing_us, names) for us, names in _plain(cell))
+    for each in in_rows.candidates(problem, side, _registry(), Options.make(), cell.result_bytes):
+        yield each.us, frozenset({each.ukernel.name})
+
+
+def _quantising(cell: Cell) -> Iterator[Way]:
+    """Activations quantised in the matmul's kernel, or in a dispatch in front."""
+    bits = int(cell.kind.split(" f")[1])
+    yield from ((us + quantising.apart_us(cell.problem, bits), names) for us, names in _plain(cell))
+    yield from _itself(cell, bits, quantising_ukernels.INSTANCES, cell.result_bytes)
+
+
+def _dual(cell: Cell) -> Iterator[Way]:
+    """Two matmuls of the same activations, in one kernel or each in its own."""
+    bits = int(cell.kind.split(" f")[1])
+    yield from ((2 * us + quantising.apart_us(cell.problem, bits), names) for us, names in _plain(cell))
+    yield from ((2 * us, names) for us, names in _itself(cell, bits, quantising_ukernels.INSTANCES, cell.result_bytes))
+    yield from _itself(cell, bits, paired.INSTANCES, cell.result_bytes)
+
+
+def _itself(cell: Cell, bits: int, instances: Iterable[quantising_ukernels.Instance], size: int) -> Iterator[Way]:
+    for each in instances:
+        if quantising.takes(each, cell.problem, bits):
+            us = quantising.modelled_us(_registry()[each.name], cell.problem, size)
+            if us is not None:
+                yield us, frozenset({each.name})
+
+
+def _requantised(cell: Cell) -> Iterator[Way]:
+    us = requantising.in_tile_us(cell.problem, cell.result_bytes, requantised.RESULT)
+    if us is not None:
+        yield us, frozenset({requantised.instance_of(cell.problem.flipped.types).name})
+
+
+def _weight_only(cell: Cell) -> Iterator[Way]:
+    problem = cell.problem
+    for each in dequantising.fitting(cell.types[1], problem.m or 0, problem.n or 0, problem.k or 0):
+        if (us := unquantised.in_tiles_us(each, problem, _registry(), cell.result_bytes)) is not None:
+            yield us, frozenset({each.name})
+
+
+_KINDS: Mapping[str, Callable[[Cell], Iterable[Way]]] = {
+    "plain": _plain,
+    "dynamic": _dynamic,
+    "row-major A": lambda cell: _row_major(cell, LHS),
+    "row-major B": lambda cell: _row_major(cell, RHS),
+    "quantising": _quantising,
+    "dual": _dual,
+    "requantised": _requantised,
+    "weight-only": _weight_only,
+}
+
+
+@lru_cache(maxsize=1)
+def _ways(cell: Cell) -> list[Way]:
+    """All ways to compute a problem, the fastest first."""
+    return sorted(_KINDS[cell.kind.partition(" f")[0]](cell), key=lambda way: way[0])
+
+
+def _grouped(cell: Cell, without: Names) -> Way | None:
+    """An experts' layer, with blocks of as many rows as are fastest."""
+    sizes = layers.Sizes(*(size or 0 for size in cell.sizes), *cell.types)
+    ukernels = {name: each for name, each in _registry().ukernels.items() if name not in without}
+    pairs = filter(None, (layers.fastest(sizes, block_m, ukernels) for block_m in routing.MEANS))
+    found = min(pairs, key=layers.us_of, default=None)
+    return None if found is None else (layers.us_of(found), frozenset(each.ukernel.name for each in found))
+
+
+def best(cell: Cell, without: Names = frozenset()) -> Way | None:
+    """The fastest way to compute a problem, with none of the ukernels `without`; None where there is none."""
+    if cell.kind == "grouped":
+        return _grouped(cell, without)
+    return next((way for way in _ways(cell) if not way[1] & without), None)
+
+
+def tile_of(name: str) -> str:
+    """What a ukernel's name says apart from element types."""
+    return _ELEMENTS.sub("", name)
+
+
+_ELEMENTS = re.compile("_(" + "|".join(ELEMENT_TYPES) + ")")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A problem's shortest time, and, for each tile that it takes, how many times longer it takes without."""
+
+    cell: Cell
+    us: float
+    slower: Mapping[str, float]
+
+
+@cache
+def _instances() -> Mapping[str, Names]:
+    """Names of ukernels by their tile."""
+    found = defaultdict(set)
+    for name in _registry().ukernels:
+        found[tile_of(name)].add(name)
+    return {tile: frozenset(names) for tile, names in found.items()}
+
+
+def examined(cell: Cell) -> Found | None:
+    """A problem with what each tile is worth to it; None where no ukernel computes it."""
+    way = best(cell)
+    if way is None:
+        return None
+    us, names = way
+    others = {tile: best(cell, _instances()[tile]) for tile in map(tile_of, names)}
+    return Found(cell, us, {tile: math.inf if other is None else other[0] / us for tile, other in others.items()})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fix", type=Path, metavar="FILE", help="where each problem's shortest time is written to")
+    args = parser.parse_args()
+    with workers.pool() as executor:
+        found = [each for each in executor.map(examined, dict.fromkeys(cells()), chunksize=64) if each is not None]
+    if args.fix:
+        rows = [dict(zip(COLUMNS, (*each.cell.line, f"{each.us:.2f}"), strict=True)) for each in found]
+        files.write({args.fix: files.table(COLUMNS, rows).encode()})
+    slower: dict[str, list[float]] = defaultdict(list)
+    for each in found:
+        for tile, times_longer in each.slower.items():
+            slower[tile].append(times_longer)
+    print(f"{len(found)} problems\n\n| tile | fastest for | slower without | at worst |\n|---|---|---|---|")
+    for tile in sorted(_instances(), key=lambda tile: sum(map(math.log, slower[tile]))):
+        mean = math.exp(sum(map(math.log, slower[tile])) / len(found)) - 1
+        print(f"| {tile} | {len(slower[tile])} | {mean:.3%} | {max(slower[tile], default=1.0) - 1:.1%} |")
+    return 0
+
+
+COLUMNS = ("kind", "sizes", "types", "result_bytes", "us")
+
+if __name__ == "__main__":
+    sys.exit(main())

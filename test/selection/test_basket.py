@@ -1,0 +1,53 @@
+"""benchmarks/basket.py: its problems take no longer than before tiles were chosen, and each tile earns its place."""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import basket
+
+LONGER_AT_WORST, LONGER_IN_ALL = 1.05, 1.002
+
+
+def _before() -> dict[tuple[str, ...], float]:
+    with (basket.DATA / "basket.csv").open() as lines:
+        return {tuple(row[name] for name in basket.COLUMNS[:-1]): float(row["us"]) for row in csv.DictReader(lines)}
+
+
+@pytest.mark.parametrize("step", [151, pytest.param(1, marks=pytest.mark.slow)])
+def test_no_problem_is_slower_than_before(step: int) -> None:
+    """No problem loses its ukernel or takes more than 5 % longer, and all of them take at most 0.2 % longer."""
+    before = _before()
+    cells = [cell for cell in dict.fromkeys(basket.cells()) if tuple(map(str, cell.line)) in before]
+    assert len(cells) == len(before)
+    ratios = {}
+    for cell in cells[::step]:
+        way = basket.best(cell)
+        assert way is not None, cell
+        ratios[cell] = way[0] / before[tuple(map(str, cell.line))]
+    assert {cell: ratio for cell, ratio in ratios.items() if ratio > LONGER_AT_WORST} == {}
+    assert math.exp(sum(map(math.log, ratios.values())) / len(ratios)) < LONGER_IN_ALL
+
+
+def test_tiles_are_told_apart_by_their_names() -> None:
+    assert basket.tile_of("mx_f8E4M3FN_f4E2M1FN_f32_m64_n64_k512_w1") == "mx_f32_m64_n64_k512_w1"
+    assert basket.tile_of("mx_bf16_f6E2M3FN_f32_m16_n64_k512") == "mx_bf16_f32_m16_n64_k512"
+
+
+def test_worth_of_a_tile_is_what_a_problem_loses_with_it() -> None:
+    """A matmul of few rows has other ukernels, one whose result is quantised in its tile has none."""
+    cells = {cell.line[:2]: cell for cell in basket.cells()}
+    some = basket.examined(cells["plain", "16x4096x4096"])
+    only = basket.examined(cells["requantised", "256x4096x4096"])
+    assert some is not None
+    assert only is not None
+    assert all(1.0 <= each < math.inf for each in some.slower.values())
+    assert list(only.slower.values()) == [math.inf]
