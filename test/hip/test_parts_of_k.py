@@ -44,7 +44,7 @@ def table(path: Path, shaped: Shaped, size: str, parts: int) -> Path:
         pytest.param(Shaped(100, 140, 3072, types=(E2M3, FP4)), "m64_n128", 3, marks=SLOW),
         pytest.param(Shaped(300, 140, 2048), "m256_n256", 2, marks=SLOW),
         pytest.param(Shaped(300, 140, 3072), "m256_n128_k512_x2", 2, marks=SLOW),
-        pytest.param(Shaped(100, 140, 1280), "m64_n128_k256_half", 5, marks=SLOW),
+        pytest.param(Shaped(100, 140, 1280), "m64_n128_k256_half_w1", 5, marks=SLOW),
         pytest.param(
             Shaped(40, 132, 4096, orders=("rki", "kir", "rk", "kr"), constant_rhs=True), "m32_n64", 8, marks=SLOW
         ),
