@@ -165,7 +165,9 @@ def test_half_units_are_not_taken(shaped: Shaped, reason: str) -> None:
         pytest.param(Shaped(40, 132, 96, orders=TURNED, constant_rhs=True), "m128_n32_k256_half_w1", [], marks=SLOW),
         pytest.param(Shaped(40, 132, 768, batch=2, orders=BATCHED), "m16_n32_k256_half_w1", [], marks=SLOW),
         (Shaped(64, 128, 256, dynamic="mn"), "m64_n128_k256_half_w1", [(1, 1, 256), (130, 260, 256)]),
-        pytest.param(Shaped(16, 64, 768, dynamic="m"), "m16_n32_k256_half_w1", [(1, 64, 768), (130, 64, 768)], marks=SLOW),
+        pytest.param(
+            Shaped(16, 64, 768, dynamic="m"), "m16_n32_k256_half_w1", [(1, 64, 768), (130, 64, 768)], marks=SLOW
+        ),
         (Shaped(2, 132, 1056, batch=3, orders=BATCHED), "m16_n32_k512_r2", []),
         pytest.param(Shaped(7, 132, 96, orders=TURNED, constant_rhs=True), "m16_n32_k512_r8", [], marks=SLOW),
         pytest.param(

@@ -193,7 +193,14 @@ class _Compiled:
         return {match[1]: count for match, count in found if match}
 
 
-PRINTED = ("m16_n32_k512_w1", "m256_n256_k512", "m128_n256_k128", "m16_n64_k512", "m192_n256_k512", "m16_n32_k256_half_w1")
+PRINTED = (
+    "m16_n32_k512_w1",
+    "m256_n256_k512",
+    "m128_n256_k128",
+    "m16_n64_k512",
+    "m192_n256_k512",
+    "m16_n32_k256_half_w1",
+)
 """One of each kind, the first two by default."""
 
 
