@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import lit.worker
 import pytest
 from _pytest._code.code import TerminalRepr
 
+from mxcomp.mlir.driver import DriverFlags
 from mxcomp.options import STRICT
 
 TESTS = Path(__file__).parent
@@ -28,6 +30,16 @@ os.environ.setdefault(STRICT, "1")
 # What takes how long says nothing of the code on a machine that does other things besides.
 hypothesis.settings.register_profile("mxcomp", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("mxcomp")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """IREE verifies IR behind each of its passes, for a quarter of its time: in commands, and where slow tests run too.
+
+    Elsewhere it is verified behind each of ours (`pipeline.run`), and so behind IREE's phases.
+    """
+    if config.option.markexpr == "not slow":
+        flags_of = DriverFlags.of
+        DriverFlags.of = staticmethod(lambda flags: flags_of(("--verify=false", *flags)))  # type: ignore[method-assign]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,6 +73,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     whole = not any("::" in argument for argument in config.args)
     if whole and (left := sorted(line for line in unused if line.split("::")[0] in files)):
         raise pytest.UsageError(f"test/slow.txt names no test: {', '.join(left)}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported stays to the end: looking for garbage among it would take seconds in each process."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

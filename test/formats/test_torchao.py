@@ -9,18 +9,23 @@ import mx_vectors
 import numpy as np
 import pytest
 
-pytest.importorskip("torchao", reason="torchao is not installed; the golden vectors stand in for it")
+from mxcomp.formats import quantise
+
 torch = pytest.importorskip("torch")
-
-from make_golden import torchao_quantize  # noqa: E402
-
-from mxcomp.formats import quantise  # noqa: E402
 
 each_mode = pytest.mark.parametrize("mode", mx_vectors.MODES)
 each_format = pytest.mark.parametrize("fmt", mx_vectors.FORMAT_NAMES)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def torchao() -> None:
+    """Is imported for these tests alone: it takes seconds, and every process collects all tests."""
+    pytest.importorskip("torchao", reason="torchao is not installed; the golden vectors stand in for it")
+
+
 def compare(bits: np.ndarray, fmt: str, mode: str) -> None:
+    from make_golden import torchao_quantize
+
     x = bits.view(np.float32 if bits.dtype == np.uint32 else ml_dtypes.bfloat16)
     codes, scales = quantise(x, fmt, mode, profile="torchao")
     expected_codes, expected_scales = torchao_quantize(bits, fmt, mode)

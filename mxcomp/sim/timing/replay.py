@@ -61,11 +61,13 @@ def replay(
     """
     (unit, issue, busy, vector, lgkm, counts_vector, counts_lgkm, direct, store, first, reads, written, written_end,
      accumulator, is_scaled, is_packed, is_slow, is_narrow, rows, given) = costs  # fmt: skip
-    wanted = np.where(is_packed, _PACKED, unit)  # by instruction
+    # What NumPy has for this, where and diff, would take Numba longer to compile than all else here.
+    wanted = unit.astype(np.int64)  # by instruction
+    wanted[is_packed] = _PACKED
     waves = len(starts) - 1
     position = starts[:-1].copy()
-    length = np.diff(starts) // rounds
-    until = starts[:-1] + length  # where a wave's present workgroup ends
+    length = (starts[1:] - position) // rounds
+    until = position + length  # where a wave's present workgroup ends
     priority = np.zeros(waves, np.int64)
     age = np.arange(waves)  # by order of birth
     born = waves
