@@ -83,7 +83,7 @@ def test_what_iree_rejects() -> None:
       return %0 : tensor<4xf32>
     }"""
     with pytest.raises(CompileError, match="IREE could not compile the module") as caught:
-        mxcomp.compile(text)
+        mxcomp.compile(text, iree_flags=["--verify=true"])
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.startswith("error: source:2:5: 'hal.element_type' op unsupported element type")
     assert diagnostic in str(caught.value)

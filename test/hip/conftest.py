@@ -19,3 +19,13 @@ def environment() -> Iterator[None]:
     yield
     os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture
+def numpy_engine(environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For programs so small, and so many, that the simulator would compile their kernels for longer than it runs them.
+
+    Engines are compared in test/sim; that they run whole programs alike, in the tests here that do not take this.
+    """
+    if "MXCOMP_SIM_ENGINE" not in os.environ:
+        monkeypatch.setenv("MXCOMP_SIM_ENGINE", "numpy")

@@ -22,6 +22,8 @@ from mxcomp.selection import in_rows, ranking
 from mxcomp.sim.schedule import ORDERS
 from mxcomp.ukernels import Registry, pingpong
 
+pytestmark = pytest.mark.usefixtures("numpy_engine")
+
 SLOW = pytest.mark.slow
 INSTANCES = [instance for instance in pingpong.INSTANCES if instance.tile.lhs_in_rows]
 NAMES = [instance.name for instance in INSTANCES]

@@ -15,6 +15,8 @@ import mxcomp
 from mxcomp.errors import InputError
 from mxcomp.runtime import RunError
 
+pytestmark = pytest.mark.usefixtures("numpy_engine")
+
 
 @cache
 def built(matmul: Matmul, data_tiling: bool = True, ukernels: str = "fastest") -> mxcomp.Program:

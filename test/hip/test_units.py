@@ -19,6 +19,8 @@ from mxcomp.formats import dequantise, pack_bits, quantise
 from mxcomp.layout import DataTiledLayout, layout_from
 from mxcomp.ukernels import PLAIN_KINDS, Registry, family
 
+pytestmark = pytest.mark.usefixtures("numpy_engine")
+
 SLOW = pytest.mark.slow
 E2M3, E3M2, E4M3, E5M2 = [kind for kind in KINDS if kind != FP4]
 BATCHED = ("brki", "brki", "brk", "brk")

@@ -18,6 +18,8 @@ from mxcomp.report.report import ScaledMatmul
 from mxcomp.selection import few_rows, versions
 from mxcomp.ukernels import quantising
 
+pytestmark = pytest.mark.usefixtures("numpy_engine")
+
 RNG = np.random.default_rng(11)
 FIRST, LAST = (1, 17, 65, 513, 1025), (16, 64, 512, 1024)
 """Rows at the ends of ranges."""
