@@ -26,7 +26,7 @@ Offsets become operands only in dimensions of which one element is read or writt
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from iree.compiler import ir
@@ -46,12 +46,19 @@ Place = tuple[int, int]
 def run(module: ir.Operation, options: Options) -> None:
     """Lets dispatches below `module` share executables whatever slices they take."""
     with module.context:
-        alike: dict[str, list[_Executable]] = defaultdict(list)
-        for executable in _executables(module):
-            alike[executable.text_without_slices()].append(executable)
-        for group in alike.values():
-            if len(group) > 1:
+        for of_one_type in _alike(_executables(module), _Executable.type):  # texts take long to write
+            for group in _alike(of_one_type, _Executable.text_without_slices):
                 _share(group)
+
+
+def _alike(
+    executables: Iterable[_Executable], what: Callable[[_Executable], Hashable]
+) -> Iterator[Sequence[_Executable]]:
+    """Groups of two executables and more of which something is the same."""
+    groups: dict[Hashable, list[_Executable]] = defaultdict(list)
+    for executable in executables:
+        groups[what(executable)].append(executable)
+    return (group for group in groups.values() if len(group) > 1)
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,9 @@ class _Executable:
     op: ir.Operation
     function: ir.Operation
     dispatches: tuple[ir.Operation, ...] = ()
+
+    def type(self) -> ir.Attribute:
+        return self.function.attributes["function_type"]
 
     def accesses(self) -> list[ir.Operation]:
         return [op for op in graph.walk(self.function, bodies=False) if op.name in _ACCESSES]
