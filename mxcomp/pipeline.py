@@ -1,17 +1,16 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
-    source ─ import torch ─ IREE: input ─ take bytes, declare types, inline calls, expand reshapes, group experts,
-           legalise, recognise, check sizes, hold constants, encode, fall back, hold constants, widen codes, fuse
-           consumers, materialise, widen codes, legalise reductions, legalise zeros, split subscripts, legalise few
-           rows, legalise scans, scale scores, legalise topk, legalise lookups, legalise overwriting, legalise
-           producers, sort slots, outline, skip versions, share executables
-           ─ IREE: flow ─ share slices, renumber workloads, keep operands, place results
+    source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, recognise, check sizes,
+           hold constants, encode, fuse consumers, materialise, sort slots, outline, skip versions, share executables
+           ─ IREE: flow ─ share slices, drop barriers
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
            ─ unmask stores, order workgroups, fold gathers, fold rows, narrow attention ─ IREE: vmfb
 
+Between them stand workarounds for what IREE gets wrong (`mxcomp.passes.workarounds`, docs/iree.md), by their places.
+
 Constants are held once more for what falls back. Codes are widened twice: first in front of consumers, which the codes
-of a result are; then what is left of quantised operands that did not become part of packing. Reductions are legalised
-where all quantisers that are recognised have become something else.
+of a result are; then what is left of quantised operands that did not become part of packing. What else a model computes
+is put right where all quantisers that are recognised have become something else.
 
 A ukernel put into the model's module would be removed as dead code before executables exist; so linking comes second.
 Workgroups are ordered where IREE has decided all else, and distributes them next; gathers and rows are folded where it
@@ -27,50 +26,38 @@ from iree.compiler import ir
 
 from mxcomp.errors import InternalError, MxcompError
 from mxcomp.options import Options
-from mxcomp.passes import get_pass
+from mxcomp.passes import get_pass, workarounds
 
 IMPORTING_PASSES = ("mxcomp-import-torch",)
-ENTRY_PASSES = ("mxcomp-take-bytes", "mxcomp-declare-types")
+ENTRY_PASSES = workarounds.ENTRY
 """Of whole programs, which a plugin's functions are none of."""
 PREPARING_PASSES = (
     "mxcomp-inline-calls",
     "mxcomp-expand-reshapes",
     "mxcomp-group-experts",
-    "mxcomp-legalise",
+    "mxcomp-check-scales",
+    *workarounds.UNRECOGNISED,
     "mxcomp-recognise",
     "mxcomp-check-sizes",
 )
-CHOOSING_PASSES = ("mxcomp-hold-constants", "mxcomp-encode")
+_HOLDING = (*workarounds.CONSTANT, "mxcomp-hold-constants")
+CHOOSING_PASSES = (*_HOLDING, "mxcomp-encode")
 BUILDING_PASSES = (
-    "mxcomp-fall-back",
-    "mxcomp-hold-constants",
-    "mxcomp-widen-codes",
+    *workarounds.LEFT_TO_IREE,
+    *_HOLDING,
+    *workarounds.NARROW,
     "mxcomp-fuse-consumers",
     "mxcomp-materialise",
-    "mxcomp-widen-codes",
-    "mxcomp-legalise-reductions",
-    "mxcomp-legalise-zeros",
-    "mxcomp-split-subscripts",
-    "mxcomp-legalise-few-rows",
-    "mxcomp-legalise-scans",
-    "mxcomp-scale-scores",
-    "mxcomp-legalise-topk",
-    "mxcomp-legalise-lookups",
-    "mxcomp-legalise-overwriting",
-    "mxcomp-legalise-producers",
+    *workarounds.NARROW,
+    *workarounds.OTHERS,
     "mxcomp-sort-slots",
     "mxcomp-outline",
+    *workarounds.OUTLINED,
     "mxcomp-skip-versions",
     "mxcomp-share-executables",
 )
 MODULE_PASSES = (*PREPARING_PASSES, *CHOOSING_PASSES, *BUILDING_PASSES)
-DISPATCH_PASSES = (
-    "mxcomp-share-slices",
-    "mxcomp-renumber-workloads",
-    "mxcomp-part-variables",
-    "mxcomp-keep-operands",
-    "mxcomp-place-results",
-)
+DISPATCH_PASSES = ("mxcomp-share-slices", "mxcomp-drop-barriers", *workarounds.DISPATCHES)
 EXECUTABLE_PASSES = ("mxcomp-link-ukernels",)
 CONFIGURED_PASSES = (
     "mxcomp-unmask-stores",

@@ -1,7 +1,7 @@
-"""mxcomp-hold-constants: keeps matmuls of constants, and quantisers of constants, for run time.
+"""mxcomp-hold-constants: keeps matmuls of constants for run time.
 
-IREE evaluates what depends on nothing but constants when it compiles, on the CPU: which has none of our kernels, and
-computes elements of less than a byte wrongly or not at all. What it may evaluate is the packing of stored operands.
+IREE evaluates what depends on nothing but constants when it compiles, on the CPU, which has none of our kernels. What
+it may evaluate is the packing of stored operands.
 
 Before:
 
@@ -15,12 +15,11 @@ After:
     %x = util.optimization_barrier %c : tensor<64x256xf32>
     …
 
-So are constants that slices with steps are taken of, and equal ones to choose from; and a factor of a product whose
-elements are all the same, which IREE makes a number: it then fails to distribute the sum.
+Equal constants that elements are chosen from are held as well, as IREE finds the choice constant.
 
 Of constants that are sorted, or written over otherwise, the result is held, and not what is written over.
 What a reduction starts from is not held: the kernel has to set it, and IREE does not look behind a barrier for what is
-written over (mxcomp-keep-operands).
+written over (mxcomp-keep-for-steps).
 """
 
 from __future__ import annotations
@@ -31,10 +30,8 @@ from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.matching.decision import is_recognised
-from mxcomp.matching.storage import GATHER
 from mxcomp.mlir import build, graph
-from mxcomp.mlir.build import is_sub_byte
-from mxcomp.mlir.linalg_ops import indexing_maps, inputs, iterators
+from mxcomp.mlir.linalg_ops import inputs
 from mxcomp.options import Options
 from mxcomp.packing.stored_operand import is_constant, is_constant_global
 
@@ -44,23 +41,19 @@ _EXTENSIONS = "iree_linalg_ext."
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Puts barriers behind constants below `module` that quantisers or both sides of a matmul are computed from."""
+    """Puts barriers behind constants below `module` that both sides of a matmul are computed from."""
     varying = set[ir.Operation]()
     with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if _is_narrow(op) or _skips(op)]:
-            _hold([op], varying)
         for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic" and _chooses(op)]:
             _hold_choices(op, varying)
-        for op in [op for op in graph.walk(module, bodies=False) if _sums_products(op)]:
-            _hold_splats(op)
         for op in [op for op in graph.walk(module, bodies=False) if is_recognised(op)]:
             operands = [graph.producer(value) for value in list(op.operands)[:ACC]]
             sides = ((operands[LHS], operands[LHS_SCALE]), (operands[RHS], operands[RHS_SCALE]))
             if all(_constants(side, varying) is not None for side in sides):
-                _hold(sides[0], varying)
+                hold(sides[0], varying)
             for value in list(op.operands)[:ACC]:
                 if not is_constant(value):  # computed from constants, perhaps: packing would not be evaluated in order
-                    _hold([graph.producer(value)], varying)
+                    hold([graph.producer(value)], varying)
 
 
 def _chooses(op: ir.Operation) -> bool:
@@ -72,43 +65,7 @@ def _hold_choices(op: ir.Operation, varying: set[ir.Operation]) -> None:
     producers = [graph.producer(value) for value in inputs(op) if isinstance(value.type, ir.RankedTensorType)]
     chosen = [producer for producer in producers if producer is not None and _constants([producer], varying)]
     if len(chosen) > 1:
-        _hold(chosen, varying)
-
-
-def _sums_products(op: ir.Operation) -> bool:
-    """Whether a linalg op sums over loops what it computes from two tensors or more, and stays with IREE."""
-    is_sum = indexing_maps(op) is not None and "reduction" in iterators(op)
-    return is_sum and len(inputs(op)) > 1 and not is_recognised(op)
-
-
-def _hold_splats(op: ir.Operation) -> None:
-    """Hides that all elements of a factor are the same."""
-    for index, value in enumerate(inputs(op)):
-        if _is_splat(graph.producer(graph.viewed(value))) and not is_sub_byte(build.element(value)):
-            with op.location, ir.InsertionPoint(op):
-                op.operands[index] = build.barrier(value)
-
-
-def _is_splat(op: ir.Operation | None) -> bool:
-    """Whether an operation makes a tensor whose elements are all the same."""
-    if op is None or op.name != "arith.constant":
-        return op is not None and op.name == "linalg.fill"
-    value = op.attributes["value"]
-    return isinstance(value, ir.DenseElementsAttr) and value.is_splat
-
-
-def _skips(op: ir.Operation) -> bool:
-    """Whether it is a slice with steps, of which IREE's CPU compiler fails to copy some (2×2 of 3×3 bytes)."""
-    return op.name == "tensor.extract_slice" and set(op.opview.static_strides) != {1}
-
-
-def _is_narrow(op: ir.Operation) -> bool:
-    """Whether a linalg op reads, computes or makes elements of less than a byte; a gather is never computed."""
-    if indexing_maps(op) is None or not op.results or is_recognised(op) or GATHER in op.attributes:
-        return False
-    kinds = [argument.type for argument in op.regions[0].blocks[0].arguments]
-    kinds += [value.type for inner in graph.walk(op) for value in inner.results]
-    return any(map(is_sub_byte, kinds))
+        hold(chosen, varying)
 
 
 def _constants(
@@ -173,7 +130,7 @@ def are_constant(ops: Iterable[ir.Operation | None]) -> bool:
     return _constants(ops, set()) is not None
 
 
-def _hold(ops: Iterable[ir.Operation | None], varying: set[ir.Operation]) -> None:
+def hold(ops: Iterable[ir.Operation | None], varying: set[ir.Operation]) -> None:
     """Hides the constants that operations depend on from IREE, if they depend on nothing else."""
     for constant, uses in (_constants(ops, varying) or {}).items():
         held: dict[ir.Value, ir.Value] = {}

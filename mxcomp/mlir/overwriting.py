@@ -11,6 +11,7 @@ from mxcomp.mlir.dispatches import DISPATCH
 
 BARRIER = "util.optimization_barrier"
 VIEWS = ("flow.tensor.reshape", "flow.tensor.bitcast", "flow.tensor.clone")
+_EXECUTABLE = "flow.executable"
 _READERS = ("flow.tensor.load", "flow.tensor.slice", "hal.tensor.export", "hal.tensor.barrier", BARRIER)
 
 
@@ -40,3 +41,35 @@ def _only_reads(use: ir.OpOperand) -> bool:
     if owner.name == DISPATCH:
         return use.operand_number not in dispatches.written_over(owner)
     return owner.name in _READERS
+
+
+def functions(module: ir.Operation) -> list[ir.Operation]:
+    """What stands in a module, executables left out."""
+    found = [view.operation for view in graph.module_block(module).operations]
+    return [op for op in found if op.name != _EXECUTABLE]
+
+
+def is_tensor(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType)
+
+
+def written_over(module: ir.Operation) -> Iterator[tuple[ir.Value, list[ir.Operation]]]:
+    """The tensors below `module` that something may write over, and what does; safe against uses that are added."""
+    for function in functions(module):
+        for value in list(_tensors(function)):
+            if not is_view(value) and (found := writers(value)):
+                yield value, found
+
+
+def _tensors(function: ir.Operation) -> Iterator[ir.Value]:
+    """All tensors of a function, arguments of its blocks included."""
+    for op in (function, *graph.walk(function)):
+        blocks = [block for region in op.regions for block in region.blocks]
+        for value in (*op.results, *(argument for block in blocks for argument in block.arguments)):
+            if is_tensor(value):
+                yield value
+
+
+def hidden(value: ir.Value) -> ir.Value:
+    """The same value, with something between that IREE cannot look through."""
+    return ir.Operation.create(BARRIER, results=[value.type], operands=[value]).result

@@ -18,16 +18,18 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.graph import location_text
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing.stored_operand import is_constant
-from mxcomp.passes import part_variables
 from mxcomp.passes.hold_constants import are_constant
-from mxcomp.passes.legalise import has_idle_steps
-from mxcomp.passes.legalise_few_rows import is_fatal
-from mxcomp.passes.legalise_lookups import is_misread
-from mxcomp.passes.legalise_overwriting import may_be_one, repeats, unread, written
-from mxcomp.passes.legalise_producers import repeated
-from mxcomp.passes.legalise_scans import is_exclusive, is_filled
-from mxcomp.passes.legalise_topk import NAMES as TOPK
-from mxcomp.passes.widen_codes import is_narrow_tensor
+from mxcomp.passes.workarounds import part_variables
+from mxcomp.passes.workarounds.keep_sorted import unread
+from mxcomp.passes.workarounds.legalise_exclusive_scans import is_exclusive
+from mxcomp.passes.workarounds.legalise_few_rows import is_fatal
+from mxcomp.passes.workarounds.legalise_filled_scans import is_filled
+from mxcomp.passes.workarounds.legalise_lookups import is_misread
+from mxcomp.passes.workarounds.legalise_overwriting import may_be_one, repeats, written
+from mxcomp.passes.workarounds.legalise_producers import repeated
+from mxcomp.passes.workarounds.legalise_steps import has_idle_steps
+from mxcomp.passes.workarounds.legalise_topk import NAMES as TOPK
+from mxcomp.passes.workarounds.widen_codes import is_narrow_tensor
 
 _RETURNS = ("func.return", "util.return", "hal.tensor.export")
 
@@ -120,7 +122,9 @@ def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
 
 
 def _is_needed_elsewhere(value: ir.Value, writer: ir.Operation) -> bool:
-    """Whether IREE overlooks a reader of what an operation writes over, see mxcomp-place-results and -keep-operands."""
+    """Whether IREE overlooks a reader of what an operation writes over, see mxcomp-place-results, -keep-for-steps and
+    -keep-for-callers.
+    """
     source = graph.viewed(value)
     op = graph.producer(source)
     users = [use.owner.operation for use in source.uses]

@@ -275,7 +275,7 @@ def test_scans_of_one_value(dynamic: bool) -> None:
 
 
 def test_stock_iree_fills_what_a_scan_reads_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = tuple(each for each in pipeline.BUILDING_PASSES if each != "mxcomp-legalise-scans")
+    kept = tuple(each for each in pipeline.BUILDING_PASSES if each != "mxcomp-legalise-filled-scans")
     monkeypatch.setattr(pipeline, "BUILDING_PASSES", kept)
     found = check(_program(scan_of_one_value, False, (65, 32)))
     assert "reads LDS that another wave writes" in found.message
@@ -327,11 +327,11 @@ def test_in_dead_code() -> None:
 
 NEEDED = {
     "mxcomp-place-results": (two_argsorts, True),
-    "mxcomp-keep-operands": (an_argument_with_its_sort, False),
-    "mxcomp-legalise-overwriting": (one_tensor_twice, False),
+    "mxcomp-keep-for-callers": (an_argument_with_its_sort, False),
+    "mxcomp-legalise-sorts": (one_tensor_twice, False),
     "mxcomp-legalise-producers": (stores_into_what_is_computed, False),
     "mxcomp-legalise-topk": (topks, False),
-    "mxcomp-legalise-scans": (scans, True),
+    "mxcomp-legalise-exclusive-scans": (scans, True),
 }
 """Passes, and what IREE gets wrong or cannot compile without them; one that passes is a pass to be taken out."""
 
@@ -344,7 +344,7 @@ def test_stock_iree_needs_the_pass(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_stock_iree_mixes_rows_of_an_argsort_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = tuple(each for each in pipeline.BUILDING_PASSES if each != "mxcomp-legalise-overwriting")
+    kept = tuple(each for each in pipeline.BUILDING_PASSES if each != "mxcomp-keep-sorted")
     monkeypatch.setattr(pipeline, "BUILDING_PASSES", kept)
     assert check(_program(argsort, False, (16, 32))).kind == "wrong"
 
@@ -356,7 +356,7 @@ def test_stock_iree_mixes_initialisers_up(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_loop_needs_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = tuple(each for each in pipeline.DISPATCH_PASSES if each != "mxcomp-keep-operands")
+    kept = tuple(each for each in pipeline.DISPATCH_PASSES if each != "mxcomp-keep-for-steps")
     monkeypatch.setattr(pipeline, "DISPATCH_PASSES", kept)
     assert check(_program(in_a_loop, False)).kind == "wrong"
 

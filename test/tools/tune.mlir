@@ -3,7 +3,7 @@
 // RUN: filecheck %s --check-prefix=TABLE < %t.csv
 // RUN: mxcomp-compile %s --compile-to=input -o %t.mlir --tuned=%t.csv --report=%t.json
 // RUN: filecheck %s --check-prefix=REPORT < %t.json
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-legalise,mxcomp-recognise,mxcomp-encode{tuned=%t.csv})' \
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{tuned=%t.csv})' \
 // RUN:   | filecheck %s --check-prefix=PASS
 
 // What the table says is what is compiled. A line for another problem, and one that makes no sense, are left out.

@@ -1,0 +1,33 @@
+"""mxcomp-check-scales: refuses scaled conversions whose scale has no meaning.
+
+    arith.scaling_extf %x, %s : f8E4M3FN, f8E4M3FN to f32        (an error: the scale is none of E8M0, f16, bf16, f32)
+
+Nothing is rewritten.
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from mxcomp.errors import InputError
+from mxcomp.matching.operands import SCALE_TYPE
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+
+_SCALED = {"arith.scaling_extf": 1, "arith.scaling_truncf": 1}
+"""Operations with a scale, and which operand it is."""
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Raises InputError for the first scale below `module` that has no meaning."""
+    for op in graph.walk(module):
+        if op.name in _SCALED:
+            _check(op, build.element(op.operands[_SCALED[op.name]]))
+
+
+def _check(op: ir.Operation, kind: ir.Type) -> None:
+    if str(kind) != SCALE_TYPE and kind.width <= 8:
+        raise InputError(
+            f"{op.location}: {op.name} with a scale of type {kind}: expected {SCALE_TYPE}, or f16, "
+            "bf16 or f32, of which the exponent is taken; extend other scales, and multiply (arith.extf, arith.mulf)"
+        )

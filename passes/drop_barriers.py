@@ -1,0 +1,42 @@
+"""mxcomp-drop-barriers: a barrier goes where what goes in or comes out is written over.
+
+It has done its work by the end of phase `flow`. Nor does IREE see that what comes out of it is what went into it:
+a constant of the program perhaps, or read on one side of it and written over on the other.
+
+Before:
+
+    %b = util.optimization_barrier %c : tensor<64xf32>
+    %s = flow.dispatch @sort::@sort(%b) : (tensor<64xf32>) -> %b
+
+After:
+
+    %s = flow.dispatch @sort::@sort(%c) : (tensor<64xf32>) -> %c
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from mxcomp.mlir import graph, overwriting
+from mxcomp.options import Options
+
+_SAME = (*overwriting.VIEWS, overwriting.BARRIER)
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Drops barriers below `module`."""
+    with module.context:
+        for function in overwriting.functions(module):
+            _drop_barriers(function)
+
+
+def _drop_barriers(function: ir.Operation) -> None:
+    """Drops barriers of tensors that are written over on either side of them."""
+    barriers = [
+        op for op in graph.walk(function) if op.name == overwriting.BARRIER and overwriting.is_tensor(op.results[0])
+    ]
+    dropped = [op for op in barriers if overwriting.writers(graph.behind(op.results[0], _SAME), _SAME)]
+    for op in dropped:
+        for result, value in zip(op.results, op.operands, strict=True):
+            result.replace_all_uses_with(value)
+        op.erase()

@@ -1,0 +1,55 @@
+"""mxcomp-add-coefficients: a step of a Fourier transform has its coefficients.
+
+One without ends the compiler. They are made for stages that are constant.
+
+    %r:2 = iree_linalg_ext.fft ins(%c2 : index) outs(%re, %im : …)
+    %r:2 = iree_linalg_ext.fft ins(%c2, %cos, %sin : index, tensor<2xf32>, tensor<2xf32>) outs(%re, %im : …)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp.errors import InputError
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+
+_FFT = "iree_linalg_ext.fft"
+_MOST = 20
+"""Stages: of as many elements as 2 to this power, of which every other has a coefficient."""
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Rewrites steps below `module`. Raises InputError for a stage that is not known."""
+    with module.context:
+        for op in [op for op in graph.walk(module, bodies=False) if op.name == _FFT and len(op.operands) == 3]:
+            with op.location, ir.InsertionPoint(op):
+                _add_coefficients(op)
+
+
+def _add_coefficients(op: ir.Operation) -> None:
+    stage = graph.number(op.operands[0])
+    if stage is None or not 1 <= stage <= _MOST:
+        raise InputError(
+            f"{op.location}: {op.name} without coefficients, with a stage that is no constant from 1 to {_MOST}: "
+            "give both tensors of coefficients"
+        )
+    angles = -2 * np.pi * np.arange(1 << (stage - 1)) / (1 << stage)
+    coefficients = [_constant(values) for values in (np.cos(angles), np.sin(angles))]
+    stage_value, *tensors = op.operands
+    new = ir.Operation.create(
+        op.name,
+        [result.type for result in op.results],
+        [stage_value, *coefficients, *tensors],
+        {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 1, 1, 1])},
+    )
+    for old, result in zip(op.results, new.results, strict=True):
+        old.replace_all_uses_with(result)
+    op.erase()
+
+
+def _constant(values: np.ndarray) -> ir.Value:
+    kind = build.tensor_type(values.shape, "f32")
+    return arith.ConstantOp(kind, ir.DenseElementsAttr.get(values.astype(np.float32))).result

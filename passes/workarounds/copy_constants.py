@@ -1,0 +1,45 @@
+"""mxcomp-copy-constants: constants are not written over, but copies of them.
+
+Small ones IREE puts into the kernel, as memory that is only read, and then refuses it. It copies those of one value
+itself.
+
+Before:
+
+    %c = arith.constant dense<[[1.0, 2.0]]> : tensor<1x2xf32>
+    %r = tensor.insert_slice %x into %c[0, 1] [1, 1] [1, 1] : tensor<1x1xf32> into tensor<1x2xf32>
+
+After:
+
+    %b = util.optimization_barrier %c : tensor<1x2xf32>
+    %d = flow.dispatch.region -> (tensor<1x2xf32>) { (an elementwise linalg.generic that yields its operand %b) }
+    %r = tensor.insert_slice %x into %d[0, 1] [1, 1] [1, 1] : tensor<1x1xf32> into tensor<1x2xf32>
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+from mxcomp.passes.workarounds.legalise_overwriting import SLICES, copy, places_written
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Rewrites operations outside of dispatches below `module`."""
+    with module.context:
+        for op in [op for op in graph.walk(module, bodies=False) if places_written(op)]:
+            if not graph.is_in_dispatch(op):
+                with op.location, ir.InsertionPoint(op):
+                    _copy_constants(op)
+
+
+def _copy_constants(op: ir.Operation) -> None:
+    for i in places_written(op):
+        constant = graph.producer(graph.behind(op.operands[i], SLICES))
+        if constant is not None and constant.name == "arith.constant" and not _is_splat(constant):
+            op.operands[i] = copy(build.barrier(op.operands[i]))
+
+
+def _is_splat(constant: ir.Operation) -> bool:
+    value = constant.attributes["value"]
+    return isinstance(value, ir.DenseElementsAttr) and value.is_splat

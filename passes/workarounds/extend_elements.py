@@ -1,0 +1,90 @@
+"""mxcomp-extend-elements: a contraction that was not recognised gets elements and scales as f32.
+
+So nothing takes it for a scaled matmul: of scales of 8 bits in shared memory, IREE reads some that no lane wrote.
+6-bit elements are mxcomp-widen-codes's.
+
+Before (of what looks like a scaled matmul, and is none of ours):
+
+    %r = linalg.generic {…, mxcomp.scaled_matmul = {reason = "…"}} ins(%a, %b, %as, %bs) outs(%zero) {
+      arith.scaling_extf … arith.scaling_extf … arith.mulf … arith.addf
+    }
+
+After:
+
+    %e = linalg.generic ins(%a : tensor<64x16x16xf8E5M2>) { arith.extf } -> tensor<64x16x16xf32>        (and others)
+    %r = linalg.generic {…, mxcomp.scaled_matmul = {reason = "…"}} ins(%e, %f, %es, %fs) outs(%zero) {
+      arith.mulf … arith.mulf … arith.mulf … arith.addf
+    }
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp.codes import six_bit
+from mxcomp.codes.decode import scale_value, scaled
+from mxcomp.codes.six_bit import is_six_bit
+from mxcomp.matching.canonical import claimed
+from mxcomp.matching.decision import Decision, decide, left_to_iree
+from mxcomp.matching.operands import SCALE_TYPE
+from mxcomp.mlir import build, linalg_ops
+from mxcomp.mlir.inline import inline
+from mxcomp.mlir.linalg_ops import indexing_maps
+from mxcomp.options import Options
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Rewrites contractions below `module` that look like scaled matmuls, and are none of ours."""
+    for op, decision in left_to_iree(module):
+        if decision.reason is not None and decision.index is None and not claimed(op):
+            _extend_elements(op, decision)
+
+
+def _extend_elements(op: ir.Operation, decision: Decision) -> None:
+    *inputs, init = op.operands
+    block = op.regions[0].blocks[0]
+    extended = [_is_extended(argument) for argument in list(block.arguments)[:-1]]
+    if not any(extended):
+        return
+    with op.context, op.location, ir.InsertionPoint(op):
+        values = [_extended(value) if wanted else value for value, wanted in zip(inputs, extended, strict=True)]
+
+        def body(*arguments: ir.Value) -> ir.Value:
+            return inline(op, arguments, _without_extension)
+
+        maps, kind = indexing_maps(op) or [], ir.RankedTensorType(op.results[0].type)
+        new = build.generic(kind, values, init, maps, linalg_ops.iterators(op), body)
+        decide(new, decision)
+    op.results[0].replace_all_uses_with(new.results[0])
+    op.erase()
+
+
+def _is_extended(argument: ir.Value) -> bool:
+    """Whether all that a body does with a value is to multiply an element by its scale."""
+    users = [(use.owner.operation.name, use.operand_number) for use in argument.uses]
+    if not isinstance(argument.type, ir.FloatType) or is_six_bit(argument.type):  # mxcomp-widen-codes takes those
+        return False
+    role = 1 if str(argument.type) == SCALE_TYPE else 0
+    return bool(users) and all(user == ("arith.scaling_extf", role) for user in users)
+
+
+def _without_extension(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
+    """What arith.scaling_extf gives for an element or a scale that is f32 already."""
+    if op.name != "arith.scaling_extf":
+        return None
+    (element, scale), f32 = operands, ir.F32Type.get()
+    is_extended = scale.type != op.operands[1].type
+    if element.type != f32 and not is_extended:
+        return None
+    element = element if element.type == f32 else arith.ExtFOp(f32, element).result
+    value = arith.MulFOp(element, scale).result if is_extended else scaled(element, scale)
+    return six_bit.cast(value, op.results[0].type)
+
+
+def _extended(value: ir.Value) -> ir.Value:
+    """Elements or scales as f32."""
+    result = build.tensor_type(build.static_sizes(value), "f32")
+    if str(build.element(value)) == SCALE_TYPE:
+        return build.elementwise(result, [value], scale_value)
+    return build.elementwise(result, [value], lambda element: arith.ExtFOp(result.element_type, element).result)

@@ -1,0 +1,49 @@
+"""mxcomp-hold-splats: a factor of a product whose elements are all the same is a tensor all the same.
+
+IREE makes it a number, and then fails to distribute the sum.
+
+Before:
+
+    %ones = arith.constant dense<1.0> : tensor<16x64xf32>
+    %r = linalg.matmul ins(%x, %ones : tensor<8x16xf32>, tensor<16x64xf32>) outs(%zero : tensor<8x64xf32>)
+
+After:
+
+    %ones = arith.constant dense<1.0> : tensor<16x64xf32>
+    %b = util.optimization_barrier %ones : tensor<16x64xf32>
+    %r = linalg.matmul ins(%x, %b : tensor<8x16xf32>, tensor<16x64xf32>) outs(%zero : tensor<8x64xf32>)
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from mxcomp.matching.decision import is_recognised
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.build import is_sub_byte
+from mxcomp.mlir.linalg_ops import indexing_maps, inputs, iterators
+from mxcomp.options import Options
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Puts barriers behind such factors below `module`."""
+    with module.context:
+        for op in [op for op in graph.walk(module, bodies=False) if _sums_products(op)]:
+            for index, value in enumerate(inputs(op)):
+                if _is_splat(graph.producer(graph.viewed(value))) and not is_sub_byte(build.element(value)):
+                    with op.location, ir.InsertionPoint(op):
+                        op.operands[index] = build.barrier(value)
+
+
+def _sums_products(op: ir.Operation) -> bool:
+    """Whether a linalg op sums over loops what it computes from two tensors or more, and stays with IREE."""
+    is_sum = indexing_maps(op) is not None and "reduction" in iterators(op)
+    return is_sum and len(inputs(op)) > 1 and not is_recognised(op)
+
+
+def _is_splat(op: ir.Operation | None) -> bool:
+    """Whether an operation makes a tensor whose elements are all the same."""
+    if op is None or op.name != "arith.constant":
+        return op is not None and op.name == "linalg.fill"
+    value = op.attributes["value"]
+    return isinstance(value, ir.DenseElementsAttr) and value.is_splat

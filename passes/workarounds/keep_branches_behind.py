@@ -1,0 +1,66 @@
+"""mxcomp-keep-branches-behind: functions that branch are computed behind a matmul that is left to IREE.
+
+In its dispatch they may get what is read beyond a tensor's edge. That is poison in IREE's vectors, and branches on it
+let LLVM take the whole kernel for unreachable.
+
+Before:
+
+    %r = linalg.generic {…, mxcomp.scaled_matmul = {reason = "…"}} ins(%a, %b) outs(%zero) …
+    %y = linalg.generic ins(%r, %bias : tensor<3x64xf32>, tensor<3x64xf32>) { … arith.addf … math.tanh … }
+
+After:
+
+    %r = linalg.generic {…, mxcomp.scaled_matmul = {reason = "…"}} ins(%a, %b) outs(%zero) …
+    %k = util.optimization_barrier %r : tensor<3x64xf32>
+    %y = linalg.generic ins(%k, %bias : tensor<3x64xf32>, tensor<3x64xf32>) { … arith.addf … math.tanh … }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iree.compiler import ir
+
+from mxcomp.matching.decision import decision_of, left_to_iree
+from mxcomp.matching.elements import RESHAPES
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.linalg_ops import is_elementwise
+from mxcomp.options import Options
+
+_ROUNDINGS = ("ceil", "floor", "round", "roundeven", "trunc")
+_SIMPLE = ("absf", "absi", "copysign", "exp", "exp2", "fma", "log", "log10", "log2", "rsqrt", "sqrt")
+_BRANCHLESS = frozenset(f"math.{name}" for name in (*_ROUNDINGS, *_SIMPLE))
+"""Functions for which LLVM's AMDGPU target has instructions, or a few in a row."""
+
+_QUOTIENTS = ("ceildivsi", "ceildivui", "divsi", "divui", "floordivsi", "remsi", "remui")
+_DIVISIONS = frozenset(f"arith.{name}" for name in _QUOTIENTS)
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Hides results of scaled matmuls below `module` that are left to IREE."""
+    for op, _ in left_to_iree(module):
+        _keep_branches_behind(op)
+
+
+def _keep_branches_behind(op: ir.Operation) -> None:
+    consumers = list(_fused(op))
+    reads_more = any(len(user.operands) > 2 for user in consumers)  # more than a result and an init
+    if reads_more and any(_branches(inner) for user in consumers for inner in graph.walk(user)):
+        uses = [(use.owner.operation, use.operand_number) for use in op.results[0].uses]
+        with op.context, op.location, ir.InsertionPoint.after(op):
+            hidden = build.barrier(op.results[0])
+        for user, number in uses:
+            user.operands[number] = hidden
+
+
+def _fused(op: ir.Operation) -> Iterator[ir.Operation]:
+    """What IREE may compute in the dispatch of a matmul from its result."""
+    for user in list(dict.fromkeys(use.owner.operation for use in op.results[0].uses)):
+        if user.name in RESHAPES or (is_elementwise(user) and decision_of(user) is None):
+            yield user
+            yield from _fused(user)
+
+
+def _branches(op: ir.Operation) -> bool:
+    """Whether an operation may become branches, or undefined behaviour for some operands."""
+    return (op.name.startswith("math.") and op.name not in _BRANCHLESS) or op.name in _DIVISIONS

@@ -1,0 +1,57 @@
+"""mxcomp-keep-for-callers: an argument that a function returns is what it was when the function was called.
+
+IREE copies what an operation writes over if something reads it later. It overlooks the caller, where a function returns
+one of its arguments: the buffer itself is returned then, with nothing between it and what has been written into it. A
+value that IREE cannot look through is a reader that it sees.
+
+Before:
+
+    %x = hal.tensor.import %arg0 : !hal.buffer_view -> tensor<64xf32>
+    %r = flow.dispatch @sort::@sort(%x) : (tensor<64xf32>) -> %x
+    …
+    util.return %arg0, %r : !hal.buffer_view, !hal.buffer_view
+
+After:
+
+    %x = hal.tensor.import %arg0 : !hal.buffer_view -> tensor<64xf32>
+    %r = flow.dispatch @sort::@sort(%x) : (tensor<64xf32>) -> %x
+    …
+    %l = util.optimization_barrier %x : tensor<64xf32>
+    %y = hal.tensor.export %l : tensor<64xf32> -> !hal.buffer_view
+    util.return %y, %r : !hal.buffer_view, !hal.buffer_view
+
+It stands at the end of IREE's phase `flow`, where dispatches have got the operands that they write over.
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import hal
+
+from mxcomp.mlir import graph, overwriting
+from mxcomp.options import Options
+
+_IMPORT, _ASKS = "hal.tensor.import", "hal.buffer_view."
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Exports arguments below `module` that are written over, and returned as they came."""
+    with module.context:
+        for value, _ in overwriting.written_over(module):
+            _keep_for_caller(value)
+
+
+def _keep_for_caller(value: ir.Value) -> None:
+    """Exports an argument that is written over where it is used as it came, as by a return."""
+    op = graph.producer(value)
+    if op is None or op.name != _IMPORT:
+        return
+    source, *sizes = op.operands
+    for use in list(source.uses):
+        user = use.owner.operation
+        if user.name != _IMPORT and not user.name.startswith(_ASKS):
+            with user.location, ir.InsertionPoint(user):
+                encoding = op.attributes["target_encoding"]
+                user.operands[use.operand_number] = hal.TensorExportOp(
+                    source.type, overwriting.hidden(value), encoding, sizes
+                ).target

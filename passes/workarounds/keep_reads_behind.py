@@ -1,0 +1,73 @@
+"""mxcomp-keep-reads-behind: what is computed from elements of less than a byte is kept in memory where a part is read.
+
+So where it is sliced, or read at places that a body computes. IREE moves such reads in front of the computation, and
+cannot load parts of less than a byte; slices with steps it cannot compile in one dispatch with it.
+
+Before:
+
+    %d = linalg.generic … ins(%w : tensor<64x64xf4E2M1FN>) … -> tensor<64x64xf32>
+    %s = tensor.extract_slice %d[0, 3] [64, 9] [1, 1] : tensor<64x64xf32> to tensor<64x9xf32>
+
+After:
+
+    %d = linalg.generic … ins(%w : tensor<64x64xf4E2M1FN>) … -> tensor<64x64xf32>
+    %h = util.optimization_barrier %d : tensor<64x64xf32>
+    %s = tensor.extract_slice %h[0, 3] [64, 9] [1, 1] : tensor<64x64xf32> to tensor<64x9xf32>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iree.compiler import ir
+
+from mxcomp.matching.elements import RESHAPES
+from mxcomp.matching.storage import GATHER
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.linalg_ops import indexing_maps
+from mxcomp.options import Options
+from mxcomp.passes.workarounds.widen_codes import is_calculation, is_narrow_tensor, outside_dispatches
+
+_SLICE = "tensor.extract_slice"
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Hides what is computed from narrow elements below `module` where IREE would move a read of it."""
+    held: dict[ir.Value, ir.Value] = {}
+    with module.context:
+        for read in [read for op in outside_dispatches(module) for read in _movable(op)]:
+            value = read.operands[0]
+            if not _loads_narrow(value):
+                continue
+            if value not in held:
+                with value.owner.location, ir.InsertionPoint.after(value.owner):
+                    held[value] = build.barrier(value)
+            read.operands[0] = held[value]
+
+
+def _movable(op: ir.Operation) -> Iterator[ir.Operation]:
+    """The reads of a part of a tensor that IREE moves, or computes together with the tensor: slices, and in bodies."""
+    if op.name == _SLICE:
+        if _is_used(op):
+            yield op
+    elif indexing_maps(op) is not None and GATHER not in op.attributes:
+        yield from (inner for inner in graph.walk(op) if inner.name == "tensor.extract")
+
+
+def _is_used(op: ir.Operation) -> bool:
+    return any(True for _ in op.results[0].uses)
+
+
+def _loads_narrow(value: ir.Value) -> bool:
+    """Whether a tensor is computed from elements of less than a byte that IREE would load for it."""
+    found: set[ir.Operation] = set()
+    pending = [graph.producer(value)]
+    while pending:
+        op = pending.pop()
+        if op is None or op in found or not (op.name in RESHAPES or is_calculation(op)):
+            continue
+        if any(map(is_narrow_tensor, op.operands)):
+            return True
+        found.add(op)
+        pending += [graph.producer(operand) for operand in op.operands]
+    return False

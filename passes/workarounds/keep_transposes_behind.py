@@ -1,0 +1,47 @@
+"""mxcomp-keep-transposes-behind: what reads a batch that is left to IREE in another order is computed behind it.
+
+IREE contracts to that order, and may fail.
+
+Before:
+
+    %r = linalg.generic {…, mxcomp.scaled_matmul = {reason = "…"}} ins(%a, %b) outs(%zero : tensor<2x16x64xf32>) …
+    %t = linalg.generic {indexing_maps = [(b, m, n) -> (m, b, n), (b, m, n) -> (b, m, n)], …} ins(%r) …
+
+After:
+
+    %r = linalg.generic {…, mxcomp.scaled_matmul = {reason = "…"}} ins(%a, %b) outs(%zero : tensor<2x16x64xf32>) …
+    %k = util.optimization_barrier %r : tensor<2x16x64xf32>
+    %t = linalg.generic {indexing_maps = [(b, m, n) -> (m, b, n), (b, m, n) -> (b, m, n)], …} ins(%k) …
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from mxcomp.matching.decision import left_to_iree
+from mxcomp.mlir import build
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
+from mxcomp.options import Options
+
+_MATRIX = 2
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Hides results of scaled matmuls below `module` that are left to IREE."""
+    for op, _ in left_to_iree(module):
+        _keep_transposes_behind(op)
+
+
+def _keep_transposes_behind(op: ir.Operation) -> None:
+    uses = [(use.owner.operation, use.operand_number) for use in op.results[0].uses]
+    turned = [(user, i) for user, i in uses if is_elementwise(user) and not _reads_in_order(user, i)]
+    if ir.RankedTensorType(op.results[0].type).rank > _MATRIX and turned:
+        with op.context, op.location, ir.InsertionPoint.after(op):
+            hidden = build.barrier(op.results[0])
+        for user, i in turned:
+            user.operands[i] = hidden
+
+
+def _reads_in_order(user: ir.Operation, operand: int) -> bool:
+    maps = indexing_maps(user) or []
+    return maps[operand] == maps[-1]

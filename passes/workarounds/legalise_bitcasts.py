@@ -1,0 +1,50 @@
+"""mxcomp-legalise-bitcasts: a bitcast knows the sizes of its tensor, where a `tensor.cast` hides them.
+
+Of those IREE knows a part, and our passes another.
+
+Before:
+
+    %d = tensor.cast %x : tensor<4x32xi8> to tensor<?x32xi8>
+    %e = iree_tensor_ext.bitcast %d : tensor<?x32xi8>{%c4} -> tensor<?x2x32xf4E2M1FN>{%c4}
+
+After:
+
+    %b = iree_tensor_ext.bitcast %x : tensor<4x32xi8> -> tensor<4x2x32xf4E2M1FN>
+    %e = tensor.cast %b : tensor<4x2x32xf4E2M1FN> to tensor<?x2x32xf4E2M1FN>
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import tensor
+
+from mxcomp.matching.sizes import Sizes
+from mxcomp.matching.storage import BITCASTS
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+
+_BITCASTS = (*BITCASTS, "tensor.bitcast")
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Rewrites bitcasts below `module`."""
+    with module.context:
+        for op in [op for op in graph.walk(module, bodies=False) if op.name in _BITCASTS]:
+            _know_sizes(op)
+
+
+def _know_sizes(op: ir.Operation) -> None:
+    """A bitcast of a tensor whose sizes a cast hides, as a cast of one of the tensor as it is."""
+    source = graph.without_cast(op.operands[0])
+    if source == op.operands[0] or not ir.RankedTensorType(source.type).has_static_shape:
+        return
+    kind, sizes = ir.RankedTensorType(op.results[0].type), Sizes()
+    found = [sizes.of(op.results[0], dim) for dim in range(kind.rank)]
+    if any(size.roots or size.factor.denominator != 1 for size in found):
+        return
+    with op.location, ir.InsertionPoint(op):
+        known = build.tensor_type([int(each.factor) for each in found], kind.element_type)
+        value = build.bitcast(source, known)
+        value = value if known == kind else tensor.CastOp(kind, value).result
+    op.results[0].replace_all_uses_with(value)
+    op.erase()

@@ -1,0 +1,46 @@
+"""mxcomp-legalise-constants: constants of 4-, 6- and 8-bit floats are their bytes.
+
+IREE evaluates nothing that is computed from constants of such floats (`mxcomp.codes.constants`), those of globals that
+never change among them.
+
+    %w = arith.constant dense<…> : tensor<16x2x32xf8E4M3FN>   →   iree_tensor_ext.bitcast of a tensor<16x2x32xi8>
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp.codes import constants
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Rewrites constants and globals below `module`."""
+    with module.context:
+        for op in list(graph.walk(module)):
+            if op.name == "util.global":
+                _store_bytes(op, module)
+            elif op.name == "arith.constant" and (data := constants.in_bytes(op.attributes["value"])) is not None:
+                with op.location, ir.InsertionPoint(op):
+                    value = build.bitcast(arith.ConstantOp(data.type, data).result, op.results[0].type)
+                op.results[0].replace_all_uses_with(value)
+                op.erase()
+
+
+def _store_bytes(op: ir.Operation, module: ir.Operation) -> None:
+    """Lets a global that never changes have bytes."""
+    if "initial_value" not in op.attributes or "is_mutable" in op.attributes:
+        return
+    data, name = constants.in_bytes(op.attributes["initial_value"]), graph.symbol_name(op)
+    if data is None:
+        return
+    for load in [each for each in graph.walk(module, bodies=False) if each.name == "util.global.load"]:
+        if ir.FlatSymbolRefAttr(load.attributes["global"]).value == name:
+            kind = load.results[0].type
+            load.results[0].set_type(data.type)
+            with load.location, ir.InsertionPoint.after(load):
+                value = build.bitcast(load.results[0], kind)
+            load.results[0].replace_all_uses_except(value, value.owner.operation)
+    op.attributes["initial_value"], op.attributes["type"] = data, ir.TypeAttr.get(data.type)

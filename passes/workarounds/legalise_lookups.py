@@ -1,0 +1,119 @@
+"""mxcomp-legalise-lookups: elements that are looked up in a part of a tensor, which IREE takes from wrong rows.
+
+A loop that looks elements up becomes vector gathers, whose places are counted as if the part were a tensor of its own.
+Where IREE takes the part in the same kernel its rows lie as far apart as those of the tensor, and all rows but the
+first are wrong: ids of a top-k, for example, that are the first columns of a sorted tensor. So elements are looked up
+in the tensor itself.
+
+Before:
+
+    %s = tensor.extract_slice %x[0, 4] [%n, 2] [1, 1] : tensor<?x6xi64> to tensor<?x2xi64>
+    … linalg.generic {
+      %0 = tensor.extract %s[%i, %j] : tensor<?x2xi64>
+
+After:
+
+    … linalg.generic {
+      %1 = arith.addi %j, %c4
+      %0 = tensor.extract %x[%i, %1] : tensor<?x6xi64>
+
+A part that is reshaped in between is kept in memory. What lies there in one piece is read rightly, and stays: layers
+that look into one stack of weights share their kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, tensor
+
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+
+_LOOKUP, _SLICE = "tensor.extract", "tensor.extract_slice"
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Rewrites lookups below `module`."""
+    with module.context:
+        for op in [op for op in graph.walk(module) if op.name == _LOOKUP]:
+            while is_misread(op) and (part := _part(op)) is not None:
+                op = _in_source(op, part)
+            if is_misread(op) and not graph.is_in_dispatch(op):
+                reshape = graph.producer(op.operands[0])
+                assert reshape is not None
+                with reshape.location, ir.InsertionPoint.after(reshape):
+                    op.operands[0] = build.barrier(op.operands[0])
+
+
+def _part(op: ir.Operation) -> ir.Operation | None:
+    """The slice that an operation looks up in, which may be cast."""
+    part = graph.producer(graph.without_cast(op.operands[0]))
+    return part if part is not None and part.name == _SLICE else None
+
+
+def is_misread(op: ir.Operation) -> bool:
+    """Whether an operation looks an element up in a part of a tensor that does not lie in one piece."""
+    part = graph.producer(graph.viewed(op.operands[0])) if op.name == _LOOKUP else None
+    while part is not None and part.name == _SLICE:
+        if not _is_one_piece(part):
+            return True
+        part = graph.producer(graph.viewed(part.operands[0]))
+    return False
+
+
+def _in_source(op: ir.Operation, part: ir.Operation) -> ir.Operation:
+    """The same lookup in what a part is of."""
+    indices = iter(list(op.operands)[1:])
+    with op.location, ir.InsertionPoint(op):
+        places = [
+            offset if is_dropped else _place(next(indices), offset, step)
+            for offset, step, is_dropped in zip(*_bounds(part), _dropped(part), strict=True)
+        ]
+        new = tensor.ExtractOp(part.operands[0], [_index(place) for place in places])
+    op.results[0].replace_all_uses_with(new.result)
+    op.erase()
+    return new.operation
+
+
+_Number: TypeAlias = int | ir.Value
+
+
+def _bounds(part: ir.Operation) -> tuple[list[_Number], list[_Number]]:
+    """Offsets and steps of a slice."""
+    view = part.opview
+    return _mixed(view.static_offsets, view.offsets), _mixed(view.static_strides, view.strides)
+
+
+def _mixed(static: Iterable[int], given: Iterable[ir.Value]) -> list[_Number]:
+    values = iter(given)
+    return [next(values) if number == build.DYNAMIC else number for number in static]
+
+
+def _dropped(part: ir.Operation) -> Iterator[bool]:
+    """Says of each dimension of what a slice is of whether the slice has none for it."""
+    left = list(ir.RankedTensorType(part.results[0].type).shape)
+    for size in part.opview.static_sizes:
+        is_dropped = size == 1 and left[:1] != [1]
+        left = left if is_dropped else left[1:]
+        yield is_dropped
+
+
+def _place(index: ir.Value, offset: _Number, step: _Number) -> ir.Value:
+    if step != 1:
+        index = arith.MulIOp(index, _index(step)).result
+    return index if offset == 0 else arith.AddIOp(index, _index(offset)).result
+
+
+def _index(number: _Number) -> ir.Value:
+    return build.constant_index(number) if isinstance(number, int) else number
+
+
+def _is_one_piece(part: ir.Operation) -> bool:
+    """Whether what a slice takes lies in one piece: behind the first dimension of which it takes several, all."""
+    sizes, steps = list(part.opview.static_sizes), list(part.opview.static_strides)
+    whole = build.static_sizes(part.operands[0])
+    first = next((i for i, size in enumerate(sizes) if size != 1), len(sizes))
+    return sizes[first + 1 :] == whole[first + 1 :] and set(steps[first:]) <= {1}

@@ -1,0 +1,102 @@
+"""mxcomp-legalise-overwriting: operations that write over a tensor read no part of it by another operand.
+
+What an operation reads and writes over at once, as in x[:, 1:3] = x[:, 0:2], IREE takes for one buffer: elements that
+are written are read again, or the kernel cannot be compiled. It writes over a copy instead.
+
+Before:
+
+    %s = tensor.extract_slice %x[0, 0] [64, 2] [1, 1] : tensor<64x4xf32> to tensor<64x2xf32>
+    %r = tensor.insert_slice %s into %x[0, 1] [64, 2] [1, 1] : tensor<64x2xf32> into tensor<64x4xf32>
+
+After:
+
+    %c = flow.dispatch.region -> (tensor<64x4xf32>) { (an elementwise linalg.generic that yields its operand %x) }
+    %r = tensor.insert_slice %s into %c[0, 1] [64, 2] [1, 1] : tensor<64x2xf32> into tensor<64x4xf32>
+
+Operands that are computed alike are made one first, as IREE does it later (CSE).
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.passmanager import PassManager
+
+from mxcomp.matching.symmetry import are_alike
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+
+PIPELINE = "any(cse)"
+SORT, _SCATTER, _GATHER = "iree_linalg_ext.sort", "iree_linalg_ext.scatter", "iree_linalg_ext.gather"
+SLICES = ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
+_WRITTEN = {
+    _SCATTER: [-1],
+    "iree_linalg_ext.map_store": [1],
+    "iree_linalg_ext.scan": [-2, -1],
+    "iree_linalg_ext.fft": [-2, -1],
+    "tensor.insert_slice": [1],
+}
+"""The operands that operations write over."""
+
+
+def places_written(op: ir.Operation) -> list[int]:
+    """Which of its operands an operation writes over."""
+    count = len(op.operands)
+    return list(range(count)) if op.name == SORT else [i % count for i in _WRITTEN.get(op.name, ())]
+
+
+def written(op: ir.Operation) -> list[ir.Value]:
+    """What an operation writes over."""
+    return [op.operands[i] for i in places_written(op)]
+
+
+def repeats(op: ir.Operation) -> bool:
+    """Whether an operation reads what it writes over by another operand, or writes over it twice."""
+    roots = [graph.behind(value, SLICES) for value in op.operands]
+    return any(roots.count(graph.behind(value, SLICES)) > 1 for value in written(op))
+
+
+def may_be_one(op: ir.Operation) -> bool:
+    """Whether CSE may make one of what an operation writes over and another operand, or of what these are parts of."""
+    sides = [list(op.operands), [graph.behind(value, SLICES) for value in op.operands]] if places_written(op) else []
+    pairs = ((side[i], other) for side in sides for i in places_written(op) for other in side[:i])
+    return any(a != b and a.type == b.type and are_alike(a, b) for a, b in pairs)
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Rewrites operations outside of dispatches below `module`."""
+    with module.context:
+        for function in [view.operation for view in graph.module_block(module).operations]:
+            if any(may_be_one(op) for op in graph.walk(function, bodies=False)):
+                PassManager.parse(PIPELINE).run(function)
+        for op in [
+            op for op in graph.walk(module, bodies=False) if op.name in _WRITTEN and not graph.is_in_dispatch(op)
+        ]:
+            with op.location, ir.InsertionPoint(op):
+                for i in places_written(op):
+                    _write_over_copy(op, i)
+
+
+def _write_over_copy(op: ir.Operation, written: int) -> None:
+    """Gives an operation a copy to write over if another operand of it is the same tensor, or a part of it."""
+    others = [value for i, value in enumerate(op.operands) if i != written]
+    target = op.operands[written]
+    if graph.behind(target, SLICES) in [graph.behind(value, SLICES) for value in others]:
+        op.operands[written] = copy(target)
+
+
+def _apart(value: ir.Value) -> ir.Value:
+    """A value that IREE computes in no kernel but its own; it repeats gathers in those of what reads them."""
+    op = graph.producer(graph.viewed(value))
+    return build.barrier(value) if op is not None and op.name == _GATHER else value
+
+
+def copy(value: ir.Value) -> ir.Value:
+    """A copy in a dispatch of its own, at the insertion point."""
+    value = _apart(value)
+    kind, sizes = ir.RankedTensorType(value.type), build.dynamic_sizes(value)
+    maps, loops = [ir.AffineMap.get_identity(kind.rank)] * 2, ["parallel"] * kind.rank
+    with build.dispatch_region([kind], sizes) as region:
+        region.returned = [
+            build.generic(kind, [value], build.empty(kind, sizes), maps, loops, lambda x, _: x).results[0]
+        ]
+    return region.results[0]

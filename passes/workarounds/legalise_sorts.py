@@ -1,0 +1,53 @@
+"""mxcomp-legalise-sorts: a sort that has an operand twice has it once: elements of both go the same ways.
+
+IREE takes what a sort reads and what it writes over for one buffer, and swaps elements of that twice.
+
+Before:
+
+    %r:3 = iree_linalg_ext.sort dimension(1) outs(%x, %i, %i : …) { ^bb0(%a, %b, %c, %d, %e, %f): … }
+
+After:
+
+    %r:2 = iree_linalg_ext.sort dimension(1) outs(%x, %i : …) { ^bb0(%a, %b, %c, %d): … }     (%r#2 is %r#1)
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from mxcomp.mlir import graph
+from mxcomp.options import Options
+from mxcomp.passes.workarounds.legalise_overwriting import SORT
+
+_SEGMENTS = "operandSegmentSizes"
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Rewrites sorts outside of dispatches below `module`."""
+    with module.context:
+        for op in [op for op in graph.walk(module, bodies=False) if op.name == SORT and not graph.is_in_dispatch(op)]:
+            with op.location, ir.InsertionPoint(op):
+                _drop_repetitions(op)
+
+
+def _drop_repetitions(op: ir.Operation) -> None:
+    """Sorts each tensor once."""
+    values = list(op.operands)
+    first = [values.index(value) for value in values]
+    kept = sorted(set(first))
+    if len(kept) == len(values):
+        return
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    attributes[_SEGMENTS] = ir.DenseI32ArrayAttr.get([0, len(kept)])
+    kinds = [values[i].type for i in kept]
+    new = ir.Operation.create(op.name, kinds, [values[i] for i in kept], attributes, regions=1, loc=op.location)
+    old = op.regions[0].blocks[0]
+    elements = [ir.RankedTensorType(kind).element_type for kind in kinds for _ in range(2)]
+    block = new.regions[0].blocks.append(*elements, arg_locs=[op.location] * len(elements))
+    for i, argument in enumerate(old.arguments):
+        argument.replace_all_uses_with(block.arguments[2 * kept.index(first[i // 2]) + i % 2])
+    for view in list(old.operations):
+        block.append(view.operation)
+    for i, result in enumerate(op.results):
+        result.replace_all_uses_with(new.results[kept.index(first[i])])
+    op.erase()

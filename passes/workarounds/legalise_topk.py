@@ -1,0 +1,125 @@
+"""mxcomp-legalise-topk: the largest elements, which IREE gets wrong on GPUs.
+
+All threads of a workgroup insert each element into one table of the k first, which then has it twice. So rows are
+sorted, equal elements by their place, as one thread does for each row.
+
+Before:
+
+    %r:2 = iree_linalg_ext.topk dimension(1) ins(%x : tensor<8x64xf32>)
+        outs(%v, %i : tensor<8x4xf32>, tensor<8x4xi32>) {
+    ^bb0(%a: f32, %b: f32):
+      %0 = arith.cmpf ogt, %a, %b : f32
+      iree_linalg_ext.yield %0 : i1
+    } -> tensor<8x4xf32>, tensor<8x4xi32>
+
+After:
+
+    %places = linalg.generic … { linalg.index 1 }
+    %s:2 = iree_linalg_ext.sort dimension(1) outs(%x, %places : tensor<8x64xf32>, tensor<8x64xi32>) {
+      (%a before %b, or neither before the other, and the place of %a less)
+    }
+    %r0 = tensor.extract_slice %s#0[0, 0] [8, 4] [1, 1]      (and %r1 of %s#1)
+
+What the results are written over has to be a constant, as it is where models come from: no element is less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, linalg, tensor
+
+from mxcomp.errors import InputError
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+
+NAMES = ("iree_linalg_ext.topk", "iree_linalg_ext.topk_v2")
+_SORT, _YIELD = "iree_linalg_ext.sort", "iree_linalg_ext.yield"
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Rewrites each below `module`."""
+    with module.context:
+        for op in [op for op in graph.walk(module, bodies=False) if op.name in NAMES]:
+            if not graph.is_in_dispatch(op):
+                with op.location, ir.InsertionPoint(op):
+                    _sort(op)
+
+
+def _sort(op: ir.Operation) -> None:
+    *inputs, values, indices = op.operands
+    if any(not _is_filled(value) for value in (values, indices)):
+        raise InputError(
+            f"{op.location}: {op.name} that writes over tensors with values: fill both with a constant "
+            "(linalg.fill), and concatenate what else competes with the input"
+        )
+    axis = ir.IntegerAttr(op.attributes["dimension"]).value
+    kind = ir.RankedTensorType(indices.type).element_type
+    places = inputs[1] if len(inputs) > 1 else _places(inputs[0], axis, kind)
+    sorted_ = _sorted([inputs[0], places], axis, op.regions[0].blocks[0])
+    for old, new in zip(op.results, sorted_, strict=True):
+        old.replace_all_uses_with(_first(new, old, axis))
+    op.erase()
+
+
+def _is_filled(value: ir.Value) -> bool:
+    op = graph.producer(value)
+    if op is not None and op.name == "arith.constant":
+        return bool(ir.DenseElementsAttr(op.attributes["value"]).is_splat)
+    return op is not None and op.name in ("linalg.fill", "tensor.splat")
+
+
+def _places(x: ir.Value, axis: int, element: ir.Type) -> ir.Value:
+    """The place of each element along an axis."""
+    rank = ir.RankedTensorType(x.type).rank
+    kind = build.tensor_type(build.static_sizes(x), str(element))
+    init = build.empty(kind, build.dynamic_sizes(x))
+
+    def body(_: ir.Value) -> ir.Value:
+        return arith.IndexCastOp(element, linalg.IndexOp(axis).result).result
+
+    return build.generic(kind, [], init, [ir.AffineMap.get_identity(rank)], ["parallel"] * rank, body).results[0]
+
+
+def _sorted(tensors: Sequence[ir.Value], axis: int, order: ir.Block) -> Sequence[ir.Value]:
+    """Both sorted by the first, in an order that is a block of two arguments; where it has none, by the second."""
+    i64 = ir.IntegerType.get_signless(64)
+    attributes = {
+        "dimension": ir.IntegerAttr.get(i64, axis),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, len(tensors)]),
+    }
+    kinds = [value.type for value in tensors]
+    op = ir.Operation.create(_SORT, kinds, list(tensors), attributes, regions=1)
+    elements = [ir.RankedTensorType(kind).element_type for kind in kinds for _ in range(2)]
+    block = op.regions[0].blocks.append(*elements, arg_locs=[op.location] * len(elements))
+    a, b, place_a, place_b = block.arguments
+    with ir.InsertionPoint(block):
+        before, behind = _inlined(order, a, b), _inlined(order, b, a)
+        less = arith.CmpIOp(arith.CmpIPredicate.slt, place_a, place_b).result
+        true = arith.ConstantOp(ir.IntegerType.get_signless(1), 1).result
+        equal = arith.AndIOp(arith.XOrIOp(behind, true).result, less).result
+        ir.Operation.create(_YIELD, [], [arith.OrIOp(before, equal).result])
+    return list(op.results)
+
+
+def _inlined(block: ir.Block, *arguments: ir.Value) -> ir.Value:
+    """What a block yields of other arguments, computed at the insertion point."""
+    values = dict(zip(block.arguments, arguments, strict=True))
+    *body, last = (view.operation for view in block.operations)
+    for old in body:
+        new = old.clone()
+        for i, operand in enumerate(old.operands):
+            new.operation.operands[i] = values.get(operand, operand)
+        values |= dict(zip(old.results, new.operation.results, strict=True))
+    return values.get(last.operands[0], last.operands[0])
+
+
+def _first(value: ir.Value, like: ir.Value, axis: int) -> ir.Value:
+    """As many elements along an axis as another tensor has, whose sizes are the same elsewhere."""
+    kind = ir.RankedTensorType(like.type)
+    rank, dynamic = kind.rank, ir.ShapedType.get_dynamic_size()
+    sizes = [dynamic if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in range(rank)]
+    source = like.owner.operands[-1]
+    given = [build.dim(source if i == axis else value, i) for i in range(rank) if kind.is_dynamic_dim(i)]
+    return tensor.ExtractSliceOp(kind, value, [], given, [], [0] * rank, sizes, [1] * rank).result

@@ -1,0 +1,42 @@
+"""mxcomp-settle-slices: slices that a contraction reads are taken in a dispatch of their own.
+
+IREE takes them in that of the contraction, and reads other elements of their sources.
+
+Before (of scaled matmuls that are left to IREE):
+
+    %s = tensor.extract_slice %scales[0, 3] [64, 8] [1, 1] : tensor<64x16xf8E8M0FNU> to tensor<64x8xf8E8M0FNU>
+    %r = linalg.generic {…, mxcomp.scaled_matmul = {reason = "…"}} ins(%a, %b, %s, %t) outs(%zero) …
+
+After:
+
+    %s = tensor.extract_slice %scales[0, 3] [64, 8] [1, 1] : tensor<64x16xf8E8M0FNU> to tensor<64x8xf8E8M0FNU>
+    %k = util.optimization_barrier %s : tensor<64x8xf8E8M0FNU>
+    %r = linalg.generic {…, mxcomp.scaled_matmul = {reason = "…"}} ins(%a, %b, %k, %t) outs(%zero) …
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from mxcomp.layout import ACC
+from mxcomp.matching.canonical import claimed
+from mxcomp.matching.decision import left_to_iree
+from mxcomp.matching.storage import settled
+from mxcomp.mlir import build
+from mxcomp.mlir.build import is_sub_byte
+from mxcomp.options import Options
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Puts barriers behind slices that scaled matmuls below `module` read, those that are values by now left out."""
+    for op, decision in left_to_iree(module):
+        is_canonical = decision.index is not None and len(op.operands) == ACC + 1
+        if decision.reason is not None and (is_canonical or (decision.index is None and not claimed(op))):
+            _settle(op)
+
+
+def _settle(op: ir.Operation) -> None:
+    with op.context, op.location, ir.InsertionPoint(op):
+        for i, operand in enumerate(list(op.operands)[:-1]):
+            if isinstance(operand.type, ir.RankedTensorType) and not is_sub_byte(build.element(operand)):
+                op.operands[i] = settled(operand)

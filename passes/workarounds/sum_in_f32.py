@@ -1,0 +1,68 @@
+"""mxcomp-sum-in-f32: a contraction that rounds each product to 16 bits sums in f32, and rounds the sum.
+
+IREE cannot distribute the former to threads. Recognised matmuls sum so as well.
+
+Before (of what looks like a scaled matmul, and is none of ours):
+
+    %r = linalg.generic {…, mxcomp.scaled_matmul = {reason = "…"}} ins(%a, %b) outs(%zero : tensor<16x2x16xbf16>) {
+      %0 = arith.mulf %x, %y : f32
+      %1 = arith.truncf %0 : f32 to bf16
+      %2 = arith.addf %acc, %1 : bf16
+
+After:
+
+    %s = linalg.generic {…, mxcomp.scaled_matmul = {reason = "…"}} ins(%a, %b) outs(%zeros : tensor<16x2x16xf32>) {
+      %0 = arith.mulf %x, %y : f32
+      %1 = arith.addf %acc, %0 : f32
+    %r = linalg.generic ins(%s : tensor<16x2x16xf32>) { arith.truncf } -> tensor<16x2x16xbf16>
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp.matching.canonical import claimed
+from mxcomp.matching.decision import Decision, decide, left_to_iree
+from mxcomp.mlir import build, graph, linalg_ops
+from mxcomp.mlir.inline import inline
+from mxcomp.mlir.linalg_ops import indexing_maps
+from mxcomp.options import Options
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Rewrites contractions below `module` that look like scaled matmuls, and are none of ours."""
+    for op, decision in left_to_iree(module):
+        if decision.reason is not None and decision.index is None and not claimed(op):
+            _sum_in_f32(op, decision)
+
+
+def _sum_in_f32(op: ir.Operation, decision: Decision) -> None:
+    """Puts a contraction that adds f32 products in the place of one that rounds each to what it yields."""
+    accumulator = list(op.regions[0].blocks[0].arguments)[-1]
+    add = graph.producer(linalg_ops.yielded(op))
+    if add is None or add.name != "arith.addf" or len(list(accumulator.uses)) != 1:
+        return
+    rounding = next((term for term in map(graph.producer, add.operands) if term and term.name == "arith.truncf"), None)
+    if rounding is None or accumulator not in add.operands or str(rounding.operands[0].type) != "f32":
+        return
+    *inputs, init = op.operands
+    with op.context, op.location, ir.InsertionPoint(op):
+        f32, narrow = ir.F32Type.get(), ir.RankedTensorType(op.results[0].type)
+        wide = build.tensor_type(build.static_sizes(init), "f32")
+
+        def rewrite(inner: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
+            if inner == rounding:
+                return operands[0]
+            return arith.AddFOp(*operands).result if inner == add else None
+
+        def body(*given: ir.Value) -> ir.Value:
+            return inline(op, given, rewrite)
+
+        start = build.elementwise(wide, [init], lambda value: arith.ExtFOp(f32, value).result)
+        new = build.generic(wide, inputs, start, indexing_maps(op) or [], linalg_ops.iterators(op), body)
+        decide(new, decision)
+        kind = narrow.element_type
+        rounded = build.elementwise(narrow, [new.results[0]], lambda value: arith.TruncFOp(kind, value).result)
+    op.results[0].replace_all_uses_with(rounded)
+    op.erase()
