@@ -43,11 +43,9 @@ _MISSION = (
 )
 
 
-def _file(name: str) -> str:
-    return name.removeprefix("mxcomp-").replace("-", "_")
-
-
-PASSES = {name: _file(name) for name in _MISSION} | {name: f"workarounds.{_file(name)}" for name in workarounds.ALL}
+PASSES = {name: workarounds.file(name) for name in _MISSION} | {
+    name: f"workarounds.{workarounds.file(name)}" for name in workarounds.ALL
+}
 """Pass names and the files they live in; imported when first used."""
 
 

@@ -1,14 +1,89 @@
 """What IREE gets wrong, a file each: a pass that has it done otherwise, and, beside it, a program that shows the fault.
 
 `NAME.py` is a pass as others are, and says in `WORKAROUND` what it is for. `NAME.mlir` is a report that a maintainer of
-IREE can take as it is: what happens, how to see it, and the smallest program. `test/test_workarounds.py` has a stock
-IREE compile it, and fails on the day that IREE gets it right: both files, the pass's test and its line here go then.
-`docs/iree.md` is made of all of them.
+IREE can take as it is: what happens, how to see it, and a small program. `test/test_workarounds.py` has a stock IREE
+compile it, and fails on the day that IREE gets it right: both files, the pass's test and its line here go then.
+`docs/iree.md` is made of all of them (`pytest test/test_workarounds.py --update-docs`).
 
 The names below are those of passes, by where they stand among others (`mxcomp.pipeline`), in their order there.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class Refuses:
+    """IREE does not compile the program; `says` is what is found in its diagnostics, a regular expression."""
+
+    says: str
+
+
+@dataclass(frozen=True)
+class Crashes:
+    """IREE ends the process; `says` is what is found in the backtrace."""
+
+    says: str
+
+
+@dataclass(frozen=True)
+class Computes:
+    """The compiled program gives other values than those that the report expects, or fails with what `says` finds."""
+
+    says: str = ""
+
+
+@dataclass(frozen=True)
+class Omits:
+    """The program at the end of a phase of IREE lacks what a regular expression should find there."""
+
+    phase: str
+    pattern: str
+
+
+@dataclass(frozen=True)
+class Unshown:
+    """No small program is known that shows the fault; `seen` is where it was seen."""
+
+    seen: str
+
+
+Symptom: TypeAlias = Refuses | Crashes | Computes | Omits | Unshown
+
+
+@dataclass(frozen=True)
+class Workaround:
+    """What a pass is for.
+
+    Attributes:
+        fault: What IREE does, as a sentence.
+        stock: What a stock IREE makes of the program that shows it.
+        upstream: The address of IREE's issue or pull request, where one is known; else the program is a text to file.
+        left: What has the fault, and is not worked around.
+        versions: The releases of IREE with the fault.
+    """
+
+    fault: str
+    stock: Symptom
+    upstream: str = ""
+    left: str = ""
+    versions: tuple[str, ...] = ("3.13",)
+
+
+def file(name: str) -> str:
+    """The name of the files of a pass, without ending."""
+    return name.removeprefix("mxcomp-").replace("-", "_")
+
+
+def workaround(name: str) -> Workaround:
+    """What a pass of this room is for."""
+    found = import_module(f"{__name__}.{file(name)}").WORKAROUND
+    assert isinstance(found, Workaround)
+    return found
+
 
 ENTRY = ("mxcomp-take-bytes", "mxcomp-declare-types")
 UNRECOGNISED = (

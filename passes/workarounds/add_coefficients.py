@@ -15,6 +15,12 @@ from iree.compiler.dialects import arith
 from mxcomp.errors import InputError
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Crashes, Workaround
+
+WORKAROUND = Workaround(
+    fault="The compiler crashes over a step of a Fourier transform without coefficients.",
+    stock=Crashes("FftOp::getTiledImplementation"),
+)
 
 _FFT = "iree_linalg_ext.fft"
 _MOST = 20

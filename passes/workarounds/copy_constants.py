@@ -21,7 +21,13 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Refuses, Workaround
 from mxcomp.passes.workarounds.legalise_overwriting import SLICES, copy, places_written
+
+WORKAROUND = Workaround(
+    fault="A constant that is sorted with other tensors is written to, and cannot be.",
+    stock=Refuses("restricted to workgroup distributed contexts"),
+)
 
 
 def run(module: ir.Operation, options: Options) -> None:

@@ -22,7 +22,13 @@ from iree.compiler import ir
 
 from mxcomp.mlir import graph
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Omits, Workaround
 from mxcomp.signature import DECLARATION
+
+WORKAROUND = Workaround(
+    fault="PyTorch's programs do not say what they take and give.",
+    stock=Omits("abi", "iree.abi.declaration"),
+)
 
 
 def run(module: ir.Operation, options: Options) -> None:

@@ -32,6 +32,12 @@ from mxcomp.mlir import build, linalg_ops
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Unshown, Workaround
+
+WORKAROUND = Workaround(
+    fault="8-bit scales of a contraction in shared memory may be read where no lane wrote them.",
+    stock=Unshown("a vector for each matrix of a batch, blocks of 16: reads of LDS that was never written"),
+)
 
 
 def run(module: ir.Operation, options: Options) -> None:

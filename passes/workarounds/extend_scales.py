@@ -2,7 +2,7 @@
 
 IREE takes code 0, which is 2^-127, for 0.
 
-Before (in a body):
+Before, in a body; of tensors likewise:
 
     %f = arith.extf %s : f8E8M0FNU to f32
 
@@ -21,18 +21,30 @@ from iree.compiler import ir
 from mxcomp.codes import six_bit
 from mxcomp.codes.decode import scale_value
 from mxcomp.matching.operands import SCALE_TYPE
-from mxcomp.mlir import graph
+from mxcomp.mlir import build, graph
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Computes, Workaround
+
+WORKAROUND = Workaround(
+    fault="A scale of 2^-127 is extended to 0.",
+    stock=Computes(),
+)
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Rewrites extensions of scales below `module`."""
+    """Rewrites extensions of scales below `module`, of single ones and of tensors."""
     for op in [op for op in graph.walk(module) if _extends_scale(op)]:
         with op.context, op.location, ir.InsertionPoint(op):
-            op.results[0].replace_all_uses_with(six_bit.cast(scale_value(op.operands[0]), op.results[0].type))
+            op.results[0].replace_all_uses_with(_extended(op.operands[0], op.results[0].type))
         op.erase()
 
 
 def _extends_scale(op: ir.Operation) -> bool:
-    """Whether it is an extension of a scale in a body of which code 0, 2^-127, would become 0."""
-    return op.name == "arith.extf" and str(op.operands[0].type) == SCALE_TYPE
+    return op.name == "arith.extf" and str(build.element(op.operands[0])) == SCALE_TYPE
+
+
+def _extended(scale: ir.Value, kind: ir.Type) -> ir.Value:
+    if not isinstance(kind, ir.RankedTensorType):
+        return six_bit.cast(scale_value(scale), kind)
+    element = ir.RankedTensorType(kind).element_type
+    return build.elementwise(ir.RankedTensorType(kind), [scale], lambda x: six_bit.cast(scale_value(x), element))

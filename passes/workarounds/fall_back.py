@@ -43,7 +43,13 @@ from mxcomp.matching.symmetry import is_symmetric
 from mxcomp.mlir import build, linalg
 from mxcomp.options import Options
 from mxcomp.packing import runtime_sizes
+from mxcomp.passes.workarounds import Computes, Workaround
 from mxcomp.ukernels.dequantising import ACTIVATIONS
+
+WORKAROUND = Workaround(
+    fault="8-bit operands of scaled matmuls are laid out wrongly for scaled MFMA on gfx950.",
+    stock=Computes(),
+)
 
 
 def run(module: ir.Operation, options: Options) -> None:

@@ -23,6 +23,12 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import indexing_maps, inputs, iterators
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Unshown, Workaround
+
+WORKAROUND = Workaround(
+    fault="A product with a factor of one value may fail to be distributed, as that is made a number.",
+    stock=Unshown("ones, 1 by 512, times 512 by 40 of bf16; with mxcomp-legalise-few-rows it compiles"),
+)
 
 
 def run(module: ir.Operation, options: Options) -> None:

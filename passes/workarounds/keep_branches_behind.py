@@ -26,6 +26,13 @@ from mxcomp.matching.elements import RESHAPES
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import is_elementwise
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Computes, Workaround
+
+WORKAROUND = Workaround(
+    fault="A kernel of a product and a function that branches is taken for unreachable.",
+    stock=Computes("outside of the code"),
+    left="Products that are no scaled matmuls.",
+)
 
 _ROUNDINGS = ("ceil", "floor", "round", "roundeven", "trunc")
 _SIMPLE = ("absf", "absi", "copysign", "exp", "exp2", "fma", "log", "log10", "log2", "rsqrt", "sqrt")

@@ -30,6 +30,13 @@ from iree.compiler.dialects import hal
 
 from mxcomp.mlir import graph, overwriting
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Computes, Workaround
+
+WORKAROUND = Workaround(
+    fault="An argument that is returned has been written over.",
+    stock=Computes(),
+    upstream="https://github.com/iree-org/iree/issues/16168",
+)
 
 _IMPORT, _ASKS = "hal.tensor.import", "hal.buffer_view."
 

@@ -22,6 +22,12 @@ from iree.compiler import ir
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import is_elementwise
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Unshown, Workaround
+
+WORKAROUND = Workaround(
+    fault="A scaled conversion with one scale for all fails together with a gather.",
+    stock=Unshown("one block of a gathered row, of a quantiser in front of an expert's matmul; alone it compiles"),
+)
 
 
 def run(module: ir.Operation, options: Options) -> None:

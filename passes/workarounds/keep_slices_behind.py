@@ -23,6 +23,14 @@ from mxcomp.matching.elements import RESHAPES
 from mxcomp.mlir import build
 from mxcomp.mlir.linalg_ops import is_elementwise
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Unshown, Workaround
+
+WORKAROUND = Workaround(
+    fault="A slice of a product of values that are looked up moves in front of it, and does not compile.",
+    stock=Unshown(
+        "6-bit elements, decoded from bytes, in a product of 17 by 65 of which 6 by 28 are taken; IR of 120 lines"
+    ),
+)
 
 
 def run(module: ir.Operation, options: Options) -> None:

@@ -22,6 +22,13 @@ from mxcomp.matching.decision import left_to_iree
 from mxcomp.mlir import build
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Refuses, Workaround
+
+WORKAROUND = Workaround(
+    fault="A batched product whose result is read in another order does not compile for some sizes.",
+    stock=Refuses("builtin.unrealized_conversion_cast"),
+    left="Products that are no scaled matmuls.",
+)
 
 _MATRIX = 2
 

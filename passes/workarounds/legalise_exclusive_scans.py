@@ -24,6 +24,12 @@ from iree.compiler.dialects import arith, tensor
 
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Computes, Workaround
+
+WORKAROUND = Workaround(
+    fault="Threads race over the accumulator of an exclusive scan.",
+    stock=Computes("race"),
+)
 
 _SCAN = "iree_linalg_ext.scan"
 

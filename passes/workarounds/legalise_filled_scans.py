@@ -21,6 +21,12 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Computes, Workaround
+
+WORKAROUND = Workaround(
+    fault="Threads read what a scan adds up while it is being filled.",
+    stock=Computes("race"),
+)
 
 _SCAN = "iree_linalg_ext.scan"
 _PARTS = ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")

@@ -31,6 +31,13 @@ from iree.compiler.dialects import arith, tensor
 
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Computes, Workaround
+
+WORKAROUND = Workaround(
+    fault="tensor.extract of a slice reads other rows of its source.",
+    stock=Computes(),
+    upstream="https://github.com/iree-org/iree/issues/23637",
+)
 
 _LOOKUP, _SLICE = "tensor.extract", "tensor.extract_slice"
 

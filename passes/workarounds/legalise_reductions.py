@@ -41,6 +41,12 @@ from mxcomp.formats import BLOCK_SIZE
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import steps_reduced
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Computes, Workaround
+
+WORKAROUND = Workaround(
+    fault="Reductions of integers that lanes share begin with a wrong number.",
+    stock=Computes(),
+)
 
 _LEAST_WIDTH, _WIDE = 16, 32
 

@@ -17,7 +17,13 @@ from iree.compiler import ir
 
 from mxcomp.mlir import graph
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Refuses, Workaround
 from mxcomp.passes.workarounds.legalise_overwriting import SORT
+
+WORKAROUND = Workaround(
+    fault="A sort that has an operand twice does not compile.",
+    stock=Refuses("restricted to workgroup distributed contexts"),
+)
 
 _SEGMENTS = "operandSegmentSizes"
 

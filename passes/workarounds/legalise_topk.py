@@ -33,6 +33,13 @@ from iree.compiler.dialects import arith, linalg, tensor
 from mxcomp.errors import InputError
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Computes, Workaround
+
+WORKAROUND = Workaround(
+    fault="All threads of a workgroup insert into one table of the largest elements.",
+    stock=Computes("memory never written"),
+    upstream="https://github.com/iree-org/iree/issues/21202",
+)
 
 NAMES = ("iree_linalg_ext.topk", "iree_linalg_ext.topk_v2")
 _SORT, _YIELD = "iree_linalg_ext.sort", "iree_linalg_ext.yield"

@@ -29,6 +29,12 @@ from mxcomp.errors import InputError
 from mxcomp.matching.quantiser import TRUNCATIONS
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Computes, Workaround
+
+WORKAROUND = Workaround(
+    fault="arith.truncf to f4E2M1FN rounds wrongly.",
+    stock=Computes(),
+)
 
 _FP4 = "f4E2M1FN"
 

@@ -32,6 +32,12 @@ from iree.compiler.dialects import arith, flow, util
 
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Computes, Workaround
+
+WORKAROUND = Workaround(
+    fault="Mutable globals that begin alike are one buffer.",
+    stock=Computes(),
+)
 
 
 def run(module: ir.Operation, options: Options) -> None:

@@ -35,6 +35,13 @@ from iree.compiler.dialects import flow
 from mxcomp.mlir import dispatches, graph, overwriting
 from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Computes, Workaround
+
+WORKAROUND = Workaround(
+    fault="What a dispatch without operands makes is written over by two operations.",
+    stock=Computes(),
+    upstream="https://github.com/iree-org/iree/issues/23665",
+)
 
 
 def run(module: ir.Operation, options: Options) -> None:

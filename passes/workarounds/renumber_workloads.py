@@ -27,6 +27,12 @@ from iree.compiler import ir
 from mxcomp.mlir import dispatches, graph
 from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Unshown, Workaround
+
+WORKAROUND = Workaround(
+    fault="Workgroups are counted by another operand where a workload has one twice.",
+    stock=Unshown("a dispatch of ours with the workload %m, %units, %units, %m; it has too many workgroups"),
+)
 
 _ASKED = "iree_tensor_ext.dispatch.workload.ordinal"
 _NUMBER = "ordinal"

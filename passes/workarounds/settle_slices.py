@@ -25,6 +25,12 @@ from mxcomp.matching.storage import settled
 from mxcomp.mlir import build
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Unshown, Workaround
+
+WORKAROUND = Workaround(
+    fault="Slices in the dispatch of a contraction may be read from other elements of their sources.",
+    stock=Unshown("scales that are a slice, without data tiling; mxcomp-legalise-lookups mends that, too"),
+)
 
 
 def run(module: ir.Operation, options: Options) -> None:

@@ -18,6 +18,12 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
+from mxcomp.passes.workarounds import Refuses, Workaround
+
+WORKAROUND = Workaround(
+    fault="Arguments and results of 4- and 6-bit floats cannot be compiled.",
+    stock=Refuses("hal.element_type' op unsupported element type"),
+)
 
 
 def run(module: ir.Operation, options: Options) -> None:

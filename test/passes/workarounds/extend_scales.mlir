@@ -19,3 +19,14 @@ util.func @scale(%s: tensor<8xf8E8M0FNU>, %x: tensor<8xf8E4M3FN>) -> tensor<8xf3
   } -> tensor<8xf32>
   util.return %r : tensor<8xf32>
 }
+
+// CHECK-LABEL: util.func public @tensor(
+// CHECK: linalg.generic {{.*}} ins(%arg0 : tensor<?x8xf8E8M0FNU>) outs(%{{.+}} : tensor<?x8xbf16>)
+// CHECK: arith.bitcast {{.*}} : f8E8M0FNU to i8
+// CHECK: arith.truncf {{.*}} : f32 to bf16
+// CHECK: arith.extf %arg1 : tensor<8xf8E4M3FN> to tensor<8xf32>
+util.func @tensor(%s: tensor<?x8xf8E8M0FNU>, %x: tensor<8xf8E4M3FN>) -> (tensor<?x8xbf16>, tensor<8xf32>) {
+  %0 = arith.extf %s : tensor<?x8xf8E8M0FNU> to tensor<?x8xbf16>
+  %1 = arith.extf %x : tensor<8xf8E4M3FN> to tensor<8xf32>
+  util.return %0, %1 : tensor<?x8xbf16>, tensor<8xf32>
+}

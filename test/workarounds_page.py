@@ -1,0 +1,98 @@
+"""docs/iree.md: what IREE gets wrong, made of the files in passes/workarounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mxcomp.passes import workarounds
+from mxcomp.passes.workarounds import Computes, Crashes, Omits, Refuses, Unshown, Workaround
+
+PLACES = {
+    "Arguments and results": workarounds.ENTRY,
+    "Conversions, constants and slices": workarounds.UNRECOGNISED,
+    "What is computed from constants": workarounds.CONSTANT,
+    "Scaled matmuls that are left to IREE": workarounds.LEFT_TO_IREE,
+    "Elements of less than a byte": workarounds.NARROW,
+    "Reductions, sorts, scans, attention, lookups": workarounds.OTHERS,
+    "Executables": workarounds.OUTLINED,
+    "Dispatches and their buffers": workarounds.DISPATCHES,
+}
+BEFORE = """# What IREE gets wrong
+
+mxcomp compiles everything but scaled matmuls through IREE 3.13, and its passes work around what that gets wrong. Each
+fault is a file in `passes/workarounds/`: `NAME.py` is the pass, and beside it `NAME.mlir` a report, with the commands
+that show the fault, which can be filed as it is. The tables follow the order of the passes.
+
+`test/test_workarounds.py` has a stock IREE compile each report. When a test says that a fault is no more, the pass
+goes, with its report, its test and its name in `passes/workarounds/__init__.py`. A new release of IREE is a reason to
+look at all of them: each says the releases that it is for. Where nothing stands under "upstream", no issue was found.
+
+A new workaround is these three files and the name. What a model cannot have from a plugin, as a stock iree-compile
+would get it wrong, `mxcomp/plugin/stock.py` refuses by the same conditions.
+"""
+AFTER = """
+## Outside of passes
+
+- PyTorch's attention is written otherwise on import, where IREE's kernel for it is wrong: `mxcomp/torch/attention.py`.
+- A product of a tensor and itself gets no kernel that bitcasts what it loads twice: `mxcomp/matching/symmetry.py`.
+- Operators that IREE's importer refuses are named with their line: `mxcomp/mlir/refusals.py`.
+"""
+
+
+def page() -> str:
+    """This file is written by `pytest test/test_workarounds.py --update-docs`."""
+    return "\n".join([BEFORE, *_tables(), *_unshown(), *_left(), AFTER.strip()]) + "\n"
+
+
+def _tables() -> Iterator[str]:
+    for title, names in PLACES.items():
+        known = {name: workarounds.workaround(name) for name in names}
+        rows = [_row(name, each) for name, each in known.items() if not isinstance(each.stock, Unshown)]
+        if rows:
+            yield f"## {title}\n\n| fault | stock IREE | upstream | pass |\n|---|---|---|---|"
+            yield "\n".join(rows) + "\n"
+
+
+def _row(name: str, known: Workaround) -> str:
+    return f"| {known.fault} | {_stock(known)} | {_upstream(known)} | {_link(name)} |"
+
+
+def _stock(known: Workaround) -> str:
+    match known.stock:
+        case Refuses():
+            return "does not compile it"
+        case Crashes():
+            return "crashes"
+        case Computes():
+            return "computes other values"
+        case Omits(phase, _):
+            return f"leaves it out at `{phase}`"
+        case Unshown():
+            return ""
+
+
+def _upstream(known: Workaround) -> str:
+    *_, owner, repository, _, number = known.upstream.split("/") if known.upstream else [""] * 4
+    return f"[{owner}/{repository}#{number}]({known.upstream})" if known.upstream else ""
+
+
+def _link(name: str) -> str:
+    return f"[{name.removeprefix('mxcomp-')}](reference/passes.md#{name})"
+
+
+def _unshown() -> Iterator[str]:
+    yield "## Seen in programs that are not small\n\nNo test says when these are mended.\n\n| fault | seen in | pass |"
+    yield "|---|---|---|"
+    for name in workarounds.ALL:
+        known = workarounds.workaround(name)
+        if isinstance(known.stock, Unshown):
+            yield f"| {known.fault} | {known.stock.seen} | {_link(name)} |"
+
+
+def _left() -> Iterator[str]:
+    yield "\n## Not worked around\n\n| fault | left |\n|---|---|"
+    for name in workarounds.ALL:
+        known = workarounds.workaround(name)
+        if known.left:
+            yield f"| {known.fault} | {known.left} |"
+    yield ""
