@@ -1,7 +1,8 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
-    source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, recognise, check sizes,
-           hold constants, encode, fuse consumers, materialise, sort slots, outline, skip versions, share executables
+    source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise bitcasts, check scales,
+           recognise, check sizes, hold constants, encode, fuse consumers, materialise, sort slots, outline,
+           skip versions, share executables
            ─ IREE: flow ─ share slices, drop barriers
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
            ─ unmask stores, order workgroups, fold gathers, fold rows, narrow attention ─ IREE: vmfb
@@ -35,6 +36,7 @@ PREPARING_PASSES = (
     "mxcomp-inline-calls",
     "mxcomp-expand-reshapes",
     "mxcomp-group-experts",
+    "mxcomp-legalise-bitcasts",
     "mxcomp-check-scales",
     *workarounds.UNRECOGNISED,
     "mxcomp-recognise",

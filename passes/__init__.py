@@ -21,6 +21,7 @@ _MISSION = (
     "mxcomp-inline-calls",
     "mxcomp-expand-reshapes",
     "mxcomp-group-experts",
+    "mxcomp-legalise-bitcasts",
     "mxcomp-check-scales",
     "mxcomp-recognise",
     "mxcomp-check-sizes",

@@ -88,7 +88,6 @@ def workaround(name: str) -> Workaround:
 ENTRY = ("mxcomp-take-bytes", "mxcomp-declare-types")
 UNRECOGNISED = (
     "mxcomp-legalise-steps",
-    "mxcomp-legalise-bitcasts",
     "mxcomp-legalise-constants",
     "mxcomp-legalise-truncations",
 )

@@ -1,6 +1,6 @@
 """mxcomp-legalise-bitcasts: a bitcast knows the sizes of its tensor, where a `tensor.cast` hides them.
 
-Of those IREE knows a part, and our passes another.
+Matmuls of such bytes are recognised then, and packed as those of static sizes.
 
 Before:
 
@@ -22,12 +22,6 @@ from mxcomp.matching.sizes import Sizes
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
-from mxcomp.passes.workarounds import Unshown, Workaround
-
-WORKAROUND = Workaround(
-    fault="A bitcast does not know the sizes of its tensor, where a cast hides them.",
-    stock=Unshown("bytes of known sizes whose bitcast is dynamic, in front of a scaled matmul; alone it compiles"),
-)
 
 _BITCASTS = (*BITCASTS, "tensor.bitcast")
 
