@@ -151,7 +151,7 @@ def generic(
     """A `linalg.generic` with one result; `body` takes the block arguments and returns the value to yield."""
     types = ir.ArrayAttr.get([iterator_type(kind) for kind in iterators])
     op = linalg.GenericOp([result], inputs, [init], ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]), types)
-    elements = [ir.RankedTensorType(value.type).element_type for value in (*inputs, init)]
+    elements = [element(value) for value in (*inputs, init)]
     block = op.regions[0].blocks.append(*elements)
     with ir.InsertionPoint(block):
         linalg.YieldOp([body(*block.arguments)])
