@@ -40,7 +40,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if config.option.markexpr == "not slow":
         flags_of = DriverFlags.of
-        DriverFlags.of = staticmethod(lambda flags: flags_of(("--verify=false", *flags)))  # type: ignore[method-assign]
+        quick = ("--verify=false",)
+        DriverFlags.of = staticmethod(  # type: ignore[method-assign]
+            lambda flags: flags_of(flags if "--verify" in flags else (*quick, *flags))
+        )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

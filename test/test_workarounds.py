@@ -64,7 +64,7 @@ def array(text: str) -> np.ndarray:
 
 
 def stock(text: str, phase: str = "end") -> Session:
-    session = Session(FLAGS)
+    session = Session((*FLAGS, "--verify"))
     session.load(text.encode(), "report")
     session.run("start", phase)
     return session

@@ -100,7 +100,7 @@ def test_a_layout_of_another_version() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"offset": 4}, " is 'fc.weight.packed.rhs.16x256"),
+        ({"offset": 4}, " is 'fc.weight.packed.rhs.16x"),
         ({"offset": 1}, "expected whole elements of 4 bits"),
         ({"offset": -4}, "view: offset -4: expected an integer from 0 on"),
         ({"offset": True}, "view: offset True: expected an integer from 0 on"),
@@ -111,11 +111,11 @@ def test_a_layout_of_another_version() -> None:
         ({"rows": [[100, -8]]}, "view: rows [[100, -8]]: expected pairs of a count above 1 and a step from 0 on"),
         ({"rows": [[100, 2176], [1, 4]]}, "view: rows [[100, 2176], [1, 4]]: expected pairs"),
         ({"rows": [100, 2176]}, "view: rows [100, 2176]: expected pairs"),
-        ({"rows": [[100, 1088]]}, " is 'fc.weight.packed.rhs.16x256"),
-        ({"rows": [[2, 2176], [50, 0]]}, " is 'fc.weight.packed.rhs.16x256"),
+        ({"rows": [[100, 1088]]}, " is 'fc.weight.packed.rhs.16x"),
+        ({"rows": [[2, 2176], [50, 0]]}, " is 'fc.weight.packed.rhs.16x"),
         ({"k": [[2176, 0]]}, "expected whole elements of 4 bits"),
         ({"k": [[1088, 2], [2, 1]]}, "expected whole elements of 4 bits"),
-        ({"k": [[272, 8], [8, 1]]}, " is 'fc.weight.packed.rhs.16x256"),
+        ({"k": [[272, 8], [8, 1]]}, " is 'fc.weight.packed.rhs.16x"),
         ({"batch": [[2, 0]]}, "batch of 2, expected 1"),
     ],
     ids=str,

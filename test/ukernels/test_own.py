@@ -94,7 +94,7 @@ TILE = """
 from mxcomp.ukernels import pingpong
 from mxcomp.ukernels.waves import Waves, unit_layout
 
-TILE = pingpong.Tile(unit_layout(16, 12), benefit=100, min_m=256, waves=Waves(4, 2))
+TILE = pingpong.Tile(unit_layout(16, 14), benefit=100, min_m=256, waves=Waves(4, 2))
 INSTANCES = [pingpong.Instance(TILE, ("f4E2M1FN", "f4E2M1FN"))]
 """
 
@@ -107,9 +107,9 @@ def read(folder: Path, **files: str) -> Registry:
 
 
 def test_a_tile_of_ones_own_of_a_kind_that_is_there(tmp_path: Path) -> None:
-    name = "mx_f4E2M1FN_f4E2M1FN_f32_m256_n192_k512"
+    name = "mx_f4E2M1FN_f4E2M1FN_f32_m256_n224_k512"
     ukernel = read(tmp_path, tile=TILE, _helper="raise SystemExit").ukernels[name]
-    assert (ukernel.tile, ukernel.benefit) == ((256, 192, 512), 100)
+    assert (ukernel.tile, ukernel.benefit) == ((256, 224, 512), 100)
     with ir.Context(), ir.Location.unknown():
         assert f"@{name}(" in ukernel.text()
 
