@@ -314,5 +314,10 @@ def layout_from(entries: dict[str, Any]) -> DataTiledLayout:
 
 def layout_entries(layout: DataTiledLayout) -> dict[str, Any]:
     """Inverse of `layout_from`; defaults are left out."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in _entries(layout).items()}
+
+
+@cache
+def _entries(layout: DataTiledLayout) -> dict[str, Any]:
     entries = {f.name: getattr(layout, f.name) for f in fields(layout) if getattr(layout, f.name) != f.default}
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in {"intrinsic": layout.intrinsic, **entries}.items()}
+    return {"intrinsic": layout.intrinsic, **entries}

@@ -14,7 +14,13 @@ MACHINE_PATH = re.compile(rb"(?<![\w.$}])/(?:home|root|Users|work|mnt|workspace|
 """Somebody's own folders; what stands in front of it makes other things, such as a path below a variable."""
 
 
-@pytest.mark.parametrize("command", [["ruff", "check"], ["ruff", "format", "--check"], ["mypy"]], ids=" ".join)
+COMMANDS = [
+    ["ruff", "check"], ["ruff", "format", "--check"], ["mypy", "mxcomp"], pytest.param(["mypy"], marks=pytest.mark.slow)
+]  # fmt: skip
+"""By default mypy sees the product; the tests take it as long again."""
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_clean(command: list[str]) -> None:
     result = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -44,12 +44,20 @@ def start(place: str) -> tuple[subprocess.Popen[bytes], list[str]]:
 
 def main(listener: int, parent: int) -> int | None:
     """Serves until `parent` is gone. Returns in copies: what the `main` of a command returned."""
-    from mxcomp import passes, workers  # of the tree that PYTHONPATH says, while lit may find another
+    # Of the tree that PYTHONPATH says, while lit may find another.
+    from iree.compiler import ir
+
+    from mxcomp import passes, workers
+    from mxcomp.selection import times
+    from mxcomp.ukernels import Registry
 
     workers.end_with(parent)
     mains = {tool: import_module(module).main for tool, module in TOOLS.items()}
     for name in passes.PASSES:
         passes.get_pass(name)
+    with ir.Context(), ir.Location.unknown():
+        Registry("gfx950")  # which keeps what it has read
+    times.table()
     gc.freeze()  # what copies share they do not write to
     with socket.socket(fileno=listener) as clients:
         while True:
