@@ -52,7 +52,9 @@ def test_errors(options: list[str], message: str, capsys: pytest.CaptureFixture[
 def test_bank_conflicts() -> None:
     lanes, active = np.arange(64), np.ones(64, bool)
     assert conflict_cycles(lanes * 4, active, 4, "load") == 0
+    assert conflict_cycles(lanes * 8, active, 8, "load") == 0  # 32 lanes at a time, on 64 banks
     assert conflict_cycles(lanes * 16, active, 16, "load") == 0
+    assert conflict_cycles(lanes * 16, active, 16, "store") == 0  # 8 lanes at a time
     assert conflict_cycles(0 * lanes, active, 4, "load") == 0  # one dword for all
     assert conflict_cycles(lanes * 128, active, 4, "load") == 31  # 32 lanes on each of two banks
     assert conflict_cycles(lanes * 128, active, 4, "store") == 2 * 31  # writes have 32 banks, for 32 lanes at a time
