@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxcomp.statuses import explained
+from mxcomp.statuses import BRANCH, explained, is_refusal
 
 SHAPE = (
     "Error invoking function: c/runtime/src/iree/modules/hal/utils/buffer_diagnostics.c:225: INVALID_ARGUMENT; input0 "
@@ -48,3 +48,18 @@ def test_a_kernel_that_fails() -> None:
 
 def test_what_is_no_status() -> None:
     assert explained("something else") == "something else"
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        (SHAPE, True),
+        (KERNEL, False),
+        ("mxcomp: dimension 0 of argument 0 and 7 must be equal, for tensor.cast at m.mlir:2:3", True),
+        ("mxcomp: a size computed at m.mlir:1:2 and 7 must be equal, for tensor.cast at m.mlir:2:3", False),
+        (f"mxcomp: dimension 0 of argument 0 and 7 must be equal, for tensor.cast at m.mlir:2:3{BRANCH}", False),
+    ],
+)
+def test_calls_that_did_nothing(text: str, refused: bool) -> None:
+    """For sizes of arguments alone, which are compared first."""
+    assert is_refusal(text) == refused

@@ -64,6 +64,7 @@ def test_what_does_not_fit_stands_below() -> None:
     [
         ([], ""),
         (["a.b.c"], ""),
+        (["a.b.c", "a.b.c"], ""),
         (["model.layers.0.up", "model.layers.1.up"], "model."),
         (["model.layers.0.mlp.up", "model.layers.0.mlp.down", "model.layers.0.norm"], "model.layers.0."),
         (["model.embed", "lm_head"], ""),
