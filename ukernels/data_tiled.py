@@ -21,14 +21,14 @@ from itertools import chain, product
 
 from iree.compiler import ir
 
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import element_format
 from mxcomp.layout import LHS, RHS, DataTiledLayout
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Factor, Index, Values, assume, sched_barrier, select
 from mxcomp.ukernels.kernel import Kernel
-from mxcomp.ukernels.operands import in_tile, packed_buffer
+from mxcomp.ukernels.operands import factor, in_tile, packed_buffer
 from mxcomp.ukernels.waves import BEYOND, BLOCKS, LANES, PIECES, UNIT_ROWS, VALUES
 
 # Tiles
@@ -66,9 +66,6 @@ class Instance(family.Instance):
 INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS)
 
 # Operands
-
-_SCALE_VECTOR = 4
-"""Scales of which an MFMA takes one, by its number."""
 
 
 @dataclass(frozen=True)
@@ -134,10 +131,7 @@ class Tiled:
 
     def factor(self, pieces: Values, scales: ir.Value, number: int) -> Factor:
         """A fragment as an MFMA takes it, and its scale: that of its number in its part."""
-        first = number // _SCALE_VECTOR * _SCALE_VECTOR
-        four = builder.padded(builder.part(scales, first, min(_SCALE_VECTOR, self.fragments)), _SCALE_VECTOR)
-        fragment = builder.bitcast(builder.joined(pieces), self.element, BLOCK_SIZE)
-        return fragment, (builder.bitcast(four, "f8E8M0FNU", _SCALE_VECTOR), number - first)
+        return factor(builder.joined(pieces), self.element, scales, number)
 
 
 class _Staged(Tiled):

@@ -25,9 +25,6 @@ from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.stream import Flight, Stream
 from mxcomp.ukernels.waves import VALUES, Share, Waves
 
-HEIGHT = 128
-"""Hidden activations of a tile, and of a step along K in what takes them."""
-
 _WAVES = (2, 4)
 """Along rows, of which each has 32."""
 

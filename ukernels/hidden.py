@@ -19,6 +19,7 @@ from mxcomp.mlir import build
 from mxcomp.ukernels import builder, quantising, stream
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select, when
 from mxcomp.ukernels.kernel import Kernel
+from mxcomp.ukernels.operands import SCALE_VECTOR, factor
 from mxcomp.ukernels.stream import Flight
 from mxcomp.ukernels.waves import BEYOND, BLOCKS, HALF_STEPS, LANES, STEPS, UNIT_ROWS, Waves, unit_layout
 
@@ -129,7 +130,7 @@ class _Blocks:
     def scales(self, tile: Index) -> Values:
         """Reads a lane's scales of a K tile."""
         place = self._scale_place(tile, self._group, self._row)
-        return [builder.padded(builder.read_lds(self._scales, place, self.steps), stream.SCALE_VECTOR)]
+        return [builder.padded(builder.read_lds(self._scales, place, self.steps), SCALE_VECTOR)]
 
     def _scale_place(self, tile: Index, group: Index, row: Index) -> Index:
         return ((tile * BLOCKS + group).times(self._rows) + row) * self.steps
@@ -146,7 +147,7 @@ class _Blocks:
         return (block.times(self._rows) + self._row) * self._bytes
 
     def factors(self, flight: Flight, step: int) -> list[Factor]:
-        return [stream.factor(flight[1 + step][0], self.element, flight[0][0], step)]
+        return [factor(flight[1 + step][0], self.element, flight[0][0], step)]
 
 
 class Hidden(quantising.FlatStream):

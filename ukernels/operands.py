@@ -20,10 +20,10 @@ from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, DataTiledLayout
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder
-from mxcomp.ukernels.builder import Index, select
+from mxcomp.ukernels.builder import Factor, Index, select
 from mxcomp.ukernels.waves import BEYOND, LANES, UNIT_PIECES, UNIT_ROWS, Pieces
 
-_COPIED_SCALES, _SCALE_VECTOR = 4, 4
+_COPIED_SCALES, SCALE_VECTOR = 4, 4
 """Scales that a lane copies at a time; those of which an MFMA takes one, by its number."""
 
 
@@ -186,7 +186,7 @@ class Operand:
         """Reads a lane's scales for one of the wave's fragments, of all steps of the K tile in a slot."""
         staging = self.staging
         at = slot * staging.scale_bytes + number * (LANES * staging.steps) + self._scales_read_from
-        return builder.padded(builder.read_lds(self._scale_tiles, at, staging.steps), max(staging.steps, _SCALE_VECTOR))
+        return builder.padded(builder.read_lds(self._scale_tiles, at, staging.steps), max(staging.steps, SCALE_VECTOR))
 
     def factor(self, fragment: ir.Value) -> ir.Value:
         """A fragment as an MFMA takes it."""
@@ -194,7 +194,7 @@ class Operand:
 
     def scale_factor(self, scales: ir.Value, step: int) -> tuple[ir.Value, int]:
         """The four of a lane's scales among which is that of a step, and its number in them."""
-        return builder.bitcast(scales, "f8E8M0FNU", _SCALE_VECTOR), step
+        return scale_factor(scales, step)
 
     def _shared_out(self, copies: int, turns: Iterable[int] | None = None) -> Iterator[tuple[Index, ir.Value | None]]:
         """The numbers of what this wave copies; where copies cannot be shared out evenly, whether there is such."""
@@ -273,8 +273,7 @@ class Paired(Operand):
         return in_tile(self._scale_source, fragment, Index.of(0), self._scales_copied + at)
 
     def scale_factor(self, scales: ir.Value, step: int) -> tuple[ir.Value, int]:
-        half = builder.part(scales, step % 2 * _SCALE_VECTOR, _SCALE_VECTOR)
-        return builder.bitcast(half, "f8E8M0FNU", _SCALE_VECTOR), step // 2
+        return scale_factor(scales, step % 2 * SCALE_VECTOR + step // 2)
 
 
 class RowMajor(Operand):
@@ -336,6 +335,18 @@ def packed_buffer(operand: ir.Value, k_tiles: Index, fragment_bytes: int | None 
     shape = build.static_sizes(operand)
     shape = [*shape[:-1], fragment_bytes or shape[-1]]
     return builder.buffer(operand, k_tiles, shape, _strides(shape))
+
+
+def factor(fragment: ir.Value, element: str, scales: ir.Value, number: int) -> Factor:
+    """A lane's bytes of a fragment, and its scales, of which that of this number is the fragment's."""
+    return builder.bitcast(fragment, element, BLOCK_SIZE), scale_factor(scales, number)
+
+
+def scale_factor(scales: ir.Value, number: int) -> tuple[ir.Value, int]:
+    """Those of a lane's scales among which an MFMA finds that of a number, and its number in them."""
+    first, (size,) = number // SCALE_VECTOR * SCALE_VECTOR, ir.VectorType(scales.type).shape
+    four = builder.padded(builder.part(scales, first, min(SCALE_VECTOR, size)), SCALE_VECTOR)
+    return builder.bitcast(four, "f8E8M0FNU", SCALE_VECTOR), number - first
 
 
 def in_tile(buffer: ir.Value, fragment: Index, tile: Index, byte: Index) -> list[Index]:

@@ -22,7 +22,7 @@ from mxcomp.mlir import build
 from mxcomp.ukernels import builder, stream
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.kernel import Kernel
-from mxcomp.ukernels.operands import packed_buffer
+from mxcomp.ukernels.operands import factor, packed_buffer
 from mxcomp.ukernels.stream import Streamed
 from mxcomp.ukernels.waves import BEYOND, BLOCKS, LANES, UNIT_ROWS
 
@@ -254,5 +254,5 @@ class Quantising(FlatStream):
 
     def _factors(self, step: int, flights: Sequence[Values]) -> tuple[Sequence[Factor], Sequence[Factor]]:
         scales, *steps = flights[-1 - 2 * self.steps : -self.steps]
-        a = stream.factor(steps[step][0], self.instance.elements[LHS], scales[0], step)
+        a = factor(steps[step][0], self.instance.elements[LHS], scales[0], step)
         return [a], [each for x, flight in self._by_operand(flights) for each in x.factors(flight, step)]

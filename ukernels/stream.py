@@ -31,7 +31,7 @@ from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Factor, Index, Values, assume, sched_barrier, select
 from mxcomp.ukernels.kernel import Kernel
-from mxcomp.ukernels.operands import in_tile, packed_buffer
+from mxcomp.ukernels.operands import SCALE_VECTOR, factor, in_tile, packed_buffer
 from mxcomp.ukernels.waves import (
     BEYOND,
     BLOCKS,
@@ -117,9 +117,6 @@ class Instance(family.Instance):
 INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS if tile.fits(pair))
 
 # Operands
-
-SCALE_VECTOR = 4
-"""Scales of which an MFMA takes one, by its number."""
 
 _NO_ROW = 3 * 2**30
 """Bytes from its start that no buffer has, for rows of a fragment that are not loaded.
@@ -207,11 +204,6 @@ class Streamed:
     @property
     def _step_bytes(self) -> int:
         return LANES * self._size
-
-
-def factor(fragment: ir.Value, element: str, scales: ir.Value, step: int) -> Factor:
-    """A lane's bytes of a fragment, and its scales of a K tile, as an MFMA takes them."""
-    return builder.bitcast(fragment, element, BLOCK_SIZE), (builder.bitcast(scales, "f8E8M0FNU", SCALE_VECTOR), step)
 
 
 # The kernel
