@@ -23,6 +23,7 @@ from mxcomp.ukernels import (
     family,
     gating,
     hidden,
+    intrawave,
     multistage,
     own,
     paired,
@@ -36,7 +37,7 @@ from mxcomp.ukernels.rules import Constraint, Ukernel, ukernel_from
 
 __all__ = ["KINDS", "PLAIN_KINDS", "Constraint", "Kernel", "Registry", "Ukernel", "accepts", "read"]
 
-PLAIN_KINDS = (data_tiled, stream, multistage, pingpong)
+PLAIN_KINDS = (data_tiled, stream, multistage, pingpong, intrawave)
 """Those of `KINDS` that take MX operands, and nothing else is done by them."""
 
 KINDS = (*PLAIN_KINDS, gating, quantising, paired, dequantising, hidden)

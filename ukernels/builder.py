@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from math import prod
 from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import amdgpu, arith, func, llvm, memref, rocdl, scf, tensor, util, vector
 
+from mxcomp.formats import element_format
 from mxcomp.layout import IntrinsicShape
 from mxcomp.mlir import build, graph
 
@@ -30,6 +32,9 @@ Factor: TypeAlias = tuple[ir.Value, tuple[ir.Value, int]]
 
 _MOST = 2**24
 """More than any number of K tiles."""
+
+_MOST_BYTES = 2**31 - 1
+"""Of a buffer."""
 
 
 class Index:
@@ -148,6 +153,20 @@ def opaque_i32(value: ir.Value, pinned: bool = False) -> ir.Value:
     return llvm.InlineAsmOp(value.type, [value], "", "=s,0", has_side_effects=pinned).res
 
 
+def pinned(value: Index) -> Index:
+    """The same, in a register of each lane, computed here."""
+    return Index.of(llvm.InlineAsmOp(_i32(), [to_i32(value)], "", "=v,0", has_side_effects=True).res)
+
+
+def lane_sum(of_wave: Index, of_lane: Index) -> Index:
+    """The sum, computed here by a vector instruction, of what scalar ones compute and of what is a lane's own.
+
+    LLVM would add in another order, and keep what does not change in registers of lanes.
+    """
+    values = [to_i32(of_wave), to_i32(of_lane)]
+    return Index.of(llvm.InlineAsmOp(_i32(), values, "v_add_u32 $0, $1, $2", "=v,s,v", has_side_effects=True).res)
+
+
 def i32(number: int) -> ir.Value:
     return arith.ConstantOp(_i32(), number).result
 
@@ -228,6 +247,11 @@ def lds_barrier() -> None:
     amdgpu.LDSBarrierOp()
 
 
+def wait_lds() -> None:
+    """Waits until what this wave reads from LDS is in registers."""
+    amdgpu.MemoryCounterWaitOp(ds=0)
+
+
 def async_group() -> None:
     """Ends a group of copies to LDS, which `wait_groups` counts."""
     rocdl.AsyncmarkOp()
@@ -294,6 +318,14 @@ def stride(source: ir.Value, dimension: int) -> Index:
     return Index.of(numbers[len(numbers) // 2 + dimension])
 
 
+def whole(source: ir.Value) -> tuple[ir.Value, Index]:
+    """The memory that a buffer is a part of, by elements from its start on, and where in it the buffer begins."""
+    base, offset, *_ = memref.ExtractStridedMetadataOp(source).results
+    kind = ir.MemRefType(source.type)
+    flat = ir.MemRefType.get([_MOST_BYTES], kind.element_type, memory_space=kind.memory_space)
+    return memref.ReinterpretCastOp(flat, base, [], [], [], [0], [_MOST_BYTES], [1]).result, Index.of(offset)
+
+
 def lds(size: int, element: str = "i8") -> ir.Value:
     """LDS for so many elements."""
     space = ir.Attribute.parse("#gpu.address_space<workgroup>")
@@ -306,19 +338,19 @@ def copy_to_lds(source: ir.Value, place: Sequence[Index], to: ir.Value, at: Inde
     amdgpu.GatherToLDSOp(source, places, to, [at.value], ir.TypeAttr.get(byte_vector(size)), async_=True)
 
 
-def read_lds(source: ir.Value, at: Index, size: int) -> ir.Value:
-    """So many elements, in registers."""
-    return load(source, [at], size)
+def read_lds(source: ir.Value, at: Index, size: int, alignment: int | None = None) -> ir.Value:
+    """So many elements, in registers; `alignment`, in bytes, of a place that LLVM does not know."""
+    return load(source, [at], size, alignment)
 
 
 def write_lds(value: ir.Value, to: ir.Value, at: Index) -> None:
     vector.StoreOp(value, to, [at.value])
 
 
-def load(source: ir.Value, place: Sequence[Index], size: int) -> ir.Value:
+def load(source: ir.Value, place: Sequence[Index], size: int, alignment: int | None = None) -> ir.Value:
     """So many elements of a buffer, which are waited for where they are used first."""
     kind = ir.VectorType.get([size], ir.MemRefType(source.type).element_type)
-    return vector.LoadOp(kind, source, [each.value for each in place]).result
+    return vector.LoadOp(kind, source, [each.value for each in place], alignment=alignment).result
 
 
 def load_index(source: ir.Value, at: Index) -> Index:
@@ -417,6 +449,15 @@ def zeros(size: int) -> ir.Value:
     return joined([llvm.InlineAsmOp(two, [], move, "=v", has_side_effects=True).res for _ in range(size // 2)])
 
 
+def placed_zeros(registers: str) -> ir.Value:
+    """The four f32 of a lane that `placed_mfma` begins with."""
+    move = {"a": "v_accvgpr_write_b32 $0, 0", "v": "v_mov_b32 $0, 0"}[registers]
+    f32 = ir.F32Type.get()
+    return from_elements(
+        [llvm.InlineAsmOp(f32, [], move, f"={registers}", has_side_effects=True).res for _ in range(4)]
+    )
+
+
 def mfma(shape: tuple[int, int, int], left: ir.Value, right: ir.Value, sums: ir.Value) -> ir.Value:
     """`sums` and the product of two vectors of bf16."""
     return amdgpu.MFMAOp(*shape, left, right, sums, results=[sums.type]).result
@@ -428,6 +469,38 @@ def scaled_mfma(shape: IntrinsicShape, left: Factor, right: Factor, sums: ir.Val
     m, n, k, *_ = shape
     op = amdgpu.ScaledMFMAOp(m, n, k, a, b, sums, a_scales, b_scales, a_number, b_number, results=[sums.type])
     return op.result
+
+
+def placed_mfma(left: Factor, right: Factor, sums: ir.Value, registers: str) -> ir.Value:
+    """The same of 16x16x128, where sums are, and stay, in accumulator ("a") or in vector registers ("v").
+
+    Of 256 and more accumulators LLVM would move some between both kinds all the time. It does not know how long this
+    takes: `settle` is to stand in front of what else reads them, and nothing but loads from LDS may write factors.
+    """
+    (a, (a_scales, a_number)), (b, (b_scales, b_number)) = left, right
+    codes = [element_format(str(ir.VectorType(x.type).element_type)).hardware_code for x in (a, b)]
+    text = (
+        "v_mfma_scale_f32_16x16x128_f8f6f4 $0, $1, $2, $0, $3, $4"
+        f" op_sel:[{a_number % 2},{b_number % 2},0] op_sel_hi:[{a_number // 2},{b_number // 2},0]"
+        f" cbsz:{codes[0]} blgp:{codes[1]}"
+    )
+    values = [*map(_dwords, (a, b)), *(element(_dwords(each), 0) for each in (a_scales, b_scales)), sums]
+    return llvm.InlineAsmOp(sums.type, values, text, f"={registers},v,v,v,v,0").res
+
+
+def settle() -> None:
+    """Waits until results of `placed_mfma` may be read: for their 8 passes, at most, and 4 wait states more."""
+    sched_barrier()
+    llvm.InlineAsmOp(None, [], "s_nop 15", "", has_side_effects=True)
+    sched_barrier()
+
+
+def _dwords(value: ir.Value) -> ir.Value:
+    """A vector as one of i32."""
+    kind = ir.VectorType(value.type)
+    name = str(kind.element_type)
+    bits = 8 if name == "f8E8M0FNU" else element_format(name).bits
+    return bitcast(value, "i32", kind.shape[0] * bits // 32)
 
 
 # The kernel
@@ -480,6 +553,17 @@ class Threads:
         with ir.InsertionPoint(scf.InParallelOp().block):
             for stored, out in zip(parts, self._outs, strict=True):
                 tensor.ParallelInsertSliceOp(stored, out, offsets, [], [], static, list(shape), [1] * len(shape))
+
+
+def collapsed(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
+    """A tensor, some of whose neighbouring dimensions are parts of one of `kind`, as such a tensor."""
+    sizes, groups = iter(enumerate(ir.RankedTensorType(value.type).shape)), []
+    for size in kind.shape:
+        group = [next(sizes)]
+        while prod(each for _, each in group) < size:
+            group.append(next(sizes))
+        groups.append([number for number, _ in group])
+    return value if len(groups) == value.type.rank else tensor.CollapseShapeOp(kind, value, groups).result
 
 
 def _tensor(values: Values, shape: Sequence[int]) -> ir.Value:

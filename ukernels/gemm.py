@@ -1,4 +1,4 @@
-"""What kernels over units whose waves share A and B in LDS have in common: `pingpong` and `multistage`.
+"""What kernels over units whose waves share A and B in LDS have in common: `pingpong`, `multistage` and `intrawave`.
 
 A kernel is a class with a prologue, a main loop and an epilogue, in this order (`kernel.Kernel`). Waves
 stand side by side along M and N, and a wave has `rows` x `columns` fragments of the result in registers.
@@ -7,6 +7,7 @@ stand side by side along M and N, and a wave has `rows` x `columns` fragments of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from iree.compiler import ir
 
@@ -24,17 +25,16 @@ Scales = dict[tuple[Operand, int], ir.Value]
 """Of a wave's fragments, in registers."""
 
 
-_LEAST_STAGES = 3
-"""Steps in a ring: what comes from HBM is then asked for early enough."""
-
-
 @dataclass(frozen=True)
 class Tile(family.Tile):
     """A tile whose operands LDS holds some steps of."""
 
+    least_stages: ClassVar[int] = 3
+    """Steps in a ring: what comes from HBM is then asked for early enough."""
+
     def fits(self, elements: tuple[str, str]) -> bool:
         """Whether LDS holds enough stages, and registers a step."""
-        return super().fits(elements) and self.staging(elements, GFX950)[RHS].stages >= _LEAST_STAGES
+        return super().fits(elements) and self.staging(elements, GFX950)[RHS].stages >= self.least_stages
 
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
         """What LDS holds of LHS and RHS."""
@@ -61,6 +61,9 @@ class Instance(family.Instance):
 class Gemm(Kernel):
     """Writes the kernel of an instance."""
 
+    operand: type[Operand] = Operand
+    """Of units one by one."""
+
     def __init__(self, instance: Instance, target: Target) -> None:
         super().__init__(instance, target)
         self.layout = instance.layout.multiplied
@@ -76,12 +79,17 @@ class Gemm(Kernel):
     def _open(self, *arguments: ir.Value) -> None:
         lhs, rhs, lhs_scale, rhs_scale, _ = arguments
         kinds = [
-            Paired if self.instance.layout.pairs else RowMajor if each.in_rows else Operand for each in self.staging
+            Paired if self.instance.layout.pairs else RowMajor if each.in_rows else self.operand
+            for each in self.staging
         ]
         k_tiles = self.k_tiles = Index.of(build.dim(lhs, 2))
         types, staging = self.instance.elements, self.staging
         self.a = kinds[LHS](lhs, lhs_scale, types[LHS], self.rows, staging[LHS], k_tiles)
         self.b = kinds[RHS](rhs, rhs_scale, types[RHS], self.columns, staging[RHS], k_tiles)
+        self._stage()
+
+    def _stage(self) -> None:
+        """Takes LDS."""
         for x in (self.a, self.b):
             x.stage()
         for x in (self.a, self.b):

@@ -28,13 +28,17 @@ class Kernel:
         function = builder.function(self.instance.name, types, *results)
         with ir.InsertionPoint(function.operation.regions[0].blocks[0]):
             self._open(*function.operation.regions[0].blocks[0].arguments)
-            with builder.threads(self.instance.tile.threads, *results) as threads:
+            with builder.threads(self.instance.tile.threads, *map(self._stored_type, results)) as threads:
                 self._distribute(threads.number)
                 first = self._prologue()
                 acc = self._main_loop(*first)
                 self._epilogue(acc, threads)
-            util.ReturnOp(threads.results)
+            util.ReturnOp([builder.collapsed(*each) for each in zip(threads.results, results, strict=True)])
         return function.operation
+
+    def _stored_type(self, result: ir.RankedTensorType) -> ir.RankedTensorType:
+        """As what threads store a result: itself, or with dimensions in parts."""
+        return result
 
     def _open(self, *arguments: ir.Value) -> None:
         """The operands, and their places in LDS."""

@@ -23,7 +23,7 @@ from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Factor, Index, select
 from mxcomp.ukernels.waves import BEYOND, LANES, UNIT_PIECES, UNIT_ROWS, Pieces
 
-_COPIED_SCALES, SCALE_VECTOR = 4, 4
+COPIED_SCALES, SCALE_VECTOR = 4, 4
 """Scales that a lane copies at a time; those of which an MFMA takes one, by its number."""
 
 
@@ -54,6 +54,11 @@ class Staging:
         return UNIT_PIECES[self.fragment_bytes]
 
     @property
+    def unit_stride(self) -> int:
+        """From one fragment in LDS to the next."""
+        return LANES * self.fragment_bytes
+
+    @property
     def copies(self) -> int:
         """By waves, of a step."""
         return self.fragments * self.pieces.count
@@ -66,12 +71,12 @@ class Staging:
     @property
     def scale_copies(self) -> int:
         """By waves, of the scales of a K tile."""
-        return self.fragments * self.steps // _COPIED_SCALES
+        return self.fragments * self.steps // COPIED_SCALES
 
     @property
     def scale_span(self) -> int:
         """Units of which a copy has all scales: of half units it has those of two."""
-        return max(1, _COPIED_SCALES // self.steps)
+        return max(1, COPIED_SCALES // self.steps)
 
     @property
     def stage_bytes(self) -> int:
@@ -82,7 +87,7 @@ class Staging:
     @property
     def scale_bytes(self) -> int:
         """Of the scales of a K tile."""
-        return (self.scale_copies + (self.scale_copies % self.waves > 0)) * LANES * _COPIED_SCALES
+        return (self.scale_copies + (self.scale_copies % self.waves > 0)) * LANES * COPIED_SCALES
 
     @property
     def ring_bytes(self) -> int:
@@ -165,15 +170,15 @@ class Operand:
             place += place_of * (LANES * staging.fragment_bytes)
             builder.copy_to_lds(self._source, self._place(real, real_tile, step, piece), self._ring, place, pieces.size)
 
-    def copy_scales(self, tile: Index, slot: Index | int) -> None:
+    def copy_scales(self, tile: Index, slot: Index | int, turns: Iterable[int] | None = None) -> None:
         """Asks for the scales of a K tile, which are to lie in a slot."""
-        staging, scale_pieces = self.staging, -(-self.staging.steps // _COPIED_SCALES)
-        for number, is_real in self._shared_out(staging.scale_copies):
+        staging, scale_pieces = self.staging, -(-self.staging.steps // COPIED_SCALES)
+        for number, is_real in self._shared_out(staging.scale_copies, turns):
             real, place_of, real_tile = self._real(is_real, number, staging.scale_copies, tile)
             fragment = real // scale_pieces * staging.scale_span + self._scale_unit
             place = self._scale_place(fragment, real_tile, real % scale_pieces)
-            to = slot * staging.scale_bytes + place_of * (LANES * _COPIED_SCALES)
-            builder.copy_to_lds(self._scale_source, place, self._scale_tiles, Index.of(to), _COPIED_SCALES)
+            to = slot * staging.scale_bytes + place_of * (LANES * COPIED_SCALES)
+            builder.copy_to_lds(self._scale_source, place, self._scale_tiles, Index.of(to), COPIED_SCALES)
 
     def fragment(self, number: int, place: Index) -> ir.Value:
         """Reads one of the wave's fragments of a step that lies at a place in the ring."""
@@ -221,7 +226,7 @@ class Operand:
 
     def _scales_copied_by(self, lane: Index) -> Index:
         span = self.staging.scale_span
-        return ((lane % (LANES // span) if span > 1 else lane) * _COPIED_SCALES).here
+        return ((lane % (LANES // span) if span > 1 else lane) * COPIED_SCALES).here
 
     def _reads(self, lane: Index) -> Index:
         """The number of the lane that has copied what a lane reads."""
@@ -232,7 +237,7 @@ class Operand:
         return in_tile(self._source, fragment, tile, at)
 
     def _scale_place(self, fragment: Index, tile: Index, piece: Index) -> list[Index]:
-        return in_tile(self._scale_source, fragment, tile, self._scales_copied + piece * (LANES * _COPIED_SCALES))
+        return in_tile(self._scale_source, fragment, tile, self._scales_copied + piece * (LANES * COPIED_SCALES))
 
     @property
     def _step_bytes(self) -> int:
@@ -260,8 +265,8 @@ class Paired(Operand):
         return (of_second.times(self._k_tiles * self._tile_bytes) + at).here
 
     def _scales_copied_by(self, lane: Index) -> Index:
-        tile_bytes, block = self.staging.steps * LANES // 2, UNIT_ROWS * _COPIED_SCALES
-        at = lane % 2 * (2 * block) + lane // 2 % UNIT_ROWS * _COPIED_SCALES
+        tile_bytes, block = self.staging.steps * LANES // 2, UNIT_ROWS * COPIED_SCALES
+        at = lane % 2 * (2 * block) + lane // 2 % UNIT_ROWS * COPIED_SCALES
         return ((lane // (2 * UNIT_ROWS)).times(self._k_tiles * tile_bytes) + at).here
 
     def _place(self, fragment: Index, tile: Index, step: int, piece: Index) -> list[Index]:
@@ -269,7 +274,7 @@ class Paired(Operand):
         return in_tile(self._source, fragment, Index.of(0), self._copied + at)
 
     def _scale_place(self, fragment: Index, tile: Index, piece: Index) -> list[Index]:
-        at = tile * (self.staging.steps * LANES // 2) + piece * (UNIT_ROWS * _COPIED_SCALES)
+        at = tile * (self.staging.steps * LANES // 2) + piece * (UNIT_ROWS * COPIED_SCALES)
         return in_tile(self._scale_source, fragment, Index.of(0), self._scales_copied + at)
 
     def scale_factor(self, scales: ir.Value, step: int) -> tuple[ir.Value, int]:

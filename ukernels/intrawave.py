@@ -1,0 +1,435 @@
+"""MX × MX → f32 for large tiles: four waves, one on each SIMD, which copy, read and multiply at the same time.
+
+A wave has a quarter of the tile, up to 160×128 of the result: 64 of its fragments are in accumulator registers, others
+in vector registers. Its fragments of A and B are halved, and a step along K is multiplied in quarters. While one is
+multiplied, the half that the next one needs comes from LDS into the registers of one that is needed no more:
+
+    multiply   A0 B0 | A1 B0 | A0 B1   | A1 B1   | A0 B0 of the next step | ...
+    read       A1    | B1    | next B0 | next A0 | A1                     | ...
+
+Each read, and each copy, stands behind an MFMA of its own, in the cycles in which a SIMD may issue while its matrix
+unit is busy: LLVM moves none of them. Scalar instructions compute where a step lies, and a vector instruction adds what
+is a lane's own.
+
+LDS holds a ring of `stages` steps, and the scales of a K tile. All waves meet in the middle of a step, when everything
+of it is in registers, and the next one is in LDS: what is copied from then on comes into its place. With two stages
+they also meet at its start, and copy into the place of the halves that have been read. Copies past the last K tile
+fetch nothing.
+
+Where a lane's accumulators are neighbours in a row of the result, those of two fragments are, too: the first one has
+the first four rows of eight of two units of B, and the second one the others. So a lane stores 16 bytes of bf16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from math import gcd
+from typing import ClassVar
+
+from iree.compiler import ir
+
+from mxcomp.layout import LHS, RHS
+from mxcomp.mlir import build
+from mxcomp.target import Target
+from mxcomp.ukernels import builder, family, gemm
+from mxcomp.ukernels.builder import Index, Values, assume, loop, opaque, s_barrier, sched_barrier
+from mxcomp.ukernels.gemm import Gemm
+from mxcomp.ukernels.operands import COPIED_SCALES, Operand, Staging, stages_in
+from mxcomp.ukernels.waves import LANES, UNIT_ROWS, Waves, in_columns, unit_layout
+
+# Tiles
+
+_MOST_STAGES, _LEAST_STAGES = 4, 2
+"""Steps in a ring: with four what comes from HBM is asked for early enough, and two of 8 bits take as long."""
+
+_SPILLING = ((8, 6), (8, 8))
+_SIZES: tuple[tuple[int, int, family.Pairs], ...] = ((16, 16, ()), (20, 16, _SPILLING), (16, 20, _SPILLING))
+"""Units along M and N, and bits of elements for which registers would be spilled."""
+
+
+@dataclass(frozen=True)
+class Tile(gemm.Tile):
+    """A tile of this kind."""
+
+    least_stages: ClassVar[int] = _LEAST_STAGES
+
+    @property
+    def pattern(self) -> str:
+        return f"{super().pattern}_w4"
+
+    def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
+        """What LDS holds of LHS and RHS."""
+        sides = self.unstaged(elements)
+        stages = min(_MOST_STAGES, stages_in(sides, 1, target.max_workgroup_memory_bytes))
+        lhs, rhs = (replace(each, stages=stages, scale_slots=1) for each in sides)
+        return lhs, rhs
+
+
+TILES = tuple(Tile(in_columns(unit_layout(m, n)), -10, waves=Waves(2, 2), without=without) for m, n, without in _SIZES)
+
+
+@dataclass(frozen=True)
+class Instance(gemm.Instance):
+    @property
+    def kernel(self) -> type[Gemm]:
+        return _Intrawave
+
+
+INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS if tile.fits(pair))
+
+# The kernel
+
+_ACCUMULATED = 64
+"""Fragments of the result for which there are accumulator registers."""
+
+_QUARTERS = ((0, 0), (1, 0), (0, 1), (1, 1))
+"""Halves of A and B, in the order in which they are multiplied."""
+
+_READ = ((LHS, 1), (RHS, 1), (RHS, 0), (LHS, 0))
+"""The half that is read with each of them: the first one is that of the next step."""
+
+_SCALE_STEP = 1
+"""In which scales of the next K tile are copied: all waves have read those in their place, and met."""
+
+_QUAD = 4
+"""Rows of a fragment whose accumulators a lane has."""
+
+_ALIGNED = 16
+"""Bytes of which LDS gives as many at a time only from a multiple."""
+
+Item = Callable[[], None]
+"""Writes what stands behind an MFMA."""
+
+Later = Callable[[], Index]
+"""Computes it where it is asked for."""
+
+
+class _Halved(Operand):
+    """An operand that waves read in halves.
+
+    In LDS the fragments of waves that have different ones take turns: so a half is in one piece. Where two fragments of
+    a wave are `joined`, they have each other's rows, and of every other unit the quads of rows lie in LDS as those of
+    its neighbour that are read beside them do not: then no bank is met twice.
+    """
+
+    joined = False
+
+    def stage_in(self, memory: ir.Value, at: int) -> int:
+        """Takes its part of LDS, from a byte on, and says where it ends: one piece for all, as each begins at 0."""
+        self._ring = self._scale_tiles = memory
+        self._ring_at, self._scales_at = at, at + self.staging.ring_bytes
+        return self._scales_at + self.staging.scale_bytes
+
+    def distribute(self, wave: Index, lane: Index, first: Index) -> None:
+        super().distribute(wave, lane, first)
+        self._memory, self._scale_memory = (builder.whole(x) for x in (self._source, self._scale_source))
+        staging, pieces = self.staging, self.staging.pieces
+        self._sharing = staging.fragments // self.fragments
+        rank, block, row, second = first // self.fragments, lane // UNIT_ROWS, lane % UNIT_ROWS, Index.of(0)
+        rows = keys = [row]
+        if self.joined:
+            quad, second = (row // _QUAD).here, (row // (2 * _QUAD)).here
+            rows = [(quad % 2 * (2 * _QUAD) + half * _QUAD + row % _QUAD).here for half in range(2)]
+            keys = [each ^ second * _QUAD for each in rows]
+            reader = lane * pieces.size // pieces.read ^ wave // self._sharing * _QUAD
+            self._copied = (reader * pieces.read + lane * pieces.size % pieces.read).here
+        unit, of_scales = (rank + second * self._sharing) * staging.unit_stride, LANES * staging.steps
+        self._reads_from = [(unit + (block * UNIT_ROWS + key) * pieces.read + self._ring_at).here for key in keys]
+        unit = (first + second) * of_scales + self._scales_at
+        self._all_scales_from = [(unit + (block * UNIT_ROWS + each) * staging.steps).here for each in rows]
+
+    @property
+    def halves(self) -> tuple[range, range]:
+        """A wave's fragments: as many of the first half as waves copy in whole turns."""
+        first = -(-self.fragments // 4) * 2
+        return range(first), range(first, self.fragments)
+
+    def begin(self) -> None:
+        """Forgets where it reads, at the start of a loop's body."""
+        self._reads_at: list[Index] = []
+
+    # Reads
+
+    def reads(self, half: int, place: Later, to: dict[int, ir.Value]) -> list[Item]:
+        """Reads half of a step that lies at a place in the ring; of a step, the first one is read first."""
+        staging, size, read = self.staging, self.staging.pieces.read, Values()
+        starts, together = range(0, staging.unit_stride, LANES * size), len(self._reads_from)
+
+        def address() -> None:
+            self._reads_at = [builder.pinned(place() + each) for each in self._reads_from]
+
+        def piece(number: int, start: int) -> None:
+            first, of_two = divmod(number, together)
+            at = self._reads_at[of_two] + first * together * self._sharing * staging.unit_stride + start
+            value = builder.read_lds(self._ring, at, size, alignment=gcd(size, _ALIGNED))
+            read.append(builder.bitcast(value, "i32", size // 4))
+            if start == starts[-1]:
+                to[number] = builder.joined(read)
+                read.clear()
+
+        is_new = half == 0 or not self._reads_at
+        return [address] * is_new + [partial(piece, *each) for each in product(self.halves[half], starts)]
+
+    def scale_reads(self, half: int, to: dict[int, ir.Value]) -> list[Item]:
+        """Reads the scales of a half."""
+
+        def item(number: int) -> None:
+            of_two = number % len(self._all_scales_from)
+            self._scales_read_from = self._all_scales_from[of_two]
+            to[number] = self.scales(number - of_two, 0)
+
+        return [partial(item, number) for number in self.halves[half]]
+
+    # Copies
+
+    def copies(self, half: int, step: int, tile: Later, to: Later) -> list[Item]:
+        """Asks for half of a step, which is to lie at a place in the ring."""
+        staging, pieces, part = self.staging, self.staging.pieces, self.halves[half]
+        fragment_bytes, each = self._k_tiles * self._tile_bytes, staging.waves // self._sharing
+        fragment = (self._wave % self._sharing * self.fragments + self._wave // self._sharing).here
+        before, turns = part.start // each, list(product(range(len(part) // each), range(pieces.count)))
+
+        def start() -> Index:
+            of_fragment = (fragment + part.start).times(fragment_bytes)
+            return of_fragment + tile() * self._tile_bytes + step * self._step_bytes
+
+        def place() -> Index:
+            return to() + self._ring_at + (self._wave + before * staging.waves) * staging.unit_stride
+
+        ahead = [fragment_bytes * (each * turn) + piece * pieces.step for turn, piece in turns]
+        places = [turn * staging.waves * staging.unit_stride + piece * pieces.size * LANES for turn, piece in turns]
+        return self._asked(self._memory, (start, place), ahead, places, self._copied, pieces.size)
+
+    def scale_copies(self, tile: Later) -> list[Item]:
+        """Asks for the scales of a K tile."""
+        staging, size = self.staging, LANES * COPIED_SCALES
+
+        def start() -> Index:
+            return self._wave.times(self._k_tiles * size) + tile() * size
+
+        def place() -> Index:
+            return self._wave * size + self._scales_at
+
+        turns = range(0, staging.scale_copies, staging.waves)
+        ahead, places = [self._k_tiles * (size * turn) for turn in turns], [size * turn for turn in turns]
+        return self._asked(self._scale_memory, (start, place), ahead, places, self._scales_copied, COPIED_SCALES)
+
+    def _asked(
+        self,
+        source: tuple[ir.Value, Index],
+        first: tuple[Later, Later],
+        ahead: list[Index],
+        places: list[int],
+        of_lane: Index,
+        size: int,
+    ) -> list[Item]:
+        """Copies: where the first one begins in memory and in LDS, and how far ahead of it others do.
+
+        From one place in LDS to the next go scalar instructions: LLVM would keep all places in registers.
+        """
+        (memory, offset), start, to, at = source, Index.of(0), Index.of(0), Index.of(0)
+
+        def begin() -> None:
+            nonlocal start, to
+            start, to = opaque(first[0]() + offset, pinned=True), opaque(first[1](), pinned=True)
+
+        def address(turn: int) -> None:
+            nonlocal to, at
+            if turn > 0:
+                to = opaque(to + (places[turn] - places[turn - 1]), pinned=True)
+            at = builder.lane_sum(start + ahead[turn], of_lane)
+
+        def copy() -> None:
+            builder.copy_to_lds(memory, [at], self._ring, to, size)
+
+        return [begin, *(item for turn in range(len(ahead)) for item in (partial(address, turn), copy))]
+
+
+Read = dict[_Halved, dict[int, ir.Value]]
+"""What is in registers of each operand, by number."""
+
+
+class _Intrawave(Gemm):
+    operand = _Halved
+    a: _Halved
+    b: _Halved
+
+    def __init__(self, instance: gemm.Instance, target: Target) -> None:
+        super().__init__(instance, target)
+        self.meets_twice = self.stages == _LEAST_STAGES
+
+    def _stage(self) -> None:
+        self.sides, at = (self.a, self.b), 0
+        memory = builder.lds(sum(each.ring_bytes + each.scale_bytes for each in self.staging))
+        for x in self.sides:
+            at = x.stage_in(memory, at)
+        self.b.joined = self.layout.lane_columns
+
+    # Prologue
+
+    def _prologue(self) -> list[Values]:
+        """Asks for the steps of a ring, and reads what the first quarter takes; accumulators become zero meanwhile."""
+        self._begin(Index.of(0))
+        for x in self.sides:
+            _write(x.scale_copies(lambda: Index.of(0)))
+        acc, count = Values(), self.rows * self.columns
+        for step in range(-self.stages, 0):
+            for half in range(2):
+                if (step, half) != (-1, 1) or self.meets_twice:  # else it is copied with the first quarters
+                    _write(self._copies(step, half))
+                    builder.async_group()
+            sched_barrier()
+            some = range(len(acc), min(len(acc) - -count // self.stages, count))
+            acc += [builder.placed_zeros(_registers(number)) for number in some]
+            sched_barrier()
+            s_barrier()  # data comes in the order in which it was asked for: by all waves for one step before the next
+        sched_barrier()
+        builder.wait_groups(self._groups_in_flight + self.meets_twice)
+        builder.lds_barrier()
+        for x in self.sides:
+            _write([*x.scale_reads(0, self.scales[x]), *self._reads(x, 0, -1)])
+        sched_barrier()
+        return [acc, *self._carried()]
+
+    def _begin(self, i: Index) -> None:
+        """K tile `i`."""
+        self.i = i
+        self.fragments: Read = {x: {} for x in self.sides}
+        self.scales: Read = {x: {} for x in self.sides}
+        for x in self.sides:
+            x.begin()
+
+    @property
+    def _groups_in_flight(self) -> int:
+        """Groups of copies, half a step each, that are wanted later than what waves meet for."""
+        return 2 * (self.stages - 2 + self.meets_twice)
+
+    # Main loop
+
+    def _main_loop(self, *first: Values) -> Values:
+        """All K tiles: accumulators are carried on, and the halves that are read first."""
+        return loop(assume(opaque(self.k_tiles), 1), self._k_tile, *first)[0]
+
+    def _k_tile(self, i: Index, acc: Values, *carried: Values) -> list[Values]:
+        self._begin(i)
+        self.acc = list(acc)
+        for (values, x), each in zip(product((self.fragments, self.scales), self.sides), carried, strict=True):
+            values[x] = dict(zip(x.halves[0], each, strict=True))
+        for step, is_late in product(range(self.steps), (False, True)):
+            self._half_step(step, is_late)
+        return [self.acc, *self._carried()]
+
+    def _carried(self) -> list[Values]:
+        return [[values[x][n] for n in x.halves[0]] for values in (self.fragments, self.scales) for x in self.sides]
+
+    def _half_step(self, step: int, is_late: bool) -> None:
+        """Two quarters: one MFMA after the other, behind the first ones reads, behind some of the others copies."""
+        quarters = _QUARTERS[2:] if is_late else _QUARTERS[:2]
+        products = [list(product(self.a.halves[m], self.b.halves[n])) for m, n in quarters]
+        slots: list[list[list[Item]]] = [[[] for _ in part] for part in products]
+        for part, read in zip(slots, _READ[2:] if is_late else _READ[:2], strict=True):
+            for slot, item in zip(part, self._reads_of(step, *read), strict=False):
+                slot.append(item)
+        free = [slot for part in slots for slot in part if not slot]
+        copies = self._copies_of(step, is_late)
+        for number, item in enumerate(copies):
+            free[number * len(free) // len(copies)].append(item)
+        for is_second in (False, True):
+            self._meet(step, is_late, is_second)
+            for (m, n), slot in zip(products[is_second], slots[is_second], strict=True):
+                self._multiply(step, m, n)
+                sched_barrier()
+                _write(slot)
+                sched_barrier()
+        builder.async_group()
+        sched_barrier()
+
+    def _reads_of(self, step: int, side: int, half: int) -> list[Item]:
+        """The half of a side, and its scales where it is the first one of a K tile."""
+        x = self.sides[side]
+        reads = self._reads(x, half, step)
+        if (step + (half == 0)) % self.steps == 0:
+            reads += x.scale_reads(half, self.scales[x])
+        return reads
+
+    def _reads(self, x: _Halved, half: int, step: int) -> list[Item]:
+        return x.reads(half, self._place(x, step + (half == 0)), self.fragments[x])
+
+    def _copies_of(self, step: int, is_late: bool) -> list[Item]:
+        """Half of a step that comes into a free place, and scales of one side."""
+        if self.meets_twice:
+            copies = self._copies(step, int(is_late))
+        else:  # from the middle of a step to that of the next one
+            copies = self._copies(step, 0) if is_late else self._copies(step - 1, 1)
+        if step == _SCALE_STEP:
+            x = self.sides[is_late]
+            copies += x.scale_copies(self._tile(x, 1))
+        return copies
+
+    def _copies(self, step: int, half: int) -> list[Item]:
+        """Of what comes into the place of a step of this K tile."""
+        tile, number = divmod(step + self.stages, self.steps)
+        parts = (x.copies(half, number, self._tile(x, tile), self._place(x, step)) for x in self.sides)
+        return [item for part in parts for item in part]
+
+    def _tile(self, x: _Halved, ahead: int) -> Later:
+        i = self.i
+        return lambda: x.in_bounds(i + ahead)
+
+    def _place(self, x: _Halved, step: int) -> Later:
+        """Of a step, counted from the first of this K tile, in the ring."""
+        stage = self.i * self.steps + step + self.stages
+        return lambda: stage % self.stages * x.staging.stage_bytes
+
+    def _meet(self, step: int, is_late: bool, is_second: bool) -> None:
+        """What was read is there. In the middle of a step so is all of the next one, copied by all waves."""
+        builder.wait_lds()
+        if not is_second and (is_late or self.meets_twice):
+            since_scales = 2 * (self.steps - 1 - _SCALE_STEP) - 1
+            before_scales = is_late and step == self.steps - 1
+            groups = self._groups_in_flight
+            builder.wait_groups(min(groups, since_scales) if before_scales else groups)
+            sched_barrier()
+            s_barrier()
+        sched_barrier()
+
+    def _multiply(self, step: int, m: int, n: int) -> None:
+        a, b = (
+            (x.factor(self.fragments[x][k]), x.scale_factor(self.scales[x][k], step))
+            for x, k in zip(self.sides, (m, n), strict=True)
+        )
+        number, (left, right) = m * self.columns + n, (b, a) if self.layout.lane_columns else (a, b)
+        self.acc[number] = builder.placed_mfma(left, right, self.acc[number], _registers(number))
+
+    # Epilogue
+
+    def _stored_type(self, result: ir.RankedTensorType) -> ir.RankedTensorType:
+        """Units along N two by two, of which the lanes of a fragment have parts, where two are joined."""
+        if not self.layout.lane_columns:
+            return result
+        *outer, units, groups, rows, inner = result.shape
+        return build.tensor_type([*outer, units // 2, 2, groups, rows, inner], str(result.element_type))
+
+    def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
+        builder.settle()
+        # Nothing may arrive in LDS that another kernel or the next tile of this workgroup has taken over.
+        builder.wait_groups(0)
+        if not self.b.joined:
+            self._store(acc, threads)
+            return
+        group, row = self.lane_place
+        shape = [1, 1, self.rows, self.columns // 2, 1, 2, 1, self.layout.shape.acc_inner]
+        threads.store(acc, shape, [0, 0, self.row, self.column // 2, group // 2, group % 2 * 2, row, 0])
+
+
+def _registers(number: int) -> str:
+    """The kind of those of a fragment of the result."""
+    return "a" if number < _ACCUMULATED else "v"
+
+
+def _write(items: Iterable[Item]) -> None:
+    for item in items:
+        item()
