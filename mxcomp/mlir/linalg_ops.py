@@ -91,6 +91,11 @@ def loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> dict[int, int | No
     return sizes
 
 
+def sums_products(op: ir.Operation) -> bool:
+    """Whether a linalg op sums over loops what it computes from two tensors or more."""
+    return indexing_maps(op) is not None and "reduction" in iterators(op) and len(inputs(op)) > 1
+
+
 def steps_reduced(op: ir.Operation) -> int | None:
     """How many steps of a linalg op with loops make one element of its result; None if, or perhaps if, dynamic."""
     maps = indexing_maps(op) or []

@@ -21,7 +21,7 @@ from iree.compiler import ir
 from mxcomp.matching.decision import is_recognised
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
-from mxcomp.mlir.linalg_ops import indexing_maps, inputs, iterators
+from mxcomp.mlir.linalg_ops import inputs, sums_products
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Unshown, Workaround
 
@@ -34,17 +34,11 @@ WORKAROUND = Workaround(
 def run(module: ir.Operation, options: Options) -> None:
     """Puts barriers behind such factors below `module`."""
     with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if _sums_products(op)]:
+        for op in [op for op in graph.walk(module, bodies=False) if sums_products(op) and not is_recognised(op)]:
             for index, value in enumerate(inputs(op)):
                 if _is_splat(graph.producer(graph.viewed(value))) and not is_sub_byte(build.element(value)):
                     with op.location, ir.InsertionPoint(op):
                         op.operands[index] = build.barrier(value)
-
-
-def _sums_products(op: ir.Operation) -> bool:
-    """Whether a linalg op sums over loops what it computes from two tensors or more, and stays with IREE."""
-    is_sum = indexing_maps(op) is not None and "reduction" in iterators(op)
-    return is_sum and len(inputs(op)) > 1 and not is_recognised(op)
 
 
 def _is_splat(op: ir.Operation | None) -> bool:

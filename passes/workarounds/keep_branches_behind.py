@@ -1,16 +1,16 @@
-"""mxcomp-keep-branches-behind: functions that branch are computed behind a matmul that is left to IREE.
+"""mxcomp-keep-branches-behind: functions that branch are computed behind a product that IREE compiles.
 
 In its dispatch they may get what is read beyond a tensor's edge. That is poison in IREE's vectors, and branches on it
 let LLVM take the whole kernel for unreachable.
 
 Before:
 
-    %r = linalg.generic {…, mxcomp.scaled_matmul = {reason = "…"}} ins(%a, %b) outs(%zero) …
+    %r = linalg.matmul ins(%a, %b) outs(%zero) …
     %y = linalg.generic ins(%r, %bias : tensor<3x64xf32>, tensor<3x64xf32>) { … arith.addf … math.tanh … }
 
 After:
 
-    %r = linalg.generic {…, mxcomp.scaled_matmul = {reason = "…"}} ins(%a, %b) outs(%zero) …
+    %r = linalg.matmul ins(%a, %b) outs(%zero) …
     %k = util.optimization_barrier %r : tensor<3x64xf32>
     %y = linalg.generic ins(%k, %bias : tensor<3x64xf32>, tensor<3x64xf32>) { … arith.addf … math.tanh … }
 """
@@ -21,17 +21,16 @@ from collections.abc import Iterator
 
 from iree.compiler import ir
 
-from mxcomp.matching.decision import decision_of, left_to_iree
+from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import RESHAPES
 from mxcomp.mlir import build, graph
-from mxcomp.mlir.linalg_ops import is_elementwise
+from mxcomp.mlir.linalg_ops import is_elementwise, sums_products
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(
     fault="A kernel of a product and a function that branches is taken for unreachable.",
     stock=Computes("outside of the code"),
-    left="Products that are no scaled matmuls.",
 )
 
 _ROUNDINGS = ("ceil", "floor", "round", "roundeven", "trunc")
@@ -44,9 +43,18 @@ _DIVISIONS = frozenset(f"arith.{name}" for name in _QUOTIENTS)
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Hides results of scaled matmuls below `module` that are left to IREE."""
-    for op, _ in left_to_iree(module):
-        _keep_branches_behind(op)
+    """Hides results of products below `module` that are left to IREE, scaled or not."""
+    with module.context:
+        for op in [op for op in graph.walk(module, bodies=False) if _is_left(op)]:
+            _keep_branches_behind(op)
+
+
+def _is_left(op: ir.Operation) -> bool:
+    """Whether IREE builds the dispatch of a product."""
+    decision = decision_of(op)
+    if decision is not None:
+        return not decision.is_ours
+    return sums_products(op) and not graph.is_in_dispatch(op)
 
 
 def _keep_branches_behind(op: ir.Operation) -> None:

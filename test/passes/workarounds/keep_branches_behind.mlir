@@ -130,3 +130,32 @@ util.func @of_another(%a: tensor<3x8x32xf8E4M3FN>, %b: tensor<64x8x32xf8E4M3FN>,
   } -> tensor<3x64xf32>
   util.return %r : tensor<3x64xf32>
 }
+
+// A product that is no scaled matmul; a sum of one tensor stays in one dispatch with what comes behind.
+// CHECK-LABEL: util.func public @plain(
+// CHECK: %[[R:.+]] = linalg.matmul
+// CHECK: %[[HIDDEN:.+]] = util.optimization_barrier %[[R]]
+// CHECK: linalg.generic {{.*}} ins(%[[HIDDEN]], %
+// CHECK: %[[S:.+]] = linalg.reduce
+// CHECK-NOT: util.optimization_barrier
+// CHECK: linalg.generic {{.*}} ins(%[[S]], %
+util.func @plain(%a: tensor<3x256xf32>, %b: tensor<256x64xf32>, %c: tensor<3x64xf32>, %d: tensor<3xf32>, %zero: tensor<3x64xf32>,
+    %zeros: tensor<3xf32>) -> (tensor<3x64xf32>, tensor<3xf32>) {
+  %r = linalg.matmul ins(%a, %b : tensor<3x256xf32>, tensor<256x64xf32>) outs(%zero : tensor<3x64xf32>) -> tensor<3x64xf32>
+  %y = linalg.generic {indexing_maps = [#same, #same, #same], iterator_types = ["parallel", "parallel"]}
+      ins(%r, %c : tensor<3x64xf32>, tensor<3x64xf32>) outs(%zero : tensor<3x64xf32>) {
+  ^bb0(%i: f32, %j: f32, %o: f32):
+    %0 = arith.addf %i, %j : f32
+    %1 = math.tanh %0 : f32
+    linalg.yield %1 : f32
+  } -> tensor<3x64xf32>
+  %s = linalg.reduce { arith.addf } ins(%a : tensor<3x256xf32>) outs(%zeros : tensor<3xf32>) dimensions = [1]
+  %z = linalg.generic {indexing_maps = [affine_map<(m) -> (m)>, affine_map<(m) -> (m)>, affine_map<(m) -> (m)>], iterator_types = ["parallel"]}
+      ins(%s, %d : tensor<3xf32>, tensor<3xf32>) outs(%zeros : tensor<3xf32>) {
+  ^bb0(%i: f32, %j: f32, %o: f32):
+    %0 = arith.addf %i, %j : f32
+    %1 = math.tanh %0 : f32
+    linalg.yield %1 : f32
+  } -> tensor<3xf32>
+  util.return %y, %z : tensor<3x64xf32>, tensor<3xf32>
+}
