@@ -18,7 +18,7 @@ from mxcomp.target import GFX950, Target
 from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Index, Values, assume
 from mxcomp.ukernels.kernel import Kernel
-from mxcomp.ukernels.operands import Operand, Paired, RowMajor, Staging
+from mxcomp.ukernels.operands import Operand, RowMajor, Staging
 from mxcomp.ukernels.waves import LANES
 
 Scales = dict[tuple[Operand, int], ir.Value]
@@ -78,10 +78,7 @@ class Gemm(Kernel):
 
     def _open(self, *arguments: ir.Value) -> None:
         lhs, rhs, lhs_scale, rhs_scale, _ = arguments
-        kinds = [
-            Paired if self.instance.layout.pairs else RowMajor if each.in_rows else self.operand
-            for each in self.staging
-        ]
+        kinds = [RowMajor if each.in_rows else self.operand for each in self.staging]
         k_tiles = self.k_tiles = Index.of(build.dim(lhs, 2))
         types, staging = self.instance.elements, self.staging
         self.a = kinds[LHS](lhs, lhs_scale, types[LHS], self.rows, staging[LHS], k_tiles)

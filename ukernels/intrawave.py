@@ -45,9 +45,12 @@ from mxcomp.ukernels.waves import LANES, UNIT_ROWS, Waves, in_columns, unit_layo
 _MOST_STAGES, _LEAST_STAGES = 4, 2
 """Steps in a ring: with four what comes from HBM is asked for early enough, and two of 8 bits take as long."""
 
-_SPILLING = ((8, 6), (8, 8))
-_SIZES: tuple[tuple[int, int, family.Pairs], ...] = ((16, 16, ()), (20, 16, _SPILLING), (16, 20, _SPILLING))
-"""Units along M and N, and bits of elements for which registers would be spilled."""
+_SIZES: tuple[tuple[int, int, family.Pairs], ...] = (
+    (16, 16, ()),
+    (20, 16, ((8, 6), (8, 8))),
+    (16, 20, family.other_than(((4, 4), (4, 8), (8, 4)))),
+)
+"""Units along M and N, and bits of elements for which there is none: registers are spilled, or others are as fast."""
 
 
 @dataclass(frozen=True)

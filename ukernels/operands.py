@@ -1,8 +1,7 @@
 """LHS and RHS of a kernel whose waves share them: from memory through LDS to the registers of an MFMA.
 
 `Staging` says how much of an operand LDS holds, in numbers; `Operand` copies it there, and reads fragments of it.
-Operands lie in memory as units (preshuffled blocks, `mxcomp.layout`), or row-major (`RowMajor`). Units may also be
-multiplied two by two, by MFMA of 32x32x64 (`Paired`), and are put together on their way to LDS.
+Operands lie in memory as units (preshuffled blocks, `mxcomp.layout`), or row-major (`RowMajor`).
 
 In LDS, a step along K has its fragments one behind the other, and a fragment the bytes of its lanes, as they are read.
 Scales lie there by K tiles, of each fragment those of all lanes, of all steps of the tile.
@@ -242,43 +241,6 @@ class Operand:
     @property
     def _step_bytes(self) -> int:
         return self._tile_bytes // self.staging.steps
-
-
-class Paired(Operand):
-    """Two units at a time, for MFMA of 32x32x64: a step is half of a fragment of each.
-
-    Where the second of two lies is a byte behind the first, as far away as a unit has bytes in all K tiles. A fragment
-    has 32 rows of a block one behind the other, the first 16 of which are of the first unit. Of scales, a lane has
-    those of the even steps, which are its block of the first two, and then those of the odd steps.
-    """
-
-    @property
-    def _tile_bytes(self) -> int:
-        return self.staging.unit_bytes // 2
-
-    def _copied_by(self, lane: Index) -> Index:
-        pieces = self.staging.pieces
-        reader = lane * pieces.lane // pieces.read  # whose bytes it copies: its own, or half of what one reads
-        of_second = reader % (2 * UNIT_ROWS) // UNIT_ROWS
-        row = reader // (2 * UNIT_ROWS) * UNIT_ROWS + reader % UNIT_ROWS
-        at = row * pieces.read + lane * pieces.lane % pieces.read
-        return (of_second.times(self._k_tiles * self._tile_bytes) + at).here
-
-    def _scales_copied_by(self, lane: Index) -> Index:
-        tile_bytes, block = self.staging.steps * LANES // 2, UNIT_ROWS * COPIED_SCALES
-        at = lane % 2 * (2 * block) + lane // 2 % UNIT_ROWS * COPIED_SCALES
-        return ((lane // (2 * UNIT_ROWS)).times(self._k_tiles * tile_bytes) + at).here
-
-    def _place(self, fragment: Index, tile: Index, step: int, piece: Index) -> list[Index]:
-        at = tile * self._tile_bytes + piece * (self.staging.pieces.step // 2) + step * self._step_bytes
-        return in_tile(self._source, fragment, Index.of(0), self._copied + at)
-
-    def _scale_place(self, fragment: Index, tile: Index, piece: Index) -> list[Index]:
-        at = tile * (self.staging.steps * LANES // 2) + piece * (UNIT_ROWS * COPIED_SCALES)
-        return in_tile(self._scale_source, fragment, Index.of(0), self._scales_copied + at)
-
-    def scale_factor(self, scales: ir.Value, step: int) -> tuple[ir.Value, int]:
-        return scale_factor(scales, step % 2 * SCALE_VECTOR + step // 2)
 
 
 class RowMajor(Operand):

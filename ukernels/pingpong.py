@@ -10,8 +10,8 @@ So a SIMD always has one wave that does nothing but multiply. LDS holds a ring o
 `stages - 1` ahead, and the scales of one or two K tiles. With the reads of a step goes the copying of what comes into
 the place of the step before it, which both groups have read. Copies past the last K tile fetch nothing.
 
-Tiles are of units one by one, for MFMA of 16x16x128; of units in pairs, for 32x32x64, where registers or LDS are short;
-and of an LHS that is row-major, or of such an RHS, which is multiplied in its place.
+Its tiles are for an LHS that is row-major, or for such an RHS, which is multiplied in its place. Where both are packed,
+four waves are faster (`intrawave`); tiles of one's own may be for such operands.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from itertools import product
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import element_format
 from mxcomp.layout import LHS
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family, gemm
 from mxcomp.ukernels.builder import Index, Values, assume, loop, opaque, s_barrier, sched_barrier, select, when
 from mxcomp.ukernels.gemm import Gemm, Scales
 from mxcomp.ukernels.operands import Operand, RowMajor, Staging
-from mxcomp.ukernels.waves import Waves, in_columns, paired_unit_layout, unit_layout
+from mxcomp.ukernels.waves import Waves, in_columns, unit_layout
 
 # Tiles
 
@@ -38,9 +38,6 @@ _MOST_STAGES, _STAGES_IN_ROWS = 4, 5
 
 _SPILLING = ((4, 6), (6, 4), (6, 6))
 """Bits of elements for which registers would be spilled; 8 bits of both leave no room for three stages."""
-
-_MULTISTAGE = (4, 4)
-"""Of which `multistage` has room for the steps of a whole K tile, and so a tile of 256×256 that is faster."""
 
 _ONE_BY_ONE = ((16, 16, Waves(4, 2)), (20, 16, Waves(4, 2)))
 """Units along M and N, and waves: whose MFMA take longer than all reads of a step take LDS."""
@@ -70,9 +67,6 @@ class Tile(gemm.Tile):
 
 
 TILES = (
-    Tile(in_columns(unit_layout(16, 16)), -5, waves=Waves(4, 2), without=(*_SPILLING, _MULTISTAGE)),
-    Tile(in_columns(unit_layout(20, 16)), -5, waves=Waves(4, 2), without=_SPILLING),
-    Tile(paired_unit_layout(16, 16), -10, waves=Waves(4, 2), without=((4, 4), (4, 8), (8, 4))),
     *(
         Tile(in_columns(unit_layout(m, n)), -9, waves=replace(waves, lhs_in_rows=True), without=_SPILLING)
         for m, n, waves in _ONE_BY_ONE
@@ -149,7 +143,6 @@ class _PingPong(Gemm):
         self.between_mfma = is_long or not is_short
         self.mixes = range(self.steps if is_long else int(is_short))
         self.mixed = _COPIES_BETWEEN_ROWS if self.staging[LHS].in_rows else _COPIES_BETWEEN_READS
-        self.copies_last = self.instance.layout.pairs and max(sizes) == BLOCK_SIZE
 
     def _distribute(self, thread: Index) -> None:
         super()._distribute(thread)
@@ -277,13 +270,10 @@ class _PingPong(Gemm):
     def _copy_between(self, turn: _Turn) -> None:
         """What is asked for between the reads of A and B."""
         self._copy_scales(turn, (1, self.slots))
-        if not self.copies_last:
-            self._copy(turn, self.a, self.b)
+        self._copy(turn, self.a, self.b)
 
     def _copy_behind(self, turn: _Turn) -> None:
-        """What is asked for behind all reads."""
-        if self.copies_last:
-            self._copy(turn, self.a, self.b)
+        """What is asked for behind all reads: nothing here."""
 
     def _copy(self, turn: _Turn, *operands: Operand) -> None:
         """Asks for the step that comes into the place of the one before."""

@@ -49,11 +49,6 @@ def unit_layout(units_m: int, units_n: int, steps: int = STEPS) -> DataTiledLayo
     return DataTiledLayout(intrinsics_k=steps, operands_interleaving_intrinsics_k=(2, 3), units=(units_m, units_n))
 
 
-def paired_unit_layout(units_m: int, units_n: int) -> DataTiledLayout:
-    """The same, of which two units are multiplied at a time, by MFMA of 32x32x64."""
-    return replace(unit_layout(units_m, units_n), pairs=True)
-
-
 def in_columns(layout: DataTiledLayout) -> DataTiledLayout:
     """With accumulators of a lane that are neighbours in a row of the result, and are stored in one piece.
 

@@ -173,11 +173,11 @@ def test_half_units_are_not_taken(shaped: Shaped, reason: str) -> None:
         (Shaped(2, 132, 1056, batch=3, orders=BATCHED), "m16_n32_k512_r2", []),
         pytest.param(Shaped(7, 132, 96, orders=TURNED, constant_rhs=True), "m16_n32_k512_r8", [], marks=SLOW),
         pytest.param(
-            Shaped(300, 132, 1056, batch=2, orders=BATCHED, types=(E4M3, E4M3)), "m256_n256_k512_mfma32", [], marks=SLOW
+            Shaped(300, 132, 1056, batch=2, orders=BATCHED, types=(E4M3, E4M3)), "m256_n256_k512_w4", [], marks=SLOW
         ),
         pytest.param(
             Shaped(300, 260, 1056, dynamic="m", types=(E5M2, E4M3)),
-            "m256_n256_k512_mfma32",
+            "m256_n256_k512_w4",
             [(1, 260, 1056)],
             marks=SLOW,
         ),
@@ -203,11 +203,11 @@ def test_storage(shaped: Shaped, size: str, runs: list[tuple[int, int, int]]) ->
         ("m64_n128", E2M3, E5M2),
         pytest.param("m64_n128", E4M3, E4M3, marks=SLOW),
         pytest.param("m96_n128", E3M2, FP4, marks=SLOW),
-        ("m256_n256_k512_mfma32", E4M3, E5M2),
-        pytest.param("m256_n256_k512_mfma32", E2M3, E4M3, marks=SLOW),
-        pytest.param("m256_n256_k512_mfma32", E5M2, E3M2, marks=SLOW),
-        pytest.param("m256_n256_k512_mfma32", E3M2, E2M3, marks=SLOW),
-        pytest.param("m256_n256_k512_mfma32", E3M2, FP4, marks=SLOW),
+        ("m256_n256_k512_w4", E4M3, E5M2),
+        pytest.param("m256_n256_k512_w4", E2M3, E4M3, marks=SLOW),
+        pytest.param("m256_n256_k512_w4", E5M2, E3M2, marks=SLOW),
+        pytest.param("m256_n256_k512_w4", E3M2, E2M3, marks=SLOW),
+        pytest.param("m256_n256_k512_w4", E3M2, FP4, marks=SLOW),
         ("m256_n128_k512_x2", FP4, FP4),
         pytest.param("m128_n128_k512_x2", E2M3, E3M2, marks=SLOW),
         pytest.param("m128_n128_k512_x2", E4M3, FP4, marks=SLOW),

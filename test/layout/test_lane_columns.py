@@ -10,9 +10,9 @@ from iree.compiler import ir
 
 from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout
 from mxcomp.ukernels import Registry
-from mxcomp.ukernels.waves import HALF_STEPS, paired_unit_layout, unit_layout
+from mxcomp.ukernels.waves import HALF_STEPS, unit_layout
 
-LAYOUTS = [unit_layout(3, 2), unit_layout(4, 6, HALF_STEPS), paired_unit_layout(4, 2)]
+LAYOUTS = [unit_layout(3, 2), unit_layout(4, 6, HALF_STEPS), replace(unit_layout(4, 2), pairs=True)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
