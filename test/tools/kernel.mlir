@@ -31,7 +31,7 @@
 // TAKEN: 1 scaled matmul: 1 by ukernels (mine)
 
 // RUN: mxcomp-kernel own* --ukernel-dir=%S/../../examples/ukernels | filecheck %s --check-prefix=OWN
-// OWN: own_f4_f4_f32_m128_n192_k512 {{.*}}M = 2048; N = 3072; K ≥ 1024; K a multiple of 32; before all of lower
+// OWN: own_f4_f4_f32_m128_n224_k512 {{.*}}M = 2048; N = 3584; K ≥ 1024; K a multiple of 32; before all of lower
 
 // A hand-written file is printed as it is written, comments and all.
 

@@ -19,9 +19,9 @@ from mxcomp.plugin.response_file import LINK
 from mxcomp.target import get_target
 from mxcomp.ukernels import Registry
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "ukernels" / "m128_n192.py"
-NAME, M, N = "own_f4_f4_f32_m128_n192_k512", 2048, 3072
-BOUNDS = '"m": {"min": 2048, "max": 2048}, "n": {"min": 3072, "max": 3072}, '
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ukernels" / "m128_n224.py"
+NAME, M, N = "own_f4_f4_f32_m128_n224_k512", 2048, 3584
+BOUNDS = '"m": {"min": 2048, "max": 2048}, "n": {"min": 3584, "max": 3584}, '
 FP4 = element_format("f4E2M1FN")
 
 

@@ -1,8 +1,8 @@
-"""MXFP4 in tiles of 128×192: of a result of 2048×3072, each of 256 compute units has one.
+"""MXFP4 in tiles of 128×224: of a result of 2048×3584, each of 256 compute units has one.
 
 mxcomp-compile model.mlir -o model.vmfb --ukernel-dir=examples/ukernels
 
-Four waves, two by two, each with 4×6 fragments of the result. LDS holds the four steps of a K tile. While a wave
+Four waves, two by two, each with 4×7 fragments of the result. LDS holds the four steps of a K tile. While a wave
 multiplies a step it reads the next one into registers; what it multiplies is no longer in LDS, so its place gets the
 step of the next K tile.
 """
@@ -21,16 +21,16 @@ from mxcomp.ukernels.operands import Operand, Staging, argument_types
 from mxcomp.ukernels.waves import unit_layout
 
 ELEMENTS = ("f4E2M1FN", "f4E2M1FN")
-LAYOUT = replace(unit_layout(8, 12), lane_columns=True)  # 8×16 rows by 12×16 columns by 512 along K
+LAYOUT = replace(unit_layout(8, 14), lane_columns=True)  # 8×16 rows by 14×16 columns by 512 along K
 STEPS = LAYOUT.intrinsics_k
 WAVES_M, WAVES_N, LANES = 2, 2, 64
-ROWS, COLUMNS = 8 // WAVES_M, 12 // WAVES_N
+ROWS, COLUMNS = 8 // WAVES_M, 14 // WAVES_N
 
 RULE = {
     "archs": ["gfx950"],
     "types": [*ELEMENTS, "f8E8M0FNU", "f8E8M0FNU", "f32"],
     "layout": layout_entries(LAYOUT),
-    "constraints": {"m": {"min": 2048, "max": 2048}, "n": {"min": 3072, "max": 3072}, "k": {"min": 1024, "div": 32}},
+    "constraints": {"m": {"min": 2048, "max": 2048}, "n": {"min": 3584, "max": 3584}, "k": {"min": 1024, "div": 32}},
     "benefit": 100,
     "workgroup_size": [WAVES_M * WAVES_N * LANES, 1, 1],
     "llvm_func_attrs": {"amdgpu-waves-per-eu": "1"},
@@ -44,7 +44,7 @@ def write(name: str) -> ir.Operation:
         lhs, rhs, lhs_scale, rhs_scale, _ = function.operation.regions[0].blocks[0].arguments
         k_tiles = Index.of(build.dim(lhs, 2))
         a = Operand(lhs, lhs_scale, ELEMENTS[LHS], ROWS, staging(8, LHS), k_tiles)
-        b = Operand(rhs, rhs_scale, ELEMENTS[RHS], COLUMNS, staging(12, RHS), k_tiles)
+        b = Operand(rhs, rhs_scale, ELEMENTS[RHS], COLUMNS, staging(14, RHS), k_tiles)
         for x in (a, b):
             x.stage()
             x.stage_scales()
@@ -121,4 +121,4 @@ def multiply(a: Operand, b: Operand, k_tiles: Index) -> Values:
     return acc
 
 
-INSTANCES = (Kernel("own_f4_f4_f32_m128_n192_k512", RULE, write),)
+INSTANCES = (Kernel("own_f4_f4_f32_m128_n224_k512", RULE, write),)
