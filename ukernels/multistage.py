@@ -82,13 +82,19 @@ _BESIDE = (in_columns(unit_layout(8, 8)), unit_layout(16, 8))
 The larger one has no neighbours in its lanes: so the two wait less for each other, by replays.
 """
 
+_HALF = ((8, Waves(2, 4)), (16, Waves(2, 4, meet=1)))
+"""Units along M, by 16 along N, of tiles of half units, and their waves."""
+
 TILES = (
     *(
         Tile(in_columns(unit_layout(m, n)), -5, waves=waves, without=family.other_than(bits))
         for m, n, waves, bits in _WHOLE
     ),
     *(Tile(layout, -5, waves=Waves(2, 2, beside=2)) for layout in _BESIDE),
-    Tile(in_columns(unit_layout(16, 16, HALF_STEPS)), -8, waves=Waves(2, 4, meet=1), without=family.other_than(_FP4)),
+    *(
+        Tile(in_columns(unit_layout(m, 16, HALF_STEPS)), -8, waves=waves, without=family.other_than(_FP4))
+        for m, waves in _HALF
+    ),
 )
 
 
