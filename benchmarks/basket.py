@@ -111,13 +111,13 @@ def _plain(cell: Cell) -> list[Way]:
 
 
 def _dynamic(cell: Cell) -> Iterable[Way]:
-    """Of a range of rows: kernels that take what is packed for the best of all."""
+    """One kernel computes a range of rows: any that takes what is packed for the best of all."""
     problem = replace(cell.problem, m=None)
     ranked = versions.Ranked(
         problem, fastest(problem, _registry(), Options.make(), cell.result_bytes), cell.result_bytes
     )
     rows = next(each for each in versions.RANGES if each.max_m == cell.sizes[0])
-    return ((us, frozenset({name})) for name, us in versions.timed(ranked, rows).items())
+    return ((each.mean, frozenset({each.candidate.ukernel.name})) for each in versions.timed(ranked, rows))
 
 
 def _row_major(cell: Cell, side: int) -> Iterator[Way]:

@@ -17,7 +17,7 @@ MACHINE_PATH = re.compile(rb"(?<![\w.$}])/(?:home|root|Users|work|mnt|workspace|
 COMMANDS = [
     ["ruff", "check"], ["ruff", "format", "--check"], ["mypy", "mxcomp"], pytest.param(["mypy"], marks=pytest.mark.slow)
 ]  # fmt: skip
-"""By default mypy sees the product; the tests take it as long again."""
+"""What mypy sees by default is the product: the tests take it as long again."""
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

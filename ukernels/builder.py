@@ -34,7 +34,7 @@ _MOST = 2**24
 """More than any number of K tiles."""
 
 _MOST_BYTES = 2**31 - 1
-"""Of a buffer."""
+"""A buffer has no more."""
 
 
 class Index:

@@ -113,7 +113,7 @@ class Tiled:
 
     @property
     def pieces(self) -> int:
-        """Of a fragment."""
+        """How many pieces a fragment has."""
         return self._pieces.count
 
     def load_scales(self, tile: KTile, part: Index | int) -> ir.Value:
@@ -174,7 +174,7 @@ _STAGES = 3
 """K tiles of LHS that LDS holds."""
 
 _PRIORITY = 3
-"""In the loop: what another workgroup stores, or asks for first, comes behind."""
+"""Waves have it in the loop, so that what another workgroup stores, or asks for first, comes behind."""
 
 
 class DataTiled(Kernel):

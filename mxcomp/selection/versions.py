@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
@@ -86,7 +86,7 @@ def choose(ranked: Ranked, beside: Iterable[Ranked] = ()) -> Choice | None:
 
 
 @dataclass(frozen=True)
-class _Timed:
+class Timed:
     """A candidate, and its modelled µs at the points of a range, with the padding that it has."""
 
     candidate: Candidate
@@ -97,20 +97,18 @@ class _Timed:
         return geometric_mean(self.us)
 
 
-def _by_step(ranked: Ranked, rows: Range) -> dict[int, _Timed]:
+def _by_step(ranked: Ranked, rows: Range) -> dict[int, Timed]:
     """Of the candidates that are packed as the best is, the fastest of each number of units of rows."""
-    timed = (_timed(each, ranked, rows) for each in ranked.candidates if _packing(each) == ranked.packing)
-    ascending = sorted(timed, key=lambda each: each.mean, reverse=True)
+    ascending = sorted(timed(ranked, rows), key=lambda each: each.mean, reverse=True)
     return {_units(each.candidate)[0]: each for each in ascending}  # the last of a key stays
 
 
-def timed(ranked: Ranked, rows: Range) -> dict[str, float]:
-    """Geometric means of µs over a range, of all candidates that versions may have, by name."""
-    fitting = (each for each in ranked.candidates if _packing(each) == ranked.packing)
-    return {each.ukernel.name: _timed(each, ranked, rows).mean for each in fitting}
+def timed(ranked: Ranked, rows: Range) -> Iterator[Timed]:
+    """Times over a range of all candidates that versions may have: those that are packed as the best is."""
+    return (_timed(each, ranked, rows) for each in ranked.candidates if _packing(each) == ranked.packing)
 
 
-def _step(together: Sequence[Mapping[int, _Timed]]) -> int:
+def _step(together: Sequence[Mapping[int, Timed]]) -> int:
     """Units of rows of the kernels that are fastest together; if there are none of all matmuls, of the first one's."""
     first, *others = together
     common = [step for step in first if all(step in each for each in others)]
@@ -134,13 +132,11 @@ def _units(candidate: Candidate) -> tuple[int, int]:
     return layout.units
 
 
-def _timed(candidate: Candidate, ranked: Ranked, rows: Range) -> _Timed:
+def _timed(candidate: Candidate, ranked: Ranked, rows: Range) -> Timed:
     tile, problem = candidate.ukernel.tile, ranked.problem
     sizes = [{"m": -(-m // tile[0]) * tile[0], "n": problem.n or 0, "k": problem.k or 0} for m in rows.points]
     order, size = candidate.order, ranked.result_bytes
-    return _Timed(
-        candidate, [times.modelled(candidate.times, tile, problem, each, size, order=order) for each in sizes]
-    )
+    return Timed(candidate, [times.modelled(candidate.times, tile, problem, each, size, order=order) for each in sizes])
 
 
 def _version(candidate: Candidate, rows: Range) -> Version:

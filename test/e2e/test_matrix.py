@@ -38,7 +38,7 @@ def check(case: Case, table: Table, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("case", every(2, SPREAD), ids=str)
 def test_spread(case: Case, table: Table, request: pytest.FixtureRequest) -> None:
-    """By default each shape once: the number of shapes is odd."""
+    """Each shape is there once by default, as the number of shapes is odd."""
     check(case, table, request)
 
 

@@ -46,7 +46,7 @@ def test_speeds_beside_a_peer() -> None:
 
 
 def test_the_results_of_the_readme() -> None:
-    """Of the other tables: here a size in 8 to 12 µs, MXFP8 in 1 ms, and layers in half of the published time."""
+    """Results are made of other tables: here a size in 8 to 12 µs, MXFP8 in 1 ms, layers in half of published times."""
     found: dict[str, list[dict[str, Any]]] = {
         "aiter": [{"m": 1, "ours_us": 10.0, "peer_us": 20.0}, {"m": 2048, "ours_us": 10.0, "peer_us": 5.0}],
         "sizes": [{"m": 10000, "n": 16384, "k": 16384, "ours_us": 10.0, "low": 8.0, "high": 12.0}],

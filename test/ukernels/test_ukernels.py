@@ -90,7 +90,7 @@ def test_instances_are_as_their_text_says(instance: family.Instance, tmp_path: P
 @pytest.mark.parametrize("m, n", [(1, 64), (64, 64), (65, 128), (1000, 128), (None, 128)])
 @pytest.mark.parametrize("pair", PAIRS[1:], ids="-".join)
 def test_selection_of_instances(m: int | None, n: int, pair: tuple[str, str]) -> None:
-    """By rows. Hand-written files come before the family."""
+    """Instances are selected by rows, and hand-written files come before them."""
     scales = ("f8E8M0FNU", "f8E8M0FNU", "f32")
     with ir.Context(), ir.Location.unknown():
         registry = Registry(TARGET.arch)
