@@ -30,7 +30,7 @@ from mxcomp.options import Options
 from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection import in_rows, layers, quantising, requantising, unquantised, versions
 from mxcomp.selection.ranking import fastest
-from mxcomp.ukernels import Registry, dequantising, paired, requantised
+from mxcomp.ukernels import Registry, dual, requantised, weight_only
 from mxcomp.ukernels import quantising as quantising_ukernels
 
 DATA = Path(__file__).parent / "data"
@@ -141,7 +141,7 @@ def _dual(cell: Cell) -> Iterator[Way]:
     bits = int(cell.kind.split(" f")[1])
     yield from ((2 * us + quantising.apart_us(cell.problem, bits), names) for us, names in _plain(cell))
     yield from ((2 * us, names) for us, names in _itself(cell, bits, quantising_ukernels.INSTANCES, cell.result_bytes))
-    yield from _itself(cell, bits, paired.INSTANCES, cell.result_bytes)
+    yield from _itself(cell, bits, dual.INSTANCES, cell.result_bytes)
 
 
 def _itself(cell: Cell, bits: int, instances: Iterable[quantising_ukernels.Instance], size: int) -> Iterator[Way]:
@@ -160,7 +160,7 @@ def _requantised(cell: Cell) -> Iterator[Way]:
 
 def _weight_only(cell: Cell) -> Iterator[Way]:
     problem = cell.problem
-    for each in dequantising.fitting(cell.types[1], problem.m or 0, problem.n or 0, problem.k or 0):
+    for each in weight_only.fitting(cell.types[1], problem.m or 0, problem.n or 0, problem.k or 0):
         if (us := unquantised.in_tiles_us(each, problem, _registry(), cell.result_bytes)) is not None:
             yield us, frozenset({each.name})
 

@@ -37,7 +37,7 @@ from mxcomp.sim.program import program_of
 from mxcomp.sim.timing import Examination, examine, mi355x
 from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.workgroup import replayed
-from mxcomp.ukernels import KINDS, dequantising, family, gating, hidden, paired, quantising, requantised
+from mxcomp.ukernels import KINDS, dual, family, gating, quantising, requantised, swiglu, weight_only
 from mxcomp.ukernels.waves import LANES
 
 TABLE = Path(mx.__file__).parent / "selection" / FILE
@@ -122,7 +122,7 @@ def replays(instance: family.Instance, rows: int, suffix: str) -> Iterator[dict[
         lengths = (1, *(length + 1 - length % 2 for length in lengths[1:]))  # it takes odd numbers of K tiles
     if suffix in requantised.SUFFIXES:
         lengths = _LONG
-    elif isinstance(instance, hidden.Instance):
+    elif isinstance(instance, swiglu.Instance):
         lengths = _covered(instance, rows, lengths)
     elif isinstance(instance, quantising.Instance) or instance.tile.lhs_in_rows:
         lengths = (2, *lengths[1:])  # it takes no single K tile
@@ -141,10 +141,10 @@ def replays(instance: family.Instance, rows: int, suffix: str) -> Iterator[dict[
             yield dict(zip(COLUMNS, values, strict=True))
 
 
-def _covered(instance: hidden.Instance, rows: int, lengths: Sequence[int]) -> list[int]:
+def _covered(instance: swiglu.Instance, rows: int, lengths: Sequence[int]) -> list[int]:
     """K tiles of which LDS has room for the rows: those of `lengths`, and the most."""
     step, columns = instance.layout.workgroup_tile[2], _TILES * instance.layout.workgroup_tile[1]
-    most = hidden.MOST_BLOCKS * BLOCK_SIZE // (rows * step)
+    most = swiglu.MOST_BLOCKS * BLOCK_SIZE // (rows * step)
     most -= instance.tile.is_half and most % 2 == 0
     return sorted({min(each, most) for each in lengths if instance.covers(rows, columns, min(each, most) * step)})
 
@@ -196,7 +196,7 @@ def _number(kernel: Kernel) -> int:
 def module(instance: family.Instance, m: int, n: int, k: int, suffix: str) -> ir.Module:
     """A matmul of two arguments."""
     lhs, rhs = (element_format(kind) for kind in instance.elements)
-    if isinstance(instance, hidden.Instance):
+    if isinstance(instance, swiglu.Instance):
         return _hidden(instance, m, n, k)
     if isinstance(instance, quantising.Instance):
         return _quantising(instance, m, n, k)
@@ -213,7 +213,7 @@ def _quantising(instance: quantising.Instance, m: int, n: int, k: int) -> ir.Mod
     source = next(kind for kind, bits in quantising.SOURCE_BITS.items() if bits == instance.bits)
 
     def matmul(x: ir.Value, *matrices: ir.Value) -> ir.Value:
-        if isinstance(instance, dequantising.Instance):
+        if isinstance(instance, weight_only.Instance):
             return mx.dequantised_matmul(x, mx.operand(*matrices, rhs))
         a = mx.quantise(x, lhs)
         results = [
@@ -222,10 +222,10 @@ def _quantising(instance: quantising.Instance, m: int, n: int, k: int) -> ir.Mod
         return results[0] if len(results) == 1 else mx.elementwise(mx.multiply, *results)
 
     matrix = (f"{n}x{k * rhs.bits // 8}xi8", f"{n}x{k // BLOCK_SIZE}xi8")
-    return mx.module(matmul, f"{m}x{k}x{source}", *matrix * (2 if isinstance(instance, paired.Instance) else 1))
+    return mx.module(matmul, f"{m}x{k}x{source}", *matrix * (2 if isinstance(instance, dual.Instance) else 1))
 
 
-def swiglu(gate: ir.Value, up: ir.Value) -> ir.Value:
+def gated(gate: ir.Value, up: ir.Value) -> ir.Value:
     """As models write it, with an exact division."""
     return mx.multiply(mx.divide(gate, mx.add(mx.exp(mx.subtract(0.0, gate)), 1.0)), up)
 
@@ -239,7 +239,7 @@ def _requantised(instance: family.Instance, rows: int, k: int, results: int) -> 
         x = mx.operand(a, a_scale, hidden)
         first, *others = (mx.scaled_matmul(x, each) for each in matrices[:-1])
         for other in others:
-            first = mx.elementwise(swiglu, first, other)
+            first = mx.elementwise(gated, first, other)
         return mx.scaled_matmul(mx.quantise(first, hidden), matrices[-1])
 
     def of(height: int, bits: int) -> list[str]:
@@ -248,7 +248,7 @@ def _requantised(instance: family.Instance, rows: int, k: int, results: int) -> 
     return mx.module(chain, *of(rows, hidden.bits), *of(k, weights.bits) * (results + 1))
 
 
-def _hidden(instance: hidden.Instance, m: int, n: int, k: int) -> ir.Module:
+def _hidden(instance: swiglu.Instance, m: int, n: int, k: int) -> ir.Module:
     """A batch of products of hidden activations."""
     weights = element_format(instance.elements[RHS])
 

@@ -56,8 +56,8 @@ _LAYERS = ((16384, 16384), (8192, 8192), (7168, 8192), (8192, 3584), (8192, 1024
 _BITS, _BYTES = 16, 2
 """Bits of an activation, and bytes of an element of a result."""
 _LARGE = (
-    "mx_f4E2M1FN_f4E2M1FN_f32_m256_n256_k512", "mx_f4E2M1FN_f4E2M1FN_f32_m256_n256_k512_w4",
-    "mx_f4E2M1FN_f4E2M1FN_f32_m320_n256_k512_w4", "mx_f8E4M3FN_f8E4M3FN_f32_m256_n256_k512_w4",
+    "mx_f4E2M1FN_f4E2M1FN_f32_m256_n256_k512", "mx_f4E2M1FN_f4E2M1FN_f32_m256_n256_k512_intrawave",
+    "mx_f4E2M1FN_f4E2M1FN_f32_m320_n256_k512_intrawave", "mx_f8E4M3FN_f8E4M3FN_f32_m256_n256_k512_intrawave",
 )  # fmt: skip
 _ROWS = ("1", "8", "16", "64", "65", "128", "512", "2048", "8192")
 

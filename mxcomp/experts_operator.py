@@ -16,7 +16,7 @@ from mxcomp.mlir import build
 from mxcomp.quantisation import UNQUANTISED
 from mxcomp.routing.loops import tabled
 from mxcomp.routing.scalars import widened
-from mxcomp.ukernels import dequantising
+from mxcomp.ukernels import weight_only
 
 
 def build_layer(
@@ -34,7 +34,7 @@ def build_layer(
     (tokens, _), (_, top_k), (experts, *_) = (build.static_sizes(value) for value in (x, shares, gate_up))
     size = tokens or 0, experts or 0, top_k or 0
     is_quantised = input_format != UNQUANTISED
-    block_m = routing.block_m(*size) if is_quantised else min(routing.block_m(*size), dequantising.MOST_ROWS)
+    block_m = routing.block_m(*size) if is_quantised else min(routing.block_m(*size), weight_only.MOST_ROWS)
     found = routing.given(_i32(chosen), _f32(shares), size[1], block_m)
     parts = ((gate_up, gate_up_scales, gate_up_bias), (down, down_scales, down_bias))
     both = [moe.Experts(mx.operand(e, scales, weight_format), _f32(bias)) for e, scales, bias in parts]

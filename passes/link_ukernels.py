@@ -34,7 +34,7 @@ from mxcomp.mlir.attributes import UKERNEL
 from mxcomp.options import Options
 from mxcomp.packing import block_quantiser
 from mxcomp.packing.result_tiles import BATCHED, TILED
-from mxcomp.ukernels import Registry, Ukernel, accepts, hidden, paired, quantising
+from mxcomp.ukernels import Registry, Ukernel, accepts, dual, quantising, swiglu
 
 KERNEL = "mxcomp.kernel"
 """On an operation with a descriptor: the text of a module with its kernel, which is none of the registry's."""
@@ -237,8 +237,8 @@ def check_operands(user: ir.Operation, ukernel: Ukernel, arguments: Arguments, s
 
 _RHS = ((0, 1), (0, 1))
 _OUTER_OF_ACTIVATIONS = {
-    **dict.fromkeys((quantising.OPERANDS, hidden.OPERANDS), ((0,), *_RHS, (0,))),
-    paired.OPERANDS: ((0,), *_RHS, *_RHS, (0,), (0,)),
+    **dict.fromkeys((quantising.OPERANDS, swiglu.OPERANDS), ((0,), *_RHS, (0,))),
+    dual.OPERANDS: ((0,), *_RHS, *_RHS, (0,), (0,)),
 }
 
 

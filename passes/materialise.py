@@ -46,7 +46,7 @@ from mxcomp.packing.requantised_result import Plan
 from mxcomp.packing.runtime_sizes import guarded, padded_units
 from mxcomp.passes.fuse_consumers import EPILOGUE
 from mxcomp.problem import Problem, flipped
-from mxcomp.ukernels import paired, quantising
+from mxcomp.ukernels import dual, quantising
 
 OPTIONS = ("reference", "packed-parameters")
 
@@ -212,7 +212,7 @@ def _quantising(decision: Decision) -> list[str]:
 
 def _of_bits(decision: Decision, bits: int) -> Decision:
     """A decision with ukernels for activations of so many bits, which fusion may have changed; None where none is."""
-    known = {each.name: each for each in (*quantising.INSTANCES, *paired.INSTANCES)}
+    known = {each.name: each for each in (*quantising.INSTANCES, *dual.INSTANCES)}
 
     def name(ukernel: str | None) -> str | None:
         other = None if ukernel not in known else replace(known[ukernel], bits=bits).name

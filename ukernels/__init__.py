@@ -19,28 +19,29 @@ from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.problem import Problem
 from mxcomp.ukernels import (
     data_tiled,
-    dequantising,
+    dual,
     family,
     gating,
-    hidden,
     intrawave,
     multistage,
     own,
-    paired,
     pingpong,
     quantising,
-    stream,
+    split_k,
+    swiglu,
+    weight_only,
 )
 from mxcomp.ukernels.own import Kernel
 from mxcomp.ukernels.reading import accepts, read
+from mxcomp.ukernels.renamed import renamed
 from mxcomp.ukernels.rules import Constraint, Ukernel, ukernel_from
 
 __all__ = ["KINDS", "PLAIN_KINDS", "Constraint", "Kernel", "Registry", "Ukernel", "accepts", "read"]
 
-PLAIN_KINDS = (data_tiled, stream, multistage, pingpong, intrawave)
+PLAIN_KINDS = (data_tiled, split_k, multistage, pingpong, intrawave)
 """Those of `KINDS` that take MX operands, and nothing else is done by them."""
 
-KINDS = (*PLAIN_KINDS, gating, quantising, paired, dequantising, hidden)
+KINDS = (*PLAIN_KINDS, gating, quantising, dual, weight_only, swiglu)
 """Modules with `INSTANCES`: ukernels that one kernel is written for, of many types and tiles."""
 
 
@@ -73,6 +74,8 @@ class Registry:
 
     def nearest(self, name: str) -> str:
         """What else may be meant by a name that there is not, to begin what to do with; "" if nothing is alike."""
+        if (now := renamed(name)) in self.ukernels:
+            return f"it is called {now} now; "
         found = get_close_matches(name, self.ukernels, _NEAREST, _LIKENESS)
         return f"is {' or '.join(found)} meant? " if found else ""
 

@@ -93,10 +93,11 @@ class Tile:
         m, n, k = self.layout.workgroup_tile
         shape = self.layout.multiplied.shape
         suffix = "" if shape == self.layout.shape else f"_mfma{shape.m}"
-        is_alone = self.waves is not None and self.waves.count == 1
-        suffix += "_half" * self.is_half + "_w1" * is_alone + "_rhs" * self.for_rhs + "_rows" * self.lhs_in_rows
-        suffix += "" if self.max_m is None else f"_r{self.max_m}"
-        suffix += "_x2" if self.waves is not None and self.waves.beside > 1 else ""
+        waves = self.waves or Waves(2)
+        suffix += "_single_wave" * (waves.count == 1)
+        suffix += f"_row_major_{'ab'[self.for_rhs]}" * self.lhs_in_rows
+        suffix += "" if self.max_m is None else f"_max_m{self.max_m}"
+        suffix += "" if waves.beside == 1 else f"_occupancy{waves.beside}"
         return f"mx_LHS_RHS_f32_m{m}_n{n}_k{k}{suffix}"
 
 

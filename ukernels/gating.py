@@ -22,7 +22,7 @@ from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier
 from mxcomp.ukernels.data_tiled import DataTiled, Tiled, layout_of, stored
 from mxcomp.ukernels.kernel import Kernel
-from mxcomp.ukernels.stream import Flight, Stream
+from mxcomp.ukernels.split_k import Flight, Stream
 from mxcomp.ukernels.waves import VALUES, Share, Waves
 
 _WAVES = (2, 4)

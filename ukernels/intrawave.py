@@ -61,7 +61,7 @@ class Tile(gemm.Tile):
 
     @property
     def pattern(self) -> str:
-        return f"{super().pattern}_w4"
+        return f"{super().pattern}_intrawave"
 
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
         """What LDS holds of LHS and RHS."""

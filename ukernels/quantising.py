@@ -1,6 +1,6 @@
 """Ukernels for at most 16 rows that take activations, and quantise them in registers.
 
-The RHS is packed in units as for `stream.py`, so an instance can take the place of one of that kind, and the
+The RHS is packed in units as for `split_k.py`, so an instance can take the place of one of that kind, and the
 other way round (`Instance.plain`). Operands are words and bytes: [M · K/32 blocks, words of 32 activations], the RHS
 [units, K tiles, steps, bytes of all lanes], its scales [units, K tiles, bytes of all lanes]; the result is
 [units, 4, 16, 4]. What makes a block of it elements and a scale is no part of an instance: a dispatch brings its
@@ -19,11 +19,11 @@ from iree.compiler import ir
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
-from mxcomp.ukernels import builder, stream
+from mxcomp.ukernels import builder, split_k
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import factor, packed_buffer
-from mxcomp.ukernels.stream import Streamed
+from mxcomp.ukernels.split_k import Streamed
 from mxcomp.ukernels.waves import BEYOND, BLOCKS, LANES, UNIT_ROWS
 
 OPERANDS = "quantising"
@@ -57,21 +57,21 @@ def suffix(rows: int) -> str:
 
 
 @dataclass(frozen=True)
-class Instance(stream.Instance):
-    """A member: the tile, and the types, of an instance of `stream.py`, and the bits of an activation."""
+class Instance(split_k.Instance):
+    """A member: the tile, and the types, of an instance of `split_k.py`, and the bits of an activation."""
 
-    tile: stream.Tile
+    tile: split_k.Tile
     bits: int
 
     @property
     def name(self) -> str:
-        """For example mx_quantising16_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512."""
-        return self.plain.name.replace("mx_", f"mx_quantising{self.bits}_", 1)
+        """For example mx_fused_quant16_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512."""
+        return self.plain.name.replace("mx_", f"mx_fused_quant{self.bits}_", 1)
 
     @property
-    def plain(self) -> stream.Instance:
+    def plain(self) -> split_k.Instance:
         """The one that takes the same RHS, and an LHS that is packed."""
-        return stream.Instance(self.tile, self.elements)
+        return split_k.Instance(self.tile, self.elements)
 
     @property
     def kernel(self) -> type[Kernel]:
@@ -124,7 +124,7 @@ class Instance(stream.Instance):
 
 TILES = [
     tile
-    for tile in stream.TILES
+    for tile in split_k.TILES
     if not tile.is_half
     and tile.max_m is None  # whose operand it quantises, whatever rows it has
     and tile.threads > LANES
@@ -188,7 +188,7 @@ class Activations:
         return [(self._group, [Index.of(word) for word in range(0, self._words, _LOAD)])]
 
 
-class FlatStream(stream.Stream):
+class FlatStream(split_k.Stream):
     """What kernels have in common that take activations, and of which units are operands of few dimensions."""
 
     weights: type[Streamed] = Streamed
@@ -209,7 +209,7 @@ class FlatStream(stream.Stream):
 
 
 class Quantising(FlatStream):
-    """Writes the kernel of an instance: `stream.Stream`, but for LHS.
+    """Writes the kernel of an instance: `split_k.Stream`, but for LHS.
 
     A lane loads the 32 activations of a block as they are, and `@quantise`, the model's own arithmetic, makes elements
     and a scale of them. Every workgroup quantises for itself, each of its waves what no other wave multiplies.

@@ -20,7 +20,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import is_elementwise, yielded
 from mxcomp.problem import Problem
-from mxcomp.ukernels import dequantising
+from mxcomp.ukernels import weight_only
 from mxcomp.ukernels.quantising import SOURCE_BITS
 
 
@@ -54,7 +54,7 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
 
     The reason is "" where they are stored, and nothing is quantised.
     """
-    if problem.types[LHS] == dequantising.ACTIVATIONS:
+    if problem.types[LHS] == weight_only.ACTIVATIONS:
         return Activations(None, elements, tuple(build.static_sizes(elements)))
     if problem.batch and (pair := gates.pair_of(elements, scales)) is not None:
         return _hidden(*pair, problem)

@@ -21,8 +21,8 @@ from mxcomp.matching.storage import Place
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import EXTENDS, extended_from
 from mxcomp.problem import Problem
-from mxcomp.ukernels import dequantising
-from mxcomp.ukernels.dequantising import ACTIVATIONS, MOST_ELEMENTS, MOST_ROWS
+from mxcomp.ukernels import weight_only
+from mxcomp.ukernels.weight_only import ACTIVATIONS, MOST_ELEMENTS, MOST_ROWS
 
 
 def argument(op: ir.Operation, factor: ir.Value) -> int | None:
@@ -68,7 +68,7 @@ def check(problem: Problem, place: Place, is_left: bool) -> None:
             f"{ACTIVATIONS} activations are not quantised: for a result of {m}x{n} and weights of {bits} bits IREE's "
             "own kernel is modelled as faster"
         )
-    if not dequantising.fitting(problem.types[RHS], m or MOST_ROWS, n, k):
+    if not weight_only.fitting(problem.types[RHS], m or MOST_ROWS, n, k):
         raise NotOursError(
             f"{ACTIVATIONS} activations are not quantised: expected more than 16 columns, and more than one block, got "
             f"{n} and {k}"

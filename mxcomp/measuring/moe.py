@@ -15,7 +15,7 @@ from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES
 from mxcomp.selection.layers import Product, Sizes, fastest, us_of
 from mxcomp.ukernels import Registry
-from mxcomp.ukernels.dequantising import ACTIVATIONS
+from mxcomp.ukernels.weight_only import ACTIVATIONS
 
 SIZES = ("tokens", "model_dim", "inter_dim", "experts", "top_k")
 TYPES = ("a_type", "w_type")

@@ -33,7 +33,7 @@ QUANTISER = "mxcomp.quantiser"
 NAME, BLOCKS, ACTIVATE = "quantise", "blocks", "activate"
 
 _PART = BLOCK_SIZE // 4
-"""Activations that a lane computes of gate and up at a time (`ukernels/hidden.py`)."""
+"""Activations that a lane computes of gate and up at a time (`ukernels/swiglu.py`)."""
 
 
 def text(activations: Activations, blocks: int) -> str:

@@ -1,6 +1,6 @@
 """Two matmuls of the same activations in one dispatch, by a ukernel that quantises them in registers.
 
-    %g, %u = linalg.generic {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_quantising16_pair_…", tensor>}
+    %g, %u = linalg.generic {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_fused_quant16_dual_…", tensor>}
         ins(%x, %gate, %gate_scales, %up, %up_scales) outs(%zero, %zero)
     %h = linalg.generic ins(%g, %u) { … }      what was fused behind one of them, which read the other
 

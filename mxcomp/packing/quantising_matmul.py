@@ -1,7 +1,7 @@
 """A matmul whose ukernel quantises its LHS in registers: activations in, accumulator tiles out, in one dispatch.
 
     %x = iree_tensor_ext.bitcast %activations : tensor<4x512xbf16> -> tensor<64x16xi32>
-    %t = linalg.generic {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_quantising16_…", tensor>,
+    %t = linalg.generic {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_fused_quant16_…", tensor>,
                          mxcomp.quantiser = "…func.func @quantise…"}
         ins(%x, %rhs, %rhs_scales : tensor<64x16xi32>, tensor<8x2x4x1024xi8>, tensor<8x2x256xi8>)
         outs(%zero : tensor<8x4x16x4xf32>)

@@ -18,7 +18,7 @@ from mxcomp.selection.limits import limits
 from mxcomp.selection.ranking import DYNAMIC_M, Candidate, candidate, fastest
 from mxcomp.selection.sharing import least
 from mxcomp.selection.tuned import Entry
-from mxcomp.ukernels import Registry, Ukernel, dequantising
+from mxcomp.ukernels import Registry, Ukernel, weight_only
 
 _NAMED = 2
 """Candidates beside the best that a report names."""
@@ -67,9 +67,9 @@ def choose(
 
     What a tuned table says of the problem comes first. Raises UkernelError for a ukernel by a name that does not exist.
     """
-    if problem.types[LHS] == dequantising.ACTIVATIONS:
+    if problem.types[LHS] == weight_only.ACTIVATIONS:
         chosen = unquantised.choose(problem, registry, options, place.result_bytes)
-        return _bounded(chosen, problem, (dequantising.MOST_ROWS, 1, 1), options) if chosen.is_ours else chosen
+        return _bounded(chosen, problem, (weight_only.MOST_ROWS, 1, 1), options) if chosen.is_ours else chosen
     if options.data_tiling:
         return _data_tiled(problem, place, registry, options, tuned)
     return _row_major(problem, place, registry, options)

@@ -17,7 +17,7 @@ from mxcomp.selection.choice import choose_transposed
 from mxcomp.selection.grouped import Blocks
 from mxcomp.selection.layers import Pair, Sizes, apart, better, in_tiles, quantising_down, us_of
 from mxcomp.selection.ranking import LAYERS
-from mxcomp.ukernels import Registry, gating, hidden
+from mxcomp.ukernels import Registry, gating, swiglu
 from mxcomp.ukernels.family import Tile
 
 
@@ -85,7 +85,7 @@ def choose_quantising(chosen: Decision, problem: Problem, registry: Registry, op
 
     The reason is "" where that is not asked for.
     """
-    named = next((each for each in hidden.INSTANCES if each.name == options.ukernels), None)
+    named = next((each for each in swiglu.INSTANCES if each.name == options.ukernels), None)
     if not options.data_tiling or options.reference or not (named or options.ukernels == FASTEST):
         return ""
     found = _named(named, problem) if named else _fastest(problem, registry, options.fuse_quantisers == ON)
@@ -97,12 +97,12 @@ def choose_quantising(chosen: Decision, problem: Problem, registry: Registry, op
 
 @dataclass(frozen=True)
 class _Quantising:
-    instance: hidden.Instance
+    instance: swiglu.Instance
     note: str
 
 
-def _named(instance: hidden.Instance, problem: Problem) -> _Quantising | str:
-    if not quantising.takes(instance, problem, hidden.BITS):
+def _named(instance: swiglu.Instance, problem: Problem) -> _Quantising | str:
+    if not quantising.takes(instance, problem, swiglu.BITS):
         return f"{instance.name} is not for {'x'.join(str(problem.sizes[axis]) for axis in 'mnk')}"
     return _Quantising(instance, f"LHS is computed and quantised by {instance.name}")
 
@@ -114,7 +114,7 @@ def _fastest(problem: Problem, registry: Registry, itself: bool) -> _Quantising 
     if outside is None:
         return "the times of none are known"
     us, instance = f"modelled {us_of(outside):.1f} µs with gate and up", outside[1].ukernel.instance
-    if not isinstance(instance, hidden.Instance):
+    if not isinstance(instance, swiglu.Instance):
         return f"in a dispatch of its own it takes no longer, {us}"
     return _Quantising(instance, f"LHS is computed and quantised by {instance.name}, {us}")
 

@@ -2,7 +2,7 @@
 
 - in tiles: hidden activations are quantised in tiles of the product that is gate and up (`mxcomp.ukernels.gating`);
 - apart: of that product, in f32, with any ukernels, they are computed and quantised in a dispatch behind it; or, of few
-  rows, by the ukernel for down (`mxcomp.ukernels.hidden`);
+  rows, by the ukernel for down (`mxcomp.ukernels.swiglu`);
 - unquantised: rows of bf16 are gathered, gate and up are one product of f32, activations are computed behind it.
 
 Behind each of them down, whose results of bf16 are added up. Routing, and the quantisation of tokens, are left out.
@@ -20,7 +20,7 @@ from mxcomp.matching.decision import DATA_TILED
 from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.selection import grouped, passing, times
 from mxcomp.sim.timing.parameters import mi355x
-from mxcomp.ukernels import Ukernel, dequantising, gating, hidden, quantising
+from mxcomp.ukernels import Ukernel, gating, quantising, swiglu, weight_only
 from mxcomp.ukernels.family import Instance
 from mxcomp.ukernels.waves import UNIT_ROWS
 
@@ -85,7 +85,7 @@ Pair: TypeAlias = tuple[Product, Product]
 def fastest(sizes: Sizes, block_m: int, ukernels: Mapping[str, Ukernel]) -> Pair | None:
     """The fastest way for blocks of so many rows, as many of them as are expected; None where there is none."""
     blocks = grouped.expected(sizes.tokens, sizes.experts, sizes.top_k, block_m)
-    if sizes.a_type == dequantising.ACTIVATIONS:
+    if sizes.a_type == weight_only.ACTIVATIONS:
         return unquantised(sizes, blocks, block_m, ukernels)
     return better(in_tiles(sizes, blocks, block_m, ukernels), apart(sizes, blocks, block_m, ukernels))
 
@@ -162,7 +162,7 @@ def quantising_down(
     """Down with the fastest ukernel that computes hidden activations itself, if there is one for so many rows."""
     work, kinds = _down(sizes, blocks), (sizes.a_type, sizes.w_type)
     able = [
-        each for each in hidden.INSTANCES
+        each for each in swiglu.INSTANCES
         if each.name in ukernels and each.elements == kinds and each.covers(block_m, work.n, work.k)
     ]  # fmt: skip
     fitting = [each for each in able if not ukernels[each.name].constraints["k"].violation("K", work.k)]
@@ -194,7 +194,7 @@ def unquantised(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Ma
     products = []
     for work in (replace(_gate_up(sizes, blocks), rows=blocks.slots), _down(sizes, blocks)):
         able = [
-            each for each in dequantising.INSTANCES
+            each for each in weight_only.INSTANCES
             if each.name in ukernels and each.elements[1] == sizes.w_type and each.covers(block_m, work.n, work.k)
         ]  # fmt: skip
         found = [_with_rows(each, ukernels[each.name], work, block_m) for each in able]

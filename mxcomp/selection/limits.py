@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mxcomp.formats import element_format
 from mxcomp.problem import Problem
-from mxcomp.ukernels.dequantising import ACTIVATION_BYTES, ACTIVATIONS
+from mxcomp.ukernels.weight_only import ACTIVATION_BYTES, ACTIVATIONS
 
 _ACCUMULATOR_BYTES = 4
 _MAX_K = 65536

@@ -16,7 +16,7 @@ from mxcomp.order import PLAIN_ORDER
 from mxcomp.problem import Problem
 from mxcomp.selection import passing, times
 from mxcomp.selection.ranking import fastest
-from mxcomp.ukernels import Registry, Ukernel, paired, quantising
+from mxcomp.ukernels import Registry, Ukernel, dual, quantising
 
 Beside: TypeAlias = Sequence[tuple[Problem, int]]
 """Other problems of the same LHS, and bytes of their results' elements."""
@@ -31,7 +31,7 @@ def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
     instance, (m, n, k) = ukernel.instance, (problem.sizes[axis] or 0 for axis in "mnk")
     assert isinstance(instance, quantising.Instance)
     tile = ukernel.tile
-    if isinstance(instance, paired.Instance):
+    if isinstance(instance, dual.Instance):
         n, tile = 2 * n, (tile[0], 2 * tile[1], tile[2])
     known = {rows: times.replays(instance, quantising.suffix(rows)) for rows in instance.timed_rows}
     known = {max(m, rows) if rows == instance.most_rows else rows: each for rows, each in known.items()}
@@ -104,7 +104,7 @@ def entries(instance: quantising.Instance, single: quantising.Instance, registry
 
 def _named(options: Options) -> quantising.Instance | None:
     """The instance of the name that is asked for, or of one that takes two matrices."""
-    pair = next((each.single for each in paired.INSTANCES if each.name == options.ukernels), None)
+    pair = next((each.single for each in dual.INSTANCES if each.name == options.ukernels), None)
     return pair or next((each for each in quantising.INSTANCES if each.name == options.ukernels), None)
 
 
@@ -123,7 +123,7 @@ def choose_pair(
     `index` is that of the other matmul, with the same LHS; `is_alone`: no third one has it. The decision stays as it is
     if that would be slower.
     """
-    fitting = [each for each in paired.INSTANCES if takes(each, problem, bits)]
+    fitting = [each for each in dual.INSTANCES if takes(each, problem, bits)]
     named = [each for each in fitting if each.name == options.ukernels]
     timed = {each: us for each in fitting if (us := modelled_us(registry[each.name], problem, size)) is not None}
     apart = _pair_apart(chosen, problem, bits if is_alone else None, registry, options, size)

@@ -14,8 +14,8 @@ from mxcomp.problem import Problem
 from mxcomp.selection.passing import passing_us
 from mxcomp.selection.quantising import entries, modelled_us
 from mxcomp.selection.versions import Range
-from mxcomp.ukernels import Registry, dequantising
-from mxcomp.ukernels.dequantising import ACTIVATION_BYTES, MOST_ROWS, Instance
+from mxcomp.ukernels import Registry, weight_only
+from mxcomp.ukernels.weight_only import ACTIVATION_BYTES, MOST_ROWS, Instance
 
 _RANGES = (Range(16, (1, 16)), Range(32, (24, 32)), Range(MOST_ROWS, (48, MOST_ROWS)), Range(None, (128, 512, 2048)))
 """Of a dynamic M. Up to `MOST_ROWS` a workgroup has all rows; of more it has a tile."""
@@ -49,7 +49,7 @@ def _best(
 ) -> tuple[Instance, float | None] | None:
     """The fastest for a range of M, or that of the name that is asked for, and its modelled µs; None without any."""
     n, k = problem.n or 0, problem.k or 0
-    fitting = dequantising.fitting(problem.types[RHS], max(rows.points), n, k)
+    fitting = weight_only.fitting(problem.types[RHS], max(rows.points), n, k)
     if named := [each for each in fitting if each.name == options.ukernels]:
         fitting = named
     elif options.ukernels != FASTEST:

@@ -44,7 +44,7 @@ from mxcomp.mlir import build, linalg
 from mxcomp.options import Options
 from mxcomp.packing import runtime_sizes
 from mxcomp.passes.workarounds import Computes, Workaround
-from mxcomp.ukernels.dequantising import ACTIVATIONS
+from mxcomp.ukernels.weight_only import ACTIVATIONS
 
 WORKAROUND = Workaround(
     fault="8-bit operands of scaled matmuls are laid out wrongly for scaled MFMA on gfx950.",

@@ -16,7 +16,7 @@ from test_moe_layer import Layer
 
 import mxcomp
 from mxcomp import formats, moe
-from mxcomp.ukernels import gating, hidden
+from mxcomp.ukernels import gating, swiglu
 
 QUICK, ALL = (3, 25), 60
 """Two that take little, a case and a layer; all others are slow."""
@@ -48,8 +48,8 @@ def draw(seed: int) -> tuple[Case | Layer, str]:
     if ukernels == "gating":
         ukernels = dice.choice(gating.INSTANCES).name
     elif ukernels == "hidden":
-        of_types = [each for each in hidden.INSTANCES if each.elements == tuple(map(mlir_type, types))]
-        ukernels, rows = dice.choice(of_types or hidden.INSTANCES).name, dice.choice([n for n in ROWS if n <= 8])
+        of_types = [each for each in swiglu.INSTANCES if each.elements == tuple(map(mlir_type, types))]
+        ukernels, rows = dice.choice(of_types or swiglu.INSTANCES).name, dice.choice([n for n in ROWS if n <= 8])
     work = (MOST_BF16 if types[0] == BF16 else MOST) // max(EXPERTS)
     most = work // rows
     model = min(model, max(32, most // inner // 32 * 32))

@@ -215,7 +215,7 @@ def test_what_is_quantised_apart(matmul: Matmul, reason: str | None) -> None:
 
 def test_nothing_is_spilled() -> None:
     """Elements are made in registers, 16 instructions a block; scratch memory is not used."""
-    name = f"mx_quantising16_{FP4}_{FP4}_f32_m16_n32_k512"
+    name = f"mx_fused_quant16_{FP4}_{FP4}_f32_m16_n32_k512"
     *_, kernel = compiled(program(Matmul(1, 256, 8192), "even", "bf16"), ukernels=name)[1]
     assert kernel.assembly.scratch_bytes == kernel.assembly.spills == 0
     assert kernel.assembly.count("v_cvt_scalef32_pk_fp4_bf16") == 2 * 4 * 16, "in front of the loop, and in it"
@@ -248,7 +248,7 @@ def test_what_fusion_narrows() -> None:
     weights = [array.view(np.int8) for each in (first, second) for array in (each.operands[1], each.operands[3])]
     compiled_ = mxcomp.compile(module(body, [((2, 64), "bf16"), *((array.shape, "i8") for array in weights)]))
     assert compiled_.report.matmuls[1].dispatches == INSIDE
-    assert "activations are bf16: mx_quantising16_f4E2M1FN_f6E2M3FN" in str(compiled_.report.matmuls[1])
+    assert "activations are bf16: mx_fused_quant16_f4E2M1FN_f6E2M3FN" in str(compiled_.report.matmuls[1])
 
     x = np.random.default_rng(3).standard_normal((first.m, first.k)).astype(ml_dtypes.bfloat16)
     (result,) = compiled_.run(x, *weights)

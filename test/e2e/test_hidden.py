@@ -18,10 +18,10 @@ import mxcomp.ir as mx
 from mxcomp import moe, runtime
 from mxcomp.formats import element_format
 from mxcomp.measuring.dispatches import modelled
-from mxcomp.ukernels import hidden
+from mxcomp.ukernels import swiglu
 
 F4, F8_F4, F8 = TYPES
-INSIDE = "LHS is computed and quantised by mx_hidden_"
+INSIDE = "LHS is computed and quantised by mx_fused_swiglu_"
 QUICK = Case(F4, 2)
 REST = [
     *(Case(types, rows, result="bf16") for types in TYPES for rows in (1, 2, 8)),
@@ -79,12 +79,12 @@ SHAPES = ((2, 48, 1056), (1, 80, 32), (8, 33, 1024), (5, 144, 288), (7, 16, 544)
 
 NAMED = [
     (instance, next(each for each in (*SHAPES[i % 5 :], *SHAPES) if instance.covers(*each)))
-    for i, instance in enumerate(hidden.INSTANCES)
+    for i, instance in enumerate(swiglu.INSTANCES)
 ]
 
 
 def down(
-    instance: hidden.Instance,
+    instance: swiglu.Instance,
     shape: tuple[int, int, int],
     activation: Callable[..., ir.Value] = moe.swiglu,
     kind: str = "f32",
@@ -102,7 +102,7 @@ def down(
     )  # fmt: skip
 
 
-def arguments(instance: hidden.Instance, shape: tuple[int, int, int]) -> list[np.ndarray]:
+def arguments(instance: swiglu.Instance, shape: tuple[int, int, int]) -> list[np.ndarray]:
     (m, n, k), bits = shape, element_format(instance.elements[1]).bits
     rng = np.random.default_rng(m + n + k)
     both = rng.standard_normal((2, m, 2 * k)) * 2.0 ** rng.integers(-6, 3, (2, m, 2 * k))
@@ -113,7 +113,7 @@ def arguments(instance: hidden.Instance, shape: tuple[int, int, int]) -> list[np
 
 
 @pytest.mark.parametrize("case", every(15, NAMED), ids=lambda case: case[0].name)
-def test_values_of_quantising_elsewhere(case: tuple[hidden.Instance, tuple[int, int, int]]) -> None:
+def test_values_of_quantising_elsewhere(case: tuple[swiglu.Instance, tuple[int, int, int]]) -> None:
     """And so of a product in another order, up to its rounding, in every schedule."""
     instance, shape = case
     module, given = down(instance, shape), arguments(instance, shape)
@@ -132,7 +132,7 @@ def _by_up(_: ir.Value, up: ir.Value) -> ir.Value:
     return mx.multiply(up, 0.5)
 
 
-FP4 = hidden.INSTANCES[0]
+FP4 = swiglu.INSTANCES[0]
 
 
 def same_elsewhere(module: ir.Module, is_inside: bool, shape: tuple[int, int, int] = SHAPES[0]) -> None:

@@ -126,7 +126,7 @@ def test_an_inner_size_of_256(block_m: int) -> None:
     program = mxcomp.compile(case.module(), ukernels="fastest")
     (matmul,) = program.report.matmuls
     assert matmul.dispatches == PACKED
-    assert "_k256_half" in (matmul.ukernel or "")
+    assert "_k256" in (matmul.ukernel or "")
     (found,) = program.run(*case.arguments)
     case.check(found)
 

@@ -15,7 +15,7 @@ from test_producers import SOURCES
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp import formats
-from mxcomp.ukernels import paired, quantising
+from mxcomp.ukernels import dual, quantising
 
 ALONE, TOGETHER = ["pack_rhs", "pack_rhs_scale", "matmul"], ["pack_rhs", "pack_rhs_scale"]
 Combine = Callable[[ir.Value, ir.Value, ir.Value], ir.Value]
@@ -95,8 +95,8 @@ def test_one_dispatch(case: Case, rounded: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("instance", paired.INSTANCES, ids=lambda instance: instance.name)
-def test_every_instance(instance: paired.Instance) -> None:
+@pytest.mark.parametrize("instance", dual.INSTANCES, ids=lambda instance: instance.name)
+def test_every_instance(instance: dual.Instance) -> None:
     """Right, and without spilled registers."""
     source = next(kind for kind, bits in quantising.SOURCE_BITS.items() if bits == instance.bits)
     lhs, rhs = (formats.element_format(kind).name for kind in instance.elements)
@@ -110,7 +110,7 @@ def test_every_instance(instance: paired.Instance) -> None:
 def test_same_bits() -> None:
     """As each matmul in a dispatch of its own by as many waves."""
     case = Case(16, 64, 1056)
-    pair = paired.INSTANCES[0]
+    pair = dual.INSTANCES[0]
     given, *_ = case.arguments()
     together, apart = (mxcomp.compile(case.module(), ukernels=each.name) for each in (pair, pair.single))
     assert [matmul.dispatches for matmul in apart.report.matmuls] == [ALONE, ALONE]

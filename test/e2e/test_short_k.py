@@ -16,7 +16,7 @@ from mxcomp.sim.program import program_of
 from mxcomp.sim.timing import examine, mi355x
 from mxcomp.sim.timing.workgroup import replayed
 
-NAME = "mx_f4E2M1FN_f4E2M1FN_f32_m256_n128_k512_x2"
+NAME = "mx_f4E2M1FN_f4E2M1FN_f32_m256_n128_k512_occupancy2"
 FREE = 1e6
 """Bytes a cycle from memory."""
 

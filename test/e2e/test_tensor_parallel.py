@@ -60,7 +60,7 @@ def _of_all_columns(layer: Layer, m: int, types: tuple[str, str], dispatches: li
     assert found.dispatches == dispatches or SLOWER in found.note
     if found.note.startswith("K in "):  # as that of fewer columns is
         return "fastest", dispatches
-    name = found.ukernel if found.dispatches == APART else found.ukernel.replace("mx_", "mx_quantising16_", 1)
+    name = found.ukernel if found.dispatches == APART else found.ukernel.replace("mx_", "mx_fused_quant16_", 1)
     return name, found.dispatches
 
 

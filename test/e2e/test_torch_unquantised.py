@@ -10,7 +10,7 @@ import torch
 import mxcomp.torch
 from mxcomp.formats import dequantise, quantise, unpack_bits
 from mxcomp.torch import ScaledExperts, ScaledLinear, replace_linears
-from mxcomp.ukernels import dequantising
+from mxcomp.ukernels import weight_only
 
 K, N, EXPERTS, ALPHA, LIMIT = 544, 576, 3, 1.702, 7.0
 BF16_ROUNDING = 2.0**-8
@@ -70,7 +70,7 @@ def test_any_number_of_tokens(source: str, dynamic: tuple[int, ...]) -> None:
         error = (torch.from_numpy(found.astype(np.float64)) - expected).abs().max()
         assert error <= 2 * BF16_ROUNDING * expected.abs().max()
         parts = [each.owner.split(" ")[0] for each in program.profile(given, execute=False).dispatches]
-        many = shape[0] * shape[1] > dequantising.MOST_ROWS
+        many = shape[0] * shape[1] > weight_only.MOST_ROWS
         before = ["pad_lhs"] * many if source == "bf16" else ["quantise_lhs"]
         assert parts[:-1] == before
         assert parts[-1].startswith("matmul")

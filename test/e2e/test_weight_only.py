@@ -19,7 +19,7 @@ from mxcomp import errors, formats
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.mlir import build
 from mxcomp.report.report import ScaledMatmul
-from mxcomp.ukernels import dequantising
+from mxcomp.ukernels import weight_only
 
 PACKED = ["pack_rhs", "pack_rhs_scale", "matmul"]
 BF16_ROUNDING = 2.0**-8
@@ -112,7 +112,7 @@ def test_more_rows_than_a_workgroup_takes(case: Case) -> None:
     """They are tiles, whole ones: rows that are missing are added first."""
     program = mxcomp.compile(case.module())
     (found,) = program.report.matmuls
-    padding = ["pad_lhs"] if case.m % dequantising.MOST_ROWS else []
+    padding = ["pad_lhs"] if case.m % weight_only.MOST_ROWS else []
     assert sorted(found.dispatches) == sorted([*PACKED, *padding]), found.reason
     given = case.arguments()
     case.check(program.run(*given)[0], given)
@@ -160,8 +160,8 @@ def test_dynamic_rows_without_ukernels(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("instance", dequantising.INSTANCES, ids=lambda instance: instance.name)
-def test_every_instance(instance: dequantising.Instance) -> None:
+@pytest.mark.parametrize("instance", weight_only.INSTANCES, ids=lambda instance: instance.name)
+def test_every_instance(instance: weight_only.Instance) -> None:
     """Right, without spilled registers, and by as many conversions as there are pairs, or blocks."""
     case = Case(instance.most_rows - 3, 208, 4128, formats.element_format(instance.elements[0]).name)
     program, kernels = compiled(str(case.module()), ukernels=instance.name)

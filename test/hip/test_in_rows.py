@@ -137,14 +137,14 @@ def test_what_is_done_in_its_place() -> None:
 @pytest.mark.parametrize(
     ("sizes", "given", "taken"),
     [
-        ((4096, 4096, 4096), (LHS,), "m256_n256_k512_rows"),
+        ((4096, 4096, 4096), (LHS,), "m256_n256_k512_row_major_a"),
         ((10000, 16384, 16384), (LHS,), ""),
         ((10000, 16384, 16384), (LHS, RHS), ""),
         ((16384, 10000, 16384), (LHS, RHS), ""),
         ((10000, 16384, 16384), (), ""),
         ((1024, 8192, 8192), (LHS,), ""),
         ((1024, 8192, 8192), (RHS,), ""),
-        ((2048, 8192, 8192), (RHS,), "m256_n256_k512_rhs_rows"),
+        ((2048, 8192, 8192), (RHS,), "m256_n256_k512_row_major_b"),
         ((64, 8192, 8192), (LHS, RHS), ""),
     ],
 )
@@ -164,7 +164,7 @@ def test_the_faster_way_is_chosen(sizes: tuple[int, int, int], given: tuple[int,
     fastest = min(us, key=us.__getitem__)
     assert fastest.endswith(taken)
     assert found.lhs_in_rows == bool(taken) == bool(fastest)
-    assert found.transposed == taken.endswith("_rhs_rows")
+    assert found.transposed == taken.endswith("_row_major_b")
     assert found.ukernel == (fastest or best.ukernel.name)
 
 

@@ -26,7 +26,7 @@ SIZES = ("m256_n256", "m320_n256", "m256_n320")
 
 
 def of(size: str, lhs: str = FP4, rhs: str = FP4) -> str:
-    (found,) = [each.name for each in intrawave.INSTANCES if each.name == f"mx_{lhs}_{rhs}_f32_{size}_k512_w4"]
+    (found,) = [each.name for each in intrawave.INSTANCES if each.name == f"mx_{lhs}_{rhs}_f32_{size}_k512_intrawave"]
     return found
 
 

@@ -39,12 +39,12 @@ def table(path: Path, shaped: Shaped, size: str, parts: int) -> Path:
     ("shaped", "size", "parts"),
     [
         (Shaped(40, 72, 4096), "m64_n64", 4),
-        (Shaped(2, 72, 3000 // 32 * 32), "m16_n32_k512_r2", 2),
+        (Shaped(2, 72, 3000 // 32 * 32), "m16_n32_k512_max_m2", 2),
         pytest.param(Shaped(40, 300, 2048, types=(E4M3, E5M2)), "m128_n128", 2, marks=SLOW),
         pytest.param(Shaped(100, 140, 3072, types=(E2M3, FP4)), "m64_n128", 3, marks=SLOW),
         pytest.param(Shaped(300, 140, 2048), "m256_n256", 2, marks=SLOW),
-        pytest.param(Shaped(300, 140, 3072), "m256_n128_k512_x2", 2, marks=SLOW),
-        pytest.param(Shaped(100, 140, 1280), "m64_n128_k256_half_w1", 5, marks=SLOW),
+        pytest.param(Shaped(300, 140, 3072), "m256_n128_k512_occupancy2", 2, marks=SLOW),
+        pytest.param(Shaped(100, 140, 1280), "m64_n128_k256_single_wave", 5, marks=SLOW),
         pytest.param(
             Shaped(40, 132, 4096, orders=("rki", "kir", "rk", "kr"), constant_rhs=True), "m32_n64", 8, marks=SLOW
         ),

@@ -26,7 +26,14 @@ E2M3, E3M2, E4M3, E5M2 = [kind for kind in KINDS if kind != FP4]
 BATCHED = ("brki", "brki", "brk", "brk")
 TURNED = ("rki", "kir", "rk", "kr")
 UNITS = [tile for kind in PLAIN_KINDS for tile in kind.TILES if tile.layout.units is not None]
-TYPICAL = ("m16_n32_k512", "m64_n128_k512", "m256_n256_k512", "m16_n64_k512_w1", "m64_n128_k256_half_w1", "n32_k512_r2")
+TYPICAL = (
+    "m16_n32_k512",
+    "m64_n128_k512",
+    "m256_n256_k512",
+    "m16_n64_k512_single_wave",
+    "m64_n128_k256_single_wave",
+    "n32_k512_max_m2",
+)
 """By default: waves that share fragments; rows and columns of several waves; the largest; a single wave; half units;
 two rows."""
 
@@ -88,14 +95,14 @@ def test_padded(tile: family.Tile) -> None:
             pytest.param(*each, marks=SLOW)
             for each in product(["m128_n128", "m256_n256", "m320_n256"], [32, 512, 1024])
         ),
-        *product(["m16_n32_k256_half_w1"], [32, 256]),
+        *product(["m16_n32_k256_single_wave"], [32, 256]),
         pytest.param("m16_n32", 512, marks=SLOW),
-        pytest.param("m16_n32_k256_half_w1", 768, marks=SLOW),
+        pytest.param("m16_n32_k256_single_wave", 768, marks=SLOW),
         *(
             pytest.param(*each, marks=SLOW)
-            for each in product(["m64_n128_k256_half_w1", "m128_n64_k256_half_w1"], [96, 256, 768])
+            for each in product(["m64_n128_k256_single_wave", "m128_n64_k256_single_wave"], [96, 256, 768])
         ),
-        pytest.param("m256_n256_k256_half", 256, marks=SLOW),
+        pytest.param("m256_n256_k256", 256, marks=SLOW),
     ],
 )
 def test_few_k_tiles(size: str, k: int) -> None:
@@ -120,7 +127,7 @@ def test_half_units_of_a_dynamic_m() -> None:
     (matmul,) = program.report.matmuls
     kernels = re.findall(r"mx_\w+", f"{matmul.note} {matmul.ukernel}")
     assert len(kernels) > 1, matmul.note
-    assert len({"_k256_half" in kernel for kernel in kernels}) == 1
+    assert len({"_k256" in kernel for kernel in kernels}) == 1
 
 
 def test_versions_share_units() -> None:
@@ -147,7 +154,7 @@ def test_versions_share_units() -> None:
 )
 def test_half_units_are_not_taken(shaped: Shaped, reason: str) -> None:
     """By name neither, for other K."""
-    program = mxcomp.compile(shaped.text(), ukernels=of("m16_n32_k256_half_w1"), compile_to="input")
+    program = mxcomp.compile(shaped.text(), ukernels=of("m16_n32_k256_single_wave"), compile_to="input")
     (matmul,) = program.report.matmuls
     assert matmul.ukernel is None
     assert reason in (matmul.reason or "")
@@ -164,24 +171,29 @@ def test_half_units_are_not_taken(shaped: Shaped, reason: str) -> None:
         (Shaped(40, 132, 1056, batch=2, orders=BATCHED), "m32_n64", []),
         pytest.param(Shaped(140, 132, 1056, batch=2, orders=BATCHED), "m128_n128", [], marks=SLOW),
         (Shaped(40, 132, 96, orders=TURNED, constant_rhs=True), "m64_n64", []),
-        pytest.param(Shaped(40, 132, 96, orders=TURNED, constant_rhs=True), "m128_n32_k256_half_w1", [], marks=SLOW),
-        pytest.param(Shaped(40, 132, 768, batch=2, orders=BATCHED), "m16_n32_k256_half_w1", [], marks=SLOW),
-        (Shaped(64, 128, 256, dynamic="mn"), "m64_n128_k256_half_w1", [(1, 1, 256), (130, 260, 256)]),
         pytest.param(
-            Shaped(16, 64, 768, dynamic="m"), "m16_n32_k256_half_w1", [(1, 64, 768), (130, 64, 768)], marks=SLOW
+            Shaped(40, 132, 96, orders=TURNED, constant_rhs=True), "m128_n32_k256_single_wave", [], marks=SLOW
         ),
-        (Shaped(2, 132, 1056, batch=3, orders=BATCHED), "m16_n32_k512_r2", []),
-        pytest.param(Shaped(7, 132, 96, orders=TURNED, constant_rhs=True), "m16_n32_k512_r8", [], marks=SLOW),
+        pytest.param(Shaped(40, 132, 768, batch=2, orders=BATCHED), "m16_n32_k256_single_wave", [], marks=SLOW),
+        (Shaped(64, 128, 256, dynamic="mn"), "m64_n128_k256_single_wave", [(1, 1, 256), (130, 260, 256)]),
         pytest.param(
-            Shaped(300, 132, 1056, batch=2, orders=BATCHED, types=(E4M3, E4M3)), "m256_n256_k512_w4", [], marks=SLOW
+            Shaped(16, 64, 768, dynamic="m"), "m16_n32_k256_single_wave", [(1, 64, 768), (130, 64, 768)], marks=SLOW
+        ),
+        (Shaped(2, 132, 1056, batch=3, orders=BATCHED), "m16_n32_k512_max_m2", []),
+        pytest.param(Shaped(7, 132, 96, orders=TURNED, constant_rhs=True), "m16_n32_k512_max_m8", [], marks=SLOW),
+        pytest.param(
+            Shaped(300, 132, 1056, batch=2, orders=BATCHED, types=(E4M3, E4M3)),
+            "m256_n256_k512_intrawave",
+            [],
+            marks=SLOW,
         ),
         pytest.param(
             Shaped(300, 260, 1056, dynamic="m", types=(E5M2, E4M3)),
-            "m256_n256_k512_w4",
+            "m256_n256_k512_intrawave",
             [(1, 260, 1056)],
             marks=SLOW,
         ),
-        pytest.param(Shaped(8, 132, 1056, dynamic="nk"), "m16_n16_k512_r8", [(8, 260, 96)], marks=SLOW),
+        pytest.param(Shaped(8, 132, 1056, dynamic="nk"), "m16_n16_k512_max_m8", [(8, 260, 96)], marks=SLOW),
     ],
     ids=lambda value: str(value) if isinstance(value, Shaped) else "",
 )
@@ -193,24 +205,24 @@ def test_storage(shaped: Shaped, size: str, runs: list[tuple[int, int, int]]) ->
     ("size", "lhs", "rhs"),
     [
         ("m16_n16", E4M3, E2M3),
-        ("m16_n32_k256_half_w1", E4M3, E2M3),
-        pytest.param("m64_n128_k256_half_w1", E5M2, FP4, marks=SLOW),
-        pytest.param("m128_n64_k256_half_w1", E2M3, E3M2, marks=SLOW),
-        pytest.param("m64_n128_k256_half_w1", E2M3, E5M2, marks=SLOW),
-        pytest.param("m64_n64_k512_w1", FP4, E3M2, marks=SLOW),
+        ("m16_n32_k256_single_wave", E4M3, E2M3),
+        pytest.param("m64_n128_k256_single_wave", E5M2, FP4, marks=SLOW),
+        pytest.param("m128_n64_k256_single_wave", E2M3, E3M2, marks=SLOW),
+        pytest.param("m64_n128_k256_single_wave", E2M3, E5M2, marks=SLOW),
+        pytest.param("m64_n64_k512_single_wave", FP4, E3M2, marks=SLOW),
         pytest.param("m16_n32", E3M2, E5M2, marks=SLOW),
         pytest.param("m32_n32", FP4, E2M3, marks=SLOW),
         ("m64_n128", E2M3, E5M2),
         pytest.param("m64_n128", E4M3, E4M3, marks=SLOW),
         pytest.param("m96_n128", E3M2, FP4, marks=SLOW),
-        ("m256_n256_k512_w4", E4M3, E5M2),
-        pytest.param("m256_n256_k512_w4", E2M3, E4M3, marks=SLOW),
-        pytest.param("m256_n256_k512_w4", E5M2, E3M2, marks=SLOW),
-        pytest.param("m256_n256_k512_w4", E3M2, E2M3, marks=SLOW),
-        pytest.param("m256_n256_k512_w4", E3M2, FP4, marks=SLOW),
-        ("m256_n128_k512_x2", FP4, FP4),
-        pytest.param("m128_n128_k512_x2", E2M3, E3M2, marks=SLOW),
-        pytest.param("m128_n128_k512_x2", E4M3, FP4, marks=SLOW),
+        ("m256_n256_k512_intrawave", E4M3, E5M2),
+        pytest.param("m256_n256_k512_intrawave", E2M3, E4M3, marks=SLOW),
+        pytest.param("m256_n256_k512_intrawave", E5M2, E3M2, marks=SLOW),
+        pytest.param("m256_n256_k512_intrawave", E3M2, E2M3, marks=SLOW),
+        pytest.param("m256_n256_k512_intrawave", E3M2, FP4, marks=SLOW),
+        ("m256_n128_k512_occupancy2", FP4, FP4),
+        pytest.param("m128_n128_k512_occupancy2", E2M3, E3M2, marks=SLOW),
+        pytest.param("m128_n128_k512_occupancy2", E4M3, FP4, marks=SLOW),
     ],
 )
 def test_types(size: str, lhs: str, rhs: str) -> None:
@@ -220,11 +232,11 @@ def test_types(size: str, lhs: str, rhs: str) -> None:
 @pytest.mark.parametrize(
     ("size", "lhs", "rhs"),
     [
-        ("m16_n16_k512_r2", E4M3, FP4),
-        ("m16_n32_k512_r8", E3M2, E5M2),
-        pytest.param("m16_n32_k512_r2", E5M2, E4M3, marks=SLOW),
-        pytest.param("m16_n64_k512_r8", E2M3, FP4, marks=SLOW),
-        pytest.param("m16_n32_k512_w1_r8", E2M3, E4M3, marks=SLOW),
+        ("m16_n16_k512_max_m2", E4M3, FP4),
+        ("m16_n32_k512_max_m8", E3M2, E5M2),
+        pytest.param("m16_n32_k512_max_m2", E5M2, E4M3, marks=SLOW),
+        pytest.param("m16_n64_k512_max_m8", E2M3, FP4, marks=SLOW),
+        pytest.param("m16_n32_k512_single_wave_max_m8", E2M3, E4M3, marks=SLOW),
     ],
 )
 @pytest.mark.parametrize("m", [1, 2])
@@ -236,7 +248,7 @@ def test_types_of_few_rows(size: str, lhs: str, rhs: str, m: int) -> None:
 def test_more_than_few_rows() -> None:
     """A kernel that loads two rows takes no third, and no M that only the running program knows."""
     for shaped, reason in ((Shaped(3, 64, 512), "M = 3 is above 2"), (Shaped(1, 64, 512, dynamic="m"), "M is dynamic")):
-        program = mxcomp.compile(shaped.text(), ukernels=of("m16_n32_k512_r2"), compile_to="input")
+        program = mxcomp.compile(shaped.text(), ukernels=of("m16_n32_k512_max_m2"), compile_to="input")
         (matmul,) = program.report.matmuls
         assert matmul.ukernel is None
         assert reason in (matmul.reason or "")
@@ -259,7 +271,7 @@ def test_few_rows_that_are_quantised(source: str, kind: str) -> None:
     x = dice.standard_normal((m, k)).astype(ml_dtypes.bfloat16 if source == "bf16" else np.float32)
     rhs = pack_bits(codes, "E2M1").view(np.int8), scales.view(np.int8)
     rhs_types = f"{n}x{k // 2}xi8", f"{n}x{k // 32}xi8"
-    ukernel = of("m16_n16_k512_r2", types, FP4)
+    ukernel = of("m16_n16_k512_max_m2", types, FP4)
     first = mxcomp.compile(mx.module(quantised, f"{m}x{k}x{source}", *rhs_types), ukernels=ukernel)
     assert [matmul.ukernel for matmul in first.report.matmuls] == [ukernel]
     a, a_scales = quantise(x.astype(np.float32), kind)

@@ -207,7 +207,7 @@ def test_few_rows_are_quantised_by_their_version(types: tuple[str, str, str]) ->
     (matmul,) = program.report.matmuls
     first = matmul.versions[0]
     assert first.max_m == 16
-    assert first.ukernel.startswith("mx_quantising16_")
+    assert first.ukernel.startswith("mx_fused_quant16_")
     assert f"up to 16 rows LHS is quantised by {first.ukernel}" in (matmul.note or "")
     bias = RNG.standard_normal(208).astype(np.float32)
     kind = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}[source]

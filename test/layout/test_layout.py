@@ -147,7 +147,7 @@ def test_layouts_of_ukernels_fit_their_tiles() -> None:
             assert ukernel.tile == ukernel.layout.workgroup_tile
             if ukernel.layout.units is None:
                 waves = ukernel.layout.subgroups_m if ukernel.name in GATED else 1  # compute what others do in more
-                along_k = 4 if ukernel.name.endswith("_x2") else 1
+                along_k = 4 if ukernel.name.endswith("_occupancy2") else 1
                 assert math.prod(ukernel.workgroup_size) * waves == ukernel.layout.threads * along_k
 
 

@@ -12,7 +12,7 @@
 // ENCODE: mxcomp.scaled_matmul = {gathered = [1, 3], index = 0
 // ENCODE-NOT: quantising =
 // ENCODE: mxcomp.scaled_matmul = {gathered = [1, 3], index = 1
-// ENCODE-SAME: quantising = "mx_hidden_f4E2M1FN_f4E2M1FN_f32_m16_
+// ENCODE-SAME: quantising = "mx_fused_swiglu_f4E2M1FN_f4E2M1FN_f32_m16_
 // ENCODE-SAME: skips = true
 
 // CHECK-LABEL: func.func @layer(
@@ -25,7 +25,7 @@
 // CHECK: flow.dispatch.region -> (tensor<2x2x64xf32>) {
 // CHECK: iree_linalg_ext.gather
 // CHECK: linalg.generic {{.*}} ins(%[[WORDS]], %{{.+}}, %{{.+}} : tensor<2x4x64xi32>
-// CHECK-SAME: #iree_codegen.ukernel_descriptor<"mx_hidden_f4E2M1FN_f4E2M1FN_f32_m16_{{.*}}_batched", tensor>
+// CHECK-SAME: #iree_codegen.ukernel_descriptor<"mx_fused_swiglu_f4E2M1FN_f4E2M1FN_f32_m16_{{.*}}_batched", tensor>
 // CHECK-SAME: func.func @activate(%arg0: vector<16xi32>) -> vector<8xi32>
 // CHECK-SAME: func.func @quantise(%arg0: vector<32xi32>) -> (vector<16xi8>, i8)
 // CHECK-SAME: mxcomp.skips_negative

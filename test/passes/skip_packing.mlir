@@ -5,7 +5,7 @@
 // The version for few rows quantises them itself; what does so for the others has no workgroups then.
 
 // ENCODED-LABEL: util.func public @quantised(
-// ENCODED: max_m = 16 : i64, order = {band = 1 : i64, xcds = 1 : i64}, quantising = "mx_quantising16_f4E2M1FN_f4E2M1FN_f32_m16_n
+// ENCODED: max_m = 16 : i64, order = {band = 1 : i64, xcds = 1 : i64}, quantising = "mx_fused_quant16_f4E2M1FN_f4E2M1FN_f32_m16_n
 // ENCODED-SAME: ukernel = "mx_f4E2M1FN_f4E2M1FN_f32_m16_n
 // ENCODED-NOT: quantising =
 

@@ -38,7 +38,7 @@ def test_no_problem_is_slower_than_before(step: int) -> None:
 
 
 def test_tiles_are_told_apart_by_their_names() -> None:
-    assert basket.tile_of("mx_f8E4M3FN_f4E2M1FN_f32_m64_n64_k512_w1") == "mx_f32_m64_n64_k512_w1"
+    assert basket.tile_of("mx_f8E4M3FN_f4E2M1FN_f32_m64_n64_k512_single_wave") == "mx_f32_m64_n64_k512_single_wave"
     assert basket.tile_of("mx_bf16_f6E2M3FN_f32_m16_n64_k512") == "mx_bf16_f32_m16_n64_k512"
 
 

@@ -22,6 +22,7 @@ from mxcomp.ukernels import Registry
 TYPES = ("f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32")
 PROBLEM = Problem(128, 256, 512, TYPES)
 STREAM, SHARED = "mx_f4E2M1FN_f4E2M1FN_f32_m16_n16_k512", "mx_f4E2M1FN_f4E2M1FN_f32_m64_n128_k512"
+FEW = "mx_f6E2M3FN_f6E2M3FN_f32_m16_n32_k512"
 LINE = Line(Key("gfx950", PROBLEM, "bf16"), STREAM, "measured", 12.34, 0.05)
 
 
@@ -71,6 +72,7 @@ def test_lines_for_other_architectures_are_no_fault(tmp_path: Path, registry: Re
     [
         ({"version": "0.0.1"}, f"made by mxcomp 0.0.1, this is {mxcomp.__version__}: run mxcomp-tune --force"),
         ({"kernel": "mx_nothing"}, "unknown kernel 'mx_nothing': run mxcomp-tune again"),
+        ({"kernel": f"{FEW}_w1_r8"}, f"unknown kernel '{FEW}_w1_r8': it is called {FEW}_single_wave_max_m8 now; run"),
         ({"kernel": "mx_f4_f4_f32_row_major_m128_n256_k256"}, "takes row_major operands"),
         ({"k": "48"}, "does not fit: K = 48 is not a multiple of 32"),
         ({"lhs": "f8E4M3FN"}, "does not fit: it takes f4E2M1FN × f4E2M1FN, not f8E4M3FN × f4E2M1FN"),

@@ -2,12 +2,12 @@
 
 // RUN: mxcomp-kernel 'mx_*_m256_n256_k512*' --types=f8E4M3FN,f4* | filecheck %s
 // CHECK: name {{.*}}tile {{.*}}LHS {{.*}}RHS {{.*}}MFMA {{.*}}chosen
-// CHECK: mx_f8E4M3FN_f4E2M1FN_f32_m256_n256_k512_w4 {{.*}}256×256×512 │ f8E4M3FN │ f4E2M1FN │ {{ +[0-9]+ │ +[0-9]+%}} │ K a multiple of 32; where modelled
+// CHECK: mx_f8E4M3FN_f4E2M1FN_f32_m256_n256_k512_intrawave {{.*}}256×256×512 │ f8E4M3FN │ f4E2M1FN │ {{ +[0-9]+ │ +[0-9]+%}} │ K a multiple of 32; where modelled
 // CHECK-NOT: mx_f4
 // CHECK: cycles, and the part of them that MFMA take: modelled
 
-// RUN: mxcomp-kernel list mx_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512_w1 mx_f4_f4_f32_row_major* --json | filecheck %s --check-prefix=JSON
-// JSON: "name": "mx_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512_w1",
+// RUN: mxcomp-kernel list mx_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512_single_wave mx_f4_f4_f32_row_major* --json | filecheck %s --check-prefix=JSON
+// JSON: "name": "mx_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512_single_wave",
 // JSON: "vgprs": null,
 // JSON: "cycles_per_k_tile": {{[0-9]+}},
 // JSON: "mfma_share": 0.{{[0-9]+}},
@@ -17,9 +17,9 @@
 // A name prints, with what it is, and the same is taken back under another name; a kernel of one's own in Python too.
 
 // RUN: mkdir %t
-// RUN: mxcomp-kernel mx_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512_w1 --as=mine -o %t/mine.mlir && filecheck %s --check-prefix=MINE < %t/mine.mlir
+// RUN: mxcomp-kernel mx_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512_single_wave --as=mine -o %t/mine.mlir && filecheck %s --check-prefix=MINE < %t/mine.mlir
 // MINE: // mine: f4E2M1FN × f4E2M1FN → f32, in tiles of 16×32, 512 along K at a time.
-// MINE: // Printed by mxcomp-kernel from mx_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512_w1
+// MINE: // Printed by mxcomp-kernel from mx_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512_single_wave
 // MINE: // Workgroup: 64 threads in 1 wave.
 // MINE: // Chosen: K a multiple of 32; where modelled fastest.
 // MINE: // Registers: {{[0-9]+}} VGPRs, {{[0-9]+}} SGPRs, none spilled; 0 bytes of LDS.
@@ -42,7 +42,7 @@
 // A kernel that spills registers is refused, unless it is asked for by name.
 
 // RUN: mkdir %t/spills
-// RUN: mxcomp-kernel mx_f4E2M1FN_f4E2M1FN_f32_m64_n64_k512_w1 --as=spills -o %t.one
+// RUN: mxcomp-kernel mx_f4E2M1FN_f4E2M1FN_f32_m64_n64_k512_single_wave --as=spills -o %t.one
 // RUN: sed -e 's/"amdgpu-waves-per-eu" = "1"/"amdgpu-waves-per-eu" = "8"/' %t.one > %t/spills/spills.mlir
 // RUN: not mxcomp-compile %S/inputs/fp4.mlir --ukernel-dir=%t/spills -o %t/no.vmfb 2>&1 | filecheck %s --check-prefix=SPILLS
 // SPILLS: {{^}}mxcomp-compile: error: {{.*}}spills.mlir:{{[0-9]+}}: @spills spills {{[0-9]+}} registers, beside {{[0-9]+}} VGPRs and {{[0-9]+}} SGPRs

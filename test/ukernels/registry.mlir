@@ -41,6 +41,10 @@
 // RUN:   | filecheck %s --check-prefix=NEAREST
 // NEAREST: {{^}}mxcomp-opt: error: unknown ukernel 'mx_f4E2M1FN_f4E2M1FN_f32_m32_n32_k521': is mx_f4E2M1FN_f4E2M1FN_f32_m32_n32_k512 or {{.+}} meant? known are
 
+// RUN: not mxcomp-opt %s --ukernels=mx_quantising16_pair_f4E2M1FN_f4E2M1FN_f32_m16_n16_k512 --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
+// RUN:   | filecheck %s --check-prefix=RENAMED
+// RENAMED: {{^}}mxcomp-opt: error: unknown ukernel 'mx_quantising16_pair_{{.+}}': it is called mx_fused_quant16_dual_f4E2M1FN_f4E2M1FN_f32_m16_n16_k512 now; known are
+
 // RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/wrong_kind --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
 // RUN:   | filecheck %s --check-prefix=KIND
 // KIND: {{^}}mxcomp-opt: error: {{.*}}test_wrong_kind.mlir:2: @test_wrong_kind: archs must be a list of str, got 'gfx950'

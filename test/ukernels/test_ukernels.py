@@ -35,7 +35,7 @@ BY_DEFAULT = (
     "m16_n32_k512",
     "m128_n128_k512",
     "m256_n256_k512",
-    "m16_n32_k256_half_w1",
+    "m16_n32_k256_single_wave",
 )
 """Of the tiles over units, with 4-bit elements."""
 MODULE = Template((HERE / "matmul.mlir.in").read_text())
@@ -157,7 +157,8 @@ def test_loads_elements_128_bits_at_a_time(name: str) -> None:
     scales, which it loads by itself, or four of two units, which half of the waves copy.
     """
     compiled = _compiled(name)
-    loads, is_half = compiled.loads, "_half" in name
+    instance, loads = compiled.ukernel.instance, compiled.loads
+    is_half = instance is not None and instance.tile.is_half
     assert set(loads) <= {*_DWORDS, *(["ushort"] if is_half else [])}, f"loads of less than 32 bits: {loads}"
     wide = sum(count * _DWORDS[width] for width, count in loads.items() if width in _WIDE)
     narrow = sum(count * _DWORDS.get(width, 1) for width, count in loads.items() if width not in _WIDE)
@@ -194,12 +195,12 @@ class _Compiled:
 
 
 PRINTED = (
-    "m16_n32_k512_w1",
+    "m16_n32_k512_single_wave",
     "m256_n256_k512",
     "m128_n256_k128",
     "m16_n64_k512",
     "m192_n256_k512",
-    "m16_n32_k256_half_w1",
+    "m16_n32_k256_single_wave",
 )
 """One of each kind, the first two by default."""
 

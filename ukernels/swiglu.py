@@ -1,6 +1,6 @@
 """Ukernels for few rows of hidden activations, which they compute of gate and up, and quantise.
 
-The RHS is packed in units as for `stream.py`, and operands are flat as those of `quantising`: a block of 32
+The RHS is packed in units as for `split_k.py`, and operands are flat as those of `quantising`: a block of 32
 activations is 64 words of f32, in which gate and up take turns. What makes a block of elements and a scale of them is
 brought by a dispatch.
 """
@@ -16,11 +16,11 @@ from iree.compiler import ir
 from mxcomp.formats import BLOCK_SIZE, E2M1, E4M3, element_format
 from mxcomp.layout import GATE_AND_UP, LHS
 from mxcomp.mlir import build
-from mxcomp.ukernels import builder, quantising, stream
+from mxcomp.ukernels import builder, quantising, split_k
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select, when
 from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import SCALE_VECTOR, factor
-from mxcomp.ukernels.stream import Flight
+from mxcomp.ukernels.split_k import Flight
 from mxcomp.ukernels.waves import BEYOND, BLOCKS, HALF_STEPS, LANES, STEPS, UNIT_ROWS, Waves, unit_layout
 
 OPERANDS = "hidden"
@@ -40,12 +40,12 @@ _PARTS, _PIECES = 4, 4
 
 @dataclass(frozen=True)
 class Instance(quantising.Instance):
-    """A member: the tile and the types of an instance of `stream.py`; `bits` are always `BITS`."""
+    """A member: the tile and the types of an instance of `split_k.py`; `bits` are always `BITS`."""
 
     @property
     def name(self) -> str:
-        """For example mx_hidden_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512."""
-        return self.plain.name.replace("mx_", "mx_hidden_", 1)
+        """For example mx_fused_swiglu_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512."""
+        return self.plain.name.replace("mx_", "mx_fused_swiglu_", 1)
 
     @property
     def kernel(self) -> type[Kernel]:
@@ -84,7 +84,7 @@ _ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
 _TILES = ((4, 8, STEPS), (4, 1, STEPS), (2, 4, HALF_STEPS), (4, 4, HALF_STEPS), (4, 1, HALF_STEPS), (8, 1, HALF_STEPS))
 """Units along N, waves along K, and steps of a unit."""
 
-TILES = [stream.Tile(unit_layout(1, n, steps), -4, waves=Waves(k=k)) for n, k, steps in _TILES]
+TILES = [split_k.Tile(unit_layout(1, n, steps), -4, waves=Waves(k=k)) for n, k, steps in _TILES]
 
 INSTANCES = tuple(
     Instance(tile, elements, BITS)
@@ -151,7 +151,7 @@ class _Blocks:
 
 
 class Hidden(quantising.FlatStream):
-    """Writes the kernel of an instance: `stream.Stream`, but for LHS.
+    """Writes the kernel of an instance: `split_k.Stream`, but for LHS.
 
     All waves of a workgroup together compute the hidden activations of all its rows, a lane a quarter of a block at a
     time, by `@activate`. It hands it to the other lanes of the block, which all quantise it, by `@quantise`, and leave

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from mxcomp.layout import LHS, RHS
-from mxcomp.ukernels import quantising, stream
+from mxcomp.ukernels import quantising, split_k
 from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.waves import unit_layout
 
@@ -26,8 +26,8 @@ class Instance(quantising.Instance):
 
     @property
     def name(self) -> str:
-        """For example mx_quantising16_pair_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512."""
-        return self.single.name.replace(f"{self.bits}_", f"{self.bits}_pair_", 1)
+        """For example mx_fused_quant16_dual_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512."""
+        return self.single.name.replace(f"{self.bits}_", f"{self.bits}_dual_", 1)
 
     @property
     def single(self) -> quantising.Instance:
@@ -57,7 +57,7 @@ def _fits(single: quantising.Instance) -> bool:
     if (single.bits, units[RHS]) in _SPILLING:
         return False
     wider = unit_layout(units[LHS], 2 * units[RHS])
-    return stream.Tile(wider, single.tile.benefit, waves=single.tile.waves).fits(single.elements)
+    return split_k.Tile(wider, single.tile.benefit, waves=single.tile.waves).fits(single.elements)
 
 
 INSTANCES = tuple(

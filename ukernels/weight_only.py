@@ -1,6 +1,6 @@
 """Ukernels for up to 64 rows at a time of bf16 activations as they are, and MX weights.
 
-The RHS is packed in units as for `stream.py`. Operands are words and bytes as those of `quantising`. A lane has
+The RHS is packed in units as for `split_k.py`. Operands are words and bytes as those of `quantising`. A lane has
 the 32 elements that the packing gives it: a block, or halves of two blocks 64 elements apart of 8-bit elements. It
 loads activations of the same K, and scales of the blocks that it has a part of.
 """
@@ -16,11 +16,11 @@ from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
-from mxcomp.ukernels import builder, family, quantising, stream
+from mxcomp.ukernels import builder, family, quantising, split_k
 from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import in_tile
-from mxcomp.ukernels.stream import Flight, Streamed
+from mxcomp.ukernels.split_k import Flight, Streamed
 from mxcomp.ukernels.waves import STEPS, UNIT_ROWS, Waves, unit_layout
 
 ACTIVATIONS = "bf16"
@@ -64,7 +64,7 @@ _TALL: tuple[tuple[int, int, int, family.Pairs], ...] = (
 
 _TILES = (
     *(tile for tile in quantising.TILES if (tile.layout.units or (1, 1))[RHS] <= _MOST_UNITS),
-    *(stream.Tile(unit_layout(m, n), -4, waves=Waves(k=k), without=without) for m, n, k, without in _TALL),
+    *(split_k.Tile(unit_layout(m, n), -4, waves=Waves(k=k), without=without) for m, n, k, without in _TALL),
 )
 
 INSTANCES = tuple(
@@ -140,7 +140,7 @@ class _Weights(Streamed):
 
 
 class Dequantising(quantising.FlatStream):
-    """Writes the kernel of an instance: `stream.Stream`, but for what is multiplied.
+    """Writes the kernel of an instance: `split_k.Stream`, but for what is multiplied.
 
     Activations are multiplied as they are, and weights as bf16, of which they are exact: `@dequantise`, which a
     dispatch brings, makes them of elements and scales, once for all units along M. An MFMA takes eight of both: which K

@@ -1,0 +1,37 @@
+"""What ukernels are called whose names a user's table or flag may still have from before.
+
+Suffixes now say: a single wave, row-major A or B, the largest M, workgroups on a compute unit, an intrawave pipeline.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SIZE = re.compile(
+    r"(?P<size>_k\d+(?:_mfma32)?)(?:_half)?(?P<single>_w1)?(?P<b>_rhs)?(?P<rows>_rows)?(?P<few>_r\d+)?(?P<beside>_x2)?(?P<four>_w4)?$"
+)
+_KINDS = (
+    (re.compile(r"^mx_quantising(\d+)_pair_"), r"mx_fused_quant\1_dual_"),
+    (re.compile(r"^mx_quantising(\d+)_"), r"mx_fused_quant\1_"),
+    (re.compile(r"^mx_hidden_"), "mx_fused_swiglu_"),
+)
+
+
+def renamed(name: str) -> str:
+    """The name that a ukernel of this name has now; the same where it was never called otherwise."""
+    for before, now in _KINDS:
+        name = before.sub(now, name)
+    return _SIZE.sub(_suffixes, name)
+
+
+def _suffixes(found: re.Match[str]) -> str:
+    side = "b" if found["b"] else "a"
+    parts = (
+        found["size"],
+        "_single_wave" if found["single"] else "",
+        f"_row_major_{side}" if found["rows"] else "",
+        (found["few"] or "").replace("_r", "_max_m"),
+        "_occupancy2" if found["beside"] else "",
+        "_intrawave" if found["four"] else "",
+    )
+    return "".join(parts)
