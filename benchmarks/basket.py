@@ -23,13 +23,14 @@ from typing import NamedTuple, TypeAlias
 
 from iree.compiler import ir
 
-from mxcomp import files, routing, workers
+from mxcomp import routing
 from mxcomp.formats import ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.options import Options
 from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection import in_rows, layers, quantising, requantising, unquantised, versions
 from mxcomp.selection.ranking import fastest
+from mxcomp.support import files, workers
 from mxcomp.ukernels import Registry, dual, requantised, weight_only
 from mxcomp.ukernels import quantising as quantising_ukernels
 

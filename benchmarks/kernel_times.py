@@ -23,10 +23,10 @@ from iree.compiler import ir
 
 import mxcomp
 import mxcomp.ir as mx
-from mxcomp import assembly, files, moe, workers
+from mxcomp import moe
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import LHS, RHS
-from mxcomp.measuring import kernels
+from mxcomp.measuring import assembly, kernels
 from mxcomp.options import BENEFIT, ON
 from mxcomp.routing import Routing
 from mxcomp.selection.times import COLUMNS, FILE, RATES
@@ -37,6 +37,7 @@ from mxcomp.sim.program import program_of
 from mxcomp.sim.timing import Examination, examine, mi355x
 from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.workgroup import replayed
+from mxcomp.support import files, workers
 from mxcomp.ukernels import KINDS, dual, family, gating, quantising, requantised, swiglu, weight_only
 from mxcomp.ukernels.waves import LANES
 

@@ -22,7 +22,8 @@ from pathlib import Path
 from kernel_times import module, parts, wanted
 
 import mxcomp
-from mxcomp import assembly, files
+from mxcomp.measuring import assembly
+from mxcomp.support import files
 from mxcomp.ukernels import family
 
 COLUMNS = ("kernel", "vgprs", "sgprs", "lds", "spills", "instructions", "digest")

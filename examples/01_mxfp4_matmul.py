@@ -17,7 +17,8 @@ from iree.compiler import ir
 
 import mxcomp
 import mxcomp.ir as mx
-from mxcomp import assembly, formats
+from mxcomp import formats
+from mxcomp.measuring import assembly
 
 M, N, K = 64, 14336, 4096
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mxcomp.compiler import Program, compile
-    from mxcomp.verification import verify
+    from mxcomp.measuring.verification import verify
 
 __version__ = "0.1.0"
 __all__ = ["Program", "compile", "verify"]
 
-_HOMES = {"compile": "mxcomp.compiler", "Program": "mxcomp.compiler", "verify": "mxcomp.verification"}
+_HOMES = {"compile": "mxcomp.compiler", "Program": "mxcomp.compiler", "verify": "mxcomp.measuring.verification"}
 
 
 def __getattr__(name: str) -> Any:

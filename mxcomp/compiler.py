@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from iree.compiler import ir
 
-from mxcomp import files, pipeline, retreat
+from mxcomp import fallback as retreat
+from mxcomp import pipeline
 from mxcomp.errors import CompileError, InputError, MxcompError
 from mxcomp.mlir import refusals, target_flags
 from mxcomp.mlir.session import PHASES, Session, read_source
@@ -22,9 +23,10 @@ from mxcomp.packing import parameter_operand
 from mxcomp.profiling import Profile
 from mxcomp.report import launches, spills
 from mxcomp.report.report import Report
+from mxcomp.support import files
 
 if TYPE_CHECKING:
-    from mxcomp.resident import Resident
+    from mxcomp.run.resident import Resident
 
 _ARCHIVE, _IDENTIFIER, _IDENTIFIED = b"PK\3\4", b"IREE", 16
 """How a vmfb begins: as an archive, or as a flatbuffer with its identifier among the first bytes."""
@@ -81,9 +83,9 @@ class Program:
             checks: Names, "all" or "none".
             profile: A file that gets a line of JSON for each launch (`mxcomp.profiling.read`); see also `profile`.
 
-        See `mxcomp.runtime.run`. Raises InputError and RunError.
+        See `mxcomp.run.runtime.run`. Raises InputError and RunError.
         """
-        from mxcomp import runtime
+        from mxcomp.run import runtime
 
         return runtime.run(self.vmfb, function, arrays, device, engine, checks, parameters=parameters, profile=profile)
 
@@ -99,7 +101,7 @@ class Program:
 
         Arguments are those of `run`. Raises InputError and RunError.
         """
-        from mxcomp.resident import Resident
+        from mxcomp.run.resident import Resident
 
         return Resident(self.vmfb, device, engine, checks, parameters=parameters, profile=profile)
 

@@ -32,7 +32,7 @@ class Options:
     `reads_in_place`: kernels find matrices by expert ids, and LHS or RHS in rows; else the former are gathered first,
     and the latter packed, as a stock iree-compile is given dispatches before mxcomp-fold-gathers and mxcomp-fold-rows.
     Nor does it unmask stores.
-    `strict`: what cannot be compiled as asked for is an error (see `mxcomp.retreat`).
+    `strict`: what cannot be compiled as asked for is an error (see `mxcomp.fallback`).
     """
 
     target: Target

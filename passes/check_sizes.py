@@ -31,7 +31,7 @@ from mxcomp.matching.sizes import FUNCTIONS, Size, Sizes, concatenated
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps, reassociation
 from mxcomp.options import Options
-from mxcomp.statuses import BRANCH
+from mxcomp.run.statuses import BRANCH
 
 
 def run(module: ir.Operation, options: Options) -> None:

@@ -29,13 +29,13 @@ from iree.compiler.dialects import arith, tensor
 
 from mxcomp import routing
 from mxcomp.errors import InputError
-from mxcomp.grouping import Blocks, NotGroupedError
 from mxcomp.matching import dense_experts
 from mxcomp.matching.dense_experts import Dense
 from mxcomp.mlir import build, graph, linalg
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, iterators
+from mxcomp.moe.grouping import Blocks, NotGroupedError
 from mxcomp.options import Options
 from mxcomp.routing import Extent, Routing
 from mxcomp.routing.loops import tabled

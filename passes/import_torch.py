@@ -22,15 +22,15 @@ import re
 
 from iree.compiler import ir
 
-from mxcomp import experts_operator
 from mxcomp import ir as mx
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, FORMATS, element_format
+from mxcomp.ir.quantisation import SCALE_CARRIES, UNQUANTISED, quantise
 from mxcomp.matching.canonical import scaled_matmul
 from mxcomp.matching.canonicalise import rounded
 from mxcomp.mlir import build, graph
+from mxcomp.moe import experts_operator
 from mxcomp.options import Options
-from mxcomp.quantisation import SCALE_CARRIES, UNQUANTISED, quantise
 
 LINEAR, EXPERTS = "torch.mxcomp.scaled_linear", "torch.mxcomp.gated_experts"
 

@@ -10,7 +10,7 @@ After:
 
     scf.forall (%y, %x) in (40, 112) … {
       %i = %y * 112 + %x
-      %row, %column = …                       (`mxcomp.order.place`)
+      %row, %column = …                       (`mxcomp.layout.order.place`)
       … tensor.extract_slice %lhs[%row, 0, …]
       %r = iree_codegen.inner_tiled … {lowering_config = #iree_gpu.lowering_config<{…}>}
       … consumers of %r, in its tile
@@ -28,11 +28,11 @@ from iree.compiler.dialects import iree_gpu
 from iree.compiler.passmanager import PassManager
 
 from mxcomp.errors import CompileError
+from mxcomp.layout.order import Order, place
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.mlir.whole import Number, Whole, least
 from mxcomp.options import Options
-from mxcomp.order import Order, place
 from mxcomp.packing.result_tiles import WORKGROUP_ORDER
 
 PIPELINE = "func.func(iree-codegen-tile-and-distribute-to-workgroups-using-forall-op)"

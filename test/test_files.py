@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mxcomp import files
 from mxcomp.errors import InputError
+from mxcomp.support import files
 
 Fail = Callable[..., None]
 
@@ -250,7 +250,7 @@ def test_names_as_long_as_they_get(tmp_path: Path) -> None:
 
 KILLED = """
 import signal, sys
-from mxcomp import files
+from mxcomp.support import files
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup's processes ignore it
 with files.writing(sys.argv[1]) as part:
     part.write_bytes(b"half")

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from mxcomp import versions
 from mxcomp.errors import InputError
+from mxcomp.mlir import iree_versions as versions
 
 ROOT = Path(__file__).parent.parent
 INSTALL = "pip install 'iree-base-compiler~=3.13.0' 'iree-base-runtime~=3.13.0'"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxcomp import launches
 from mxcomp.errors import InputError
-from mxcomp.launches import Launch, assigned
+from mxcomp.profiling import launches
+from mxcomp.profiling.launches import Launch, assigned
 
 LAYERS = [
     Launch(kernel, "matmul", modules=(f"layers.{k}.{name}",), function="main")

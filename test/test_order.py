@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from iree.compiler import ir
 
+from mxcomp.layout.order import PLAIN_ORDER, Order, place
 from mxcomp.matching.decision import Decision
 from mxcomp.options import Options
-from mxcomp.order import PLAIN_ORDER, Order, place
 from mxcomp.problem import Problem
 from mxcomp.selection import times
 from mxcomp.selection.choice import Place, choose

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from mxcomp.progress import Bar, tracked
+from mxcomp.support.progress import Bar, tracked
 
 
 class Terminal(StringIO):

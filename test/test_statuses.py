@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxcomp.statuses import BRANCH, explained, is_refusal
+from mxcomp.run.statuses import BRANCH, explained, is_refusal
 
 SHAPE = (
     "Error invoking function: c/runtime/src/iree/modules/hal/utils/buffer_diagnostics.c:225: INVALID_ARGUMENT; input0 "

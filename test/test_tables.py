@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxcomp import tables
-from mxcomp.tables import Column
+from mxcomp.support import tables
+from mxcomp.support.tables import Column
 
 WORDS = st.text("abcdefgh:×_ ", max_size=30).map(lambda text: " ".join(text.split()))
 

@@ -19,12 +19,13 @@ import workarounds_page
 from spread import quick_if
 
 import mxcomp
-from mxcomp import pipeline, runtime
+from mxcomp import pipeline
 from mxcomp.errors import CompileError
 from mxcomp.mlir.session import Session
 from mxcomp.passes import workarounds
 from mxcomp.passes.workarounds import Computes, Crashes, Omits, Refuses, Unshown, Workaround
-from mxcomp.runtime import RunError
+from mxcomp.run import runtime
+from mxcomp.run.runtime import RunError
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "passes" / "workarounds"

@@ -12,12 +12,12 @@ from concurrent.futures import Executor
 
 import pytest
 
-from mxcomp import workers
-from mxcomp.workers import WorkerError
+from mxcomp.support import workers
+from mxcomp.support.workers import WorkerError
 
 COMMAND = """
 import sys, time
-from mxcomp import workers
+from mxcomp.support import workers
 from mxcomp.tools import common
 
 def run():

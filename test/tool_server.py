@@ -47,8 +47,9 @@ def main(listener: int, parent: int) -> int | None:
     # Of the tree that PYTHONPATH says, while lit may find another.
     from iree.compiler import ir
 
-    from mxcomp import passes, workers
+    from mxcomp import passes
     from mxcomp.selection import times
+    from mxcomp.support import workers
     from mxcomp.ukernels import Registry
 
     workers.end_with(parent)

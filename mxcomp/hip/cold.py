@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mxcomp import caches, workers
 from mxcomp.hip.protocol import SOCKET
 from mxcomp.sim import Kernel, Module
 from mxcomp.sim.fast import object_cache, objects
+from mxcomp.support import caches, workers
 
 _NICE = 5
 """Kernels that are launched now come first."""

@@ -13,11 +13,11 @@ from typing import Any, Required, TypeAlias, TypedDict
 import msgspec
 import numpy as np
 
-from mxcomp import files
 from mxcomp.errors import InputError
-from mxcomp.logical import operand, stored_bytes
+from mxcomp.layout.logical import operand, stored_bytes
 from mxcomp.sim import Device, Kernel
 from mxcomp.sim.errors import SimulationError
+from mxcomp.support import files
 
 INDEX = "operands.jsonl"
 """Says of each file of the directory, one JSON object a line, what it is."""

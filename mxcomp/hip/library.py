@@ -11,9 +11,9 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from mxcomp import caches
 from mxcomp.errors import InputError
 from mxcomp.hip import build
+from mxcomp.support import caches
 
 PYTHON_VARIABLE = "MXCOMP_PYTHON"
 IREE_VARIABLE = "IREE_HIP_DYLIB_PATH"

@@ -15,8 +15,8 @@ from typing import Any
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, DataTiledLayout, layout_entries, layout_from
+from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.mlir import attributes, graph
-from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.problem import flipped
 
 SCALED_MATMUL = "mxcomp.scaled_matmul"

@@ -9,6 +9,7 @@ from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import LHS, LHS_SCALE
+from mxcomp.layout.swizzle import ROWS
 from mxcomp.matching import quantiser, replacing
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.elements import Index
@@ -16,7 +17,6 @@ from mxcomp.matching.quantiser import Producer
 from mxcomp.matching.replacing import Reading
 from mxcomp.mlir import build
 from mxcomp.problem import Problem
-from mxcomp.swizzle import ROWS
 from mxcomp.ukernels import requantised
 from mxcomp.ukernels.quantising import MOST_ROWS
 

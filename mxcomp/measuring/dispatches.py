@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mxcomp import profiling, runtime
+from mxcomp import profiling
 from mxcomp.measuring.repeats import Recorded
+from mxcomp.run import runtime
 
 DEVICES = ("sim", "hip")
 """Where dispatches are timed: "sim" models, "hip" measures."""

@@ -14,12 +14,14 @@ import numpy as np
 from iree.compiler import ir
 
 import mxcomp.ir as mx
-from mxcomp import __version__, assembly, caches
+from mxcomp import __version__
 from mxcomp.compiler import compile
 from mxcomp.formats import BLOCK_SIZE, ElementFormat, element_format
+from mxcomp.measuring import assembly
 from mxcomp.selection.times import KernelTimes
 from mxcomp.sim.timing.chip import Rates
 from mxcomp.sim.timing.parameters import mi355x
+from mxcomp.support import caches
 from mxcomp.ukernels import Constraint, Ukernel
 from mxcomp.ukernels.family import IN_ROWS
 

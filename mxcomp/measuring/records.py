@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from mxcomp import files
 from mxcomp.errors import InputError
+from mxcomp.support import files
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -1,6 +1,6 @@
 """What the whole compiler needs of MLIR and IREE: building and reading IR, attributes, and sessions of IREE."""
 
-from mxcomp import versions
+from mxcomp.mlir import iree_versions as versions
 
 versions.check()  # before anything of IREE is imported that another version may lack
 

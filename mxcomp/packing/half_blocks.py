@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE
+from mxcomp.layout.swizzle import COLUMNS, ROWS, TileSwizzle
 from mxcomp.packing.packed_loops import LoopNest
-from mxcomp.swizzle import COLUMNS, ROWS, TileSwizzle
 
 _HALVES = 2
 

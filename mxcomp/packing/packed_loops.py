@@ -14,9 +14,9 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.formats import BLOCK_SIZE
+from mxcomp.layout.swizzle import COLUMNS, ROWS, TileSwizzle
 from mxcomp.matching.elements import Index
 from mxcomp.mlir import build
-from mxcomp.swizzle import COLUMNS, ROWS, TileSwizzle
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from iree.compiler.dialects import arith, tensor
 from mxcomp.codes import packed, truncate
 from mxcomp.formats import BLOCK_SIZE, UNLOADABLE, element_format
 from mxcomp.layout import LHS_SCALE, DataTiledLayout
+from mxcomp.layout.swizzle import ROWS
 from mxcomp.matching.blocks import Blocks
 from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside, is_repeated
 from mxcomp.mlir import attributes, build, linalg
@@ -37,7 +38,6 @@ from mxcomp.mlir.inline import constant, inline
 from mxcomp.packing import half_blocks
 from mxcomp.packing.packed_loops import LoopNest, OperandSize
 from mxcomp.packing.stored_operand import Dynamic
-from mxcomp.swizzle import ROWS
 
 _THREADS = 256
 _FEW_ROWS = 2048

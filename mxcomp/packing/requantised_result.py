@@ -28,6 +28,7 @@ from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.layout.swizzle import COLUMNS, ROWS, TileSwizzle
 from mxcomp.matching import gates, quantiser, requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import decision_of
@@ -43,7 +44,6 @@ from mxcomp.packing.packed_loops import LoopNest, OperandSize
 from mxcomp.packing.padded_rows import without_padding
 from mxcomp.packing.quantised_operand import Builder, as_packed
 from mxcomp.problem import Problem
-from mxcomp.swizzle import COLUMNS, ROWS, TileSwizzle
 
 
 @dataclass(frozen=True)

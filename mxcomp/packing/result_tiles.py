@@ -10,6 +10,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, iree_codegen, tensor
 
 from mxcomp.layout import ACC, DataTiledLayout
+from mxcomp.layout.order import PLAIN_ORDER
+from mxcomp.layout.swizzle import COLUMNS, ROWS
 from mxcomp.matching import gathers
 from mxcomp.matching.canonical import inner_tiled_loops
 from mxcomp.matching.decision import Decision
@@ -17,11 +19,9 @@ from mxcomp.mlir import attributes, build, linalg
 from mxcomp.mlir.assumptions import hidden_one
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.order import PLAIN_ORDER
 from mxcomp.packing.rows_operand import IN_ROWS
 from mxcomp.packing.runtime_sizes import RuntimeSizes
 from mxcomp.problem import Problem
-from mxcomp.swizzle import COLUMNS, ROWS
 
 BATCHED = "_batched"
 """Behind the name of a ukernel whose tiles have a batch dimension in front."""

@@ -23,13 +23,13 @@ from iree.compiler.dialects import arith, tensor
 from mxcomp.codes.stored import Codes, codes
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import LHS, RHS, DataTiledLayout
+from mxcomp.layout.swizzle import COLUMNS, ROWS, TileSwizzle
 from mxcomp.matching import gathers
 from mxcomp.matching.gathers import Gather
 from mxcomp.matching.storage import is_gathered, settled, storage
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 from mxcomp.packing import padded_rows
-from mxcomp.swizzle import COLUMNS, ROWS, TileSwizzle
 
 _WORD_BYTES = 4
 CONSTANT = "mxcomp.constant"

@@ -21,7 +21,6 @@ from pathlib import Path
 
 from iree.compiler import ir
 
-from mxcomp import files
 from mxcomp.compiler import Program, Source, compile_with
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.matching.contraction import Candidate
@@ -39,6 +38,7 @@ from mxcomp.plugin.library import key, library
 from mxcomp.plugin.response_file import LINK, MATCH, RESPONSE, response_file
 from mxcomp.plugin.script import SCRIPT, script
 from mxcomp.report.report import Report
+from mxcomp.support import files
 from mxcomp.ukernels import Registry
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from iree.compiler import ir
 
-from mxcomp.launches import Launch
 from mxcomp.mlir import graph
+from mxcomp.profiling.launches import Launch
 
 _DISPATCH = "stream.cmd.dispatch"
 _OF_FUNCTION = "$async"

@@ -11,13 +11,13 @@ import msgspec
 from iree.compiler import ir
 
 from mxcomp.errors import InputError
-from mxcomp.launches import Launch
 from mxcomp.layout import layout_entries
 from mxcomp.matching.canonical import is_canonical, problem_of
 from mxcomp.matching.decision import PLAIN, decision_of
 from mxcomp.mlir import dispatches, graph, notes
 from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.mlir.graph import location_name, location_text
+from mxcomp.profiling.launches import Launch
 from mxcomp.report import kernel_operands, table
 from mxcomp.report.kernel_operands import KernelOperands
 from mxcomp.weights.manifest import Manifest
@@ -85,7 +85,7 @@ class Report:
     left_out: list[str] = field(default_factory=list)
     """Lines of a tuned table that are not used: where, why, and what to do."""
     retreat: str | None = None
-    """Why the program is not what was asked for, and what it is (`mxcomp.retreat`)."""
+    """Why the program is not what was asked for, and what it is (`mxcomp.fallback`)."""
     floats: dict[str, str] = field(default_factory=dict)
     """Modules of a PyTorch model whose weights are floats, by their names, and why (`mxcomp.torch.left_in_floats`)."""
     launches: list[Launch] = field(default_factory=list)

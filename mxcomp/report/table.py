@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from os import path
 from typing import TYPE_CHECKING, TextIO
 
-from mxcomp import tables
 from mxcomp.layout import layout_from
 from mxcomp.matching.decision import PLAIN
-from mxcomp.tables import Column
+from mxcomp.support import tables
+from mxcomp.support.tables import Column
 
 if TYPE_CHECKING:
     from mxcomp.report.report import Report, ScaledMatmul

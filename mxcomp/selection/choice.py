@@ -8,10 +8,10 @@ from typing import Any
 
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, DataTiledLayout
+from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.matching.decision import DATA_TILED, ROW_MAJOR, Decision
 from mxcomp.matching.operands import warning_of
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
-from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
 from mxcomp.selection import unquantised, versions
 from mxcomp.selection.limits import limits

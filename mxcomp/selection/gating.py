@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from mxcomp.layout import LHS, RHS
+from mxcomp.layout.order import Order
 from mxcomp.matching.decision import DATA_TILED, Decision
 from mxcomp.options import AUTO, FASTEST, ON, Options
-from mxcomp.order import Order
 from mxcomp.problem import Problem
 from mxcomp.selection import quantising
 from mxcomp.selection.choice import choose_transposed

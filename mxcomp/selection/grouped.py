@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 
 from mxcomp.formats import element_format
-from mxcomp.order import PLAIN_ORDER, Order
+from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.selection.passing import passing_us
 from mxcomp.selection.sharing import Shared, of_lines, placed, ranges
 from mxcomp.selection.times import LEAST_GAIN, PERMUTING_US, SCALE_BITS, WITHOUT, KernelTimes, Launch

@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.matching.decision import DATA_TILED
-from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.selection import grouped, passing, times
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.ukernels import Ukernel, gating, quantising, swiglu, weight_only

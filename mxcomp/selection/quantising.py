@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mxcomp.layout import LHS, RHS
+from mxcomp.layout.order import PLAIN_ORDER
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.decision import DATA_TILED, Decision
 from mxcomp.options import AUTO, FASTEST, Options
-from mxcomp.order import PLAIN_ORDER
 from mxcomp.problem import Problem
 from mxcomp.selection import passing, times
 from mxcomp.selection.ranking import fastest

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import geometric_mean
 
+from mxcomp.layout.order import Order
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.options import Options
-from mxcomp.order import Order
 from mxcomp.problem import Problem
 from mxcomp.selection import times
 from mxcomp.selection.sharing import least

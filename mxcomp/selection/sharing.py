@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.formats import element_format
-from mxcomp.order import PLAIN_ORDER, Order, place
+from mxcomp.layout.order import PLAIN_ORDER, Order, place
 from mxcomp.problem import Problem
 from mxcomp.sim.timing.chip import CUS, XCDS
 

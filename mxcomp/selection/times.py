@@ -21,7 +21,7 @@ import numpy as np
 
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS
-from mxcomp.order import PLAIN_ORDER, Order
+from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
 from mxcomp.selection.sharing import ORDERS, batches
 from mxcomp.sim.timing.chip import CUS, Ask, Batch, Floats, Launches, Rates, modelled_us

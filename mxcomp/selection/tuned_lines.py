@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mxcomp import __version__, files
+from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.problem import Problem
+from mxcomp.support import files
 
 TYPES = ("lhs", "rhs", "lhs_scale", "rhs_scale", "acc")
 SIZES = ("m", "n", "k")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mxcomp import versions
 from mxcomp.errors import InputError
+from mxcomp.mlir import iree_versions as versions
 
 try:
     versions.check()

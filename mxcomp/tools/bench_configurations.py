@@ -9,7 +9,6 @@ from concurrent.futures import as_completed
 from contextlib import nullcontext
 from pathlib import Path
 
-from mxcomp import files, tables, workers
 from mxcomp.errors import InputError
 from mxcomp.measuring import pictures, records
 from mxcomp.measuring.comparison import AITER, Failed, Task, timed
@@ -20,7 +19,8 @@ from mxcomp.mlir.session import read_source
 from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection.tuned_lines import MEASURED, MODELLED
 from mxcomp.sim.timing.pictures import roofline
-from mxcomp.tables import Column
+from mxcomp.support import files, tables, workers
+from mxcomp.support.tables import Column
 from mxcomp.tools import shapes
 
 _SOURCES = {"sim": MODELLED, "hip": MEASURED}

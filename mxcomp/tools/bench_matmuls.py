@@ -12,7 +12,6 @@ from pathlib import Path
 
 from iree.compiler import ir
 
-from mxcomp import files, tables, workers
 from mxcomp.errors import InputError
 from mxcomp.formats import element_format
 from mxcomp.measuring import pictures, records
@@ -26,7 +25,8 @@ from mxcomp.sim.timing import mi355x
 from mxcomp.sim.timing import rows as table
 from mxcomp.sim.timing.aiter import Gemm
 from mxcomp.sim.timing.pictures import roofline
-from mxcomp.tables import Column
+from mxcomp.support import files, tables, workers
+from mxcomp.support.tables import Column
 from mxcomp.tools import shapes
 from mxcomp.tuning import Failure, Settings, tune
 from mxcomp.ukernels import Registry

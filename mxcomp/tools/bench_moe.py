@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mxcomp import tables, workers
 from mxcomp.errors import InputError
 from mxcomp.measuring import moe, records
-from mxcomp.tables import Column
+from mxcomp.support import tables, workers
+from mxcomp.support.tables import Column
 
 _GROUP = 12
 """Lines that a worker does at a time; after each the list is written: what is killed goes on from there."""

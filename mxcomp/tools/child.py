@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from threading import Thread
 
-from mxcomp import workers
+from mxcomp.support import workers
 from mxcomp.tools import relay
 
 _LAST_WORDS = 2.0

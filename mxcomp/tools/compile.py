@@ -15,7 +15,6 @@ from pathlib import Path
 
 from iree.compiler.tools.scripts.iree_compile.__main__ import main as iree_compile
 
-from mxcomp import files
 from mxcomp.compiler import Program, compile_with
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.mlir import driver, target_flags
@@ -24,8 +23,9 @@ from mxcomp.mlir.session import PHASES, SPLIT_MARK, set_global_flags
 from mxcomp.options import Options
 from mxcomp.plugin.emit import emit_plugin
 from mxcomp.plugin.response_file import RESPONSE
-from mxcomp.progress import waiting
 from mxcomp.report.report import Report
+from mxcomp.support import files
+from mxcomp.support.progress import waiting
 from mxcomp.tools import common, remarks, response
 from mxcomp.tools.pieces import compile_pieces
 from mxcomp.weights.manifest import FLAG

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mxcomp import scalars
 from mxcomp.errors import InputError
-from mxcomp.signature import TensorType
+from mxcomp.run import scalars
+from mxcomp.run.signature import TensorType
 from mxcomp.tools import signature
 
 _FLAG = re.compile(r"--?input=(?P<value>.*)", re.DOTALL)

@@ -21,14 +21,15 @@ from typing import Any
 
 from iree.compiler import ir
 
-from mxcomp import __version__, files, tables
+from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.layout import OPERAND_NAMES
 from mxcomp.measuring import kernels
-from mxcomp.progress import waiting
 from mxcomp.selection import times
-from mxcomp.tables import Column
+from mxcomp.support import files, tables
+from mxcomp.support.progress import waiting
+from mxcomp.support.tables import Column
 from mxcomp.target import get_target
 from mxcomp.tools import common
 from mxcomp.ukernels import Constraint, Registry, Ukernel, gating

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from iree.compiler import ir
 
-from mxcomp import files, pipeline
+from mxcomp import pipeline
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.mlir.session import SPLIT_MARK, Session, split_source
 from mxcomp.options import Options
 from mxcomp.passes import PASSES, get_pass
+from mxcomp.support import files
 from mxcomp.tools import common
 
 NAME = "mxcomp-opt"

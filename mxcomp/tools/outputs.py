@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.errors import InputError
-from mxcomp.logical import SCALE_TYPES, TYPES, numbers
-from mxcomp.signature import TensorType
+from mxcomp.layout.logical import SCALE_TYPES, TYPES, numbers
+from mxcomp.run.signature import TensorType
 from mxcomp.tools import common, signature
 
 _FLAG = re.compile(r"--?output=(?P<value>.*)", re.DOTALL)

@@ -14,8 +14,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from mxcomp import __version__, files
+from mxcomp import __version__
 from mxcomp.errors import InputError
+from mxcomp.support import files
 from mxcomp.tools import common
 from mxcomp.weights import checkpoint
 from mxcomp.weights.checkpoint import Checkpoint

@@ -16,7 +16,7 @@ import termios
 import tty
 from collections.abc import Callable
 
-from mxcomp import statuses
+from mxcomp.run import statuses
 
 _PLACE = b"c/runtime/src/iree/"
 """What a line with a status begins with: a file of IREE's."""

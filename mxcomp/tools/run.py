@@ -29,17 +29,18 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from mxcomp import __version__, files, launches, profiling, tables
-from mxcomp.devices import DRIVERS
+from mxcomp import __version__, profiling
 from mxcomp.errors import InputError
 from mxcomp.hip import library
 from mxcomp.hip.dump import INDEX, read_report
 from mxcomp.hip.settings import Settings
-from mxcomp.profiling import Wanted
+from mxcomp.profiling import Wanted, launches
+from mxcomp.run.devices import DRIVERS
 from mxcomp.sim.device import ENGINES
 from mxcomp.sim.findings import CHECKS
 from mxcomp.sim.schedule import ORDERS
-from mxcomp.tables import Column
+from mxcomp.support import files, tables
+from mxcomp.support.tables import Column
 from mxcomp.tools import child, common, inputs, outputs
 
 NAME = "mxcomp-run"

@@ -15,10 +15,11 @@ import sys
 
 import numpy as np
 
-from mxcomp import __version__, files
-from mxcomp.arrays import read_npy
+from mxcomp import __version__
 from mxcomp.errors import InputError
-from mxcomp.logical import TYPES, numbers
+from mxcomp.layout.logical import TYPES, numbers
+from mxcomp.run.arrays import read_npy
+from mxcomp.support import files
 from mxcomp.tools import common
 from mxcomp.tools.outputs import text
 

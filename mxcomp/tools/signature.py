@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from iree import runtime as rt
 
-from mxcomp import signature
-from mxcomp.signature import Type
+from mxcomp.run import signature
+from mxcomp.run.signature import Type
 
 
 def results(flags: Sequence[str]) -> list[Type]:

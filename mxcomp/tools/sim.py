@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mxcomp import __version__, files
-from mxcomp.arrays import read_npy
+from mxcomp import __version__
 from mxcomp.errors import InputError
+from mxcomp.run.arrays import read_npy
 from mxcomp.sim import CHECKS, Device, Kernel, LaunchStats, Module
 from mxcomp.sim.code_object import load
 from mxcomp.sim.device import ENGINES, TIMING
@@ -30,6 +30,7 @@ from mxcomp.sim.memory import Buffer
 from mxcomp.sim.program import Program, program_of, reachable
 from mxcomp.sim.schedule import ORDERS
 from mxcomp.sim.timing import Timeline, estimate, examine, loops, pictures
+from mxcomp.support import files
 from mxcomp.tools import common
 
 NAME = "mxcomp-sim"

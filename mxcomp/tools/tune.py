@@ -93,7 +93,7 @@ def _tune(args: argparse.Namespace) -> int:
 
 def _pool(args: argparse.Namespace) -> AbstractContextManager[Executor]:
     """Who compiles and times candidates: processes, or other machines."""
-    from mxcomp import workers
+    from mxcomp.support import workers
     from mxcomp.tuning import machines
 
     is_measured = args.device == "hip"
@@ -165,8 +165,8 @@ class _Table:
             self._write()
 
     def _write(self) -> None:
-        from mxcomp import files
         from mxcomp.selection import tuned_lines
+        from mxcomp.support import files
 
         files.write({self._path: tuned_lines.text(self._lines.values()).encode()})
         self._unwritten = 0

@@ -22,7 +22,7 @@ from rich.table import Table
 from mxcomp.compiler import Program
 from mxcomp.errors import InputError
 from mxcomp.formats import dequantise, unpack_bits
-from mxcomp.quantisation import UNQUANTISED
+from mxcomp.ir.quantisation import UNQUANTISED
 from mxcomp.torch import exporting
 from mxcomp.torch.flips import Product, Quantiser
 from mxcomp.torch.linear import ScaledLinear

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.formats import BLOCK_SIZE, E8M0_BIAS, dequantise, encode, quantise
-from mxcomp.quantisation import UNQUANTISED
+from mxcomp.ir.quantisation import UNQUANTISED
 
 Array = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ import torch
 from mxcomp.errors import InputError
 from mxcomp.formats import element_format
 from mxcomp.formats.fused import quantise_packed
-from mxcomp.quantisation import UNQUANTISED
+from mxcomp.ir.quantisation import UNQUANTISED
 from mxcomp.torch import experts, floats, torchao
 from mxcomp.torch.floats import NOT_CALLED
 from mxcomp.torch.operators import scaled_linear

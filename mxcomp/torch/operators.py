@@ -7,7 +7,7 @@ import torch
 
 from mxcomp.errors import InputError
 from mxcomp.formats import dequantise, quantise, unpack_bits
-from mxcomp.quantisation import UNQUANTISED
+from mxcomp.ir.quantisation import UNQUANTISED
 
 
 @torch.library.custom_op("mxcomp::scaled_linear", mutates_args=())

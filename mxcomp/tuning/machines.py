@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from mxcomp import __version__
 from mxcomp.errors import InputError, MxcompError
+from mxcomp.support.workers import WorkerError
 from mxcomp.tuning.trial import Outcome, Trial, source_of
-from mxcomp.workers import WorkerError
 
 if TYPE_CHECKING:
     from distributed import Client

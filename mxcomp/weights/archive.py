@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mxcomp import files
 from mxcomp.errors import InputError
-from mxcomp.progress import tracked
+from mxcomp.support import files
+from mxcomp.support.progress import tracked
 from mxcomp.weights import paging
 from mxcomp.weights.views import Bytes
 

@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 from iree import runtime as rt
 
-from mxcomp.arrays import Npz
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE
+from mxcomp.run.arrays import Npz
 from mxcomp.weights import paging
 from mxcomp.weights.archive import Later, Streamed, save
 from mxcomp.weights.ggml import Gguf

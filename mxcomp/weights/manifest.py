@@ -22,7 +22,7 @@ from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import LHS, OPERAND_NAMES, RHS, DataTiledLayout, layout_from
-from mxcomp.swizzle import TileSwizzle
+from mxcomp.layout.swizzle import TileSwizzle
 from mxcomp.weights.views import Bytes, View, view_from
 
 SCALE_TYPE = "f8E8M0FNU"

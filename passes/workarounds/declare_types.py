@@ -23,7 +23,7 @@ from iree.compiler import ir
 from mxcomp.mlir import graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Omits, Workaround
-from mxcomp.signature import DECLARATION
+from mxcomp.run.signature import DECLARATION
 
 WORKAROUND = Workaround(
     fault="PyTorch's programs do not say what they take and give.",

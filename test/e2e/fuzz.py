@@ -17,8 +17,9 @@ from iree.compiler import ir
 from modules import FP4, Bytes, Matmul, dequantise, outside
 
 import mxcomp
-from mxcomp import quantisation, runtime
 from mxcomp.formats import pack_bits, quantise
+from mxcomp.ir import quantisation
+from mxcomp.run import runtime
 
 SOURCES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 

@@ -13,8 +13,8 @@ from typing import Any
 from iree.compiler import ir
 
 import mxcomp
-from mxcomp.assembly import FLAG, KernelAssembly, read_dump
 from mxcomp.compiler import Program
+from mxcomp.measuring.assembly import FLAG, KernelAssembly, read_dump
 from mxcomp.mlir.session import Session
 
 STOCK_FLAGS = ("--iree-hal-target-device=hip", "--iree-rocm-target=gfx950")

@@ -16,9 +16,9 @@ from iree.compiler import ir
 from modules import BITS, Bytes, Matmul, outside, product
 
 import mxcomp
-from mxcomp import runtime
 from mxcomp.errors import CompileError
 from mxcomp.report.report import ScaledMatmul
+from mxcomp.run import runtime
 
 RESULTS = ("f32", "bf16")
 

@@ -18,7 +18,7 @@ import mxcomp.ir as mx
 from mxcomp import formats
 from mxcomp.compiler import Program
 from mxcomp.errors import VerifyError
-from mxcomp.runtime import RunError
+from mxcomp.run.runtime import RunError
 
 SOURCE = (Path(__file__).parent / "inputs" / "agreeing_sizes.mlir").read_text()
 KIND = "f8E4M3FN"

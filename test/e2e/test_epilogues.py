@@ -15,7 +15,7 @@ from modules import Matmul, source
 from spread import quick_if
 
 import mxcomp
-from mxcomp.assembly import FLAG, read_dump
+from mxcomp.measuring.assembly import FLAG, read_dump
 
 HERE = Path(__file__).parent
 MAPS = """#id = affine_map<(m, n) -> (m, n)>

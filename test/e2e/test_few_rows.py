@@ -16,9 +16,10 @@ from spread import every
 from test_producers import SOURCES, activations, quantised
 
 import mxcomp
-from mxcomp import quantisation, runtime
 from mxcomp.formats import SCALE_MODES
+from mxcomp.ir import quantisation
 from mxcomp.mlir import build
+from mxcomp.run import runtime
 from mxcomp.ukernels import quantising
 
 FP4, FP8 = "f4E2M1FN", "f8E4M3FN"

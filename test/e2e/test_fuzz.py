@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from modules import BITS, KINDS
 from spread import quick_if
 
-from mxcomp import runtime
 from mxcomp.formats import SCALE_MODES
+from mxcomp.run import runtime
 
 EDGES = (1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
 SIZES = st.sampled_from(EDGES) | st.integers(1, 200)

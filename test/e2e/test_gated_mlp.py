@@ -16,8 +16,9 @@ from kernels import Kernel, compiled
 from ml_dtypes import bfloat16
 
 import mxcomp
-from mxcomp import formats, runtime
+from mxcomp import formats
 from mxcomp.compiler import Program
+from mxcomp.run import runtime
 
 EXAMPLE = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[2] / "examples" / "02_gated_mlp.py")))
 HIDDEN, INTERMEDIATE = 128, 384

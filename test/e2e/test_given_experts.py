@@ -17,8 +17,9 @@ from test_routing import CPU
 
 import mxcomp
 import mxcomp.ir as mx
-from mxcomp import moe, routing, runtime
+from mxcomp import moe, routing
 from mxcomp.routing import Extent
+from mxcomp.run import runtime
 
 RANDOM, NONE, ONE_HERE = "random", "none here", "one expert here"
 

@@ -15,9 +15,10 @@ from test_gated_experts import Case, check, compiled, without_first
 
 import mxcomp
 import mxcomp.ir as mx
-from mxcomp import moe, runtime
+from mxcomp import moe
 from mxcomp.formats import element_format
 from mxcomp.measuring.dispatches import modelled
+from mxcomp.run import runtime
 from mxcomp.ukernels import swiglu
 
 F4, F8_F4, F8 = TYPES

@@ -29,12 +29,12 @@ from parts import (
 )
 
 import mxcomp
-from mxcomp import runtime
 from mxcomp.compiler import Program
 from mxcomp.formats import element_format
 from mxcomp.layout import OPERAND_NAMES
 from mxcomp.packing import parameter_operand
 from mxcomp.packing.origins import Bits, NotStoredError
+from mxcomp.run import runtime
 from mxcomp.weights import checkpoint
 from mxcomp.weights.checkpoint import Checkpoint, Tensor
 from mxcomp.weights.manifest import Packing

@@ -22,7 +22,7 @@ import mxcomp
 from mxcomp.errors import InputError
 from mxcomp.layout import RHS, RHS_SCALE, layout_from
 from mxcomp.report import Report
-from mxcomp.runtime import RunError
+from mxcomp.run.runtime import RunError
 from mxcomp.tools import pack
 from mxcomp.weights import checkpoint
 from mxcomp.weights.checkpoint import Checkpoint

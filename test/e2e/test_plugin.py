@@ -21,7 +21,7 @@ from mxcomp.errors import InputError
 from mxcomp.options import Options
 from mxcomp.plugin.emit import emit_plugin
 from mxcomp.report.report import Report
-from mxcomp.runtime import run
+from mxcomp.run.runtime import run
 from mxcomp.target import get_target
 
 PROGRAMS = Path(sys.executable).parent

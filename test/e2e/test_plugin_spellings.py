@@ -17,7 +17,7 @@ import mxcomp.ir as mx
 from mxcomp import formats
 from mxcomp.errors import InputError
 from mxcomp.plugin.dags import Dag
-from mxcomp.runtime import run
+from mxcomp.run.runtime import run
 
 TYPES = ("f8E4M3FN", "f6E2M3FN")
 SUM = "%sum = arith.addf %acc, %xy"

@@ -16,9 +16,9 @@ from spread import every
 
 import mxcomp
 import mxcomp.ir as mx
-from mxcomp import quantisation
 from mxcomp.errors import InputError
 from mxcomp.formats import FORMATS, SCALE_MODES, element_format, pack_bits, quantise, unpack_bits
+from mxcomp.ir import quantisation
 from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout
 from mxcomp.matching import quantiser
 from mxcomp.mlir import build

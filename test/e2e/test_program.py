@@ -16,9 +16,9 @@ from kernels import ANY_WORK, stock
 from modules import HERE, Matmul, source
 
 import mxcomp
-from mxcomp import files
 from mxcomp.errors import CompileError, InputError, TargetError, UkernelError
 from mxcomp.layout import layout_from
+from mxcomp.support import files
 
 # Threads and sources.
 

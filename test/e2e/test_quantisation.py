@@ -13,9 +13,9 @@ from modules import BITS
 
 import mxcomp
 from mxcomp.formats import element_format, pack_bits, quantise
+from mxcomp.ir.quantisation import SCALE_CARRIES
+from mxcomp.ir.quantisation import quantise as quantise_in_program
 from mxcomp.mlir import build
-from mxcomp.quantisation import SCALE_CARRIES
-from mxcomp.quantisation import quantise as quantise_in_program
 
 FORMATS = ("f4E2M1FN", "f8E4M3FN", "f8E5M2")  # IREE cannot store tensors of 6-bit elements
 CASES = list(itertools.product(FORMATS, SCALE_CARRIES))

@@ -14,10 +14,11 @@ from spread import quick_if
 
 import mxcomp
 import mxcomp.ir as mx
-from mxcomp import routing, runtime
+from mxcomp import routing
 from mxcomp.errors import InputError
 from mxcomp.routing import SIGMOID, Extent, Routing, Rule, reference
 from mxcomp.routing.sorting import SORTING
+from mxcomp.run import runtime
 
 CPU = ["--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu",
        "--iree-llvmcpu-target-cpu=host"]  # fmt: skip

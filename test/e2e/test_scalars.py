@@ -14,9 +14,9 @@ import pytest
 from spread import quick_if
 
 import mxcomp
-from mxcomp import scalars, signature
 from mxcomp.compiler import Program
 from mxcomp.errors import InputError
+from mxcomp.run import scalars, signature
 
 KINDS: dict[str, tuple[Any, Any]] = {
     "index": (np.int64, -3), "i1": (np.bool_, True), "i8": (np.int8, -100), "i16": (np.int16, -30000),

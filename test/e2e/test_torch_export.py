@@ -11,7 +11,7 @@ import torch
 import mxcomp
 import mxcomp.torch
 from mxcomp.errors import InputError
-from mxcomp.runtime import RunError
+from mxcomp.run.runtime import RunError
 from mxcomp.weights.checkpoint import Checkpoint
 
 K, N, ROWS = 64, 96, 5

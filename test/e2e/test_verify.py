@@ -19,12 +19,13 @@ from shapes import Shaped
 from spread import every, quick_if
 
 import mxcomp
-from mxcomp import target, verification
+from mxcomp import target
 from mxcomp.errors import InputError, VerifyError
 from mxcomp.layout import ACC, DataTiledLayout, layout_from
+from mxcomp.layout.swizzle import TileSwizzle
+from mxcomp.measuring import verification
+from mxcomp.measuring.verification import Verification, verify
 from mxcomp.packing import result_tiles, stored_operand
-from mxcomp.swizzle import TileSwizzle
-from mxcomp.verification import Verification, verify
 from mxcomp.weights import checkpoint
 
 TILES = {M128: (128, 256, 256), M64: (64, 128, 512)}

@@ -18,7 +18,7 @@ from spread import quick_if
 from test_plugin import emitted, stock_compile
 
 import mxcomp
-from mxcomp.runtime import run
+from mxcomp.run.runtime import run
 
 E8M0 = "f8E8M0FNU"
 WIDE = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}

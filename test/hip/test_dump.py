@@ -12,7 +12,7 @@ import pytest
 from modules import Matmul, dequantise, inputs, source
 
 import mxcomp
-from mxcomp import runtime
+from mxcomp.run import runtime
 
 MIXED = ("f8E4M3FN", "f6E2M3FN")
 Dump = list[dict[str, Any]]

@@ -20,10 +20,10 @@ from processes import workers
 from stock import compiled
 
 import mxcomp
-from mxcomp import runtime
 from mxcomp.errors import InputError, VerifyError
-from mxcomp.resident import Resident
-from mxcomp.runtime import RunError
+from mxcomp.run import runtime
+from mxcomp.run.resident import Resident
+from mxcomp.run.runtime import RunError
 from mxcomp.sim.code_object import load
 
 MATMUL = Matmul(64, 256, 512)

@@ -13,11 +13,11 @@ from test_epilogues import check as check_epilogue
 from test_units import BATCHED, check
 
 import mxcomp
-from mxcomp import runtime
 from mxcomp.layout import LHS, RHS
 from mxcomp.matching.decision import Decision
 from mxcomp.options import Options
 from mxcomp.problem import Problem
+from mxcomp.run import runtime
 from mxcomp.selection import in_rows, ranking
 from mxcomp.sim.schedule import ORDERS
 from mxcomp.ukernels import Registry, pingpong

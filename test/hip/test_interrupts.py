@@ -18,13 +18,13 @@ from processes import children, cpu_seconds, ends_within, program, workers
 from test_processes import finish, python
 
 import mxcomp
-from mxcomp import devices
+from mxcomp.run import devices
 
 PATIENCE = 60
 """Seconds until a test gives up; things take far less."""
 
 LARGE = """
-from mxcomp.runtime import run
+from mxcomp.run.runtime import run
 large = Matmul(1024, 1024, 2048)
 vmfb = mxcomp.compile(source(large)).vmfb
 """
@@ -112,7 +112,7 @@ check()
 library.interrupt(library.hip_dylib())
 try:
     check()
-except mxcomp.runtime.RunError as error:
+except mxcomp.run.runtime.RunError as error:
     assert "make a new device" in str(error), error
 else:
     raise AssertionError

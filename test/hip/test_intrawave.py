@@ -14,8 +14,8 @@ from test_epilogues import check as check_epilogue
 from test_units import BATCHED, check
 
 import mxcomp
-from mxcomp import assembly
 from mxcomp.formats import element_format
+from mxcomp.measuring import assembly
 from mxcomp.measuring.kernels import matmul_of_arguments
 from mxcomp.target import GFX950
 from mxcomp.ukernels import intrawave

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from stock import CPU_FLAGS, PROGRAMS, Program, compiled
 
-from mxcomp import runtime
+from mxcomp.run import runtime
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

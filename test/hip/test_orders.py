@@ -21,8 +21,8 @@ from test_units import BATCHED, of
 
 import mxcomp
 import mxcomp.ir as mx
+from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.matching.decision import Decision, decide
-from mxcomp.order import PLAIN_ORDER, Order
 from mxcomp.passes import encode, order_workgroups
 from mxcomp.selection import sharing
 from mxcomp.sim.device import Device

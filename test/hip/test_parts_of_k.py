@@ -14,10 +14,10 @@ from test_units import of
 
 import mxcomp
 import mxcomp.ir as mx
-from mxcomp import runtime
 from mxcomp.formats import dequantise, pack_bits
 from mxcomp.measuring.dispatches import modelled
 from mxcomp.problem import Problem
+from mxcomp.run import runtime
 from mxcomp.selection import tuned_lines
 from mxcomp.selection.tuned_lines import Key, Line
 from mxcomp.sim.schedule import ORDERS

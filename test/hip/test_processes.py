@@ -69,7 +69,7 @@ def test_many_invocations_need_no_more_memory(count: int) -> None:
         python(
             f"""
 from iree import runtime as rt
-from mxcomp import devices
+from mxcomp.run import devices
 from processes import resident_kib, workers
 os.environ.update(devices.library.environment())
 config = rt.Config(device=devices.simulator().create_default_device())

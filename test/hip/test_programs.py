@@ -13,7 +13,7 @@ from spread import every
 
 import mxcomp
 from mxcomp.errors import InputError
-from mxcomp.runtime import RunError
+from mxcomp.run.runtime import RunError
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 

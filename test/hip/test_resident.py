@@ -20,7 +20,7 @@ import mxcomp
 from mxcomp import profiling
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.report import Report
-from mxcomp.runtime import RunError
+from mxcomp.run.runtime import RunError
 
 MATMUL = Matmul(64, 256, 512)
 COUNTS = """

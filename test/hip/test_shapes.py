@@ -12,8 +12,8 @@ from modules import FP4, KINDS
 from shapes import Shaped
 
 import mxcomp
-from mxcomp.assembly import FLAG, read_dump
-from mxcomp.runtime import RunError
+from mxcomp.measuring.assembly import FLAG, read_dump
+from mxcomp.run.runtime import RunError
 
 SLOW = pytest.mark.slow
 PARTS = ["pack_lhs", "pack_rhs", "pack_lhs_scale", "pack_rhs_scale", "matmul"]

@@ -12,10 +12,10 @@ from typing import Any
 from iree.compiler import ir
 
 from mxcomp.layout import DataTiledLayout
+from mxcomp.layout.swizzle import Dim, TileSwizzle
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.mlir.session import Session
-from mxcomp.swizzle import Dim, TileSwizzle
 
 FLAGS = (
     "--iree-hal-target-device=hip",

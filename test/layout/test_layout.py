@@ -14,9 +14,9 @@ from iree.compiler.dialects import iree_codegen
 from iree_encodings import choose
 
 from mxcomp.layout import ACC, INTRINSICS, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.layout.swizzle import Dim, TileSwizzle
 from mxcomp.mlir import attributes, build
 from mxcomp.selection.choice import CODEGEN_LAYOUTS
-from mxcomp.swizzle import Dim, TileSwizzle
 from mxcomp.ukernels import Registry, gating
 from mxcomp.ukernels.waves import unit_layout
 

@@ -1,6 +1,6 @@
 """Compiles a program, runs it on the simulated GPU and compares: right, retreat, wrong, crash or refused.
 
-A retreat is right too, but slower than it ought to be: what was asked for could not be compiled (`mxcomp.retreat`).
+A retreat is right too, but slower than it ought to be: what was asked for could not be compiled (`mxcomp.fallback`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from program import FEW, Program
 from themes import Function
 
 import mxcomp
-from mxcomp import runtime
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.options import AUTO, ON, Options
 from mxcomp.plugin.emit import emit_plugin
 from mxcomp.report import Report
-from mxcomp.resident import Resident
-from mxcomp.runtime import RunError
+from mxcomp.run import runtime
+from mxcomp.run.resident import Resident
+from mxcomp.run.runtime import RunError
 from mxcomp.selection import splitting, versions
 from mxcomp.sim.schedule import ORDERS
 from mxcomp.target import get_target

@@ -1,4 +1,4 @@
-"""Quantisation in the program: as `mxcomp.quantisation` writes it, spelled by others, and to static scales."""
+"""Quantisation in the program: as `mxcomp.ir.quantisation` writes it, spelled by others, and to static scales."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mx_operands import Operand
 from nodes import BLOCK, LARGEST, SCALE, Node
 from spellings import MODES, blocked, expanded, f32, sizes_of
 
-from mxcomp import quantisation
+from mxcomp.ir import quantisation
 from mxcomp.mlir import build
 
 SPELLINGS = {"mxcomp": 1, "others": 1}

@@ -21,7 +21,7 @@ from steps_control import _multiplied_alike
 from steps_matmul import Scale
 
 import mxcomp
-from mxcomp import runtime
+from mxcomp.run import runtime
 
 SEED = 1
 """A program whose results are floats."""

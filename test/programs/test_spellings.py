@@ -21,7 +21,7 @@ from spread import quick_if
 from steps_matmul import Scale
 
 from mxcomp import formats, pipeline
-from mxcomp.resident import Resident
+from mxcomp.run.resident import Resident
 
 FP8 = "f8E4M3FN"
 SPELLINGS: dict[str, tuple[str, dict[str, str]]] = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from iree.compiler import ir
 
-from mxcomp.order import PLAIN_ORDER
+from mxcomp.layout.order import PLAIN_ORDER
 from mxcomp.problem import Problem
 from mxcomp.selection import grouped, times
 from mxcomp.selection.grouped import Blocks, Work, expected

@@ -25,12 +25,12 @@ import pytest
 from corpus.triton import KERNELS
 
 import mxcomp
-from mxcomp import caches
 from mxcomp.sim import code_object
 from mxcomp.sim.checks.report import Reporter
 from mxcomp.sim.fast import jit, object_cache
 from mxcomp.sim.fast.engine import CompiledKernel
 from mxcomp.sim.program import Program, program_of
+from mxcomp.support import caches
 
 PACKAGE = Path(mxcomp.__file__).parent
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mxcomp.errors import InputError
-from mxcomp.signature import TensorType
+from mxcomp.run.signature import TensorType
 from mxcomp.tools import inputs, signature
 
 X = np.array([[1.5, -2.0, 0.25], [3.0, 448.0, -0.5]], np.float32)

@@ -17,9 +17,9 @@ from distributed import LocalCluster
 from mxcomp.errors import InputError
 from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection.tuned_lines import Key, Line
+from mxcomp.support.workers import WorkerError
 from mxcomp.tools import tune as tool
 from mxcomp.tuning import Failure, Outcome, Settings, Trial, machines, tune
-from mxcomp.workers import WorkerError
 
 TYPES = ("f4E2M1FN", "f4E2M1FN", *SCALES_AND_RESULT)
 KEYS = [Key("gfx950", Problem(m, 64, 512, TYPES), "bf16") for m in range(16, 128, 16)]

@@ -17,8 +17,8 @@ from iree.compiler import ir
 from spread import every
 
 import mxcomp
-from mxcomp.assembly import FLAG, KernelAssembly, read_dump
 from mxcomp.formats import element_format
+from mxcomp.measuring.assembly import FLAG, KernelAssembly, read_dump
 from mxcomp.problem import Problem
 from mxcomp.target import get_target
 from mxcomp.ukernels import KINDS, PLAIN_KINDS, Constraint, Registry, Ukernel, data_tiled, family, gating, read

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.progress import tracked
 from mxcomp.sim.checks.journal import ROW_BYTES
 from mxcomp.sim.checks.lds import NO_SHADOW
 from mxcomp.sim.checks.registers import Facts
@@ -33,6 +32,7 @@ from mxcomp.sim.numpy.engine import Line, open_barrier, run_wave
 from mxcomp.sim.numpy.wave import BARRIER, END, Group, Wave
 from mxcomp.sim.program import Program
 from mxcomp.sim.semantics.memory import parse
+from mxcomp.support.progress import tracked
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _SGPRS = 128

@@ -1,7 +1,7 @@
 """Object code on disk, by name: entries are whole or none, and a directory that cannot be used is an empty one.
 
 What is there is executed: entries that someone else could have written are none, and a directory of someone else's
-cannot be used (`mxcomp.caches`). Any number of processes may share the directory: each writes a file of its own and
+cannot be used (`mxcomp.support.caches`). Any number of processes may share the directory: each writes a file of its own and
 renames it when it is complete.
 """
 
@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from mxcomp import caches
+from mxcomp.support import caches
 
 KEPT = 8000
 """Entries, 30 to 100 KB each. A model of 24 layers with its versions has hundreds, with checks and without."""

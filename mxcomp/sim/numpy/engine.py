@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from mxcomp.progress import tracked
 from mxcomp.sim.checks.lds import NO_SHADOW, LdsShadow
 from mxcomp.sim.checks.registers import Facts, check_registers
 from mxcomp.sim.checks.trial import Trial
@@ -25,6 +24,7 @@ from mxcomp.sim.numpy.vector_memory import memory_step
 from mxcomp.sim.numpy.wave import BARRIER, END, Group, Step, Wave
 from mxcomp.sim.program import Program
 from mxcomp.sim.semantics import SCALAR, VECTOR, is_vector, salu
+from mxcomp.support.progress import tracked
 
 
 def step_of(i: Instruction) -> Step:

@@ -9,12 +9,12 @@ from io import StringIO
 from pathlib import Path
 from typing import TypeVar
 
-from mxcomp import files, workers
 from mxcomp.profiling import Estimate
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.timing.aiter import Gemm, Kernels
 from mxcomp.sim.timing.estimates import estimate
 from mxcomp.sim.timing.examination import Examination
+from mxcomp.support import files, workers
 
 COLUMNS = ("m", "n", "k", "tile_m", "tile_n")
 MEASURED = "us"

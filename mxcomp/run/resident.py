@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from mxcomp import runtime
-from mxcomp.devices import Kept, device_of
 from mxcomp.errors import InputError
+from mxcomp.run import runtime
+from mxcomp.run.devices import Kept, device_of
 
 
 class Resident:
@@ -21,7 +21,7 @@ class Resident:
             (y,) = s.main(x)
             (z,) = s.run(x, function="main")  # the same, for any name
 
-    Arguments are those of `mxcomp.runtime.run`, and hold for every call. Calls raise what that raises. A call whose
+    Arguments are those of `mxcomp.run.runtime.run`, and hold for every call. Calls raise what that raises. A call whose
     arguments are refused leaves the program as it was. After one that has failed otherwise the next loads the program
     anew, on a new device: what it had kept is gone. To be called by one thread at a time.
     """

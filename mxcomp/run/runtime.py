@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 import numpy as np
 from iree import runtime as rt
 
-from mxcomp import scalars, signature, statuses
-from mxcomp.arrays import given
-from mxcomp.devices import DRIVERS, Kept, device_of, end_simulation
 from mxcomp.errors import InputError, MxcompError, VerifyError
 from mxcomp.hip.interrupts import interruptible
+from mxcomp.run import scalars, signature, statuses
+from mxcomp.run.arrays import given
+from mxcomp.run.devices import DRIVERS, Kept, device_of, end_simulation
 
 _of_thread = threading.local()
 """`kept`: a thread's `Kept` by the device's name."""

@@ -23,9 +23,9 @@ from iree.compiler.dialects import arith, func, tensor
 from iree.compiler.dialects import math as mlir_math
 from numpy.typing import NDArray
 
-from mxcomp import quantisation
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, ElementFormat, element_format, pack_bits
+from mxcomp.ir import quantisation
 from mxcomp.matching import canonical
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.mlir import build

@@ -13,8 +13,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from mxcomp.arrays import given
 from mxcomp.errors import InputError
+from mxcomp.run.arrays import given
 
 _BY_BITS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 _FLOATS = {**_BY_BITS, "f32": np.float32, "f64": np.float64}

@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from mxcomp import files, launches, tables
 from mxcomp.errors import InputError
-from mxcomp.launches import Launch
-from mxcomp.tables import Column
+from mxcomp.profiling import launches
+from mxcomp.profiling.launches import Launch
+from mxcomp.support import files, tables
+from mxcomp.support.tables import Column
 
 if TYPE_CHECKING:
     from rich.table import Table

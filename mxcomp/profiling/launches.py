@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from mxcomp import files
 from mxcomp.errors import InputError
+from mxcomp.support import files
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import mxcomp.ir as mx
 from mxcomp import moe, routing
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.ir.quantisation import UNQUANTISED
 from mxcomp.mlir import build
-from mxcomp.quantisation import UNQUANTISED
 from mxcomp.routing.loops import tabled
 from mxcomp.routing.scalars import widened
 from mxcomp.ukernels import weight_only

@@ -27,7 +27,7 @@ from mxcomp.mlir.graph import location_text
 from mxcomp.mlir.session import Session, read_source
 from mxcomp.options import AUTO, FASTEST, Options
 from mxcomp.report.report import Report
-from mxcomp.runtime import run
+from mxcomp.run.runtime import run
 
 CPU_FLAGS = (
     "--iree-hal-target-device=local",
@@ -90,7 +90,7 @@ def verify(
     `function` may be left out if there is one public function. `parameters` are files (.irpa, .safetensors, .gguf) by
     the scope of the parameters in them, "" for no scope; `fuse_quantisers` is as of `mxcomp.compile`. Raises
     VerifyError where nothing can be verified, and the errors of `mxcomp.compile` and, for files that cannot be read,
-    `mxcomp.runtime.run`.
+    `mxcomp.run.runtime.run`.
     """
     options = Options.make(target, True, ukernels, tuple(ukernel_dirs), reference=True, fuse_quantisers=fuse_quantisers)
     program = _compile(*read_source(source), function, options)

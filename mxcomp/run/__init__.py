@@ -1,0 +1,1 @@
+"""Running programs that were compiled: runtime, devices, arguments, what IREE's statuses mean."""
