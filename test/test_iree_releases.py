@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mxcomp.errors import InputError
-from mxcomp.mlir import iree_versions as versions
+from mxcomp.support import iree_versions
 
 ROOT = Path(__file__).parent.parent
 INSTALL = "pip install 'iree-base-compiler~=3.13.0' 'iree-base-runtime~=3.13.0'"
@@ -22,9 +22,9 @@ INSTALL = "pip install 'iree-base-compiler~=3.13.0' 'iree-base-runtime~=3.13.0'"
 
 @pytest.fixture(autouse=True)
 def anew() -> Iterator[None]:
-    versions.check.cache_clear()
+    iree_versions.check.cache_clear()
     yield
-    versions.check.cache_clear()
+    iree_versions.check.cache_clear()
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, **found: str) -> None:
@@ -35,15 +35,15 @@ def pretend(monkeypatch: pytest.MonkeyPatch, **found: str) -> None:
 
 def test_the_one_that_is_here() -> None:
     with warnings.catch_warnings(action="error"):
-        versions.check()
+        iree_versions.check()
 
 
 def test_it_is_the_one_of_the_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    series = ".".join(map(str, versions.MADE_FOR))
-    for package in versions.PACKAGES:
+    series = ".".join(map(str, iree_versions.MADE_FOR))
+    for package in iree_versions.PACKAGES:
         assert f"{package}~={series}.0" in project["dependencies"]
-    assert INSTALL == versions._INSTALL
+    assert INSTALL == iree_versions._INSTALL
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_it_is_the_one_of_the_dependencies() -> None:
 def test_an_older_one_is_an_error(found: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, **found)
     with pytest.raises(InputError, match=re.escape(INSTALL)):
-        versions.check()
+        iree_versions.check()
 
 
 def test_a_newer_one_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, compiler="3.14.0", runtime="3.14.0")
     with pytest.warns(UserWarning, match=r"3\.14\.0 is newer than IREE 3\.13.*test_iree_contract") as found:
-        versions.check()
-        versions.check()
+        iree_versions.check()
+        iree_versions.check()
     assert len(found) == 1
 
 
@@ -68,11 +68,11 @@ def test_none_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         raise metadata.PackageNotFoundError(package)
 
     monkeypatch.setattr(metadata, "version", missing)
-    versions.check()  # a build of IREE's own has no metadata
-    versions.check.cache_clear()
-    monkeypatch.setattr(versions, "find_spec", lambda name: None)
+    iree_versions.check()  # a build of IREE's own has no metadata
+    iree_versions.check.cache_clear()
+    monkeypatch.setattr(iree_versions, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=re.escape(f"iree-base-compiler is not installed: {INSTALL}")):
-        versions.check()
+        iree_versions.check()
 
 
 def test_commands_and_the_api_say_so() -> None:

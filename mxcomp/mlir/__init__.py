@@ -1,8 +1,8 @@
 """What the whole compiler needs of MLIR and IREE: building and reading IR, attributes, and sessions of IREE."""
 
-from mxcomp.mlir import iree_versions as versions
+from mxcomp.support import iree_versions
 
-versions.check()  # before anything of IREE is imported that another version may lack
+iree_versions.check()  # before anything of IREE is imported that another version may lack
 
 from mxcomp.mlir import dialects  # noqa: E402
 

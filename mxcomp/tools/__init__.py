@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 from mxcomp.errors import InputError
-from mxcomp.mlir import iree_versions as versions
+from mxcomp.support import iree_versions
 
 try:
-    versions.check()
+    iree_versions.check()
 except InputError as error:
     name = Path(sys.argv[0]).name
     sys.exit(f"{name if name.startswith('mxcomp') else 'mxcomp'}: error: {error}")

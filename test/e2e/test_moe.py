@@ -146,7 +146,7 @@ def test_blocks_of_few_rows(types: tuple[str, str], block_m: int) -> None:
     program = mxcomp.compile(case.module(), ukernels="fastest")
     (matmul,) = program.report.matmuls
     assert matmul.dispatches == PACKED
-    assert f"_r{block_m}" in (matmul.ukernel or "")
+    assert f"_max_m{block_m}" in (matmul.ukernel or "")
     (found,) = program.run(*case.arguments)
     case.check(found)
 

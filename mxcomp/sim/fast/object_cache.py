@@ -1,8 +1,8 @@
 """Object code on disk, by name: entries are whole or none, and a directory that cannot be used is an empty one.
 
 What is there is executed: entries that someone else could have written are none, and a directory of someone else's
-cannot be used (`mxcomp.support.caches`). Any number of processes may share the directory: each writes a file of its own and
-renames it when it is complete.
+cannot be used (`mxcomp.support.caches`). Any number of processes may share the directory: each writes a file of its own
+and renames it when it is complete.
 """
 
 from __future__ import annotations
