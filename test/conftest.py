@@ -46,6 +46,17 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
+COMPILED = ("hip", "measuring", "sim", "ukernels")
+"""Rooms whose tests run on the engine that compiles kernels, or on the one that they name."""
+
+
+@pytest.fixture(autouse=True)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most programs here are small: the simulator would compile their kernels for longer than it then runs them."""
+    if request.path.relative_to(TESTS).parts[0] not in COMPILED and "MXCOMP_SIM_ENGINE" not in os.environ:
+        monkeypatch.setenv("MXCOMP_SIM_ENGINE", "numpy")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
     parser.addoption("--update-docs", action="store_true", help="write tables of the documentation that tests make")

@@ -23,9 +23,9 @@ mxcomp compiles everything but scaled matmuls through IREE 3.13, and its passes 
 fault is a file in `passes/workarounds/`: `NAME.py` is the pass, and beside it `NAME.mlir` a report, with the commands
 that show the fault, which can be filed as it is. The tables follow the order of the passes.
 
-`test/test_workarounds.py` has a stock IREE compile each report. When a test says that a fault is no more, the pass
-goes, with its report, its test and its name in `passes/workarounds/__init__.py`. A new release of IREE is a reason to
-look at all of them: each says the releases that it is for. Where nothing stands under "upstream", no issue was found.
+`test/passes/test_workarounds.py` has a stock IREE compile each report. When a test says that a fault is no more, the
+pass goes, with its report, its test and its name in `passes/workarounds/__init__.py`. A new release of IREE is a reason
+to look at all of them: each says the releases it is for. Where nothing stands under "upstream", no issue was found.
 
 A new workaround is these three files and the name. What a model cannot have from a plugin, as a stock iree-compile
 would get it wrong, `mxcomp/plugin/stock.py` refuses by the same conditions.
@@ -40,7 +40,7 @@ AFTER = """
 
 
 def page() -> str:
-    """This file is written by `pytest test/test_workarounds.py --update-docs`."""
+    """This file is written by `pytest test/passes/test_workarounds.py --update-docs`."""
     return "\n".join([BEFORE, *_tables(), *_unshown(), *_left(), AFTER.strip()]) + "\n"
 
 

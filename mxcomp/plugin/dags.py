@@ -135,7 +135,7 @@ def _uses_constants(op: ir.Operation) -> bool:
 
     IREE 3.13 moves constants out of bodies before it matches anything, and a body that uses a value from outside equals
     no other: so quantisers are not taken, nor most activation functions (the smallest
-    case is in test/e2e/test_plugin.py).
+    case is in test/plugin/test_plugin.py).
     """
     inner = any(below.name == "arith.constant" for below in graph.walk(op))
     return inner or any(user != op for user, _ in graph.inputs(op))

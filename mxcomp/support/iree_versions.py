@@ -1,7 +1,7 @@
 """Which IREE there is, and whether it is one that mxcomp was made for.
 
 Passes build IREE's operations and read what its phases leave, which changes from release to release:
-`test/e2e/test_iree_contract.py` has what is relied on. IREE 3.12, for one, does not parse the layouts of our ukernels.
+`test/mlir/test_iree_contract.py` has what is relied on. IREE 3.12, for one, does not parse the layouts of our ukernels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PACKAGES = {"iree-base-compiler": "iree.compiler", "iree-base-runtime": "iree.ru
 
 _SERIES = ".".join(map(str, MADE_FOR))
 _INSTALL = "pip install " + " ".join(f"'{package}~={_SERIES}.0'" for package in PACKAGES)
-_CONTRACT = "test/e2e/test_iree_contract.py"
+_CONTRACT = "test/mlir/test_iree_contract.py"
 
 
 @cache

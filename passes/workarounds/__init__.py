@@ -1,9 +1,9 @@
 """What IREE gets wrong, a file each: a pass that has it done otherwise, and, beside it, a program that shows the fault.
 
 `NAME.py` is a pass as others are, and says in `WORKAROUND` what it is for. `NAME.mlir` is a report that a maintainer of
-IREE can take as it is: what happens, how to see it, and a small program. `test/test_workarounds.py` has a stock IREE
-compile it, and fails on the day that IREE gets it right: both files, the pass's test and its line here go then.
-`docs/iree.md` is made of all of them (`pytest test/test_workarounds.py --update-docs`).
+IREE can take as it is: what happens, how to see it, and a small program. `test/passes/test_workarounds.py` has a stock
+IREE compile it, and fails on the day that IREE gets it right: both files, the pass's test and its line here go then.
+`docs/iree.md` is made of all of them (`pytest test/passes/test_workarounds.py --update-docs`).
 
 The names below are those of passes, by where they stand among others (`mxcomp.pipeline`), in their order there.
 """

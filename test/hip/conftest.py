@@ -1,15 +1,11 @@
-"""Tests here use problems and helpers of the neighbouring folders."""
+"""What tests of the simulated device share."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path += [str(Path(__file__).parent.parent / folder) for folder in ("e2e", "sim")]
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ from mxcomp.passes.workarounds import Computes, Crashes, Omits, Refuses, Unshown
 from mxcomp.run import runtime
 from mxcomp.run.runtime import RunError
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "passes" / "workarounds"
 PAGE = ROOT / "docs" / "iree.md"
 FLAGS = ("--iree-hal-target-device=hip", "--iree-rocm-target=gfx950")
@@ -142,7 +142,7 @@ def test_reports_say_how_to_see_it() -> None:
 
 
 def test_the_page_is_up_to_date(pytestconfig: pytest.Config) -> None:
-    """`pytest test/test_workarounds.py --update-docs` writes it."""
+    """`pytest test/passes/test_workarounds.py --update-docs` writes it."""
     made = workarounds_page.page()
     if pytestconfig.getoption("--update-docs"):
         PAGE.write_text(made)

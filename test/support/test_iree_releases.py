@@ -16,7 +16,7 @@ import pytest
 from mxcomp.errors import InputError
 from mxcomp.support import iree_versions
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 INSTALL = "pip install 'iree-base-compiler~=3.13.0' 'iree-base-runtime~=3.13.0'"
 
 
