@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from iree.compiler import ir
 
-from mxcomp import fallback as retreat
-from mxcomp import pipeline
+from mxcomp import fallback, pipeline
 from mxcomp.errors import CompileError, InputError, MxcompError
 from mxcomp.mlir import refusals, target_flags
 from mxcomp.mlir.session import PHASES, Session, read_source
@@ -155,7 +154,7 @@ def compile(
 ) -> Program:
     """Compiles MX scaled matmuls of a module through our layouts and ukernels, and everything through IREE.
 
-    What cannot be compiled so is compiled with less of ours, and a RuntimeWarning and `report.retreat` say why. May be
+    What cannot be compiled so is compiled with less of ours, and a RuntimeWarning and `report.fallback` say why. May be
     called from several threads.
 
     Args:
@@ -182,8 +181,8 @@ def compile(
     )  # fmt: skip
     flags = (*target_flags.missing(options.target, iree_flags), *iree_flags)
     program = compile_with(source, options, flags, compile_to)
-    if program.report.retreat:
-        warnings.warn(program.report.retreat, RuntimeWarning, stacklevel=2)
+    if program.report.fallback:
+        warnings.warn(program.report.fallback, RuntimeWarning, stacklevel=2)
     return program
 
 
@@ -194,7 +193,7 @@ def compile_with(source: Source, options: Options, flags: Sequence[str], compile
     if PHASES.index(compile_to) < PHASES.index(_FOLDING):
         options = replace(options, reads_in_place=False)
     first: MxcompError | None = None
-    for how, narrower in retreat.steps(options):
+    for how, narrower in fallback.steps(options):
         report = Report(options.target.arch)
         try:
             with closing(Session(flags)) as session:
@@ -202,10 +201,10 @@ def compile_with(source: Source, options: Options, flags: Sequence[str], compile
                 vmfb = session.output()
         except MxcompError as error:
             first = first or error.with_report(report, report.warnings)
-            if not isinstance(error, CompileError) or not retreat.may_help(error, report):
+            if not isinstance(error, CompileError) or not fallback.may_help(error, report):
                 break
         else:
-            report.retreat = None if first is None else f"{first.message}; compiled {how} instead: please report it"
+            report.fallback = None if first is None else f"{first.message}; compiled {how} instead: please report it"
             return Program(vmfb, report)
     assert first is not None
     raise first from first.__cause__

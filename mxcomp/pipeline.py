@@ -42,7 +42,7 @@ PREPARING_PASSES = (
     "mxcomp-recognise",
     "mxcomp-check-sizes",
 )
-_HOLDING = (*workarounds.CONSTANT, "mxcomp-hold-constants")
+_HOLDING = (*workarounds.CONSTANT, "mxcomp-defer-constants")
 CHOOSING_PASSES = (*_HOLDING, "mxcomp-encode")
 BUILDING_PASSES = (
     *workarounds.LEFT_TO_IREE,

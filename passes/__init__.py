@@ -25,7 +25,7 @@ _MISSION = (
     "mxcomp-check-scales",
     "mxcomp-recognise",
     "mxcomp-check-sizes",
-    "mxcomp-hold-constants",
+    "mxcomp-defer-constants",
     "mxcomp-encode",
     "mxcomp-fuse-consumers",
     "mxcomp-materialise",

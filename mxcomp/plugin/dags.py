@@ -16,7 +16,7 @@ from mxcomp.matching.contraction import Candidate
 from mxcomp.matching.storage import BITCASTS, whole
 from mxcomp.mlir import build, graph
 from mxcomp.packing.stored_operand import is_constant
-from mxcomp.passes.hold_constants import are_constant
+from mxcomp.passes.defer_constants import are_constant
 
 _CALCULATIONS = ("linalg.", "tensor.", "arith.", "math.", "iree_tensor_ext.bitcast")
 _FUNCTIONS = ("util.func", "func.func")

@@ -18,8 +18,8 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.graph import location_text
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing.stored_operand import is_constant
-from mxcomp.passes.hold_constants import are_constant
-from mxcomp.passes.workarounds import part_variables
+from mxcomp.passes.defer_constants import are_constant
+from mxcomp.passes.workarounds import separate_variables
 from mxcomp.passes.workarounds.keep_sorted import unread
 from mxcomp.passes.workarounds.legalise_exclusive_scans import is_exclusive
 from mxcomp.passes.workarounds.legalise_few_rows import is_fatal
@@ -29,7 +29,7 @@ from mxcomp.passes.workarounds.legalise_overwriting import may_be_one, repeats, 
 from mxcomp.passes.workarounds.legalise_producers import repeated
 from mxcomp.passes.workarounds.legalise_steps import has_idle_steps
 from mxcomp.passes.workarounds.legalise_topk import NAMES as TOPK
-from mxcomp.passes.workarounds.widen_codes import is_narrow_tensor
+from mxcomp.passes.workarounds.unpack_elements import is_narrow_tensor
 
 _RETURNS = ("func.return", "util.return", "hal.tensor.export")
 
@@ -51,7 +51,7 @@ def check(module: ir.Operation, candidates: Iterable[Candidate], taken: Collecti
             if is_constant(stored) and isinstance(kind, ir.FloatType) and build.is_narrow(kind):
                 fault = f"cannot pack constants of {kind}, only bytes (i8) with an iree_tensor_ext.bitcast"
                 _refuse(candidate.root, fault)
-    for op in part_variables.shared(module):
+    for op in separate_variables.shared(module):
         _refuse(op, "may keep variables that begin with equal values in one buffer")
     for op in graph.walk(module):
         if op not in taken and (fault := _fault(op, quantisers)):

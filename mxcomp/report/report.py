@@ -84,7 +84,7 @@ class Report:
     """What the program reads, if it was compiled with packed parameters."""
     left_out: list[str] = field(default_factory=list)
     """Lines of a tuned table that are not used: where, why, and what to do."""
-    retreat: str | None = None
+    fallback: str | None = None
     """Why the program is not what was asked for, and what it is (`mxcomp.fallback`)."""
     floats: dict[str, str] = field(default_factory=dict)
     """Modules of a PyTorch model whose weights are floats, by their names, and why (`mxcomp.torch.left_in_floats`)."""
@@ -176,8 +176,8 @@ class Report:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What users ought to know, one line each."""
-        retreat = [f"warning: {self.retreat}"] if self.retreat else []
-        return (*retreat, *(f"{m.location}: warning: {m.warning}" for m in self.matmuls if m.warning))
+        fallback = [f"warning: {self.fallback}"] if self.fallback else []
+        return (*fallback, *(f"{m.location}: warning: {m.warning}" for m in self.matmuls if m.warning))
 
     @staticmethod
     def from_json(text: str | bytes, name: str = "report") -> Report:
@@ -195,7 +195,7 @@ class Report:
 
     def to_json(self) -> str:
         entries = asdict(self) | {"manifest": self.manifest and self.manifest.entries()}
-        for name in ("manifest", "left_out", "retreat", "floats"):
+        for name in ("manifest", "left_out", "fallback", "floats"):
             if not entries[name]:
                 del entries[name]
         return json.dumps(entries, indent=2)

@@ -78,7 +78,7 @@ def show(report: Report, stream: TextIO, width: int | None = None) -> None:
             tables.say(stream, name.replace("\n", " "), width)
             for line in _lines(matmul):
                 tables.say(stream, line, width, "  ")
-    for line in (*filter(None, (report.retreat,)), *report.left_out):
+    for line in (*filter(None, (report.fallback,)), *report.left_out):
         tables.say(stream, f"warning: {line}", width)
     for line in floats_lines(report.floats):
         tables.say(stream, f"in floats: {line}", width)

@@ -28,7 +28,7 @@ def compile_pieces(source: bytes | Path, options: Options, flags: Sequence[str],
             results.append(program.vmfb.rstrip(b"\n"))
             report.matmuls += program.report.matmuls
             report.left_out = program.report.left_out
-            report.retreat = report.retreat or program.report.retreat
+            report.fallback = report.fallback or program.report.fallback
     if errors:
         first, *others = errors
         raise type(first)(first.message, (*first.diagnostics, *map(str, others))).with_report(report, ())

@@ -21,8 +21,8 @@ def lines(report: Report, options: Options) -> Iterator[str]:
 
     Before them why the program is not what was asked for, and the first lines of a tuned table that are left out.
     """
-    if report.retreat:
-        yield f"warning: {report.retreat}"
+    if report.fallback:
+        yield f"warning: {report.fallback}"
     yield from (f"warning: {line}" for line in report.left_out[:_SHOWN])
     if (more := len(report.left_out) - _SHOWN) > 0:
         yield f"warning: {more} more lines of {options.tuned} are left out: see --report"

@@ -91,10 +91,10 @@ UNRECOGNISED = (
     "mxcomp-legalise-constants",
     "mxcomp-legalise-truncations",
 )
-CONSTANT = ("mxcomp-hold-narrow", "mxcomp-hold-stepped", "mxcomp-hold-splats")
+CONSTANT = ("mxcomp-defer-narrow", "mxcomp-defer-strided-slices", "mxcomp-keep-splats")
 LEFT_TO_IREE = (
     "mxcomp-fall-back",
-    "mxcomp-settle-slices",
+    "mxcomp-outline-slices",
     "mxcomp-sum-in-f32",
     "mxcomp-extend-elements",
     "mxcomp-keep-slices-behind",
@@ -102,7 +102,7 @@ LEFT_TO_IREE = (
     "mxcomp-keep-branches-behind",
     "mxcomp-extend-scales",
 )
-NARROW = ("mxcomp-widen-codes", "mxcomp-keep-reads-behind")
+NARROW = ("mxcomp-unpack-elements", "mxcomp-keep-reads-behind")
 OTHERS = (
     "mxcomp-legalise-reductions",
     "mxcomp-keep-from-one-scale",
@@ -124,7 +124,7 @@ OTHERS = (
 OUTLINED = ("mxcomp-assume-operands",)
 DISPATCHES = (
     "mxcomp-renumber-workloads",
-    "mxcomp-part-variables",
+    "mxcomp-separate-variables",
     "mxcomp-keep-for-steps",
     "mxcomp-keep-for-callers",
     "mxcomp-place-results",

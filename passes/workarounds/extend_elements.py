@@ -1,7 +1,7 @@
 """mxcomp-extend-elements: a contraction that was not recognised gets elements and scales as f32.
 
 So nothing takes it for a scaled matmul: of scales of 8 bits in shared memory, IREE reads some that no lane wrote.
-6-bit elements are mxcomp-widen-codes's.
+6-bit elements are mxcomp-unpack-elements's.
 
 Before (of what looks like a scaled matmul, and is none of ours):
 
@@ -69,7 +69,7 @@ def _extend_elements(op: ir.Operation, decision: Decision) -> None:
 def _is_extended(argument: ir.Value) -> bool:
     """Whether all that a body does with a value is to multiply an element by its scale."""
     users = [(use.owner.operation.name, use.operand_number) for use in argument.uses]
-    if not isinstance(argument.type, ir.FloatType) or is_six_bit(argument.type):  # mxcomp-widen-codes takes those
+    if not isinstance(argument.type, ir.FloatType) or is_six_bit(argument.type):  # mxcomp-unpack-elements takes those
         return False
     role = 1 if str(argument.type) == SCALE_TYPE else 0
     return bool(users) and all(user == ("arith.scaling_extf", role) for user in users)

@@ -27,7 +27,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
-from mxcomp.passes.workarounds.widen_codes import is_calculation, is_narrow_tensor, outside_dispatches
+from mxcomp.passes.workarounds.unpack_elements import is_calculation, is_narrow_tensor, outside_dispatches
 
 WORKAROUND = Workaround(
     fault="A slice of what is computed from 4-bit elements becomes a slice of these, which cannot be loaded.",

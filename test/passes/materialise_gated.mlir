@@ -1,8 +1,8 @@
 // RUN: %python %S/inputs/gated_layer.py | mxcomp-opt - \
-// RUN:   --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-hold-constants,mxcomp-encode{fuse-quantisers=on})' \
+// RUN:   --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-defer-constants,mxcomp-encode{fuse-quantisers=on})' \
 // RUN:   | filecheck %s --check-prefix=ENCODE
 // RUN: %python %S/inputs/gated_layer.py | mxcomp-opt - \
-// RUN:   --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-hold-constants,mxcomp-encode{fuse-quantisers=on},mxcomp-fuse-consumers,mxcomp-materialise)' \
+// RUN:   --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-defer-constants,mxcomp-encode{fuse-quantisers=on},mxcomp-fuse-consumers,mxcomp-materialise)' \
 // RUN:   | filecheck %s
 
 // Gate and up of experts are one product, computed transposed in tiles that have as much of both, and what is made of

@@ -1,8 +1,8 @@
 // RUN: %python %S/inputs/gated_layer.py 2 | mxcomp-opt - \
-// RUN:   --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-hold-constants,mxcomp-encode)' \
+// RUN:   --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-defer-constants,mxcomp-encode)' \
 // RUN:   | filecheck %s --check-prefix=ENCODE
 // RUN: %python %S/inputs/gated_layer.py 2 | mxcomp-opt - \
-// RUN:   --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-hold-constants,mxcomp-encode,mxcomp-fuse-consumers,mxcomp-materialise)' \
+// RUN:   --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-defer-constants,mxcomp-encode,mxcomp-fuse-consumers,mxcomp-materialise)' \
 // RUN:   | filecheck %s
 
 // Of blocks of two rows gate and up are an ordinary product in f32, and nothing is quantised between it and down, whose

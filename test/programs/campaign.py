@@ -20,7 +20,7 @@ TIMEOUT = 400.0
 """Seconds for one program."""
 PROGRAMS = 500
 """So many are checked by one process: IREE's bindings never free a context, 4 MB for each program that is compiled."""
-KINDS = ("right", "retreat", "wrong", "crash", "refused")
+KINDS = ("right", "fallback", "wrong", "crash", "refused")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Compiles a program, runs it on the simulated GPU and compares: right, retreat, wrong, crash or refused.
+"""Compiles a program, runs it on the simulated GPU and compares: right, fallback, wrong, crash or refused.
 
-A retreat is right too, but slower than it ought to be: what was asked for could not be compiled (`mxcomp.fallback`).
+A fallback is right too, but slower than it ought to be: what was asked for could not be compiled (`mxcomp.fallback`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NO_PLUGIN = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """`kind` is right, retreat, wrong, crash or refused; `message` says of what."""
+    """`kind` is right, fallback, wrong, crash or refused; `message` says of what."""
 
     kind: str
     message: str = ""
@@ -73,7 +73,7 @@ def check(program: Program) -> Outcome:
 
 def _run(program: Program) -> Outcome:
     with tempfile.TemporaryDirectory() as directory:
-        vmfb, parameters, engine, retreat = _compiled(program, Path(directory))
+        vmfb, parameters, engine, fallback = _compiled(program, Path(directory))
         wrong = []
         with _calls(program, vmfb, engine, parameters) as call:
             for number, functions in enumerate((program.functions, *program.later)):
@@ -83,7 +83,7 @@ def _run(program: Program) -> Outcome:
                             wrong.append(f"@{function.name} result {i} of call {number}: {problem}")
     if wrong:
         return Outcome("wrong", "\n".join(wrong))
-    return Outcome("retreat", retreat) if retreat else Outcome("right")
+    return Outcome("fallback", fallback) if fallback else Outcome("right")
 
 
 @contextmanager
@@ -105,10 +105,10 @@ def _calls(
 
 
 def _compiled(program: Program, directory: Path) -> tuple[bytes, dict[str, Path] | None, str, str | None]:
-    """The program, files of its parameters if it has any, the engine that runs it sooner, and its report's retreat."""
+    """The program, files of its parameters if it has any, the engine that runs it sooner, and its report's fallback."""
     if program.way == "plugin":
-        vmfb, retreat = _with_plugin(program, directory)
-        return vmfb, None, "fast" if program.products > LONG[False] else "numpy", retreat
+        vmfb, fallback = _with_plugin(program, directory)
+        return vmfb, None, "fast" if program.products > LONG[False] else "numpy", fallback
     gain = versions._LEAST_GAIN if program.versions == "by gain" else -math.inf
     least = (-math.inf, 1) if program.has_parts else (splitting._LEAST_GAIN, splitting._LEAST_TILES)
     with (
@@ -134,13 +134,13 @@ def _compiled(program: Program, directory: Path) -> tuple[bytes, dict[str, Path]
     by_iree = any(matmul.operands == "plain" for matmul in compiled.report.matmuls)
     dynamic = any(feature.startswith("dynamic:") for feature in program.features)
     engine = "fast" if by_iree and program.products > LONG[dynamic] else "numpy"
-    return compiled.vmfb, parameters, engine, compiled.report.retreat
+    return compiled.vmfb, parameters, engine, compiled.report.fallback
 
 
 def _with_plugin(program: Program, directory: Path) -> tuple[bytes, str | None]:
     """What a stock iree-compile makes with the files of --emit-plugin, or we, if they cannot serve the model.
 
-    With the retreat of our report.
+    With the fallback of our report.
     """
     options = Options.make(data_tiling=program.data_tiling, ukernels=program.ukernels)
     flags = get_target("gfx950").iree_flags
@@ -150,7 +150,7 @@ def _with_plugin(program: Program, directory: Path) -> tuple[bytes, str | None]:
         if not any(reason in str(error) for reason in NO_PLUGIN):
             raise
         compiled = mxcomp.compile(program.text, data_tiling=program.data_tiling, ukernels=program.ukernels)
-        return compiled.vmfb, compiled.report.retreat
+        return compiled.vmfb, compiled.report.fallback
     (directory / "model.mlir").write_text(program.text)
     compiler = Path(sys.executable).parent / "iree-compile"
     command = [compiler, f"@{directory}/plugin/mxcomp.rsp", directory / "model.mlir", "-o", directory / "model.vmfb"]

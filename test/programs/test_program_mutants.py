@@ -128,9 +128,9 @@ MUTANTS: dict[str, Mutant] = {
         {},
     ),
     "views of one storage": ("packing.packer", "_identity", _without_view, ALONE["two views"][0], {}),
-    "constants": ("passes.hold_constants", "run", _nothing, ALONE["constant product"][0], {}),
-    "codes": ("passes.workarounds.widen_codes", "run", _nothing, _integers, {}),
-    "six-bit codes": ("passes.workarounds.widen_codes", "run", _nothing, _selected_fp6, {}),
+    "constants": ("passes.defer_constants", "run", _nothing, ALONE["constant product"][0], {}),
+    "codes": ("passes.workarounds.unpack_elements", "run", _nothing, _integers, {}),
+    "six-bit codes": ("passes.workarounds.unpack_elements", "run", _nothing, _selected_fp6, {}),
     "conversions": (
         "passes.workarounds.legalise_truncations",
         "_with_scale_one",

@@ -60,7 +60,7 @@ def _quantised(drawing: Drawing, kind: str) -> list[Node]:
 
 @pytest.mark.parametrize("name", quick_if(lambda name: name in QUICK, SPELLINGS))
 def test_spelling(name: str) -> None:
-    """Each with our ukernels: nothing retreats from them."""
+    """Each with our ukernels: nothing falls back."""
     kind, chosen = SPELLINGS[name]
     found = check(program(lambda drawing: _quantised(drawing, kind), chosen=chosen))
     assert found.kind == "right", found.message
@@ -127,7 +127,7 @@ def test_variables_that_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = program(_cache_and_total, rounds=3)
     found = check(drawn)
     assert found.kind == "right", found.message
-    kept = tuple(name for name in pipeline.DISPATCH_PASSES if name != "mxcomp-part-variables")
+    kept = tuple(name for name in pipeline.DISPATCH_PASSES if name != "mxcomp-separate-variables")
     monkeypatch.setattr(pipeline, "DISPATCH_PASSES", kept)
     assert check(drawn).kind == "wrong"
 

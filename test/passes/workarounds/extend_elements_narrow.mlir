@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-extend-elements,mxcomp-widen-codes)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-extend-elements,mxcomp-unpack-elements)' | filecheck %s
 
 #lhs = affine_map<(m, n, ko, kb) -> (m, ko, kb)>
 #rhs = affine_map<(m, n, ko, kb) -> (n, ko, kb)>

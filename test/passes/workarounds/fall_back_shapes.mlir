@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{data-tiling=off ukernels=none},mxcomp-fall-back,mxcomp-widen-codes)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{data-tiling=off ukernels=none},mxcomp-fall-back,mxcomp-unpack-elements)' | filecheck %s
 
 // What IREE cannot read is decoded from its bytes: operands in another order, and 6-bit elements anywhere.
 

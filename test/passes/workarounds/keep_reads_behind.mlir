@@ -1,5 +1,5 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-widen-codes,mxcomp-keep-reads-behind)' | filecheck %s
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-widen-codes,mxcomp-keep-reads-behind,mxcomp-widen-codes,mxcomp-keep-reads-behind)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-unpack-elements,mxcomp-keep-reads-behind)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-unpack-elements,mxcomp-keep-reads-behind,mxcomp-unpack-elements,mxcomp-keep-reads-behind)' | filecheck %s
 
 // Parts of what is computed from elements of less than a byte are read from memory: IREE would move such a read in front
 // of the computation, and cannot load parts of bytes.

@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-hold-stepped)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-defer-strided-slices)' | filecheck %s
 
 // Slices with steps of constants are taken at run time; others, and those of what is not constant, stay.
 

@@ -1,4 +1,4 @@
-"""mxcomp-part-variables: variables that begin with the same value have memory of their own.
+"""mxcomp-separate-variables: variables that begin with the same value have memory of their own.
 
 IREE makes one buffer of equal initial values. Where two variables (mutable globals) begin with it, both are that
 buffer from then on: what is written into one in place, as rows of a cache, is in the other. Each but the first begins

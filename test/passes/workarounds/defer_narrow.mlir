@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-hold-narrow)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-defer-narrow)' | filecheck %s
 
 // What depends on constants only is kept for run time where IREE's CPU compiler would compute it wrongly or not at all.
 

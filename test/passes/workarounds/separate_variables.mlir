@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-part-variables)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-separate-variables)' | filecheck %s
 
 // The first keeps its initial value. What does not change, or begins with what a file has, is left alone.
 // CHECK: util.global private mutable @keys = dense<0.000000e+00> : tensor<8x4xf32>

@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-hold-splats)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-keep-splats)' | filecheck %s
 
 #id = affine_map<(m, k) -> (m, k)>
 

@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-widen-codes)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-unpack-elements)' | filecheck %s
 
 // Tensors of less than a byte that are computed and stored are computed as codes, and stored without gaps.
 

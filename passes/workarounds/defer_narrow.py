@@ -1,4 +1,4 @@
-"""mxcomp-hold-narrow: what is computed from constants by way of less than a byte is computed at run time.
+"""mxcomp-defer-narrow: what is computed from constants by way of less than a byte is computed at run time.
 
 IREE evaluates what depends on nothing but constants when it compiles, on the CPU, and computes elements of less than a
 byte wrongly there, or not at all.
@@ -25,7 +25,7 @@ from mxcomp.mlir import graph
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import Options
-from mxcomp.passes.hold_constants import hold
+from mxcomp.passes.defer_constants import hold
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(

@@ -1,4 +1,4 @@
-"""mxcomp-hold-stepped: slices with steps of constants are taken at run time.
+"""mxcomp-defer-strided-slices: slices with steps of constants are taken at run time.
 
 IREE takes them when it compiles, on the CPU, whose code generation fails over some.
 
@@ -20,7 +20,7 @@ from iree.compiler import ir
 
 from mxcomp.mlir import graph
 from mxcomp.options import Options
-from mxcomp.passes.hold_constants import hold
+from mxcomp.passes.defer_constants import hold
 from mxcomp.passes.workarounds import Unshown, Workaround
 
 WORKAROUND = Workaround(

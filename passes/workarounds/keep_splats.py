@@ -1,4 +1,4 @@
-"""mxcomp-hold-splats: a factor of a product whose elements are all the same is a tensor all the same.
+"""mxcomp-keep-splats: a factor of a product whose elements are all the same is a tensor all the same.
 
 IREE makes it a number, and then fails to distribute the sum.
 

@@ -87,9 +87,9 @@ def test_a_right_program_is_compiled_and_says_why(case: str, monkeypatch: pytest
         program = mxcomp.compile(source(matmul))
     assert caught[0].filename == __file__
     assert is_right(program, matmul)
-    retreat = program.report.retreat
-    assert retreat is not None and str(caught[0].message) == retreat
-    assert program.report.warnings[0] == f"warning: {retreat}"
+    fallback = program.report.fallback
+    assert fallback is not None and str(caught[0].message) == fallback
+    assert program.report.warnings[0] == f"warning: {fallback}"
     assert Report.from_json(program.report.to_json()) == program.report
     (found,) = program.report.matmuls
     assert (found.ukernel is not None) == (case == "a pass raises first")
@@ -153,7 +153,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pyt
     assert tool.main(command) == 0
     said = capfd.readouterr().err.splitlines()
     assert said[0].startswith("warning: IREE could not compile the module") and "compiled without ukernels" in said[0]
-    assert "compiled without ukernels" in json.loads(report.read_text())["retreat"]
+    assert "compiled without ukernels" in json.loads(report.read_text())["fallback"]
     assert is_right(Program.load(vmfb, report), NARROW)
     vmfb.unlink()
     assert tool.main([*command, "--strict"]) == 1

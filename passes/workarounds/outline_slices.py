@@ -1,4 +1,4 @@
-"""mxcomp-settle-slices: slices that a contraction reads are taken in a dispatch of their own.
+"""mxcomp-outline-slices: slices that a contraction reads are taken in a dispatch of their own.
 
 IREE takes them in that of the contraction, and reads other elements of their sources.
 

@@ -1,4 +1,4 @@
-"""mxcomp-hold-constants: keeps matmuls of constants for run time.
+"""mxcomp-defer-constants: keeps matmuls of constants for run time.
 
 IREE evaluates what depends on nothing but constants when it compiles, on the CPU, which has none of our kernels. What
 it may evaluate is the packing of stored operands.

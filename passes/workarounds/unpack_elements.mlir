@@ -2,7 +2,7 @@
 // a result of i4, in rows of 34 elements: a lane stores one element, half a byte. Where rows are such that a lane
 // stores whole bytes it compiles.
 //
-//     iree-compile widen_codes.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o widen_codes.vmfb
+//     iree-compile unpack_elements.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o unpack_elements.vmfb
 
 func.func @main(%x: tensor<16x34xf32>) -> tensor<16x17xi8> {
   %e = tensor.empty() : tensor<16x34xi4>

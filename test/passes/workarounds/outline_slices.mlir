@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-settle-slices)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-outline-slices)' | filecheck %s
 
 // A slice that a contraction reads that is none of ours is taken in front of its dispatch; other operands stay.
 

@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-hold-constants)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-defer-constants)' | filecheck %s
 
 // Matmuls of constants are kept for run time: IREE's CPU compiler has none of our kernels.
 

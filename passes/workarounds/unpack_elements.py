@@ -1,4 +1,4 @@
-"""mxcomp-widen-codes: a byte for each element of less than a byte, where IREE cannot store or load such elements.
+"""mxcomp-unpack-elements: a byte for each element of less than a byte, where IREE cannot store or load such elements.
 
 IREE stores elements of 2 and 4 bits from several lanes so that they overwrite each other, cannot load them from
 rows that are no whole bytes, and can neither store nor load 6-bit ones. So tensors of them that linalg ops compute, and
