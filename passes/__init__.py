@@ -1,4 +1,4 @@
-"""The passes, by the name they have in a pipeline. Each is one file with a `run(module, options)`.
+"""The passes, by the name they have in a pipeline. Each is one file of that name with a `run(module, options)`.
 
 Those of `workarounds` are there because of a fault of IREE's each, and for no other reason.
 
@@ -10,41 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pkgutil import iter_modules
 
 from iree.compiler import ir
 
 from mxcomp.options import Options
 from mxcomp.passes import workarounds
 
-_MISSION = (
-    "mxcomp-import-torch",
-    "mxcomp-inline-calls",
-    "mxcomp-expand-reshapes",
-    "mxcomp-group-experts",
-    "mxcomp-legalise-bitcasts",
-    "mxcomp-check-scales",
-    "mxcomp-recognise",
-    "mxcomp-check-sizes",
-    "mxcomp-defer-constants",
-    "mxcomp-encode",
-    "mxcomp-fuse-consumers",
-    "mxcomp-materialise",
-    "mxcomp-sort-slots",
-    "mxcomp-outline",
-    "mxcomp-skip-versions",
-    "mxcomp-share-executables",
-    "mxcomp-share-slices",
-    "mxcomp-drop-barriers",
-    "mxcomp-link-ukernels",
-    "mxcomp-unmask-stores",
-    "mxcomp-order-workgroups",
-    "mxcomp-fold-gathers",
-    "mxcomp-fold-rows",
-    "mxcomp-narrow-attention",
-)
-
-
-PASSES = {name: workarounds.file(name) for name in _MISSION} | {
+PASSES = {f"mxcomp-{each.name.replace('_', '-')}": each.name for each in iter_modules(__path__) if not each.ispkg} | {
     name: f"workarounds.{workarounds.file(name)}" for name in workarounds.ALL
 }
 """Pass names and the files they live in; imported when first used."""

@@ -84,14 +84,14 @@ def _sentence(text: str) -> str:
 
 
 def passes() -> str:
-    """Every pass, in the order of the registry: what it does, and the IR before and after."""
+    """Every pass: what it does, and the IR before and after."""
     from mxcomp.passes import PASSES, get_pass
     from mxcomp.pipeline import EXECUTABLE_PASSES, MODULE_PASSES
 
     pipeline = ",".join((*MODULE_PASSES, *EXECUTABLE_PASSES))
     text = [
         "# Passes\n",
-        "In the order in which they are registered; `mxcomp/pipeline.py` has the order they run in. In a lit test, all "
+        "By name, those of workarounds behind; `mxcomp/pipeline.py` has the order they run in. In a lit test, all "
         "that run on a program at IREE's phase `input` and at its executables are\n",
         f"```bash\nmxcomp-opt --pass-pipeline='builtin.module({pipeline})'\n```\n",
     ]
