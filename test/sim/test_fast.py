@@ -16,6 +16,7 @@ from properties.rows import SCALAR_SOURCE, oracle, scalar_instruction, vector_in
 from mxcomp.sim.fast import jit
 from mxcomp.sim.fast.frame import MODE_SLOT, SCC_SLOT, SGPR_SLOTS, Env, Status
 from mxcomp.sim.fast.kernel import NAME, Segment, interrupts, kernel_text
+from mxcomp.sim.fast.matrix import forms, matrix_text
 from mxcomp.sim.instruction import EXEC, Dpp, Instruction, Operand
 from mxcomp.sim.semantics import SCALAR, VECTOR, unsupported
 from mxcomp.sim.semantics.table import VectorOp
@@ -85,7 +86,8 @@ class Bench:
             self.instructions.append(placed)
             parts.append(Segment(number, (placed, barrier)))
         self._counts = np.zeros((len(parts), 2), np.int64)
-        self._library = jit.Compiled(jit.compile_module(kernel_text(parts)), NAME)
+        texts = [kernel_text(parts), *map(matrix_text, forms(self.instructions))]
+        self._library = jit.Compiled(map(jit.compile_module, texts), NAME)
         self._call = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)(self._library.address)
 
     def run(self, i: Instruction, vectors: np.ndarray[Any, Any], scalars: np.ndarray[Any, Any]) -> None:

@@ -43,11 +43,13 @@ _SOURCES = _digest_of(sources())
 
 
 class Compiled:
-    """A loaded object; `address` finds its functions."""
+    """Loaded objects; `address` is that of one of their functions."""
 
-    def __init__(self, objects: bytes, name: str) -> None:
-        engine = _lljit()
-        builder = llvm.JITLibraryBuilder().add_object_img(objects).add_current_process().export_symbol(name)
+    def __init__(self, objects: Iterable[bytes], name: str) -> None:
+        engine, builder = _lljit(), llvm.JITLibraryBuilder()
+        for image in objects:
+            builder.add_object_img(image)
+        builder.add_current_process().export_symbol(name)
         self._library = builder.link(engine, f"mxcomp.{name}.{_serial()}")
         self.address = self._library[name]
 
@@ -90,7 +92,7 @@ def compile_module(text: str) -> bytes:
 
 def cached(key: str, make: Callable[[], str], name: str) -> Compiled:
     """The compiled module of this key, from the cache if it is there."""
-    return Compiled(objects(key, make), name)
+    return Compiled([objects(key, make)], name)
 
 
 def objects(key: str, make: Callable[[], str]) -> bytes:

@@ -3,10 +3,13 @@
 A and B are decoded to matrices [K][row] in float32 where sums over a block are exact there, else in float64. Each
 row of the result is a vector over columns: products are added in order of K, with fused multiply-adds, which round
 like a multiplication and an addition because products of elements are exact.
+
+The functions are the longest there are, and the same in all kernels: each is a module of its own, compiled once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from llvmlite import ir as llvm
@@ -14,7 +17,7 @@ from llvmlite import ir as llvm
 from mxcomp.sim.fast import ir
 from mxcomp.sim.fast.elements import Decoder, decoder_of
 from mxcomp.sim.fast.frame import Frame
-from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.instruction import Instruction, Operand
 from mxcomp.sim.semantics import mfma
 from mxcomp.sim.semantics.small_floats import FORMATS, scale_table
 
@@ -30,9 +33,16 @@ class Form:
     """What the code of a matrix function depends on."""
 
     shape: mfma.Mfma
-    shifts: tuple[int, int]
-    accumulator: bool
-    lane_scales: tuple[bool, bool]
+
+    @property
+    def name(self) -> str:
+        """The function's."""
+        return f"matrix.{self.shape}"
+
+    @property
+    def type(self) -> llvm.Type:
+        """Rows of the result, A, B and C; rows of both scales, and which bits of them: where the result may be C."""
+        return llvm.FunctionType(ir.void, [*[ir.pointer] * 4, *[ir.pointer, ir.i32] * (2 if self.shape.scaled else 0)])
 
     @property
     def sums(self) -> llvm.Type:
@@ -55,41 +65,66 @@ def is_compiled(i: Instruction) -> bool:
     return shape is not None and not shape.sparse
 
 
+def forms(instructions: Iterable[Instruction]) -> list[Form]:
+    """Those whose functions the code of the instructions calls."""
+    shapes = (mfma.of(i) for i in instructions if i.encoding == "MFMA" and is_compiled(i))
+    return list(dict.fromkeys(Form(shape) for shape in shapes if shape is not None))
+
+
 def emit_matrix(frame: Frame, i: Instruction) -> None:
     """D = A × B + C."""
     shape = mfma.of(i)
     assert shape is not None
-    shifts = mfma.scale_shifts(i) if shape.scaled else (0, 0)
-    scales = i.src[3:5] if shape.scaled else ()
-    lane_scales = (scales[0].is_vgpr, scales[1].is_vgpr) if scales else (False, False)
-    form = Form(shape, shifts, i.src[2].is_vgpr, lane_scales)
-    letter = "u" if shape.is_integer else "f"
-    c = frame.rows(i.src[2]) if form.accumulator else frame.scalar(i.src[2], letter)
-    given = [frame.rows(operand) if operand.is_vgpr else frame.scalar(operand, "u") for operand in scales]
-    function = ir.once(frame.module, f"x.{form}", lambda: _define(frame.module, form, c.type, [x.type for x in given]))
-    frame.builder.call(function, [frame.rows(i.dst[0]), frame.rows(i.src[0]), frame.rows(i.src[1]), c, *given])
+    form, builder = Form(shape), frame.builder
+    values = [frame.rows(i.dst[0]), frame.rows(i.src[0]), frame.rows(i.src[1])]
+    values.append(_rows(frame, i.src[2], "u" if shape.is_integer else "f", shape.result_registers))
+    if shape.scaled:
+        for operand, shift in zip(i.src[3:5], mfma.scale_shifts(i), strict=True):
+            values += _rows(frame, operand, "u", 1), ir.constant(ir.i32, shift)
+    function = ir.once(frame.module, form.name, lambda: llvm.Function(frame.module, form.type, form.name))
+    builder.call(function, values)
 
 
-def _define(module: llvm.Module, form: Form, c_type: llvm.Type, scales: list[llvm.Type]) -> llvm.Function:
-    function = ir.internal(module, f"x.{form}", ir.void, [*[ir.pointer] * 3, c_type, *scales])
+def _rows(frame: Frame, operand: Operand, letter: str, count: int) -> ir.Value:
+    """The operand's registers; those of a scalar are filled with it."""
+    if operand.is_vgpr:
+        return frame.rows(operand)
+    module = frame.module
+    kind, name = llvm.ArrayType(ir.i32, ir.WAVE * count), f"filled.{count}"
+    function = ir.once(module, name, lambda: _define_filled(module, name, count))
+    rows = ir.entry_alloca(frame.builder, kind)
+    frame.builder.call(function, [rows, frame.scalar(operand, letter)])
+    return rows
+
+
+def _define_filled(module: llvm.Module, name: str, count: int) -> llvm.Function:
+    function = ir.internal(module, name, ir.void, [ir.pointer, ir.i32])
+    builder = llvm.IRBuilder(function.append_basic_block("entry"))
+    rows, value = function.args
+    with ir.loop(builder, ir.WAVE * count, ir.LANES) as k:
+        ir.store(builder, ir.splat(builder, value), ir.offset(builder, rows, k, ir.i32))
+    builder.ret_void()
+    return function
+
+
+def matrix_text(form: Form) -> str:
+    """LLVM IR of a form's function."""
+    module, shape = llvm.Module(name="matrix"), form.shape
+    function = llvm.Function(module, form.type, form.name)
+    function.attributes.add("nounwind")
     builder = llvm.IRBuilder(function.append_basic_block("entry"))
     result, a_row, b_row, c = function.args[:4]
-    shape = form.shape
     a = _decode(builder, form, decoder_of(shape, shape.a, form.sums), a_row)
     b = _decode(builder, form, decoder_of(shape, shape.b, form.sums), b_row)
-    if form.accumulator:
-        c = _copy(builder, c, shape.result_registers)
-    factors = None
-    if shape.scaled:
-        factors = tuple(
-            _scales(builder, form, value, shift) for value, shift in zip(function.args[4:], form.shifts, strict=True)
-        )
+    c = _copy(builder, c, shape.result_registers)
+    scales = function.args[4:]
+    factors = tuple(_scales(builder, form, *pair) for pair in zip(scales[::2], scales[1::2], strict=True)) or None
     with ir.loop(builder, shape.dim, form.columns) as column, ir.loop(builder, shape.dim, _ROWS) as row:
         totals = _product(builder, form, a, b, factors, row, column)
         for k, total in enumerate(totals):
             _finish(builder, form, total, c, result, (builder.add(row, ir.index(k)), column))
     builder.ret_void()
-    return function
+    return str(module)
 
 
 def _copy(builder: llvm.IRBuilder, rows: ir.Value, count: int) -> ir.Value:
@@ -114,13 +149,13 @@ def _decode(builder: llvm.IRBuilder, form: Form, decoder: Decoder, rows: ir.Valu
     return matrix
 
 
-def _scales(builder: llvm.IRBuilder, form: Form, value: ir.Value, shift: int) -> ir.Value:
+def _scales(builder: llvm.IRBuilder, form: Form, rows: ir.Value, shift: ir.Value) -> ir.Value:
     """E8M0 scales of 64 lanes, [group][row], as float64."""
     found = ir.entry_alloca(builder, llvm.ArrayType(ir.double, ir.WAVE))
     table = ir.table(builder.module, scale_table())
     with ir.loop(builder, ir.WAVE) as lane:
-        word = value if value.type == ir.i32 else ir.load(builder, ir.offset(builder, value, lane, ir.i32), ir.i32)
-        code = builder.and_(builder.lshr(word, ir.constant(ir.i32, shift)), ir.constant(ir.i32, 255))
+        word = ir.load(builder, ir.offset(builder, rows, lane, ir.i32), ir.i32)
+        code = builder.and_(builder.lshr(word, shift), ir.constant(ir.i32, 255))
         factor = ir.load(builder, ir.offset(builder, table, builder.zext(code, ir.i64), ir.double), ir.double, 8)
         ir.store(builder, factor, ir.offset(builder, found, lane, ir.double), 8)
     return found
@@ -193,11 +228,7 @@ def _finish(
         group = builder.and_(builder.lshr(row, ir.index(2)), ir.index(1))
     lane = builder.add(builder.mul(group, ir.index(form.shape.dim)), column)
     cell = builder.add(builder.mul(register, ir.index(ir.WAVE)), lane)
-    old = (
-        ir.load(builder, ir.offset(builder, c, cell, ir.i32), words)
-        if form.accumulator
-        else ir.splat(builder, c, form.columns)
-    )
+    old = ir.load(builder, ir.offset(builder, c, cell, ir.i32), words)
     if form.shape.is_integer:
         bits = builder.add(total, old)
     else:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
 from mxcomp.sim.code_object import Kernel
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.fast import jit
 from mxcomp.sim.fast.kernel import NAME, Segment, kernel_text, segments
+from mxcomp.sim.fast.matrix import forms, matrix_text
 from mxcomp.sim.program import program_of
 
 _WATCHING = frozenset(("late", "race", "hazard", "uninit"))
@@ -22,7 +24,7 @@ def is_watched(checks: Collection[str]) -> bool:
 
 def compiled(kernel: Kernel, parts: list[Segment], watched: bool) -> jit.Compiled:
     """A kernel's loaded code, from the cache if it is there."""
-    return jit.Compiled(jit.objects(_key(kernel, parts, watched), lambda: kernel_text(parts, watched)), NAME)
+    return jit.Compiled((jit.objects(*module) for module in _modules(kernel, parts, watched)), NAME)
 
 
 def missing(kernels: Sequence[Kernel], checks: Collection[str]) -> list[Kernel]:
@@ -30,15 +32,22 @@ def missing(kernels: Sequence[Kernel], checks: Collection[str]) -> list[Kernel]:
     watched, found = is_watched(checks), []
     for kernel in kernels:
         parts = _parts(kernel)
-        if parts and not jit.is_kept(_key(kernel, parts, watched)):
+        if parts and not all(jit.is_kept(key) for key, _ in _modules(kernel, parts, watched)):
             found.append(kernel)
     return found
 
 
 def make(kernel: Kernel, checks: Collection[str]) -> None:
     """Compiles a kernel into the cache, unless it is there."""
-    watched, parts = is_watched(checks), _parts(kernel)
-    jit.objects(_key(kernel, parts, watched), lambda: kernel_text(parts, watched))
+    for module in _modules(kernel, _parts(kernel), is_watched(checks)):
+        jit.objects(*module)
+
+
+def _modules(kernel: Kernel, parts: list[Segment], watched: bool) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Keys of a kernel's modules, and what makes their LLVM IR: its own, and those of its matrix instructions."""
+    yield _key(kernel, parts, watched), partial(kernel_text, parts, watched)
+    for form in forms(i for part in parts for i in part.instructions):
+        yield form.name, partial(matrix_text, form)
 
 
 def _parts(kernel: Kernel) -> list[Segment]:
