@@ -17,8 +17,8 @@ import numpy as np
 from mxcomp.sim.fast import object_cache
 
 OPTIMISATION = 0
-"""Of code generation: at 2 it takes three times as long, for code that is 6 % faster; LLVM's passes in front of it would
-take as long again, for a tenth."""
+"""Of code generation: at 2 it takes three times as long, for code that is 6 % faster; LLVM's passes in front of it
+would take as long again, for a tenth."""
 
 _PACKAGE = Path(__file__).parents[2]
 
