@@ -79,7 +79,7 @@ class Cell(NamedTuple):
 @cache
 def _registry() -> Registry:
     with ir.Context():
-        return Registry(Options.make().target.arch)
+        return Registry(Options.make().target)
 
 
 def cells() -> Iterator[Cell]:
@@ -124,7 +124,7 @@ def _dynamic(cell: Cell) -> Iterable[Way]:
 def _row_major(cell: Cell, side: int) -> Iterator[Way]:
     """One of the operands read as it is stored, or packed in front."""
     problem = cell.problem
-    packing_us = in_rows.packing_us(problem, side)
+    packing_us = in_rows.packing_us(_registry().target, problem, side)
     yield from ((us + packing_us, names) for us, names in _plain(cell))
     for each in in_rows.candidates(problem, side, _registry(), Options.make(), cell.result_bytes):
         yield each.us, frozenset({each.ukernel.name})
@@ -133,14 +133,15 @@ def _row_major(cell: Cell, side: int) -> Iterator[Way]:
 def _quantising(cell: Cell) -> Iterator[Way]:
     """Activations quantised in the matmul's kernel, or in a dispatch in front."""
     bits = int(cell.kind.split(" f")[1])
-    yield from ((us + quantising.apart_us(cell.problem, bits), names) for us, names in _plain(cell))
+    yield from ((us + quantising.apart_us(_registry().target, cell.problem, bits), names) for us, names in _plain(cell))
     yield from _itself(cell, bits, quantising_ukernels.INSTANCES, cell.result_bytes)
 
 
 def _dual(cell: Cell) -> Iterator[Way]:
     """Two matmuls of the same activations, in one kernel or each in its own."""
     bits = int(cell.kind.split(" f")[1])
-    yield from ((2 * us + quantising.apart_us(cell.problem, bits), names) for us, names in _plain(cell))
+    apart_us = quantising.apart_us(_registry().target, cell.problem, bits)
+    yield from ((2 * us + apart_us, names) for us, names in _plain(cell))
     yield from ((2 * us, names) for us, names in _itself(cell, bits, quantising_ukernels.INSTANCES, cell.result_bytes))
     yield from _itself(cell, bits, dual.INSTANCES, cell.result_bytes)
 
@@ -154,7 +155,7 @@ def _itself(cell: Cell, bits: int, instances: Iterable[quantising_ukernels.Insta
 
 
 def _requantised(cell: Cell) -> Iterator[Way]:
-    us = requantising.in_tile_us(cell.problem, cell.result_bytes, requantised.RESULT)
+    us = requantising.in_tile_us(_registry(), cell.problem, cell.result_bytes, requantised.RESULT)
     if us is not None:
         yield us, frozenset({requantised.instance_of(cell.problem.flipped.types).name})
 

@@ -38,6 +38,7 @@ from mxcomp.sim.timing import Examination, examine, mi355x
 from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.workgroup import replayed
 from mxcomp.support import files, workers
+from mxcomp.target import DEFAULT, get_target
 from mxcomp.ukernels import KINDS, dual, family, gating, quantising, requantised, swiglu, weight_only
 from mxcomp.ukernels.waves import LANES
 
@@ -179,7 +180,7 @@ def traced(instance: family.Instance, k_tiles: int, rows: int, suffix: str) -> E
     size = kernel.descriptor.kernarg_bytes
     if size % _ADDRESS:  # behind the addresses is the number of K tiles, where that is hidden from the compiler
         kernarg = kernarg[: size // _ADDRESS * _ADDRESS] + struct.pack("<I", k_tiles)
-    fitting = occupancy(kernel.descriptor, 0, instance.tile.threads // LANES).waves_per_simd
+    fitting = occupancy(get_target(DEFAULT), kernel.descriptor, 0, instance.tile.threads // LANES).waves_per_simd
     work = examine(device, kernel, (1, 1, 1), kernarg, asks=False)  # the number of K tiles is all that decides
     return replace(work, resident=max(1, fitting * SIMDS * LANES // instance.tile.threads))
 

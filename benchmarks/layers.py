@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--profile", action="store_true", help="compile and profile every program, too")
     args = parser.parse_args()
     with ir.Context():
-        registry = Registry(Options.make().target.arch)
+        registry = Registry(Options.make().target)
     slower = 0
     for kind, element, size in ((k, e, s) for k in args.kinds for e in args.types for s in args.sizes):
         hidden, inter = map(int, size.split("/"))

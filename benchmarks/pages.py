@@ -30,6 +30,7 @@ from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection import quantising as selected
 from mxcomp.selection import times, unquantised
 from mxcomp.selection.ranking import fastest
+from mxcomp.target import DEFAULT, get_target
 from mxcomp.ukernels import Registry, quantising
 
 ROOT = Path(__file__).parents[1]
@@ -207,7 +208,7 @@ def decode(bench: Bench) -> str:
         fitting = [each for each in quantising.INSTANCES if selected.takes(each, problem, _BITS)]
         timed = [selected.modelled_us(registry[each.name], problem, _BYTES) for each in fitting]
         one = min(us for us in timed if us is not None)
-        apart = fastest(problem, registry, options, _BYTES)[0].us + selected.apart_us(problem, _BITS)
+        apart = fastest(problem, registry, options, _BYTES)[0].us + selected.apart_us(options.target, problem, _BITS)
         rows.append((f"{m} × {n} × {k}", kind, f"{one:.1f}", f"{apart:.1f}", f"{apart / one:.2f}"))
     return table(("M × N × K", "both types", "one dispatch", "apart", "apart / one"), rows)
 
@@ -234,7 +235,7 @@ def _dequantised_us(problem: Problem, registry: Registry, options: Options) -> s
 def _registry() -> tuple[Registry, Options]:
     options = Options.make(ukernels=FASTEST)
     with ir.Context(), ir.Location.unknown():
-        return Registry(options.target.arch), options
+        return Registry(options.target), options
 
 
 def loops(bench: Bench) -> str:
@@ -242,7 +243,7 @@ def loops(bench: Bench) -> str:
     del bench
     rows = []
     for name in _LARGE:
-        found = times.table()[name]
+        found = times.table(get_target(DEFAULT))[name]
         each = [kernels.loop(found, rate).mfma for rate in (64.0, kernels.LOOP_RATE)]
         rows.append((name.removeprefix("mx_"), *(f"{share:.0%}" for share in each)))
     return table(("ukernel", "bytes free", "28 bytes a cycle from memory"), rows)

@@ -29,7 +29,7 @@ RESULT_BYTES = 2
 def main() -> int:
     options = Options.make()
     with ir.Context():
-        registry = Registry(options.target.arch)
+        registry = Registry(options.target)
     one: dict[int, list[float]] = {m: [] for m in ROWS}
     several: dict[int, list[float]] = {m: [] for m in ROWS}
     for n, k in LAYERS:

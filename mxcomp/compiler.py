@@ -23,6 +23,7 @@ from mxcomp.profiling import Profile
 from mxcomp.report import launches, spills
 from mxcomp.report.report import Report
 from mxcomp.support import files
+from mxcomp.target import DEFAULT
 
 if TYPE_CHECKING:
     from mxcomp.run.resident import Resident
@@ -58,7 +59,7 @@ class Program:
         data = files.read(path)
         if not data.startswith(_ARCHIVE) and _IDENTIFIER not in data[:_IDENTIFIED]:
             raise InputError(f"{path} is no compiled program: expected a .vmfb of mxcomp-compile or iree-compile")
-        known = Report("gfx950") if report is None else Report.from_json(files.read(report), str(report))
+        known = Report(DEFAULT) if report is None else Report.from_json(files.read(report), str(report))
         return Program(data, known)
 
     def run(
@@ -71,7 +72,7 @@ class Program:
         checks: str | Sequence[str] | None = None,
         profile: str | Path | None = None,
     ) -> list[np.ndarray]:
-        """Calls a function, by default the only one, on the simulated gfx950 ("sim") or the GPU ("hip").
+        """Calls a function, by default the only one, on the simulated GPU ("sim") or the GPU ("hip").
 
         Args:
             arrays: Its arguments.
@@ -140,7 +141,7 @@ class Program:
 
 def compile(
     source: Source,
-    target: str = "gfx950",
+    target: str = DEFAULT,
     data_tiling: bool = True,
     ukernels: str = FASTEST,
     ukernel_dirs: Sequence[str | Path] = (),
@@ -194,7 +195,7 @@ def compile_with(source: Source, options: Options, flags: Sequence[str], compile
         options = replace(options, reads_in_place=False)
     first: MxcompError | None = None
     for how, narrower in fallback.steps(options):
-        report = Report(options.target.arch)
+        report = Report(options.target.name)
         try:
             with closing(Session(flags)) as session:
                 _advance(session, source, narrower, report, compile_to)

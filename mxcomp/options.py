@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mxcomp.errors import InputError
-from mxcomp.target import Target, get_target
+from mxcomp.target import DEFAULT, Target, get_target
 
 FASTEST, BENEFIT, NONE = "fastest", "benefit", "none"
 """Which ukernels to take: that of the shortest modelled time, the match of highest benefit, or none."""
@@ -49,7 +49,7 @@ class Options:
 
     @staticmethod
     def make(
-        target: str = "gfx950",
+        target: str = DEFAULT,
         data_tiling: bool | str = True,
         ukernels: str = FASTEST,
         ukernel_dirs: tuple[str | Path, ...] = (),

@@ -48,10 +48,10 @@ OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference", "tuned", "vers
 def run(module: ir.Operation, options: Options) -> None:
     """Encodes the operands of every recognised scaled matmul below `module`. Raises UkernelError and InputError."""
     with module.context, module.location:
-        registry = Registry(options.target.arch, options.ukernel_dirs, stock=not options.reads_in_place)
+        registry = Registry(options.target, options.ukernel_dirs, stock=not options.reads_in_place)
         if options.ukernels not in (FASTEST, BENEFIT, NONE):
             registry[options.ukernels]
-        table = tuned.read(options.tuned, registry, options.target.arch) if options.tuned else tuned.NOTHING
+        table = tuned.read(options.tuned, registry) if options.tuned else tuned.NOTHING
         notes.warn(module, [str(fault) for fault in table.faults])
         recognised = [op for op in graph.walk(module, bodies=False) if is_recognised(op)]
         together, sources, sought = _requantised(recognised, registry, options), Sources(), Sought()

@@ -52,7 +52,7 @@ def run(module: ir.Operation, options: Options) -> None:
     if not users:
         return
     with module.context, module.location:
-        registry = Registry(options.target.arch, options.ukernel_dirs, stock=not options.reads_in_place)
+        registry = Registry(options.target, options.ukernel_dirs, stock=not options.reads_in_place)
         linked: set[tuple[ir.Operation, str]] = set()
         arguments: dict[str, Arguments] = {}
         for user in users:

@@ -31,6 +31,7 @@ from mxcomp.routing import scalars as s
 from mxcomp.routing.loops import part, tabled
 from mxcomp.routing.sorting import SORTING
 from mxcomp.ukernels.sorting import Sorting
+from mxcomp.ukernels.waves import LANES
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -66,7 +67,7 @@ def _tables(sorting: Sorting, *tables_and_ids: ir.Value) -> list[ir.Value]:
         zeros = build.filled(arith.ConstantOp(kind.element_type, 0).result, kind)
         op = build.generic(kind, [ids], zeros, maps, ["parallel", "reduction"], lambda a, b: arith.AddIOp(a, b).result)
         op.attributes["compilation_info"] = attributes.compilation_info(
-            [0, 0], (sorting.threads, 1, 1), {}, reorder=False, ukernel=True
+            [0, 0], (sorting.threads, 1, 1), {}, LANES, reorder=False, ukernel=True
         )
         op.attributes[attributes.UKERNEL] = attributes.ukernel_descriptor(sorting.name)
         op.attributes[KERNEL] = ir.StringAttr.get(sorting.text())

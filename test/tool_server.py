@@ -50,6 +50,7 @@ def main(listener: int, parent: int) -> int | None:
     from mxcomp import passes
     from mxcomp.selection import times
     from mxcomp.support import workers
+    from mxcomp.target import DEFAULT, get_target
     from mxcomp.ukernels import Registry
 
     workers.end_with(parent)
@@ -57,8 +58,8 @@ def main(listener: int, parent: int) -> int | None:
     for name in passes.PASSES:
         passes.get_pass(name)
     with ir.Context(), ir.Location.unknown():
-        Registry("gfx950")  # which keeps what it has read
-    times.table()
+        Registry(get_target(DEFAULT))  # which keeps what it has read
+    times.table(get_target(DEFAULT))
     gc.freeze()  # what copies share they do not write to
     with socket.socket(fileno=listener) as clients:
         while True:

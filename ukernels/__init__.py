@@ -13,10 +13,12 @@ from functools import cache
 from importlib import resources
 from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 from mxcomp.errors import UkernelError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.problem import Problem
+from mxcomp.target import Target
 from mxcomp.ukernels import (
     data_tiled,
     dual,
@@ -49,27 +51,39 @@ _NEAREST, _LIKENESS = 3, 0.7
 """Names that are proposed for one that there is not, at most, and the least likeness of them, of 1."""
 
 
+AnyInstance = TypeVar("AnyInstance", bound=family.Instance)
+
+
 class Registry:
-    """All ukernels of the package and of `directories`, by name. Needs a current context. Raises UkernelError.
+    """All ukernels of the package and of `directories` for a GPU, by name. Needs a current context.
 
     Files are read for their rules, those of the package once in a process; instances of the family are written
-    when they are linked. `stock`: for a compiler without mxcomp-unmask-stores, `Instance.stock` of them.
+    when they are linked. `stock`: for a compiler without mxcomp-unmask-stores, `Instance.stock` of them. `excluded` are
+    those that the GPU cannot run, and why. Raises UkernelError.
     """
 
-    def __init__(self, arch: str, directories: Iterable[str | Path] = (), stock: bool = False) -> None:
-        self.ukernels = dict(_package(arch, stock))
-        self._directories = frozenset(map(Path, directories))
+    def __init__(self, target: Target, directories: Iterable[str | Path] = (), stock: bool = False) -> None:
+        self.target, self._directories = target, frozenset(map(Path, directories))
+        found = dict(_package(target, stock))
         for directory in map(Path, directories):
-            _add(self.ukernels, directory)
+            _add(found, directory, target)
+        self.excluded = {name: reason for name, each in found.items() if (reason := each.objection)}
+        self.ukernels = {name: each for name, each in found.items() if name not in self.excluded}
 
     def is_foreign(self, ukernel: Ukernel) -> bool:
         """Whether it comes from one of the directories, not from the package."""
         return ukernel.path.parent in self._directories
 
+    def able(self, instances: Iterable[AnyInstance]) -> list[AnyInstance]:
+        """Those that the GPU can run."""
+        return [each for each in instances if each.name in self.ukernels]
+
     def __getitem__(self, name: str) -> Ukernel:
         try:
             return self.ukernels[name]
         except KeyError:
+            if name in self.excluded:
+                raise UkernelError(f"ukernel '{name}': {self.excluded[name]}") from None
             raise UkernelError(f"unknown ukernel '{name}': {self.nearest(name)}known are {self._names()}") from None
 
     def nearest(self, name: str) -> str:
@@ -93,13 +107,13 @@ class Registry:
             f"for example {instances[1].name}"
         )
 
-    def select(self, operands: str, arch: str, problem: Problem, name: str | None = None) -> tuple[Ukernel | None, str]:
+    def select(self, operands: str, problem: Problem, name: str | None = None) -> tuple[Ukernel | None, str]:
         """The matching ukernel of highest benefit (or `name`, if it matches), else None and the reasons."""
         pool = [self[name]] if name else list(self.ukernels.values())
         reasons: list[str] = []
         matches: list[Ukernel] = []
         for ukernel in pool:
-            reason = ukernel.mismatch(arch, problem)
+            reason = ukernel.mismatch(problem)
             if ukernel.operands != operands:
                 if name:
                     reasons.append(f"{ukernel.name}: it takes {ukernel.operands} operands, not {operands}")
@@ -113,32 +127,36 @@ class Registry:
 
 
 @cache
-def _package(arch: str, stock: bool) -> Mapping[str, Ukernel]:
+def _package(target: Target, stock: bool) -> Mapping[str, Ukernel]:
     """The ukernels of this package, in the order in which they are asked."""
-    folder = Path(str(resources.files("mxcomp") / "ukernels" / arch))
+    folder = Path(str(resources.files("mxcomp") / "ukernels" / target.arch))
     instances: Iterable[family.Instance] = chain.from_iterable(kind.INSTANCES for kind in KINDS)
     instances = (each.stock for each in instances) if stock else instances
-    members = (ukernel_from(member.name, member.path, member.rule, member) for member in instances)
-    found = {ukernel.name: ukernel for ukernel in members if arch in ukernel.archs}
-    _add(found, folder)
+    members = (ukernel_from(member.name, member.path, target, member.rule, member) for member in instances)
+    found = {ukernel.name: ukernel for ukernel in members}
+    if folder.is_dir():
+        _add(found, folder, target, strict=False)
     return found
 
 
-_READERS: Mapping[str, Callable[[Path], Iterable[Ukernel]]] = {".mlir": lambda path: (read(path),), ".py": own.read}
+_READERS: Mapping[str, Callable[[Path, Target, bool], Iterable[Ukernel]]] = {
+    ".mlir": lambda path, target, strict: (read(path, target, strict),),
+    ".py": lambda path, target, _: own.read(path, target),
+}
 """What reads a file, by the end of its name."""
 
 _HIDDEN = "_"
 """How the name begins of a file in Python that has no kernels: others import it, or nobody does."""
 
 
-def _add(ukernels: dict[str, Ukernel], directory: Path) -> None:
+def _add(ukernels: dict[str, Ukernel], directory: Path, target: Target, strict: bool = True) -> None:
     """Reads the files of a directory. Raises UkernelError."""
     if not directory.is_dir():
         raise UkernelError(f"ukernel directory {directory} does not exist")
     for path in sorted(directory.iterdir()):
         if path.suffix not in _READERS or (path.suffix == ".py" and path.name.startswith(_HIDDEN)):
             continue
-        for ukernel in _READERS[path.suffix](path):
+        for ukernel in _READERS[path.suffix](path, target, strict):
             if ukernel.name in ukernels:
                 raise UkernelError(f"{path}: ukernel @{ukernel.name} exists already in {ukernels[ukernel.name].path}")
             ukernels[ukernel.name] = ukernel

@@ -62,6 +62,15 @@ class Instance(family.Instance):
     def kernel(self) -> type[Kernel]:
         return DataTiled
 
+    def lds_bytes(self, target: Target) -> int:
+        return ring_bytes(self)
+
+
+def ring_bytes(instance: family.Instance) -> int:
+    """What LDS holds of LHS."""
+    layout, size = instance.layout, element_format(instance.elements[LHS]).block_bytes
+    return _STAGES * layout.subgroups_m * layout.intrinsics_m * layout.intrinsics_k * LANES * size
+
 
 INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS)
 

@@ -16,7 +16,7 @@ from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS, DataTiledLayout, layout_entries
-from mxcomp.target import GFX950, Target
+from mxcomp.target import Target
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.operands import argument_types
 from mxcomp.ukernels.waves import HALF_STEPS, Waves
@@ -28,7 +28,7 @@ IN_ROWS = ("lhs_in_rows", "rhs_in_rows")
 """Operands of instances that take LHS, or RHS in its place, as it is stored, and all else data-tiled."""
 
 _SIMDS = 4
-"""Of a compute unit."""
+"""Of a compute unit, for which workgroups have their waves."""
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
 BITS: Pairs = tuple(product((4, 6, 8), (4, 6, 8)))
 """Of elements of LHS and RHS, that there are."""
@@ -84,8 +84,17 @@ class Tile:
         return 2 if self.waves is None else max(1, self.waves.count * self.waves.beside // _SIMDS)
 
     def fits(self, elements: tuple[str, str]) -> bool:
-        """Whether LDS, and registers, hold what an instance for these elements needs of them."""
+        """Whether it is for these elements."""
         return tuple(element_format(kind).bits for kind in elements) not in self.without
+
+    def objection(self, elements: tuple[str, str], target: Target) -> str:
+        """Why a GPU cannot run it for these elements, whatever its instructions; "" if it can."""
+        lanes = self.layout.shape.lanes
+        if (target.wave_size, target.simds) != (lanes, _SIMDS):
+            found = f"{target.simds} and {target.wave_size}"
+            return f"it is for {_SIMDS} SIMDs and waves of {lanes}: {target.name} has {found}"
+        most = target.max_workgroup_threads
+        return f"it has {self.threads} threads: {target.name} has at most {most}" if self.threads > most else ""
 
     @property
     def pattern(self) -> str:
@@ -135,7 +144,22 @@ class Instance:
         """Types of its function's arguments, of which the last ones are those of its results."""
         return argument_types(self.layout, self.elements)
 
-    def module(self, path: Path, target: Target = GFX950) -> ir.Module:
+    def lds_bytes(self, target: Target) -> int:
+        """What a workgroup takes of LDS."""
+        raise NotImplementedError
+
+    def missing(self, target: Target) -> str:
+        """Which of its instructions a GPU has not; "" if it has all."""
+        return target.lacks_instruction(self.layout.multiplied.intrinsic, self.types)
+
+    def objection(self, target: Target) -> str:
+        """Why a GPU cannot run it; "" if it can."""
+        if reason := self.missing(target) or self.tile.objection(self.elements, target):
+            return reason
+        taken, room = self.lds_bytes(target), target.lds_bytes // (self.tile.waves or Waves()).beside
+        return f"it takes {taken} bytes of LDS: there are {room} of {target.name}" if taken > room else ""
+
+    def module(self, path: Path, target: Target) -> ir.Module:
         """A module with its function, whose rule is an attribute."""
         return builder.module(self.kernel(self, target).function(), attribute(self.rule))
 
@@ -153,7 +177,6 @@ class Instance:
         m = {key: size for key, size in (("min", self.tile.min_m), ("max", self.tile.max_m)) if size}
         bounds = {"k": k} | ({"m": m} if m else {})
         return {
-            "archs": ["gfx950"],
             "types": list(self.types),
             **({"operands": IN_ROWS[self.tile.for_rhs]} if self.tile.lhs_in_rows else {}),
             "benefit": self.tile.benefit,

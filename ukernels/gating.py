@@ -20,9 +20,9 @@ from mxcomp.layout import GATE_AND_UP, LHS, RHS
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier
-from mxcomp.ukernels.data_tiled import DataTiled, Tiled, layout_of, stored
+from mxcomp.ukernels.data_tiled import DataTiled, Tiled, layout_of, ring_bytes, stored
 from mxcomp.ukernels.kernel import Kernel
-from mxcomp.ukernels.split_k import Flight, Stream
+from mxcomp.ukernels.split_k import Flight, Stream, parts_bytes
 from mxcomp.ukernels.waves import VALUES, Share, Waves
 
 _WAVES = (2, 4)
@@ -59,6 +59,11 @@ class Instance(family.Instance):
     @property
     def kernel(self) -> type[Kernel]:
         return DataTiled if self.tile.waves is None else FewRows
+
+    def lds_bytes(self, target: Target) -> int:
+        layout, waves = self.layout, self.tile.waves
+        rows = layout.subgroups_m * layout.intrinsics_m
+        return ring_bytes(self) if waves is None else parts_bytes((rows, layout.intrinsics_n), waves.k)
 
 
 INSTANCES = tuple(

@@ -14,7 +14,7 @@ from iree.compiler import ir
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
-from mxcomp.target import GFX950, Target
+from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Index, Values, assume
 from mxcomp.ukernels.kernel import Kernel
@@ -32,9 +32,10 @@ class Tile(family.Tile):
     least_stages: ClassVar[int] = 3
     """Steps in a ring: what comes from HBM is then asked for early enough."""
 
-    def fits(self, elements: tuple[str, str]) -> bool:
-        """Whether LDS holds enough stages, and registers a step."""
-        return super().fits(elements) and self.staging(elements, GFX950)[RHS].stages >= self.least_stages
+    def objection(self, elements: tuple[str, str], target: Target) -> str:
+        stages = self.staging(elements, target)[RHS].stages
+        few = f"{target.lds_bytes} bytes of LDS of {target.name} hold {max(0, stages)} of {self.least_stages} stages"
+        return super().objection(elements, target) or (few if stages < self.least_stages else "")
 
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
         """What LDS holds of LHS and RHS."""
@@ -56,6 +57,9 @@ class Instance(family.Instance):
     """A tile, for the element types of LHS and RHS."""
 
     tile: Tile
+
+    def lds_bytes(self, target: Target) -> int:
+        return sum(each.ring_bytes + each.scale_ring_bytes for each in self.tile.staging(self.elements, target))
 
 
 class Gemm(Kernel):

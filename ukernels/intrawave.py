@@ -66,7 +66,7 @@ class Tile(gemm.Tile):
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
         """What LDS holds of LHS and RHS."""
         sides = self.unstaged(elements)
-        stages = min(_MOST_STAGES, stages_in(sides, 1, target.max_workgroup_memory_bytes))
+        stages = min(_MOST_STAGES, stages_in(sides, 1, target.lds_bytes))
         lhs, rhs = (replace(each, stages=stages, scale_slots=1) for each in sides)
         return lhs, rhs
 
@@ -266,7 +266,7 @@ class _Intrawave(Gemm):
 
     def _stage(self) -> None:
         self.sides, at = (self.a, self.b), 0
-        memory = builder.lds(sum(each.ring_bytes + each.scale_bytes for each in self.staging))
+        memory = builder.lds(sum(each.ring_bytes + each.scale_ring_bytes for each in self.staging))
         for x in self.sides:
             at = x.stage_in(memory, at)
         self.b.joined = self.layout.lane_columns

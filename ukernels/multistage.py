@@ -45,7 +45,7 @@ class Tile(gemm.Tile):
         than in a step's first row, they are read before that.
         """
         assert self.waves is not None
-        sides, room = self.unstaged(elements), target.max_workgroup_memory_bytes // self.waves.beside
+        sides, room = self.unstaged(elements), target.lds_bytes // self.waves.beside
         steps = self.layout.intrinsics_k
         slots = _HALF_SLOTS if self.is_half else 1 if stages_in(sides, 2, room) < STEPS else 2
         most = slots * steps - (self.waves.meet > 0)
@@ -76,8 +76,12 @@ _WHOLE: tuple[tuple[int, int, Waves, family.Pairs], ...] = (
 """Units along M and N, waves along both, and bits of elements for which no other tile is as fast, and which do not
 spill registers: `benchmarks/basket.py`."""
 
-_BESIDE = (in_columns(unit_layout(8, 8)), unit_layout(16, 8))
-"""Of tiles of which a compute unit takes two at a time, of four waves each: for short K.
+_BESIDE = (
+    (in_columns(unit_layout(8, 8)), family.other_than(((6, 8), (8, 6), (8, 8)))),
+    (unit_layout(16, 8), _FP4),
+)
+"""Of tiles of which a compute unit takes two at a time, of four waves each: for short K. And bits of elements for which
+there is room in half of 160 KB of LDS.
 
 The larger one has no neighbours in its lanes: so the two wait less for each other, by replays.
 """
@@ -90,7 +94,7 @@ TILES = (
         Tile(in_columns(unit_layout(m, n)), -5, waves=waves, without=family.other_than(bits))
         for m, n, waves, bits in _WHOLE
     ),
-    *(Tile(layout, -5, waves=Waves(2, 2, beside=2)) for layout in _BESIDE),
+    *(Tile(layout, -5, waves=Waves(2, 2, beside=2), without=family.other_than(bits)) for layout, bits in _BESIDE),
     *(
         Tile(in_columns(unit_layout(m, 16, HALF_STEPS)), -8, waves=waves, without=family.other_than(_FP4))
         for m, waves in _HALF

@@ -93,6 +93,10 @@ class Staging:
         return self.stages * self.stage_bytes
 
     @property
+    def scale_ring_bytes(self) -> int:
+        return self.scale_slots * self.scale_bytes
+
+    @property
     def unit_bytes(self) -> int:
         """From one unit's K tile in memory to its next."""
         return self.steps * LANES * self.fragment_bytes
@@ -143,7 +147,7 @@ class Operand:
         self._ring = builder.lds(self.staging.ring_bytes)
 
     def stage_scales(self) -> None:
-        self._scale_tiles = builder.lds(self.staging.scale_slots * self.staging.scale_bytes)
+        self._scale_tiles = builder.lds(self.staging.scale_ring_bytes)
 
     def distribute(self, wave: Index, lane: Index, first: Index) -> None:
         """Tells a lane what it copies, and reads: of its wave's fragments, `first` is the first."""

@@ -3,7 +3,7 @@
     INSTANCES = (Kernel("my_kernel", rule, write),)
 
 A file is run when the directory is read, once in a process, and may do whatever Python can. Whatever has `name`,
-`rule` and `module(path)` is an instance: also one of a kind of this package, with a tile of the user's.
+`rule` and `module(path, target)` is an instance: also one of a kind of this package, with a tile of the user's.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from iree.compiler import ir
 
 from mxcomp.errors import UkernelError
+from mxcomp.target import Target
 from mxcomp.ukernels import builder, family, reading
 from mxcomp.ukernels.rules import Source, Ukernel, place_of, ruled, said, unreadable
 
@@ -42,21 +43,21 @@ class Kernel:
     rule: dict[str, Any]
     write: Callable[[str], ir.Operation]
 
-    def module(self, path: Path) -> ir.Module:
+    def module(self, path: Path, target: Target) -> ir.Module:
         """A module with its function, whose rule is an attribute."""
         return builder.module(self.write(self.name), family.attribute(self.rule))
 
 
-def read(path: Path) -> tuple[Ukernel, ...]:
+def read(path: Path, target: Target) -> tuple[Ukernel, ...]:
     """The ukernels of a file, each written once to be checked. Needs a current context. Raises UkernelError."""
     try:
-        return _read(path, path.read_text())
+        return _read(path, target, path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(path, error) from None
 
 
 @cache
-def _read(path: Path, text: str) -> tuple[Ukernel, ...]:
+def _read(path: Path, target: Target, text: str) -> tuple[Ukernel, ...]:
     with _placing(path, None):
         tree = ast.parse(text, str(path))
         values = _run(tree, path)
@@ -65,7 +66,7 @@ def _read(path: Path, text: str) -> tuple[Ukernel, ...]:
         instances = tuple(values.get(_INSTANCES, ()))
     if not instances:
         raise UkernelError(f"{place_of(path, line)}: no kernel: expected {_INSTANCES}, of mxcomp.ukernels.Kernel")
-    return tuple(_checked(path, line, each) for each in instances)
+    return tuple(_checked(path, target, line, each) for each in instances)
 
 
 def _run(tree: ast.Module, path: Path) -> dict[str, Any]:
@@ -86,18 +87,17 @@ def _line(tree: ast.Module) -> int | None:
     return None
 
 
-def _checked(path: Path, line: int | None, instance: Source) -> Ukernel:
+def _checked(path: Path, target: Target, line: int | None, instance: Source) -> Ukernel:
     with _placing(path, line):
         missing = [entry for entry in _ENTRIES if not hasattr(instance, entry)]
         if missing:
             raise TypeError(f"{instance!r} in {_INSTANCES} has no {missing[0]}: expected mxcomp.ukernels.Kernel")
         name, rule = instance.name, instance.rule
-    ukernel = reading.described(name, path, rule, line, _Placed(path, line, instance))
+    ukernel = reading.described(name, path, target, rule, line, _Placed(path, line, instance))
     with _placing(path, line, name), ir.loc_tracebacks():
-        module = instance.module(path)
+        module = instance.module(path, target)
         module.operation.verify()
-    reading.check(ukernel, ruled(module, path))
-    return ukernel
+    return reading.checked(ukernel, ruled(module, path))
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ class _Placed:
     def rule(self) -> dict[str, Any]:
         return self.instance.rule
 
-    def module(self, path: Path) -> ir.Module:
+    def module(self, path: Path, target: Target) -> ir.Module:
         with _placing(self.path, self.line, self.name):
-            return self.instance.module(path)
+            return self.instance.module(path, target)
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from itertools import product
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
-from mxcomp.formats import element_format
 from mxcomp.layout import LHS
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family, gemm
@@ -36,8 +35,9 @@ from mxcomp.ukernels.waves import Waves, in_columns, unit_layout
 _MOST_STAGES, _STAGES_IN_ROWS = 4, 5
 """Steps in a ring: at most those of a K tile, as its scales come with one of them; of LHS in rows two come together."""
 
-_SPILLING = ((4, 6), (6, 4), (6, 6))
-"""Bits of elements for which registers would be spilled; 8 bits of both leave no room for three stages."""
+_WITHOUT = family.other_than(((4, 4),))
+"""Of 4 bits 16 bytes of a row lie in LDS together, like packed ones. Beside them 6 bits spill registers, and 8 bits
+leave no room for three stages."""
 
 _ONE_BY_ONE = ((16, 16, Waves(4, 2)), (20, 16, Waves(4, 2)))
 """Units along M and N, and waves: whose MFMA take longer than all reads of a step take LDS."""
@@ -47,10 +47,6 @@ _ONE_BY_ONE = ((16, 16, Waves(4, 2)), (20, 16, Waves(4, 2)))
 class Tile(gemm.Tile):
     """A tile of this kind."""
 
-    def fits(self, elements: tuple[str, str]) -> bool:
-        # Of 4 bits 16 bytes of a row lie in LDS together, like packed ones.
-        return super().fits(elements) and (not self.lhs_in_rows or element_format(elements[LHS]).bits == 4)
-
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
         """What LDS holds of LHS and RHS: scales of two K tiles, or of one where a short ring gets a stage more."""
         sides = self.unstaged(elements)
@@ -58,7 +54,7 @@ class Tile(gemm.Tile):
             sides[LHS] = replace(sides[LHS], in_rows=True, stages=_STAGES_IN_ROWS)
 
         def stages(slots: int) -> int:
-            room = target.max_workgroup_memory_bytes - sum(slots * each.scale_bytes + each.ring_bytes for each in sides)
+            room = target.lds_bytes - sum(slots * each.scale_bytes + each.ring_bytes for each in sides)
             return min(_MOST_STAGES, room // sum(each.stage_bytes for each in sides if not each.stages))
 
         slots = 2 if stages(2) == _MOST_STAGES else 1
@@ -68,11 +64,11 @@ class Tile(gemm.Tile):
 
 TILES = (
     *(
-        Tile(in_columns(unit_layout(m, n)), -9, waves=replace(waves, lhs_in_rows=True), without=_SPILLING)
+        Tile(in_columns(unit_layout(m, n)), -9, waves=replace(waves, lhs_in_rows=True), without=_WITHOUT)
         for m, n, waves in _ONE_BY_ONE
     ),
     *(
-        Tile(unit_layout(m, n), -9, waves=replace(waves, lhs_in_rows=True), without=_SPILLING, for_rhs=True)
+        Tile(unit_layout(m, n), -9, waves=replace(waves, lhs_in_rows=True), without=_WITHOUT, for_rhs=True)
         for m, n, waves in _ONE_BY_ONE
     ),
 )

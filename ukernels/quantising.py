@@ -19,6 +19,7 @@ from iree.compiler import ir
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
+from mxcomp.target import Target
 from mxcomp.ukernels import builder, split_k
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.kernel import Kernel
@@ -86,6 +87,15 @@ class Instance(split_k.Instance):
     def rule(self) -> dict[str, Any]:
         rule = super().rule
         return rule | {"operands": self.operands, "constraints": rule["constraints"] | {"m": {"max": self.most_rows}}}
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Types of what it quantises."""
+        return tuple(source for source, bits in SOURCE_BITS.items() if bits == self.bits)
+
+    def missing(self, target: Target) -> str:
+        conversions = (target.lacks_conversion(source, self.elements[LHS]) for source in self.sources)
+        return super().missing(target) or next(filter(None, conversions), "")
 
     @property
     def most_rows(self) -> int:

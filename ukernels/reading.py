@@ -14,7 +14,7 @@ from mxcomp.errors import UkernelError
 from mxcomp.layout import ACC, OPERAND_NAMES
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
-from mxcomp.target import TARGETS, Target
+from mxcomp.target import Target
 from mxcomp.ukernels import family
 from mxcomp.ukernels.builder import RULE
 from mxcomp.ukernels.rules import (
@@ -31,8 +31,11 @@ from mxcomp.ukernels.rules import (
 )
 
 
-def read(path: Path) -> Ukernel:
-    """Reads one ukernel file and checks its rule and signature. Needs a current context. Raises UkernelError."""
+def read(path: Path, target: Target, strict: bool = True) -> Ukernel:
+    """Reads one ukernel file and checks its rule and signature. Needs a current context. Raises UkernelError.
+
+    If it is not `strict`, one that takes more than the GPU has is no error.
+    """
     module = parse(path)  # owns the function
     function = ruled(module, path)
     name, line = graph.symbol_name(function), line_in(path, function.location)
@@ -40,16 +43,16 @@ def read(path: Path) -> Ukernel:
         rule = to_python(function.attributes[RULE])
     except TypeError as error:
         raise UkernelError(f"{place_of(path, line)}: @{name}: {error}") from None
-    ukernel = described(name, path, rule, line)
-    check(ukernel, function)
-    return ukernel
+    return checked(described(name, path, target, rule, line), function, strict)
 
 
-def described(name: str, path: Path, rule: Any, line: int | None, source: Source | None = None) -> Ukernel:
+def described(
+    name: str, path: Path, target: Target, rule: Any, line: int | None, source: Source | None = None
+) -> Ukernel:
     """A ukernel of a user's own, by its rule. Raises UkernelError."""
     try:
         _check_kinds(rule)
-        ukernel = replace(ukernel_from(name, path, rule), line=line, source=source)
+        ukernel = replace(ukernel_from(name, path, target, rule), line=line, source=source)
         _check(ukernel)
     except KeyError as error:
         raise UkernelError(f"{place_of(path, line)}: @{name}: {RULE} lacks the entry {error}") from None
@@ -58,11 +61,13 @@ def described(name: str, path: Path, rule: Any, line: int | None, source: Source
     return ukernel
 
 
-def check(ukernel: Ukernel, function: ir.Operation) -> None:
-    """Compares a function with its rule, and with what a GPU has. Raises UkernelError."""
-    for location, message in _faults(ukernel, function):
+def checked(ukernel: Ukernel, function: ir.Operation, strict: bool = True) -> Ukernel:
+    """With the LDS that its function takes, which is compared with its rule, and with the GPU. Raises UkernelError."""
+    ukernel = replace(ukernel, lds_bytes=lds_bytes(function))
+    for location, message in _faults(ukernel, function, strict):
         line = line_in(ukernel.path, location) or line_in(ukernel.path, function.location) or ukernel.line
         raise UkernelError(f"{place_of(ukernel.path, line)}: @{ukernel.name}: {message}")
+    return ukernel
 
 
 def _check_kinds(rule: Any) -> None:
@@ -81,7 +86,7 @@ _OPERANDS = ("data_tiled", "row_major", *family.IN_ROWS)
 
 
 def _check(ukernel: Ukernel) -> None:
-    """Raises ValueError where a rule contradicts itself, or asks for more than a GPU has."""
+    """Raises ValueError where a rule contradicts itself."""
     if ukernel.operands not in _OPERANDS:
         raise ValueError(f"operands must be {' or '.join(map(repr, _OPERANDS))}, got {ukernel.operands!r}")
     if len(ukernel.tile) != 3 or len(ukernel.workgroup_size) != 3 or len(ukernel.types) != 5:
@@ -92,17 +97,12 @@ def _check(ukernel: Ukernel) -> None:
         raise ValueError("a data_tiled ukernel has a layout, a row_major one has none")
     if ukernel.operands in family.IN_ROWS and (ukernel.layout is None or ukernel.layout.units is None):
         raise ValueError(f"a ukernel that takes {ukernel.operands} has a layout of units")
-    for target in _targets(ukernel):
-        if (threads := prod(ukernel.workgroup_size)) > (most := target.max_workgroup_threads):
-            raise ValueError(f"workgroup_size has {threads} threads, expected at most {most} on {target.arch}")
+    if ukernel.layout is None and not ukernel.archs:
+        raise ValueError("a row_major ukernel says which archs it is for: it has no layout that does")
 
 
-def _targets(ukernel: Ukernel) -> list[Target]:
-    return [TARGETS[arch] for arch in ukernel.archs if arch in TARGETS]
-
-
-def _faults(ukernel: Ukernel, function: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
-    """Where a function contradicts its rule, or takes more than a GPU has, and how."""
+def _faults(ukernel: Ukernel, function: ir.Operation, strict: bool) -> Iterator[tuple[ir.Location, str]]:
+    """Where a function contradicts its rule, or takes more than the GPU has, and how."""
     try:
         arguments = argument_types(function)
     except ValueError as error:
@@ -120,10 +120,8 @@ def _faults(ukernel: Ukernel, function: ir.Operation) -> Iterator[tuple[ir.Locat
     if list(results) != [arguments[ACC]]:
         found = ", ".join(map(str, results)) or "none"
         yield function.location, f"the result is {found}, expected {arguments[ACC]}, as the accumulator"
-    size = _lds_bytes(function)
-    for target in _targets(ukernel):
-        if size > (most := target.max_workgroup_memory_bytes):
-            yield function.location, f"it takes {size} bytes of LDS, expected at most {most} on {target.arch}"
+    if strict and ukernel.excess:
+        yield function.location, ukernel.excess
 
 
 def _expected(want: tuple[tuple[int | None, ...], str]) -> str:
@@ -133,7 +131,7 @@ def _expected(want: tuple[tuple[int | None, ...], str]) -> str:
 _LDS = "#gpu.address_space<workgroup>"
 
 
-def _lds_bytes(function: ir.Operation) -> int:
+def lds_bytes(function: ir.Operation) -> int:
     """What a function allocates of LDS."""
     kinds = (ir.MemRefType(op.results[0].type) for op in graph.walk(function) if op.name == "memref.alloc")
     return sum(prod(kind.shape) * kind.element_type.width // 8 for kind in kinds if str(kind.memory_space) == _LDS)

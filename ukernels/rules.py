@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from math import prod
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import DataTiledLayout, layout_from
 from mxcomp.mlir import graph
 from mxcomp.problem import Problem
+from mxcomp.target import Target
 from mxcomp.ukernels import family
 from mxcomp.ukernels.builder import RULE
 
@@ -62,21 +64,23 @@ class Source(Protocol):
     def rule(self) -> dict[str, Any]:
         """The entries of `mxcomp.ukernel`."""
 
-    def module(self, path: Path) -> ir.Module:
-        """A module with its function, whose rule is an attribute."""
+    def module(self, path: Path, target: Target) -> ir.Module:
+        """A module with its function for a GPU, whose rule is an attribute."""
 
 
 @dataclass(frozen=True)
 class Ukernel:
     """A ukernel's match rule, and where its code is: a file, which for an `instance` of the family writes it.
 
+    `target` is the GPU that it was read for; `archs` those that it is for; none: its layout says it.
     `types` are LHS, RHS, LHS scale, RHS scale and result element types; `operands` is one of `_OPERANDS`;
     `tile` is the workgroup tile (M, N, K) in elements. Of the ukernels that match, the highest benefit is taken.
-    `line` is where it begins in its file; `source` writes one of a file in Python.
+    `line` is where it begins in its file; `source` writes one of a file in Python. `lds_bytes` are those of a file.
     """
 
     name: str
     path: Path
+    target: Target
     archs: tuple[str, ...]
     types: tuple[str, ...]
     operands: str
@@ -89,6 +93,7 @@ class Ukernel:
     instance: family.Instance | None = None
     source: Source | None = field(default=None, compare=False)
     line: int | None = field(default=None, compare=False)
+    lds_bytes: int = 0
 
     @property
     def place(self) -> str:
@@ -99,10 +104,34 @@ class Ukernel:
         """Types of LHS, RHS, LHS scales, RHS scales and accumulator, in the current context."""
         return argument_types(self.function()) if self.instance is None else self.instance.arguments()
 
-    def mismatch(self, arch: str, problem: Problem) -> str:
+    @property
+    def objection(self) -> str:
+        """Why the GPU cannot run it; "" if it can."""
+        if not self._is_for_arch:
+            return f"it is for {', '.join(self.archs)}, not {self.target.arch}"
+        if self.instance is not None:
+            return self.instance.objection(self.target)
+        missing = "" if self.layout is None else self.target.lacks_instruction(self.layout.intrinsic, self.types)
+        return missing or self.excess
+
+    @property
+    def _is_for_arch(self) -> bool:
+        return not self.archs or self.target.arch in self.archs
+
+    @property
+    def excess(self) -> str:
+        """What it takes more of than the GPU has; "" if there is enough, or if it is for another one."""
+        target, threads = self.target, prod(self.workgroup_size)
+        if not self._is_for_arch:
+            return ""
+        if threads > (most := target.max_workgroup_threads):
+            return f"workgroup_size has {threads} threads, expected at most {most} on {target.name}"
+        if self.lds_bytes > target.lds_bytes:
+            return f"it takes {self.lds_bytes} bytes of LDS, expected at most {target.lds_bytes} on {target.name}"
+        return ""
+
+    def mismatch(self, problem: Problem) -> str:
         """Why this ukernel does not fit a problem, or "" if it does."""
-        if arch not in self.archs:
-            return f"it is for {', '.join(self.archs)}, not {arch}"
         if problem.types != self.types:
             return f"it takes {' × '.join(self.types[:2])}, not {' × '.join(problem.types[:2])}"
         reasons = (rule.violation(name.upper(), problem.sizes[name]) for name, rule in self.constraints.items())
@@ -124,7 +153,7 @@ class Ukernel:
 
     def _module(self) -> ir.Module:
         source = self.source or self.instance
-        return parse(self.path) if source is None else source.module(self.path)
+        return parse(self.path) if source is None else source.module(self.path, self.target)
 
 
 def parse(path: Path) -> ir.Module:
@@ -174,14 +203,17 @@ def ruled(module: ir.Module, path: Path) -> ir.Operation:
     return functions[0]
 
 
-def ukernel_from(name: str, path: Path, rule: dict[str, Any], instance: family.Instance | None = None) -> Ukernel:
+def ukernel_from(
+    name: str, path: Path, target: Target, rule: dict[str, Any], instance: family.Instance | None = None
+) -> Ukernel:
     """A ukernel from the entries of its rule. Raises KeyError, TypeError, ValueError."""
     rule = dict(rule)
     layout = layout_from(rule.pop("layout")) if "layout" in rule else None
     ukernel = Ukernel(
         name=name,
         path=path,
-        archs=tuple(rule.pop("archs")),
+        target=target,
+        archs=tuple(rule.pop("archs", ())),
         types=tuple(rule.pop("types")),
         operands=rule.pop("operands", "data_tiled"),
         benefit=rule.pop("benefit", 1),

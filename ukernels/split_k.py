@@ -67,8 +67,8 @@ bits of elements for which they are the fastest.
 All 16 rows are as many bytes for a workgroup as 16 columns of RHS.
 """
 
-_VECTOR_REGISTERS = 512
-"""Of a SIMD, for the waves that share it."""
+_REGISTERS = 512
+"""Of a SIMD, for the waves that share it, with which tiles were compiled."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,13 @@ class Tile(family.Tile):
     """A tile of this kind."""
 
     def fits(self, elements: tuple[str, str]) -> bool:
+        return super().fits(elements) and self._holds(elements, _REGISTERS)
+
+    def objection(self, elements: tuple[str, str], target: Target) -> str:
+        few = f"a SIMD of {target.name} has {target.registers} registers, too few for what is in flight"
+        return super().objection(elements, target) or ("" if self._holds(elements, target.registers) else few)
+
+    def _holds(self, elements: tuple[str, str], registers: int) -> bool:
         """Whether a wave's registers have room for what is in flight: found by compiling all, as others spill.
 
         Registers of a fragment in a lane are four, or eight: six count as eight.
@@ -84,7 +91,7 @@ class Tile(family.Tile):
         assert units is not None
         sizes = (4 if element_format(kind).bits == 4 else 8 for kind in elements)
         in_flight = self.layout.intrinsics_k * sum(count * size for count, size in zip(units, sizes, strict=True))
-        return super().fits(elements) and in_flight <= _VECTOR_REGISTERS // self.waves_per_simd * 3 // 8
+        return in_flight <= registers // self.waves_per_simd * 3 // 8
 
 
 TILES = (
@@ -113,6 +120,19 @@ class Instance(family.Instance):
     def kernel(self) -> type[Kernel]:
         return Stream
 
+    def lds_bytes(self, target: Target) -> int:
+        assert self.layout.units is not None
+        assert self.tile.waves is not None
+        return self.kernel.results * parts_bytes(self.layout.units, self.tile.waves.k)
+
+
+def parts_bytes(units: tuple[int, int], waves: int) -> int:
+    """What LDS holds of a result whose parts waves add up: of fragments along M and N. A wave alone has all of it."""
+    return _SUM_BYTES * LANES * VALUES * prod(units) * waves if waves > 1 else 0
+
+
+_SUM_BYTES = 4
+"""Of an accumulator: f32."""
 
 INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS if tile.fits(pair))
 

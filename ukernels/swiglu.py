@@ -16,6 +16,7 @@ from iree.compiler import ir
 from mxcomp.formats import BLOCK_SIZE, E2M1, E4M3, element_format
 from mxcomp.layout import GATE_AND_UP, LHS
 from mxcomp.mlir import build
+from mxcomp.target import Target
 from mxcomp.ukernels import builder, quantising, split_k
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select, when
 from mxcomp.ukernels.kernel import Kernel
@@ -54,6 +55,13 @@ class Instance(quantising.Instance):
     @property
     def operands(self) -> str:
         return OPERANDS
+
+    def lds_bytes(self, target: Target) -> int:
+        return super().lds_bytes(target) + MOST_BLOCKS * (element_format(self.elements[LHS]).block_bytes + 1)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(quantising.SOURCE_BITS)
 
     @property
     def rule(self) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mxcomp.layout import DataTiledLayout
-from mxcomp.target import GFX950
 
-LANES = GFX950.subgroup_size
+LANES = DataTiledLayout().shape.lanes
+"""Of a wave."""
 
 STEPS, HALF_STEPS = 4, 2
 """MFMA that a unit takes along K, and half a unit."""

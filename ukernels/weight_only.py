@@ -16,6 +16,7 @@ from iree.compiler import ir
 
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
+from mxcomp.target import Target
 from mxcomp.ukernels import builder, family, quantising, split_k
 from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.kernel import Kernel
@@ -28,8 +29,8 @@ ACTIVATIONS = "bf16"
 
 _BITS, _VECTOR, _LOAD = 16, 8, 4
 """Of an activation, activations that an MFMA of 16x16x32 takes of a lane, and words that they are."""
-_SHAPE, _MFMA = (16, 16, 32), BLOCK_SIZE // _VECTOR
-"""The shape of that MFMA, and how many of them a block takes."""
+_INTRINSIC, _SHAPE, _MFMA = "MFMA_F32_16x16x32_BF16", (16, 16, 32), BLOCK_SIZE // _VECTOR
+"""That MFMA, its shape, and how many of them a block takes."""
 ACTIVATION_BYTES = _BITS // 8
 
 
@@ -50,6 +51,10 @@ class Instance(quantising.Instance):
     def rule(self) -> dict[str, Any]:
         rule = super().rule
         return rule | {"types": [ACTIVATIONS, *rule["types"][1:]]}
+
+    def missing(self, target: Target) -> str:
+        lacking = target.lacks_instruction(_INTRINSIC, (ACTIVATIONS, ACTIVATIONS))
+        return lacking or target.lacks_conversion(self.elements[RHS], ACTIVATIONS)
 
 
 _MOST_UNITS = 2

@@ -21,6 +21,7 @@ from mxcomp.sim.device import TIMING
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.findings import CHECKS
 from mxcomp.sim.memory import Memory
+from mxcomp.target import DEFAULT
 
 if TYPE_CHECKING:
     from mxcomp.hip.cold import ColdStarts
@@ -76,7 +77,7 @@ class Devices:
             storage = SharedStorage(*self._files, count * region)
             for k in range(count):
                 memory = Memory((k + 1) * region, storage, int(variables[f"first.{k}"]))
-                self._devices.append(Device("gfx950", *how, memory=memory))
+                self._devices.append(Device(DEFAULT, *how, memory=memory))
         elif self._settings is None or replace(settings, profile=self._settings.profile) != self._settings:
             for each in self._devices:
                 each.configure(*how)

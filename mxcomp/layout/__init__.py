@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout.swizzle import COLUMNS, ROWS, Dim, TileSwizzle, split
-from mxcomp.target import GFX950
 
 LHS, RHS, LHS_SCALE, RHS_SCALE, ACC = range(5)
 OPERAND_NAMES = ("lhs", "rhs", "lhs_scale", "rhs_scale", "acc")
@@ -25,20 +24,25 @@ GATE_AND_UP = (0, 1)
 
 
 class IntrinsicShape(NamedTuple):
-    """Lane layout of one scaled MFMA: m, n, K elements, and accumulator rows per lane as (outer, inner) factors."""
+    """Lane layout of one scaled MFMA: m, n, K elements, and accumulator rows per lane as (outer, inner) factors.
+
+    A lane of `lanes` has `block` elements along K of each factor, which share a scale.
+    """
 
     m: int
     n: int
     k: int
     acc_outer: int
     acc_inner: int
+    block: int
+    lanes: int
 
 
 INTRINSICS = {
-    "MFMA_SCALE_F32_16x16x128_B32": IntrinsicShape(16, 16, 128, 1, 4),
-    "MFMA_SCALE_F32_32x32x64_B32": IntrinsicShape(32, 32, 64, 4, 4),
+    "MFMA_SCALE_F32_16x16x128_B32": IntrinsicShape(16, 16, 128, 1, 4, block=32, lanes=64),
+    "MFMA_SCALE_F32_32x32x64_B32": IntrinsicShape(32, 32, 64, 4, 4, block=32, lanes=64),
 }
-"""Scaled MFMA instructions of gfx950 (lane layouts: AMD CDNA4 ISA, v_mfma_scale_f32_*_f8f6f4)."""
+"""Scaled MFMA instructions (lane layouts: AMD CDNA4 ISA, v_mfma_scale_f32_*_f8f6f4). A `Target` says which it has."""
 
 _SINGLE, _DOUBLE = INTRINSICS
 
@@ -173,7 +177,7 @@ class DataTiledLayout:
     @property
     def threads(self) -> int:
         """Lanes that the layout distributes over."""
-        return GFX950.subgroup_size * self.subgroups_m * self.subgroups_n
+        return self.shape.lanes * self.subgroups_m * self.subgroups_n
 
     @property
     def expressible_in_iree(self) -> bool:

@@ -11,7 +11,7 @@ import mxcomp
 from mxcomp.compiler import Program
 from mxcomp.mlir.session import Session
 from mxcomp.report.report import Report
-from mxcomp.target import GFX950
+from mxcomp.target import DEFAULT, get_target
 
 MATMUL = "matmul"
 _PARTS = ("encode LHS", "encode RHS", "encode LHS scales", "encode RHS scales")
@@ -61,17 +61,21 @@ def _irees_parts(kernels: Sequence[str]) -> list[str]:
     return [next(parts) if encodes else name for encodes, name in zip(encoding, multiplied, strict=True)]
 
 
+def _flags() -> tuple[str, ...]:
+    return get_target(DEFAULT).iree_flags
+
+
 def _ours(source: bytes, **options: str | bool) -> Compiled:
     program: Program = mxcomp.compile(source, compile_to="hal", strict=True, **options)  # type: ignore[arg-type]
-    return Compiled(program.vmfb, GFX950.iree_flags, program.report)
+    return Compiled(program.vmfb, _flags(), program.report)
 
 
 def _stock(source: bytes, *flags: str) -> Compiled:
     """By IREE alone. Raises CompileError where it cannot."""
-    with closing(Session((*GFX950.iree_flags, *flags))) as session:
+    with closing(Session((*_flags(), *flags))) as session:
         session.load(source, "source")
         session.run("start", "hal")
-        return Compiled(session.output(), (*GFX950.iree_flags, *flags))
+        return Compiled(session.output(), (*_flags(), *flags))
 
 
 CONFIGURATIONS: Mapping[str, Callable[[bytes], Compiled]] = {

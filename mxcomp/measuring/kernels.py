@@ -20,7 +20,7 @@ from mxcomp.formats import BLOCK_SIZE, ElementFormat, element_format
 from mxcomp.measuring import assembly
 from mxcomp.selection.times import KernelTimes
 from mxcomp.sim.timing.chip import Rates
-from mxcomp.sim.timing.parameters import mi355x
+from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.support import caches
 from mxcomp.ukernels import Constraint, Ukernel
 from mxcomp.ukernels.family import IN_ROWS
@@ -45,7 +45,7 @@ class Loop:
 def loop(times: KernelTimes, rate: float = LOOP_RATE) -> Loop:
     """The loop of a workgroup alone on its compute unit, from the second to the last number of K tiles of the table."""
     *_, short, long = sorted(times.load_bytes)
-    rates = Rates(np.full(1, mi355x().warm_latency), np.full(1, rate))
+    rates = Rates(np.full(1, parameters_of(times.target).warm_latency), np.full(1, rate))
     (less, few), (more, many) = (times.cycles(k, rates, True, 1) for k in (short, long))
     return Loop(float((more - less)[0]) / (long - short), float(((many - few) / (more - less))[0]))
 
@@ -88,6 +88,7 @@ def _compiled(ukernel: Ukernel, directories: Sequence[str | Path]) -> Registers 
     with tempfile.TemporaryDirectory() as directory:
         program = compile(
             _matmul(ukernel),
+            ukernel.target.name,
             data_tiling=ukernel.operands != "row_major",
             ukernels=ukernel.name,
             ukernel_dirs=directories,

@@ -28,6 +28,7 @@ from mxcomp.options import Options
 from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.profiling import Profile
 from mxcomp.selection import passing, quantising, requantising, splitting, times
+from mxcomp.target import Target
 from mxcomp.ukernels import Registry, requantised
 from mxcomp.weights.manifest import Manifest
 
@@ -127,23 +128,23 @@ def modelled(layer: Layer, decisions: Sequence[Decision], rows: int, registry: R
     chosen = [_version(each, rows) for each in decisions]
     found: list[float] = []
     if any(each.quantising is None for each in chosen[: len(problems) - (layer.kind != PLAIN)]):
-        found.append(quantising.apart_us(problems[0], 8 * _BF16))
+        found.append(quantising.apart_us(registry.target, problems[0], 8 * _BF16))
     for index, (decision, problem) in enumerate(zip(chosen, problems, strict=True)):
         is_last = index == len(problems) - 1
         if is_last and layer.kind != PLAIN and decision.quantising is None:
-            found += _between(layer, problem, chosen[-2])
+            found += _between(layer, problem, chosen[-2], registry.target)
         if decision.paired is None or decision.index == 0:
             joined = layer.kind == GATED and index == 1
             found.append(_product(decision, problem, layer.products[index][2], joined, registry))
     return found
 
 
-def _between(layer: Layer, problem: Problem, before: Decision) -> list[float]:
+def _between(layer: Layer, problem: Problem, before: Decision, target: Target) -> list[float]:
     """µs of the dispatches between the products before and the last one."""
     if before.requantised_for is None:
-        return [quantising.apart_us(problem, 8 * _BF16)]
+        return [quantising.apart_us(target, problem, 8 * _BF16)]
     is_packed = element_format(layer.element).lane_unit == BLOCK_SIZE
-    return [] if is_packed else [requantising.packing_us(problem)]
+    return [] if is_packed else [requantising.packing_us(target, problem)]
 
 
 def _version(decision: Decision, rows: int) -> Decision:
@@ -161,10 +162,11 @@ def _product(decision: Decision, problem: Problem, size: int, joined: bool, regi
         suffix = requantised.BESIDE
         if decision.requantised_for is not None and (joined or size != _F32):
             suffix = requantised.JOINED if joined else requantised.RESULT
-        us = requantising.in_tile_us(problem, size, suffix)
+        us = requantising.in_tile_us(registry, problem, size, suffix)
         assert us is not None
         return us
-    epilogue = requantising.joining_us(problem, _SILU_SLOTS) if joined or decision.paired is not None else 0.0
+    is_joined = joined or decision.paired is not None
+    epilogue = requantising.joining_us(registry.target, problem, _SILU_SLOTS) if is_joined else 0.0
     if decision.quantising is not None:
         us = quantising.modelled_us(ukernel, problem, size)
         assert us is not None
@@ -175,7 +177,8 @@ def _product(decision: Decision, problem: Problem, size: int, joined: bool, regi
     sizes = {axis: each.sizes[axis] or 0 for axis in "mnk"}
     stored = size if decision.parts == 1 else _F32
     us = times.modelled(known, ukernel.tile, each, sizes, stored, order=decision.order)
-    return us + epilogue + (splitting.sum_us(problem, decision.parts, size) if decision.parts > 1 else 0.0)
+    summed = splitting.sum_us(registry.target, problem, decision.parts, size) if decision.parts > 1 else 0.0
+    return us + epilogue + summed
 
 
 _SILU_SLOTS = passing.slots_of("math.exp", "arith.divf", "arith.mulf", "arith.subf", "arith.addf")

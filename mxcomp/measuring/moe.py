@@ -14,6 +14,7 @@ from mxcomp import routing
 from mxcomp.errors import InputError
 from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES
 from mxcomp.selection.layers import Product, Sizes, fastest, us_of
+from mxcomp.target import DEFAULT, get_target
 from mxcomp.ukernels import Registry
 from mxcomp.ukernels.weight_only import ACTIVATIONS
 
@@ -156,7 +157,7 @@ def modelled(rows: Sequence[Row]) -> list[tuple[Row, Entry | Fault]]:
 
 def _modelled(rows: Iterable[Row]) -> Iterator[tuple[Row, Entry | Fault]]:
     with ir.Context(), ir.Location.unknown():
-        ukernels = Registry("gfx950").ukernels
+        ukernels = Registry(get_target(DEFAULT)).ukernels
     for row in rows:
         pairs = {block_m: pair for block_m in BLOCK_M if (pair := fastest(row.layer, block_m, ukernels))}
         if pairs:

@@ -28,6 +28,7 @@ from mxcomp.mlir.session import Session, read_source
 from mxcomp.options import AUTO, FASTEST, Options
 from mxcomp.report.report import Report
 from mxcomp.run.runtime import run
+from mxcomp.target import DEFAULT
 
 CPU_FLAGS = (
     "--iree-hal-target-device=local",
@@ -79,7 +80,7 @@ def verify(
     source: str | bytes | ir.Module,
     inputs: Sequence[np.ndarray],
     function: str | None = None,
-    target: str = "gfx950",
+    target: str = DEFAULT,
     ukernels: str = FASTEST,
     ukernel_dirs: Sequence[str] = (),
     parameters: Mapping[str, str | Path] | None = None,
@@ -116,7 +117,7 @@ def _compile(data: bytes, name: str, function: str | None, options: Options) -> 
     session = Session(CPU_FLAGS)
     session.load(data, name)
     session.run("start", "input")
-    module, report = session.module, Report(options.target.arch)
+    module, report = session.module, Report(options.target.name)
     pipeline.run(module, (*pipeline.ENTRY_PASSES, *pipeline.PREPARING_PASSES), options)
     entry = _entry(module, function)
     symbol = graph.symbol_name(entry)

@@ -11,7 +11,6 @@ from iree.compiler.dialects import iree_codegen, iree_gpu
 
 from mxcomp.layout import DataTiledLayout
 from mxcomp.mlir import build
-from mxcomp.target import GFX950
 
 
 def to_python(attribute: ir.Attribute) -> Any:
@@ -112,14 +111,16 @@ def compilation_info(
     workgroup: Sequence[int],
     workgroup_size: Sequence[int],
     llvm_func_attrs: Mapping[str, str],
+    lanes: int,
     reorder: bool,
     ukernel: bool,
 ) -> ir.Attribute:
     """`#iree_codegen.compilation_info` for the TileAndFuse pipeline with these workgroup tile sizes.
 
-    `reorder` walks tiles in an order that keeps one operand in cache (IREE's choice for its data-tiled ukernel); it
-    needs more than one tile in both dimensions. Without a ukernel, which would do both itself, K is walked one tile at
-    a time and elements go through shared memory, as IREE chooses for its own data-tiled matmuls.
+    `lanes` are those of a wave. `reorder` walks tiles in an order that keeps one operand in cache (IREE's choice for
+    its data-tiled ukernel); it needs more than one tile in both dimensions. Without a ukernel, which would do both
+    itself, K is walked one tile at a time and elements go through shared memory, as IREE chooses for its own data-tiled
+    matmuls.
     """
     config: dict[str, ir.Attribute] = {"workgroup": build.i64_array(workgroup)}
     if not ukernel:
@@ -132,24 +133,30 @@ def compilation_info(
     spec = {"gpu_pipeline_options": options}
     if llvm_func_attrs:
         spec["llvm_func_attrs"] = from_python(dict(llvm_func_attrs))
-    return _compilation_info(config, workgroup_size, spec)
+    return _compilation_info(config, workgroup_size, lanes, spec)
 
 
-def tiled(workgroup: Sequence[int], thread: Sequence[int], reduction: Sequence[int], threads: int) -> ir.Attribute:
-    """`#iree_codegen.compilation_info` for the TileAndFuse pipeline with these tile sizes of each loop."""
+def tiled(
+    workgroup: Sequence[int], thread: Sequence[int], reduction: Sequence[int], threads: int, lanes: int
+) -> ir.Attribute:
+    """`#iree_codegen.compilation_info` for the TileAndFuse pipeline with these tile sizes of each loop.
+
+    `lanes` are those of a wave.
+    """
     tiles = {"workgroup": workgroup, "thread": thread, "reduction": reduction}
     config = {level: build.i64_array(sizes) for level, sizes in tiles.items() if any(sizes)}
-    return _compilation_info(config, (threads, 1, 1), None)
+    return _compilation_info(config, (threads, 1, 1), lanes, None)
 
 
 def _compilation_info(
-    config: Mapping[str, ir.Attribute], workgroup_size: Sequence[int], spec: Mapping[str, ir.Attribute] | None
+    config: Mapping[str, ir.Attribute],
+    workgroup_size: Sequence[int],
+    lanes: int,
+    spec: Mapping[str, ir.Attribute] | None,
 ) -> ir.Attribute:
     pipeline = iree_gpu.PipelineAttr.get(iree_gpu.LoweringPipeline.TileAndFuse)
     configuration = None if spec is None else ir.DictAttr.get(dict(spec))
-    translation = iree_codegen.TranslationInfoAttr.get(
-        pipeline, None, list(workgroup_size), GFX950.subgroup_size, configuration
-    )
+    translation = iree_codegen.TranslationInfoAttr.get(pipeline, None, list(workgroup_size), lanes, configuration)
     return iree_codegen.CompilationInfoAttr.get(
         iree_gpu.LoweringConfigAttr.get(ir.DictAttr.get(dict(config))), translation
     )

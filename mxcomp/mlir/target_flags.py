@@ -12,8 +12,6 @@ from mxcomp.target import Target
 _DEVICE, _BACKEND, _GPU = "--iree-hal-target-device", "--iree-hal-target-backends", "--iree-rocm-target"
 _DEVICES = re.compile(r"(\w+=)?(hip|amdgpu)(\[\d+\])?")
 """IREE's names of devices that run code of ROCm: with a name of the user's own in front, with an ordinal behind."""
-_PRODUCTS = {"gfx950": ("mi350x", "mi355x")}
-"""IREE's other names of architectures."""
 
 
 def missing(target: Target, flags: Sequence[str] = ()) -> tuple[str, ...]:
@@ -29,11 +27,11 @@ def _check(given: Mapping[str, str], target: Target) -> None:
     for flag, fits, expected in (
         (_DEVICE, lambda device: _DEVICES.fullmatch(device), "hip"),
         (_BACKEND, lambda backend: backend == "rocm", "rocm"),
-        (_GPU, lambda gpu: gpu.lower() in (target.arch, *_PRODUCTS.get(target.arch, ())), target.arch),
+        (_GPU, lambda gpu: gpu.lower() in (target.arch, *target.products), target.arch),
     ):
         for value in filter(None, given[flag].split(",")):
             if not fits(value):
                 raise InputError(
-                    f"{flag}={value}: expected {expected}, since the target is {target.arch}: leave the flag out, or "
+                    f"{flag}={value}: expected {expected}, since the target is {target.name}: leave the flag out, or "
                     f"compile for {value} with iree-compile"
                 )

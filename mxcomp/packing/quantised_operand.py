@@ -38,6 +38,7 @@ from mxcomp.mlir.inline import constant, inline
 from mxcomp.packing import half_blocks
 from mxcomp.packing.packed_loops import LoopNest, OperandSize
 from mxcomp.packing.stored_operand import Dynamic
+from mxcomp.ukernels.waves import LANES
 
 _THREADS = 256
 _FEW_ROWS = 2048
@@ -258,6 +259,7 @@ class Builder:
             thread=[*ones, *(none if reduces else inside)],
             reduction=[*(0 for _ in ones), *inside] if reduces else [],
             threads=threads,
+            lanes=LANES,
         )
 
 

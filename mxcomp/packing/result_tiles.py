@@ -22,6 +22,7 @@ from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing.rows_operand import IN_ROWS
 from mxcomp.packing.runtime_sizes import RuntimeSizes
 from mxcomp.problem import Problem
+from mxcomp.ukernels.waves import LANES
 
 BATCHED = "_batched"
 """Behind the name of a ukernel whose tiles have a batch dimension in front."""
@@ -149,6 +150,7 @@ def annotate(
         workgroup,
         decision.workgroup_size,
         {**decision.llvm_func_attrs, **(llvm_func_attrs or {})},
+        LANES,
         reorder=reorder,
         ukernel=decision.ukernel is not None,
     )

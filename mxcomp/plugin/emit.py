@@ -199,7 +199,7 @@ def _add_action(sequence: ir.Operation, name: str, symbols: list[ir.Operation]) 
 def _link_spec(names: list[str], compiled: ir.Operation, options: Options) -> ir.Module:
     """A copy of the link template for the ukernels `names`; the target is read from a compiled module."""
     module = _template("link.mlir")
-    registry = Registry(options.target.arch, options.ukernel_dirs, stock=not options.reads_in_place)
+    registry = Registry(options.target, options.ukernel_dirs, stock=not options.reads_in_place)
     _symbol(module, "ukernel").erase()
     main = _symbol(module, "__transform_main")
     variant = _below(compiled, "hal.executable.variant")

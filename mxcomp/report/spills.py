@@ -38,7 +38,7 @@ def refuse(module: ir.Operation, report: Report, options: Options) -> None:
 def _own(module: ir.Operation, report: Report, options: Options) -> dict[str, Ukernel]:
     """The user's ukernels that were chosen, by the kernels they are in."""
     with module.context, module.location:
-        registry = Registry(options.target.arch, options.ukernel_dirs)
+        registry = Registry(options.target, options.ukernel_dirs)
     parts: list[ScaledMatmul | KernelVersion] = [*report.matmuls]
     parts += [version for matmul in report.matmuls for version in matmul.versions]
     chosen = ((part.kernel, registry.ukernels.get(part.ukernel or "")) for part in parts)

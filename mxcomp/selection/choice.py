@@ -18,6 +18,7 @@ from mxcomp.selection.limits import limits
 from mxcomp.selection.ranking import DYNAMIC_M, Candidate, candidate, fastest
 from mxcomp.selection.sharing import least
 from mxcomp.selection.tuned import Entry
+from mxcomp.target import Target
 from mxcomp.ukernels import Registry, Ukernel, weight_only
 
 _NAMED = 2
@@ -83,11 +84,11 @@ def choose_transposed(
     `gated`: of gate and up, of which each tile has as much.
     """
     flipped = problem.flipped
-    ukernel, reason = registry.select(DATA_TILED, options.target.arch, flipped, name)
+    ukernel, reason = registry.select(DATA_TILED, flipped, name)
     if ukernel is None or ukernel.layout is None:
         return _left(reason, flipped)
     layout = replace(ukernel.layout, lane_rows=True, gated=gated)
-    order = _order(flipped, ukernel.layout, ukernel)
+    order = _order(flipped, ukernel.layout, ukernel, options.target)
     chosen = _with(ukernel, Decision(operands=DATA_TILED, transposed=True, layout=layout, order=order))
     return _bounded(chosen, flipped, ukernel.layout.workgroup_tile, options)
 
@@ -118,7 +119,7 @@ def _data_tiled(problem: Problem, place: Place, registry: Registry, options: Opt
         and (found := versions.choose(*_with_others(problem, ranked, place, registry, options)))
     ):
         return _by_rows(chosen, found, problem, options)
-    order = ranked[0].order if is_ranked else _order(problem, layout, ukernel, place.result_bytes)
+    order = ranked[0].order if is_ranked else _order(problem, layout, ukernel, options.target, place.result_bytes)
     return _bounded(replace(chosen, order=order), problem, layout.workgroup_tile, options)
 
 
@@ -142,10 +143,12 @@ def _with_others(
     return versions.Ranked(problem, ranked, place.result_bytes), others
 
 
-def _order(problem: Problem, layout: DataTiledLayout, ukernel: Ukernel | None, result_bytes: int = 4) -> Order:
+def _order(
+    problem: Problem, layout: DataTiledLayout, ukernel: Ukernel | None, target: Target, result_bytes: int = 4
+) -> Order:
     """The order of workgroups: the fastest of a ukernel whose times are known, else that with the least to load."""
     timed = None if ukernel is None else candidate(ukernel, problem, result_bytes)
-    return least(problem, layout.workgroup_tile) if timed is None else timed.order
+    return least(problem, layout.workgroup_tile, target) if timed is None else timed.order
 
 
 def _row_major(problem: Problem, place: Place, registry: Registry, options: Options) -> Decision:
@@ -164,7 +167,7 @@ def _select(operands: str, problem: Problem, registry: Registry, options: Option
     if options.ukernels == NONE:
         return None, "--ukernels=none"
     name = None if options.ukernels in (FASTEST, BENEFIT) else options.ukernels
-    return registry.select(operands, options.target.arch, problem, name)
+    return registry.select(operands, problem, name)
 
 
 def _why(ranked: Sequence[Candidate], m: int | None) -> str | None:

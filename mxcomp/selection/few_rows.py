@@ -80,10 +80,10 @@ class FewRows:
             return found
         at = {rows: replace(problem, m=rows) for rows in _LIMITS}
         timed: dict[quantising.Instance, dict[int, float]] = {}
-        for instance in quantising.INSTANCES:
-            if _fits(instance, found, at.values(), first):
-                us = {rows: modelled_us(self._registry[instance.name], each, result_bytes) for rows, each in at.items()}
-                timed[instance] = {rows: known for rows, known in us.items() if known is not None}
+        fitting = (each for each in quantising.INSTANCES if _fits(each, found, at.values(), first))
+        for instance in self._registry.able(fitting):
+            us = {rows: modelled_us(self._registry[instance.name], each, result_bytes) for rows, each in at.items()}
+            timed[instance] = {rows: known for rows, known in us.items() if known is not None}
         timed = {instance: us for instance, us in timed.items() if len(us) == len(at)}
         plain = self._registry[first.ukernel]
         known = times.of(plain)
@@ -95,7 +95,8 @@ class FewRows:
         }
         best = min(timed, key=lambda instance: geometric_mean(timed[instance].values()))
         version = replace(first, **entries(best, best, self._registry))
-        return _Able(op, version, timed[best], packed_us, {m: apart_us(each, found.bits) for m, each in at.items()})
+        apart = {m: apart_us(self._registry.target, each, found.bits) for m, each in at.items()}
+        return _Able(op, version, timed[best], packed_us, apart)
 
 
 def _versions(chosen: Decision, problem: Problem) -> tuple[Version, ...]:

@@ -20,8 +20,9 @@ from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.selection.passing import passing_us
 from mxcomp.selection.sharing import Shared, of_lines, placed, ranges
 from mxcomp.selection.times import LEAST_GAIN, PERMUTING_US, SCALE_BITS, WITHOUT, KernelTimes, Launch
-from mxcomp.sim.timing.chip import CUS, XCDS, Batch, Floats, Launches, Rates, modelled_us
-from mxcomp.sim.timing.parameters import Parameters, mi355x
+from mxcomp.sim.timing.chip import Batch, Floats, Launches, Rates, modelled_us
+from mxcomp.sim.timing.parameters import Parameters, parameters_of
+from mxcomp.target import Target
 
 
 @dataclass(frozen=True)
@@ -74,25 +75,27 @@ class Work:
     result_bytes: float
 
 
-BY_XCD = (PLAIN_ORDER, Order(XCDS))
-"""Orders that there are: each block is a matrix of a batch, and bands of rows end with a matrix."""
-
-
 def ordered(known: KernelTimes, tile: Sequence[int], work: Work) -> tuple[Order, float]:
     """The order of workgroups that is fastest, and its µs, as in `times.ordered`."""
-    us = _in_orders(known, tile, work, mi355x(), BY_XCD)
+    ways = orders(known.target)
+    us = _in_orders(known, tile, work, parameters_of(known.target), ways)
     best = int(np.argmin(us))
     if us[best] > (1 - LEAST_GAIN) * us[0]:
         best = 0
-    return BY_XCD[best], float(us[best])
+    return ways[best], float(us[best])
+
+
+def orders(target: Target) -> tuple[Order, ...]:
+    """Orders that there are: each block is a matrix of a batch, and bands of rows end with a matrix."""
+    return PLAIN_ORDER, Order(target.xcds)
 
 
 def bound(known: KernelTimes, tile: Sequence[int], work: Work, order: Order) -> str:
     """The resource whose absence would save most, as in `times.bound`."""
-    us = _in_orders(known, tile, work, mi355x(), (order,))[0]
+    p = parameters_of(known.target)
+    us = _in_orders(known, tile, work, p, (order,))[0]
     saved = {
-        name: us - _in_orders(known, tile, work, mi355x().replaced(**values), (order,))[0]
-        for name, values in WITHOUT.items()
+        name: us - _in_orders(known, tile, work, p.replaced(**values), (order,))[0] for name, values in WITHOUT.items()
     }
     most = max(saved, key=lambda name: saved[name])
     return most if saved[most] > us / 4 else "compute"
@@ -100,23 +103,25 @@ def bound(known: KernelTimes, tile: Sequence[int], work: Work, order: Order) -> 
 
 def modelled(known: KernelTimes, tile: Sequence[int], work: Work) -> float:
     """µs in the plain order of workgroups."""
-    return float(_in_orders(known, tile, work, mi355x(), (PLAIN_ORDER,))[0])
+    return float(_in_orders(known, tile, work, parameters_of(known.target), (PLAIN_ORDER,))[0])
 
 
-def reduction_us(slots: int, tokens: int, n: int, size: int = 2) -> float:
+def reduction_us(target: Target, slots: int, tokens: int, n: int, size: int = 2) -> float:
     """µs of a dispatch that sums each token's slots."""
-    return passing_us((slots + tokens) * n * size)
+    return passing_us(target, (slots + tokens) * n * size)
 
 
 @cache
-def _batches(blocks: int, active: int, columns: int, capacity: int, orders: tuple[Order, ...]) -> tuple[Shared, ...]:
+def _batches(
+    blocks: int, active: int, columns: int, resident: int, orders: tuple[Order, ...], target: Target
+) -> tuple[Shared, ...]:
     """As `sharing.batches`: a row for each block, columns for each expert, whose blocks follow each other."""
     least, more = divmod(blocks, active)
     expert = np.repeat(np.arange(active), [least + (k < more) for k in range(active)])
     found = []
-    for ids, count in ranges(blocks * columns, capacity):
+    for ids, count in ranges(blocks * columns, resident * target.cus):
         _, row, column = placed(ids, (1, blocks, columns), orders)
-        found.append(of_lines(ids, count, row, expert[row] * columns + column))
+        found.append(of_lines(ids, count, row, expert[row] * columns + column, target.xcds))
     return tuple(found)
 
 
@@ -134,7 +139,7 @@ def _in_orders(known: KernelTimes, tile: Sequence[int], work: Work, p: Parameter
         Launch(
             batches=[
                 Batch(each.running, each.count, float(each.fabric[k] @ step_bytes), float(each.chip[k] @ step_bytes))
-                for each in _batches(blocks.valid, blocks.active, columns, resident * CUS, orders)
+                for each in _batches(blocks.valid, blocks.active, columns, resident, orders, known.target)
             ],
             resident=resident,
             wide=known.wide,

@@ -12,7 +12,8 @@ from mxcomp.options import FASTEST, Options
 from mxcomp.problem import Problem
 from mxcomp.selection.limits import limits
 from mxcomp.selection.ranking import Candidate, candidate
-from mxcomp.sim.timing.parameters import mi355x
+from mxcomp.sim.timing.parameters import parameters_of
+from mxcomp.target import Target
 from mxcomp.ukernels import Registry, Ukernel
 from mxcomp.ukernels.family import IN_ROWS
 
@@ -46,7 +47,7 @@ def choose(
         return chosen
     packed = candidate(registry[chosen.ukernel], problem, size)
     ways = [
-        (timed.us - packing_us(problem, side), timed, side)
+        (timed.us - packing_us(options.target, problem, side), timed, side)
         for side in able
         for timed in candidates(problem, side, registry, options, size)
     ]
@@ -55,7 +56,7 @@ def choose(
     us, best, side = min(ways, key=lambda way: way[0])
     if us > packed.us:
         return chosen
-    beside = f", with {_name(side)} packed {packed.us + packing_us(problem, side):.1f}"
+    beside = f", with {_name(side)} packed {packed.us + packing_us(options.target, problem, side):.1f}"
     return _with(chosen, best.ukernel, best, side, beside)
 
 
@@ -78,9 +79,9 @@ def _name(side: int) -> str:
     return OPERAND_NAMES[side].upper()
 
 
-def packing_us(problem: Problem, side: int = LHS) -> float:
+def packing_us(target: Target, problem: Problem, side: int = LHS) -> float:
     """Modelled µs of a dispatch that packs LHS or RHS: it reads and writes all of it, which HBM binds."""
-    p, bits = mi355x(), element_format(problem.types[side]).bits
+    p, bits = parameters_of(target), element_format(problem.types[side]).bits
     moved = 2 * ((problem.m, problem.n)[side] or 0) * (problem.k or 0) * bits / 8
     return p.launch_us + moved / (p.hbm_terabytes * 1e6)
 
@@ -90,7 +91,7 @@ def _mismatch(ukernel: Ukernel, problem: Problem, options: Options) -> str:
         return "it takes static sizes without a batch"
     if limits(problem, ukernel.tile, options.target.max_buffer_bytes) is None:
         return f"an operand or the result exceeds {options.target.max_buffer_bytes} bytes"
-    return ukernel.mismatch(options.target.arch, problem)
+    return ukernel.mismatch(problem)
 
 
 def _with(chosen: Decision, ukernel: Ukernel, timed: Candidate | None, side: int, beside: str) -> Decision:

@@ -19,7 +19,7 @@ import numpy as np
 from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.selection import grouped, passing, times
-from mxcomp.sim.timing.parameters import mi355x
+from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.ukernels import Ukernel, gating, quantising, swiglu, weight_only
 from mxcomp.ukernels.family import Instance
 from mxcomp.ukernels.waves import UNIT_ROWS
@@ -66,7 +66,8 @@ class Product:
     @property
     def interval(self) -> tuple[float, float]:
         """µs between which 80 % of measurements of such estimates lay."""
-        pairs = [mi355x().interval(us) for us in (self.us, *self.beside)]
+        p = parameters_of(self.ukernel.target)
+        pairs = [p.interval(us) for us in (self.us, *self.beside)]
         low, high = (sum(values) for values in zip(*pairs, strict=True))
         return low, high
 
@@ -110,7 +111,7 @@ def in_tiles(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mappi
         first = _transposed(gating.Instance(up, (weights, hidden)), _gate_up(sizes, blocks), block_m, ukernels)
         second = _transposed(gating.Instance(down, (weights, hidden)), _down(sizes, blocks), block_m, ukernels)
         if first is not None and second is not None:
-            pairs.append((first, replace(second, beside=_summed(sizes, blocks))))
+            pairs.append((first, replace(second, beside=_summed(second, sizes, blocks))))
     return min(pairs, key=us_of, default=None)
 
 
@@ -118,7 +119,8 @@ def _transposed(
     instance: Instance, work: grouped.Work, block_m: int, ukernels: Mapping[str, Ukernel]
 ) -> Product | None:
     """A product with weights in the place of LHS; blocks of more rows than a tile has are so many tiles."""
-    ukernel, known = ukernels.get(instance.name), times.replays(instance, gating.SUFFIX)
+    ukernel = ukernels.get(instance.name)
+    known = None if ukernel is None else times.replays(instance, ukernel.target, gating.SUFFIX)
     if ukernel is None or known is None:
         return None
     columns, rows, k = ukernel.tile
@@ -139,17 +141,20 @@ def apart(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[
     first, second = (_fastest(fitting, work) for work in (_gate_up(sizes, blocks), _down(sizes, blocks)))
     if first is None or second is None:
         return None
-    with_dispatch = replace(first, beside=_between(sizes, blocks)), replace(second, beside=_summed(sizes, blocks))
+    with_dispatch = (
+        replace(first, beside=_between(first, sizes, blocks)),
+        replace(second, beside=_summed(second, sizes, blocks)),
+    )
     itself = quantising_down(sizes, blocks, block_m, ukernels)
     return better(with_dispatch, None if itself is None else (first, itself))
 
 
-def _between(sizes: Sizes, blocks: grouped.Blocks) -> tuple[float, ...]:
+def _between(first: Product, sizes: Sizes, blocks: grouped.Blocks) -> tuple[float, ...]:
     """µs of dispatches between products: IREE takes gate and up apart, each in one, and the third quantises."""
-    elements = blocks.slots * sizes.inter_dim
-    sliced = passing.passing_us(elements * 2 * _F32)
-    quantised = passing.quantising_us(blocks.slots, sizes.inter_dim, sizes.a_type, 2 * _F32)
-    return sliced, sliced, quantised + passing.latency_us() + passing.calculating_us(elements, _SWIGLU)
+    target, elements = first.ukernel.target, blocks.slots * sizes.inter_dim
+    sliced = passing.passing_us(target, elements * 2 * _F32)
+    quantised = passing.quantising_us(target, blocks.slots, sizes.inter_dim, sizes.a_type, 2 * _F32)
+    return sliced, sliced, quantised + passing.latency_us(target) + passing.calculating_us(target, elements, _SWIGLU)
 
 
 _SWIGLU = passing.slots_of("math.exp", "arith.divf", "arith.mulf", "arith.mulf", "arith.addf", "arith.subf")
@@ -168,7 +173,7 @@ def quantising_down(
     fitting = [each for each in able if not ukernels[each.name].constraints["k"].violation("K", work.k)]
     found = [_with_rows(each, ukernels[each.name], work, block_m) for each in fitting]
     best = min((each for each in found if each is not None), key=lambda each: each.us, default=None)
-    return None if best is None else replace(best, beside=_summed(sizes, blocks))
+    return None if best is None else replace(best, beside=_summed(best, sizes, blocks))
 
 
 def _takes(ukernel: Ukernel, block_m: int) -> bool:
@@ -202,9 +207,11 @@ def unquantised(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Ma
         if best is None:
             return None
         products.append(best)
-    gathered = passing.passing_us(2 * blocks.slots * sizes.model_dim * _BF16)
-    activated = passing.passing_us(blocks.slots * sizes.inter_dim * (2 * _F32 + _BF16))
-    return replace(products[0], beside=(gathered, activated)), replace(products[1], beside=_summed(sizes, blocks))
+    first, second = products
+    target = first.ukernel.target
+    gathered = passing.passing_us(target, 2 * blocks.slots * sizes.model_dim * _BF16)
+    activated = passing.passing_us(target, blocks.slots * sizes.inter_dim * (2 * _F32 + _BF16))
+    return replace(first, beside=(gathered, activated)), replace(second, beside=_summed(second, sizes, blocks))
 
 
 def _with_rows(instance: quantising.Instance, ukernel: Ukernel, work: grouped.Work, block_m: int) -> Product | None:
@@ -212,7 +219,7 @@ def _with_rows(instance: quantising.Instance, ukernel: Ukernel, work: grouped.Wo
     known = {
         rows: replace(each, row_bits=instance.bits)
         for rows in instance.timed_rows
-        if (each := times.replays(instance, quantising.suffix(rows))) is not None
+        if (each := times.replays(instance, ukernel.target, quantising.suffix(rows))) is not None
     }
     us = {rows: grouped.modelled(each, ukernel.tile, work) for rows, each in known.items()}
     if len(us) < len(instance.timed_rows):
@@ -232,6 +239,7 @@ def _down(sizes: Sizes, blocks: grouped.Blocks) -> grouped.Work:
     return grouped.Work(blocks, sizes.model_dim, sizes.inter_dim, kinds, blocks.slots, _BF16)
 
 
-def _summed(sizes: Sizes, blocks: grouped.Blocks) -> tuple[float, ...]:
+def _summed(product: Product, sizes: Sizes, blocks: grouped.Blocks) -> tuple[float, ...]:
     """µs of what adds up a token's experts, if it has more than one."""
-    return (grouped.reduction_us(blocks.slots, sizes.tokens, sizes.model_dim),) if sizes.top_k > 1 else ()
+    target = product.ukernel.target
+    return (grouped.reduction_us(target, blocks.slots, sizes.tokens, sizes.model_dim),) if sizes.top_k > 1 else ()

@@ -9,8 +9,8 @@ from iree.compiler import ir
 from mxcomp.formats import element_format
 from mxcomp.mlir import graph
 from mxcomp.selection.times import SCALE_BITS
-from mxcomp.sim.timing.chip import CUS
-from mxcomp.sim.timing.parameters import mi355x
+from mxcomp.sim.timing.parameters import parameters_of
+from mxcomp.target import Target
 
 _TOGETHER = 2048
 """Rows up to which one dispatch makes elements of 8 bits and their scales."""
@@ -21,33 +21,30 @@ _QUANTISING_US = {4: 0.3, 6: 0.3, 8: 1.9}
 _SLOTS = {"math.exp": 22, "arith.divf": 18, "math.tanh": 40, "math.erf": 40, "math.powf": 60, "math.rsqrt": 12}
 """Issue slots of an operation on f32, where not 1: fitted to replays of dispatches with SwiGLU, which takes 47."""
 
-_PER_CYCLE = CUS * 64
-"""Of these slots that the chip has in a cycle: a wave of 64 takes one of four SIMDs for four."""
 
-
-def passing_us(size: float) -> float:
+def passing_us(target: Target, size: float) -> float:
     """µs of a dispatch that moves so many bytes: a launch, a load's latency, and the bytes at HBM's rate."""
-    p = mi355x()
-    return p.launch_us + latency_us() + size / (p.hbm_terabytes * 1e6)
+    p = parameters_of(target)
+    return p.launch_us + latency_us(target) + size / (p.hbm_terabytes * 1e6)
 
 
-def latency_us() -> float:
+def latency_us(target: Target) -> float:
     """Of a load that finds its data cold."""
-    p = mi355x()
+    p = parameters_of(target)
     return p.cold_latency / (p.clock_ghz * 1e3)
 
 
-def quantising_us(rows: int, k: int, kind: str, source_bytes: float) -> float:
+def quantising_us(target: Target, rows: int, k: int, kind: str, source_bytes: float) -> float:
     """Of what quantises rows of so many bytes an element."""
     bits = element_format(kind).bits
     is_apart = bits > 6 and rows > _TOGETHER
     sizes = [source_bytes + (bits + SCALE_BITS) / 8, *[source_bytes + SCALE_BITS / 8] * is_apart]
-    return _QUANTISING_US[bits] + sum(passing_us(rows * k * size) for size in sizes)
+    return _QUANTISING_US[bits] + sum(passing_us(target, rows * k * size) for size in sizes)
 
 
-def calculating_us(elements: float, slots: int) -> float:
-    """Of computing elements in so many slots each, as a part of a dispatch."""
-    return elements * slots / (_PER_CYCLE * mi355x().clock_ghz * 1e3)
+def calculating_us(target: Target, elements: float, slots: int) -> float:
+    """Of computing elements in so many slots each, as a part of a dispatch: a CU has a slot for each lane of a wave."""
+    return elements * slots / (target.cus * target.wave_size * target.clock_ghz * 1e3)
 
 
 def slots(ops: Iterable[ir.Operation]) -> int:

@@ -16,6 +16,7 @@ from mxcomp.options import AUTO, FASTEST, Options
 from mxcomp.problem import Problem
 from mxcomp.selection import passing, times
 from mxcomp.selection.ranking import fastest
+from mxcomp.target import Target
 from mxcomp.ukernels import Registry, Ukernel, dual, quantising
 
 Beside: TypeAlias = Sequence[tuple[Problem, int]]
@@ -33,7 +34,7 @@ def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
     tile = ukernel.tile
     if isinstance(instance, dual.Instance):
         n, tile = 2 * n, (tile[0], 2 * tile[1], tile[2])
-    known = {rows: times.replays(instance, quantising.suffix(rows)) for rows in instance.timed_rows}
+    known = {rows: times.replays(instance, ukernel.target, quantising.suffix(rows)) for rows in instance.timed_rows}
     known = {max(m, rows) if rows == instance.most_rows else rows: each for rows, each in known.items()}
     us = [
         times.modelled(replace(each, row_bits=instance.bits), tile, problem, {"m": rows, "n": n, "k": k}, size)
@@ -79,7 +80,7 @@ def choose(
 
 def _timed(problem: Problem, bits: int, registry: Registry, size: int) -> dict[quantising.Instance, float | None]:
     """µs of those that compute a problem whose LHS is quantised from activations of so many bits, where known."""
-    fitting = (each for each in quantising.INSTANCES if takes(each, problem, bits))
+    fitting = registry.able(each for each in quantising.INSTANCES if takes(each, problem, bits))
     return {each: modelled_us(registry[each.name], problem, size) for each in fitting}
 
 
@@ -123,7 +124,7 @@ def choose_pair(
     `index` is that of the other matmul, with the same LHS; `is_alone`: no third one has it. The decision stays as it is
     if that would be slower.
     """
-    fitting = [each for each in dual.INSTANCES if takes(each, problem, bits)]
+    fitting = registry.able(each for each in dual.INSTANCES if takes(each, problem, bits))
     named = [each for each in fitting if each.name == options.ukernels]
     timed = {each: us for each in fitting if (us := modelled_us(registry[each.name], problem, size)) is not None}
     apart = _pair_apart(chosen, problem, bits if is_alone else None, registry, options, size)
@@ -157,12 +158,12 @@ def _pair_apart(
         us = modelled_us(registry[chosen.quantising], problem, size)
         return None if us is None else 2 * us
     ranked = fastest(problem, registry, options, size)
-    return 2 * ranked[0].us + (0.0 if bits is None else apart_us(problem, bits)) if ranked else None
+    return 2 * ranked[0].us + (0.0 if bits is None else apart_us(options.target, problem, bits)) if ranked else None
 
 
-def apart_us(problem: Problem, bits: int) -> float:
+def apart_us(target: Target, problem: Problem, bits: int) -> float:
     """µs of the dispatch that quantises the LHS apart, from activations of so many bits."""
-    return passing.quantising_us(problem.m or 0, problem.k or 0, problem.types[LHS], bits / 8)
+    return passing.quantising_us(target, problem.m or 0, problem.k or 0, problem.types[LHS], bits / 8)
 
 
 def _slower(
@@ -177,7 +178,7 @@ def _slower(
         return ""
     apart = [each[0].us for each in ranked]
     others = [min(filter(None, _timed(each, bits, registry, of).values()), default=None) for each, of in beside]
-    inside, packed = us + sum(filter(None, others)), sum(apart) + apart_us(problem, bits)
+    inside, packed = us + sum(filter(None, others)), sum(apart) + apart_us(options.target, problem, bits)
     if None in others:
         inside, packed = us, apart[0]
     return f"it would take {inside:.1f} µs, modelled, apart {packed:.1f}" if inside >= packed else ""

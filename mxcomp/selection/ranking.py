@@ -12,7 +12,7 @@ from mxcomp.options import Options
 from mxcomp.problem import Problem
 from mxcomp.selection import times
 from mxcomp.selection.sharing import least
-from mxcomp.sim.timing.parameters import mi355x
+from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.ukernels import Registry, Ukernel
 
 DYNAMIC_M = (1, 16, 64, 256, 1024, 4096)
@@ -34,7 +34,7 @@ class Candidate:
     @property
     def interval(self) -> tuple[float, float]:
         """µs between which 80 % of measurements of such an estimate lay."""
-        return mi355x().interval(self.us)
+        return parameters_of(self.ukernel.target).interval(self.us)
 
 
 @lru_cache(maxsize=LAYERS)
@@ -46,7 +46,7 @@ def fastest(problem: Problem, registry: Registry, options: Options, result_bytes
     """
     found: list[Candidate] = []
     for ukernel in registry.ukernels.values():
-        if ukernel.operands != DATA_TILED or ukernel.mismatch(options.target.arch, problem):
+        if ukernel.operands != DATA_TILED or ukernel.mismatch(problem):
             continue
         if registry.is_foreign(ukernel):
             return ()
@@ -64,7 +64,7 @@ def candidate(ukernel: Ukernel, problem: Problem, result_bytes: int = 4) -> Cand
     if problem.m is not None:
         order, us = times.ordered(known, tile, problem, {"m": problem.m, "n": n, "k": k}, result_bytes)
         return Candidate(ukernel, known, order, us)
-    order = least(problem, tile)
+    order = least(problem, tile, ukernel.target)
     each = [{"m": m, "n": n, "k": k} for m in DYNAMIC_M]
     us = geometric_mean(times.modelled(known, tile, problem, sizes, result_bytes, order=order) for sizes in each)
     return Candidate(ukernel, known, order, us)

@@ -16,6 +16,7 @@ from mxcomp.options import AUTO, FASTEST, Options
 from mxcomp.problem import Problem
 from mxcomp.selection import passing, splitting, times
 from mxcomp.selection.ranking import candidate, fastest
+from mxcomp.target import Target
 from mxcomp.ukernels import Registry, requantised
 
 
@@ -74,12 +75,12 @@ def timed(chain: Chain, registry: Registry, options: Options) -> Times | None:
     """Both ways; None where times of a ukernel are not known."""
     *others, last = chain.products
     inside = [
-        *(in_tile_us(each.problem, each.stored_bytes, requantised.BESIDE) for each in others),
-        in_tile_us(last.problem, last.stored_bytes, requantised.JOINED if others else requantised.RESULT),
+        *(in_tile_us(registry, each.problem, each.stored_bytes, requantised.BESIDE) for each in others),
+        in_tile_us(registry, last.problem, last.stored_bytes, requantised.JOINED if others else requantised.RESULT),
         *_behind(chain, registry, options),
     ]
     apart = [_alone(each, registry, options) for each in (*chain.products, chain.consumer)]
-    in_all, apart_in_all = _sum(inside), _sum([*apart, _between(chain)])
+    in_all, apart_in_all = _sum(inside), _sum([*apart, _between(chain, registry.target)])
     return None if in_all is None or apart_in_all is None else Times(in_all, apart_in_all)
 
 
@@ -87,8 +88,8 @@ def _behind(chain: Chain, registry: Registry, options: Options) -> list[float | 
     """µs of what reads a result that is quantised in its tile."""
     problem = chain.consumer.problem
     if chain.packed:
-        return [in_tile_us(problem, chain.consumer.stored_bytes, requantised.BESIDE)]
-    return [packing_us(problem), _alone(chain.consumer, registry, options)]
+        return [in_tile_us(registry, problem, chain.consumer.stored_bytes, requantised.BESIDE)]
+    return [packing_us(registry.target, problem), _alone(chain.consumer, registry, options)]
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
@@ -96,12 +97,12 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return sum(known) if len(known) == len(values) else None
 
 
-def in_tile_us(problem: Problem, size: int, suffix: str) -> float | None:
+def in_tile_us(registry: Registry, problem: Problem, size: int, suffix: str) -> float | None:
     """µs of a product computed transposed, with what a suffix stands for; an element of the result has `size` bytes."""
     problem = problem.flipped
     instance = requantised.instance_of(problem.types)
-    known = times.replays(instance, suffix)
-    if known is None:
+    known = times.replays(instance, registry.target, suffix)
+    if known is None or instance.name not in registry.ukernels:
         return None
     sizes = {axis: problem.sizes[axis] or 0 for axis in "mnk"}
     stored = size if suffix == requantised.BESIDE else _REPLAYED_BYTES
@@ -112,22 +113,23 @@ _REPLAYED_BYTES = 4
 """Of a result's element, by which times of other sizes go."""
 
 
-def packing_us(problem: Problem) -> float:
+def packing_us(target: Target, problem: Problem) -> float:
     """µs of the two dispatches that pack an LHS and its scales that were quantised row by row."""
     elements = (problem.m or 0) * (problem.k or 0)
     parts = float(element_format(problem.types[LHS]).bits), times.SCALE_BITS
-    return sum(passing.passing_us(2 * elements * bits / 8) for bits in parts)
+    return sum(passing.passing_us(target, 2 * elements * bits / 8) for bits in parts)
 
 
-def joining_us(problem: Problem, slots: int) -> float:
+def joining_us(target: Target, problem: Problem, slots: int) -> float:
     """µs that a product takes longer where another one's result is read, and an element computed in so many slots."""
-    return passing.latency_us() + passing.calculating_us((problem.m or 0) * (problem.n or 0), slots)
+    elements = (problem.m or 0) * (problem.n or 0)
+    return passing.latency_us(target) + passing.calculating_us(target, elements, slots)
 
 
 def _alone(product: Product, registry: Registry, options: Options) -> float | None:
     """µs of a product with the ukernel that is taken for it alone."""
     if product.is_transposed:
-        return in_tile_us(product.problem, product.stored_bytes, requantised.BESIDE)
+        return in_tile_us(registry, product.problem, product.stored_bytes, requantised.BESIDE)
     ranked = fastest(product.problem, registry, options, product.ranked_bytes)
     if not ranked:
         return None
@@ -138,8 +140,8 @@ def _alone(product: Product, registry: Registry, options: Options) -> float | No
     return None if stored is None else stored.us
 
 
-def _between(chain: Chain) -> float:
+def _between(chain: Chain, target: Target) -> float:
     """µs of the dispatch that quantises, and of what is computed in front of it."""
     problem = chain.consumer.problem
-    us = passing.quantising_us(problem.m or 0, problem.k or 0, problem.types[LHS], chain.source_bytes)
-    return us + (joining_us(chain.products[-1].problem, chain.slots) if len(chain.products) > 1 else 0.0)
+    us = passing.quantising_us(target, problem.m or 0, problem.k or 0, problem.types[LHS], chain.source_bytes)
+    return us + (joining_us(target, chain.products[-1].problem, chain.slots) if len(chain.products) > 1 else 0.0)

@@ -11,11 +11,17 @@ from numpy.typing import NDArray
 from mxcomp.formats import element_format
 from mxcomp.layout.order import PLAIN_ORDER, Order, place
 from mxcomp.problem import Problem
-from mxcomp.sim.timing.chip import CUS, XCDS
+from mxcomp.target import Target
 
-ORDERS = (PLAIN_ORDER, *(Order(XCDS, band) for band in (1, 2, 3, 4, 5, 6, 8)))
+_BANDS = (1, 2, 3, 4, 5, 6, 8)
 
 Counts = NDArray[np.int64]
+
+
+@cache
+def orders(target: Target) -> tuple[Order, ...]:
+    """All that there are on a GPU: the plain one first."""
+    return (PLAIN_ORDER, *(Order(target.xcds, band) for band in _BANDS))
 
 
 @dataclass(frozen=True)
@@ -32,10 +38,17 @@ class Shared:
 
 
 @cache
-def batches(grid: tuple[int, int, int], capacity: int, orders: tuple[Order, ...]) -> tuple[Shared, ...]:
-    """The first batch, those behind it, and the last, of a grid of matrices, rows and columns of tiles."""
+def batches(grid: tuple[int, int, int], resident: int, orders: tuple[Order, ...], target: Target) -> tuple[Shared, ...]:
+    """The first batch, those behind it, and the last, of a grid of matrices, rows and columns of tiles.
+
+    `resident` workgroups share a CU.
+    """
     total = grid[0] * grid[1] * grid[2]
-    return tuple(_shared(ids, count, grid, orders) for ids, count in ranges(total, capacity))
+    found = []
+    for ids, count in ranges(total, resident * target.cus):
+        matrix, row, column = placed(ids, grid, orders)
+        found.append(of_lines(ids, count, matrix * grid[1] + row, matrix * grid[2] + column, target.xcds))
+    return tuple(found)
 
 
 def ranges(total: int, capacity: int) -> list[tuple[range, int]]:
@@ -46,23 +59,19 @@ def ranges(total: int, capacity: int) -> list[tuple[range, int]]:
     return [*found, (range(total - rest, total), 1)] if rest else found
 
 
-def least(problem: Problem, tile: tuple[int, int, int]) -> Order:
+def least(problem: Problem, tile: tuple[int, int, int], target: Target) -> Order:
     """The order in which XCDs load least, with one workgroup (M, N, K) on a CU; the plain one if that saves little.
 
     Where only the running program knows the sizes, one that does for most: 8 columns to 4 rows, of what runs together.
     """
     if problem.m is None or problem.n is None:
-        return Order(XCDS, 4)
+        return Order(target.xcds, 4)
     grid = problem.matrices, -(-problem.m // tile[0]), -(-problem.n // tile[1])
     step_bits = [step * element_format(kind).bits for step, kind in zip(tile[:2], problem.types, strict=False)]
-    loaded = np.sum([each.count * (each.fabric @ step_bits) for each in batches(grid, CUS, ORDERS)], axis=0)
+    ways = orders(target)
+    loaded = np.sum([each.count * (each.fabric @ step_bits) for each in batches(grid, 1, ways, target)], axis=0)
     best = int(np.argmin(loaded))
-    return ORDERS[best] if loaded[best] < 0.95 * loaded[0] else PLAIN_ORDER
-
-
-def _shared(ids: range, count: int, grid: tuple[int, int, int], orders: tuple[Order, ...]) -> Shared:
-    matrix, row, column = placed(ids, grid, orders)
-    return of_lines(ids, count, matrix * grid[1] + row, matrix * grid[2] + column)
+    return ways[best] if loaded[best] < 0.95 * loaded[0] else PLAIN_ORDER
 
 
 def placed(ids: range, grid: tuple[int, int, int], orders: tuple[Order, ...]) -> tuple[Counts, Counts, Counts]:
@@ -72,9 +81,9 @@ def placed(ids: range, grid: tuple[int, int, int], orders: tuple[Order, ...]) ->
     return matrix, row, column
 
 
-def of_lines(ids: range, count: int, rows: Counts, columns: Counts) -> Shared:
+def of_lines(ids: range, count: int, rows: Counts, columns: Counts, xcds: int) -> Shared:
     """`count` batches like that of workgroups `ids`; numbers of rows and of columns are equal for the same data."""
-    xcd, found = np.arange(ids.start, ids.stop) % XCDS, []
+    xcd, found = np.arange(ids.start, ids.stop) % xcds, []
     for lines in (rows, columns):
         found.append((_distinct(xcd * (int(lines.max()) + 1) + lines), _distinct(lines)))
     fabric, chip = (np.stack(counts, axis=1) for counts in zip(*found, strict=True))

@@ -14,8 +14,7 @@ from mxcomp.matching.decision import DATA_TILED, Decision
 from mxcomp.options import FASTEST, Options
 from mxcomp.problem import Problem
 from mxcomp.selection.ranking import Candidate, candidate
-from mxcomp.sim.timing.chip import CUS
-from mxcomp.sim.timing.parameters import mi355x
+from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.target import Target
 from mxcomp.ukernels import Registry, Ukernel
 
@@ -79,15 +78,15 @@ def best(problem: Problem, ukernels: Iterable[Ukernel], target: Target, result_b
             if misfit(problem, ukernel, parts, target) or _k_tiles(problem, ukernel) < parts * _LEAST_TILES:
                 continue
             each = part(problem, ukernel, parts)
-            if ukernel.mismatch(target.arch, each) or (timed := candidate(ukernel, each, _PART_BYTES)) is None:
+            if ukernel.mismatch(each) or (timed := candidate(ukernel, each, _PART_BYTES)) is None:
                 continue
-            found.append(Split(timed, parts, timed.us + sum_us(problem, parts, result_bytes)))
+            found.append(Split(timed, parts, timed.us + sum_us(target, problem, parts, result_bytes)))
     return min(found, key=lambda each: each.us, default=None)
 
 
-def sum_us(problem: Problem, parts: int, result_bytes: int) -> float:
+def sum_us(target: Target, problem: Problem, parts: int, result_bytes: int) -> float:
     """Modelled µs of the dispatch that adds parts up: a launch, a load's latency, and its bytes at HBM's rate."""
-    p = mi355x()
+    p = parameters_of(target)
     moved = _elements(problem) * (parts * _PART_BYTES + result_bytes)
     return p.launch_us + p.cold_latency / (p.clock_ghz * 1e3) + moved / (p.hbm_terabytes * 1e6)
 
@@ -99,8 +98,8 @@ def is_worth_asking(problem: Problem, chosen: Candidate) -> bool:
     rows, columns, k_tiles = (
         -(-(size or 0) // step) for size, step in zip(problem.sizes.values(), chosen.ukernel.tile, strict=True)
     )
-    tiles = rows * columns
-    return tiles < 2 * CUS and tiles != CUS and k_tiles >= 2 * _LEAST_TILES
+    tiles, cus = rows * columns, chosen.ukernel.target.cus
+    return tiles < 2 * cus and tiles != cus and k_tiles >= 2 * _LEAST_TILES
 
 
 def faster(problem: Problem, whole: Candidate, registry: Registry, options: Options, result_bytes: int) -> Split | None:

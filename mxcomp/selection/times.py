@@ -23,9 +23,10 @@ from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS
 from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
-from mxcomp.selection.sharing import ORDERS, batches
-from mxcomp.sim.timing.chip import CUS, Ask, Batch, Floats, Launches, Rates, modelled_us
-from mxcomp.sim.timing.parameters import Parameters, mi355x
+from mxcomp.selection.sharing import batches, orders
+from mxcomp.sim.timing.chip import Ask, Batch, Floats, Launches, Rates, modelled_us
+from mxcomp.sim.timing.parameters import Parameters, parameters_of
+from mxcomp.target import Target
 from mxcomp.ukernels import Ukernel
 from mxcomp.ukernels.family import Instance
 
@@ -64,6 +65,7 @@ class KernelTimes:
     """A ukernel's replays.
 
     Attributes:
+        target: The GPU.
         resident: Workgroups that share a CU, if there are so many.
         wide: Part of the MFMA cycles that scaled 32×32×64 take.
         load_bytes: Of a workgroup, by K tiles.
@@ -73,6 +75,7 @@ class KernelTimes:
             are there are loaded.
     """
 
+    target: Target
     resident: int
     wide: float
     load_bytes: Mapping[int, float]
@@ -99,7 +102,7 @@ class KernelTimes:
 
     def beside(self, workgroups: int) -> int:
         """Of so many workgroups, how many share a CU where most do."""
-        return min(self.resident, -(-workgroups // CUS))
+        return min(self.resident, -(-workgroups // self.target.cus))
 
     def loaded(self, k_tiles: float) -> float:
         """Bytes that a workgroup loads."""
@@ -129,10 +132,11 @@ class KernelTimes:
 
 
 class Table(Mapping[str, KernelTimes]):
-    """The table, by ukernel. Only lines of those that are asked for are parsed: a problem wants few of all."""
+    """The table for a GPU, by ukernel. Only lines that are asked for are parsed: a problem wants few of all."""
 
-    def __init__(self, lines: Iterable[str]) -> None:
+    def __init__(self, lines: Iterable[str], target: Target) -> None:
         header, *rows = lines
+        self._target = target
         self._columns = next(csv.reader([header]))
         self._lines: dict[str, list[str]] = defaultdict(list)
         for row in rows:
@@ -143,7 +147,7 @@ class Table(Mapping[str, KernelTimes]):
         if name not in self._lines:
             raise KeyError(name)
         if name not in self._parsed:
-            self._parsed[name] = _kernel_times(list(csv.DictReader(self._lines[name], self._columns)))
+            self._parsed[name] = _kernel_times(list(csv.DictReader(self._lines[name], self._columns)), self._target)
         return self._parsed[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -153,8 +157,9 @@ class Table(Mapping[str, KernelTimes]):
         return len(self._lines)
 
 
-def _kernel_times(rows: list[dict[str, str]]) -> KernelTimes:
+def _kernel_times(rows: list[dict[str, str]], target: Target) -> KernelTimes:
     return KernelTimes(
+        target=target,
         resident=max(int(row["resident"]) for row in rows),
         wide=float(rows[-1]["wide"]),
         load_bytes={int(row["k_tiles"]): float(row["load_bytes"]) for row in rows},
@@ -170,26 +175,29 @@ def _kernel_times(rows: list[dict[str, str]]) -> KernelTimes:
 
 
 @cache
-def table() -> Table:
+def table(target: Target) -> Table:
     """As it comes with this package."""
     with (resources.files("mxcomp.selection") / FILE).open() as lines:
-        return Table(lines)
+        return Table(lines, target)
 
 
 def of(ukernel: Ukernel) -> KernelTimes | None:
     """Those of a ukernel; instances take the same time for all elements of as many bits."""
     if ukernel.instance is None:
-        return table().get(ukernel.name)
-    return replays(ukernel.instance)
+        return table(ukernel.target).get(ukernel.name)
+    return replays(ukernel.instance, ukernel.target)
 
 
-def replays(instance: Instance, suffix: str = "") -> KernelTimes | None:
-    """Those of an instance of the family, under its name and a suffix."""
+def replays(instance: Instance, target: Target, suffix: str = "") -> KernelTimes | None:
+    """Those of an instance of the family, under its name and a suffix: no more share a CU than its LDS has room for."""
     kinds = tuple(_REPRESENTATIVE[element_format(kind).bits] for kind in instance.elements)
     lhs, rhs = kinds
-    found = table().get(replace(instance, elements=(lhs, rhs)).name + suffix)
-    rows = instance.tile.max_m
-    return found if found is None or rows is None else replace(found, rows=rows)
+    found = table(target).get(replace(instance, elements=(lhs, rhs)).name + suffix)
+    if found is None:
+        return None
+    taken = instance.lds_bytes(target)
+    resident = min(found.resident, target.lds_bytes // taken) if taken else found.resident
+    return replace(found, rows=instance.tile.max_m, resident=resident)
 
 
 _REPRESENTATIVE = {element_format(kind).bits: kind for kind in reversed(ELEMENT_TYPES)}
@@ -231,7 +239,7 @@ def bound(
     """The resource of `WITHOUT` whose absence would save most, or "compute" if none saves a quarter of the time."""
     us = modelled(times, tile, problem, sizes, size, order=order)
     saved = {
-        name: us - modelled(times, tile, problem, sizes, size, mi355x().replaced(**values), order)
+        name: us - modelled(times, tile, problem, sizes, size, parameters_of(times.target).replaced(**values), order)
         for name, values in WITHOUT.items()
     }
     most = max(saved, key=lambda name: saved[name])
@@ -250,11 +258,12 @@ def ordered(
     times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int = 4
 ) -> tuple[Order, float]:
     """The order of workgroups that is fastest, and its µs; the plain one if others save next to nothing."""
-    us = _in_orders(times, tile, problem, sizes, size, None, ORDERS)
+    ways = orders(times.target)
+    us = _in_orders(times, tile, problem, sizes, size, None, ways)
     best = int(np.argmin(us))
     if us[best] > (1 - LEAST_GAIN) * us[0]:
         best = 0
-    return ORDERS[best], float(us[best])
+    return ways[best], float(us[best])
 
 
 LEAST_GAIN = 0.005
@@ -270,7 +279,7 @@ def _in_orders(
     parameters: Parameters | None, orders: tuple[Order, ...],
 ) -> Floats:  # fmt: skip
     """The µs of `modelled` in each of these orders."""
-    p = parameters or mi355x()
+    p = parameters or parameters_of(times.target)
     store_bytes = times.store_bytes * size / 4
     rows, columns, k_tiles = (-(-sizes[axis] // step) for axis, step in zip("mnk", tile, strict=True))
     row_bytes, column_bytes = (
@@ -283,7 +292,7 @@ def _in_orders(
         row_bytes = min(tile[0], sizes["m"]) * sizes["k"] * times.row_bits / 8
     matrices = problem.matrices
     resident = times.beside(rows * columns * matrices)
-    shared = batches((matrices, rows, columns), resident * CUS, orders)
+    shared = batches((matrices, rows, columns), resident, orders, times.target)
     step_bytes = np.array([row_bytes, column_bytes])
     launches = [
         Launch(

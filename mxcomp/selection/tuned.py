@@ -14,7 +14,6 @@ from mxcomp.matching.decision import DATA_TILED
 from mxcomp.problem import Problem
 from mxcomp.selection import splitting, tuned_lines
 from mxcomp.selection.tuned_lines import ANY, Fault, Key, Line
-from mxcomp.target import get_target
 from mxcomp.ukernels import Registry, Ukernel
 
 
@@ -34,33 +33,33 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """Entries for one architecture, and what is wrong with lines that are none."""
+    """Entries for one GPU, and what is wrong with lines that are none."""
 
-    arch: str = ""
+    target: str = ""
     entries: Mapping[Key, Entry] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
 
     def find(self, problem: Problem, result: str) -> Entry | None:
         """What is said of a problem whose result is stored as `result`, else of it with any result."""
-        keys = (Key(self.arch, problem, kind) for kind in (result, ANY))
+        keys = (Key(self.target, problem, kind) for kind in (result, ANY))
         return next((self.entries[key] for key in keys if key in self.entries), None)
 
 
 NOTHING = Table()
 
 
-def read(path: Path, registry: Registry, arch: str) -> Table:
-    """A table's lines for an architecture. Raises InputError for a file that cannot be read."""
+def read(path: Path, registry: Registry) -> Table:
+    """A table's lines for the GPU of the ukernels. Raises InputError for a file that cannot be read."""
     lines, faults = tuned_lines.read(path)
     entries: dict[Key, Entry] = {}
     for line in lines:
-        if line.key.arch != arch:
+        if line.key.target != registry.target.name:
             continue
         if fault := _fault(line, registry) or _repeated(line, entries):
             faults.append(Fault(path, line.number, fault))
         else:
             entries[line.key] = Entry(line, registry[line.kernel])
-    return Table(arch, entries, tuple(sorted(faults, key=lambda fault: fault.number)))
+    return Table(registry.target.name, entries, tuple(sorted(faults, key=lambda fault: fault.number)))
 
 
 def _fault(line: Line, registry: Registry) -> str:
@@ -72,8 +71,7 @@ def _fault(line: Line, registry: Registry) -> str:
 def _split(line: Line, registry: Registry) -> str:
     if line.split_k == 1:
         return ""
-    target = get_target(line.key.arch)
-    reason = splitting.misfit(line.key.problem, registry[line.kernel], line.split_k, target)
+    reason = splitting.misfit(line.key.problem, registry[line.kernel], line.split_k, registry.target)
     return f"split_k is {line.split_k}: {reason}" if reason else ""
 
 
@@ -84,6 +82,8 @@ def _order(line: Line, registry: Registry) -> str:
 def _unknown(line: Line, registry: Registry) -> str:
     if line.kernel in registry.ukernels:
         return ""
+    if line.kernel in registry.excluded:
+        return f"{line.kernel}: {registry.excluded[line.kernel]}: name another kernel, or run mxcomp-tune again"
     meant = registry.nearest(line.kernel)
     return f"unknown kernel '{line.kernel}': {meant}run mxcomp-tune again, or give the --ukernel-dir that it is in"
 
@@ -95,7 +95,7 @@ def _operands(line: Line, registry: Registry) -> str:
 
 def _envelope(line: Line, registry: Registry) -> str:
     problem = splitting.part(line.key.problem, registry[line.kernel], line.split_k)
-    reason = registry[line.kernel].mismatch(line.key.arch, problem)
+    reason = registry[line.kernel].mismatch(problem)
     return f"{line.kernel} does not fit: {reason}: name another kernel, or run mxcomp-tune again" if reason else ""
 
 

@@ -32,9 +32,9 @@ ANY, DYNAMIC = "", "?"
 
 @dataclass(frozen=True)
 class Key:
-    """What a line is about: a problem on an architecture, and the element type of the stored result, or ANY."""
+    """What a line is about: a problem on a target, by name, and the element type of the stored result, or ANY."""
 
-    arch: str
+    target: str
     problem: Problem
     result: str = ANY
 
@@ -74,7 +74,7 @@ class Line:
         problem = self.key.problem
         sizes = {axis: DYNAMIC if size is None else str(size) for axis, size in problem.sizes.items()}
         return {
-            "version": self.version, "arch": self.key.arch, **dict(zip(TYPES, problem.types, strict=True)),
+            "version": self.version, "arch": self.key.target, **dict(zip(TYPES, problem.types, strict=True)),
             "batch": "x".join(map(str, problem.batch)), **sizes, "result": self.key.result, "kernel": self.kernel,
             "split_k": str(self.split_k), "order": self.order, "source": self.source, "us": f"{self.us:.3f}",
             "margin": "" if self.margin is None else f"{self.margin:.4f}", "use": str(int(self.use)),

@@ -49,7 +49,7 @@ def _best(
 ) -> tuple[Instance, float | None] | None:
     """The fastest for a range of M, or that of the name that is asked for, and its modelled µs; None without any."""
     n, k = problem.n or 0, problem.k or 0
-    fitting = weight_only.fitting(problem.types[RHS], max(rows.points), n, k)
+    fitting = registry.able(weight_only.fitting(problem.types[RHS], max(rows.points), n, k))
     if named := [each for each in fitting if each.name == options.ukernels]:
         fitting = named
     elif options.ukernels != FASTEST:
@@ -70,7 +70,7 @@ def in_tiles_us(instance: Instance, problem: Problem, registry: Registry, size: 
     m, us = problem.m or 0, modelled_us(registry[instance.name], problem, size)
     if us is None or m <= instance.most_rows or m % instance.most_rows == 0:
         return us
-    return us + passing_us(2 * m * (problem.k or 0) * ACTIVATION_BYTES)
+    return us + passing_us(registry.target, 2 * m * (problem.k or 0) * ACTIVATION_BYTES)
 
 
 def _entries(instance: Instance, registry: Registry) -> dict[str, Any]:

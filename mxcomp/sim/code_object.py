@@ -12,7 +12,9 @@ import msgspec
 
 from mxcomp.sim.errors import CodeObjectError
 
-_MACHINE_AMDGPU, _MACH_GFX950 = 224, 0x4F
+_MACHINE_AMDGPU = 224
+ARCH, _PROCESSOR = "gfx950", 0x4F
+"""Whose code objects are read, and its number in them."""
 _DESCRIPTOR_BYTES = 64
 _MOST_BYTES = 1 << 30
 """In memory, with what lies between segments; device memory has as many marks."""
@@ -202,7 +204,7 @@ def _end(segments: Segments) -> int:
 
 
 def load(data: bytes) -> Module:
-    """Reads a code object. Raises CodeObjectError for anything that is not a gfx950 one."""
+    """Reads a code object. Raises CodeObjectError for anything that is not one of `ARCH`."""
     try:
         return _load(data)
     except CodeObjectError:
@@ -218,8 +220,8 @@ def _load(data: bytes) -> Module:
     machine = elf.header["e_machine"]
     if machine not in (_MACHINE_AMDGPU, "EM_AMDGPU"):
         raise CodeObjectError(f"machine {machine}: expected an AMD GPU code object")
-    if elf.header["e_flags"] & 0xFF != _MACH_GFX950:
-        raise CodeObjectError(f"processor {elf.header['e_flags'] & 0xFF:#x}: expected gfx950 ({_MACH_GFX950:#x})")
+    if elf.header["e_flags"] & 0xFF != _PROCESSOR:
+        raise CodeObjectError(f"processor {elf.header['e_flags'] & 0xFF:#x}: expected {ARCH} ({_PROCESSOR:#x})")
     text = elf.get_section_by_name(".text")
     if text is None:
         raise CodeObjectError("no .text section: expected a linked code object")

@@ -10,7 +10,7 @@ from mxcomp.sim.findings import Finding
 from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.semantics import SCALAR, VECTOR, mfma, salu
 from mxcomp.sim.semantics.memory import parse
-from mxcomp.target import GFX950
+from mxcomp.target import Target
 
 Counters = Counter[str]
 """Event → number. Instructions count once per wave:
@@ -59,7 +59,7 @@ def events(instruction: Instruction) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Waves that fit on a SIMD, and what limits them (gfx950: 512 registers per lane, 160 KiB LDS per CU, 4 SIMDs)."""
+    """Waves that fit on a SIMD, and what limits them ."""
 
     vgprs: int
     lds_bytes: int
@@ -68,17 +68,13 @@ class Occupancy:
     limited_by: str
 
 
-_VGPRS, _LDS, _LDS_GRANULE, _SIMDS, _MOST_WAVES = 512, GFX950.max_workgroup_memory_bytes, 1280, 4, 8
-
-
-def occupancy(descriptor: Descriptor, lds_bytes: int, waves: int) -> Occupancy:
-    by_registers = min(_MOST_WAVES, _VGPRS // max(8, descriptor.vgprs))
-    granules = -(-lds_bytes // _LDS_GRANULE) * _LDS_GRANULE
-    workgroups = _LDS // granules if granules else 1 << 30
-    by_lds = min(_MOST_WAVES, workgroups * waves // _SIMDS)
-    limit = (
-        "vgprs" if by_registers <= by_lds and by_registers < _MOST_WAVES else "lds" if by_lds < _MOST_WAVES else "waves"
-    )
+def occupancy(target: Target, descriptor: Descriptor, lds_bytes: int, waves: int) -> Occupancy:
+    most = target.waves_per_simd
+    by_registers = min(most, target.registers // max(target.register_granule, descriptor.vgprs))
+    granules = -(-lds_bytes // target.lds_granule) * target.lds_granule
+    workgroups = target.lds_bytes // granules if granules else 1 << 30
+    by_lds = min(most, workgroups * waves // target.simds)
+    limit = "vgprs" if by_registers <= by_lds and by_registers < most else "lds" if by_lds < most else "waves"
     return Occupancy(descriptor.vgprs, lds_bytes, waves, min(by_registers, by_lds), limit)
 
 

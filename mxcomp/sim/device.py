@@ -18,6 +18,7 @@ from mxcomp.sim.findings import CHECKS
 from mxcomp.sim.launch import launch
 from mxcomp.sim.memory import Buffer, Memory
 from mxcomp.sim.schedule import Order, Schedule
+from mxcomp.target import DEFAULT, Target, targets
 
 _SEGMENT_PADDING = 256
 """Bytes after the code that may be read: instruction prefetch."""
@@ -35,10 +36,10 @@ ENGINES = {
 
 
 class Device:
-    """A gfx950 with its own memory.
+    """A GPU with its own memory.
 
     Args:
-        target: "gfx950".
+        target: Its name.
         engine: "fast", compiled per kernel; "numpy", the readable one; "both": compares the two.
         checks: Which of "late", "race", "hazard", "bounds", "uninit" to make; None: all.
         schedule: Order in which waves run between barriers, see `mxcomp.sim.schedule`.
@@ -49,7 +50,7 @@ class Device:
 
     def __init__(
         self,
-        target: str = "gfx950",
+        target: str = DEFAULT,
         engine: str = "fast",
         checks: Sequence[str] | None = None,
         schedule: Order = "forward",
@@ -57,8 +58,7 @@ class Device:
         memory_bytes: int = 8 << 30,
         memory: Memory | None = None,
     ) -> None:
-        if target != "gfx950":
-            raise SimulationError(f"target '{target}': expected gfx950")
+        self._target = _simulated(target)
         self.configure(engine, checks, schedule, seed)
         self.memory = Memory(memory_bytes) if memory is None else memory
         self._images: dict[Module, Buffer] = {}
@@ -72,7 +72,7 @@ class Device:
         self._checks = frozenset(CHECKS if checks is None else checks)
 
     def load(self, data: bytes) -> Module:
-        """Loads a code object. Raises CodeObjectError if it is none for gfx950."""
+        """Loads a code object. Raises CodeObjectError if it is none for this GPU."""
         return self.place(code_object.load(data))
 
     def place(self, module: Module) -> Module:
@@ -141,6 +141,7 @@ class Device:
             raise SimulationError(f"kernel {kernel.name} has no fixed workgroup size: give block=")
         with self.memory.temporary():
             return launch(
+                self._target,
                 engine or self._engine,
                 self.memory,
                 kernel,
@@ -155,6 +156,15 @@ class Device:
                 max_instructions,
                 raise_on_error,
             )
+
+
+def _simulated(name: str) -> Target:
+    """Raises SimulationError for a GPU whose instructions are not simulated."""
+    found = targets().get(name)
+    if found is None or found.arch != code_object.ARCH:
+        known = (target.name for target in targets().values() if target.arch == code_object.ARCH)
+        raise SimulationError(f"target '{name}': expected {', '.join(known)}")
+    return found
 
 
 def make_engine(name: str) -> Engine:

@@ -38,6 +38,7 @@ from mxcomp.sim.instruction import RegisterSet
 from mxcomp.sim.memory import BASE, Memory
 from mxcomp.sim.program import Program
 from mxcomp.sim.schedule import Schedule
+from mxcomp.target import Target
 
 UNDEFINED_VGPR = 0xFFFBAD00
 UNDEFINED_SGPR = 0xBAD0BAD0
@@ -73,6 +74,7 @@ class Dispatch:
     """Everything an engine needs for one launch.
 
     Attributes:
+        target: The GPU.
         program: Decoded code, all of it implemented.
         memory: Device memory, arguments included.
         entry: Virtual address of the first instruction.
@@ -86,6 +88,7 @@ class Dispatch:
         arguments: Those that may be addresses, in order.
     """
 
+    target: Target
     program: Program
     memory: Memory
     entry: int

@@ -21,17 +21,15 @@ from mxcomp.sim.instruction import EXEC, VGPR0
 from mxcomp.sim.memory import Memory
 from mxcomp.sim.program import program_of
 from mxcomp.sim.schedule import Schedule
-from mxcomp.target import GFX950
+from mxcomp.target import Target
 
 Dims = tuple[int, int, int]
 
 _LANES = np.arange(64)
-_MOST_THREADS = 1024
 _MOST_WORKGROUPS = 1 << 24
 """That a launch may have here: they are listed, and would take a day."""
-_LDS_LIMIT = GFX950.max_workgroup_memory_bytes
-_SCRATCH_LIMIT = ((1 << 13) - 1 << 10) // GFX950.subgroup_size
-"""Of a lane: 13 bits of COMPUTE_TMPRING_SIZE say how many KiB a wave has."""
+_SCRATCH_LIMIT = (1 << 13) - 1 << 10
+"""Of a wave: 13 bits of COMPUTE_TMPRING_SIZE say how many KiB it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +151,7 @@ def place_arguments(memory: Memory, kernel: Kernel, kernarg: bytes, grid: Dims, 
 
 
 def launch(
+    target: Target,
     engine: Engine,
     memory: Memory,
     kernel: Kernel,
@@ -170,20 +169,21 @@ def launch(
     """Runs a kernel. Raises SimulationError when a check reports an error, unless told otherwise."""
     start = time.perf_counter()
     threads = block[0] * block[1] * block[2]
-    if min(*grid, *block) < 1 or threads > _MOST_THREADS:
-        raise SimulationError(f"grid {grid}, block {block}: expected positive sizes, at most {_MOST_THREADS} threads")
+    if min(*grid, *block) < 1 or threads > (most := target.max_workgroup_threads):
+        raise SimulationError(f"grid {grid}, block {block}: expected positive sizes, at most {most} threads")
     lds = kernel.descriptor.lds_bytes + dynamic_lds
-    if dynamic_lds < 0 or lds > _LDS_LIMIT:
-        raise SimulationError(f"{lds} bytes of LDS, {dynamic_lds} of them dynamic: gfx950 has {_LDS_LIMIT}")
+    if dynamic_lds < 0 or lds > (room := target.lds_bytes):
+        raise SimulationError(f"{lds} bytes of LDS, {dynamic_lds} of them dynamic: {target.name} has {room}")
     if workgroups is None and math.prod(grid) > _MOST_WORKGROUPS:
         raise SimulationError(f"grid {grid}: expected at most {_MOST_WORKGROUPS} workgroups; --timing takes any grid")
-    if kernel.descriptor.scratch_bytes > _SCRATCH_LIMIT:
-        raise SimulationError(f"{kernel.descriptor.scratch_bytes} bytes of scratch a lane: gfx950 has {_SCRATCH_LIMIT}")
+    scratch, most_scratch = kernel.descriptor.scratch_bytes, _SCRATCH_LIMIT // target.wave_size
+    if scratch > most_scratch:
+        raise SimulationError(f"{scratch} bytes of scratch a lane: {target.name} has {most_scratch}")
     kernel.check_arguments()
     program = program_of(kernel)
     data = complete_kernarg(kernel, kernarg, hidden_values(kernel, grid, block, dynamic_lds))
     arguments = place_arguments(memory, kernel, data, grid, block, lds)
-    waves = -(-threads // 64)
+    waves = -(-threads // target.wave_size)
     chosen = (
         tuple(workgroups)
         if workgroups is not None
@@ -191,6 +191,7 @@ def launch(
     )
     findings = Findings()
     dispatch = Dispatch(
+        target=target,
         program=program,
         memory=memory,
         entry=kernel.descriptor.entry + (PRELOAD_ENTRY if kernel.descriptor.preload_count else 0),
@@ -212,5 +213,5 @@ def launch(
     if raise_on_error and any(f.severity is Severity.ERROR for f in found):
         raise SimulationError(f"kernel {kernel.name}", found)
     total = sum(counters.values(), Counter())
-    shape = occupancy(kernel.descriptor, lds, waves)
+    shape = occupancy(target, kernel.descriptor, lds, waves)
     return LaunchStats(kernel.name, total, counters, found, shape, time.perf_counter() - start)

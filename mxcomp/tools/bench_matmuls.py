@@ -21,12 +21,13 @@ from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection import splitting, times
 from mxcomp.selection.ranking import fastest
 from mxcomp.selection.tuned_lines import MEASURED, MODELLED, Key
-from mxcomp.sim.timing import mi355x
 from mxcomp.sim.timing import rows as table
 from mxcomp.sim.timing.aiter import Gemm
+from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.sim.timing.pictures import roofline
 from mxcomp.support import files, tables, workers
 from mxcomp.support.tables import Column
+from mxcomp.target import DEFAULT
 from mxcomp.tools import shapes
 from mxcomp.tuning import Failure, Settings, tune
 from mxcomp.ukernels import Registry
@@ -99,7 +100,7 @@ def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str) -> Itera
     """The fastest ukernel of each size, perhaps for parts of K. Raises InputError where none fits."""
     options, size = Options.make(ukernels=FASTEST), RESULT_BYTES[result]
     with ir.Context(), ir.Location.unknown():
-        registry = Registry(options.target.arch)
+        registry = Registry(options.target)
     for gemm in wanted:
         m, n, k = gemm.m, gemm.n, gemm.k
         problem = Problem(m, n, k, (*types, *SCALES_AND_RESULT))
@@ -120,7 +121,7 @@ def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str) -> Itera
 
 def _in_parts(entry: Entry, split: splitting.Split) -> Entry:
     """The same with K in parts."""
-    low, high = mi355x().interval(split.us)
+    low, high = parameters_of(split.candidate.ukernel.target).interval(split.us)
     return replace(
         entry, kernel=split.candidate.ukernel.name, parts=split.parts,
         ours_us=round(split.us, 3), low=round(low, 3), high=round(high, 3),
@@ -135,7 +136,7 @@ def _measured(
     found = {(each.key, each.kernel): each for each in before if each.source == MEASURED}
     left = [key for key in wanted if key not in found]
     types = (*args.types, *SCALES_AND_RESULT)
-    keys = [Key("gfx950", Problem(gemm.m, gemm.n, gemm.k, types), result) for gemm, _ in left]
+    keys = [Key(DEFAULT, Problem(gemm.m, gemm.n, gemm.k, types), result) for gemm, _ in left]
     with workers.pool(args.jobs or 1, fresh=True) if left else nullcontext() as executor:
         for key, outcome in zip(left, tune(keys, Settings("hip", 1), executor), strict=True):
             if isinstance(outcome, Failure):

@@ -15,6 +15,7 @@ from pathlib import Path
 from mxcomp import __version__
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.options import AUTO, FASTEST, Options
+from mxcomp.target import DEFAULT
 
 
 def parser(name: str, description: str | None) -> argparse.ArgumentParser:
@@ -22,7 +23,7 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(prog=name, description=description, allow_abbrev=False)
     result.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (default)")
     result.add_argument("-o", dest="output", default="-", help="output file, - for stdout (default)")
-    result.add_argument("--target", default="gfx950", help="GPU architecture (default: gfx950)")
+    result.add_argument("--target", default=DEFAULT, help="the GPU (default: %(default)s)")
     result.add_argument("--data-tiling", default="on", metavar="{on,off}", help="pack operands (default: on)")
     result.add_argument(
         "--ukernels",

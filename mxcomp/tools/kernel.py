@@ -30,7 +30,7 @@ from mxcomp.selection import times
 from mxcomp.support import files, tables
 from mxcomp.support.progress import waiting
 from mxcomp.support.tables import Column
-from mxcomp.target import get_target
+from mxcomp.target import DEFAULT, get_target
 from mxcomp.tools import common
 from mxcomp.ukernels import Constraint, Registry, Ukernel, gating
 
@@ -65,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--measure", action="store_true", help="compile what is listed: its registers and LDS")
     parser.add_argument("--as", dest="name", metavar="NAME", help="print under another name, to be chosen by it")
     parser.add_argument("-o", dest="output", default="-", metavar="FILE", help="- for stdout (default)")
-    parser.add_argument("--target", default="gfx950", help="GPU architecture (default: gfx950)")
+    parser.add_argument("--target", default=DEFAULT, help="the GPU (default: %(default)s)")
     parser.add_argument("--ukernel-dir", action="append", default=[], metavar="DIR", help="more ukernels; repeatable")
     parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
     args = parser.parse_args(argv)
@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     def run() -> None:
         common.check_place(args.output)
         with ir.Context(), ir.Location.unknown():
-            registry = Registry(get_target(args.target).arch, args.ukernel_dir)
+            registry = Registry(get_target(args.target), args.ukernel_dir)
             match args.words:
                 case [word] if word != _LIST and not _PATTERN.search(word):
                     _print(registry[word], registry, args)

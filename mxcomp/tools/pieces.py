@@ -17,7 +17,7 @@ def compile_pieces(source: bytes | Path, options: Options, flags: Sequence[str],
 
     Each is compiled, whatever became of the others; if some could not be, raises one error with what is wrong in all.
     """
-    results, report, errors = [], Report(options.target.arch), []
+    results, report, errors = [], Report(options.target.name), []
     for piece in split_source(*read_source(source)):
         try:
             program = compile_with(piece, options, flags, compile_to)

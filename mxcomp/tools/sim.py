@@ -31,6 +31,7 @@ from mxcomp.sim.program import Program, program_of, reachable
 from mxcomp.sim.schedule import ORDERS
 from mxcomp.sim.timing import Timeline, estimate, examine, loops, pictures
 from mxcomp.support import files
+from mxcomp.target import DEFAULT
 from mxcomp.tools import common
 
 NAME = "mxcomp-sim"
@@ -117,7 +118,7 @@ def describe(kernel: Kernel, disassemble: bool) -> str:
 
 def _run(data: bytes, args: argparse.Namespace) -> None:
     checks = None if args.checks is None else [check for check in args.checks.split(",") if check]
-    device = Device("gfx950", args.engine, checks, args.schedule, args.seed)
+    device = Device(DEFAULT, args.engine, checks, args.schedule, args.seed)
     kernel = _kernel(device.load(data), args.run)
     kernarg, buffers = _arguments(device, kernel, args.arg)
     block = None if args.block is None else _sizes(args.block)

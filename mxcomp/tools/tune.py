@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES
+from mxcomp.target import DEFAULT
 from mxcomp.tools import common, shapes
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("-o", dest="output", default="-", help="the table, which may be there; - for stdout (default)")
     parser.add_argument("--types", nargs=2, default=["f4E2M1FN"] * 2, metavar=("LHS", "RHS"), choices=ELEMENT_TYPES)
     parser.add_argument("--result", default="bf16", choices=shapes.RESULTS, help="stored elements (default: bf16)")
-    parser.add_argument("--target", default="gfx950", help="GPU architecture (default: gfx950)")
+    parser.add_argument("--target", default=DEFAULT, help="the GPU (default: %(default)s)")
     parser.add_argument("--ukernel-dir", action="append", default=[], metavar="DIR", help="more ukernels; repeatable")
     parser.add_argument("--device", default="sim", choices=_CANDIDATES, help="sim: modelled (default); hip: measured")
     parser.add_argument("--candidates", type=_count, metavar="N", help="how many of the best are compiled and timed")
@@ -121,7 +122,7 @@ def _problems(args: argparse.Namespace) -> tuple[list[Key], list[str]]:
                 raise InputError(f"{subject}: no scaled matmul to tune")
         else:
             problem = Problem(*shapes.sizes(subject), (*args.types, *SCALES_AND_RESULT))
-            keys[Key(options.target.arch, problem, args.result)] = None
+            keys[Key(options.target.name, problem, args.result)] = None
     return list(keys), left
 
 

@@ -48,7 +48,7 @@ def problems_of(source: Source, options: Options | None = None) -> Problems:
                 problem = problem_of(op)
                 reason = _dynamic(problem.dynamic)
                 if not reason:
-                    keys[Key(options.target.arch, problem, stored_type(op))] = None
+                    keys[Key(options.target.name, problem, stored_type(op))] = None
             if reason:
                 left.append(f"{graph.location_text(op.location)}: {reason}")
     return Problems(tuple(keys), tuple(left))

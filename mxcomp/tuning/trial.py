@@ -76,7 +76,7 @@ def _measured(trial: Trial, stopwatch: Stopwatch) -> float:
     subject = Subject(trial.key.problem, trial.key.result or "f32")
     program = _compiled(trial, subject, "hal")
     kernel = _kernel(program, trial)
-    recorded = Recorded(program.vmfb, get_target(trial.key.arch).iree_flags)
+    recorded = Recorded(program.vmfb, get_target(trial.key.target).iree_flags)
     operands = subject.operands()
     (result,), taken = stopwatch.call(recorded.program(), operands)
     if wrong := subject.objection(operands, result):
@@ -96,7 +96,7 @@ def _compiled(trial: Trial, subject: Subject, compile_to: str = "end") -> mxcomp
             how = {"tuned": table}
         return mxcomp.compile(
             subject.source(),
-            trial.key.arch,
+            trial.key.target,
             ukernel_dirs=trial.ukernel_dirs,
             compile_to=compile_to,
             strict=True,

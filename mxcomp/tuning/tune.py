@@ -15,6 +15,7 @@ from mxcomp.options import Options
 from mxcomp.selection import splitting
 from mxcomp.selection.ranking import fastest
 from mxcomp.selection.tuned_lines import MODELLED, Key, Line
+from mxcomp.target import get_target
 from mxcomp.tuning.trial import Outcome, Trial, attempt
 from mxcomp.ukernels import Registry
 
@@ -62,10 +63,10 @@ def tune(
     waiting: deque[tuple[Key, list[Outcome], list[Future[Outcome]]]] = deque()
     registries: dict[str, Registry] = {}
     for key in keys:
-        if key.arch not in registries:
+        if key.target not in registries:
             with ir.Context(), ir.Location.unknown():
-                registries[key.arch] = Registry(key.arch, settings.ukernel_dirs)
-        ranked = _ranked(key, registries[key.arch], settings)
+                registries[key.target] = Registry(get_target(key.target), settings.ukernel_dirs)
+        ranked = _ranked(key, registries[key.target], settings)
         trials = [
             Trial(key, each.kernel, settings.device, tuple(map(str, settings.ukernel_dirs)), each.parts)
             for each in ranked[: settings.candidates]
@@ -79,7 +80,7 @@ def tune(
 
 def _ranked(key: Key, registry: Registry, settings: Settings) -> list[Outcome]:
     """By the table of replays, the fastest first: ukernels, and the fastest way with K in parts if it is faster."""
-    options, size = Options.make(key.arch, ukernel_dirs=settings.ukernel_dirs), RESULT_BYTES[key.result or "f32"]
+    options, size = Options.make(key.target, ukernel_dirs=settings.ukernel_dirs), RESULT_BYTES[key.result or "f32"]
     ranked = fastest(key.problem, registry, options, size)
     found = [Outcome(each.ukernel.name, MODELLED, each.us) for each in ranked]
     split = splitting.faster(key.problem, ranked[0], registry, options, size) if ranked else None

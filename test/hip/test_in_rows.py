@@ -20,6 +20,7 @@ from mxcomp.problem import Problem
 from mxcomp.run import runtime
 from mxcomp.selection import in_rows, ranking
 from mxcomp.sim.schedule import ORDERS
+from mxcomp.target import get_target
 from mxcomp.ukernels import Registry, pingpong
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -151,7 +152,7 @@ def test_what_is_done_in_its_place() -> None:
 def test_the_faster_way_is_chosen(sizes: tuple[int, int, int], given: tuple[int, ...], taken: str) -> None:
     """With packing counted of what is an argument, of which one can be spared."""
     with ir.Context(), ir.Location.unknown():
-        registry, options, problem = Registry("gfx950"), Options.make(), Problem(*sizes, INSTANCES[0].types)
+        registry, options, problem = Registry(get_target("gfx950")), Options.make(), Problem(*sizes, INSTANCES[0].types)
         best = ranking.fastest(problem, registry, options)[0]
         chosen = Decision(ukernel=best.ukernel.name, layout=best.ukernel.layout)
         objections = {side: "" if side in given else "it is none" for side in (LHS, RHS)}
@@ -159,7 +160,7 @@ def test_the_faster_way_is_chosen(sizes: tuple[int, int, int], given: tuple[int,
         us = {"": best.us}
         for side, names, multiplied in ((LHS, OF_LHS, problem), (RHS, OF_RHS, problem.flipped)):
             own = [ranking.candidate(registry[name], multiplied) for name in names] if side in given else []
-            saved = in_rows.packing_us(problem, side)
+            saved = in_rows.packing_us(options.target, problem, side)
             us |= {each.ukernel.name: each.us - saved for each in own if each is not None}
     fastest = min(us, key=us.__getitem__)
     assert fastest.endswith(taken)

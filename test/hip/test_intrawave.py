@@ -17,7 +17,7 @@ import mxcomp
 from mxcomp.formats import element_format
 from mxcomp.measuring import assembly
 from mxcomp.measuring.kernels import matmul_of_arguments
-from mxcomp.target import GFX950
+from mxcomp.target import get_target
 from mxcomp.ukernels import intrawave
 
 SLOW = pytest.mark.slow
@@ -34,10 +34,10 @@ def test_one_wave_on_each_simd() -> None:
     """LDS holds two steps or more, and waves copy halves of them in whole turns."""
     assert {instance.tile for instance in intrawave.INSTANCES} == set(intrawave.TILES)
     for instance in intrawave.INSTANCES:
-        assert instance.tile.threads == 4 * GFX950.subgroup_size
-        lhs, rhs = instance.tile.staging(instance.elements, GFX950)
+        assert instance.tile.threads == 4 * get_target("gfx950").wave_size
+        lhs, rhs = instance.tile.staging(instance.elements, get_target("gfx950"))
         assert 2 <= lhs.stages == rhs.stages <= 4
-        assert sum(each.ring_bytes + each.scale_bytes for each in (lhs, rhs)) <= GFX950.max_workgroup_memory_bytes
+        assert sum(each.ring_bytes + each.scale_bytes for each in (lhs, rhs)) <= get_target("gfx950").lds_bytes
         assert lhs.scale_copies % 4 == rhs.scale_copies % 4 == 0
 
 

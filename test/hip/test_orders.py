@@ -28,8 +28,10 @@ from mxcomp.selection import sharing
 from mxcomp.sim.device import Device
 from mxcomp.sim.program import program_of
 from mxcomp.sim.timing import Examination, examine
-from mxcomp.sim.timing.chip import CUS
+from mxcomp.target import get_target
 from mxcomp.ukernels import Registry
+
+CUS = get_target("gfx950").cus
 
 SLOW = pytest.mark.slow
 
@@ -113,14 +115,14 @@ def test_an_xcd_loads_what_selection_counts(order: Order, m: int, n: int, size: 
     k = 1024
     work = examined(m, n, k, of(size))
     with ir.Context(), ir.Location.unknown():
-        ukernel = Registry("gfx950")[of(size)]
+        ukernel = Registry(get_target("gfx950"))[of(size)]
     tile_m, tile_n, _ = ukernel.tile
     grid = 1, -(-m // tile_m), -(-n // tile_n)
     assert work.workgroups == grid[1] * grid[2]
     block = k * (1 / 2 + 1 / 32)
     expected = [
         shared.fabric[0] @ [tile_m * block, tile_n * block]
-        for shared in sharing.batches(grid, work.resident * CUS, (order,))
+        for shared in sharing.batches(grid, work.resident, (order,), work.target)
     ]
     assert [batch.fabric_bytes for batch in work.batches] == pytest.approx(expected, rel=0.01)
 

@@ -11,7 +11,7 @@ from test_epilogues import check as check_epilogue
 from test_units import BATCHED, check, of
 
 import mxcomp
-from mxcomp.target import GFX950
+from mxcomp.target import get_target
 from mxcomp.ukernels import pingpong
 
 SLOW = pytest.mark.slow
@@ -22,8 +22,8 @@ def test_two_groups_of_waves() -> None:
     """Half of the waves of each SIMD are in either group, and LDS holds at most the steps whose scales it holds."""
     assert {instance.tile for instance in pingpong.INSTANCES} == set(pingpong.TILES)
     for instance in pingpong.INSTANCES:
-        assert instance.tile.threads == 8 * GFX950.subgroup_size
-        lhs, rhs = instance.tile.staging(instance.elements, GFX950)
+        assert instance.tile.threads == 8 * get_target("gfx950").wave_size
+        lhs, rhs = instance.tile.staging(instance.elements, get_target("gfx950"))
         assert rhs.stages in (3, 4)
         assert sum(each.ring_bytes + each.scale_slots * each.scale_bytes for each in (lhs, rhs)) <= 160 * 1024
 

@@ -17,6 +17,7 @@ import mxcomp
 import mxcomp.ir as mx
 from mxcomp.formats import dequantise, pack_bits, quantise
 from mxcomp.layout import DataTiledLayout, layout_from
+from mxcomp.target import get_target
 from mxcomp.ukernels import PLAIN_KINDS, Registry, family
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -55,7 +56,7 @@ def of(size: str, *types: str) -> str:
 
 def layout_of(ukernel: str) -> DataTiledLayout:
     with ir.Context(), ir.Location.unknown():
-        layout = Registry("gfx950")[ukernel].layout
+        layout = Registry(get_target("gfx950"))[ukernel].layout
     assert layout is not None
     return layout
 

@@ -9,6 +9,7 @@ import pytest
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout
+from mxcomp.target import get_target
 from mxcomp.ukernels import Registry
 from mxcomp.ukernels.waves import HALF_STEPS, unit_layout
 
@@ -54,7 +55,7 @@ def test_not_rows_and_columns() -> None:
 
 def test_a_stock_compiler_gets_the_same_ukernels_without() -> None:
     with ir.Context(), ir.Location.unknown():
-        ours, stock = (Registry("gfx950", stock=stock).ukernels for stock in (False, True))
+        ours, stock = (Registry(get_target("gfx950"), stock=stock).ukernels for stock in (False, True))
     assert list(ours) == list(stock)
     having = [name for name, each in ours.items() if each.layout is not None and each.layout.lane_columns]
     assert having

@@ -17,6 +17,7 @@ from mxcomp.layout import ACC, INTRINSICS, LHS, LHS_SCALE, RHS, RHS_SCALE, DataT
 from mxcomp.layout.swizzle import Dim, TileSwizzle
 from mxcomp.mlir import attributes, build
 from mxcomp.selection.choice import CODEGEN_LAYOUTS
+from mxcomp.target import get_target
 from mxcomp.ukernels import Registry, gating
 from mxcomp.ukernels.waves import unit_layout
 
@@ -141,7 +142,7 @@ GATED = {instance.name for instance in gating.INSTANCES if instance.tile in gati
 
 def test_layouts_of_ukernels_fit_their_tiles() -> None:
     with ir.Context(), ir.Location.unknown():
-        tiled = [ukernel for ukernel in Registry("gfx950").ukernels.values() if ukernel.layout]
+        tiled = [ukernel for ukernel in Registry(get_target("gfx950")).ukernels.values() if ukernel.layout]
         assert {ukernel.layout.expressible_in_iree for ukernel in tiled} == {True, False}
         for ukernel in tiled:
             assert ukernel.tile == ukernel.layout.workgroup_tile

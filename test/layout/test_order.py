@@ -15,6 +15,7 @@ from mxcomp.problem import Problem
 from mxcomp.selection import times
 from mxcomp.selection.choice import Place, choose
 from mxcomp.selection.ranking import candidate
+from mxcomp.target import get_target
 from mxcomp.ukernels import Registry
 
 TYPES = ("f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32")
@@ -58,7 +59,7 @@ def test_what_is_chosen(m: int, n: int, order: Order) -> None:
     """Of 32 × 5 tiles an XCD gets 4 × 5, of 4 × 64 it has 4 × 8 anyway; of one row or column all share all."""
     problem, options = Problem(m, n, 8192, TYPES), Options.make(ukernels=LARGE)
     with ir.Context(), ir.Location.unknown():
-        registry = Registry("gfx950")
+        registry = Registry(get_target("gfx950"))
         ukernel = registry[LARGE]
         best = candidate(ukernel, problem)
         assert best is not None

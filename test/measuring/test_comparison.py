@@ -18,7 +18,7 @@ from mxcomp.measuring.dispatches import Stopwatch
 from mxcomp.measuring.records import END_TO_END, Record
 from mxcomp.measuring.subject import Subject
 from mxcomp.problem import Problem
-from mxcomp.target import GFX950
+from mxcomp.target import get_target
 
 SUBJECT = Subject(Problem(64, 64, 512, ("f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32")), "f32")
 SOURCE = SUBJECT.source().encode()
@@ -62,7 +62,7 @@ def test_wrong_results_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
         module = mx.module(matmul, *(f"{rows}x{columns}xi8" for rows, columns in SUBJECT.shapes))
         program = mxcomp.compile(module, compile_to="hal")
-        return Compiled(program.vmfb, GFX950.iree_flags, program.report)
+        return Compiled(program.vmfb, get_target("gfx950").iree_flags, program.report)
 
     monkeypatch.setattr(comparison, "CONFIGURATIONS", {"doubled": doubled})
     found = timed(Task("x", SOURCE, "doubled", "hip", SUBJECT), growing())

@@ -12,6 +12,7 @@ from iree.compiler import ir
 from mxcomp.matching.decision import Decision
 from mxcomp.measuring.layers import CHAIN, GATED, KINDS, PLAIN, Layer, decided, modelled, profiled
 from mxcomp.options import AUTO, OFF, ON, Options
+from mxcomp.target import get_target
 from mxcomp.ukernels import Registry
 
 ROWS = (1, 16, 64, 65, 512, 8192)
@@ -21,7 +22,7 @@ LLAMA, SMALL = (4096, 14336), (256, 256)
 @pytest.fixture(scope="module")
 def registry() -> Registry:
     with ir.Context(), ir.Location.unknown():
-        return Registry("gfx950")
+        return Registry(get_target("gfx950"))
 
 
 @cache

@@ -12,9 +12,12 @@ from mxcomp.layout.order import PLAIN_ORDER
 from mxcomp.problem import Problem
 from mxcomp.selection import grouped, times
 from mxcomp.selection.grouped import Blocks, Work, expected
-from mxcomp.sim.timing.chip import CUS, XCDS
 from mxcomp.sim.timing.parameters import mi355x
+from mxcomp.target import get_target
 from mxcomp.ukernels import Registry, Ukernel
+
+TARGET = get_target("gfx950")
+CUS, XCDS = TARGET.cus, TARGET.xcds
 
 TYPES = ("f4E2M1FN", "f4E2M1FN")
 
@@ -22,7 +25,7 @@ TYPES = ("f4E2M1FN", "f4E2M1FN")
 @pytest.fixture(scope="module")
 def ukernel() -> Ukernel:
     with ir.Context(), ir.Location.unknown():
-        return Registry("gfx950").ukernels["mx_f4E2M1FN_f4E2M1FN_f32_m64_n128_k512"]
+        return Registry(get_target("gfx950")).ukernels["mx_f4E2M1FN_f4E2M1FN_f32_m64_n128_k512"]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +60,7 @@ def test_what_needs_no_expectation() -> None:
 
 def test_workgroups_share_what_their_expert_has() -> None:
     """Distinct rows and columns against counting them one by one: 7 blocks of 3 experts, 5 tiles of N."""
-    (found,) = grouped._batches(7, 3, 5, CUS, (PLAIN_ORDER,))
+    (found,) = grouped._batches(7, 3, 5, 1, (PLAIN_ORDER,), TARGET)
     expert = [0, 0, 0, 1, 1, 2, 2]
     tiles = [(k // 5, (expert[k // 5], k % 5)) for k in range(35)]
     chip = [len({tile[side] for tile in tiles}) for side in (0, 1)]
@@ -68,8 +71,8 @@ def test_workgroups_share_what_their_expert_has() -> None:
 
 
 def test_every_order_has_all_tiles() -> None:
-    for order in grouped.BY_XCD:
-        (found,) = grouped._batches(9, 4, 6, CUS, (order,))
+    for order in grouped.orders(TARGET):
+        (found,) = grouped._batches(9, 4, 6, 1, (order,), TARGET)
         assert found.chip[0].tolist() == [9, 24]
 
 
@@ -101,7 +104,8 @@ def test_weights_come_from_memory_once(known: times.KernelTimes, ukernel: Ukerne
 def test_bounds(known: times.KernelTimes, ukernel: Ukernel) -> None:
     """Weights of all experts are read once; with tiles of more rows the fabric is as slow as HBM."""
     many, few_rows = Work(Blocks(256, 256, 512), 4096, 7168, TYPES, 16, 1), (16, 64, 512)
-    assert grouped.bound(times.table()["mx_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512"], few_rows, many, PLAIN_ORDER) == "HBM"
+    replays = times.table(TARGET)["mx_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512"]
+    assert grouped.bound(replays, few_rows, many, PLAIN_ORDER) == "HBM"
     small = Work(Blocks(1, 1, 1), 128, 512, TYPES, 1, 1)
     assert grouped.bound(known, ukernel.tile, small, PLAIN_ORDER) == "launch"
 
@@ -114,6 +118,6 @@ def test_padding_rows_are_not_stored(known: times.KernelTimes, ukernel: Ukernel)
 
 def test_sums_take_their_bytes() -> None:
     p = mi355x()
-    assert grouped.reduction_us(8, 1, 7168) == pytest.approx(p.launch_us + p.cold_latency / 2400, rel=0.02)
+    assert grouped.reduction_us(TARGET, 8, 1, 7168) == pytest.approx(p.launch_us + p.cold_latency / 2400, rel=0.02)
     large = 100_000 * 7168 * 2 / (p.hbm_terabytes * 1e6)
-    assert grouped.reduction_us(80_000, 20_000, 7168) == pytest.approx(large, rel=0.01)
+    assert grouped.reduction_us(TARGET, 80_000, 20_000, 7168) == pytest.approx(large, rel=0.01)

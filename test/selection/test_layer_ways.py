@@ -11,6 +11,7 @@ from iree.compiler import ir
 from mxcomp.selection import grouped
 from mxcomp.selection.layers import Sizes, apart, better, fastest, in_tiles, unquantised, us_of
 from mxcomp.sim.timing.parameters import mi355x
+from mxcomp.target import get_target
 from mxcomp.ukernels import Registry, Ukernel, gating
 
 E2M1, E4M3, E2M3 = "f4E2M1FN", "f8E4M3FN", "f6E2M3FN"
@@ -20,7 +21,7 @@ LAYER = Sizes(64, 2880, 2880, 32, 4, E2M1, E2M1)
 @pytest.fixture(scope="module")
 def ukernels() -> Mapping[str, Ukernel]:
     with ir.Context(), ir.Location.unknown():
-        return Registry("gfx950").ukernels
+        return Registry(get_target("gfx950")).ukernels
 
 
 def expected(sizes: Sizes, block_m: int) -> grouped.Blocks:

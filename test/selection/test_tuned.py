@@ -17,6 +17,7 @@ from mxcomp.options import Options
 from mxcomp.problem import Problem
 from mxcomp.selection import tuned, tuned_lines
 from mxcomp.selection.tuned_lines import COLUMNS, Key, Line
+from mxcomp.target import get_target
 from mxcomp.ukernels import Registry
 
 TYPES = ("f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32")
@@ -29,7 +30,7 @@ LINE = Line(Key("gfx950", PROBLEM, "bf16"), STREAM, "measured", 12.34, 0.05)
 @pytest.fixture(scope="module")
 def registry() -> Iterator[Registry]:
     with ir.Context(), ir.Location.unknown():
-        yield Registry("gfx950")
+        yield Registry(get_target("gfx950"))
 
 
 def written(path: Path, *lines: Line) -> Path:
@@ -53,7 +54,7 @@ def test_lines_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 def test_a_line_for_the_result_type_comes_before_one_for_any(tmp_path: Path, registry: Registry) -> None:
     other = replace(LINE, key=Key("gfx950", PROBLEM), kernel=SHARED)
-    table = tuned.read(written(tmp_path / "t.csv", other, LINE), registry, "gfx950")
+    table = tuned.read(written(tmp_path / "t.csv", other, LINE), registry)
     found = {result: table.find(PROBLEM, result) for result in ("bf16", "f32")}
     assert {result: entry and entry.ukernel.name for result, entry in found.items()} == {"bf16": STREAM, "f32": SHARED}
     assert table.find(replace(PROBLEM, m=129), "bf16") is None
@@ -62,7 +63,7 @@ def test_a_line_for_the_result_type_comes_before_one_for_any(tmp_path: Path, reg
 
 
 def test_lines_for_other_architectures_are_no_fault(tmp_path: Path, registry: Registry) -> None:
-    table = tuned.read(with_field(tmp_path / "t.csv", arch="gfx1250", kernel="unknown_here"), registry, "gfx950")
+    table = tuned.read(with_field(tmp_path / "t.csv", arch="gfx1250", kernel="unknown_here"), registry)
     assert not table.faults
     assert not table.entries
 
@@ -93,7 +94,7 @@ def test_lines_for_other_architectures_are_no_fault(tmp_path: Path, registry: Re
 )
 def test_a_bad_line_is_left_out(tmp_path: Path, registry: Registry, fields: dict[str, str], message: str) -> None:
     path = with_field(tmp_path / "t.csv", **fields)
-    table = tuned.read(path, registry, "gfx950")
+    table = tuned.read(path, registry)
     assert not table.entries
     (fault,) = table.faults
     assert str(fault).startswith(f"{path}:2: ")
@@ -103,7 +104,7 @@ def test_a_bad_line_is_left_out(tmp_path: Path, registry: Registry, fields: dict
 
 def test_the_first_of_two_lines_counts(tmp_path: Path, registry: Registry) -> None:
     path = written(tmp_path / "t.csv", LINE, replace(LINE, kernel=SHARED))
-    table = tuned.read(path, registry, "gfx950")
+    table = tuned.read(path, registry)
     assert [entry.ukernel.name for entry in table.entries.values()] == [STREAM]
     assert "line 2 is about the same problem" in str(*table.faults)
 
@@ -111,18 +112,18 @@ def test_the_first_of_two_lines_counts(tmp_path: Path, registry: Registry) -> No
 def test_a_short_line_and_a_missing_column(tmp_path: Path, registry: Registry) -> None:
     path = written(tmp_path / "t.csv", LINE)
     path.write_text(path.read_text().rpartition(",")[0] + "\n")
-    assert "expected 19 fields" in str(*tuned.read(path, registry, "gfx950").faults)
+    assert "expected 19 fields" in str(*tuned.read(path, registry).faults)
     path.write_text(path.read_text().replace(",split_k", "", 1))
-    (fault,) = tuned.read(path, registry, "gfx950").faults
+    (fault,) = tuned.read(path, registry).faults
     assert f"{path}:1: no column split_k: expected version,arch," in str(fault)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path, registry: Registry) -> None:
     with pytest.raises(InputError, match=r"no\.csv: cannot be read: No such file"):
-        tuned.read(tmp_path / "no.csv", registry, "gfx950")
+        tuned.read(tmp_path / "no.csv", registry)
     (tmp_path / "latin1.csv").write_bytes(b"\xe9\n")
     with pytest.raises(InputError, match=r"latin1\.csv: cannot be read: 'utf-8'"):
-        tuned.read(tmp_path / "latin1.csv", registry, "gfx950")
+        tuned.read(tmp_path / "latin1.csv", registry)
 
 
 def test_options_that_contradict_a_table() -> None:

@@ -103,7 +103,7 @@ def read(folder: Path, **files: str) -> Registry:
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
     with ir.Context(), ir.Location.unknown():
-        return Registry("gfx950", [folder])
+        return Registry(get_target("gfx950"), [folder])
 
 
 def test_a_tile_of_ones_own_of_a_kind_that_is_there(tmp_path: Path) -> None:
@@ -161,13 +161,13 @@ OTHER = 'build.tensor_type((1, 2), "f32")'
         ("", ": no kernel: expected INSTANCES, of mxcomp.ukernels.Kernel"),
         ("INSTANCES = []", ":26: no kernel: expected INSTANCES, of mxcomp.ukernels.Kernel"),
         ("INSTANCES = [write]", ":26: TypeError: <function write"),
-        (instances("{}"), ":26: @own: mxcomp.ukernel lacks the entry 'archs'"),
+        (instances("{}"), ":26: @own: mxcomp.ukernel lacks the entry 'types'"),
         (instances("None"), ":26: @own: mxcomp.ukernel must be a dictionary, got None"),
         (instances('RULE | {"benefits": 2}'), ":26: @own: unknown entries benefits: expected archs, types"),
         (instances('RULE | {"archs": "gfx950"}'), ":26: @own: archs must be a list of str, got 'gfx950'"),
         (
             instances('RULE | {"workgroup_size": [2048, 1, 1]}'),
-            ":26: @own: workgroup_size has 2048 threads, expected at most 1024 on gfx950",
+            ":20: @own: workgroup_size has 2048 threads, expected at most 1024 on gfx950",
         ),
         (
             instances(write="lambda name: write(name, size=200000)"),

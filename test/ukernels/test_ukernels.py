@@ -63,7 +63,7 @@ each_ukernel = pytest.mark.parametrize(
 
 def test_there_are_ukernels() -> None:
     with ir.Context(), ir.Location.unknown():
-        ukernels = Registry(TARGET.arch).ukernels
+        ukernels = Registry(TARGET).ukernels
     assert sorted(name for name, ukernel in ukernels.items() if ukernel.instance is None) == [f.stem for f in FILES]
     assert len(ukernels) == len(FILES) + sum(len(kind.INSTANCES) for kind in KINDS)
     assert all(len([each for each in data_tiled.INSTANCES if each.tile == tile]) == 25 for tile in data_tiled.TILES)
@@ -79,7 +79,7 @@ def test_instances_are_as_their_text_says(instance: family.Instance, tmp_path: P
     """The registry has the match rule that stands in the text, which a file of one's own may hold."""
     file = tmp_path / "instance.mlir"
     with ir.Context(), ir.Location.unknown():
-        ukernel = Registry(TARGET.arch)[instance.name]
+        ukernel = Registry(TARGET)[instance.name]
         file.write_text(ukernel.text())
         found = read(file)
         assert ukernel.arguments() == found.arguments()
@@ -93,22 +93,22 @@ def test_selection_of_instances(m: int | None, n: int, pair: tuple[str, str]) ->
     """Instances are selected by rows, and hand-written files come before them."""
     scales = ("f8E8M0FNU", "f8E8M0FNU", "f32")
     with ir.Context(), ir.Location.unknown():
-        registry = Registry(TARGET.arch)
-    ukernel, _ = registry.select("data_tiled", TARGET.arch, Problem(m, 512, 512, (*pair, *scales)))
+        registry = Registry(TARGET)
+    ukernel, _ = registry.select("data_tiled", Problem(m, 512, 512, (*pair, *scales)))
     assert ukernel.tile == (n, 2 * n, 256 if n == 64 else 128)
-    ukernel, _ = registry.select("data_tiled", TARGET.arch, Problem(m, 512, 512, (*PAIRS[0], *scales)))
+    ukernel, _ = registry.select("data_tiled", Problem(m, 512, 512, (*PAIRS[0], *scales)))
     assert ukernel.instance is None
 
 
 @each_ukernel
 def test_rule(name: str) -> None:
     with ir.Context(), ir.Location.unknown():
-        ukernel = Registry(TARGET.arch)[name]
+        ukernel = Registry(TARGET)[name]
         ukernel.function()
     assert ukernel.instance is not None or ukernel.path.stem == name
     assert TARGET.arch in ukernel.archs
-    assert math.prod(ukernel.workgroup_size) % TARGET.subgroup_size == 0
-    assert ukernel.mismatch(TARGET.arch, Problem(**_fitting_sizes(ukernel), types=ukernel.types)) == ""
+    assert math.prod(ukernel.workgroup_size) % TARGET.wave_size == 0
+    assert ukernel.mismatch(Problem(**_fitting_sizes(ukernel), types=ukernel.types)) == ""
 
 
 @each_ukernel
@@ -117,7 +117,7 @@ def test_multiplies_by_scaled_mfma(name: str) -> None:
     compiled = _compiled(name)
     (mnemonic,) = (name for name in compiled.kernel.instructions if name.startswith("v_mfma"))
     m, n, k = map(int, _MFMA.fullmatch(mnemonic).groups())
-    waves = math.prod(compiled.ukernel.workgroup_size) // TARGET.subgroup_size
+    waves = math.prod(compiled.ukernel.workgroup_size) // TARGET.wave_size
     shared = waves // _along_k(compiled.ukernel)
     per_tile = math.prod(compiled.ukernel.tile) // (m * n * k * shared)
     if (layout := compiled.ukernel.layout) and layout.units is None:
@@ -144,9 +144,9 @@ def test_keeps_everything_in_registers(name: str) -> None:
 @each_ukernel
 def test_fits_a_compute_unit(name: str) -> None:
     compiled = _compiled(name)
-    waves_per_simd = math.ceil(math.prod(compiled.ukernel.workgroup_size) / TARGET.subgroup_size / SIMDS)
+    waves_per_simd = math.ceil(math.prod(compiled.ukernel.workgroup_size) / TARGET.wave_size / SIMDS)
     assert compiled.kernel.vgprs * waves_per_simd <= VECTOR_REGISTERS
-    assert compiled.kernel.lds_bytes <= TARGET.max_workgroup_memory_bytes
+    assert compiled.kernel.lds_bytes <= TARGET.lds_bytes
 
 
 @each_ukernel
@@ -220,7 +220,7 @@ def test_a_printed_kernel_is_the_same_to_the_hardware(tile: str, tmp_path: Path)
 @cache
 def _compiled(name: str, *directories: Path) -> _Compiled:
     with ir.Context(), ir.Location.unknown():
-        ukernel = Registry(TARGET.arch, directories)[name]
+        ukernel = Registry(TARGET, directories)[name]
     sizes = _fitting_sizes(ukernel)
     lhs, rhs = ukernel.types[:2]
     lhs_bytes, rhs_bytes = (sizes["k"] * element_format(kind).bits // 8 for kind in (lhs, rhs))

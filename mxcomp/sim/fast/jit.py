@@ -25,8 +25,7 @@ _PACKAGE = Path(__file__).parents[2]
 
 def sources() -> list[Path]:
     """Files that compiled code depends on: the simulator with its semantics tables, formats, and facts of the GPU."""
-    folders = (path for folder in ("formats", "sim") for path in sorted((_PACKAGE / folder).rglob("*.py")))
-    return [*folders, _PACKAGE / "target.py"]
+    return [path for folder in ("formats", "sim", "target") for path in sorted((_PACKAGE / folder).rglob("*.py"))]
 
 
 def _digest_of(paths: Iterable[Path]) -> str:

@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 
 from mxcomp.sim.timing.parameters import Parameters
 
-XCDS = 8
-CUS = 256
 Floats = NDArray[np.float64]
 _COLD_STEEPNESS = 8
 
@@ -124,7 +122,7 @@ class Launches:
 
     def rates(self, p: Parameters, cold: bool) -> Rates:
         """What a workgroup of each batch sees of memory."""
-        cus, power = np.minimum(CUS, self.running), p.shared_power
+        cus, power = np.minimum(p.cus, self.running), p.shared_power
         size = np.maximum((self.loaded_once + self.stored_once)[self.launch], 1.0)
         coldness = 1 / (1 + (p.warm_megabytes * 1e6 / size) ** _COLD_STEEPNESS) if cold else 0.0 * size
         latency = p.warm_latency + (p.cold_latency - p.warm_latency) * coldness
@@ -163,7 +161,7 @@ def cycle_ns(launches: Launches, p: Parameters, cycles: Floats, matrix: Floats) 
         cycles: Of a batch.
         matrix: Cycles that a SIMD's MFMA pipe is busy in them.
     """
-    active = np.minimum(1.0, launches.running / CUS) / np.maximum(cycles, 1.0)
+    active = np.minimum(1.0, launches.running / p.cus) / np.maximum(cycles, 1.0)
     law = power_ns(p, active * matrix, launches.wide, active * launches.moved)
     result: Floats = np.maximum(1 / p.clock_ghz, p.power * law)
     return result

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from mxcomp.profiling import Estimate
-from mxcomp.sim.timing.chip import CUS, Ask, Floats, Launches, Rates, cycle_ns, modelled_us
+from mxcomp.sim.timing.chip import Ask, Floats, Launches, Rates, cycle_ns, modelled_us
 from mxcomp.sim.timing.costs import Unit
 from mxcomp.sim.timing.examination import Examination
-from mxcomp.sim.timing.parameters import Parameters, mi355x
+from mxcomp.sim.timing.parameters import Parameters, parameters_of
 from mxcomp.sim.timing.workgroup import Replayed, replayed
 
 
@@ -50,7 +50,7 @@ RESOURCES: dict[str, tuple[dict[str, float], frozenset[Unit]]] = {
 
 def estimate(work: Examination, parameters: Parameters | None = None) -> Estimate:
     """The modelled time of a launch, which binds where it is half of it. Raises SimulationError for an empty trace."""
-    p = parameters or mi355x()
+    p = parameters or parameters_of(work.target)
     launches = Launches.of([work])
 
     def us_with(values: Mapping[str, float], units: frozenset[Unit]) -> float:
@@ -63,7 +63,7 @@ def estimate(work: Examination, parameters: Parameters | None = None) -> Estimat
     others = [name for name in saved if name != _LAUNCH]
     bound = _LAUNCH if 2 * saved[_LAUNCH] >= us else max(others, key=lambda name: saved[name])
     one, ghz = _first(work, launches, p)
-    busy = one.matrix / work.resident * work.workgroups / CUS / (us * p.clock_ghz * 1e3)
+    busy = one.matrix / work.resident * work.workgroups / p.cus / (us * p.clock_ghz * 1e3)
     moved = {
         "CU": work.workgroups * work.load_bytes,
         "L2 misses": sum(batch.count * batch.fabric_bytes for batch in work.batches),

@@ -22,9 +22,10 @@ from mxcomp.sim.findings import Findings
 from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.memory import BASE
 from mxcomp.sim.semantics import mfma
-from mxcomp.sim.timing.chip import CUS, Batch
+from mxcomp.sim.timing.chip import Batch
 from mxcomp.sim.timing.sharing import Sharing, Survey, global_kind
 from mxcomp.sim.timing.trace import Lines, Recorder, Trace
+from mxcomp.target import Target
 
 SIMDS = 4
 
@@ -34,6 +35,7 @@ class Examination:
     """What is known of a launch before its time is estimated.
 
     Attributes:
+        target: The GPU.
         parts: Traces of a workgroup, and how often each counts: ((trace, 1.0),) unless a loop was extrapolated.
         resident: Workgroups of a CU that run at the same time.
         batches: In the order of dispatch.
@@ -46,6 +48,7 @@ class Examination:
         depends: On what data that nobody has written its way depends; "" where it depends on none.
     """
 
+    target: Target
     kernel: str
     parts: tuple[tuple[Trace, float], ...]
     resident: int
@@ -160,15 +163,17 @@ def _depends(dispatch: Dispatch, lines: Lines, trace: Trace) -> str:
 def _examination(dispatch: Dispatch, trace: Trace, survey: Survey) -> Examination:
     grid = dispatch.grid
     descriptor = dispatch.program.kernel.descriptor
-    shape = occupancy(descriptor, dispatch.lds_bytes, dispatch.waves)
+    target = dispatch.target
+    shape = occupancy(target, descriptor, dispatch.lds_bytes, dispatch.waves)
     total = grid[0] * grid[1] * grid[2]
-    resident = max(1, min(shape.waves_per_simd * SIMDS // dispatch.waves, -(-total // CUS)))
-    sharing = Sharing(survey, grid)
+    resident = max(1, min(shape.waves_per_simd * SIMDS // dispatch.waves, -(-total // target.cus)))
+    sharing = Sharing(survey, grid, target.xcds)
     return Examination(
+        target=target,
         kernel=dispatch.program.kernel.name,
         parts=((trace, 1.0),),
         resident=resident,
-        batches=sharing.batches(resident * CUS),
+        batches=sharing.batches(resident * target.cus),
         load_bytes=moved_bytes(trace, "load"),
         store_bytes=moved_bytes(trace, "store"),
         wide=_part(trace, _WIDE),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mxcomp.sim.timing.chip import Launches
 from mxcomp.sim.timing.costs import Unit, costs_of
 from mxcomp.sim.timing.examination import SIMDS, Examination
-from mxcomp.sim.timing.parameters import Parameters, mi355x
+from mxcomp.sim.timing.parameters import Parameters, parameters_of
 from mxcomp.sim.timing.replay import steps_of
 from mxcomp.sim.timing.trace import Trace
 from mxcomp.sim.timing.workgroup import run
@@ -45,7 +45,7 @@ class Loop(NamedTuple):
 
 def of_launch(work: Examination, parameters: Parameters | None = None) -> Loop | None:
     """The hottest loop of the workgroups that share a CU in a launch's first batch; None: there is none."""
-    p = parameters or mi355x()
+    p = parameters or parameters_of(work.target)
     latency, rate = (float(column[0]) for column in Launches.of([work]).rates(p, True))
     trace, _ = work.parts[-1]
     issued = np.zeros(work.resident * trace.steps)

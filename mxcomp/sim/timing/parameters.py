@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mxcomp.sim.errors import SimulationError
-
-FILE = "mi355x.toml"
+from mxcomp.target import DEFAULT, Target, get_target
 
 
 class Machine(NamedTuple):
@@ -104,12 +103,14 @@ class Parameters:
     """All numbers; see the file for what they mean and where they come from. Rates are bytes per cycle of `clock_ghz`.
 
     Attributes:
+        cus: Compute units of the GPU.
         machine: Of a compute unit.
         residuals: Of kernels like those that were fitted, by size of the estimate.
         unseen: Of kernels of other families.
         entries: As they stand in the file, by name.
     """
 
+    cus: int
     clock_ghz: float
     launch_us: float
     cold_latency: float
@@ -152,19 +153,26 @@ class Parameters:
         return modelled_us * row.low, modelled_us * row.high
 
 
-@cache
 def mi355x() -> Parameters:
     """Of MI355X, as they come with this package."""
-    return load((resources.files("mxcomp.sim.timing") / FILE).read_text())
+    return parameters_of(get_target(DEFAULT))
 
 
-def load(text: str) -> Parameters:
-    """Parameters from the text of a file. Raises SimulationError for one that is not complete."""
+@cache
+def parameters_of(target: Target) -> Parameters:
+    """Of a GPU, as they come with this package."""
+    return load((resources.files("mxcomp.sim.timing") / target.timing).read_text(), target)
+
+
+def load(text: str, target: Target) -> Parameters:
+    """Parameters from the text of a file, and what else a GPU decides. Raises SimulationError for one not complete."""
     try:
         data: dict[str, Any] = tomllib.loads(text)
         device, unit = data["device"], data["compute_unit"]
         entries = {name: Entry(**row) for table in (device, unit) for name, row in table.items()}
         return Parameters(
+            cus=target.cus,
+            clock_ghz=target.clock_ghz,
             **{name: entries[name].value for name in device},
             machine=Machine(**{name: float(entries[name].value) for name in unit}),
             residuals=tuple(Residuals(**row) for row in data["residuals"]),
@@ -172,8 +180,8 @@ def load(text: str) -> Parameters:
             entries=entries,
         )
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
-        raise SimulationError(f"timing parameters: {error}: expected tables as in {FILE}") from None
+        raise SimulationError(f"timing parameters: {error}: expected tables as in {target.timing}") from None
 
 
-def load_file(path: Path) -> Parameters:
-    return load(path.read_text())
+def load_file(path: Path, target: Target) -> Parameters:
+    return load(path.read_text(), target)

@@ -17,7 +17,7 @@ from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.instruction import Instruction, Operand
 from mxcomp.sim.memory import Memory
 from mxcomp.sim.semantics import memory as m
-from mxcomp.sim.timing.chip import XCDS, Batch
+from mxcomp.sim.timing.chip import Batch
 from mxcomp.sim.timing.probes import LINE_BYTES
 from mxcomp.sim.timing.trace import Lines, Recorder, Trace
 
@@ -93,8 +93,8 @@ class Sharing:
     """Of a grid. Few workgroups are asked where a stream depends on one or two coordinates of a workgroup only, and
     where its first line is a sum of what each coordinate adds, as it is for tiles of a grouped matmul."""
 
-    def __init__(self, survey: Survey, grid: Workgroup) -> None:
-        self.survey, self.grid = survey, grid
+    def __init__(self, survey: Survey, grid: Workgroup, xcds: int) -> None:
+        self.survey, self.grid, self._xcds = survey, grid, xcds
         self.total = grid[0] * grid[1] * grid[2]
         self._steps = 1, grid[0], grid[0] * grid[1]
         self._known: dict[int, NDArray[np.int64]] = {}
@@ -124,11 +124,11 @@ class Sharing:
     def _batch(self, ids: range, count: int) -> Batch:
         numbers = self._numbers(ids)
         chip = sum(size * _distinct(column) for size, column in zip(self.survey.bytes, numbers.T, strict=True))
-        xcd = np.arange(ids.start, ids.stop) % XCDS
+        xcd = np.arange(ids.start, ids.stop) % self._xcds
         fabric = sum(
             size * _distinct(column[xcd == k])
             for size, column in zip(self.survey.bytes, numbers.T, strict=True)
-            for k in range(XCDS)
+            for k in range(self._xcds)
         )
         return Batch(len(ids), count, float(fabric), float(chip))
 

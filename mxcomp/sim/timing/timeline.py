@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mxcomp.sim.timing.chip import Launches
 from mxcomp.sim.timing.costs import Unit, costs_of
 from mxcomp.sim.timing.examination import SIMDS, Examination
-from mxcomp.sim.timing.parameters import Parameters, mi355x
+from mxcomp.sim.timing.parameters import Parameters, parameters_of
 from mxcomp.sim.timing.replay import steps_of
 from mxcomp.sim.timing.workgroup import run
 
@@ -45,7 +45,7 @@ class Timeline:
     @classmethod
     def of(cls, work: Examination, parameters: Parameters | None = None) -> Timeline:
         """Of the trace that counts most. Raises SimulationError for an empty one."""
-        p = parameters or mi355x()
+        p = parameters or parameters_of(work.target)
         trace, _ = max(work.parts, key=lambda part: part[0].steps)
         rates = Launches.of([work]).rates(p, True)
         issued = np.zeros(work.resident * trace.steps)

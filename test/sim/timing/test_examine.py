@@ -21,12 +21,14 @@ from mxcomp.sim.engine import Dispatch
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.timing import Estimate, Examination, Examiner, estimate
 from mxcomp.sim.timing.aiter import Gemm, Kernels
-from mxcomp.sim.timing.chip import XCDS
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.sim.timing.probes import LINE_BYTES
 from mxcomp.sim.timing.sharing import Sharing
 from mxcomp.sim.timing.trace import TracingEngine
 from mxcomp.sim.timing.workgroup import replayed
+from mxcomp.target import get_target
+
+XCDS = get_target("gfx950").xcds
 
 CASES = [(TRITON, "scaled_e2m1_e2m1_mfma16_stages3"), (TRITON, "scaled_e4m3_e2m1_mfma32_stages2"),
          (FLYDSL, "scaled_e2m1_e2m1_staged"), (FLYDSL, "scaled_e4m3_e4m3")]  # fmt: skip
@@ -145,7 +147,7 @@ class Grouped:
 def test_first_lines_that_are_sums(swapped: bool) -> None:
     """The edges of a grid are asked and a few others, unless these are no sums; the answer is that of all."""
     survey: Any = Grouped(swapped)
-    sharing = Sharing(survey, (100, 8, 1))
+    sharing = Sharing(survey, (100, 8, 1), XCDS)
     (batch,) = sharing.batches(1024)
     places = [(k % 100, k // 100, 0) for k in range(800)]
     assert (survey.asked < 200) != swapped
@@ -174,7 +176,7 @@ class Storing:
 def test_nothing_is_loaded(grid: tuple[int, int, int]) -> None:
     """As by a kernel that writes numbers of its own."""
     survey: Any = Storing()
-    sharing = Sharing(survey, grid)
+    sharing = Sharing(survey, grid, XCDS)
     assert [(batch.fabric_bytes, batch.chip_bytes) for batch in sharing.batches(4096)] == [(0, 0)]
     assert sharing.unique_bytes() == 0
 

@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 from rules import TRACED, interval
 
-from mxcomp.sim.timing.chip import CUS, Batch, Floats, Launches, Rates, modelled_us
+from mxcomp.sim.timing.chip import Batch, Floats, Launches, Rates, modelled_us
 from mxcomp.sim.timing.parameters import mi355x
+from mxcomp.target import get_target
+
+CUS = get_target("gfx950").cus
 
 SCALED = {
     "16x16x128": "v_mfma_scale_f32_16x16x128_f8f6f4 a[{0}:{3}], v[100:103], v[104:107], a[{0}:{3}], v108, v109 "

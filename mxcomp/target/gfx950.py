@@ -1,0 +1,46 @@
+"""MI350X and MI355X (CDNA4)."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from mxcomp.target.description import MatrixInstruction, Target
+
+_4_BITS, _6_BITS, _8_BITS = ("f4E2M1FN",), ("f6E2M3FN", "f6E3M2FN"), ("f8E4M3FN", "f8E5M2")
+_MX = frozenset({*_4_BITS, *_6_BITS, *_8_BITS})
+_WIDE = ("f32", "f16", "bf16")
+
+
+def _scaled(shape: str) -> MatrixInstruction:
+    """v_mfma_scale_f32_*_f8f6f4 (CDNA4 ISA, section 7.1.5)."""
+    return MatrixInstruction(f"MFMA_SCALE_F32_{shape}_B32", _MX, _MX, "f8E8M0FNU", 32)
+
+
+TARGET = Target(
+    name="gfx950",
+    arch="gfx950",
+    products=("mi350x", "mi355x"),
+    wave_size=64,
+    cus=256,
+    xcds=8,
+    simds=4,
+    waves_per_simd=8,
+    registers=512,
+    register_granule=8,
+    lds_bytes=160 * 1024,
+    lds_granule=1280,
+    lds_banks=64,
+    max_workgroup_threads=1024,
+    max_buffer_bytes=2**31 - 1,
+    line_bytes=128,
+    l2_bytes=4 << 20,
+    infinity_cache_bytes=256 << 20,
+    clock_ghz=2.4,  # MI355X data sheet, peak engine clock
+    matrix_instructions=(
+        _scaled("16x16x128"),
+        _scaled("32x32x64"),
+        MatrixInstruction("MFMA_F32_16x16x32_BF16", frozenset({"bf16"}), frozenset({"bf16"})),
+    ),
+    conversions=frozenset({*product(_WIDE, (*_4_BITS, *_8_BITS)), *product(sorted(_MX), ("bf16",))}),
+    timing="mi355x.toml",
+)
