@@ -40,7 +40,7 @@ def run(module: ir.Operation, options: Options) -> None:
         for barrier in [op for op in graph.walk(module, bodies=False) if SORTING in op.attributes]:
             sorting = Sorting(**attributes.to_python(barrier.attributes[SORTING]))
             *tables, ids = values = list(barrier.operands)
-            if sorting.fits and options.reads_in_place and not options.reference:
+            if sorting.fits(options.target) and options.reads_in_place and not options.reference:
                 with barrier.location, ir.InsertionPoint(barrier):
                     values = [*_tables(sorting, *tables, build.barrier(_loaded(sorting, ids))), ids]
             for old, new in zip(barrier.results, values, strict=True):

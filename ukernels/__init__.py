@@ -59,7 +59,7 @@ class Registry:
 
     Files are read for their rules, those of the package once in a process; instances of the family are written
     when they are linked. `stock`: for a compiler without mxcomp-unmask-stores, `Instance.stock` of them. `excluded` are
-    those that the GPU cannot run, and why. Raises UkernelError.
+    those that the GPU cannot run, as their `objection` says. Raises UkernelError.
     """
 
     def __init__(self, target: Target, directories: Iterable[str | Path] = (), stock: bool = False) -> None:
@@ -67,7 +67,7 @@ class Registry:
         found = dict(_package(target, stock))
         for directory in map(Path, directories):
             _add(found, directory, target)
-        self.excluded = {name: reason for name, each in found.items() if (reason := each.objection)}
+        self.excluded = {name: each for name, each in found.items() if each.objection}
         self.ukernels = {name: each for name, each in found.items() if name not in self.excluded}
 
     def is_foreign(self, ukernel: Ukernel) -> bool:
@@ -78,12 +78,16 @@ class Registry:
         """Those that the GPU can run."""
         return [each for each in instances if each.name in self.ukernels]
 
+    def lacking(self, instances: Iterable[family.Instance]) -> str:
+        """Why the GPU cannot run the first of those that it cannot; "" if it can run all."""
+        return next((self.excluded[each.name].objection for each in instances if each.name in self.excluded), "")
+
     def __getitem__(self, name: str) -> Ukernel:
         try:
             return self.ukernels[name]
         except KeyError:
             if name in self.excluded:
-                raise UkernelError(f"ukernel '{name}': {self.excluded[name]}") from None
+                raise UkernelError(f"ukernel '{name}': {self.excluded[name].objection}") from None
             raise UkernelError(f"unknown ukernel '{name}': {self.nearest(name)}known are {self._names()}") from None
 
     def nearest(self, name: str) -> str:
@@ -123,6 +127,9 @@ class Registry:
                 matches.append(ukernel)
         if matches:
             return max(matches, key=lambda ukernel: ukernel.benefit), ""
+        for ukernel in self.excluded.values():
+            if ukernel.operands == operands and not ukernel.mismatch(problem):
+                reasons.append(f"{ukernel.name}: {ukernel.objection}")
         return None, "; ".join(reasons) or f"no ukernel takes {operands} operands"
 
 

@@ -15,6 +15,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, util, vector
 
 from mxcomp.mlir import build
+from mxcomp.target import Target
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import (
     Index,
@@ -36,8 +37,8 @@ from mxcomp.ukernels.waves import LANES
 _MOST_THREADS = 1024
 _MOST_SLOTS = 4096
 """Of more, dispatches of many workgroups take less time, modelled."""
-_MOST_BYTES = 128 * 1024
-"""Of LDS for the tables."""
+_TABLES = 4, 5
+"""The part of LDS that tables may take, 4 of 5: what else lies there has room behind them."""
 
 
 _SLOTS, _EXPERTS, _VALID = 1, 2, 3
@@ -53,11 +54,13 @@ class Sorting:
     block_m: int
     blocks: int
 
-    @property
-    def fits(self) -> bool:
-        """Whether one workgroup has a lane for each expert, and room for all tables."""
+    def fits(self, target: Target) -> bool:
+        """Whether one workgroup of a GPU has a lane for each expert, and room for all tables."""
+        if target.wave_size != LANES or self.threads > target.max_workgroup_threads:
+            return False
         has_lanes = self.experts <= _MOST_THREADS and self.slots <= _MOST_SLOTS
-        return has_lanes and self.size * 4 <= _MOST_BYTES
+        part, of = _TABLES
+        return has_lanes and self.size * 4 * of <= target.lds_bytes * part
 
     @property
     def name(self) -> str:

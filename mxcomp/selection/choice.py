@@ -105,10 +105,11 @@ def _data_tiled(problem: Problem, place: Place, registry: Registry, options: Opt
     if ukernel is not None and ukernel.layout is not None:
         layout = ukernel.layout
         chosen = _with(ukernel, Decision(operands=DATA_TILED, layout=layout, note=note))
-    elif not all(element_format(kind).loadable for kind in problem.types[:2]):
-        return _left(reason, problem)
     else:
         layout = _codegen_layout(problem.m)
+        missing = options.target.lacks_instruction(layout.intrinsic, problem.types)
+        if missing or not all(element_format(kind).loadable for kind in problem.types[:2]):
+            return _left(missing or reason, problem)
         chosen = Decision(operands=DATA_TILED, layout=layout, workgroup_size=(layout.threads, 1, 1), reason=reason)
     is_ranked = bool(ranked) and ukernel is ranked[0].ukernel
     if (

@@ -64,6 +64,8 @@ def choose(
     if named:
         timed = {named: timed.get(named)} if takes(named, problem, bits) else {}
     if not timed:
+        if lacking := registry.lacking(each for each in quantising.INSTANCES if takes(each, problem, bits)):
+            return lacking
         size_text = f"{problem.m}x{problem.n}x{problem.k}"
         return f"none quantises {activations.type} to {problem.types[LHS]} for {problem.types[RHS]} and {size_text}"
     known = {each: us for each, us in timed.items() if us is not None}

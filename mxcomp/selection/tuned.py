@@ -83,7 +83,9 @@ def _unknown(line: Line, registry: Registry) -> str:
     if line.kernel in registry.ukernels:
         return ""
     if line.kernel in registry.excluded:
-        return f"{line.kernel}: {registry.excluded[line.kernel]}: name another kernel, or run mxcomp-tune again"
+        return (
+            f"{line.kernel}: {registry.excluded[line.kernel].objection}: name another kernel, or run mxcomp-tune again"
+        )
     meant = registry.nearest(line.kernel)
     return f"unknown kernel '{line.kernel}': {meant}run mxcomp-tune again, or give the --ukernel-dir that it is in"
 

@@ -31,7 +31,8 @@ def choose(problem: Problem, registry: Registry, options: Options, size: int) ->
     best = [(instance, us) for instance, us in filter(None, found)]
     if not best or len(best) < len(ranges):
         missing = "ukernels for that" if problem.m is not None or options.versions else "kernels by ranges of M"
-        reason = f"activations are not quantised, and {missing} are not asked for"
+        lacking = next(filter(None, (registry.lacking(_fitting(stored, each)) for each in ranges)), "") if able else ""
+        reason = f"activations are not quantised, and {lacking or f'{missing} are not asked for'}"
         return Decision(reason=f"left to IREE: {reason}", warning=warning_of([weights]) or None)
     *_, (last, us) = best
     note = f"RHS is dequantised by {last.name}" + (f", modelled {us:.1f} µs" if us is not None else "")
@@ -48,8 +49,7 @@ def _best(
     problem: Problem, rows: Range, registry: Registry, options: Options, size: int
 ) -> tuple[Instance, float | None] | None:
     """The fastest for a range of M, or that of the name that is asked for, and its modelled µs; None without any."""
-    n, k = problem.n or 0, problem.k or 0
-    fitting = registry.able(weight_only.fitting(problem.types[RHS], max(rows.points), n, k))
+    fitting = registry.able(_fitting(problem, rows))
     if named := [each for each in fitting if each.name == options.ukernels]:
         fitting = named
     elif options.ukernels != FASTEST:
@@ -63,6 +63,10 @@ def _best(
         return (named[0], None) if named else None
     best = min(timed, key=lambda each: timed[each])
     return best, timed[best]
+
+
+def _fitting(problem: Problem, rows: Range) -> list[Instance]:
+    return weight_only.fitting(problem.types[RHS], max(rows.points), problem.n or 0, problem.k or 0)
 
 
 def in_tiles_us(instance: Instance, problem: Problem, registry: Registry, size: int) -> float | None:

@@ -63,6 +63,11 @@ class Device:
         self.memory = Memory(memory_bytes) if memory is None else memory
         self._images: dict[Module, Buffer] = {}
 
+    @property
+    def name(self) -> str:
+        """Of the GPU."""
+        return self._target.name
+
     def configure(self, engine: str, checks: Sequence[str] | None, schedule: Order, seed: int) -> None:
         """Says how launches from now on are executed. Raises SimulationError for what does not exist."""
         if unknown := set(checks or ()) - set(CHECKS):

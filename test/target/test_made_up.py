@@ -1,0 +1,132 @@
+"""A GPU that there is not, added by one file: what is chosen for it, what is not, and why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from iree.compiler import ir
+
+import mxcomp
+import mxcomp.ir as mx
+import mxcomp.target
+from mxcomp.errors import TargetError, UkernelError
+from mxcomp.formats import E2M1, dequantise, pack_bits, quantise
+from mxcomp.options import Options
+from mxcomp.problem import SCALES_AND_RESULT, Problem
+from mxcomp.selection.ranking import fastest
+from mxcomp.sim import Device
+from mxcomp.sim.errors import SimulationError
+from mxcomp.target import Target, get_target
+from mxcomp.ukernels import KINDS, Registry, intrawave, weight_only
+from mxcomp.ukernels.family import Instance
+from mxcomp.ukernels.reading import lds_bytes
+
+FOLDER, NAME = Path(__file__).parent / "gpus", "half950"
+M, N, K = 20, 48, 512
+FP4 = ("f4E2M1FN", "f4E2M1FN", *SCALES_AND_RESULT)
+
+
+@pytest.fixture(autouse=True)
+def half(monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
+    """The GPU, whose file lies in another folder."""
+    monkeypatch.setattr(mxcomp.target, "__path__", [*mxcomp.target.__path__, str(FOLDER)])
+    yield get_target(NAME)
+    sys.modules.pop(f"mxcomp.target.{NAME}", None)
+
+
+@pytest.fixture
+def registry(half: Target) -> Registry:
+    with ir.Context(), ir.Location.unknown():
+        return Registry(half)
+
+
+def matmul(x: ir.Value, x_scales: ir.Value, w: ir.Value, w_scales: ir.Value) -> ir.Value:
+    return mx.scaled_matmul(mx.operand(x, x_scales, "E2M1"), mx.operand(w, w_scales, "E2M1"))
+
+
+def weights_only(x: ir.Value, w: ir.Value, w_scales: ir.Value) -> ir.Value:
+    return mx.dequantised_matmul(x, mx.operand(w, w_scales, "E2M1"))
+
+
+def compiled(**options: str) -> mxcomp.Program:
+    types = (f"{rows}x{size}xi8" for rows in (M, N) for size in (K // 2, K // 32))
+    return mxcomp.compile(mx.module(matmul, *types), NAME, strict=True, **options)
+
+
+def test_it_is_there_by_its_name_and_compiled_with_llvms(half: Target) -> None:
+    assert half.iree_flags == get_target("gfx950").iree_flags
+    with pytest.raises(TargetError, match=f"unknown target 'gfx942': expected one of gfx950, {NAME}"):
+        get_target("gfx942")
+    assert Device(NAME).name == NAME
+    with pytest.raises(SimulationError, match=f"target 'gfx942': expected gfx950, {NAME}"):
+        Device("gfx942")
+
+
+def test_a_program_for_it_is_right() -> None:
+    program, rng = compiled(), np.random.default_rng(3)
+    (found,) = program.report.matmuls
+    assert found.ukernel is not None
+    assert program.report.target == NAME
+    sides = (rng.normal(size=(rows, K)) * np.exp2(rng.integers(-4, 5, (rows, 1))) for rows in (M, N))
+    operands = [quantise(each.astype(np.float32), "E2M1", "even") for each in sides]
+    given = [part for codes, scales in operands for part in (pack_bits(codes, E2M1), scales)]
+    (y,) = program.run(*(each.view(np.int8) for each in given))
+    a, b = (dequantise(codes, scales, "E2M1").astype(np.float64) for codes, scales in operands)
+    np.testing.assert_allclose(y, a @ b.T, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("m", [16, 4096])
+def test_what_is_chosen_has_room_in_its_lds_and_takes_longer_on_fewer_units(registry: Registry, m: int) -> None:
+    problem = Problem(m, 8192, 8192, FP4)
+    best = fastest(problem, registry, Options.make(NAME))[0]
+    with ir.Context(), ir.Location.unknown():
+        whole = Registry(get_target("gfx950"))
+    assert best.us > fastest(problem, whole, Options.make())[0].us
+    assert best.order.xcds in (1, registry.target.xcds)
+    assert best.ukernel.instance is not None
+    assert best.ukernel.instance.lds_bytes(registry.target) <= registry.target.lds_bytes
+
+
+def test_what_its_lds_has_no_room_for_is_not_chosen(registry: Registry) -> None:
+    reason = "65536 bytes of LDS of half950 hold 1 of 2 stages"
+    fp4 = next(each.name for each in intrawave.INSTANCES if each.elements == FP4[:2])
+    assert registry.excluded[fp4].objection == reason
+    assert all(each.name in registry.excluded for each in intrawave.INSTANCES)
+    with pytest.raises(UkernelError, match=f"'{fp4}': {reason}"):
+        compiled(ukernels=fp4)
+
+
+def test_what_lacks_an_instruction_is_not_chosen() -> None:
+    """Weights that are not quantised are left to IREE, as the report says; on gfx950 they have a ukernel."""
+    module = mx.module(weights_only, f"{M}x{K}xbf16", f"{N}x{K // 2}xi8", f"{N}x{K // 32}xi8")
+    programs = [mxcomp.compile(module, target, compile_to="input") for target in ("gfx950", NAME)]
+    (whole,), (found,) = (program.report.matmuls for program in programs)
+    assert whole.ukernel in {each.name for each in weight_only.INSTANCES}
+    assert found.ukernel is None
+    assert found.reason == ("left to IREE: activations are not quantised, and half950 has no MFMA_F32_16x16x32_BF16")
+
+
+def test_gfx950_runs_all_there_are() -> None:
+    with ir.Context(), ir.Location.unknown():
+        assert not Registry(get_target("gfx950")).excluded
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.rpartition(".")[2])
+def test_an_instance_takes_as_much_lds_as_it_says(kind: ModuleType, half: Target) -> None:
+    """As it is written for each GPU that can run it."""
+    able: dict[bool, Instance] = {bool(each.objection(half)): each for each in kind.INSTANCES if not is_alone(each)}
+    for is_excluded, instance in able.items():
+        for target in (get_target("gfx950"), half)[: 1 if is_excluded else 2]:
+            with ir.Context(), ir.Location.unknown():
+                function = instance.kernel(instance, target).function()
+                assert lds_bytes(function) == instance.lds_bytes(target)
+
+
+def is_alone(instance: Instance) -> bool:
+    """Whether it is one wave: what it allocates for others it does not use."""
+    return instance.tile.threads == get_target("gfx950").wave_size
