@@ -1,4 +1,4 @@
-"""The memory layouts in which AITER's gfx950 kernels read MX weights and scales."""
+"""The memory layouts in which AITER's kernels read MX weights and scales."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices to run programs on, by name: this machine's CPU, the simulated gfx950, the GPU."""
+"""Devices to run programs on, by name: this machine's CPU, the simulated GPU, the GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs compiled programs: on this machine's CPU, on the simulated gfx950, on the GPU.
+"""Runs compiled programs: on this machine's CPU, on a simulated GPU, on the GPU.
 
 Takes vmfb bytes; knows nothing of how they were made.
 """
@@ -50,7 +50,7 @@ def run(
         vmfb: The module.
         function: Its name; None: the only one.
         inputs: Arguments, of the types that the function declares.
-        device: "cpu", "sim" (gfx950 code on the simulator) or "hip" (gfx950 code on the GPU).
+        device: "cpu", "sim" (code of the GPU on the simulator) or "hip" (on the GPU).
         engine, checks, schedule, seed: Of the simulator, see `mxcomp.sim.Device`; `checks` are names, as a sequence or
             with commas, "all" or "none". None: as MXCOMP_SIM_ENGINE and so on say. They hold for all of this process's
             simulated devices until the next run.

@@ -1,7 +1,7 @@
-"""A functional simulator of gfx950 (CDNA4) code objects that can be believed.
+"""A functional simulator of CDNA4 code objects that can be believed.
 
 >>> from mxcomp.sim import Device
->>> dev = Device("gfx950", engine="fast", schedule="random", seed=1)
+>>> dev = Device(engine="fast", schedule="random", seed=1)
 >>> module = dev.load(code_object_bytes)                                    # doctest: +SKIP
 >>> buf = dev.alloc(nbytes); dev.write(buf, array)                          # doctest: +SKIP
 >>> stats = dev.launch(module.kernels[name], grid=(1, 1, 1), kernarg=...)   # doctest: +SKIP

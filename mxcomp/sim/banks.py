@@ -1,4 +1,4 @@
-"""LDS bank conflicts (gfx950: banks of 4 bytes, 64 for reads, 32 for writes and for reads of 12 bytes)."""
+"""LDS bank conflicts (CDNA4: banks of 4 bytes, 64 for reads, 32 for writes and for reads of 12 bytes)."""
 
 from __future__ import annotations
 

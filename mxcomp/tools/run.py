@@ -1,4 +1,4 @@
-"""mxcomp-run: runs a function of a vmfb with iree-run-module, on the simulated gfx950 unless told otherwise.
+"""mxcomp-run: runs a function of a vmfb with iree-run-module, on the simulated GPU unless told otherwise.
 
 mxcomp-run model.vmfb --function=main --input=@a.npy --input=4x8xf32=1.5 --output=@y.npy --profile
 iree-run-module --device=hip --hip_dylib_path=$(mxcomp-run --print-hip-dylib) --module=model.vmfb …   # the same

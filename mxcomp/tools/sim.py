@@ -1,4 +1,4 @@
-"""mxcomp-sim: lists the kernels of a gfx950 code object, and runs one on the simulator.
+"""mxcomp-sim: lists the kernels of a CDNA4 code object, and runs one on the simulator.
 
 mxcomp-sim kernels.hsaco                                        # metadata and disassembly
 mxcomp-sim kernels.hsaco --run=softmax --grid=8 --block=256 --arg=@in.npy --arg=zeros:4096 --arg=i32:128 --output=y.npy

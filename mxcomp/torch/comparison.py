@@ -134,7 +134,7 @@ def compare(
     """Compares a compiled model with PyTorch, call by call of its layers with MX weights.
 
     The model is compiled with taps, which return what goes into each layer with MX weights and what comes out, and run
-    on the simulated gfx950; PyTorch then computes the model with each layer's result replaced by the program's, so that
+    on the simulated GPU; PyTorch then computes the model with each layer's result replaced by the program's, so that
     nothing adds up, and each difference is next to its cause. Of each call:
 
     - activations agree to a few units in the last place of their type, at their magnitude plus the mean of their row;

@@ -260,7 +260,8 @@ def test_no_rows_are_an_error() -> None:
 @pytest.mark.parametrize("m", quick_if(lambda m: m < 5000, [512, 513, 5000]))
 def test_m_above_the_limit_is_an_error(monkeypatch: pytest.MonkeyPatch, m: int) -> None:
     """65536 bytes are 512 rows of a K tile of 128 bytes."""
-    monkeypatch.setitem(target.TARGETS, "gfx950", target.Target("gfx950", max_buffer_bytes=65536))
+    small = replace(target.get_target("gfx950"), max_buffer_bytes=65536)
+    monkeypatch.setattr(target, "targets", lambda: {small.name: small})
     matmul = Matmul(m, 16, 32, dynamic_m=True)
     if m <= 512:
         check([matmul], verify(source(matmul), matmul.inputs, ukernels=M128))

@@ -22,6 +22,7 @@ from mxcomp.sim.numpy.engine import Line, run_wave
 from mxcomp.sim.numpy.wave import END, Group, Wave
 from mxcomp.sim.schedule import Schedule
 from mxcomp.sim.semantics import unsupported
+from mxcomp.target import DEFAULT, get_target
 
 STORE = Path(__file__).with_name("encodings.json")
 _known: dict[str, str] = json.loads(STORE.read_text()) if STORE.exists() else {}
@@ -93,8 +94,8 @@ def run(
     program = SimpleNamespace(instructions={at: line.instruction for at, line in lines.items()})
     memory = memory or Memory(1 << 20)
     group_number = (0, 0, 0)
-    dispatch = Dispatch(cast(Any, program), memory, 0, 0, (1, 1, 1), (group_number,), 1, cast(Any, None), 65536, 1024,
-                        frozenset(), Schedule(), Findings(), 10**6)  # fmt: skip
+    dispatch = Dispatch(get_target(DEFAULT), cast(Any, program), memory, 0, 0, (1, 1, 1), (group_number,), 1,
+                        cast(Any, None), 65536, 1024, frozenset(), Schedule(), Findings(), 10**6)  # fmt: skip
     sgprs = [0xBAD0BAD0] * 128
     for code_number, value in (s or {}).items():
         sgprs[code_number] = value & 0xFFFFFFFF

@@ -81,7 +81,7 @@ def test_instances_are_as_their_text_says(instance: family.Instance, tmp_path: P
     with ir.Context(), ir.Location.unknown():
         ukernel = Registry(TARGET)[instance.name]
         file.write_text(ukernel.text())
-        found = read(file)
+        found = read(file, TARGET)
         assert ukernel.arguments() == found.arguments()
         assert ir.SymbolTable.get_symbol_name(ukernel.function()).value == instance.name
     assert replace(found, name=ukernel.name, path=ukernel.path, instance=instance) == ukernel
