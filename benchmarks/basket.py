@@ -27,8 +27,11 @@ from mxcomp import routing
 from mxcomp.formats import ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.options import Options
+from mxcomp.plans import requantised as in_tiles
+from mxcomp.plans import row_operand
+from mxcomp.plans.weight_only import in_tiles_us
 from mxcomp.problem import SCALES_AND_RESULT, Problem
-from mxcomp.selection import in_rows, layers, quantising, requantising, unquantised, versions
+from mxcomp.selection import layers, quantising, versions
 from mxcomp.selection.ranking import fastest
 from mxcomp.support import files, workers
 from mxcomp.ukernels import Registry, dual, requantised, weight_only
@@ -124,9 +127,9 @@ def _dynamic(cell: Cell) -> Iterable[Way]:
 def _row_major(cell: Cell, side: int) -> Iterator[Way]:
     """One of the operands read as it is stored, or packed in front."""
     problem = cell.problem
-    packing_us = in_rows.packing_us(_registry().target, problem, side)
+    packing_us = row_operand.packing_us(_registry().target, problem, side)
     yield from ((us + packing_us, names) for us, names in _plain(cell))
-    for each in in_rows.candidates(problem, side, _registry(), Options.make(), cell.result_bytes):
+    for each in row_operand.candidates(problem, side, _registry(), Options.make(), cell.result_bytes):
         yield each.us, frozenset({each.ukernel.name})
 
 
@@ -155,7 +158,7 @@ def _itself(cell: Cell, bits: int, instances: Iterable[quantising_ukernels.Insta
 
 
 def _requantised(cell: Cell) -> Iterator[Way]:
-    us = requantising.in_tile_us(_registry(), cell.problem, cell.result_bytes, requantised.RESULT)
+    us = in_tiles.in_tile_us(_registry(), cell.problem, cell.result_bytes, requantised.RESULT)
     if us is not None:
         yield us, frozenset({requantised.instance_of(cell.problem.flipped.types).name})
 
@@ -163,7 +166,7 @@ def _requantised(cell: Cell) -> Iterator[Way]:
 def _weight_only(cell: Cell) -> Iterator[Way]:
     problem = cell.problem
     for each in weight_only.fitting(cell.types[1], problem.m or 0, problem.n or 0, problem.k or 0):
-        if (us := unquantised.in_tiles_us(each, problem, _registry(), cell.result_bytes)) is not None:
+        if (us := in_tiles_us(each, problem, _registry(), cell.result_bytes)) is not None:
             yield us, frozenset({each.name})
 
 

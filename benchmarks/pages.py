@@ -26,9 +26,13 @@ from iree.compiler import ir
 
 from mxcomp.measuring import kernels
 from mxcomp.options import FASTEST, Options
+from mxcomp.plans import Plan
+from mxcomp.plans.context import Context, Site
+from mxcomp.plans.plan import Proposal
+from mxcomp.plans.weight_only import WeightOnly
 from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection import quantising as selected
-from mxcomp.selection import times, unquantised
+from mxcomp.selection import times
 from mxcomp.selection.ranking import fastest
 from mxcomp.target import DEFAULT, get_target
 from mxcomp.ukernels import Registry, quantising
@@ -227,8 +231,9 @@ def dequantised(bench: Bench) -> str:
 
 
 def _dequantised_us(problem: Problem, registry: Registry, options: Options) -> str:
-    found = unquantised.choose(problem, registry, options, _BYTES)
-    us = re.search(r"modelled ([0-9.]+) µs", found.note or "")
+    found = WeightOnly.propose(Site(problem, result="bf16"), Context(registry, options), Plan())
+    note = found.plan.note if isinstance(found, Proposal) else None
+    us = re.search(r"modelled ([0-9.]+) µs", note or "")
     return us[1] if us else "IREE's"
 
 

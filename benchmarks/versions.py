@@ -10,10 +10,11 @@ from statistics import geometric_mean
 from iree.compiler import ir
 
 from mxcomp.options import Options
+from mxcomp.plans.multi_m import MultiM
 from mxcomp.problem import Problem
 from mxcomp.selection import versions
 from mxcomp.selection.ranking import Candidate, fastest
-from mxcomp.selection.versions import RANGES, Choice, Ranked
+from mxcomp.selection.versions import Choice, Ranked
 from mxcomp.ukernels import Registry
 
 TYPES = ("f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32")
@@ -36,6 +37,8 @@ def main() -> int:
         problem = Problem(None, n, k, TYPES)
         ranked = fastest(problem, registry, options, RESULT_BYTES)
         found = versions.choose(Ranked(problem, ranked, RESULT_BYTES))
+        if found is not None and found.us >= (1 - MultiM.least_gain) * found.alone_us:
+            found = None
         for m in ROWS:
             best = fastest(Problem(m, n, k, TYPES), registry, options, RESULT_BYTES)
             least = best[0].us
@@ -54,10 +57,10 @@ def _of(candidates: tuple[Candidate, ...], name: str) -> float:
 
 def _chosen(found: Choice, n: int, k: int, m: int, registry: Registry, options: Options) -> float:
     """µs of the version for M, with the rows that it is padded to."""
-    i = next(i for i, each in enumerate(RANGES) if each.max_m is None or m <= each.max_m)
-    unit = 16 * found.versions[i].units[0]
+    ukernel = next(each.ukernel for most, each in found.kernels if most is None or m <= most)
+    unit = ukernel.tile[0]
     padded = Problem(-(-m // unit) * unit, n, k, TYPES)
-    return _of(fastest(padded, registry, options, RESULT_BYTES), found.versions[i].ukernel)
+    return _of(fastest(padded, registry, options, RESULT_BYTES), ukernel.name)
 
 
 def _text(ratios: list[float]) -> str:

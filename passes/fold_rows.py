@@ -30,7 +30,7 @@ from mxcomp.formats import element_format
 from mxcomp.layout import LHS, LHS_SCALE
 from mxcomp.mlir import buffers, build, graph
 from mxcomp.options import Options
-from mxcomp.packing.rows_operand import IN_ROWS
+from mxcomp.packing.result_tiles import IN_ROWS
 from mxcomp.passes import order_workgroups
 
 

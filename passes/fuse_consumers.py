@@ -30,7 +30,6 @@ from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
 from mxcomp.matching import replacing
-from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.matching.replacing import Reading
 from mxcomp.mlir import build, graph, notes
@@ -38,8 +37,8 @@ from mxcomp.mlir.build import is_narrow, is_sub_byte
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, only_calculates, reads_init, reassociation
 from mxcomp.options import Options
-
-EPILOGUE = "mxcomp.epilogue"
+from mxcomp.packing.result_tiles import EPILOGUE
+from mxcomp.plans import plan_of
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -47,11 +46,11 @@ def run(module: ir.Operation, options: Options) -> None:
     for op in [op for op in graph.walk(module, bodies=False) if op.name == "iree_encoding.unset_encoding"]:
         consumers, reason = find(op)
         matmul = graph.producer(op.operands[0])
-        decision = None if matmul is None else decision_of(matmul)
-        if decision is not None and decision.parts > 1:
-            continue  # consumers come behind the sum of parts, in its dispatch
-        if reason and decision is not None and decision.index is not None:
-            notes.note(op, decision.index, reason)
+        plan = None if matmul is None else plan_of(matmul)
+        if plan is not None and not plan.fuses_consumers:
+            continue
+        if reason and plan is not None and plan.index is not None:
+            notes.note(op, plan.index, reason)
         if consumers:
             _fuse(op, consumers)
 

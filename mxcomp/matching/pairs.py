@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from iree.compiler import ir
 
 from mxcomp.layout import LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.matching.canonical import problem_of
-from mxcomp.matching.decision import Decision
 from mxcomp.matching.symmetry import are_alike
-from mxcomp.mlir import graph
-from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
+from mxcomp.mlir.linalg_ops import is_elementwise
 
 
 def find(recognised: Sequence[ir.Operation]) -> dict[int, int]:
@@ -54,47 +51,3 @@ def _consumers(op: ir.Operation) -> Iterator[ir.Operation]:
             return
         yield user
         value = user.results[0]
-
-
-@dataclass(frozen=True)
-class Fused:
-    """A pair whose results meet in the consumers that were fused behind one of them, which read `met` of the other.
-
-    `first` and `second` are their numbers.
-    """
-
-    first: int
-    second: int
-    met: ir.Value
-
-
-def fused(matmuls: Sequence[tuple[ir.Operation, Decision]], epilogue: str) -> dict[int, Fused]:
-    """The pairs of encoded matmuls, by both numbers, that were decided on where fused consumers allow it.
-
-    Those have the attribute `epilogue`.
-    """
-    found: dict[int, Fused] = {}
-    by_index = {decision.index: (op, decision) for op, decision in matmuls if decision.paired is not None}
-    for index, (op, decision) in by_index.items():
-        other, partner = by_index.get(decision.paired_with, (None, None))
-        if other is None or partner is None or (partner.paired, partner.paired_with) != (decision.paired, index):
-            continue
-        if (met := _met(op, other, epilogue)) is not None:
-            pair = Fused(index or 0, partner.index or 0, met)
-            found |= {pair.first: pair, pair.second: pair}
-    return found
-
-
-def _met(op: ir.Operation, other: ir.Operation, epilogue: str) -> ir.Value | None:
-    """The result of `other` if all that reads it is what is fused behind `op`, at the same place."""
-    behind, result = graph.only_user(op), graph.only_user(other)
-    if result is not None and epilogue in result.attributes:
-        result = graph.only_user(result)
-    if behind is None or result is None or epilogue not in behind.attributes:
-        return None
-    *maps, identity = indexing_maps(behind) or []
-    value = result.results[0]
-    uses = [(use.owner.operation, use.operand_number) for use in value.uses]
-    if not uses or any(user != behind or maps[position] != identity for user, position in uses):
-        return None
-    return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +22,18 @@ import mxcomp
 import mxcomp.ir as mx
 from mxcomp import pipeline
 from mxcomp.formats import BLOCK_SIZE, element_format
-from mxcomp.matching.decision import Decision, decision_of
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.options import Options
+from mxcomp.plans import Plan, plans_below, requantised
+from mxcomp.plans.dual import Dual
+from mxcomp.plans.fused_quant import FusedQuant
+from mxcomp.plans.requantised import Requantised
 from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.profiling import Profile
-from mxcomp.selection import passing, quantising, requantising, splitting, times
+from mxcomp.selection import passing, quantising
 from mxcomp.target import Target
-from mxcomp.ukernels import Registry, requantised
+from mxcomp.ukernels import Registry
+from mxcomp.ukernels.requantised import BESIDE, JOINED, RESULT
 from mxcomp.weights.manifest import Manifest
 
 PLAIN, CHAIN, GATED = "plain", "chain", "gated"
@@ -102,11 +106,11 @@ def _silu_product(gate: ir.Value, up: ir.Value) -> ir.Value:
     return mx.multiply(mx.divide(gate, mx.add(mx.exp(mx.subtract(0.0, gate)), 1.0)), up)
 
 
-def decided(layer: Layer, options: Options) -> list[Decision]:
-    """On its matmuls; nothing is compiled."""
+def decided(layer: Layer, options: Options) -> list[Plan]:
+    """Plans of its matmuls; nothing is compiled."""
     module = layer.module()
     pipeline.run(module.operation, (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
-    return [each for op in graph.walk(module.operation) if (each := decision_of(op)) is not None]
+    return [plan for _, plan in plans_below(module.operation)]
 
 
 def profiled(layer: Layer, rows: Sequence[int], folder: Path, fuse_quantisers: str) -> list[Profile]:
@@ -122,63 +126,42 @@ def profiled(layer: Layer, rows: Sequence[int], folder: Path, fuse_quantisers: s
     return [program.profile(each, execute=False, parameters={_SCOPE: archive}) for each in x]
 
 
-def modelled(layer: Layer, decisions: Sequence[Decision], rows: int, registry: Registry) -> list[float]:
-    """µs of every dispatch for so many rows, by tables of replays: quantisers, and matmuls as they were decided on."""
+def modelled(layer: Layer, plans: Sequence[Plan], rows: int, registry: Registry) -> list[float]:
+    """µs of every dispatch for so many rows, by tables of replays: quantisers, and matmuls as they are planned."""
     problems = [Problem(rows, n, k, (layer.element, layer.element, *SCALES_AND_RESULT)) for n, k, _ in layer.products]
-    chosen = [_version(each, rows) for each in decisions]
+    chosen = [each.at(rows) for each in plans]
     found: list[float] = []
-    if any(each.quantising is None for each in chosen[: len(problems) - (layer.kind != PLAIN)]):
+    if not all(isinstance(each, FusedQuant) for each in chosen[: len(problems) - (layer.kind != PLAIN)]):
         found.append(quantising.apart_us(registry.target, problems[0], 8 * _BF16))
-    for index, (decision, problem) in enumerate(zip(chosen, problems, strict=True)):
+    for index, (plan, problem) in enumerate(zip(chosen, problems, strict=True)):
         is_last = index == len(problems) - 1
-        if is_last and layer.kind != PLAIN and decision.quantising is None:
+        if is_last and layer.kind != PLAIN and not isinstance(plan, FusedQuant):
             found += _between(layer, problem, chosen[-2], registry.target)
-        if decision.paired is None or decision.index == 0:
+        if not isinstance(plan, Dual) or index == 0:
             joined = layer.kind == GATED and index == 1
-            found.append(_product(decision, problem, layer.products[index][2], joined, registry))
+            found.append(_product(plan, problem, layer.products[index][2], joined, registry))
     return found
 
 
-def _between(layer: Layer, problem: Problem, before: Decision, target: Target) -> list[float]:
+def _between(layer: Layer, problem: Problem, before: Plan, target: Target) -> list[float]:
     """µs of the dispatches between the products before and the last one."""
-    if before.requantised_for is None:
+    if not isinstance(before, Requantised) or before.requantised_for is None:
         return [quantising.apart_us(target, problem, 8 * _BF16)]
     is_packed = element_format(layer.element).lane_unit == BLOCK_SIZE
-    return [] if is_packed else [requantising.packing_us(target, problem)]
+    return [] if is_packed else [requantised.packing_us(target, problem)]
 
 
-def _version(decision: Decision, rows: int) -> Decision:
-    """A decision on a dynamic M as it is for so many rows."""
-    fitting = (each for each in decision.versions if each.max_m is None or rows <= each.max_m)
-    version = next(fitting, None)
-    return decision if version is None else replace(decision.of(version), index=decision.index)
-
-
-def _product(decision: Decision, problem: Problem, size: int, joined: bool, registry: Registry) -> float:
+def _product(plan: Plan, problem: Problem, size: int, joined: bool, registry: Registry) -> float:
     """µs of a matmul; `joined`: with SwiGLU of its result and another one's behind it."""
-    assert decision.ukernel is not None
-    ukernel = registry[decision.paired or decision.quantising or decision.ukernel]
-    if decision.transposed:
-        suffix = requantised.BESIDE
-        if decision.requantised_for is not None and (joined or size != _F32):
-            suffix = requantised.JOINED if joined else requantised.RESULT
-        us = requantising.in_tile_us(registry, problem, size, suffix)
-        assert us is not None
-        return us
-    is_joined = joined or decision.paired is not None
-    epilogue = requantising.joining_us(registry.target, problem, _SILU_SLOTS) if is_joined else 0.0
-    if decision.quantising is not None:
-        us = quantising.modelled_us(ukernel, problem, size)
-        assert us is not None
-        return us + epilogue
-    each = splitting.part(problem, ukernel, decision.parts)
-    known = times.of(ukernel)
-    assert known is not None
-    sizes = {axis: each.sizes[axis] or 0 for axis in "mnk"}
-    stored = size if decision.parts == 1 else _F32
-    us = times.modelled(known, ukernel.tile, each, sizes, stored, order=decision.order)
-    summed = splitting.sum_us(registry.target, problem, decision.parts, size) if decision.parts > 1 else 0.0
-    return us + epilogue + summed
+    if isinstance(plan, Requantised):
+        is_quantised = plan.requantised_for is not None and (joined or size != _F32)
+        suffix = (JOINED if joined else RESULT) if is_quantised else BESIDE
+        us = requantised.in_tile_us(registry, problem, size, suffix)
+    else:
+        us = plan.cost(problem, size, registry)
+    assert us is not None
+    is_joined = not isinstance(plan, Requantised) and (joined or isinstance(plan, Dual))
+    return us + (requantised.joining_us(registry.target, problem, _SILU_SLOTS) if is_joined else 0.0)
 
 
 _SILU_SLOTS = passing.slots_of("math.exp", "arith.divf", "arith.mulf", "arith.subf", "arith.addf")

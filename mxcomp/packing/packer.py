@@ -7,6 +7,7 @@ may be packed already (`parameter_operand`).
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from iree.compiler import ir
@@ -14,7 +15,6 @@ from iree.compiler import ir
 from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, DataTiledLayout
 from mxcomp.matching import blocks, quantiser
 from mxcomp.matching.blocks import Blocks
-from mxcomp.matching.decision import Decision
 from mxcomp.matching.quantiser import Producer
 from mxcomp.matching.storage import storage, viewed
 from mxcomp.mlir import build, notes
@@ -24,10 +24,27 @@ from mxcomp.packing.runtime_sizes import RuntimeSizes
 from mxcomp.problem import flipped
 
 
-def part_location(decision: Decision, name: str, *ops: ir.Operation) -> ir.Location:
-    """A location that names the part of a matmul, computed for all of `ops`; the report finds dispatches by it."""
+@dataclass(frozen=True)
+class Packing:
+    """How operands of a matmul are packed.
+
+    Attributes:
+        index: Its number.
+        layout: Where tiles lie.
+        transposed: RHS is multiplied in the place of LHS.
+        rows: What rows of LHS are padded to, besides what the layout says.
+    """
+
+    index: int | None
+    layout: DataTiledLayout
+    transposed: bool = False
+    rows: tuple[Hashable, ...] = ()
+
+
+def part_location(index: int | None, name: str, *ops: ir.Operation) -> ir.Location:
+    """A location that names a part of a matmul by its number, computed for `ops`; the report finds dispatches by it."""
     below = ops[0].location if len(ops) == 1 else ir.Location.fused([op.location for op in ops])
-    return ir.Location.name(f"mxcomp.{decision.index}.{name}", childLoc=below)
+    return ir.Location.name(f"mxcomp.{index}.{name}", childLoc=below)
 
 
 class Packer:
@@ -42,7 +59,7 @@ class Packer:
         self,
         op: ir.Operation,
         sources: list[ir.Value],
-        decision: Decision,
+        packing: Packing,
         sizes: RuntimeSizes,
         wanted: Sequence[int] = range(ACC),
     ) -> list[ir.Value]:
@@ -50,16 +67,15 @@ class Packer:
 
         `sources` and `sizes` as they are multiplied.
         """
-        layout, packed = decision.packing, dict[int, ir.Value]()
-        assert layout is not None
+        packed = dict[int, ir.Value]()
         for index in wanted:
             if index in packed:
                 continue
             computed = self._computed(index, sources)
             together = (index,) if computed is None else (index, index + LHS_SCALE)
-            key = (*_key(op, together, sources, layout), _padding(decision, index))
+            key = (*_key(op, together, sources, packing.layout), packing.rows if index in (LHS, LHS_SCALE) else ())
             if key not in self._packed:
-                self._packed[key] = self._pack(op, index, computed, sources, layout, sizes, decision)
+                self._packed[key] = self._pack(op, index, computed, sources, packing, sizes)
             packed |= zip(together, self._packed[key], strict=True)
         return [packed[index] for index in wanted]
 
@@ -88,16 +104,16 @@ class Packer:
         index: int,
         computed: _Computed | None,
         sources: list[ir.Value],
-        layout: DataTiledLayout,
+        packing: Packing,
         sizes: RuntimeSizes,
-        decision: Decision,
     ) -> tuple[ir.Value, ...]:
-        dynamic, name = sizes.of(index), (flipped(OPERAND_NAMES) if decision.transposed else OPERAND_NAMES)[index]
-        with part_location(decision, f"{'pack' if computed is None else 'quantise'}_{name}", op):
+        layout, dynamic = packing.layout, sizes.of(index)
+        name = (flipped(OPERAND_NAMES) if packing.transposed else OPERAND_NAMES)[index]
+        with part_location(packing.index, f"{'pack' if computed is None else 'quantise'}_{name}", op):
             if computed is None:
                 ready = parameter_operand.load_packed(sources[index], layout, index) if self._parameters else None
                 if isinstance(ready, str):
-                    notes.note(op, decision.index or 0, f"{name} is not read packed: {ready}")
+                    notes.note(op, packing.index or 0, f"{name} is not read packed: {ready}")
                     ready = None
                 return (ready or stored_operand.pack(sources[index], layout, index, dynamic, self._regions),)
             producer, source, of = computed
@@ -114,12 +130,6 @@ def _computed(elements: ir.Value, scales: ir.Value) -> _Computed | None:
     matrix = (elements, scales) if of is None else (of.elements, of.scales)
     producer = quantiser.find(*matrix)
     return None if producer is None else (producer, matrix[0], of)
-
-
-def _padding(decision: Decision, operand: int) -> tuple[Hashable, ...]:
-    """What rows are padded to, besides what the layout says: the units of versions, and the most rows of each."""
-    rows = operand in (LHS, LHS_SCALE)
-    return tuple({version.units[0]: version.max_m for version in decision.versions}.items()) if rows else ()
 
 
 def _key(

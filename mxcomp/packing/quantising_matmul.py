@@ -26,11 +26,10 @@ from iree.compiler.dialects import arith, tensor
 from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import ACC, LHS, RHS, DataTiledLayout
 from mxcomp.matching.activations import Activations
-from mxcomp.matching.decision import Decision
 from mxcomp.mlir import build
 from mxcomp.mlir.assumptions import Range, assume, hidden_one
 from mxcomp.packing import block_quantiser, result_tiles
-from mxcomp.packing.result_tiles import ResultTiles
+from mxcomp.packing.result_tiles import Launch, ResultTiles
 from mxcomp.problem import Problem
 from mxcomp.ukernels.quantising import fragment
 from mxcomp.ukernels.waves import LANES
@@ -109,7 +108,8 @@ def accumulate(
     quantiser: str,
     tiled: ir.RankedTensorType,
     problem: Problem,
-    decision: Decision,
+    layout: DataTiledLayout,
+    launch: Launch,
     llvm_func_attrs: dict[str, str],
     tiles: list[ir.Value] | None = None,
 ) -> ir.Value:
@@ -117,8 +117,6 @@ def accumulate(
 
     `tiles` are the dynamic sizes of them where activations are in tiles along M; None where they are not.
     """
-    layout = decision.layout
-    assert layout is not None
     units_m, of_workgroup = layout.units or (1, 1)
     in_tiles, batch = tiles is not None, len(problem.batch)
     outer = build.static_sizes(inputs[LHS])[:1] if in_tiles else list(problem.batch)
@@ -128,7 +126,7 @@ def accumulate(
     op = build.generic(ir.RankedTensorType(acc.type), inputs, acc, maps(units_m, batch, in_tiles), kinds, stand_in)
     workgroup = [1] * len(outer) + [of_workgroup] + [0] * (len(kinds) - 1 - len(outer))
     suffix = result_tiles.TILED if in_tiles else result_tiles.BATCHED * batch
-    result_tiles.annotate(op, decision, workgroup, False, llvm_func_attrs, suffix=suffix)
+    result_tiles.annotate(op, launch, workgroup, False, llvm_func_attrs, suffix=suffix)
     op.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
     return (
         _in_tiles(op.results[0], tiled, tiles) if tiles is not None else expanded(op.results[0], tiled, units_m, batch)

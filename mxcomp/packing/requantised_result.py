@@ -47,7 +47,7 @@ from mxcomp.problem import Problem
 
 
 @dataclass(frozen=True)
-class Plan:
+class Requantisation:
     """`results`, used for nothing else, are quantised by `producer`, and read by `consumer` in `layout`.
 
     One is the result of a matmul; two are the gate and up that tiles of it have. `nest` goes over accumulator tiles,
@@ -110,10 +110,13 @@ class Plan:
         return str(ir.RankedTensorType(self.producer.elements.op.results[0].type).element_type)
 
 
-def plan(result: ir.Value, layout: DataTiledLayout, requantised_for: int) -> Plan | str:
+def find(
+    result: ir.Value, layout: DataTiledLayout, requantised_for: int, following: DataTiledLayout | None
+) -> Requantisation | str:
     """How to re-quantise an [M, N] result, computed transposed in `layout`, for the matmul of this index.
 
-    Why not, if it cannot be done after all; "" where another result does that, of which this is a part.
+    `following` is the layout of that if it is computed transposed. Why not, if it cannot be done after all; "" where
+    another result does that, of which this is a part.
     """
     consumers = list(dict.fromkeys(_consumers(result)))
     decisions = [decision_of(consumer) for consumer in consumers]
@@ -121,7 +124,7 @@ def plan(result: ir.Value, layout: DataTiledLayout, requantised_for: int) -> Pla
         return ""
     if len(consumers) != 1 or decisions[0] is None or decisions[0].index != requantised_for:
         return f"{len(consumers)} matmuls are computed from the result: expected one"
-    consumer, decision = consumers[0], decisions[0]
+    consumer = consumers[0]
     problem = problem_of(consumer)
     encodings = [consumer.operands[index].owner.operation for index in range(ACC)]
     sources = tuple(encoding.operands[0] for encoding in encodings)
@@ -131,18 +134,18 @@ def plan(result: ir.Value, layout: DataTiledLayout, requantised_for: int) -> Pla
         return found
     producer, results = found
     tile = _Tile((layout.half if layout.gated else layout).packing(ACC), len(problem.batch))
-    nest, following = tile.nest(static_sizes(results[0]), is_padded=layout.gated), None
+    nest, packed = tile.nest(static_sizes(results[0]), is_padded=layout.gated), None
     order, scale_order = tile.row_major(), tile.row_major()
     if layout.gated or requantise_chains.is_packed(problem):
-        following = decision.layout
-        if not decision.transposed or following is None:
+        packed = following
+        if following is None:
             return "the next matmul is not computed transposed"
         operands = ((RHS, problem.types[LHS]), (RHS_SCALE,))
         order, scale_order = (tile.order(following.packing(*operand)) for operand in operands)
     if nest is None or order is None or scale_order is None:
         return "its tiles are not whole tiles of the next matmul"
     order += range(nest.rank, nest.rank + len(nest.inner))
-    return Plan(results, consumer, sources, producer, following, nest, tuple(tile.loops), (order, scale_order))
+    return Requantisation(results, consumer, sources, producer, packed, nest, tuple(tile.loops), (order, scale_order))
 
 
 _Found: TypeAlias = tuple[Producer, tuple[ir.Value, ...]]

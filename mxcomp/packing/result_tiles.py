@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, iree_codegen, tensor
 
 from mxcomp.layout import ACC, DataTiledLayout
-from mxcomp.layout.order import PLAIN_ORDER
+from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.layout.swizzle import COLUMNS, ROWS
 from mxcomp.matching import gathers
 from mxcomp.matching.canonical import inner_tiled_loops
-from mxcomp.matching.decision import Decision
 from mxcomp.mlir import attributes, build, linalg
 from mxcomp.mlir.assumptions import hidden_one
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.packing.rows_operand import IN_ROWS
 from mxcomp.packing.runtime_sizes import RuntimeSizes
 from mxcomp.problem import Problem
 from mxcomp.ukernels.waves import LANES
+
+EPILOGUE = "mxcomp.epilogue"
+"""On the generic of what mxcomp-fuse-consumers fuses behind a matmul."""
 
 BATCHED = "_batched"
 """Behind the name of a ukernel whose tiles have a batch dimension in front."""
@@ -36,6 +37,9 @@ WORKGROUP_ORDER = "mxcomp.workgroup_order"
 SKIPS = "mxcomp.skips_negative"
 """The attribute of a matmul that mxcomp-fold-gathers lets compute nothing where an expert id is negative."""
 
+IN_ROWS = "mxcomp.lhs_in_rows"
+"""The attribute of a matmul that mxcomp-fold-rows gives its LHS as it is stored."""
+
 IN_PARTS = "mxcomp.in_parts"
 """The attribute of a matmul whose matrices are parts of K, which mxcomp-fold-gathers finds in one operand."""
 
@@ -47,6 +51,28 @@ _PIECE = 4
 
 ALONE = UNROLL | {"amdgpu-waves-per-eu": "1"}
 """With amax and scales of all its elements, a lane needs more than the registers of half a SIMD."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the kernel of a matmul's dispatch is compiled and launched.
+
+    Attributes:
+        ukernel: The name of the code that computes a tile; None: IREE generates it.
+        order: In which workgroups take tiles.
+        workgroup_size: Threads in x, y and z.
+        llvm_func_attrs: What LLVM is told of its function.
+    """
+
+    ukernel: str | None = None
+    order: Order = PLAIN_ORDER
+    workgroup_size: tuple[int, ...] = ()
+    llvm_func_attrs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Attributes by which later passes know what to do with its dispatch."""
+        return ()
 
 
 @dataclass(frozen=True)
@@ -114,11 +140,14 @@ def hidden_limits(tiles: ResultTiles, sizes: RuntimeSizes, plain_loops: bool) ->
 
 
 def accumulate(
-    packed: list[ir.Value], acc: ir.Value, problem: Problem, decision: Decision, llvm_func_attrs: dict[str, str]
+    packed: list[ir.Value],
+    acc: ir.Value,
+    problem: Problem,
+    layout: DataTiledLayout,
+    launch: Launch,
+    llvm_func_attrs: dict[str, str],
 ) -> ir.Value:
-    """`iree_codegen.inner_tiled` on packed operands, compiled as decided."""
-    layout = decision.layout
-    assert layout is not None
+    """`iree_codegen.inner_tiled` on packed operands."""
     batch = bool(problem.batch)
     maps, iterators = inner_tiled_loops(batch, layout.units is not None)
     op = iree_codegen.InnerTiledOp(
@@ -130,13 +159,13 @@ def accumulate(
         attributes.mma_semantics(opaque=not layout.expressible_in_iree),
     ).operation
     workgroup = [1] * (2 + batch) + [0] * (len(iterators) - 2 - batch)
-    annotate(op, decision, workgroup, False, llvm_func_attrs, suffix=BATCHED * batch)
+    annotate(op, launch, workgroup, False, llvm_func_attrs, suffix=BATCHED * batch)
     return op.results[0]
 
 
 def annotate(
     op: ir.Operation,
-    decision: Decision,
+    launch: Launch,
     workgroup: list[int],
     reorder: bool,
     llvm_func_attrs: dict[str, str] | None = None,
@@ -148,19 +177,18 @@ def annotate(
     """
     op.attributes["compilation_info"] = attributes.compilation_info(
         workgroup,
-        decision.workgroup_size,
-        {**decision.llvm_func_attrs, **(llvm_func_attrs or {})},
+        launch.workgroup_size,
+        {**launch.llvm_func_attrs, **(llvm_func_attrs or {})},
         LANES,
         reorder=reorder,
-        ukernel=decision.ukernel is not None,
+        ukernel=launch.ukernel is not None,
     )
-    if decision.ukernel is not None:
-        op.attributes[attributes.UKERNEL] = attributes.ukernel_descriptor(decision.ukernel + suffix)
-    for flag, name in ((decision.skips, SKIPS), (decision.lhs_in_rows, IN_ROWS), (decision.parts > 1, IN_PARTS)):
-        if flag:
-            op.attributes[name] = ir.UnitAttr.get()
-    if decision.order != PLAIN_ORDER:
-        op.attributes[WORKGROUP_ORDER] = attributes.from_python(asdict(decision.order))
+    if launch.ukernel is not None:
+        op.attributes[attributes.UKERNEL] = attributes.ukernel_descriptor(launch.ukernel + suffix)
+    for name in launch.marks:
+        op.attributes[name] = ir.UnitAttr.get()
+    if launch.order != PLAIN_ORDER:
+        op.attributes[WORKGROUP_ORDER] = attributes.from_python(asdict(launch.order))
 
 
 def with_epilogue(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -10,7 +10,6 @@ from iree.compiler.dialects import arith, cf
 
 from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
-from mxcomp.matching.decision import Decision, Version
 from mxcomp.mlir import build
 from mxcomp.mlir.assumptions import Range, assume, assumed
 from mxcomp.packing.stored_operand import Dynamic
@@ -65,35 +64,33 @@ def _tiles(units: ir.Value, each: int) -> ir.Value:
     return assume(build.floordiv(units, each), Range(0, known.high // each))
 
 
-def padded_units(rows: ir.Value, versions: Sequence[Version]) -> ir.Value:
-    """Units of rows that LHS is padded to, by the version that a number of rows has."""
-    (unit,) = {version.layout.tile[0] for version in versions}
-    others = versions[:-1]
+def padded_units(rows: ir.Value, layouts: Sequence[tuple[int | None, DataTiledLayout]]) -> ir.Value:
+    """Units of rows that LHS is padded to, by the layout that a number of rows has: of the most rows of each."""
+    (unit,) = {layout.tile[0] for _, layout in layouts}
     known = assumed(rows)
     assert known is not None
-    steps = [version.units[0] for version in versions]
+    steps = [(layout.units or (1, 1))[0] for _, layout in layouts]
     padded = [build.times(build.ceildiv(rows, unit * step), step) for step in steps]
     units = padded.pop()
-    for version, fewer in reversed(list(zip(others, padded, strict=True))):
-        units = arith.SelectOp(is_for(version, rows), fewer, units).result
+    for (max_m, _), fewer in reversed(list(zip(layouts[:-1], padded, strict=True))):
+        units = arith.SelectOp(is_for(max_m, rows), fewer, units).result
     return assume(units, Range(1, max(-(-known.high // (unit * step)) * step for step in steps)))
 
 
-def is_for(version: Version, rows: ir.Value) -> ir.Value:
-    """Whether a version takes so many rows, if those before it do not."""
-    assert version.max_m is not None
-    return arith.CmpIOp(arith.CmpIPredicate.ule, rows, build.constant_index(version.max_m)).result
+def is_for(max_m: int | None, rows: ir.Value) -> ir.Value:
+    """Whether what is for at most `max_m` rows takes so many."""
+    assert max_m is not None
+    return arith.CmpIOp(arith.CmpIPredicate.ule, rows, build.constant_index(max_m)).result
 
 
-def guarded(operands: list[ir.Value], problem: Problem, decision: Decision) -> RuntimeSizes:
-    """The sizes of `problem`, asserted to be the same for all operands, and between 1 and the limits decided on.
+def guarded(operands: list[ir.Value], problem: Problem, limits: Mapping[str, int]) -> RuntimeSizes:
+    """The sizes of `problem`, asserted to be the same for all operands, and between 1 and `limits` of m, n and k.
 
-    Code generation relies on both: limits are what buffer offsets can reach.
+    Code generation relies on both: limits are what buffer offsets can reach. A result may have a limit of bytes.
     """
-    limits = {"m": decision.max_m, "n": decision.max_n, "k": decision.max_k}
-    values = {axis: _guarded(axis, operands, limits[axis] or 0) for axis in problem.dynamic}
-    if decision.max_bytes is not None:
-        _guard_result(problem.matrices, values, decision.max_bytes)
+    values = {axis: _guarded(axis, operands, limits.get(axis, 0)) for axis in problem.dynamic}
+    if "bytes" in limits:
+        _guard_result(problem.matrices, values, limits["bytes"])
     return RuntimeSizes(problem, values)
 
 

@@ -13,10 +13,11 @@ from iree.compiler import ir
 from mxcomp.errors import InputError
 from mxcomp.layout import layout_entries
 from mxcomp.matching.canonical import is_canonical, problem_of
-from mxcomp.matching.decision import PLAIN, decision_of
+from mxcomp.matching.decision import PLAIN
 from mxcomp.mlir import dispatches, graph, notes
 from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.mlir.graph import location_name, location_text
+from mxcomp.plans import plans_below
 from mxcomp.profiling.launches import Launch
 from mxcomp.report import kernel_operands, table
 from mxcomp.report.kernel_operands import KernelOperands
@@ -94,27 +95,18 @@ class Report:
     def collect(self, module: ir.Operation) -> None:
         """Adds every marked matmul below `module`: what recognise and encode decided, before it is materialised."""
         self.left_out += notes.take_warnings(module)
-        for op in graph.walk(module, bodies=False):
-            decision = decision_of(op)
-            if decision is None:
-                continue
+        for op, plan in plans_below(module):
             matmul = ScaledMatmul(
                 location_text(op.location),
                 name=location_name(op.location) or None,
-                index=decision.index,
-                operands=decision.operands,
-                layout=None if decision.layout is None else layout_entries(decision.layout),
-                order=str(decision.order) if decision.is_ours else None,
-                transposed=decision.transposed,
-                ukernel=decision.ukernel,
-                note=decision.note,
-                reason=decision.reason,
-                warning=decision.warning,
+                index=plan.index,
+                note=plan.note,
+                reason=plan.reason,
+                warning=plan.warning,
+                **plan.reported(),
                 versions=[
-                    KernelVersion(
-                        each.max_m, each.quantising or each.ukernel, layout_entries(each.layout), str(each.order)
-                    )
-                    for each in decision.versions
+                    KernelVersion(max_m, each.kernel or "", layout_entries(each.layout), str(each.order))
+                    for max_m, each in plan.by_rows
                 ],
             )
             if is_canonical(op):

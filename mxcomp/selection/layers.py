@@ -12,15 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
 
+from mxcomp.layout import RHS
 from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.matching.decision import DATA_TILED
+from mxcomp.problem import Problem
 from mxcomp.selection import grouped, passing, times
+from mxcomp.selection.ranking import LAYERS
 from mxcomp.sim.timing.parameters import parameters_of
-from mxcomp.ukernels import Ukernel, gating, quantising, swiglu, weight_only
+from mxcomp.ukernels import Registry, Ukernel, gating, quantising, swiglu, weight_only
 from mxcomp.ukernels.family import Instance
 from mxcomp.ukernels.waves import UNIT_ROWS
 
@@ -89,6 +93,21 @@ def fastest(sizes: Sizes, block_m: int, ukernels: Mapping[str, Ukernel]) -> Pair
     if sizes.a_type == weight_only.ACTIVATIONS:
         return unquantised(sizes, blocks, block_m, ukernels)
     return better(in_tiles(sizes, blocks, block_m, ukernels), apart(sizes, blocks, block_m, ukernels))
+
+
+@lru_cache(maxsize=LAYERS)
+def ways(consumer: Problem, registry: Registry, itself: bool = False) -> tuple[Pair | None, Pair | None]:
+    """Gate and up and the product behind them, in tiles and apart: the rows of all blocks are those of tokens.
+
+    `itself`: apart, the product behind them quantises if it can.
+    """
+    count, rows, (hidden_type, weights, *_) = consumer.matrices, consumer.m or 0, consumer.types
+    experts = min(count, consumer.stored[RHS] or count)
+    blocks = grouped.Blocks(count, experts, count * rows)
+    sizes = Sizes(blocks.slots, consumer.n or 0, consumer.k or 0, experts, 1, hidden_type, weights)
+    inside, outside = (way(sizes, blocks, rows, registry.ukernels) for way in (in_tiles, apart))
+    down = quantising_down(sizes, blocks, rows, registry.ukernels) if itself else None
+    return inside, outside if outside is None or down is None else (replace(outside[0], beside=()), down)
 
 
 def better(one: Pair | None, other: Pair | None) -> Pair | None:

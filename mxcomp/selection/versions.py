@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 
 from mxcomp.layout import DataTiledLayout
-from mxcomp.matching.decision import Version
 from mxcomp.problem import Problem
 from mxcomp.selection import times
 from mxcomp.selection.ranking import Candidate
@@ -35,9 +34,6 @@ mean of 9 layers and M from 1 to 8192), with one for all 1.36 ×."""
 _COLUMNS = 16
 """Units of columns that RHS, packed once for all versions, has whole multiples of in each."""
 
-_LEAST_GAIN = 0.1
-"""Of the modelled time, below which several kernels are not worth compiling."""
-
 
 @dataclass(frozen=True)
 class Ranked:
@@ -55,15 +51,16 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Choice:
-    """Versions, ascending, and geometric means of modelled µs over all points: with them, and with the best alone."""
+    """Kernels by the most rows that they are for, ascending, and geometric means of modelled µs over all points: with
+    them, and with the best alone."""
 
-    versions: tuple[Version, ...]
+    kernels: tuple[tuple[int | None, Candidate], ...]
     us: float
     alone_us: float
 
 
 def choose(ranked: Ranked, beside: Iterable[Ranked] = ()) -> Choice | None:
-    """The fastest kernel of each range, if that gains anything.
+    """The fastest kernel of each range.
 
     Rows are padded to a multiple of what that kernel takes. So that matmuls `beside` this one, of the same LHS, share
     what is packed, in each range all have kernels of as many rows if they can, those that are fastest together.
@@ -79,10 +76,8 @@ def choose(ranked: Ranked, beside: Iterable[Ranked] = ()) -> Choice | None:
     found = [of_range[0][step] for of_range, step in zip(fastest, steps, strict=True)]
     us = geometric_mean(us for each in found for us in each.us)
     alone_us = geometric_mean(us for rows in RANGES for us in _timed(ranked.candidates[0], ranked, rows).us)
-    if us >= (1 - _LEAST_GAIN) * alone_us:
-        return None
-    versions = [_version(each.candidate, rows) for each, rows in zip(found, RANGES, strict=True)]
-    return Choice(tuple(versions), us, alone_us)
+    kernels = tuple((rows.max_m, each.candidate) for each, rows in zip(found, RANGES, strict=True))
+    return Choice(kernels, us, alone_us)
 
 
 @dataclass(frozen=True)
@@ -137,16 +132,3 @@ def _timed(candidate: Candidate, ranked: Ranked, rows: Range) -> Timed:
     sizes = [{"m": -(-m // tile[0]) * tile[0], "n": problem.n or 0, "k": problem.k or 0} for m in rows.points]
     order, size = candidate.order, ranked.result_bytes
     return Timed(candidate, [times.modelled(candidate.times, tile, problem, each, size, order=order) for each in sizes])
-
-
-def _version(candidate: Candidate, rows: Range) -> Version:
-    ukernel = candidate.ukernel
-    assert ukernel.layout is not None
-    return Version(
-        rows.max_m,
-        ukernel.layout,
-        ukernel.name,
-        candidate.order,
-        ukernel.workgroup_size,
-        ukernel.llvm_func_attrs,
-    )

@@ -17,8 +17,9 @@ from mxcomp.formats import element_format
 from mxcomp.measuring import pictures, records
 from mxcomp.measuring.subject import RESULT_BYTES
 from mxcomp.options import FASTEST, Options
+from mxcomp.plans import split_k
 from mxcomp.problem import SCALES_AND_RESULT, Problem
-from mxcomp.selection import splitting, times
+from mxcomp.selection import times
 from mxcomp.selection.ranking import fastest
 from mxcomp.selection.tuned_lines import MEASURED, MODELLED, Key
 from mxcomp.sim.timing import rows as table
@@ -115,11 +116,11 @@ def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str) -> Itera
             m, n, k, gemm.tile_m, gemm.tile_n, best.ukernel.name,
             round(best.us, 3), round(low, 3), round(high, 3), bound,
         )  # fmt: skip
-        split = splitting.faster(problem, best, registry, options, size)
+        split = split_k.faster(problem, best, registry, options, size)
         yield entry if split is None else _in_parts(entry, split)
 
 
-def _in_parts(entry: Entry, split: splitting.Split) -> Entry:
+def _in_parts(entry: Entry, split: split_k.Split) -> Entry:
     """The same with K in parts."""
     low, high = parameters_of(split.candidate.ukernel.target).interval(split.us)
     return replace(

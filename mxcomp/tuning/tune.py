@@ -12,7 +12,7 @@ from iree.compiler import ir
 
 from mxcomp.measuring.subject import RESULT_BYTES
 from mxcomp.options import Options
-from mxcomp.selection import splitting
+from mxcomp.plans import split_k
 from mxcomp.selection.ranking import fastest
 from mxcomp.selection.tuned_lines import MODELLED, Key, Line
 from mxcomp.target import get_target
@@ -83,7 +83,7 @@ def _ranked(key: Key, registry: Registry, settings: Settings) -> list[Outcome]:
     options, size = Options.make(key.target, ukernel_dirs=settings.ukernel_dirs), RESULT_BYTES[key.result or "f32"]
     ranked = fastest(key.problem, registry, options, size)
     found = [Outcome(each.ukernel.name, MODELLED, each.us) for each in ranked]
-    split = splitting.faster(key.problem, ranked[0], registry, options, size) if ranked else None
+    split = split_k.faster(key.problem, ranked[0], registry, options, size) if ranked else None
     return found if split is None else [Outcome(split.kernel, MODELLED, split.us, parts=split.parts), *found]
 
 

@@ -14,11 +14,15 @@ from test_units import BATCHED, check
 
 import mxcomp
 from mxcomp.layout import LHS, RHS
-from mxcomp.matching.decision import Decision
 from mxcomp.options import Options
+from mxcomp.plans import row_operand
+from mxcomp.plans.data_tiled import DataTiled
+from mxcomp.plans.plan import Proposal
+from mxcomp.plans.row_operand import RowOperand
+from mxcomp.plans.tiled import Tiled
 from mxcomp.problem import Problem
 from mxcomp.run import runtime
-from mxcomp.selection import in_rows, ranking
+from mxcomp.selection import ranking
 from mxcomp.sim.schedule import ORDERS
 from mxcomp.target import get_target
 from mxcomp.ukernels import Registry, pingpong
@@ -154,17 +158,19 @@ def test_the_faster_way_is_chosen(sizes: tuple[int, int, int], given: tuple[int,
     with ir.Context(), ir.Location.unknown():
         registry, options, problem = Registry(get_target("gfx950")), Options.make(), Problem(*sizes, INSTANCES[0].types)
         best = ranking.fastest(problem, registry, options)[0]
-        chosen = Decision(ukernel=best.ukernel.name, layout=best.ukernel.layout)
+        packed = DataTiled().by(best.ukernel)
         objections = {side: "" if side in given else "it is none" for side in (LHS, RHS)}
-        found = in_rows.choose(chosen, problem, objections, registry, options, 4)
+        proposal = row_operand.choose(packed, problem, objections, registry, options, 4)
+        found = proposal.plan if isinstance(proposal, Proposal) and proposal.is_cheaper else packed
         us = {"": best.us}
         for side, names, multiplied in ((LHS, OF_LHS, problem), (RHS, OF_RHS, problem.flipped)):
             own = [ranking.candidate(registry[name], multiplied) for name in names] if side in given else []
-            saved = in_rows.packing_us(options.target, problem, side)
+            saved = row_operand.packing_us(options.target, problem, side)
             us |= {each.ukernel.name: each.us - saved for each in own if each is not None}
     fastest = min(us, key=us.__getitem__)
     assert fastest.endswith(taken)
-    assert found.lhs_in_rows == bool(taken) == bool(fastest)
+    assert isinstance(found, RowOperand) == bool(taken) == bool(fastest)
+    assert isinstance(found, Tiled)
     assert found.transposed == taken.endswith("_row_major_b")
     assert found.ukernel == (fastest or best.ukernel.name)
 

@@ -22,8 +22,9 @@ from test_units import BATCHED, of
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp.layout.order import PLAIN_ORDER, Order
-from mxcomp.matching.decision import Decision, decide
+from mxcomp.matching.decision import decide
 from mxcomp.passes import encode, order_workgroups
+from mxcomp.plans.plan import Launched
 from mxcomp.selection import sharing
 from mxcomp.sim.device import Device
 from mxcomp.sim.program import program_of
@@ -36,7 +37,7 @@ CUS = get_target("gfx950").cus
 SLOW = pytest.mark.slow
 
 
-def decide_in(order: Order, op: ir.Operation, decision: Decision) -> None:
+def decide_in(order: Order, op: ir.Operation, decision: Launched) -> None:
     decide(op, replace(decision, order=order))
 
 

@@ -14,8 +14,9 @@ from spread import every
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp import formats
+from mxcomp.plans import few_rows
+from mxcomp.plans.multi_m import MultiM
 from mxcomp.report.report import ScaledMatmul
-from mxcomp.selection import few_rows, versions
 from mxcomp.ukernels import quantising
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
@@ -28,7 +29,7 @@ FIRST, LAST = (1, 17, 65, 513, 1025), (16, 64, 512, 1024)
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Versions also where they gain nothing: for small N and K, which are quick to simulate."""
-    monkeypatch.setattr(versions, "_LEAST_GAIN", -100.0)
+    monkeypatch.setattr(MultiM, "least_gain", -100.0)
 
 
 def weights(fmt: str, n: int, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -244,7 +245,7 @@ def test_few_rows_beside_one_kernel_for_all_others(monkeypatch: pytest.MonkeyPat
 
 def test_version_before_those_of_16_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where quantising all of 16 rows in each workgroup takes longer than a dispatch, it is done of fewer."""
-    monkeypatch.setattr(few_rows.FewRows, "_gains", lambda self, together, rows: rows <= 4)
+    monkeypatch.setattr(few_rows, "gains", lambda together, rows: rows <= 4)
     codes, scales, w = weights("E2M1", 64, 1024)
     function = layers([(64, codes, scales)])
     program = mxcomp.compile(mx.module(function, "?x1024xf32"))
@@ -269,7 +270,7 @@ def test_all_of_one_activation_quantise_few_rows_or_none(monkeypatch: pytest.Mon
     assert len(program.profile(np.tile(x, (2, 1)), execute=False).dispatches) == 3
     monkeypatch.setattr(quantising.Instance, "covers", lambda self, m, n, k: n != 48)
     report = mxcomp.compile(module, compile_to="input").report
-    assert not any(version.ukernel.startswith("mx_quantising") for each in report.matmuls for version in each.versions)
+    assert not any(version.ukernel.startswith("mx_fused_quant") for each in report.matmuls for version in each.versions)
     assert "none quantises bf16" in (report.matmuls[1].note or "")
 
 

@@ -16,7 +16,7 @@ from iree_encodings import choose
 from mxcomp.layout import ACC, INTRINSICS, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.layout.swizzle import Dim, TileSwizzle
 from mxcomp.mlir import attributes, build
-from mxcomp.selection.choice import CODEGEN_LAYOUTS
+from mxcomp.plans.data_tiled import CODEGEN_LAYOUTS
 from mxcomp.target import get_target
 from mxcomp.ukernels import Registry, gating
 from mxcomp.ukernels.waves import unit_layout

@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 from iree.compiler import ir
 
 from mxcomp.layout.order import PLAIN_ORDER, Order, place
-from mxcomp.matching.decision import Decision
+from mxcomp.mlir import attributes
 from mxcomp.options import Options
+from mxcomp.plans import Plan, from_entries
+from mxcomp.plans.context import Context, Site
+from mxcomp.plans.data_tiled import DataTiled
+from mxcomp.plans.plan import Proposal
 from mxcomp.problem import Problem
 from mxcomp.selection import times
-from mxcomp.selection.choice import Place, choose
 from mxcomp.selection.ranking import candidate
 from mxcomp.target import get_target
 from mxcomp.ukernels import Registry
@@ -46,9 +49,8 @@ def test_the_plain_order_is_that_of_ids() -> None:
 
 def test_an_attribute_keeps_it() -> None:
     with ir.Context():
-        decision = Decision(order=Order(8, 5))
-        assert Decision.from_attr(decision.to_attr()) == decision
-        assert Decision.from_attr(Decision(order=PLAIN_ORDER).to_attr()) == Decision(order=PLAIN_ORDER)
+        for plan in (DataTiled(order=Order(8, 5)), DataTiled(order=PLAIN_ORDER)):
+            assert from_entries(attributes.to_python(plan.to_attr())) == plan
 
 
 @pytest.mark.parametrize(
@@ -61,11 +63,17 @@ def test_what_is_chosen(m: int, n: int, order: Order) -> None:
     with ir.Context(), ir.Location.unknown():
         registry = Registry(get_target("gfx950"))
         ukernel = registry[LARGE]
+
+        def chosen(problem: Problem) -> DataTiled:
+            found = DataTiled.propose(Site(problem), Context(registry, options), Plan())
+            assert isinstance(found, Proposal) and isinstance(found.plan, DataTiled)
+            return found.plan
+
         best = candidate(ukernel, problem)
         assert best is not None
-        assert choose(problem, Place(), registry, options).order == best.order == order
+        assert chosen(problem).order == best.order == order
         assert candidate(ukernel, Problem(m, n, None, TYPES)) is None
-        assert choose(Problem(None, n, 8192, TYPES), Place(), registry, options).order == Order(8, 4)
+        assert chosen(Problem(None, n, 8192, TYPES)).order == Order(8, 4)
     plain = times.modelled(best.times, ukernel.tile, problem, {"m": m, "n": n, "k": 8192})
     assert best.us <= plain
     assert (best.us < 0.995 * plain) == (order != PLAIN_ORDER)

@@ -95,7 +95,7 @@ util.func @weights(%a: tensor<2x1x32xf8E5M2>, %as: tensor<2x1xf8E8M0FNU>) -> ten
   %init = arith.constant dense<0.0> : tensor<2x4xf32>
   %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
                        iterator_types = ["parallel", "parallel", "reduction", "reduction"],
-                       mxcomp.scaled_matmul = {index = 0, operands = "data_tiled"}}
+                       mxcomp.scaled_matmul = {index = 0, plan = "data_tiled"}}
       ins(%a, %b, %as, %bs : tensor<2x1x32xf8E5M2>, tensor<4x1x32xf4E2M1FN>, tensor<2x1xf8E8M0FNU>,
                              tensor<4x1xf8E8M0FNU>)
       outs(%init : tensor<2x4xf32>) {

@@ -39,7 +39,7 @@
 // CHECK-SAME: layout = {intrinsic = "MFMA_SCALE_F32_16x16x128_B32", intrinsics_k = 2 : i64, intrinsics_m = 2 : i64, intrinsics_n = 4 : i64,
 // CHECK-SAME: operands_interleaving_intrinsics_k = [2, 3], operands_interleaving_intrinsics_m = [2],
 // CHECK-SAME: operands_interleaving_intrinsics_n = [3], subgroups_n = 2 : i64},
-// CHECK-SAME: operands = "data_tiled", ukernel = "test_tile", workgroup_size = [128, 1, 1]}
+// CHECK-SAME: plan = "data_tiled", ukernel = "test_tile", workgroup_size = [128, 1, 1]}
 // CHECK: -> tensor<64x128xf32, #[[ACC]]>
 // CHECK-NEXT: %[[R:.+]] = iree_encoding.unset_encoding %[[RE]] : tensor<64x128xf32, #[[ACC]]> -> tensor<64x128xf32>
 // CHECK-NEXT: util.return %[[R]]
@@ -69,7 +69,7 @@ util.func @fits(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>,
 // CHECK: mxcomp.scaled_matmul = {index = 1 : i64,
 // CHECK-SAME: layout = {intrinsic = "MFMA_SCALE_F32_32x32x64_B32", intrinsics_m = 2 : i64, subgroups_n = 2 : i64},
 // CHECK-SAME: llvm_func_attrs = {"amdgpu-waves-per-eu" = "2"},
-// CHECK-SAME: operands = "data_tiled", ukernel = "test_wide", workgroup_size = [128, 1, 1]}
+// CHECK-SAME: plan = "data_tiled", ukernel = "test_wide", workgroup_size = [128, 1, 1]}
 util.func @higher_benefit(%a: tensor<512x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>,
     %as: tensor<512x8xf8E8M0FNU>, %bs: tensor<128x8xf8E8M0FNU>) -> tensor<512x128xf32> {
   %zero = arith.constant 0.0 : f32
@@ -119,7 +119,7 @@ util.func @m_divides_no_tile(%a: tensor<300x8x32xf4E2M1FN>, %b: tensor<128x8x32x
 // Above the maximum of the one, no multiple of the other's tile.
 // CHECK-LABEL: util.func public @m_above_maximum(
 // CHECK-NOT: ukernel = "test_
-// CHECK: mxcomp.scaled_matmul = {index = 3 : i64, {{.*}}operands = "data_tiled"
+// CHECK: mxcomp.scaled_matmul = {index = 3 : i64, {{.*}}plan = "data_tiled"
 // CHECK-NOT: ukernel = "test_
 // CHECK: util.return
 util.func @m_above_maximum(%a: tensor<1000x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>,
@@ -146,7 +146,7 @@ util.func @m_above_maximum(%a: tensor<1000x8x32xf4E2M1FN>, %b: tensor<128x8x32xf
 // Neither of ours.
 // CHECK-LABEL: util.func public @n_divides_no_tile(
 // CHECK-NOT: ukernel = "test_
-// CHECK: mxcomp.scaled_matmul = {index = 4 : i64, {{.*}}operands = "data_tiled"
+// CHECK: mxcomp.scaled_matmul = {index = 4 : i64, {{.*}}plan = "data_tiled"
 // CHECK-NOT: ukernel = "test_
 // CHECK: util.return
 util.func @n_divides_no_tile(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<100x8x32xf4E2M1FN>,
@@ -177,7 +177,7 @@ util.func @n_divides_no_tile(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<100x8x32xf
 // CHECK: iree_encoding.set_encoding %[[A]] encoding_dims{%[[M:.+]]} : tensor<?x8x32xf4E2M1FN> ->
 // CHECK: linalg.generic
 // CHECK-NOT: ukernel = "test_
-// CHECK-SAME: max_m = {{[0-9]+}} : i64, operands = "data_tiled"
+// CHECK-SAME: limits = {m = {{[0-9]+}} : i64}, {{.*}}plan = "data_tiled"
 // CHECK-NOT: ukernel = "test_
 // CHECK: iree_encoding.unset_encoding %{{.+}} encoding_dims{%[[M]]} : {{.+}} -> tensor<?x128xf32>{%[[M]]}
 util.func @dynamic_m(%a: tensor<?x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>,
@@ -210,7 +210,7 @@ util.func @dynamic_m(%a: tensor<?x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>,
 // CHECK-NOT: set_encoding
 // CHECK-LABEL: util.func public @almost_large_lhs(
 // CHECK-COUNT-5: iree_encoding.set_encoding
-// CHECK: mxcomp.scaled_matmul = {index = 7 : i64, {{.*}}operands = "data_tiled"
+// CHECK: mxcomp.scaled_matmul = {index = 7 : i64, {{.*}}plan = "data_tiled"
 // CHECK-LABEL: util.func public @large_rhs(
 // CHECK-NOT: set_encoding
 // CHECK: mxcomp.scaled_matmul = {index = 8 : i64, reason = "left to IREE: an operand or the result exceeds 2147483647 bytes"}

@@ -34,14 +34,14 @@
 // OFF-NOT: iree_encoding
 // OFF: linalg.generic
 // OFF-SAME: ins(%[[A]], %[[B]], %[[AS]], %[[BS]] :
-// OFF-SAME: mxcomp.scaled_matmul = {index = 0 : i64, operands = "row_major", tile = [32, 128, 256], ukernel = "test_row_major", workgroup_size = [128, 1, 1]}
+// OFF-SAME: mxcomp.scaled_matmul = {index = 0 : i64, plan = "row_major", tile = [32, 128, 256], ukernel = "test_row_major", workgroup_size = [128, 1, 1]}
 // OFF-NOT: iree_encoding
 
 // NONE-LABEL: util.func public @even(
 // NONE: iree_encoding.set_encoding
 // NONE: linalg.generic
 // NONE-NOT: ukernel =
-// NONE-SAME: mxcomp.scaled_matmul = {index = 0 : i64, layout = {intrinsic = "MFMA_SCALE_F32_{{.+}}", {{.*}}}, operands = "data_tiled",
+// NONE-SAME: mxcomp.scaled_matmul = {index = 0 : i64, layout = {intrinsic = "MFMA_SCALE_F32_{{.+}}", {{.*}}}, {{.*}}plan = "data_tiled",
 // NONE-SAME: reason = "--ukernels=none"
 // NONE-NOT: ukernel =
 // NONE: iree_encoding.unset_encoding
@@ -56,11 +56,11 @@
 // OLD-LABEL: util.func public @even(
 // OLD: mxcomp.scaled_matmul = {index = 0 : i64,
 // OLD-SAME: layout = {intrinsic = "MFMA_SCALE_F32_16x16x128_B32", intrinsics_k = 2 : i64, intrinsics_m = 2 : i64,
-// OLD-SAME: intrinsics_n = 2 : i64, scale_permutation = [3, 0, 1, 2]}, operands = "data_tiled", ukernel = "test_old_scales"
+// OLD-SAME: intrinsics_n = 2 : i64, scale_permutation = [3, 0, 1, 2]}, plan = "data_tiled", ukernel = "test_old_scales"
 
 // ROW-LABEL: util.func public @even(
 // ROW-NOT: ukernel =
-// ROW: operands = "data_tiled", reason = "test_row_major: it takes row_major operands, not data_tiled"
+// ROW: plan = "data_tiled", reason = "test_row_major: it takes row_major operands, not data_tiled"
 // ROW-NOT: ukernel =
 // ROW: util.return
 util.func @even(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>,
@@ -93,7 +93,7 @@ util.func @even(%a: tensor<64x8x32xf4E2M1FN>, %b: tensor<128x8x32xf4E2M1FN>,
 
 // NAMED-LABEL: util.func public @odd(
 // NAMED-NOT: ukernel =
-// NAMED: operands = "data_tiled", reason = "test_tile: N = 126 is not a multiple of 128"
+// NAMED: plan = "data_tiled", reason = "test_tile: N = 126 is not a multiple of 128"
 // NAMED-NOT: ukernel =
 // NAMED: util.return
 

@@ -9,8 +9,8 @@
 // them is quantised there, as the operand of down. Neither computes anything for blocks without an expert.
 
 // ENCODE-LABEL: func.func @layer(
-// ENCODE: mxcomp.scaled_matmul = {gathered = [1, 3]{{.*}}gated = true{{.*}}lane_rows = true{{.*}}requantised_for = 1 : i64, skips = true, transposed = true
-// ENCODE: mxcomp.scaled_matmul = {gathered = [1, 3], index = 1{{.*}}lane_rows = true{{.*}}skips = true, transposed = true
+// ENCODE: mxcomp.scaled_matmul = {gathered = [1, 3]{{.*}}gated = true{{.*}}lane_rows = true{{.*}}plan = "grouped_experts", requantised_for = 1 : i64, skips = true
+// ENCODE: mxcomp.scaled_matmul = {gathered = [1, 3], index = 1{{.*}}lane_rows = true{{.*}}plan = "grouped_experts", skips = true
 
 // CHECK-LABEL: func.func @layer(
 // CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<4x64xf32>, %[[SLOTS:[a-z0-9]+]]: tensor<2x16xi32>, %[[IDS:[a-z0-9]+]]: tensor<2xi32>

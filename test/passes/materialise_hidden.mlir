@@ -10,9 +10,10 @@
 
 // ENCODE-LABEL: func.func @layer(
 // ENCODE: mxcomp.scaled_matmul = {gathered = [1, 3], index = 0
-// ENCODE-NOT: quantising =
-// ENCODE: mxcomp.scaled_matmul = {gathered = [1, 3], index = 1
-// ENCODE-SAME: quantising = "mx_fused_swiglu_f4E2M1FN_f4E2M1FN_f32_m16_
+// ENCODE-SAME: plan = "data_tiled"
+// ENCODE: mxcomp.scaled_matmul = {fused = "mx_fused_swiglu_f4E2M1FN_f4E2M1FN_f32_m16_
+// ENCODE-SAME: gathered = [1, 3], index = 1
+// ENCODE-SAME: plan = "fused_swiglu"
 // ENCODE-SAME: skips = true
 
 // CHECK-LABEL: func.func @layer(

@@ -18,15 +18,15 @@
 // By time they are not: the ukernel's tiles are large, and few.
 // TIMED: not re-quantised in its tile: modelled {{.+}} in the tile with what is behind, apart {{[0-9.]+}}
 // TIMED-LABEL: util.func public @chain(
-// TIMED-NOT: transposed
-// OFF-NOT: transposed
+// TIMED-NOT: plan = "requantised"
+// OFF-NOT: plan = "requantised"
 // OFF-NOT: in its tile
 
 // ENCODE-LABEL: util.func public @chain(
-// ENCODE-COUNT-2: mxcomp.scaled_matmul = {{{.*}}lane_rows = true{{.*}}transposed = true, ukernel = "mx_f4E2M1FN_f4E2M1FN_f32_m128_n256_k128"
+// ENCODE-COUNT-2: mxcomp.scaled_matmul = {{{.*}}lane_rows = true{{.*}}plan = "requantised", {{.*}}ukernel = "mx_f4E2M1FN_f4E2M1FN_f32_m128_n256_k128"
 // ENCODE-LABEL: util.func public @few_rows(
 // ENCODE-NOT: lane_rows
-// ENCODE-NOT: transposed
+// ENCODE-NOT: plan = "requantised"
 
 // It has all registers of a SIMD to itself.
 // CHECK: #translation = {{.*}}llvm_func_attrs = {"amdgpu-unroll-threshold" = "20000", "amdgpu-waves-per-eu" = "1"}

@@ -5,9 +5,10 @@
 // The version for few rows quantises them itself; what does so for the others has no workgroups then.
 
 // ENCODED-LABEL: util.func public @quantised(
-// ENCODED: max_m = 16 : i64, order = {band = 1 : i64, xcds = 1 : i64}, quantising = "mx_fused_quant16_f4E2M1FN_f4E2M1FN_f32_m16_n
-// ENCODED-SAME: ukernel = "mx_f4E2M1FN_f4E2M1FN_f32_m16_n
-// ENCODED-NOT: quantising =
+// ENCODED: plan = "few_rows"
+// ENCODED-SAME: versions = [{fused = "mx_fused_quant16_f4E2M1FN_f4E2M1FN_f32_m16_n
+// ENCODED-SAME: max_m = 16 : i64, plan = "fused_quant", ukernel = "mx_f4E2M1FN_f4E2M1FN_f32_m16_n
+// ENCODED-NOT: fused =
 
 // CHECK-LABEL: util.func public @quantised(
 // CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<?x4096xbf16>

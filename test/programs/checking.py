@@ -26,12 +26,13 @@ from themes import Function
 import mxcomp
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.options import AUTO, ON, Options
+from mxcomp.plans import split_k
+from mxcomp.plans.multi_m import MultiM
 from mxcomp.plugin.emit import emit_plugin
 from mxcomp.report import Report
 from mxcomp.run import runtime
 from mxcomp.run.resident import Resident
 from mxcomp.run.runtime import RunError
-from mxcomp.selection import splitting, versions
 from mxcomp.sim.schedule import ORDERS
 from mxcomp.target import get_target
 from mxcomp.weights import checkpoint
@@ -109,11 +110,11 @@ def _compiled(program: Program, directory: Path) -> tuple[bytes, dict[str, Path]
     if program.way == "plugin":
         vmfb, fallback = _with_plugin(program, directory)
         return vmfb, None, "fast" if program.products > LONG[False] else "numpy", fallback
-    gain = versions._LEAST_GAIN if program.versions == "by gain" else -math.inf
-    least = (-math.inf, 1) if program.has_parts else (splitting._LEAST_GAIN, splitting._LEAST_TILES)
+    gain = MultiM.least_gain if program.versions == "by gain" else -math.inf
+    least = (-math.inf, 1) if program.has_parts else (split_k._LEAST_GAIN, split_k._LEAST_TILES)
     with (
-        mock.patch.object(versions, "_LEAST_GAIN", gain),
-        mock.patch.multiple(splitting, _LEAST_GAIN=least[0], _LEAST_TILES=least[1]),
+        mock.patch.object(MultiM, "least_gain", gain),
+        mock.patch.multiple(split_k, _LEAST_GAIN=least[0], _LEAST_TILES=least[1]),
     ):
         compiled = mxcomp.compile(
             program.text,

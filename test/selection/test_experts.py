@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
 import mxcomp.ir as mx
 from mxcomp import moe, pipeline
-from mxcomp.matching.decision import DATA_TILED, Decision, decision_of
-from mxcomp.mlir import build, graph
+from mxcomp.matching.decision import DATA_TILED
+from mxcomp.mlir import build
 from mxcomp.options import Options
+from mxcomp.plans import plans_below
+from mxcomp.plans.grouped_experts import GroupedExperts
 from mxcomp.problem import Problem
 from mxcomp.routing import Routing
 from mxcomp.selection.limits import limits
@@ -28,7 +32,7 @@ def test_matrices_that_ids_choose_count_once() -> None:
     assert limits(Problem(16, 5760, 2880, TYPES, (300,), (None, 257)), (16, 64, 512), MAX_BYTES) is None
 
 
-def decided(experts: int, blocks: int, ukernels: str = "benefit") -> list[Decision]:
+def decided(experts: int, blocks: int, ukernels: str = "benefit") -> list[Any]:
     """On gate and up, and on down, of GPT-OSS's size."""
     hidden, packed, scales = 2880, 1440, 90
 
@@ -44,7 +48,7 @@ def decided(experts: int, blocks: int, ukernels: str = "benefit") -> list[Decisi
     )  # fmt: skip
     options = Options.make(ukernels=ukernels)
     pipeline.run(module.operation, (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
-    return [each for op in graph.walk(module.operation) if (each := decision_of(op)) is not None]
+    return [plan for _, plan in plans_below(module.operation)]
 
 
 @pytest.mark.parametrize("blocks", [32, 300])
@@ -104,14 +108,15 @@ def test_what_is_quantised_in_its_tile(also: str) -> None:
     module = gated(also)
     passes, options = (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), Options.make(fuse_quantisers="on")
     pipeline.run(module.operation, passes, options)
-    decisions = [each for op in graph.walk(module.operation) if (each := decision_of(op)) is not None]
-    assert [each.operands for each in decisions] == [DATA_TILED] * 2
-    assert [each.requantised_for for each in decisions] == [None if also else 1, None]
-    assert [each.layout is not None and each.layout.gated for each in decisions] == [not also, False]
+    plans: list[Any] = [plan for _, plan in plans_below(module.operation)]
+    assert [each.operands for each in plans] == [DATA_TILED] * 2
+    assert [isinstance(each, GroupedExperts) for each in plans] == [not also] * 2
+    assert also or [each.requantised_for for each in plans] == [1, None]
+    assert [each.layout.gated for each in plans] == [not also, False]
 
 
 def test_gate_and_up_in_tiles_by_time() -> None:
     """Two blocks would be few tiles, and long ones: another dispatch is faster. The report has both times."""
     for blocks, is_inside in ((2, False), (32, True)):
         gate_up, _ = decided(32, blocks, "fastest")
-        assert (gate_up.requantised_for == 1) == is_inside
+        assert (isinstance(gate_up, GroupedExperts) and gate_up.requantised_for == 1) == is_inside

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from iree.compiler import ir
 
-from mxcomp.matching.decision import Decision
 from mxcomp.measuring.layers import CHAIN, GATED, KINDS, PLAIN, Layer, decided, modelled, profiled
 from mxcomp.options import AUTO, OFF, ON, Options
+from mxcomp.plans import Plan
+from mxcomp.plans.fused_quant import FusedQuant
+from mxcomp.plans.requantised import Requantised
 from mxcomp.target import get_target
 from mxcomp.ukernels import Registry
 
@@ -26,7 +27,7 @@ def registry() -> Registry:
 
 
 @cache
-def decisions(layer: Layer, way: str) -> list[Decision]:
+def decisions(layer: Layer, way: str) -> list[Plan]:
     return decided(layer, Options.make(fuse_quantisers=way))
 
 
@@ -74,22 +75,25 @@ def test_a_result_is_quantised_in_its_tile_where_that_is_faster(
     fused, plain, chosen = (us(layer, way, m, registry) for way in (ON, OFF, AUTO))
     assert (fused < plain) == is_fused
     assert chosen == min(fused, plain)
-    assert (decisions(layer, AUTO)[0].requantised_for is not None) == is_fused
+    assert is_requantised(decisions(layer, AUTO)[0]) == is_fused
 
 
-def _versions(decision: Any) -> list[Any]:
-    return [decision, *decision.versions]
+def is_requantised(plan: Plan) -> bool:
+    return isinstance(plan, Requantised) and plan.requantised_for is not None
+
+
+def quantises(plan: Plan) -> bool:
+    """Whether it, or a version of it, quantises LHS where it is multiplied."""
+    return any(isinstance(each, FusedQuant) for each in (plan, *(version for _, version in plan.by_rows)))
 
 
 @pytest.mark.parametrize("rows", [16, 512, None])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_switch(kind: str, rows: int | None) -> None:
     layer = Layer(kind, *(LLAMA if rows is None else SMALL), rows)
-    for decision in decisions(layer, OFF):
-        assert all(each.quantising is None for each in _versions(decision))
-        assert decision.requantised_for is None and decision.paired is None
+    assert not any(quantises(plan) or is_requantised(plan) for plan in decisions(layer, OFF))
     on = decisions(layer, ON)
-    fused = [each for each in on if each.requantised_for is not None]
-    quantising = [each for each in on if any(version.quantising for version in _versions(each))]
+    fused = [each for each in on if is_requantised(each)]
+    quantising = [each for each in on if quantises(each)]
     assert len(fused) == (0 if rows != 512 or kind == PLAIN else 2 if kind == GATED else 1)
     assert len(quantising) >= (0 if rows == 512 else 1)

@@ -10,9 +10,10 @@ from iree.compiler.dialects import arith
 
 import mxcomp.ir as mx
 from mxcomp import moe, pipeline
-from mxcomp.matching.decision import decision_of
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build
 from mxcomp.options import Options
+from mxcomp.plans import plans_below
+from mxcomp.plans.tiled import Tiled
 from mxcomp.routing import Routing
 
 BLOCKS, ROWS, INNER, EXPERTS = 16, 16, 128, 4
@@ -65,9 +66,9 @@ def skips(chosen: Chosen, ids_along: int = 0, *, other_ids: bool = False, also_r
     )  # fmt: skip
     options = Options.make()
     pipeline.run(module.operation, (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
-    (decision,) = [each for op in graph.walk(module.operation) if (each := decision_of(op)) is not None]
-    assert decision.gathered == (1, 3)
-    return decision.skips
+    ((_, plan),) = plans_below(module.operation)
+    assert isinstance(plan, Tiled) and plan.gathered == (1, 3)
+    return plan.skips
 
 
 @pytest.mark.parametrize("chosen", [selecting(), selecting(instead=1.0), twice], ids=["zero", "one", "twice"])

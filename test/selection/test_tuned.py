@@ -14,8 +14,9 @@ import mxcomp.ir as mx
 from mxcomp.errors import InputError
 from mxcomp.measuring.subject import Subject
 from mxcomp.options import Options
+from mxcomp.plans import tuned
 from mxcomp.problem import Problem
-from mxcomp.selection import tuned, tuned_lines
+from mxcomp.selection import tuned_lines
 from mxcomp.selection.tuned_lines import COLUMNS, Key, Line
 from mxcomp.target import get_target
 from mxcomp.ukernels import Registry

@@ -17,7 +17,7 @@ from corpus.operands import check_product, operand
 from spread import every, quick_if
 
 from mxcomp.layout import DataTiledLayout
-from mxcomp.selection import choice
+from mxcomp.plans import data_tiled as planned
 from mxcomp.ukernels import data_tiled, family
 
 Pair = tuple[str, str]
@@ -122,7 +122,7 @@ CODEGEN_32X32X64 = {
 @pytest.mark.parametrize("layout", CODEGEN_32X32X64)
 @pytest.mark.parametrize("pair", [("e4m3", "e4m3"), ("e4m3", "e2m1"), ("e2m1", "e2m1")], ids="-".join)
 def test_code_generation_with_the_other_intrinsic(pair: Pair, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "CODEGEN_LAYOUTS", {None: CODEGEN_32X32X64[layout]})
+    monkeypatch.setattr(planned, "CODEGEN_LAYOUTS", {None: CODEGEN_32X32X64[layout]})
     shape = (200, 300, 736)
     program = ours.__wrapped__(scaled_matmul(*shape, *pair), ukernels="none")  # not the one of another layout
     check_product(*run(program, pair, shape, "fast"))

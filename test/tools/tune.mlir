@@ -17,7 +17,7 @@
 // REPORT: "ukernel": "mx_f4E2M1FN_f4E2M1FN_f32_
 // REPORT: "note": "tuned table line 2: modelled {{[0-9.]+}} \u00b5s; the second best takes {{[0-9.]+}}% longer"
 
-// PASS: mxcomp.scaled_matmul = {{.*}}note = "tuned table line 2: modelled {{.*}}", operands = "data_tiled", ukernel = "mx_f4E2M1FN_
+// PASS: mxcomp.scaled_matmul = {{.*}}note = "tuned table line 2: modelled {{.*}}", {{.*}}plan = "data_tiled", ukernel = "mx_f4E2M1FN_
 
 // RUN: sed 's/,1,,modelled/,4,,modelled/' %t.csv > %t.split.csv
 // RUN: mxcomp-compile %s --compile-to=input -o %t.mlir --tuned=%t.split.csv 2>&1 | filecheck %s --check-prefix=SPLIT

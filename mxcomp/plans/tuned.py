@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mxcomp.matching.decision import DATA_TILED
+from mxcomp.options import Options
+from mxcomp.plans import split_k
 from mxcomp.problem import Problem
-from mxcomp.selection import splitting, tuned_lines
+from mxcomp.selection import tuned_lines
 from mxcomp.selection.tuned_lines import ANY, Fault, Key, Line
 from mxcomp.ukernels import Registry, Ukernel
 
@@ -29,6 +31,17 @@ class Entry:
         """How the choice was made."""
         margin = self.line.margin
         return str(self.line) + ("" if margin is None else f"; the second best takes {margin:.1%} longer")
+
+    def objection(self, is_symmetric: bool, is_joined: bool, options: Options) -> str:
+        """Why it cannot be followed for a matmul whose plan may be `is_joined` with those of others; "" if it can."""
+        if not self.line.use:
+            return "use is 0"
+        if is_joined:
+            return "results are quantised again in their tile, for which there is one ukernel"
+        if self.ukernel.layout is not None and self.ukernel.layout.units is not None and is_symmetric:
+            return "LHS and RHS may be one tensor, which ukernels over units cannot be given"
+        is_split = self.line.split_k > 1 and not split_k.is_possible(options)
+        return "a stock iree-compile cannot split K" if is_split else ""
 
 
 @dataclass(frozen=True)
@@ -71,7 +84,7 @@ def _fault(line: Line, registry: Registry) -> str:
 def _split(line: Line, registry: Registry) -> str:
     if line.split_k == 1:
         return ""
-    reason = splitting.misfit(line.key.problem, registry[line.kernel], line.split_k, registry.target)
+    reason = split_k.misfit(line.key.problem, registry[line.kernel], line.split_k, registry.target)
     return f"split_k is {line.split_k}: {reason}" if reason else ""
 
 
@@ -96,7 +109,7 @@ def _operands(line: Line, registry: Registry) -> str:
 
 
 def _envelope(line: Line, registry: Registry) -> str:
-    problem = splitting.part(line.key.problem, registry[line.kernel], line.split_k)
+    problem = split_k.part(line.key.problem, registry[line.kernel], line.split_k)
     reason = registry[line.kernel].mismatch(problem)
     return f"{line.kernel} does not fit: {reason}: name another kernel, or run mxcomp-tune again" if reason else ""
 

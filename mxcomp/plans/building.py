@@ -1,0 +1,93 @@
+"""What plans build with: what is packed of all matmuls of a module, and the values of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from iree.compiler import ir
+
+from mxcomp.errors import InternalError
+from mxcomp.matching.activations import Activations
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+from mxcomp.packing.packer import Packer
+from mxcomp.packing.runtime_sizes import RuntimeSizes
+from mxcomp.plans.plan import Plan
+from mxcomp.problem import Problem
+
+
+@dataclass(frozen=True)
+class Matmul:
+    """A matmul as it is multiplied.
+
+    Attributes:
+        op: What it is before, encoded.
+        unset: Behind it, what takes its encoding away.
+        epilogue: Fused consumers between them.
+        packed: The operands of its kernel.
+        ids: Of operands that are packed for all experts, which each matrix of the batch takes.
+        activations: What a kernel takes that quantises the LHS itself.
+        in_tiles: Whether these are in tiles along M.
+    """
+
+    op: ir.Operation
+    unset: ir.Operation
+    epilogue: ir.Operation | None
+    sizes: RuntimeSizes
+    packed: list[ir.Value]
+    ids: Mapping[int, ir.Value]
+    activations: Activations | None = None
+    in_tiles: bool = False
+
+    @property
+    def problem(self) -> Problem:
+        return self.sizes.problem
+
+    @property
+    def element(self) -> str:
+        """The type of an element of the result."""
+        return str(build.element(self.unset.results[0]))
+
+    def erase(self) -> None:
+        """Takes away what it was before."""
+        encodings = [operand.owner.operation for operand in self.op.operands]
+        for dead in (self.unset, *([self.epilogue] if self.epilogue else []), self.op, *encodings):
+            graph.erase_dead(dead)
+
+
+_GONE = "mxcomp.gone"
+"""On what stands for a re-quantised result until all that was computed from it is gone."""
+
+
+@dataclass
+class Building:
+    """A module while its matmuls become dispatches; `plans` are those of all of them, by their numbers."""
+
+    module: ir.Operation
+    options: Options
+    plans: Mapping[int, tuple[ir.Operation, Plan]]
+    packer: Packer = field(init=False)
+    waiting: dict[int, tuple[Any, Matmul]] = field(default_factory=dict)
+    """Plans of matmuls that another one is to be built with, and what is packed of them, by their numbers."""
+    sources: list[ir.Value] = field(default_factory=list)
+    """What was packed, which is erased at the end: the packer knows operands by them."""
+
+    def __post_init__(self) -> None:
+        self.packer = Packer(self.options)
+
+    def gone(self, result: ir.Value) -> ir.Value:
+        """What operations read that are dead when all matmuls are built."""
+        placeholder = build.empty(ir.RankedTensorType(result.type))
+        placeholder.owner.attributes[_GONE] = ir.UnitAttr.get()
+        return placeholder
+
+    def finish(self) -> None:
+        """Erases what nothing reads any more. Raises InternalError if something reads what is gone."""
+        graph.erase_unused(self.sources)
+        for op in [op for op in graph.walk(self.module, bodies=False) if _GONE in op.attributes]:
+            if users := [use.owner.operation for use in op.results[0].uses]:
+                where = f"{users[0].name} at {graph.location_text(users[0].location)}"
+                raise InternalError(f"{where} reads a result that is re-quantised in its tile")
+            op.erase()

@@ -1,0 +1,64 @@
+"""Operands of grouped matmuls that kernels read through expert ids, where they would be gathered first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mxcomp.layout import OPERAND_NAMES, RHS, RHS_SCALE
+from mxcomp.matching import gathers, masks
+from mxcomp.plans.plan import Plan
+from mxcomp.plans.tiled import Tiled
+from mxcomp.problem import Problem
+
+if TYPE_CHECKING:
+    from mxcomp.plans.context import Context, Site
+
+
+def best(site: Site, context: Context, choose: Callable[[Problem], Plan]) -> Plan:
+    """What is chosen for a problem whose RHS is read through ids; else for one that has as many as the batch has."""
+    plan = choose(site.stored)
+    gathered = operands(site, context, plan)
+    if isinstance(gathered, str) or not plan.is_ours:
+        plan = choose(site.problem)
+    return reading(site, context, plan)
+
+
+def reading(site: Site, context: Context, plan: Plan) -> Plan:
+    """A plan that reads operands through ids if it can; if not, the report says why."""
+    gathered = operands(site, context, plan)
+    if isinstance(gathered, str):
+        context.note(site, gathered)
+    elif gathered and isinstance(plan, Tiled):
+        return replace(plan, gathered=gathered, skips=_skips(site, context, plan, gathered))
+    return plan
+
+
+def operands(site: Site, context: Context, plan: Plan) -> tuple[int, ...] | str:
+    """Operands that a plan's kernel reads through expert ids; or why others that are gathered are not."""
+    options = context.options
+    if not isinstance(plan, Tiled) or options.reference or not site.problem.batch:
+        return ()
+    op = context.ops[site.index]
+    found = {index: gather for index in (RHS, RHS_SCALE) if (gather := gathers.find(op.operands[index])) is not None}
+    by_expert = {index: gather for index, gather in found.items() if gather.leading == 1}
+    for index, gather in by_expert.items():
+        first = f"{OPERAND_NAMES[index]} is gathered by expert first"
+        if not options.reads_in_place:
+            return f"{first}: a stock iree-compile cannot read it through ids"
+        if not gathers.is_clamped(gather):
+            return f"{first}: its ids are neither as they are nor clamped to the experts"
+        size = gathers.packed_bytes(gather, op.operands[index], plan.layout, plan.place(index))
+        if size > options.target.max_buffer_bytes:
+            return f"{first}: all experts exceed {options.target.max_buffer_bytes} bytes"
+    return tuple(by_expert)
+
+
+def _skips(site: Site, context: Context, plan: Tiled, gathered: tuple[int, ...]) -> bool:
+    """Whether nothing reads matrices of a batch whose expert id is negative, and our kernel can leave them out."""
+    if plan.ukernel is None or context.registry.is_foreign(context.registry[plan.ukernel]):
+        return False
+    op = context.ops[site.index]
+    found = [gathers.find(op.operands[index]) for index in gathered]
+    return all(each is not None and masks.hide_negative(op.results[0], each.ids) for each in found)

@@ -1,0 +1,175 @@
+"""What plans are chosen by: the matmuls of a module, what is around them, and what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from iree.compiler import ir
+
+from mxcomp.layout import ACC, LHS, RHS
+from mxcomp.matching import gathers, pairs
+from mxcomp.matching.activations import Activations, Sought
+from mxcomp.matching.canonical import problem_of
+from mxcomp.matching.consumers import STORED_BYTES, stored_type
+from mxcomp.matching.decision import is_recognised
+from mxcomp.matching.storage import is_gathered
+from mxcomp.matching.symmetry import Sources, is_symmetric
+from mxcomp.mlir import build, graph, notes
+from mxcomp.options import BENEFIT, FASTEST, NONE, Options
+from mxcomp.plans import tuned
+from mxcomp.plans.plan import Plan, Proposal
+from mxcomp.problem import Problem
+from mxcomp.ukernels import Registry
+
+
+@dataclass(frozen=True)
+class Site:
+    """A matmul where it stands in its module.
+
+    Attributes:
+        problem: What is multiplied.
+        index: Its number among those that are recognised.
+        result: The type of an element as it is stored, behind what is fused.
+        is_gathered: An operand is stored in another order.
+        is_symmetric: LHS and RHS may be one tensor, which ukernels over units, and row-major ones, cannot be given.
+        beside: Other problems of the same LHS, which are to share what is packed, and bytes of their results' elements.
+        partner: The index of the other one, where two are gate and up of a gated MLP.
+        experts: How many matrices its RHS is chosen from, where its kernel may read them through ids.
+    """
+
+    problem: Problem
+    index: int = 0
+    result: str = "f32"
+    is_gathered: bool = False
+    is_symmetric: bool = False
+    beside: tuple[tuple[Problem, int], ...] = ()
+    partner: int | None = None
+    experts: int | None = None
+
+    @property
+    def result_bytes(self) -> int:
+        """Of an element as it is stored."""
+        return STORED_BYTES[self.result]
+
+    @property
+    def stored(self) -> Problem:
+        """The problem with all matrices that its RHS is chosen from."""
+        return self.problem if self.experts is None else replace(self.problem, stored=(None, self.experts))
+
+
+@dataclass(frozen=True)
+class Context:
+    """What was asked for, and all matmuls of a module; operations are those of `sites`."""
+
+    registry: Registry
+    options: Options
+    table: tuned.Table = tuned.NOTHING
+    sites: Sequence[Site] = ()
+    ops: Sequence[ir.Operation] = ()
+    _sought: Sought = field(default_factory=Sought)
+
+    @staticmethod
+    def of(module: ir.Operation, options: Options) -> Context:
+        """Of the matmuls below a module that nothing has been decided on yet. Raises UkernelError and InputError."""
+        ops = [op for op in graph.walk(module, bodies=False) if is_recognised(op)]
+        registry = Registry(options.target, options.ukernel_dirs, stock=not options.reads_in_place)
+        if options.ukernels not in (FASTEST, BENEFIT, NONE):
+            registry[options.ukernels]
+        table = tuned.read(options.tuned, registry) if options.tuned else tuned.NOTHING
+        return Context(registry, options, table, _sites(ops, options), ops)
+
+    def entry(self, site: Site, is_joined: bool = False) -> tuple[tuned.Entry | None, str]:
+        """What a tuned table says of a matmul; or why that cannot be done."""
+        entry = self.table.find(site.problem, site.result)
+        if entry is None:
+            return None, ""
+        objection = entry.objection(site.is_symmetric, is_joined, self.options)
+        return (None, f"{entry.line}, which is not followed: {objection}") if objection else (entry, "")
+
+    @property
+    def may_pack(self) -> bool:
+        """Whether ukernels may have dispatches of their own kind: the reference is there to check packing."""
+        return self.options.data_tiling and not self.options.reference
+
+    @cached_property
+    def site_of(self) -> dict[ir.Operation, Site]:
+        """Sites by their operations."""
+        return dict(zip(self.ops, self.sites, strict=True))
+
+    def activations(self, site: Site) -> Activations | str:
+        """What the LHS is quantised from; why a kernel cannot do that, if so."""
+        return self._sought.find(self.ops[site.index], site.problem)
+
+    def note(self, site: Site, reason: str) -> None:
+        """Has the report say why something was not done."""
+        notes.note(self.ops[site.index], site.index, reason)
+
+
+def _sites(ops: Sequence[ir.Operation], options: Options) -> list[Site]:
+    sources, alike = Sources(), pairs.find(ops)
+    problems, results = [problem_of(op) for op in ops], [stored_type(op) for op in ops]
+    by_lhs: dict[ir.Value, list[int]] = {}
+    for index, op in enumerate(ops):
+        by_lhs.setdefault(op.operands[LHS], []).append(index)
+    return [
+        Site(
+            problems[index],
+            index,
+            results[index],
+            is_gathered=any(map(is_gathered, list(op.operands)[:ACC])),
+            is_symmetric=is_symmetric(op, sources),
+            beside=tuple((problems[i], STORED_BYTES[results[i]]) for i in by_lhs[op.operands[LHS]] if i != index),
+            partner=alike.get(index),
+            experts=_experts(op, problems[index], options),
+        )
+        for index, op in enumerate(ops)
+    ]
+
+
+def _experts(op: ir.Operation, problem: Problem, options: Options) -> int | None:
+    gather = gathers.find(op.operands[RHS])
+    if not problem.batch or gather is None or gather.leading != 1 or options.reference or not options.reads_in_place:
+        return None
+    return build.static_sizes(gather.source)[0]
+
+
+class Choice:
+    """The plans of all matmuls so far, and what was said against others."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.plans = [Plan() for _ in context.sites]
+        self.joined = set[int]()
+        """Matmuls that have a plan together with others, so that none is sought for them alone."""
+        self._objections = [dict[type[Plan], str]() for _ in context.sites]
+
+    def sites(self, kind: type[Plan]) -> Iterator[Site]:
+        """Matmuls that a plan may be proposed for."""
+        for site in self.context.sites:
+            is_tuned = kind.is_open and self.context.entry(site)[0] is not None
+            if site.index not in self.joined and not is_tuned:
+                yield site
+
+    def take(self, site: Site, kind: type[Plan], found: Proposal | str) -> None:
+        """Takes a proposal if it is cheaper than what there is; remembers what is said against it."""
+        if isinstance(found, Proposal) and found.is_cheaper:
+            self.plans[site.index] = found.plan
+        elif reason := found if isinstance(found, str) else kind.slower(found):
+            self._objections[site.index][kind] = reason
+
+    def join(self, site: Site, plan: Plan) -> None:
+        """Takes a plan that a matmul has together with others."""
+        self.plans[site.index] = plan
+        self.joined.add(site.index)
+
+    def decided(self) -> list[Plan]:
+        """All plans, with their numbers, and what is said against those that are none of their kind."""
+        found = []
+        for site, plan, objections in zip(self.context.sites, self.plans, self._objections, strict=True):
+            _, objection = self.context.entry(site, site.index in self.joined)
+            others = [reason for kind, reason in objections.items() if not isinstance(plan, kind)]
+            note = "; ".join(filter(None, (plan.note, objection, *others))) or None
+            found.append(replace(plan, index=site.index, note=note))
+        return found

@@ -1,0 +1,214 @@
+"""The plan of two matmuls of the same activations in one dispatch, by a ukernel that quantises them in registers.
+
+    %g, %u = linalg.generic {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_fused_quant16_dual_…", tensor>}
+        ins(%x, %gate, %gate_scales, %up, %up_scales) outs(%zero, %zero)
+    %h = linalg.generic ins(%g, %u) { … }      what was fused behind one of them, which read the other
+
+As `packing.quantising_matmul` it is a generic whose loops and operands are the ukernel's, and whose body is not
+computed. Whether it can be is known when consumers are fused: those behind one matmul must be all that reads the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from iree.compiler import ir
+from iree.compiler.dialects import linalg
+
+from mxcomp.layout import ACC, RHS
+from mxcomp.mlir import build, graph, notes
+from mxcomp.mlir.linalg_ops import indexing_maps
+from mxcomp.options import FASTEST, OFF
+from mxcomp.packing import block_quantiser, quantising_matmul, result_tiles
+from mxcomp.packing.packer import part_location
+from mxcomp.packing.result_tiles import EPILOGUE, UNROLL
+from mxcomp.packing.runtime_sizes import TileCounts
+from mxcomp.plans.building import Building, Matmul
+from mxcomp.plans.fused_quant import FusedQuant, brought, of_bits
+from mxcomp.plans.plan import Plan, Proposal
+from mxcomp.plans.tiled import Tiled
+from mxcomp.problem import Problem
+from mxcomp.selection.quantising import apart_us, modelled_us, takes
+from mxcomp.selection.ranking import fastest
+from mxcomp.ukernels import Registry, dual
+from mxcomp.ukernels.quantising import fragment
+
+if TYPE_CHECKING:
+    from mxcomp.plans.context import Context, Site
+
+
+@dataclass(frozen=True)
+class Dual(FusedQuant):
+    """`paired` is the ukernel for both; each of them would quantise if they cannot be in one dispatch after all.
+
+    `paired_with` is the index of the other matmul.
+    """
+
+    plan: str = "dual"
+    paired: str = ""
+    paired_with: int = -1
+
+    @classmethod
+    def propose(cls, site: Site, context: Context, best: Plan) -> Proposal | str:
+        options, registry, problem = context.options, context.registry, site.problem
+        if site.partner is None or not context.may_pack or options.fuse_quantisers == OFF:
+            return ""
+        found = context.activations(site)
+        if isinstance(found, str):
+            return ""
+        fitting = context.registry.able(each for each in dual.INSTANCES if takes(each, problem, found.bits))
+        named = next((each for each in fitting if each.name == options.ukernels), None)
+        if named is None and options.ukernels != FASTEST:
+            return ""
+        times = {each: modelled_us(registry[each.name], problem, site.result_bytes) for each in fitting}
+        timed = {each: us for each, us in times.items() if us is not None}
+        apart = _apart(best, found.bits, site, context)
+        if not named and (not timed or apart is None):
+            return ""
+        chosen = named or min(timed, key=lambda each: timed[each])
+        us = timed.get(chosen)
+        note = f"LHS is quantised by {chosen.name}, for matmul {site.partner} as well"
+        note += f", modelled {us:.1f} µs for both" if us is not None else ""
+        plan = cls.of(best, paired=chosen.name, paired_with=site.partner, note=note, reason=None)
+        plan = plan.with_instance(chosen, registry, fused=chosen.single.name)
+        return Proposal(plan) if named else Proposal(plan, us, apart)
+
+    @classmethod
+    def slower(cls, found: Proposal) -> str:
+        assert isinstance(found.plan, Dual)
+        return (
+            f"with matmul {found.plan.paired_with} in one dispatch, both would take {found.us:.1f} µs, modelled, "
+            f"apart {found.instead_us:.1f}"
+        )
+
+    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
+        """Of both."""
+        return modelled_us(registry[self.paired], problem, result_bytes)
+
+    @property
+    def single(self) -> FusedQuant:
+        """The plan without the other matmul."""
+        return FusedQuant.of(self)
+
+    def of_bits(self, bits: int) -> Tiled:
+        found, other = super().of_bits(bits), of_bits(self.paired, bits)
+        if not isinstance(found, Dual):
+            return found
+        return found.single if other is None else replace(found, paired=other)
+
+    def build(self, op: ir.Operation, building: Building) -> None:
+        """Each waits for the other, if they are to be in one dispatch."""
+        index = self.index or 0
+        pair = None if building.options.reference else _met_in(index, self, building)
+        plan, matmul = self.prepared(op, building)
+        if pair is None:
+            plan.finish(matmul, building)
+            return
+        building.waiting[index] = plan, matmul
+        if self.paired_with in building.waiting:
+            first, met = pair
+            matmuls = building.waiting.pop(first), building.waiting.pop(index + self.paired_with - first)
+            _finish(*matmuls, met, building)
+
+    def finish(self, matmul: Matmul, building: Building) -> None:
+        reason = f"not in one dispatch with matmul {self.paired_with}: what is fused behind does not read both"
+        if not building.options.reference:
+            notes.note(matmul.op, self.index or 0, reason)
+        super().finish(matmul, building)
+
+
+def _apart(best: Plan, bits: int, site: Site, context: Context) -> float | None:
+    """µs of two such matmuls as they are planned: LHS quantised by each of them, or once for both.
+
+    Where a third one has the same LHS, that is done for it anyway.
+    """
+    if isinstance(best, FusedQuant):
+        us = best.cost(site.problem, site.result_bytes, context.registry)
+        return None if us is None else 2 * us
+    ranked = fastest(site.problem, context.registry, context.options, site.result_bytes)
+    apart = apart_us(context.options.target, site.problem, bits) if len(site.beside) < 2 else 0.0
+    return 2 * ranked[0].us + apart if ranked else None
+
+
+def _met_in(index: int, plan: Dual, building: Building) -> tuple[int, ir.Value] | None:
+    """Of a pair, the matmul behind which consumers are fused, and what of the other's result they read: all of it."""
+    op, (other, partner) = building.plans[index][0], building.plans[plan.paired_with]
+    if not isinstance(partner, Dual) or (partner.paired, partner.paired_with) != (plan.paired, index):
+        return None
+    for first, ops in ((index, (op, other)), (plan.paired_with, (other, op))):
+        if (met := _met(*ops)) is not None:
+            return first, met
+    return None
+
+
+def _met(op: ir.Operation, other: ir.Operation) -> ir.Value | None:
+    """The result of `other` if all that reads it is what is fused behind `op`, at the same place."""
+    behind, result = graph.only_user(op), graph.only_user(other)
+    if result is not None and EPILOGUE in result.attributes:
+        result = graph.only_user(result)
+    if behind is None or result is None or EPILOGUE not in behind.attributes:
+        return None
+    *maps, identity = indexing_maps(behind) or []
+    value = result.results[0]
+    uses = [(use.owner.operation, use.operand_number) for use in value.uses]
+    if not uses or any(user != behind or maps[position] != identity for user, position in uses):
+        return None
+    return value
+
+
+def _finish(first: tuple[Tiled, Matmul], second: tuple[Tiled, Matmul], met: ir.Value, building: Building) -> None:
+    """Puts one dispatch in the place of two matmuls; or one for each, if one of them cannot quantise after all."""
+    (plan, matmul), (another, other) = first, second
+    if not (isinstance(plan, Dual) and isinstance(another, Dual)):
+        for each, of in (second, first):
+            each.finish(of, building)
+        return
+    op = matmul.op
+    with op.context, part_location(plan.index, "matmul", op, other.op), ir.InsertionPoint(matmul.unset):
+        result = _dispatch(plan, matmul, another, other, met)
+        notes.drop(op, another.index or 0)  # what is behind it is fused, with the first
+    matmul.unset.results[0].replace_all_uses_with(result)
+    matmul.erase()
+    other.erase()
+
+
+def _dispatch(plan: Dual, matmul: Matmul, another: Dual, other: Matmul, met: ir.Value) -> ir.Value:
+    """One dispatch of both; what is fused behind the first reads `met` of the other."""
+    limits, tiles = plan.hidden(matmul), plan.tiles(matmul)
+    known = [limit for limit in limits if limit is not None]
+    with build.dispatch_region([tiles.type(matmul.element, limits)], known) as region:
+        counts = TileCounts(matmul.sizes, plan.layout)
+        tiled, beside = _accumulated(plan, matmul, other, tiles.accumulators)
+        tiled = plan.finished(matmul, tiled, counts, {met: another.finished(other, beside, counts)})
+        region.returned = [result_tiles.unpack(tiled, tiles, counts.of(ACC), limits)]
+    return plan.cast(matmul, region.results[0])
+
+
+def _accumulated(plan: Dual, matmul: Matmul, other: Matmul, tiled: ir.RankedTensorType) -> list[ir.Value]:
+    """Accumulator tiles of both, each of type `tiled`."""
+    units, *_ = build.static_sizes(matmul.packed[RHS])
+    inputs = [*matmul.packed, *other.packed[1:]]
+    kind = build.tensor_type((units, *fragment(1)), matmul.problem.types[ACC])
+    quantiser = brought(matmul)
+    inits = [build.zero_filled(kind) for _ in range(2)]
+    iterators = quantising_matmul.iterators(units_m=1)
+    activations, rhs, scale, result = quantising_matmul.maps(units_m=1)
+    maps = [activations, rhs, scale, rhs, scale, result, result]
+    op = linalg.GenericOp(
+        [init.type for init in inits],
+        inputs,
+        inits,
+        ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]),
+        ir.ArrayAttr.get([build.iterator_type(kind) for kind in iterators]),
+    )
+    elements = [ir.RankedTensorType(value.type).element_type for value in (*inputs, *inits)]
+    block = op.regions[0].blocks.append(*elements)
+    with ir.InsertionPoint(block):
+        x, gate, gate_scale, up, up_scale, gate_acc, up_acc = block.arguments
+        values = (gate, gate_scale, gate_acc), (up, up_scale, up_acc)
+        linalg.YieldOp([quantising_matmul.stand_in(x, *each) for each in values])
+    workgroup = [(plan.layout.units or (1, 1))[RHS]] + [0] * (len(iterators) - 1)
+    result_tiles.annotate(op.operation, replace(plan, ukernel=plan.paired), workgroup, False, UNROLL)
+    op.operation.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
+    return [quantising_matmul.expanded(value, tiled, units_m=1) for value in op.results]

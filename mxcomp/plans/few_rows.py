@@ -1,0 +1,139 @@
+"""The plan of kernels for ranges of a dynamic M of which that for few rows quantises the LHS itself: nothing is packed
+for them.
+
+So it may be where one kernel is to be for all rows else: there are two versions then. All matmuls of one LHS do so, for
+as many rows, or none: packed for one, it would be there for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import geometric_mean
+from typing import TYPE_CHECKING
+
+from iree.compiler import ir
+
+from mxcomp.layout import LHS, RHS
+from mxcomp.matching.activations import Activations
+from mxcomp.options import FASTEST, OFF, ON
+from mxcomp.plans.data_tiled import DataTiled
+from mxcomp.plans.fused_quant import FusedQuant
+from mxcomp.plans.multi_m import MultiM
+from mxcomp.plans.plan import Plan, Proposal
+from mxcomp.plans.tiled import Tiled
+from mxcomp.problem import Problem
+from mxcomp.selection.quantising import apart_us, modelled_us, takes
+from mxcomp.ukernels import quantising
+from mxcomp.ukernels.waves import UNIT_ROWS
+
+if TYPE_CHECKING:
+    from mxcomp.plans.context import Choice, Context, Site
+
+_LIMITS = (quantising.MOST_ROWS, 8, 4, 2, 1)
+"""Rows up to which a version may quantise: what every workgroup does for itself goes with them."""
+
+
+@dataclass(frozen=True)
+class FewRows(MultiM):
+    """The first version quantises."""
+
+    plan: str = "few_rows"
+
+    @classmethod
+    def offer(cls, choice: Choice) -> None:
+        options = choice.context.options
+        if not options.versions or options.ukernels != FASTEST or not choice.context.may_pack:
+            return
+        by_lhs: dict[ir.Value, list[_Able | None]] = {}
+        for site in choice.sites(cls) if options.fuse_quantisers != OFF else ():
+            if versions := _versions(choice.plans[site.index], site.problem):
+                able = _able(site, versions[0][1], choice.context)
+                if isinstance(able, str):
+                    choice.take(site, cls, able and f"LHS is not quantised by the ukernel: {able}")
+                lhs = choice.context.ops[site.index].operands[LHS]
+                by_lhs.setdefault(lhs, []).append(None if isinstance(able, str) else able)
+        for found in by_lhs.values():
+            together = [each for each in found if each is not None]
+            if len(together) == len(found):
+                always = options.fuse_quantisers == ON
+                limit = next((rows for rows in _LIMITS if always or gains(together, rows)), 0)
+                for each in together:
+                    choice.take(each.site, cls, _proposed(each, choice.plans[each.site.index], limit))
+
+
+@dataclass(frozen=True)
+class _Able:
+    """A matmul before whose first version one may be put that quantises; modelled µs by rows of that one, and of the
+    first with a dispatch that quantises, of which all matmuls of an LHS need one."""
+
+    site: Site
+    plan: FusedQuant
+    us: Mapping[int, float]
+    packed_us: Mapping[int, float]
+    apart_us: Mapping[int, float]
+
+
+def gains(together: Sequence[_Able], most: int) -> bool:
+    """Whether matmuls of one LHS that quantise up to so many rows take less time than with a dispatch for that."""
+    return all(sum(e.us[m] for e in together) < _packed_us(together, m) for m in _LIMITS if m <= most)
+
+
+def _packed_us(together: Sequence[_Able], rows: int) -> float:
+    return sum(each.packed_us[rows] for each in together) + together[0].apart_us[rows]
+
+
+def _versions(plan: Plan, problem: Problem) -> Sequence[tuple[int | None, Tiled]]:
+    """Those of a plan on a dynamic M that pack LHS; of one kernel for all rows, that one for few and for more."""
+    if isinstance(plan, MultiM):
+        return () if isinstance(plan.versions[0][1], FusedQuant) else plan.versions
+    is_one = type(plan) is DataTiled and plan.ukernel is not None and problem.m is None and not problem.batch
+    if not is_one or not isinstance(plan, DataTiled) or plan.layout.units is None or plan.layout.shape.m != UNIT_ROWS:
+        return ()
+    alone = replace(plan, note=None, limits={})
+    return (quantising.MOST_ROWS, alone), (None, alone)
+
+
+def _able(site: Site, first: Tiled, context: Context) -> _Able | str:
+    """What may come before a matmul's first version, or in its place; why not, or "" where its LHS is stored."""
+    problem, size, registry = site.problem, site.result_bytes, context.registry
+    found = context.activations(site)
+    if isinstance(found, str):
+        return found
+    at = {rows: replace(problem, m=rows) for rows in _LIMITS}
+    timed: dict[quantising.Instance, dict[int, float]] = {}
+    for instance in registry.able(each for each in quantising.INSTANCES if _fits(each, found, at.values(), first)):
+        us = {rows: modelled_us(registry[instance.name], each, size) for rows, each in at.items()}
+        timed[instance] = {rows: known for rows, known in us.items() if known is not None}
+    timed = {instance: us for instance, us in timed.items() if len(us) == len(at)}
+    costs = {rows: first.cost(each, size, registry) for rows, each in at.items()}
+    packed = {rows: cost for rows, cost in costs.items() if cost is not None}
+    if len(packed) < len(at) or not timed:
+        return f"none quantises {found.type} to {problem.types[LHS]} for {problem.types[RHS]} and these N and K"
+    best = min(timed, key=lambda instance: geometric_mean(timed[instance].values()))
+    apart = {m: apart_us(registry.target, each, found.bits) for m, each in at.items()}
+    return _Able(site, FusedQuant().with_instance(best, registry), timed[best], packed, apart)
+
+
+def _fits(instance: quantising.Instance, found: Activations, at: Iterable[Problem], first: Tiled) -> bool:
+    """Whether an instance takes such activations, and the RHS in units of the other versions."""
+    element, layouts = instance.elements[RHS], (instance.layout, first.layout)
+    mine, theirs = (layout.packed((1, 1)).packing(RHS, element) for layout in layouts)
+    units = sorted((layout.units or (1, 1))[RHS] for layout in layouts)
+    is_in_units = mine == theirs and units[1] % units[0] == 0
+    is_in_units &= instance.layout.workgroup_tile[2] == first.layout.workgroup_tile[2]
+    return is_in_units and all(takes(instance, each, found.bits) for each in at)
+
+
+def _proposed(able: _Able, plan: Plan, limit: int) -> Proposal | str:
+    """A version for up to `limit` rows before those of a matmul, or in the place of the first; 0: why there is none."""
+    if not limit:
+        us, packed_us = able.us[1], _packed_us([able], 1)
+        return f"LHS is not quantised by the ukernel: 1 row would take {us:.1f} µs, modelled, apart {packed_us:.1f}"
+    first, *others = _versions(plan, able.site.problem)
+    versions = others if limit == first[0] or not plan.by_rows else [first, *others]
+    rows = f"{limit} row{'s' * (limit > 1)}"
+    note = f"up to {rows} LHS is quantised by {able.plan.fused}, modelled {able.us[limit]:.1f} µs"
+    note = "; ".join(filter(None, (plan.note, note)))
+    limits = plan.limits if isinstance(plan, Tiled) else {}
+    return Proposal(FewRows.of_versions([(limit, able.plan), *versions], note=note, limits=limits))

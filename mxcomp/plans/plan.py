@@ -1,0 +1,157 @@
+"""A way of computing a scaled matmul: what all of them have, and what one that is new has to say.
+
+One plan is one class in one file of this room, and one line in the table of `mxcomp.plans`. Its fields are the entries
+of the attribute `mxcomp.scaled_matmul`, so what is decided once travels with the operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from iree.compiler import ir
+
+from mxcomp.layout import layout_from
+from mxcomp.layout.order import PLAIN_ORDER, Order
+from mxcomp.matching.decision import PLAIN, Decision
+from mxcomp.matching.operands import warning_of
+from mxcomp.options import Options
+from mxcomp.packing.result_tiles import Launch
+from mxcomp.problem import Problem
+from mxcomp.selection.limits import limits
+from mxcomp.ukernels import Registry, Ukernel
+
+if TYPE_CHECKING:
+    from mxcomp.plans.building import Building
+    from mxcomp.plans.context import Choice, Context, Site
+
+
+@dataclass(frozen=True)
+class Plan(Decision):
+    """How one scaled matmul is computed; this one leaves it to IREE."""
+
+    operands: ClassVar[str] = PLAIN
+    """How it takes them."""
+    fuses_consumers: ClassVar[bool] = True
+    """Whether elementwise operations behind it may become part of its dispatch."""
+    least_gain: ClassVar[float] = 0.0
+    """Of the modelled time of what it is in the place of, below which it is not worth it."""
+    is_open: ClassVar[bool] = True
+    """Whether it looks for something faster, which is not done where a tuned table has a line."""
+
+    @classmethod
+    def propose(cls, site: Site, context: Context, best: Plan) -> Proposal | str:
+        """This plan in the place of the best one so far; or why not, "" where that goes without saying."""
+        return ""
+
+    @classmethod
+    def offer(cls, choice: Choice) -> None:
+        """Proposes it for each matmul; plans that are for several at once do so for these."""
+        for site in choice.sites(cls):
+            choice.take(site, cls, cls.propose(site, choice.context, choice.plans[site.index]))
+
+    @classmethod
+    def slower(cls, found: Proposal) -> str:
+        """What the report says where it would take longer; "" if that is not worth a word."""
+        return ""
+
+    def at(self, rows: int) -> Plan:
+        """The plan for so many rows."""
+        return self
+
+    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
+        """Modelled µs of the dispatches that multiply a problem, with so many bytes to store for an element.
+
+        None where that is not known.
+        """
+        return None
+
+    def build(self, op: ir.Operation, building: Building) -> None:
+        """Puts dispatches in the place of an operation; of what is left to IREE there is nothing to do."""
+
+    def reported(self) -> dict[str, Any]:
+        """Entries of `report.ScaledMatmul`."""
+        return {"operands": self.operands}
+
+    @property
+    def by_rows(self) -> Sequence[tuple[int | None, Any]]:
+        """Plans by the most rows that they are for, None for all others, where there are several."""
+        return ()
+
+    @property
+    def kernel(self) -> str | None:
+        """The name of what computes a tile; None: IREE generates it."""
+        return None
+
+    @classmethod
+    def of(cls, other: Plan, **entries: Any) -> Self:
+        """This plan with what another one has of its entries, and with these."""
+        theirs = {each.name for each in fields(other)}
+        shared = {each.name for each in fields(cls)} & theirs - {"plan"}
+        return cls(**{name: getattr(other, name) for name in shared} | entries)
+
+    @classmethod
+    def from_entries(cls, entries: dict[str, Any]) -> Self:
+        """Inverse of `entries`. Raises TypeError and ValueError for what is no such plan."""
+        return cls(**{name: _READ[name](value) if name in _READ else value for name, value in entries.items()})
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "layout": layout_from,
+    "order": lambda entries: Order(**entries),
+    **dict.fromkeys(("tile", "gathered", "workgroup_size"), tuple),
+}
+"""How entries are read that attributes have in another form."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A plan, its modelled µs, and those of the same work without it; without times it is taken as it is."""
+
+    plan: Plan
+    us: float | None = None
+    instead_us: float | None = None
+
+    @property
+    def is_cheaper(self) -> bool:
+        if self.us is None or self.instead_us is None:
+            return True
+        return self.us < (1 - self.plan.least_gain) * self.instead_us
+
+
+def left(reason: str, problem: Problem) -> Plan:
+    """The plan that leaves a matmul to IREE."""
+    return Plan(reason=f"left to IREE: {reason}", warning=warning_of(problem.types[:2]) or None)
+
+
+@dataclass(frozen=True)
+class Launched(Plan, Launch):
+    """A plan whose dispatch is ours.
+
+    `limits` are the largest dynamic sizes in elements that buffers allow, of m, n and k as they are multiplied, and the
+    most bytes of a result whose M and N are dynamic.
+    """
+
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def kernel(self) -> str | None:
+        return self.ukernel
+
+    def reported(self) -> dict[str, Any]:
+        return super().reported() | {"order": str(self.order), "ukernel": self.ukernel}
+
+    def by(self, ukernel: Ukernel, order: Order = PLAIN_ORDER, **entries: Any) -> Self:
+        """The plan with what a ukernel's rule says, and with these entries."""
+        known = {each.name for each in fields(self)} & {"layout", "tile", "workgroup_size", "llvm_func_attrs"}
+        rule = {name: getattr(ukernel, name) for name in known}
+        return replace(self, **(rule | {"ukernel": ukernel.name, "order": order} | entries))
+
+    def bounded(self, problem: Problem, options: Options, padding: tuple[int, int, int] | None = None) -> Plan:
+        """The plan with limits of dynamic sizes, if all fits into buffers, padded to multiples of `padding`."""
+        max_bytes = options.target.max_buffer_bytes
+        found = limits(problem, padding or (1, 1, 1), max_bytes)
+        if found is None:
+            return left(f"an operand or the result exceeds {max_bytes} bytes", problem)
+        return replace(self, limits=found | ({"bytes": max_bytes} if problem.m is problem.n is None else {}))

@@ -1,0 +1,236 @@
+"""The plan of results that are quantised in the tile they are computed in, for the matmul behind.
+
+    %t:2 = flow.dispatch.region {
+      %acc = iree_codegen.inner_tiled …       %amax = linalg.generic {… 2 reductions} ins(%acc)
+      … elements and scales of blocks, which are the packed LHS and LHS scales of the next matmul
+    }
+
+All results of such a chain are computed transposed by the one ukernel for that (`ukernels.requantised`), and so is the
+matmul behind, if its operand is packed there. The other way is each by the fastest way of its own, with a dispatch
+between that quantises and packs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from iree.compiler import ir
+
+from mxcomp.formats import element_format
+from mxcomp.layout import LHS, RHS, RHS_SCALE
+from mxcomp.matching import requantise_chains
+from mxcomp.matching.consumers import STORED_BYTES, own_type
+from mxcomp.matching.decision import DATA_TILED
+from mxcomp.matching.requantise_chains import Chain
+from mxcomp.mlir import build, graph, notes
+from mxcomp.options import AUTO, BENEFIT, FASTEST, OFF, Options
+from mxcomp.packing import requantised_result
+from mxcomp.packing.packer import part_location
+from mxcomp.packing.requantised_result import Requantisation
+from mxcomp.packing.result_tiles import ALONE, UNROLL
+from mxcomp.packing.runtime_sizes import TileCounts
+from mxcomp.plans import split_k
+from mxcomp.plans.building import Building, Matmul
+from mxcomp.plans.data_tiled import order_of
+from mxcomp.plans.plan import Plan, left
+from mxcomp.plans.tiled import Tiled
+from mxcomp.problem import Problem, flipped
+from mxcomp.selection import passing, times
+from mxcomp.selection.passing import slots
+from mxcomp.selection.quantising import apart_us
+from mxcomp.selection.ranking import candidate, fastest
+from mxcomp.target import Target
+from mxcomp.ukernels import Registry, requantised
+from mxcomp.ukernels.requantised import BESIDE, JOINED, RESULT
+
+if TYPE_CHECKING:
+    from mxcomp.plans.context import Choice, Context, Site
+
+_NOT = "not re-quantised in its tile: "
+
+
+@dataclass(frozen=True)
+class Requantised(Tiled):
+    """A matmul of a chain, transposed; `requantised_for` is the index of that whose LHS is quantised from its result.
+
+    The last of a chain has none: it takes what is packed there.
+    """
+
+    plan: str = "requantised"
+    transposed: bool = True
+    requantised_for: int | None = None
+
+    @classmethod
+    def offer(cls, choice: Choice) -> None:
+        context = choice.context
+        if not is_asked_for(context.options):
+            return
+        for chain in requantise_chains.find(list(context.ops), watched=context.options.reference):
+            sites = [context.site_of[op] for op in chain.ops]
+            last, consumer = context.site_of[chain.results[-1]], context.site_of[chain.consumer].index
+            if chain.objection:
+                for op in chain.results:
+                    context.note(context.site_of[op], f"{_NOT}{chain.objection}")
+                continue
+            plans = [cls.transposing(each.problem, _ukernel(each.problem), context) for each in sites]
+            transposed = [plan for plan in plans if isinstance(plan, Requantised)]
+            if len(transposed) < len(plans):
+                continue
+            reason, note = _objection(chain, choice)
+            if reason:
+                context.note(last, f"{_NOT}{reason}")
+                continue
+            for site, plan in zip(sites, transposed, strict=True):
+                before = choice.plans[site.index]
+                goes_on = before.requantised_for if isinstance(before, Requantised) else None
+                to = goes_on if site.index == consumer else consumer
+                choice.join(site, replace(plan, requantised_for=to, note=note if site is last else None))
+
+    @classmethod
+    def transposing(cls, problem: Problem, name: str, context: Context, gated: bool = False) -> Plan:
+        """A problem computed transposed by a ukernel, with blocks of results in lanes; or left to IREE.
+
+        `gated`: of gate and up, of which each tile has as much.
+        """
+        problem, options = problem.flipped, context.options
+        ukernel, reason = context.registry.select(DATA_TILED, problem, name)
+        if ukernel is None or ukernel.layout is None:
+            return left(reason, problem)
+        layout = replace(ukernel.layout, lane_rows=True, gated=gated)
+        plan = cls().by(ukernel, order_of(problem, ukernel), layout=layout)
+        return plan.bounded(problem, options, ukernel.layout.workgroup_tile)
+
+    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
+        return in_tile_us(registry, problem, result_bytes, BESIDE if self.requantised_for is None else RESULT)
+
+    def finish(self, matmul: Matmul, building: Building) -> None:
+        """The dispatch of inner tiles, epilogue and quantiser, if it can be after all."""
+        with matmul.op.context, part_location(self.index, "matmul", matmul.op), ir.InsertionPoint(matmul.unset):
+            found = self._requantisation(matmul, building)
+            if found is not None:
+                dead = self._requantised(matmul, found, building)
+                matmul.unset.results[0].replace_all_uses_with(building.gone(matmul.unset.results[0]))
+        if found is None:
+            super().finish(matmul, building)
+        else:
+            graph.erase_unused(dead)
+            matmul.erase()
+
+    def _requantisation(self, matmul: Matmul, building: Building) -> Requantisation | None:
+        """How to quantise the result; if it cannot be done after all, why is noted."""
+        if building.options.reference or self.requantised_for is None:
+            return None
+        _, consumer = building.plans[self.requantised_for]
+        following = consumer.layout if isinstance(consumer, Tiled) and consumer.transposed else None
+        result = matmul.unset.results[0]
+        found = requantised_result.find(result, self.layout, self.requantised_for, following)
+        if isinstance(found, Requantisation):
+            return found
+        if found and self.index is not None:
+            notes.note(matmul.unset, self.index, f"{_NOT}{found}")
+        return None
+
+    def _requantised(self, matmul: Matmul, found: Requantisation, building: Building) -> tuple[ir.Value, ...]:
+        """Gives the next matmul what the dispatch computes; returns what nothing computes any more."""
+        with build.dispatch_region(found.types, []) as region:
+            counts = TileCounts(matmul.sizes, self.layout)
+            tiled = self.accumulated(matmul, counts, ALONE if self.layout.intrinsics_n > 1 else UNROLL)
+            region.returned = found.compute(self.finished(matmul, tiled, counts))
+        if found.layout is None:
+            found.replace_sources(*region.results)
+            return found.sources
+        ready = found.packed(*region.results)
+        building.packer.provide(found.consumer, (RHS, RHS_SCALE), flipped(found.sources), found.layout, ready)
+        return ()
+
+
+def is_asked_for(options: Options) -> bool:
+    """Whether results may be quantised in tiles: not by a ukernel of another name."""
+    return options.data_tiling and options.fuse_quantisers != OFF and options.ukernels in (FASTEST, BENEFIT)
+
+
+def _ukernel(problem: Problem) -> str:
+    return requantised.instance_of(problem.flipped.types).name
+
+
+# What it takes.
+
+
+def _objection(chain: Chain, choice: Choice) -> tuple[str, str | None]:
+    """Why results are not to be quantised in their tile, or "", and a note that says what decided.
+
+    What chains before have planned stays. Of results that meet, all but the last are stored as they are.
+    """
+    context, registry, target = choice.context, choice.context.registry, choice.context.options.target
+    if context.options.fuse_quantisers != AUTO or context.options.ukernels != FASTEST:
+        return "", None
+    *others, last, consumer = (context.site_of[op] for op in (*chain.results, chain.consumer))
+    stored = [STORED_BYTES[own_type(op)] for op in chain.results[:-1]]
+    alone = [
+        _alone(site, size, choice)
+        for site, size in zip(
+            (*others, last, consumer), (*stored, last.result_bytes, consumer.result_bytes), strict=True
+        )
+    ]
+    behind = [in_tile_us(registry, consumer.problem, consumer.result_bytes, BESIDE)]
+    inside = [
+        *(in_tile_us(registry, site.problem, size, BESIDE) for site, size in zip(others, stored, strict=True)),
+        in_tile_us(registry, last.problem, last.result_bytes, JOINED if others else RESULT),
+        *(behind if chain.packed else [packing_us(target, consumer.problem), alone[-1]]),
+    ]
+    computed = joining_us(target, last.problem, slots(chain.activations)) if others else 0.0
+    between = apart_us(target, consumer.problem, 8 * last.result_bytes) + computed
+    in_all, apart = _sum(inside), _sum([*alone, between])
+    if in_all is None or apart is None:
+        return "times of both ways are not known", None
+    us = f"modelled {in_all:.1f} µs in the tile with what is behind, apart {apart:.1f}"
+    return (us, None) if in_all >= apart else ("", f"quantised in its tile: {us}")
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [each for each in values if each is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def in_tile_us(registry: Registry, problem: Problem, size: int, suffix: str) -> float | None:
+    """µs of a product computed transposed, with what a suffix stands for; an element of the result has `size` bytes."""
+    problem = problem.flipped
+    instance = requantised.instance_of(problem.types)
+    known = times.replays(instance, registry.target, suffix)
+    if known is None or instance.name not in registry.ukernels:
+        return None
+    sizes = {axis: problem.sizes[axis] or 0 for axis in "mnk"}
+    stored = size if suffix == BESIDE else _REPLAYED_BYTES
+    return times.ordered(known, instance.layout.workgroup_tile, problem, sizes, stored)[1]
+
+
+_REPLAYED_BYTES = 4
+"""Of a result's element, by which times of other sizes go."""
+
+
+def packing_us(target: Target, problem: Problem) -> float:
+    """µs of the two dispatches that pack an LHS and its scales that were quantised row by row."""
+    elements = (problem.m or 0) * (problem.k or 0)
+    parts = float(element_format(problem.types[LHS]).bits), times.SCALE_BITS
+    return sum(passing.passing_us(target, 2 * elements * bits / 8) for bits in parts)
+
+
+def joining_us(target: Target, problem: Problem, slots: int) -> float:
+    """µs that a product takes longer where another one's result is read, and an element computed in so many slots."""
+    elements = (problem.m or 0) * (problem.n or 0)
+    return passing.latency_us(target) + passing.calculating_us(target, elements, slots)
+
+
+def _alone(site: Site, stored_bytes: int, choice: Choice) -> float | None:
+    """µs of a product with the ukernel that is taken for it alone, with so many bytes to store for an element."""
+    problem, registry, options = site.problem, choice.context.registry, choice.context.options
+    if site.index in choice.joined:
+        return in_tile_us(registry, problem, stored_bytes, BESIDE)
+    ranked = fastest(problem, registry, options, site.result_bytes)
+    split = split_k.faster(problem, ranked[0], registry, options, site.result_bytes) if ranked else None
+    if split is not None and split_k.is_possible(options):
+        return split.us
+    stored = candidate(ranked[0].ukernel, problem, stored_bytes) if ranked else None
+    return None if stored is None else stored.us

@@ -1,0 +1,104 @@
+"""The plan of bf16 activations as they are, by MX weights that the ukernel dequantises.
+
+Of a dynamic M there are kernels by ranges; up to `MOST_ROWS` a workgroup has all rows, of more it has a tile, padded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import geometric_mean
+from typing import TYPE_CHECKING, ClassVar
+
+from mxcomp.layout import LHS, RHS
+from mxcomp.matching.operands import warning_of
+from mxcomp.options import FASTEST
+from mxcomp.plans import by_id
+from mxcomp.plans.fused_quant import FusedQuant
+from mxcomp.plans.multi_m import MultiM
+from mxcomp.plans.plan import Plan, Proposal
+from mxcomp.problem import Problem
+from mxcomp.selection.passing import passing_us
+from mxcomp.selection.quantising import modelled_us
+from mxcomp.selection.versions import Range
+from mxcomp.ukernels import Registry, weight_only
+from mxcomp.ukernels.weight_only import ACTIVATION_BYTES, ACTIVATIONS, MOST_ROWS, Instance
+
+if TYPE_CHECKING:
+    from mxcomp.plans.context import Context, Site
+
+_RANGES = (Range(16, (1, 16)), Range(32, (24, 32)), Range(MOST_ROWS, (48, MOST_ROWS)), Range(None, (128, 512, 2048)))
+"""Of a dynamic M."""
+
+
+@dataclass(frozen=True)
+class WeightOnly(FusedQuant):
+    """The ukernel is that which takes activations: no other one takes them packed in its place."""
+
+    plan: str = "weight_only"
+
+    is_open: ClassVar[bool] = False
+
+    @classmethod
+    def propose(cls, site: Site, context: Context, best: Plan) -> Proposal | str:
+        if site.problem.types[LHS] != ACTIVATIONS:
+            return ""
+        return Proposal(by_id.best(site, context, lambda problem: _chosen(problem, site, context)))
+
+
+def _chosen(problem: Problem, site: Site, context: Context) -> Plan:
+    """The fastest, for each range of M; or a plan of IREE's."""
+    options, registry, weights = context.options, context.registry, problem.types[RHS]
+    able = context.may_pack and (problem.m is not None or options.versions)
+    ranges = _RANGES if problem.m is None else (Range(None, (problem.m,)),)
+    timed = replace(problem, types=(weights, *problem.types[1:]))
+    found = [_best(timed, each, site.result_bytes, context) for each in ranges] if able else []
+    best = [(instance, us) for instance, us in filter(None, found)]
+    if not best or len(best) < len(ranges):
+        missing = "ukernels for that" if problem.m is not None or options.versions else "kernels by ranges of M"
+        lacking = next(filter(None, (registry.lacking(_fitting(timed, each)) for each in ranges)), "") if able else ""
+        reason = f"activations are not quantised, and {lacking or f'{missing} are not asked for'}"
+        return Plan(reason=f"left to IREE: {reason}", warning=warning_of([weights]) or None)
+    plans = [(rows.max_m, _plan(each, registry)) for rows, (each, _) in zip(ranges, best, strict=True)]
+    *_, (last, us) = best
+    padding = MOST_ROWS, 1, 1
+    if problem.m is not None:
+        note = f"RHS is dequantised by {last.name}" + (f", modelled {us:.1f} µs" if us is not None else "")
+        return replace(plans[0][1], note=note).bounded(problem, options, padding)
+    names = [f"{plan.fused} up to M = {max_m}" for max_m, plan in plans[:-1]]
+    note = f"RHS is dequantised by {', '.join(names)}, and {last.name}"
+    return MultiM.of_versions(plans, note=note).bounded(problem, options, padding)
+
+
+def _plan(instance: Instance, registry: Registry) -> WeightOnly:
+    return WeightOnly().with_instance(instance, registry, ukernel=instance.name)
+
+
+def _best(problem: Problem, rows: Range, size: int, context: Context) -> tuple[Instance, float | None] | None:
+    """The fastest for a range of M, or that of the name that is asked for, and its modelled µs; None without any."""
+    ukernels, fitting = context.options.ukernels, context.registry.able(_fitting(problem, rows))
+    if named := [each for each in fitting if each.name == ukernels]:
+        fitting = named
+    elif ukernels != FASTEST:
+        return None
+    timed: dict[Instance, float] = {}
+    for each in fitting:
+        at = [in_tiles_us(each, replace(problem, m=m), context.registry, size) for m in rows.points]
+        known = [us for us in at if us is not None]
+        if len(known) == len(at):
+            timed[each] = geometric_mean(known)
+    if not timed:
+        return (named[0], None) if named else None
+    best = min(timed, key=lambda each: timed[each])
+    return best, timed[best]
+
+
+def _fitting(problem: Problem, rows: Range) -> list[Instance]:
+    return weight_only.fitting(problem.types[RHS], max(rows.points), problem.n or 0, problem.k or 0)
+
+
+def in_tiles_us(instance: Instance, problem: Problem, registry: Registry, size: int) -> float | None:
+    """Modelled µs, with the dispatch that pads rows to whole tiles where there are more than one."""
+    m, us = problem.m or 0, modelled_us(registry[instance.name], problem, size)
+    if us is None or m <= instance.most_rows or m % instance.most_rows == 0:
+        return us
+    return us + passing_us(registry.target, 2 * m * (problem.k or 0) * ACTIVATION_BYTES)
