@@ -24,7 +24,7 @@ class Options:
     """`ukernels` is FASTEST, BENEFIT, NONE, or the name of one ukernel.
 
     `reference` replaces the inner tile by its mathematical meaning, for targets without scaled MFMA.
-    `tuned` is a table that says the ukernel of some problems (`mxcomp.selection.tuned`), whatever would be chosen.
+    `tuned` is a table that says the ukernel of some problems (`mxcomp.plans.tuned`), whatever would be chosen.
     With `versions`, a dynamic M may have kernels by ranges.
     `fuse_quantisers` is AUTO, ON or OFF: whether quantisers are computed in the dispatches of matmuls, an LHS where it
     is multiplied, a result in its tile. AUTO goes by modelled times; with BENEFIT, which has none, results are.
