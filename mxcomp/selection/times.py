@@ -189,15 +189,12 @@ def of(ukernel: Ukernel) -> KernelTimes | None:
 
 
 def replays(instance: Instance, target: Target, suffix: str = "") -> KernelTimes | None:
-    """Those of an instance of the family, under its name and a suffix: no more share a CU than its LDS has room for."""
+    """Those of an instance of the family, under its name and a suffix."""
     kinds = tuple(_REPRESENTATIVE[element_format(kind).bits] for kind in instance.elements)
     lhs, rhs = kinds
     found = table(target).get(replace(instance, elements=(lhs, rhs)).name + suffix)
-    if found is None:
-        return None
-    taken = instance.lds_bytes(target)
-    resident = min(found.resident, target.lds_bytes // taken) if taken else found.resident
-    return replace(found, rows=instance.tile.max_m, resident=resident)
+    rows = instance.tile.max_m
+    return found if found is None or rows is None else replace(found, rows=rows)
 
 
 _REPRESENTATIVE = {element_format(kind).bits: kind for kind in reversed(ELEMENT_TYPES)}
