@@ -45,7 +45,7 @@ from rich.table import Table
 
 import mxcomp
 import mxcomp.ir as mx
-from mxcomp.formats import BLOCK_SIZE, E2M1
+from mxcomp.formats import E2M1, MX_BLOCK
 from mxcomp.target import get_target
 
 LIMIT, DECODER_LIMIT = 1.25, 1.2
@@ -75,7 +75,7 @@ def module(sizes: Sequence[Size]) -> str:
 
 def _function(name: str, size: Size) -> None:
     m, n, k = size
-    shapes = ((m, k // 2), (n, k // 2), (m, k // BLOCK_SIZE), (n, k // BLOCK_SIZE))
+    shapes = ((m, k // 2), (n, k // 2), (m, k // MX_BLOCK), (n, k // MX_BLOCK))
     stored = [ir.Type.parse(f"tensor<{rows}x{columns}xi8>") for rows, columns in shapes]
 
     def body(lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value) -> ir.Value:

@@ -30,7 +30,7 @@ from corpus.device import Launch
 from corpus.loops import KERNELS, four_waves
 from corpus.loops.inputs import PRODUCTS, STEP
 
-from mxcomp.formats import BLOCK_SIZE
+from mxcomp.formats import MX_BLOCK
 from mxcomp.sim import Device
 from mxcomp.sim.timing import Examination, Examiner, estimate, mi355x
 from mxcomp.sim.timing.chip import Floats
@@ -97,7 +97,7 @@ def _product(row: Published, device: Device) -> tuple[bytes, Launch]:
     stored, kind = PRODUCTS[row.kernel]
     steps = row.k // STEP[kind]
     nbytes = {name: rows * steps * four_waves.ROW for name, rows in (("a", row.m), ("b", row.n))}
-    nbytes |= {f"{name}_scale": rows * row.k // BLOCK_SIZE for name, rows in (("a", row.m), ("b", row.n))}
+    nbytes |= {f"{name}_scale": rows * row.k // MX_BLOCK for name, rows in (("a", row.m), ("b", row.n))}
     nbytes["c"] = 4 * row.m * row.n
     addresses = {name: device.alloc(size).address for name, size in nbytes.items()}
     if not stored:

@@ -24,7 +24,7 @@ from iree.compiler import ir
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp import moe
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import MX_BLOCK, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.measuring import assembly, kernels
 from mxcomp.options import BENEFIT, ON
@@ -146,7 +146,7 @@ def replays(instance: family.Instance, rows: int, suffix: str) -> Iterator[dict[
 def _covered(instance: swiglu.Instance, rows: int, lengths: Sequence[int]) -> list[int]:
     """K tiles of which LDS has room for the rows: those of `lengths`, and the most."""
     step, columns = instance.layout.workgroup_tile[2], _TILES * instance.layout.workgroup_tile[1]
-    most = swiglu.MOST_BLOCKS * BLOCK_SIZE // (rows * step)
+    most = swiglu.MOST_BLOCKS * MX_BLOCK // (rows * step)
     most -= instance.tile.is_half and most % 2 == 0
     return sorted({min(each, most) for each in lengths if instance.covers(rows, columns, min(each, most) * step)})
 
@@ -180,7 +180,8 @@ def traced(instance: family.Instance, k_tiles: int, rows: int, suffix: str) -> E
     size = kernel.descriptor.kernarg_bytes
     if size % _ADDRESS:  # behind the addresses is the number of K tiles, where that is hidden from the compiler
         kernarg = kernarg[: size // _ADDRESS * _ADDRESS] + struct.pack("<I", k_tiles)
-    fitting = occupancy(get_target(DEFAULT), kernel.descriptor, 0, instance.tile.threads // LANES).waves_per_simd
+    lds, waves = kernel.descriptor.lds_bytes, instance.tile.threads // LANES
+    fitting = occupancy(get_target(DEFAULT), kernel.descriptor, lds, waves).waves_per_simd
     work = examine(device, kernel, (1, 1, 1), kernarg, asks=False)  # the number of K tiles is all that decides
     return replace(work, resident=max(1, fitting * SIMDS * LANES // instance.tile.threads))
 
@@ -223,7 +224,7 @@ def _quantising(instance: quantising.Instance, m: int, n: int, k: int) -> ir.Mod
         ]
         return results[0] if len(results) == 1 else mx.elementwise(mx.multiply, *results)
 
-    matrix = (f"{n}x{k * rhs.bits // 8}xi8", f"{n}x{k // BLOCK_SIZE}xi8")
+    matrix = (f"{n}x{k * rhs.bits // 8}xi8", f"{n}x{k // MX_BLOCK}xi8")
     return mx.module(matmul, f"{m}x{k}x{source}", *matrix * (2 if isinstance(instance, dual.Instance) else 1))
 
 
@@ -245,7 +246,7 @@ def _requantised(instance: family.Instance, rows: int, k: int, results: int) -> 
         return mx.scaled_matmul(mx.quantise(first, hidden), matrices[-1])
 
     def of(height: int, bits: int) -> list[str]:
-        return [f"{height}x{size}xi8" for size in (k * bits // 8, k // BLOCK_SIZE)]
+        return [f"{height}x{size}xi8" for size in (k * bits // 8, k // MX_BLOCK)]
 
     return mx.module(chain, *of(rows, hidden.bits), *of(k, weights.bits) * (results + 1))
 
@@ -260,7 +261,7 @@ def _hidden(instance: swiglu.Instance, m: int, n: int, k: int) -> ir.Module:
             moe.requantised(hidden_rows, instance.elements[LHS]), mx.operand(elements, scales, weights)
         )
 
-    parts = (f"{_TILES}x{n}x{size}xi8" for size in (k * weights.bits // 8, k // BLOCK_SIZE))
+    parts = (f"{_TILES}x{n}x{size}xi8" for size in (k * weights.bits // 8, k // MX_BLOCK))
     return mx.module(down, f"{_TILES}x{m}x{2 * k}xf32", *parts)
 
 
@@ -281,7 +282,7 @@ def _experts(instance: family.Instance, rows: int, k: int) -> ir.Module:
     parts = [
         f"{shape}x{size}xi8"
         for shape, each in ((f"{tokens}", bits[1]), (f"{_TILES}x{2 * k}", bits[0]), (f"{_TILES}x{k}", bits[0]))
-        for size in (k * each // 8, k // BLOCK_SIZE)
+        for size in (k * each // 8, k // MX_BLOCK)
     ]
     return mx.module(layer, *parts[:2], *tables, *parts[2:])
 

@@ -30,7 +30,7 @@ def linear_layer(w_codes: np.ndarray, w_scales: np.ndarray) -> ir.Module:
         weights = mx.constant(w_codes, w_scales, formats.E2M1)
         return mx.scaled_matmul(mx.operand(x, x_scales, formats.E2M1), weights)
 
-    return mx.module(linear, f"{M}x{K // 2}xi8", f"{M}x{K // formats.BLOCK_SIZE}xi8")
+    return mx.module(linear, f"{M}x{K // 2}xi8", f"{M}x{K // formats.MX_BLOCK}xi8")
 
 
 def main() -> int:

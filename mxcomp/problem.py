@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from mxcomp.formats import E8M0, BlockFormat, block_format
+
 T = TypeVar("T")
 
-SCALES_AND_RESULT = ("f8E8M0FNU", "f8E8M0FNU", "f32")
+SCALES_AND_RESULT = (E8M0.mlir_type, E8M0.mlir_type, "f32")
 """Types of a problem behind those of LHS and RHS."""
 
 
@@ -44,6 +46,17 @@ class Problem:
     def dynamic(self) -> tuple[str, ...]:
         """Which of m, n and k only the running program knows."""
         return tuple(axis for axis, size in self.sizes.items() if size is None)
+
+    @property
+    def formats(self) -> tuple[BlockFormat | None, BlockFormat | None]:
+        """Of LHS and RHS; None of what is multiplied as it is."""
+        lhs, rhs, lhs_scale, rhs_scale, *_ = self.types
+        return block_format(lhs, lhs_scale), block_format(rhs, rhs_scale)
+
+    @property
+    def block(self) -> int:
+        """Elements along K that share a scale. Raises StopIteration for a problem without any."""
+        return next(each.size for each in self.formats if each is not None)
 
     @property
     def matrices(self) -> int:

@@ -21,7 +21,6 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp import plans
-from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, RHS
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import DATA_TILED, decide
@@ -47,8 +46,8 @@ def run(module: ir.Operation, options: Options) -> None:
 def _encode(op: ir.Operation) -> None:
     """Gives every operand an encoding that knows the whole problem, and takes the result's away behind."""
     problem, maps = problem_of(op), indexing_maps(op) or []
-    blocks = problem.k and problem.k // BLOCK_SIZE
-    iteration = [*problem.batch, problem.m, problem.n, blocks, BLOCK_SIZE]
+    blocks = problem.k and problem.k // problem.block
+    iteration = [*problem.batch, problem.m, problem.n, blocks, problem.block]
     first = len(problem.batch)
     places = {"m": (LHS, first), "n": (RHS, first), "k": (LHS, first + 1)}
     with op.context, op.location, ir.InsertionPoint(op):

@@ -24,7 +24,7 @@ from iree.compiler import ir
 
 from mxcomp import ir as mx
 from mxcomp.errors import InputError
-from mxcomp.formats import BLOCK_SIZE, FORMATS, element_format
+from mxcomp.formats import E8M0, FORMATS, MX_BLOCK, element_format
 from mxcomp.ir.quantisation import SCALE_CARRIES, UNQUANTISED, quantise
 from mxcomp.matching.canonical import scaled_matmul
 from mxcomp.matching.canonicalise import rounded
@@ -139,22 +139,22 @@ def _check_shapes(op: ir.Operation, x: ir.Value, weight: ir.Value, scale: ir.Val
     if [len(shape) for shape in shapes] == [2, 2, 2]:
         (_, k), (n, _), _ = shapes
         row = None if k is None else k * element_format(weight_format).bits // 8
-        if None not in (k, n) and (k or 0) % BLOCK_SIZE == 0 and shapes[1:] == [[n, row], [n, (k or 0) // BLOCK_SIZE]]:
+        if None not in (k, n) and (k or 0) % MX_BLOCK == 0 and shapes[1:] == [[n, row], [n, (k or 0) // MX_BLOCK]]:
             return
     raise InputError(
         f"{op.location}: {LINEAR}: x {shapes[0]}, weight {shapes[1]} bytes, scales {shapes[2]}: expected [M, K], "
-        f"[N, K · {element_format(weight_format).bits}/8] and [N, K/{BLOCK_SIZE}], "
-        f"K a multiple of {BLOCK_SIZE}, N and K not dynamic"
+        f"[N, K · {element_format(weight_format).bits}/8] and [N, K/{MX_BLOCK}], "
+        f"K a multiple of {MX_BLOCK}, N and K not dynamic"
     )
 
 
 def _linear(x: ir.Value, weight: ir.Value, scale: ir.Value, element: str, input_format: str, mode: str) -> ir.Value:
     """The product in the canonical form, [M, N] of x's element type."""
     k, n = build.static_sizes(x)[1], build.static_sizes(weight)[0]
-    blocks = (k or 0) // BLOCK_SIZE
+    blocks = (k or 0) // MX_BLOCK
     quantised = None if input_format == UNQUANTISED else quantise(x, element_format(input_format).mlir_type, mode)
-    b = build.bitcast(weight, build.tensor_type((n, blocks, BLOCK_SIZE), element))
-    b_scale = build.bitcast(scale, build.tensor_type((n, blocks), "f8E8M0FNU"))
+    b = build.bitcast(weight, build.tensor_type((n, blocks, MX_BLOCK), element))
+    b_scale = build.bitcast(scale, build.tensor_type((n, blocks), E8M0.mlir_type))
     if quantised is None:
         plain = mx.elementwise(lambda value: value, x, result=UNQUANTISED)
         result = mx.dequantised_matmul(plain, mx.Operand(b, b_scale))

@@ -40,13 +40,14 @@ from mxcomp.matching.operands import NotOursError
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_narrow
 from mxcomp.options import Options
+from mxcomp.target import Target
 
 OPTIONS = ("reference",)
 
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites every recognised scaled matmul below `module`. Raises InputError where K is not a multiple of 32."""
-    candidates = find(module, weight_only=not options.reference)
+    candidates = find(module, None if options.reference else options.target)
     for candidate in candidates:
         rewrite(candidate)
     # Producers come before users in each list, and so in all of them together.
@@ -54,17 +55,17 @@ def run(module: ir.Operation, options: Options) -> None:
         graph.erase_dead(op)
 
 
-def find(module: ir.Operation, weight_only: bool = False) -> list[Candidate]:
+def find(module: ir.Operation, target: Target | None = None) -> list[Candidate]:
     """The scaled matmuls below `module` that are ours; the others get a reason. Raises InputError.
 
-    `weight_only`: those of activations that are not quantised are ours, too; nothing but a ukernel computes them.
+    With a `target`, those of activations that are not quantised are ours, too: nothing but a ukernel computes them.
     """
     candidates: list[Candidate] = []
     for op in list(graph.walk(module, bodies=False)):
         if decision_of(op) is not None:
             continue
         try:
-            candidate = contraction.match(op, weight_only)
+            candidate = contraction.match(op, target)
         except NotOursError as other:
             decide(op, Decision(reason=str(other), warning=other.warning or None))
             continue

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from iree.compiler import ir
 from iree.compiler.dialects import amdgpu, arith, func, llvm, memref, rocdl, scf, tensor, util, vector
 
-from mxcomp.formats import element_format
+from mxcomp.formats import E8M0, element_format
 from mxcomp.layout import IntrinsicShape
 from mxcomp.mlir import build, graph
 
@@ -499,7 +499,7 @@ def _dwords(value: ir.Value) -> ir.Value:
     """A vector as one of i32."""
     kind = ir.VectorType(value.type)
     name = str(kind.element_type)
-    bits = 8 if name == "f8E8M0FNU" else element_format(name).bits
+    bits = 8 if name == E8M0.mlir_type else element_format(name).bits
     return bitcast(value, "i32", kind.shape[0] * bits // 32)
 
 

@@ -21,7 +21,6 @@ from itertools import chain, product
 
 from iree.compiler import ir
 
-from mxcomp.formats import element_format
 from mxcomp.layout import LHS, RHS, DataTiledLayout
 from mxcomp.mlir import build
 from mxcomp.target import Target
@@ -29,7 +28,7 @@ from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Factor, Index, Values, assume, sched_barrier, select
 from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import factor, in_tile, packed_buffer
-from mxcomp.ukernels.waves import BEYOND, BLOCKS, LANES, PIECES, UNIT_ROWS, VALUES
+from mxcomp.ukernels.waves import BEYOND, BLOCKS, LANES, MFMA, PIECES, UNIT_ROWS, VALUES
 
 # Tiles
 
@@ -68,7 +67,7 @@ class Instance(family.Instance):
 
 def ring_bytes(instance: family.Instance) -> int:
     """What LDS holds of LHS."""
-    layout, size = instance.layout, element_format(instance.elements[LHS]).block_bytes
+    layout, size = instance.layout, MFMA.lane_bytes(instance.elements[LHS])
     return _STAGES * layout.subgroups_m * layout.intrinsics_m * layout.intrinsics_k * LANES * size
 
 
@@ -98,7 +97,7 @@ class Tiled:
         self.all_fragments = self.parts * self.fragments
         self._row_lines = layout.rhs_row_lines and side == RHS
         self.k_tiles = Index.of(build.dim(elements, 1))
-        self._size = element_format(self.element).block_bytes
+        self._size = MFMA.lane_bytes(self.element)
         self._pieces, self._unit = PIECES[self._size], LANES * self._size
         self._source = packed_buffer(elements, self.k_tiles, self._size)
         self._scale_source = packed_buffer(scales, self.k_tiles)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from iree.compiler import ir
 
-from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
+from mxcomp.formats import ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS, DataTiledLayout, layout_entries
 from mxcomp.target import Target
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.operands import argument_types
-from mxcomp.ukernels.waves import HALF_STEPS, Waves
+from mxcomp.ukernels.waves import BLOCK, HALF_STEPS, SCALE, Waves
 
 if TYPE_CHECKING:
     from mxcomp.ukernels.kernel import Kernel
@@ -165,13 +165,13 @@ class Instance:
 
     @property
     def types(self) -> tuple[str, ...]:
-        return (*self.elements, "f8E8M0FNU", "f8E8M0FNU", "f32")
+        return (*self.elements, SCALE, SCALE, "f32")
 
     @property
     def rule(self) -> dict[str, Any]:
         """The entries of `mxcomp.ukernel`."""
         k_tile = self.layout.tile[2]
-        k = {"div": BLOCK_SIZE} | ({"odd": k_tile, "max": _MOST_HALF_K} if self.tile.is_half else {})
+        k = {"div": BLOCK} | ({"odd": k_tile, "max": _MOST_HALF_K} if self.tile.is_half else {})
         if self.tile.lhs_in_rows:  # with a single K tile the largest spills registers
             k = {"div": k_tile, "min": 2 * k_tile}
         m = {key: size for key, size in (("min", self.tile.min_m), ("max", self.tile.max_m)) if size}
@@ -194,7 +194,7 @@ class Instance:
         return replace(self, tile=replace(self.tile, layout=replace(self.layout, lane_columns=False)))
 
 
-_TYPES = (*ELEMENT_TYPES, "f8E8M0FNU", "f32")
+_TYPES = (*ELEMENT_TYPES, SCALE, "f32")
 
 PAIRS = tuple(product(ELEMENT_TYPES, ELEMENT_TYPES))
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from mxcomp.formats import BLOCK_SIZE, E2M1, E4M3, element_format
+from mxcomp.formats import E2M1, E4M3
 from mxcomp.layout import GATE_AND_UP, LHS, RHS
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
@@ -23,7 +23,7 @@ from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier
 from mxcomp.ukernels.data_tiled import DataTiled, Tiled, layout_of, ring_bytes, stored
 from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.split_k import Flight, Stream, parts_bytes
-from mxcomp.ukernels.waves import VALUES, Share, Waves
+from mxcomp.ukernels.waves import MFMA, VALUES, Share, Waves
 
 _WAVES = (2, 4)
 """Along rows, of which each has 32."""
@@ -49,7 +49,7 @@ _DOWN_BY_ROWS = tuple(replace(tile, layout=replace(tile.layout, rhs_row_lines=Tr
 
 def down(element: str) -> tuple[family.Tile, ...]:
     """Tiles of what takes hidden activations of this type."""
-    return _DOWN if element_format(element).lane_unit == BLOCK_SIZE else _DOWN_BY_ROWS
+    return _DOWN if MFMA.holds_blocks(element) else _DOWN_BY_ROWS
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class FewRows(Stream):
     def _sizes(self) -> tuple[tuple[int, int], int, int]:
         rows = self.layout.subgroups_m * self.layout.intrinsics_m
         bytes_ = _RING_BYTES if self.waves > 1 else _RING_BYTES_ALONE // rows
-        depth = bytes_ // element_format(self.instance.elements[LHS]).block_bytes
+        depth = bytes_ // MFMA.lane_bytes(self.instance.elements[LHS])
         return (rows, self.layout.intrinsics_n), depth, depth * self.waves
 
     def _operands(self, *given: ir.Value) -> None:

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from iree.compiler import ir
 
-from mxcomp.formats import element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
 from mxcomp.target import Target
@@ -19,7 +18,7 @@ from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Index, Values, assume
 from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import Operand, RowMajor, Staging
-from mxcomp.ukernels.waves import LANES
+from mxcomp.ukernels.waves import LANES, MFMA
 
 Scales = dict[tuple[Operand, int], ir.Value]
 """Of a wave's fragments, in registers."""
@@ -47,7 +46,7 @@ class Tile(family.Tile):
         assert multiplied.units is not None
         assert self.waves is not None
         return [
-            Staging(units, multiplied.intrinsics_k, element_format(kind).block_bytes, self.waves.count)
+            Staging(units, multiplied.intrinsics_k, MFMA.lane_bytes(kind), self.waves.count)
             for units, kind in zip(multiplied.units, elements, strict=True)
         ]
 

@@ -15,12 +15,11 @@ from math import prod
 
 from iree.compiler import ir
 
-from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, DataTiledLayout
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Factor, Index, select
-from mxcomp.ukernels.waves import BEYOND, LANES, UNIT_PIECES, UNIT_ROWS, Pieces
+from mxcomp.ukernels.waves import BEYOND, BLOCK, LANES, SCALE, UNIT_PIECES, UNIT_ROWS, Pieces
 
 COPIED_SCALES, SCALE_VECTOR = 4, 4
 """Scales that a lane copies at a time; those of which an MFMA takes one, by its number."""
@@ -110,7 +109,7 @@ def stages_in(sides: Sequence[Staging], scale_slots: int, room: int) -> int:
 
 def argument_types(layout: DataTiledLayout, elements: tuple[str, str]) -> tuple[ir.RankedTensorType, ...]:
     """Of a kernel over units: LHS, RHS, their scales, and accumulators, which are its result."""
-    layout, kinds = layout.multiplied, (*elements, "f8E8M0FNU", "f8E8M0FNU")
+    layout, kinds = layout.multiplied, (*elements, SCALE, SCALE)
     units = layout.units or (1, 1)
     taken = (
         layout.multiplied_shape(operand, layout.packed_shape(operand, (units[operand % 2], None)))
@@ -198,7 +197,7 @@ class Operand:
 
     def factor(self, fragment: ir.Value) -> ir.Value:
         """A fragment as an MFMA takes it."""
-        return builder.bitcast(fragment, self.element, BLOCK_SIZE)
+        return builder.bitcast(fragment, self.element, BLOCK)
 
     def scale_factor(self, scales: ir.Value, step: int) -> tuple[ir.Value, int]:
         """The four of a lane's scales among which is that of a step, and its number in them."""
@@ -310,14 +309,14 @@ def packed_buffer(operand: ir.Value, k_tiles: Index, fragment_bytes: int | None 
 
 def factor(fragment: ir.Value, element: str, scales: ir.Value, number: int) -> Factor:
     """A lane's bytes of a fragment, and its scales, of which that of this number is the fragment's."""
-    return builder.bitcast(fragment, element, BLOCK_SIZE), scale_factor(scales, number)
+    return builder.bitcast(fragment, element, BLOCK), scale_factor(scales, number)
 
 
 def scale_factor(scales: ir.Value, number: int) -> tuple[ir.Value, int]:
     """Those of a lane's scales among which an MFMA finds that of a number, and its number in them."""
     first, (size,) = number // SCALE_VECTOR * SCALE_VECTOR, ir.VectorType(scales.type).shape
     four = builder.padded(builder.part(scales, first, min(SCALE_VECTOR, size)), SCALE_VECTOR)
-    return builder.bitcast(four, "f8E8M0FNU", SCALE_VECTOR), number - first
+    return builder.bitcast(four, SCALE, SCALE_VECTOR), number - first
 
 
 def in_tile(buffer: ir.Value, fragment: Index, tile: Index, byte: Index) -> list[Index]:

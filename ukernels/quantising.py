@@ -16,7 +16,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
+from mxcomp.formats import ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
 from mxcomp.target import Target
@@ -25,7 +25,7 @@ from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import factor, packed_buffer
 from mxcomp.ukernels.split_k import Streamed
-from mxcomp.ukernels.waves import BEYOND, BLOCKS, LANES, UNIT_ROWS
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MFMA, UNIT_ROWS
 
 OPERANDS = "quantising"
 """What the match rule calls operands of which the LHS are activations."""
@@ -114,7 +114,7 @@ class Instance(split_k.Instance):
         """
         _, tile_n, _ = self.layout.workgroup_tile
         units = -(-n // tile_n) * (self.layout.units or (1, 1))[RHS]
-        return 1 <= m <= self.most_rows and units > 1 and m * k > BLOCK_SIZE and k % BLOCK_SIZE == 0
+        return 1 <= m <= self.most_rows and units > 1 and m * k > BLOCK and k % BLOCK == 0
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
         """Words of activations, by blocks; bytes of elements and of scales, by units and K tiles; the result.
@@ -122,9 +122,9 @@ class Instance(split_k.Instance):
         Nothing has a dimension that is 1: IREE drops such of an operation that it knows nothing special of.
         """
         (units_m, units_n), steps = self.layout.units or (1, 1), self.layout.intrinsics_k
-        step_bytes = LANES * element_format(self.elements[RHS]).block_bytes
+        step_bytes = LANES * MFMA.lane_bytes(self.elements[RHS])
         shapes = (
-            ((None, BLOCK_SIZE * self.bits // _WORD_BITS), "i32"),
+            ((None, BLOCK * self.bits // _WORD_BITS), "i32"),
             ((units_n, None, steps, step_bytes), "i8"),
             ((units_n, None, steps * LANES), "i8"),
             ((units_n, *fragment(units_m)), "f32"),
@@ -252,7 +252,7 @@ class Quantising(FlatStream):
     def _quantised(self, words: Sequence[Values]) -> list[Values]:
         """A K tile of LHS: scales, and each step's fragment."""
         i8 = ir.IntegerType.get_signless(8)
-        kinds = builder.byte_vector(element_format(self.instance.elements[LHS]).block_bytes), i8
+        kinds = builder.byte_vector(MFMA.lane_bytes(self.instance.elements[LHS])), i8
         blocks = [builder.call("quantise", [builder.joined(each)], *kinds) for each in words]
         sched_barrier()
         return [[builder.from_elements([scale for _, scale in blocks])], *([elements] for elements, _ in blocks)]

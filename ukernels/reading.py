@@ -29,6 +29,7 @@ from mxcomp.ukernels.rules import (
     ruled,
     ukernel_from,
 )
+from mxcomp.ukernels.waves import BLOCK
 
 
 def read(path: Path, target: Target, strict: bool = True) -> Ukernel:
@@ -155,5 +156,5 @@ def _expected_types(ukernel: Ukernel) -> list[tuple[tuple[int | None, ...], str]
         outer: list[tuple[int | None, ...]] = [(units[i % 2], None) for i in range(ACC)]
         shapes = [layout.multiplied_shape(i, layout.packed_shape(i, o)) for i, o in enumerate([*outer, (1, 1)])]
     else:
-        shapes = [(m, None, 32), (n, None, 32), (m, None), (n, None), (m, n)]
+        shapes = [(m, None, BLOCK), (n, None, BLOCK), (m, None), (n, None), (m, n)]
     return list(zip(shapes, ukernel.types, strict=True))

@@ -10,13 +10,13 @@ from typing import Any, Protocol
 from iree.compiler import ir
 
 from mxcomp.errors import UkernelError
-from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import DataTiledLayout, layout_from
 from mxcomp.mlir import graph
 from mxcomp.problem import Problem
 from mxcomp.target import Target
 from mxcomp.ukernels import family
 from mxcomp.ukernels.builder import RULE
+from mxcomp.ukernels.waves import BLOCK
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Constraint:
     def violation(self, name: str, size: int | None) -> str:
         """Why `size` does not satisfy the constraint, or ""."""
         if size is None:
-            whole = name.lower() == "k" and self.div is not None and BLOCK_SIZE % self.div == 0
+            whole = name.lower() == "k" and self.div is not None and BLOCK % self.div == 0
             bounds = [b for b in ("max", "div", "odd") if getattr(self, b) is not None and not (b == "div" and whole)]
             return f"{name} is dynamic, but has a bound ({', '.join(bounds)})" if bounds else ""
         if self.min is not None and size < self.min:
@@ -132,8 +132,10 @@ class Ukernel:
 
     def mismatch(self, problem: Problem) -> str:
         """Why this ukernel does not fit a problem, or "" if it does."""
-        if problem.types != self.types:
-            return f"it takes {' × '.join(self.types[:2])}, not {' × '.join(problem.types[:2])}"
+        for names in (slice(2), slice(2, 4)):
+            if problem.types[names] != self.types[names]:
+                what = "" if names.start is None else "scales of "
+                return f"it takes {what}{' × '.join(self.types[names])}, not {' × '.join(problem.types[names])}"
         reasons = (rule.violation(name.upper(), problem.sizes[name]) for name, rule in self.constraints.items())
         return next((reason for reason in reasons if reason), "")
 

@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeAlias
 
 from iree.compiler import ir
 
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import element_format
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
@@ -37,6 +37,7 @@ from mxcomp.ukernels.waves import (
     BLOCKS,
     HALF_STEPS,
     LANES,
+    MFMA,
     UNIT_PIECES,
     UNIT_ROWS,
     VALUES,
@@ -178,7 +179,7 @@ class Streamed:
     ) -> None:
         self._source, self._scale_source = buffers
         self.element, self.units, self.steps, self._rows = element, units, steps, rows
-        self._size = element_format(element).block_bytes
+        self._size = MFMA.lane_bytes(element)
         self._pieces = UNIT_PIECES[self._size]
 
     def distribute(self, lane: Index) -> None:
@@ -194,7 +195,7 @@ class Streamed:
     def _row_of(self, lane: Index, rows: int) -> tuple[Index, int]:
         """The same of a row in one piece: of 8-bit elements, first halves of its blocks and then second ones."""
         row, block, size = lane % UNIT_ROWS, lane // UNIT_ROWS, self._pieces.size
-        is_in_halves = self._size == BLOCK_SIZE
+        is_in_halves = not MFMA.holds_blocks(self.element)
         at = row * (BLOCKS * self._size) + block * (size if is_in_halves else self._size)
         return select(row < rows, at, _NO_ROW), BLOCKS * size if is_in_halves else size
 
@@ -262,7 +263,7 @@ class Stream(Kernel):
         self.streamed: tuple[InFlight, ...] = b, a  # in this order they are loaded
 
     def _buffers(self, elements: ir.Value, scales: ir.Value, kind: str) -> tuple[ir.Value, ir.Value]:
-        size = element_format(kind).block_bytes
+        size = MFMA.lane_bytes(kind)
         return packed_buffer(elements, self.k_tiles, size), packed_buffer(scales, self.k_tiles)
 
     def _distribute(self, thread: Index) -> None:

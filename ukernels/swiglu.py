@@ -13,7 +13,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from mxcomp.formats import BLOCK_SIZE, E2M1, E4M3, element_format
+from mxcomp.formats import E2M1, E4M3
 from mxcomp.layout import GATE_AND_UP, LHS
 from mxcomp.mlir import build
 from mxcomp.target import Target
@@ -22,7 +22,7 @@ from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import SCALE_VECTOR, factor
 from mxcomp.ukernels.split_k import Flight
-from mxcomp.ukernels.waves import BEYOND, BLOCKS, HALF_STEPS, LANES, STEPS, UNIT_ROWS, Waves, unit_layout
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, HALF_STEPS, LANES, MFMA, STEPS, UNIT_ROWS, Waves, unit_layout
 
 OPERANDS = "hidden"
 """What the match rule calls operands of which the LHS are gate and up."""
@@ -33,7 +33,7 @@ BITS = 32 * len(GATE_AND_UP)
 MOST_BLOCKS = 256
 """Of all rows, that LDS has room for: two rows of 4096, or eight of 1024."""
 
-_WORDS = BLOCK_SIZE * len(GATE_AND_UP)
+_WORDS = BLOCK * len(GATE_AND_UP)
 """Of a block."""
 _PARTS, _PIECES = 4, 4
 """Lanes that compute a block, and loads of each: what lanes load at a time lies together."""
@@ -57,7 +57,7 @@ class Instance(quantising.Instance):
         return OPERANDS
 
     def lds_bytes(self, target: Target) -> int:
-        return super().lds_bytes(target) + MOST_BLOCKS * (element_format(self.elements[LHS]).block_bytes + 1)
+        return super().lds_bytes(target) + MOST_BLOCKS * (MFMA.lane_bytes(self.elements[LHS]) + 1)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class Instance(quantising.Instance):
     def covers(self, m: int, n: int, k: int) -> bool:
         """Whether it computes a problem of this size, whose blocks, up to a whole K tile, LDS has room for."""
         step = self.layout.workgroup_tile[2]
-        return super().covers(m, n, k) and m * -(-k // step) * step <= MOST_BLOCKS * BLOCK_SIZE
+        return super().covers(m, n, k) and m * -(-k // step) * step <= MOST_BLOCKS * BLOCK
 
 
 _TIMED_ROWS = (2, 8)
@@ -115,9 +115,8 @@ class _Blocks:
     """
 
     def __init__(self, element: str, rows: Index, steps: int) -> None:
-        fmt = element_format(element)
-        self.element, self._rows, self.steps, self._bytes = element, rows, steps, fmt.block_bytes
-        self._is_whole = fmt.lane_unit == BLOCK_SIZE
+        self.element, self._rows, self.steps, self._bytes = element, rows, steps, MFMA.lane_bytes(element)
+        self._is_whole = MFMA.holds_blocks(element)
         self._codes, self._scales = builder.lds(MOST_BLOCKS * self._bytes), builder.lds(MOST_BLOCKS)
 
     def distribute(self, lane: Index) -> None:
@@ -224,14 +223,14 @@ class Hidden(quantising.FlatStream):
     def _quantise(self, entry: Index, words: Values) -> None:
         """Computes a quarter of a block, hands it to the other lanes of the block, and quantises all of it."""
         i8, i32 = (ir.IntegerType.get_signless(bits) for bits in (8, 32))
-        (part,) = builder.call("activate", [builder.joined(words)], ir.VectorType.get([BLOCK_SIZE // _PARTS], i32))
-        own = [builder.element(part, number) for number in range(BLOCK_SIZE // _PARTS)]
+        (part,) = builder.call("activate", [builder.joined(words)], ir.VectorType.get([BLOCK // _PARTS], i32))
+        own = [builder.element(part, number) for number in range(BLOCK // _PARTS)]
         pairs = _LOAD // len(GATE_AND_UP)
         block = [
             builder.of_quad(own[piece * pairs + i], lane)
             for piece, lane, i in product(range(_PIECES), range(_PARTS), range(pairs))
         ]
-        kinds = builder.byte_vector(element_format(self.a.element).block_bytes), i8
+        kinds = builder.byte_vector(MFMA.lane_bytes(self.a.element)), i8
         code, scale = builder.call("quantise", [builder.from_elements(block)], *kinds)
         is_block = entry // self.rows < self.blocks
         with when(self.quarter < 1):

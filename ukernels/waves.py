@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mxcomp.formats import E8M0
 from mxcomp.layout import DataTiledLayout
 
-LANES = DataTiledLayout().shape.lanes
-"""Of a wave."""
+MFMA = DataTiledLayout().shape
+"""Of units, and of data-tiled tiles."""
+LANES, BLOCK = MFMA.lanes, MFMA.block
+"""Of a wave; elements along K that a lane has, and that share a scale."""
+SCALE = E8M0.mlir_type
+"""The type of scales that it takes."""
 
 STEPS, HALF_STEPS = 4, 2
 """MFMA that a unit takes along K, and half a unit."""

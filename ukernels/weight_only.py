@@ -7,6 +7,7 @@ loads activations of the same K, and scales of the blocks that it has a part of.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -14,7 +15,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
+from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.layout import LHS, RHS
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family, quantising, split_k
@@ -22,14 +23,14 @@ from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import in_tile
 from mxcomp.ukernels.split_k import Flight, Streamed
-from mxcomp.ukernels.waves import STEPS, UNIT_ROWS, Waves, unit_layout
+from mxcomp.ukernels.waves import BLOCK, MFMA, STEPS, UNIT_ROWS, Waves, unit_layout
 
 ACTIVATIONS = "bf16"
 """The MLIR type of what is multiplied."""
 
 _BITS, _VECTOR, _LOAD = 16, 8, 4
 """Of an activation, activations that an MFMA of 16x16x32 takes of a lane, and words that they are."""
-_INTRINSIC, _SHAPE, _MFMA = "MFMA_F32_16x16x32_BF16", (16, 16, 32), BLOCK_SIZE // _VECTOR
+_INTRINSIC, _SHAPE, _MFMA = "MFMA_F32_16x16x32_BF16", (16, 16, 32), BLOCK // _VECTOR
 """That MFMA, its shape, and how many of them a block takes."""
 ACTIVATION_BYTES = _BITS // 8
 
@@ -81,13 +82,18 @@ MOST_ROWS = max(instance.most_rows for instance in INSTANCES)
 """Of a workgroup, which takes all rows of a matrix if there are no more."""
 
 
-MOST_ELEMENTS = {8: 3 * 256 * MOST_ROWS * 32}
-"""Of a result in tiles, by bits of weights, with more of which IREE's own code is modelled as faster.
+_MOST_TILES = {8: 3 * MOST_ROWS * 32}
+"""Elements of a result for each CU, by bits of weights.
 
 As many as three workgroups for each CU have in tiles of 64 × 32: those of 64 columns spill registers. By 8192 × 8192 of
 8 bits 128 rows take 49 µs, 81 by IREE, 256 rows 93 and 85, 1024 rows 358 and 291; by 1280 × 8192, 512 rows 44 and 79.
 With 4 bits tiles are faster at any size: 57 µs and 85 for 256 rows, 223 and 289 for 1024.
 """
+
+
+def most_elements(bits: int, target: Target) -> float:
+    """Of a result in tiles, for weights of so many bits, with more of which IREE's own code is modelled as faster."""
+    return _MOST_TILES.get(bits, math.inf) * target.cus
 
 
 def fitting(element: str, m: int, n: int, k: int) -> list[Instance]:
@@ -123,7 +129,7 @@ class _Weights(Streamed):
     def distribute(self, lane: Index) -> None:
         super().distribute(lane)
         group, row = lane // UNIT_ROWS, lane % UNIT_ROWS
-        is_whole = element_format(self.element).lane_unit == BLOCK_SIZE
+        is_whole = MFMA.holds_blocks(self.element)
         first = ((group if is_whole else group // 2) * (UNIT_ROWS * STEPS) + row * STEPS).here
         self._halves_from = first, first if is_whole else first + 2 * UNIT_ROWS * STEPS
 
@@ -158,7 +164,7 @@ class Dequantising(quantising.FlatStream):
         x, *weights = given
         blocks, (self.b,) = self._weights(*weights)
         self.x = _Activations(x, blocks, self.units[LHS], self.steps)
-        self.x.in_halves = element_format(self.b.element).lane_unit < BLOCK_SIZE
+        self.x.in_halves = not MFMA.holds_blocks(self.b.element)
         self.streamed = self.b, self.x
 
     def _prologue(self) -> list[Values]:

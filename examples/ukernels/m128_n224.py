@@ -12,13 +12,12 @@ from dataclasses import replace
 from iree.compiler import ir
 from iree.compiler.dialects import util
 
-from mxcomp.formats import element_format
 from mxcomp.layout import LHS, RHS, layout_entries
 from mxcomp.mlir import build
 from mxcomp.ukernels import Kernel, builder
 from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.operands import Operand, Staging, argument_types
-from mxcomp.ukernels.waves import unit_layout
+from mxcomp.ukernels.waves import MFMA, unit_layout
 
 ELEMENTS = ("f4E2M1FN", "f4E2M1FN")
 LAYOUT = replace(unit_layout(8, 14), lane_columns=True)  # 8×16 rows by 14×16 columns by 512 along K
@@ -61,7 +60,7 @@ def write(name: str) -> ir.Operation:
 
 def staging(units: int, side: int) -> Staging:
     """What LDS holds: the steps of a K tile, and the scales of two."""
-    block_bytes = element_format(ELEMENTS[side]).block_bytes
+    block_bytes = MFMA.lane_bytes(ELEMENTS[side])
     return Staging(units, STEPS, block_bytes, WAVES_M * WAVES_N, stages=STEPS, scale_slots=2)
 
 

@@ -6,7 +6,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.codes.stored import codes
-from mxcomp.formats import BLOCK_SIZE, ElementFormat, element_format
+from mxcomp.formats import ElementFormat, element_format
 from mxcomp.matching.exponents import code_of
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.mlir import build
@@ -71,11 +71,12 @@ def scale_value(scale: ir.Value) -> ir.Value:
 
 def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     """f32 values [(batch,) rows, K] of an operand in canonical form, from wherever its bytes are stored."""
-    *lead, blocks, _ = static_sizes(elements)
-    result = build.tensor_type((*lead, None if blocks is None else blocks * BLOCK_SIZE), "f32")
+    *lead, blocks, size = static_sizes(elements)
+    assert size is not None
+    result = build.tensor_type((*lead, None if blocks is None else blocks * size), "f32")
     kinds = [str(ir.RankedTensorType(value.type).element_type) for value in (elements, scales)]
     sources = codes(elements).settled, codes(scales).settled
-    block = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(0), BLOCK_SIZE)
+    block = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(0), size)
 
     def body(place: list[ir.Value]) -> ir.Value:
         *row, k = place
@@ -85,7 +86,7 @@ def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
 
     sizes = build.dynamic_sizes(elements)
     if blocks is None:
-        sizes[-1] = build.apply(ir.AffineExpr.get_dim(0) * BLOCK_SIZE, [sizes[-1]])
+        sizes[-1] = build.apply(ir.AffineExpr.get_dim(0) * size, [sizes[-1]])
     return build.by_place(result, body, sizes)
 
 
@@ -105,7 +106,7 @@ def unpacked(operand: ir.Value, sizes: list[ir.Value]) -> ir.Value:
     source = codes(operand)
     outer = static_sizes(operand)[: source.places.n_dims]
     if ir.RankedTensorType(operand.type).rank > len(outer):
-        outer[-1] = None if outer[-1] is None else outer[-1] * BLOCK_SIZE
+        outer[-1] = None if outer[-1] is None else outer[-1] * (static_sizes(operand)[-1] or 0)
     result = build.tensor_type(outer, "i8")
 
     def body(place: list[ir.Value]) -> ir.Value:

@@ -14,8 +14,16 @@ array([-6., -6., -6., -6.], dtype=float32)
 Element codes are uint8, one per byte, until packed; scales are uint8 E8M0 codes, one per 32 elements along K.
 """
 
+from mxcomp.formats.blocks import (
+    BLOCK_FORMATS,
+    E8M0,
+    MX_BLOCK,
+    BlockFormat,
+    ScaleFormat,
+    block_format,
+    mx_format,
+)
 from mxcomp.formats.elements import (
-    BLOCK_SIZE,
     E2M1,
     E2M3,
     E3M2,
@@ -36,20 +44,25 @@ from mxcomp.formats.scales import E8M0_BIAS, E8M0_NAN, SCALE_MODES, decode_e8m0,
 from mxcomp.formats.shuffle import shuffle_scale, shuffle_weight, unshuffle_scale, unshuffle_weight
 
 __all__ = [
-    "BLOCK_SIZE",
+    "BLOCK_FORMATS",
     "E2M1",
     "E2M3",
     "E3M2",
     "E4M3",
     "E5M2",
+    "E8M0",
     "E8M0_BIAS",
     "E8M0_NAN",
     "ELEMENT_TYPES",
     "FORMATS",
+    "MX_BLOCK",
     "PROFILES",
     "SCALE_MODES",
     "UNLOADABLE",
+    "BlockFormat",
     "ElementFormat",
+    "ScaleFormat",
+    "block_format",
     "decode",
     "decode_e8m0",
     "dequantise",
@@ -57,6 +70,7 @@ __all__ = [
     "encode",
     "encode_e8m0",
     "matmul",
+    "mx_format",
     "pack_bits",
     "quantise",
     "shuffle_scale",

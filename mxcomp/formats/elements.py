@@ -16,9 +16,6 @@ U8 = NDArray[np.uint8]
 
 Ties = Literal["even", "away"]
 
-BLOCK_SIZE = 32
-"""Elements along K that share one E8M0 scale (OCP Microscaling v1.0, section 5.2)."""
-
 
 @dataclass(frozen=True)
 class ElementFormat:
@@ -46,19 +43,6 @@ class ElementFormat:
     def bits(self) -> int:
         """Width of one element."""
         return 1 + self.exponent_bits + self.mantissa_bits
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of the elements of one block, without gaps."""
-        return BLOCK_SIZE * self.bits // 8
-
-    @property
-    def lane_unit(self) -> int:
-        """Consecutive elements along K that a lane of a scaled MFMA holds together.
-
-        A lane has 32 of them, those of 8 bits in two halves that lie apart (CDNA4 ISA, section 7.1.5).
-        """
-        return BLOCK_SIZE // 2 if self.bits == 8 else BLOCK_SIZE
 
     @property
     def loadable(self) -> bool:

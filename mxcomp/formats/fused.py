@@ -14,7 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from mxcomp.formats.elements import BLOCK_SIZE, F32, U8, ElementFormat, as_float32, element_format
+from mxcomp.formats.blocks import MX_BLOCK, mx_format
+from mxcomp.formats.elements import F32, U8, ElementFormat, as_float32, element_format
 from mxcomp.formats.scales import E8M0_NAN, SCALE_MODES
 
 _PIECE = 2**19
@@ -31,15 +32,15 @@ def quantise_packed(x: NDArray[Any], fmt: ElementFormat | str, mode: str = "even
     fmt = element_format(fmt)
     if mode not in SCALE_MODES:
         raise ValueError(f"unknown scale mode {mode!r}; use one of {', '.join(SCALE_MODES)}")
-    if not x.ndim or x.shape[-1] % BLOCK_SIZE:
+    if not x.ndim or x.shape[-1] % MX_BLOCK:
         raise ValueError(
-            f"shape {x.shape}: the last size is not a multiple of the block size {BLOCK_SIZE}; pad with zeros"
+            f"shape {x.shape}: the last size is not a multiple of the block size {MX_BLOCK}; pad with zeros"
         )
     as_float32(x[..., :0])  # a type that is none of floats
     *lead, k = x.shape
     rows = x.reshape(math.prod(lead), k)
-    packed = np.empty((len(rows), k // BLOCK_SIZE * fmt.block_bytes), np.uint8)
-    scales = np.empty((len(rows), k // BLOCK_SIZE), np.uint8)
+    packed = np.empty((len(rows), k // MX_BLOCK * mx_format(fmt).block_bytes), np.uint8)
+    scales = np.empty((len(rows), k // MX_BLOCK), np.uint8)
     numbers = _numbers(fmt, mode)
     step = max(1, _PIECE // max(k, 1))
 
@@ -78,9 +79,9 @@ def _quantise(
     x: Any, packed: Any, scales: Any, bits: Any, mantissa_bits: Any, bias: Any, largest: Any, emax: Any, carry: Any
 ) -> None:
     """One block after another; `x` are the bits of float32."""
-    values = np.empty(1, np.uint32).repeat(BLOCK_SIZE)
+    values = np.empty(1, np.uint32).repeat(MX_BLOCK)
     floats = values.view(np.float32)
-    codes = np.empty(BLOCK_SIZE, np.uint32)
+    codes = np.empty(MX_BLOCK, np.uint32)
     pair = np.empty(3, np.uint32)
     numbers = pair.view(np.float32)
     shift = np.uint32(23) - mantissa_bits
@@ -91,11 +92,11 @@ def _quantise(
     units, whole = numbers[0], np.float32(8388608)
     pair[1] = largest
     most = numbers[1]
-    per_block = BLOCK_SIZE * bits // 8
+    per_block = MX_BLOCK * bits // 8
     for block in range(len(scales)):
-        first = block * BLOCK_SIZE
+        first = block * MX_BLOCK
         amax = np.uint32(0)
-        for i in range(BLOCK_SIZE):
+        for i in range(MX_BLOCK):
             amax = max(amax, x[first + i] & np.uint32(0x7FFFFFFF))
         if amax >= np.uint32(0x7F800000):
             scales[block] = E8M0_NAN
@@ -107,28 +108,28 @@ def _quantise(
         scales[block] = scale
         pair[2] = (np.uint32(254) - scale) << np.uint32(23) if scale < 254 else np.uint32(0x00400000)
         factor = numbers[2]
-        for i in range(BLOCK_SIZE):
+        for i in range(MX_BLOCK):
             values[i] = x[first + i] & np.uint32(0x7FFFFFFF)
-        for i in range(BLOCK_SIZE):
+        for i in range(MX_BLOCK):
             floats[i] = min(floats[i] * factor, most)
-        for i in range(BLOCK_SIZE):
+        for i in range(MX_BLOCK):
             value = values[i]
             codes[i] = ((value + ((value >> shift) & np.uint32(1)) + half) >> shift) - fields
-        for i in range(BLOCK_SIZE):
+        for i in range(MX_BLOCK):
             if values[i] < normal:
                 floats[i] = floats[i] * units + whole
                 codes[i] = values[i] & _MANTISSA
-        for i in range(BLOCK_SIZE):
+        for i in range(MX_BLOCK):
             codes[i] |= (x[first + i] >> np.uint32(31)) << (bits - np.uint32(1))
         at = block * per_block
         if bits == 8:
-            for i in range(BLOCK_SIZE):
+            for i in range(MX_BLOCK):
                 packed[at + i] = codes[i]
         elif bits == 4:
-            for i in range(BLOCK_SIZE // 2):
+            for i in range(MX_BLOCK // 2):
                 packed[at + i] = codes[2 * i] | codes[2 * i + 1] << np.uint32(4)
         else:
-            for i in range(BLOCK_SIZE // 4):
+            for i in range(MX_BLOCK // 4):
                 word = codes[4 * i] | codes[4 * i + 1] << 6 | codes[4 * i + 2] << 12 | codes[4 * i + 3] << 18
                 for byte in range(3):
                     packed[at + 3 * i + byte] = (word >> 8 * byte) & 255

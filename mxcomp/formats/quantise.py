@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.formats.elements import BLOCK_SIZE, U8, ElementFormat, as_float32, check_codes, element_format, encode
+from mxcomp.formats.blocks import MX_BLOCK
+from mxcomp.formats.elements import U8, ElementFormat, as_float32, check_codes, element_format, encode
 from mxcomp.formats.profiles import PROFILES, Profile
 from mxcomp.formats.scales import SCALE_MODES, decode_e8m0
 
@@ -19,7 +20,7 @@ def quantise(
     mode: str = "even",
     *,
     profile: str = "ocp",
-    block_size: int = BLOCK_SIZE,
+    block_size: int = MX_BLOCK,
     axis: int = -1,
 ) -> tuple[U8, U8]:
     """Quantises blocks of ``block_size`` consecutive elements along ``axis``.
@@ -57,7 +58,7 @@ def dequantise(
     scales: U8,
     fmt: ElementFormat | str,
     *,
-    block_size: int = BLOCK_SIZE,
+    block_size: int = MX_BLOCK,
     axis: int = -1,
     dtype: type[np.floating[Any]] = np.float32,
 ) -> NDArray[Any]:

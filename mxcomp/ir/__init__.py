@@ -24,10 +24,9 @@ from iree.compiler.dialects import math as mlir_math
 from numpy.typing import NDArray
 
 from mxcomp.errors import InputError
-from mxcomp.formats import BLOCK_SIZE, ElementFormat, element_format, pack_bits
+from mxcomp.formats import MX_BLOCK, ElementFormat, element_format, mx_format, pack_bits
 from mxcomp.ir import quantisation
 from mxcomp.matching import canonical
-from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.mlir import build
 
 __all__ = [
@@ -89,17 +88,17 @@ def operand(elements: ir.Value, scales: ir.Value, fmt: ElementFormat | str) -> O
     `elements` are i8 [(batch,) rows, K · bits / 8], without gaps, `scales` i8 [(batch,) rows, K/32]; rows may be
     dynamic. Raises InputError for other types and shapes.
     """
-    fmt = element_format(fmt)
+    fmt, made = element_format(fmt), mx_format(fmt)
     sizes, scale_sizes = build.static_sizes(elements), build.static_sizes(scales)
     *rows, width = sizes
-    blocks = None if width is None else width // fmt.block_bytes
+    blocks = None if width is None else width // made.block_bytes
     if {str(build.element(value)) for value in (elements, scales)} != {"i8"} or scale_sizes != [*rows, blocks]:
         raise InputError(
             f"elements {elements.type} and scales {scales.type}: expected bytes [rows, K · {fmt.bits} / 8] "
-            f"and [rows, K / {BLOCK_SIZE}] of {fmt}"
+            f"and [rows, K / {made.size}] of {fmt}"
         )
-    element_type = build.tensor_type((*rows, blocks, BLOCK_SIZE), fmt.mlir_type)
-    scale_type = build.tensor_type((*rows, blocks), SCALE_TYPE)
+    element_type = build.tensor_type((*rows, blocks, made.size), fmt.mlir_type)
+    scale_type = build.tensor_type((*rows, blocks), made.scale.mlir_type)
     return Operand(build.bitcast(elements, element_type), build.bitcast(scales, scale_type))
 
 
@@ -140,7 +139,7 @@ def dequantised_matmul(x: ir.Value, weights: Operand) -> ir.Value:
     """
     *batch, n, blocks, _ = build.static_sizes(weights.elements)
     *outer, m, k = build.static_sizes(x)
-    if outer != batch or None in batch or str(build.element(x)) != "bf16" or k != (blocks or 0) * BLOCK_SIZE:
+    if outer != batch or None in batch or str(build.element(x)) != "bf16" or k != (blocks or 0) * MX_BLOCK:
         raise InputError(
             f"a matmul of {x.type} and weights {weights.elements.type}: expected bf16 [(batch,) M, K] and "
             f"[(batch,) N, K/32, 32], with a static batch"
@@ -154,7 +153,7 @@ def dequantised_matmul(x: ir.Value, weights: Operand) -> ir.Value:
         return [ir.AffineMap.get(count, 0, each) for each in results]
 
     units = [build.dim(weights.elements, rank)] if n is None else []
-    wide = build.tensor_type((*batch, n, blocks, BLOCK_SIZE), "bf16")
+    wide = build.tensor_type((*batch, n, blocks, MX_BLOCK), "bf16")
     dequantised = build.generic(
         wide,
         [weights.elements, weights.scales],
@@ -164,7 +163,7 @@ def dequantised_matmul(x: ir.Value, weights: Operand) -> ir.Value:
         lambda element, scale, _: arith.ScalingExtFOp(bf16, element, scale).result,
     )
     tokens = [build.dim(x, rank)] if m is None else []
-    split = build.tensor_type((*batch, m, blocks, BLOCK_SIZE), "bf16")
+    split = build.tensor_type((*batch, m, blocks, MX_BLOCK), "bf16")
     groups = [*([i] for i in range(rank + 1)), [rank + 1, rank + 2]]
     result = build.tensor_type((*batch, m, n), "f32")
     return build.generic(

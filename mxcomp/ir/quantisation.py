@@ -18,7 +18,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, math, tensor
 
 from mxcomp.errors import InputError
-from mxcomp.formats import BLOCK_SIZE, E8M0_BIAS, E8M0_NAN, ElementFormat, element_format
+from mxcomp.formats import E8M0, E8M0_BIAS, E8M0_NAN, MX_BLOCK, ElementFormat, element_format
 from mxcomp.mlir import build
 
 SOURCE_TYPES = ("f32", "f16", "bf16")
@@ -51,7 +51,7 @@ def quantise(value: ir.Value, element: str, mode: str = "even") -> tuple[ir.Valu
     fmt = _checked(source, element, mode)
     height, columns = build.static_sizes(value)
     rows = build.dynamic_sizes(value)
-    blocked = build.tensor_type((height, (columns or 0) // BLOCK_SIZE, BLOCK_SIZE), source.element_type)
+    blocked = build.tensor_type((height, (columns or 0) // MX_BLOCK, MX_BLOCK), source.element_type)
     sizes = [build.DYNAMIC if height is None else height, *blocked.shape[1:]]
     blocks = tensor.ExpandShapeOp(blocked, value, [[0], [1, 2]], rows, sizes).result
     amax = _amax(blocks, rows)
@@ -67,8 +67,8 @@ def _checked(source: ir.RankedTensorType, element: str, mode: str) -> ElementFor
         raise InputError(str(error)) from None
     if str(source.element_type) not in SOURCE_TYPES:
         raise InputError(f"cannot quantise {source}: expected elements of {', '.join(SOURCE_TYPES)}")
-    if source.rank != 2 or source.is_dynamic_dim(1) or source.get_dim_size(1) % BLOCK_SIZE:
-        raise InputError(f"cannot quantise {source}: expected [M, K] with K a multiple of {BLOCK_SIZE}")
+    if source.rank != 2 or source.is_dynamic_dim(1) or source.get_dim_size(1) % MX_BLOCK:
+        raise InputError(f"cannot quantise {source}: expected [M, K] with K a multiple of {MX_BLOCK}")
     return fmt
 
 
@@ -94,7 +94,7 @@ def _amax(blocks: ir.Value, rows: list[ir.Value]) -> ir.Value:
 
 
 def _scales(amax: ir.Value, fmt: ElementFormat, mode: str, rows: list[ir.Value]) -> ir.Value:
-    result = build.tensor_type(build.static_sizes(amax), "f8E8M0FNU")
+    result = build.tensor_type(build.static_sizes(amax), E8M0.mlir_type)
 
     def body(bits: ir.Value) -> ir.Value:
         code = arith.SelectOp(_is_finite(bits), _code(bits, fmt, mode), _constant(E8M0_NAN)).result

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import element_format
 from mxcomp.layout.swizzle import COLUMNS, ROWS, Dim, TileSwizzle, split
 
 LHS, RHS, LHS_SCALE, RHS_SCALE, ACC = range(5)
@@ -37,6 +37,21 @@ class IntrinsicShape(NamedTuple):
     block: int
     lanes: int
 
+    def lane_bytes(self, element: str) -> int:
+        """Bytes of a fragment's elements in a lane."""
+        return self.block * element_format(element).bits // 8
+
+    def lane_unit(self, element: str) -> int:
+        """Consecutive elements along K that a lane holds together: those of 8 bits lie in two halves, which lie apart.
+
+        Source: CDNA4 ISA, section 7.1.5.
+        """
+        return self.block // 2 if element_format(element).bits == 8 else self.block
+
+    def holds_blocks(self, element: str) -> bool:
+        """Whether a lane holds whole blocks."""
+        return self.lane_unit(element) == self.block
+
 
 INTRINSICS = {
     "MFMA_SCALE_F32_16x16x128_B32": IntrinsicShape(16, 16, 128, 1, 4, block=32, lanes=64),
@@ -47,15 +62,15 @@ INTRINSICS = {
 _SINGLE, _DOUBLE = INTRINSICS
 
 
-def _intrinsic_swizzle(shape: IntrinsicShape, operand: int, unit: int = BLOCK_SIZE) -> TileSwizzle:
+def _intrinsic_swizzle(shape: IntrinsicShape, operand: int, unit: int) -> TileSwizzle:
     rows = shape.n if operand in (RHS, RHS_SCALE) else shape.m
-    blocks = Dim("CrossThread", shape.k // BLOCK_SIZE)
+    blocks = Dim("CrossThread", shape.k // shape.block)
     lanes = Dim("CrossThread", rows)
-    if operand in (LHS, RHS) and unit < BLOCK_SIZE:
-        parts = Dim("Internal", BLOCK_SIZE // unit)
+    if operand in (LHS, RHS) and unit < shape.block:
+        parts = Dim("Internal", shape.block // unit)
         return TileSwizzle(((lanes,), (parts, blocks), (Dim("Internal", unit),)), (2, 0, 1, 3))
     if operand in (LHS, RHS):
-        return TileSwizzle(((lanes,), (blocks,), (Dim("Internal", BLOCK_SIZE),)), (1, 0, 2))
+        return TileSwizzle(((lanes,), (blocks,), (Dim("Internal", shape.block),)), (1, 0, 2))
     if operand in (LHS_SCALE, RHS_SCALE):
         return TileSwizzle(((lanes,), (blocks,)), (1, 0))
     groups = Dim("CrossThread", shape.m // (shape.acc_outer * shape.acc_inner))
@@ -207,7 +222,7 @@ class DataTiledLayout:
             swizzle = _with_blocks_in_rows(self.swizzle(operand))
         else:
             swizzle = self.swizzle(operand, element)
-            if self.units is not None and len(swizzle.tile_shape) > 2 and swizzle.tile_shape[-1] < BLOCK_SIZE:
+            if self.units is not None and len(swizzle.tile_shape) > 2 and swizzle.tile_shape[-1] < self.shape.block:
                 swizzle = _with_halves_apart(swizzle)
         if self.units is not None and operand != ACC:
             swizzle = replace(swizzle, multiples=(self.units[operand % 2], 1))
@@ -287,8 +302,8 @@ def _with_halves_apart(swizzle: TileSwizzle) -> TileSwizzle:
 
 @cache
 def _swizzle(layout: DataTiledLayout, operand: int, element: str | None) -> TileSwizzle:
-    unit = BLOCK_SIZE if element is None else element_format(element).lane_unit
-    swizzle = _intrinsic_swizzle(layout.shape, operand, unit)
+    shape = layout.shape
+    swizzle = _intrinsic_swizzle(shape, operand, shape.block if element is None else shape.lane_unit(element))
 
     def intrinsics(axis: str, source_dim: int, swizzle: TileSwizzle) -> TileSwizzle:
         count = getattr(layout, f"intrinsics_{axis}")

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.formats import BLOCK_SIZE, FORMATS, decode, decode_e8m0, element_format, unpack_bits
+from mxcomp.formats import E8M0, FORMATS, MX_BLOCK, decode, decode_e8m0, element_format, unpack_bits
 from mxcomp.layout import LHS_SCALE, OPERAND_NAMES, layout_from
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
 
-SCALE_TYPES = ("f8E8M0FNU", "E8M0")
+SCALE_TYPES = (E8M0.mlir_type, E8M0.name)
 TYPES = (*FORMATS, *SCALE_TYPES)
 """What bytes can be taken for."""
 
@@ -42,14 +42,14 @@ def numbers(data: NDArray[Any], kind: str, scales: NDArray[Any] | None = None) -
     if scales is None:
         return values
     factors = decode_e8m0(_bytes(scales, "scales"))
-    if values.shape[-1] == BLOCK_SIZE and factors.shape == values.shape[:-1]:
+    if values.shape[-1] == MX_BLOCK and factors.shape == values.shape[:-1]:
         values = values.reshape(*values.shape[:-2], -1)
-    if values.shape != (*factors.shape[:-1], factors.shape[-1] * BLOCK_SIZE):
+    if values.shape != (*factors.shape[:-1], factors.shape[-1] * MX_BLOCK):
         raise ValueError(
-            f"elements {values.shape} and scales {factors.shape}: expected one scale per {BLOCK_SIZE} elements"
+            f"elements {values.shape} and scales {factors.shape}: expected one scale per {MX_BLOCK} elements"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        return values * factors.repeat(BLOCK_SIZE, axis=-1)
+        return values * factors.repeat(MX_BLOCK, axis=-1)
 
 
 def _bytes(data: NDArray[Any], what: str) -> U8:
@@ -82,7 +82,7 @@ def operand(
         float32 [rows, k] elements, not multiplied by scales, or [rows, k / 32] scales.
     """
     index = OPERAND_NAMES.index(name)
-    columns = k // BLOCK_SIZE if index >= LHS_SCALE else k
+    columns = k // MX_BLOCK if index >= LHS_SCALE else k
     tiled = None if layout is None else layout_from(dict(layout))
     if tiled is not None and tiled.units is not None:
         shape = (shape[0] * tiled.units[index % 2], *shape[2:])

@@ -4,8 +4,8 @@
                     iterator_types = ["parallel", "parallel", "reduction", "reduction"], mxcomp.scaled_matmul = {…}}
         ins(%lhs, %rhs, %lhs_scale, %rhs_scale) outs(%zero)
 
-with shapes [M, K/32, 32], [N, K/32, 32], [M, K/32], [N, K/32] and [M, N]. A batch is one more dimension of all of them
-and one more loop, the first.
+with shapes [M, K/32, 32], [N, K/32, 32], [M, K/32], [N, K/32] and [M, N]; 32 is the size of a block. A batch is
+one more dimension of all of them and one more loop, the first.
 """
 
 from __future__ import annotations
@@ -13,9 +13,18 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
+from mxcomp.formats import E8M0, BlockFormat
 from mxcomp.mlir import build
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.problem import Problem
+
+
+def objection(fmt: BlockFormat) -> str:
+    """Why operands of a format have no such form; "" if they have.
+
+    Passes from here on take scales for powers of two, which arith.scaling_extf takes: nothing else says so.
+    """
+    return "" if fmt.scale == E8M0 else f"{fmt} has scales of {fmt.scale.name}: expected {E8M0.name}"
 
 
 def canonical_iterators(batch: bool = False) -> tuple[str, ...]:

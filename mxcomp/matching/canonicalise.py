@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
-from mxcomp.formats import BLOCK_SIZE
 from mxcomp.matching import exponents, loop_roles, storage
 from mxcomp.matching.canonical import canonical_iterators, canonical_maps, scaled_product
 from mxcomp.matching.contraction import Candidate
@@ -27,20 +26,20 @@ def rewrite(candidate: Candidate) -> None:
     batch = problem.batch
     with root.context, root.location, ir.InsertionPoint(root):
         plain = ir.RankedTensorType.get([wanted.shape[i] for i in order], wanted.element_type)
-        m, n, blocks = _dynamic_sizes(candidate, init)
+        (m, n, blocks), block = _dynamic_sizes(candidate, init), problem.block
         inputs = []
         for operand, (elements, scales), rows, size in (
             (candidate.lhs, candidate.places[:2], problem.m, m),
             (candidate.rhs, candidate.places[2:], problem.n, n),
         ):
             axis = loop_roles.M if operand is candidate.lhs else loop_roles.N
-            shape = [*batch, rows, tiles(problem.k, BLOCK_SIZE)]
-            inputs.append(_operand(elements, operand.element_type, [*shape, BLOCK_SIZE], (axis, size), blocks))
+            shape = [*batch, rows, tiles(problem.k, block)]
+            inputs.append(_operand(elements, operand.element_type, [*shape, block], (axis, size), blocks, block))
             if operand.scale is None:
                 inputs.append(_ones(shape, SCALE_TYPE, [] if size is None else [size]))
             else:
                 scales = exponents.truncated(scales, operand.scale_type)
-                inputs.append(_operand(scales, SCALE_TYPE, shape, (axis, size), blocks))
+                inputs.append(_operand(scales, SCALE_TYPE, shape, (axis, size), blocks, block))
         inputs = [inputs[0], inputs[2], inputs[1], inputs[3]]
         sizes = [value for value in (m, n) if value is not None]
         result = build.tensor_type([*batch, problem.m, problem.n], "f32")
@@ -70,6 +69,7 @@ def _operand(
     shape: Sequence[int | None],
     rows: tuple[str, ir.Value | None],
     blocks: ir.Value | None,
+    block: int,
 ) -> ir.Value:
     """An operand in canonical form; its dynamic sizes are its own if its tensor tells them."""
     wanted = build.tensor_type(shape, kind)
@@ -77,7 +77,7 @@ def _operand(
         return where.value
     axis, size = rows
     own = size and (size_of(where, axis) or size)
-    own_blocks = blocks and (size_of(where, loop_roles.K, BLOCK_SIZE) or blocks)
+    own_blocks = blocks and (size_of(where, loop_roles.K, block) or blocks)
     return storage.operand(where, kind, shape, [value for value in (own, own_blocks) if value is not None])
 
 
@@ -96,7 +96,7 @@ def _dynamic_sizes(candidate: Candidate, init: ir.Value) -> list[ir.Value | None
         build.product([build.dim(init, i) for i in group]) if size is None else None
         for size, group in zip((problem.m, problem.n), dims, strict=True)
     )
-    return [m, n, size_of(candidate.places[0], loop_roles.K, BLOCK_SIZE) if problem.k is None else None]
+    return [m, n, size_of(candidate.places[0], loop_roles.K, problem.block) if problem.k is None else None]
 
 
 def _added(value: ir.Value, accumulator: ir.Value) -> ir.Value:

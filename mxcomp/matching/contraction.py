@@ -9,9 +9,8 @@ from itertools import permutations
 from iree.compiler import ir
 
 from mxcomp.errors import InputError
-from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES
-from mxcomp.matching import loop_roles, weight_only
-from mxcomp.matching.canonical import claimed
+from mxcomp.formats import ELEMENT_TYPES
+from mxcomp.matching import canonical, loop_roles, weight_only
 from mxcomp.matching.elements import Expr, Index, Leaf, Tracer, UntraceableError, apply_expr, passed, scalar
 from mxcomp.matching.loop_roles import LoopSizes, Roles
 from mxcomp.matching.operands import SCALE_TYPE, NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
@@ -19,6 +18,7 @@ from mxcomp.matching.spelled_out import spelled_out
 from mxcomp.matching.storage import Place, place
 from mxcomp.mlir.linalg_ops import indexing_maps, loop_sizes, yielded
 from mxcomp.problem import Problem
+from mxcomp.target import Target
 
 
 @dataclass
@@ -43,10 +43,10 @@ RESULT_TYPES = ("f32", "f16", "bf16")
 """Sums are made in f32, and rounded once to the others."""
 
 
-def match(op: ir.Operation, weight_only: bool = False) -> Candidate | None:
+def match(op: ir.Operation, target: Target | None = None) -> Candidate | None:
     """The scaled matmul at `op`, None if it has nothing of one; NotOursError if it is another kind.
 
-    `weight_only`: activations need not be quantised.
+    With a `target`, activations need not be quantised: a ukernel of it may dequantise weights.
     """
     maps = indexing_maps(op)
     if maps is None or len(op.results) != 1 or len(maps) < 3:
@@ -59,7 +59,7 @@ def match(op: ir.Operation, weight_only: bool = False) -> Candidate | None:
     if factors is None or not reductions:
         return None
 
-    contraction = Contraction(op, maps, factors, loop_sizes(op, maps), weight_only)
+    contraction = Contraction(op, maps, factors, loop_sizes(op, maps), target)
     first: NotOursError | InputError | None = None
     for order in _orders(reductions):
         try:
@@ -95,7 +95,7 @@ def _match_in_order(contraction: Contraction, parallel: list[int], reductions: l
         if reason := spelled_out(list(op.operands)[:-1]):
             raise NotOursError(reason)
         return None
-    if reason := claimed(op):
+    if reason := canonical.claimed(op):
         raise NotOursError(reason)
     operands = contraction.operands(roles, traced)
     types = tuple(operand.element_type for operand in operands)
@@ -121,14 +121,14 @@ def _match_in_order(contraction: Contraction, parallel: list[int], reductions: l
 class Contraction:
     """A linalg op that multiplies two `factors` and sums; `sizes` are those of its loops.
 
-    One of the factors may be no MX operand if it may be `weight_only`.
+    One of the factors may be no MX operand if a ukernel of `target` may dequantise the other.
     """
 
     op: ir.Operation
     maps: list[ir.AffineMap]
     factors: tuple[ir.Value, ir.Value]
     sizes: LoopSizes
-    weight_only: bool
+    target: Target | None
 
     @property
     def used(self) -> list[set[int]]:
@@ -159,7 +159,7 @@ class Contraction:
         except NotOursError:
             pairs = zip(self.factors, exprs, strict=True)
             plain = [None if mentions_mx(expr) else weight_only.argument(self.op, factor) for factor, expr in pairs]
-            if plain == [None, None] or not self.weight_only:
+            if plain == [None, None] or self.target is None:
                 raise
             exprs = self.trace(roles, [each for each in plain if each is not None])
             return [
@@ -250,7 +250,7 @@ def _check(contraction: Contraction, operands: list[Operand], roles: Roles, orde
         raise NotOursError("a dimension is 0")
     for operand in operands:
         if operand.scale is not None:
-            _check_blocks(op, operand.scale, k)
+            _check_blocks(op, operand, operand.scale, k)
     lhs, rhs = operands[roles.lhs], operands[1 - roles.lhs]
     subscripts = roles.axes(contraction.sizes)
     shared, *parts = (
@@ -261,25 +261,30 @@ def _check(contraction: Contraction, operands: list[Operand], roles: Roles, orde
     places = [
         place(leaf, shared, rows, parts[-1], block)
         for operand, rows in ((lhs, parts[0]), (rhs, parts[1]))
-        for leaf, block in ((operand.element, False), (operand.scale or operand.element, operand.scale is not None))
+        for leaf, block in ((operand.element, 1), (operand.scale or operand.element, operand.block))
     ]
+    formats = [operand.format for operand in (lhs, rhs) if operand.format is not None]
+    if len({each.size for each in formats}) > 1:
+        raise NotOursError(f"blocks of {' and of '.join(map(str, formats))} differ in size: expected one size")
+    if reason := next(filter(None, map(canonical.objection, formats)), ""):
+        raise NotOursError(reason)
     types = (lhs.element_type, rhs.element_type, SCALE_TYPE, SCALE_TYPE, "f32")
     problem = Problem(m, n, k, types, (batch,) if roles.batch else ())
-    if lhs.scale is None or rhs.scale is None:
-        weight_only.check(problem, places[0], is_left=lhs.scale is None)
+    if contraction.target is not None and (lhs.scale is None or rhs.scale is None):
+        weight_only.check(problem, places[0], contraction.target, is_left=lhs.scale is None)
     ops = passed(list(op.operands)[:-1], [*lhs.leaves, *rhs.leaves])
     return Candidate(op, lhs, rhs, problem, places, roles, contraction.sizes, order, ops)
 
 
-def _check_blocks(op: ir.Operation, scale: Leaf, k: int | None) -> None:
+def _check_blocks(op: ir.Operation, operand: Operand, scale: Leaf, k: int | None) -> None:
     strides = {index.stride for index in scale.places[-1][1] if index.axis == loop_roles.K}
     if not strides and k is None:
-        raise NotOursError(f"one scale for a dynamic K: expected blocks of {BLOCK_SIZE}")
+        raise NotOursError(f"one scale for a dynamic K: expected blocks of {operand.block}")
     block = min(strides, default=k or 0)
     if k is not None and k % block:
         raise InputError(
             f"{op.location}: {op.name}: K = {k} is not a multiple of the block size {block}: "
-            f"pad K to a multiple of {BLOCK_SIZE} with zero elements"
+            f"pad K to a multiple of {operand.block} with zero elements"
         )
-    if block != BLOCK_SIZE:
-        raise NotOursError(f"block size {block}: expected {BLOCK_SIZE}")
+    if block != operand.block:
+        raise NotOursError(f"block size {block}: expected {operand.block}")

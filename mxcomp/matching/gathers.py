@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import LHS_SCALE, RHS_SCALE, DataTiledLayout
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build, graph
@@ -114,9 +113,10 @@ def packed_bytes(gather: Gather, operand: ir.Value, layout: DataTiledLayout, ind
     rows, blocks, *_ = static_sizes(operand)[gather.leading :]
     m, n, k = layout.workgroup_tile
     height, width = (
-        math.ceil((size or 0) / step) * step for size, step in ((rows, (m, n)[index % 2]), (blocks, k // BLOCK_SIZE))
+        math.ceil((size or 0) / step) * step
+        for size, step in ((rows, (m, n)[index % 2]), (blocks, k // layout.shape.block))
     )
-    block_bytes = 1 if index in (LHS_SCALE, RHS_SCALE) else element_format(element).block_bytes
+    block_bytes = 1 if index in (LHS_SCALE, RHS_SCALE) else layout.shape.lane_bytes(element)
     return (parts or 0) * height * width * block_bytes
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mxcomp.formats import FORMATS
+from mxcomp.formats import E8M0, FORMATS, BlockFormat, block_format
 from mxcomp.matching.elements import Apply, Expr, Leaf
 
-SCALE_TYPE = "f8E8M0FNU"
+SCALE_TYPE = E8M0.mlir_type
 WIDE_SCALES = ("f32", "f16", "bf16")
 """Types of scales of which `arith.scaling_extf` takes the exponent, as if they were truncated to f8E8M0FNU."""
 _EXACT_CASTS = {"f32", "bf16", "f64"}  # of a dequantised value; f16 would overflow
@@ -45,6 +45,17 @@ class Operand:
     element_type: str
     scale: Leaf | None
     scale_type: str = SCALE_TYPE
+
+    @property
+    def format(self) -> BlockFormat | None:
+        """Of what is dequantised; None of what is multiplied as it is."""
+        kind = SCALE_TYPE if self.scale_type in WIDE_SCALES else self.scale_type
+        return None if self.scale is None else block_format(self.element_type, kind)
+
+    @property
+    def block(self) -> int:
+        """Elements that share a scale; 1 of those without scales."""
+        return 1 if self.format is None else self.format.size
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -90,12 +101,16 @@ def operand_of(expr: Expr) -> Operand:
         parts = [_raw(part) for part in expr.operands]
         if expr.name == "arith.mulf":
             parts.sort(key=lambda part: part is not None and part[1] == SCALE_TYPE)
+            first, second = (part[1] if part is not None else "" for part in parts)
+            if block_format(first, second) is None and block_format(second, first) is not None:
+                parts.reverse()
         if parts[0] is not None and parts[1] is not None:
             (element, element_type), (scale, scale_type) = parts[0], parts[1]
             if str(expr.type) not in _EXACT_CASTS:
                 raise NotOursError(f"dequantised to {expr.type}: expected one of {', '.join(sorted(_EXACT_CASTS))}")
             takes_exponent = expr.name == "arith.scaling_extf" and _keeps_exponents(expr.operands[1])
-            if scale_type != SCALE_TYPE and not (takes_exponent and scale_type in WIDE_SCALES):
+            is_known = block_format(element_type, scale_type) is not None and expr.name == "arith.mulf"
+            if scale_type != SCALE_TYPE and not is_known and not (takes_exponent and scale_type in WIDE_SCALES):
                 raise NotOursError(f"scale type {scale_type}: expected {SCALE_TYPE}")
             return Operand(element, element_type, scale, scale_type)
     what = f"arithmetic ending in {expr.name}" if isinstance(expr, Apply) else f"a plain {expr.type} operand"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from mxcomp.formats import BLOCK_SIZE, UNLOADABLE
+from mxcomp.formats import UNLOADABLE
 from mxcomp.matching.elements import RESHAPES, ZERO, Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.matching.replacing import Reading
 from mxcomp.matching.storage import BITCASTS
@@ -35,10 +35,14 @@ _RANK = 3
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """An element of a tensor; the subscripts are parts of the axes `row` and `k`."""
+    """An element of a tensor; the subscripts are parts of the axes `row` and `k`.
+
+    `inside`: it differs inside a block.
+    """
 
     value: ir.Value
     subscripts: tuple[Index, ...]
+    inside: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +91,7 @@ def activations(nodes: Iterable[Node]) -> set[ir.Operation]:
 
 def is_inside(node: Node) -> bool:
     """Whether a value differs inside a block."""
-    return node.inside if isinstance(node, Compute) else any(_splits_block(i) for i in node.subscripts)
+    return node.inside
 
 
 def is_repeated(node: Node) -> bool:
@@ -109,20 +113,21 @@ def reads(nodes: Iterable[Node], wide: bool = False) -> set[ir.Value]:
 
 
 def find(elements: ir.Value, scales: ir.Value, stops: Iterable[ir.Operation] = ()) -> Producer | None:
-    """What computes [rows, K/32, 32] elements and their [rows, K/32] scales, or None if they are stored somewhere.
+    """What computes elements [rows, blocks, block] and their scales [rows, blocks]; None if they are stored somewhere.
 
     What `stops` compute is read, not followed back.
     """
-    if ir.RankedTensorType(elements.type).rank != _RANK or (blocks := build.static_sizes(elements)[1]) is None:
+    if ir.RankedTensorType(elements.type).rank != _RANK or None in build.static_sizes(elements)[1:]:
         return None
-    height = build.static_sizes(elements)[0]
-    row, block = Index("row", 1, height), Index("k", BLOCK_SIZE, blocks)
-    places = ((elements, (row, block, Index("k", 1, BLOCK_SIZE))), (scales, (row, block)))
-    finder = _Finder(stops)
+    height, blocks, size = build.static_sizes(elements)
+    assert size is not None
+    row, block = Index("row", 1, height), Index("k", size, blocks)
+    places = ((elements, (row, block, Index("k", 1, size))), (scales, (row, block)))
+    finder = _Finder(size, stops)
     try:
         first, second = (finder.node(value, subscripts) for value, subscripts in places)
         while known := _foreign(finder.ops) | _narrow_readers((first, second)):
-            finder = _Finder(stops := {*stops, *known})
+            finder = _Finder(size, stops := {*stops, *known})
             first, second = (finder.node(value, subscripts) for value, subscripts in places)
     except UntraceableError:
         return None
@@ -160,14 +165,13 @@ def _users(op: ir.Operation) -> set[ir.Operation]:
     return {user for user in users if user.name not in RESHAPES and user.name != "tensor.dim"}.union(*behind)
 
 
-def _splits_block(index: Index) -> bool:
-    return index.axis == "k" and index.stride < BLOCK_SIZE
-
-
 class _Finder:
-    """Follows values back; `ops` are those passed, and whether their results are activations."""
+    """Follows values back, of blocks of so many elements; `ops` are those passed, and whether their results are
+    activations.
+    """
 
-    def __init__(self, stops: Iterable[ir.Operation] = ()) -> None:
+    def __init__(self, block: int, stops: Iterable[ir.Operation] = ()) -> None:
+        self._block = block
         self.ops: dict[ir.Operation, bool] = {}
         self.readings: list[Reading] = []
         self._stops = frozenset(stops)
@@ -180,28 +184,34 @@ class _Finder:
             self._known[key] = self._follow(*key)
         return self._known[key]
 
+    def _read(self, value: ir.Value, subscripts: tuple[Index, ...]) -> Read:
+        return Read(value, subscripts, self._is_inside(subscripts))
+
+    def _is_inside(self, subscripts: tuple[Index, ...]) -> bool:
+        return any(index.axis == "k" and index.stride < self._block for index in subscripts)
+
     def _follow(self, value: ir.Value, subscripts: tuple[Index, ...]) -> Node:
         op = value.owner.operation if isinstance(value.owner, ir.Operation | ir.OpView) else None
         if op is None or op in self._stops:
-            return Read(value, subscripts)
+            return self._read(value, subscripts)
         if op.name in RESHAPES:
             try:
                 source = RESHAPES[op.name](op, subscripts)
             except UntraceableError:  # as for [2, ?] rows that are one dimension: read behind it
-                return Read(value, subscripts)
+                return self._read(value, subscripts)
             return self._operand(op, 0, source)
         if op.name in BITCASTS and (regrouped := _regrouped(op, subscripts)) is not None:
             return self._operand(op, 0, regrouped)
         if not _is_calculation(op):
-            return Read(value, subscripts)
-        inside = any(map(_splits_block, subscripts))
+            return self._read(value, subscripts)
+        inside = self._is_inside(subscripts)
         if is_elementwise(op):
             loops = loop_subscripts(op, subscripts)
             self.ops[op] = inside and not is_narrow(ir.RankedTensorType(value.type).element_type)
             return Compute(op, self._operands(op, loops, with_init=reads_init(op)), inside)
-        start, block = _filled_with(op), _reduction_loops(op, subscripts)
+        start, block = _filled_with(op), _reduction_loops(op, subscripts, self._block)
         if inside or start is None or block is None:
-            return Read(value, subscripts)
+            return self._read(value, subscripts)
         self.ops[op] = False
         return Compute(op, self._operands(op, block), inside, start)
 
@@ -245,7 +255,7 @@ def _filled_with(op: ir.Operation) -> ir.Operation | None:
     return fill if fill is not None and fill.name == "linalg.fill" else None
 
 
-def _reduction_loops(op: ir.Operation, subscripts: tuple[Index, ...]) -> list[Index] | None:
+def _reduction_loops(op: ir.Operation, subscripts: tuple[Index, ...], block: int) -> list[Index] | None:
     """A subscript for each loop of a reduction over one block; None if it is over something else.
 
     Dimensions that are reduced may stay in the result, with size 1 (`keepdim`).
@@ -263,9 +273,9 @@ def _reduction_loops(op: ir.Operation, subscripts: tuple[Index, ...]) -> list[In
     }
     reduced = [d for d in range(output.n_dims) if d not in loops]
     lengths = [sizes.get(d) for d in reduced]
-    if math.prod(length or 0 for length in lengths) != BLOCK_SIZE:
+    if math.prod(length or 0 for length in lengths) != block:
         return None
-    loops |= dict(zip(reduced, Index("k", 1, BLOCK_SIZE).split(lengths), strict=True))
+    loops |= dict(zip(reduced, Index("k", 1, block).split(lengths), strict=True))
     return [loops[d] for d in range(output.n_dims)]
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import LHS, LHS_SCALE
 from mxcomp.layout.swizzle import ROWS
 from mxcomp.matching import quantiser, replacing
@@ -19,6 +18,7 @@ from mxcomp.mlir import build
 from mxcomp.problem import Problem
 from mxcomp.ukernels import requantised
 from mxcomp.ukernels.quantising import MOST_ROWS
+from mxcomp.ukernels.waves import MFMA
 
 _MULTIPLE = requantised.TILE.layout.tile[ROWS]
 """Of the next matmul's K: a tile of the ukernel."""
@@ -73,7 +73,7 @@ def is_packed(problem: Problem) -> bool:
 
     Blocks of 8-bit elements lie in two lanes each: they are stored row by row.
     """
-    return element_format(problem.types[LHS]).lane_unit == BLOCK_SIZE
+    return MFMA.holds_blocks(problem.types[LHS])
 
 
 def objection(

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
-from mxcomp.formats import BLOCK_SIZE
 from mxcomp.matching.elements import Index, Leaf
 from mxcomp.matching.operands import SCALE_TYPE, NotOursError
 from mxcomp.mlir import build, graph
@@ -38,13 +37,14 @@ class Place:
     row_major: bool
 
 
-def place(leaf: Leaf, batch: Sequence[Index], rows: Sequence[Index], k: Sequence[Index], block: bool) -> Place:
+def place(leaf: Leaf, batch: Sequence[Index], rows: Sequence[Index], k: Sequence[Index], block: int) -> Place:
     """The tensor furthest back that holds an operand, in row-major order if there is one. Raises NotOursError.
 
-    `batch`, `rows` and `k` are the subscripts of (batch,) rows and K, in elements; of scales K counts in blocks.
+    `batch`, `rows` and `k` are the subscripts of (batch,) rows and K, in elements; of scales, which elements share
+    in blocks of `block`, K counts in those.
     """
-    if block:
-        k = [Index(run.axis, BLOCK_SIZE, run.extent and run.extent // BLOCK_SIZE) for run in k]
+    if block > 1:
+        k = [Index(run.axis, block, run.extent and run.extent // block) for run in k]
     runs = (*batch, *rows, *(run for run in k if run.extent != 1))
     places = [
         (value, indices)
@@ -59,7 +59,7 @@ def place(leaf: Leaf, batch: Sequence[Index], rows: Sequence[Index], k: Sequence
     for value, indices in places:
         used = {index.axis for index in indices if index.extent != 1}
         dynamic = {run.axis for run in runs if run.extent is None}
-        whole = all(index.axis != "k" or index.stride % (BLOCK_SIZE if block else 1) == 0 for index in indices)
+        whole = all(index.axis != "k" or index.stride % block == 0 for index in indices)
         if used <= set(names) and dynamic <= used and len(set(names)) == len(names) and whole:
             primes = [name for name in names if name.endswith("'")]
             if not primes:
@@ -225,7 +225,7 @@ def _gather(source: ir.Value, places: ir.AffineMap, result: ir.RankedTensorType,
     def body(loops: list[ir.Value]) -> ir.Value:
         if result.rank - places.n_dims == 1:
             block, inner = (ir.AffineExpr.get_dim(i) for i in range(2))
-            loops[-2:] = [build.apply(block * BLOCK_SIZE + inner, loops[-2:])]
+            loops[-2:] = [build.apply(block * result.shape[-1] + inner, loops[-2:])]
         return tensor.ExtractOp(source, [build.apply(expr, loops) for expr in places.results]).result
 
     gathered = build.by_place(result, body, sizes)
@@ -260,12 +260,13 @@ def _source(gather: ir.Operation) -> ir.Value:
 
 def _identity(operand_: ir.Value) -> ir.AffineMap:
     """The place of an element by (batch,) row and K, or of a scale by (batch,) row and block, in canonical order."""
-    rank = ir.RankedTensorType(operand_.type).rank
-    if str(ir.RankedTensorType(operand_.type).element_type) == SCALE_TYPE:
-        return ir.AffineMap.get_identity(rank)
-    *rows, k = (ir.AffineExpr.get_dim(i) for i in range(rank - 1))
-    inner = [ir.AffineExpr.get_floor_div(k, BLOCK_SIZE), ir.AffineExpr.get_mod(k, BLOCK_SIZE)]
-    return ir.AffineMap.get(rank - 1, 0, [*rows, *inner])
+    kind = ir.RankedTensorType(operand_.type)
+    if str(kind.element_type) == SCALE_TYPE:
+        return ir.AffineMap.get_identity(kind.rank)
+    *rows, k = (ir.AffineExpr.get_dim(i) for i in range(kind.rank - 1))
+    block = kind.shape[-1]
+    inner = [ir.AffineExpr.get_floor_div(k, block), ir.AffineExpr.get_mod(k, block)]
+    return ir.AffineMap.get(kind.rank - 1, 0, [*rows, *inner])
 
 
 BITCASTS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast")

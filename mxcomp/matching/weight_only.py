@@ -9,8 +9,6 @@ else is a matmul of dequantised weights, as before.
 
 from __future__ import annotations
 
-import math
-
 from iree.compiler import ir
 
 from mxcomp.formats import element_format
@@ -21,8 +19,9 @@ from mxcomp.matching.storage import Place
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import EXTENDS, extended_from
 from mxcomp.problem import Problem
+from mxcomp.target import Target
 from mxcomp.ukernels import weight_only
-from mxcomp.ukernels.weight_only import ACTIVATIONS, MOST_ELEMENTS, MOST_ROWS
+from mxcomp.ukernels.weight_only import ACTIVATIONS, MOST_ROWS
 
 
 def argument(op: ir.Operation, factor: ir.Value) -> int | None:
@@ -49,7 +48,7 @@ def _source(value: ir.Value) -> ir.Value | None:
     return source if str(build.element(source)) == ACTIVATIONS else None
 
 
-def check(problem: Problem, place: Place, is_left: bool) -> None:
+def check(problem: Problem, place: Place, target: Target, is_left: bool) -> None:
     """Raises NotOursError where no ukernel dequantises the weights of a problem in registers."""
     m, n, k = problem.m, problem.n, problem.k
     if not is_left:
@@ -63,7 +62,7 @@ def check(problem: Problem, place: Place, is_left: bool) -> None:
             f"{ACTIVATIONS} activations are not quantised: expected 1 to {MOST_ROWS} rows of each matrix, got {m}"
         )
     bits = element_format(problem.types[RHS]).bits
-    if m is not None and m > MOST_ROWS and m * n > MOST_ELEMENTS.get(bits, math.inf):
+    if m is not None and m > MOST_ROWS and m * n > weight_only.most_elements(bits, target):
         raise NotOursError(
             f"{ACTIVATIONS} activations are not quantised: for a result of {m}x{n} and weights of {bits} bits IREE's "
             "own kernel is modelled as faster"

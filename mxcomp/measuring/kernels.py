@@ -16,7 +16,7 @@ from iree.compiler import ir
 import mxcomp.ir as mx
 from mxcomp import __version__
 from mxcomp.compiler import compile
-from mxcomp.formats import BLOCK_SIZE, ElementFormat, element_format
+from mxcomp.formats import MX_BLOCK, ElementFormat, element_format
 from mxcomp.measuring import assembly
 from mxcomp.selection.times import KernelTimes
 from mxcomp.sim.timing.chip import Rates
@@ -120,9 +120,7 @@ def matmul_of_arguments(m: int, n: int, k: int, lhs: ElementFormat, rhs: Element
         return mx.scaled_matmul(mx.operand(a, a_scale, lhs), mx.operand(b, b_scale, rhs))
 
     types = [
-        f"{rows}x{size}xi8"
-        for rows, bits in ((m, lhs.bits), (n, rhs.bits))
-        for size in (k * bits // 8, k // BLOCK_SIZE)
+        f"{rows}x{size}xi8" for rows, bits in ((m, lhs.bits), (n, rhs.bits)) for size in (k * bits // 8, k // MX_BLOCK)
     ]
     return mx.module(matmul, *types)
 

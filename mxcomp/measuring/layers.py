@@ -21,7 +21,7 @@ from ml_dtypes import bfloat16
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp import pipeline
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import MX_BLOCK, element_format
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.options import Options
 from mxcomp.plans import Plan, plans_below, requantised
@@ -34,6 +34,7 @@ from mxcomp.selection import passing, quantising
 from mxcomp.target import Target
 from mxcomp.ukernels import Registry
 from mxcomp.ukernels.requantised import BESIDE, JOINED, RESULT
+from mxcomp.ukernels.waves import MFMA
 from mxcomp.weights.manifest import Manifest
 
 PLAIN, CHAIN, GATED = "plain", "chain", "gated"
@@ -82,7 +83,7 @@ class Layer:
 def _parameters(index: int, n: int, k: int, element: str) -> mx.Operand:
     """A matrix of weights that is loaded from globals."""
     values: list[ir.Value] = []
-    for part, size in (("elements", k * element_format(element).bits // 8), ("scales", k // BLOCK_SIZE)):
+    for part, size in (("elements", k * element_format(element).bits // 8), ("scales", k // MX_BLOCK)):
         kind, name = build.tensor_type([n, size], "i8"), f"w{index}.{part}"
         top = graph.module_block(graph.root(ir.InsertionPoint.current.block.owner))
         with ir.InsertionPoint.at_block_begin(top):
@@ -147,7 +148,7 @@ def _between(layer: Layer, problem: Problem, before: Plan, target: Target) -> li
     """µs of the dispatches between the products before and the last one."""
     if not isinstance(before, Requantised) or before.requantised_for is None:
         return [quantising.apart_us(target, problem, 8 * _BF16)]
-    is_packed = element_format(layer.element).lane_unit == BLOCK_SIZE
+    is_packed = MFMA.holds_blocks(layer.element)
     return [] if is_packed else [requantised.packing_us(target, problem)]
 
 

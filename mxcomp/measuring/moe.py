@@ -12,7 +12,7 @@ from iree.compiler import ir
 
 from mxcomp import routing
 from mxcomp.errors import InputError
-from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES
+from mxcomp.formats import ELEMENT_TYPES, MX_BLOCK
 from mxcomp.selection.layers import Product, Sizes, fastest, us_of
 from mxcomp.target import DEFAULT, get_target
 from mxcomp.ukernels import Registry
@@ -145,8 +145,8 @@ def _unfit(layer: Layer) -> str:
         if (kind := getattr(layer, name)) not in known:
             return f"{name} is {kind}: expected {', '.join(known)}"
     for name in ("model_dim", "inter_dim"):
-        if getattr(layer, name) % BLOCK_SIZE:
-            return f"{name} is {getattr(layer, name)}: expected a multiple of {BLOCK_SIZE}"
+        if getattr(layer, name) % MX_BLOCK:
+            return f"{name} is {getattr(layer, name)}: expected a multiple of {MX_BLOCK}"
     return ""
 
 

@@ -11,7 +11,7 @@ from iree.compiler import ir
 from numpy.typing import NDArray
 
 import mxcomp.ir as mx
-from mxcomp.formats import BLOCK_SIZE, decode, decode_e8m0, element_format, unpack_bits
+from mxcomp.formats import MX_BLOCK, decode, decode_e8m0, element_format, unpack_bits
 from mxcomp.problem import Problem
 
 Bytes = NDArray[np.uint8]
@@ -48,7 +48,7 @@ class Subject:
         kinds = (element_format(kind) for kind in self.problem.types[:2])
         sides = ((rows, k * kind.bits // 8) for rows, kind in zip((m, n), kinds, strict=True))
         return tuple(
-            (*self.problem.batch, rows, columns) for rows, width in sides for columns in (width, k // BLOCK_SIZE)
+            (*self.problem.batch, rows, columns) for rows, width in sides for columns in (width, k // MX_BLOCK)
         )
 
     def source(self) -> str:
@@ -109,7 +109,7 @@ class _Side:
     def values(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """float64 [rows, K]."""
         elements = decode(unpack_bits(self.packed[rows], self.kind), self.kind).astype(np.float64)
-        return elements * decode_e8m0(self.scales[rows]).astype(np.float64).repeat(BLOCK_SIZE, axis=1)
+        return elements * decode_e8m0(self.scales[rows]).astype(np.float64).repeat(MX_BLOCK, axis=1)
 
 
 def _finite(codes: Bytes, kind: str) -> Bytes:

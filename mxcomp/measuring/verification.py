@@ -29,6 +29,7 @@ from mxcomp.options import AUTO, FASTEST, Options
 from mxcomp.report.report import Report
 from mxcomp.run.runtime import run
 from mxcomp.target import DEFAULT
+from mxcomp.ukernels.waves import MFMA
 
 CPU_FLAGS = (
     "--iree-hal-target-device=local",
@@ -184,8 +185,8 @@ def _bytes(value: ir.Value) -> ir.Value:
         return [*sizes[:-1], *last]
 
     if is_gathered(value):
-        return unpacked(value, columns(1 if is_scale else formats.BLOCK_SIZE))
-    size = 1 if is_scale else formats.element_format(element).block_bytes
+        return unpacked(value, columns(1 if is_scale else formats.MX_BLOCK))
+    size = 1 if is_scale else MFMA.lane_bytes(element)
     kind = build.tensor_type((*rows, None if blocks is None else blocks * size), "i8")
     return build.bitcast(value, kind, sizes, columns(size))
 
@@ -201,7 +202,7 @@ def _check(
 ) -> MatmulCheck:
     factors = []
     for kind, packed, scales in zip(types, (lhs, rhs), (lhs_scale, rhs_scale), strict=False):
-        scale = formats.decode_e8m0(scales.view(np.uint8)).astype(np.float64).repeat(formats.BLOCK_SIZE, axis=-1)
+        scale = formats.decode_e8m0(scales.view(np.uint8)).astype(np.float64).repeat(formats.MX_BLOCK, axis=-1)
         is_code = packed.shape[-1] == scale.shape[-1]
         codes = packed.view(np.uint8) if is_code else formats.unpack_bits(packed.view(np.uint8), kind)
         factors.append(formats.decode(codes, kind).astype(np.float64) * scale)

@@ -25,7 +25,7 @@ from iree.compiler.dialects import arith, tensor
 
 from mxcomp import ir as mx
 from mxcomp.errors import InputError
-from mxcomp.formats import element_format
+from mxcomp.formats import mx_format
 from mxcomp.mlir import build, linalg
 from mxcomp.routing import Routing
 from mxcomp.routing import scalars as s
@@ -126,7 +126,7 @@ def _gathered(operand: mx.Operand, ids: ir.Value, divisor: int = 1) -> mx.Operan
         inner = sizes[1:]
         if value is operand.elements:
             *outer, blocks, _ = inner
-            stored = [*outer, None if blocks is None else blocks * element_format(str(kind)).block_bytes]
+            stored = [*outer, None if blocks is None else blocks * mx_format(str(kind)).block_bytes]
         else:
             stored = inner
         found = gather(build.bitcast(value, build.tensor_type([sizes[0], *stored], "i8")), ids, divisor)

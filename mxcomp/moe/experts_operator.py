@@ -11,7 +11,7 @@ from iree.compiler.dialects import arith
 import mxcomp.ir as mx
 from mxcomp import moe, routing
 from mxcomp.errors import InputError
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import MX_BLOCK, element_format
 from mxcomp.ir.quantisation import UNQUANTISED
 from mxcomp.mlir import build
 from mxcomp.routing.loops import tabled
@@ -56,10 +56,10 @@ def _check(tensors: Sequence[ir.Value], weight_format: str) -> None:
         (tokens, k), (experts, both, _) = ([size or 0 for size in shape] for shape in (x, gate_up))
         bits, inner = element_format(weight_format).bits, both // 2
         wanted = [
-            [experts, both, k * bits // 8], [experts, both, k // BLOCK_SIZE], [experts, both],
-            [experts, k, inner * bits // 8], [experts, k, inner // BLOCK_SIZE], [experts, k],
+            [experts, both, k * bits // 8], [experts, both, k // MX_BLOCK], [experts, both],
+            [experts, k, inner * bits // 8], [experts, k, inner // MX_BLOCK], [experts, k],
         ]  # fmt: skip
-        if shapes[3:] == wanted and chosen == shares and shares[0] == tokens and both % (2 * BLOCK_SIZE) == 0:
+        if shapes[3:] == wanted and chosen == shares and shares[0] == tokens and both % (2 * MX_BLOCK) == 0:
             return
     raise InputError(
         f"experts of {', '.join(str(value.type) for value in tensors)}: expected static [T, K], twice [T, top_k], then "

@@ -12,7 +12,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp import moe
-from mxcomp.formats import BLOCK_SIZE
+from mxcomp.formats import MX_BLOCK
 from mxcomp.mlir import build, graph, linalg
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.inline import constant
@@ -68,7 +68,7 @@ class Blocks:
         self.has_mx = True
         *outer, last = (size or 0 for size in inner)
         width = last * ir.FloatType(kind).width
-        if width % _BYTE or (ir.FloatType(kind).width == 6 and last % BLOCK_SIZE):
+        if width % _BYTE or (ir.FloatType(kind).width == 6 and last % MX_BLOCK):
             raise NotGroupedError("rows are no whole bytes")
         stored = build.tensor_type([static_sizes(value)[0], *outer, width // _BYTE], "i8")
         found = moe.gather(build.bitcast(value, stored), ids, divisor)

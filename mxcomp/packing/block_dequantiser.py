@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import func, rocdl, vector
 
-from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.mlir import build
 from mxcomp.packing.block_quantiser import BLOCKS
 from mxcomp.packing.conversions import exponent
+from mxcomp.ukernels.waves import BLOCK, MFMA
 
 NAME = "dequantise"
 _HALVES, _VECTOR, _WORD_BYTES = 2, 8, 4
@@ -51,10 +51,9 @@ _WHOLE = {"f6E2M3FN": rocdl.CvtScaleF32Pk32Bf16Fp6Op, "f6E3M2FN": rocdl.CvtScale
 
 def text(element: str, blocks: int) -> str:
     """A module with the function for weights of this type, and @blocks, how many a row of activations has."""
-    fmt = element_format(element)
     i8, bf16 = ir.IntegerType.get_signless(8), ir.BF16Type.get()
-    taken = ir.VectorType.get([fmt.block_bytes], i8)
-    given = ir.VectorType.get([BLOCK_SIZE // _VECTOR, _VECTOR], bf16)
+    taken = ir.VectorType.get([MFMA.lane_bytes(element)], i8)
+    given = ir.VectorType.get([BLOCK // _VECTOR, _VECTOR], bf16)
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
         function = func.FuncOp(NAME, ir.FunctionType.get([taken, i8, i8], [given]))
@@ -72,9 +71,9 @@ def text(element: str, blocks: int) -> str:
 def _values(packed: ir.Value, element: str, scales: list[ir.Value]) -> ir.Value:
     """A lane's 32 weights; `scales` are those of its two halves, as f32 exponents."""
     i32 = ir.IntegerType.get_signless(32)
-    count = element_format(element).block_bytes // _WORD_BYTES
+    count = MFMA.lane_bytes(element) // _WORD_BYTES
     words = vector.BitCastOp(ir.VectorType.get([count], i32), packed).result
-    wide = ir.VectorType.get([BLOCK_SIZE], ir.BF16Type.get())
+    wide = ir.VectorType.get([BLOCK], ir.BF16Type.get())
     if element in _WHOLE:
         return _WHOLE[element](wide, words, scales[0]).result
     registers = []

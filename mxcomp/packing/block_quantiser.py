@@ -20,19 +20,20 @@ from contextlib import contextmanager
 from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm, rocdl, vector
 
-from mxcomp.formats import BLOCK_SIZE, ElementFormat, element_format
+from mxcomp.formats import ElementFormat, element_format
 from mxcomp.matching.activations import CONVERTS, Activations
 from mxcomp.matching.quantiser import Compute, Node, Read
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.inline import constant, inline
 from mxcomp.packing.conversions import converted, slice_of
+from mxcomp.ukernels.waves import BLOCK, MFMA
 
 QUANTISER = "mxcomp.quantiser"
 """The attribute of a matmul with the text of a module that holds the function."""
 
 NAME, BLOCKS, ACTIVATE = "quantise", "blocks", "activate"
 
-_PART = BLOCK_SIZE // 4
+_PART = BLOCK // 4
 """Activations that a lane computes of gate and up at a time (`ukernels/swiglu.py`)."""
 
 
@@ -45,10 +46,10 @@ def text(activations: Activations, blocks: int) -> str:
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
         if hidden is None:
-            _quantise(activations, BLOCK_SIZE * activations.bits // _WORD_BITS)
+            _quantise(activations, BLOCK * activations.bits // _WORD_BITS)
         else:
             _activate(activations, hidden)
-            _quantise(activations, BLOCK_SIZE)
+            _quantise(activations, BLOCK)
         with _body(BLOCKS, [], [ir.IndexType.get()]):
             func.ReturnOp([build.constant_index(blocks)])
     return str(module)
@@ -63,10 +64,10 @@ def _quantise(activations: Activations, words: int) -> None:
     assert producer is not None
     fmt = element_format(str(build.element(producer.elements.op.results[0])))
     i8 = ir.IntegerType.get_signless(8)
-    stored = ir.VectorType.get([fmt.block_bytes], i8)
+    stored = ir.VectorType.get([MFMA.lane_bytes(fmt.mlir_type)], i8)
     with _body(NAME, [_words(words)], [stored, i8]) as (given,):
         source = activations.source if hidden is None else hidden.op.results[0]
-        lane = _Lane({source: _values(given, build.element(source), BLOCK_SIZE)})
+        lane = _Lane({source: _values(given, build.element(source), BLOCK)})
         elements, scale = (lane.value(node) for node in producer.nodes)
         placed = _placed(elements, fmt) if hidden is None else elements
         func.ReturnOp([vector.BitCastOp(stored, placed).result, arith.BitcastOp(i8, scale).result])
@@ -114,7 +115,7 @@ class _Lane:
     be taken: an extension changes no value, nor does it whether it comes before or after a choice of zero.
     """
 
-    def __init__(self, given: Mapping[ir.Value, ir.Value], width: int = BLOCK_SIZE) -> None:
+    def __init__(self, given: Mapping[ir.Value, ir.Value], width: int = BLOCK) -> None:
         self._given, self._width = given, width
         self._built: dict[Node, ir.Value] = {}
         self._narrow: dict[ir.Value, ir.Value] = {}
@@ -135,7 +136,7 @@ class _Lane:
         result = constant(node.start.operands[0])
         if _is_largest_magnitude(node.op) and str(ir.VectorType(operands[0].type).element_type) == "bf16":
             return arith.MaxUIOp(_largest_magnitude(operands[0]), result).result
-        for i in range(BLOCK_SIZE):
+        for i in range(BLOCK):
             result = inline(node.op, [*(_element(operand, i) for operand in operands), result])
         return result
 
@@ -180,11 +181,11 @@ def _is_largest_magnitude(op: ir.Operation) -> bool:
 def _largest_magnitude(x: ir.Value) -> ir.Value:
     """The same of a vector of bf16, whose bits are the upper half of those of f32: two at a time."""
     i16, i32 = (ir.IntegerType.get_signless(bits) for bits in (16, 32))
-    words = ir.VectorType.get([BLOCK_SIZE // 2], i32)
+    words = ir.VectorType.get([BLOCK // 2], i32)
     mask = ir.DenseElementsAttr.get_splat(words, ir.IntegerAttr.get(i32, 0x7FFF7FFF))
     magnitudes = arith.AndIOp(vector.BitCastOp(words, x).result, arith.ConstantOp(words, mask).result).result
     pair = ir.VectorType.get([2], i16)
-    first, *others = (vector.BitCastOp(pair, slice_of(magnitudes, i, 1)).result for i in range(BLOCK_SIZE // 2))
+    first, *others = (vector.BitCastOp(pair, slice_of(magnitudes, i, 1)).result for i in range(BLOCK // 2))
     for other in others:
         first = arith.MaxUIOp(first, other).result
     largest = arith.MaxUIOp(*(vector.ExtractOp(first, [], [i]).result for i in range(2))).result
@@ -228,9 +229,9 @@ def _placed(elements: ir.Value, fmt: ElementFormat) -> ir.Value:
         first halves  0.0 1.0 2.0 3.0  ─ rows of 16 ─►  0.0 0.1 2.0 2.1  ─ rows of 32 ─►  0.0 0.1 1.0 1.1
         second halves 0.1 1.1 2.1 3.1                   1.0 1.1 3.0 3.1                   2.0 2.1 3.0 3.1
     """
-    if fmt.lane_unit == BLOCK_SIZE:
+    if MFMA.holds_blocks(fmt.mlir_type):
         return elements
-    half = fmt.block_bytes // (_WORD_BYTES * _HALVES)
+    half = MFMA.lane_bytes(fmt.mlir_type) // (_WORD_BYTES * _HALVES)
     given = [vector.ExtractOp(elements, [], [i]).result for i in range(half * _HALVES)]
     first, second = given[:half], given[half:]
     for swap in (rocdl.Permlane16SwapOp, rocdl.Permlane32SwapOp):

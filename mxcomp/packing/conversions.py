@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import arith, rocdl, vector
 
-from mxcomp.formats import BLOCK_SIZE
+from mxcomp.ukernels.waves import BLOCK
 
 _PAIR = 2
 _MANTISSA_BITS = 23
@@ -65,9 +65,9 @@ def converted(x: ir.Value, scale: ir.Value, element: str) -> ir.Value:
     """A block of 32 values of a vector, divided by an f8E8M0FNU scale, as elements in a vector of i32 registers."""
     kind = ir.VectorType(x.type).element_type
     conversion = CONVERSIONS[element, str(kind)]
-    count = BLOCK_SIZE // (_PAIR * conversion.turns)
+    count = BLOCK // (_PAIR * conversion.turns)
     divisor = exponent(arith.BitcastOp(ir.IntegerType.get_signless(8), scale).result)
-    pairs = [_pair(x, _PAIR * i) for i in range(BLOCK_SIZE // _PAIR)]
+    pairs = [_pair(x, _PAIR * i) for i in range(BLOCK // _PAIR)]
     words = [conversion.word(pairs[conversion.turns * i :][: conversion.turns], divisor) for i in range(count)]
     return vector.FromElementsOp(ir.VectorType.get([count], ir.IntegerType.get_signless(32)), words).result
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from iree.compiler import ir
 
-from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout.swizzle import COLUMNS, ROWS, TileSwizzle
 from mxcomp.packing.packed_loops import LoopNest
 
@@ -33,7 +32,8 @@ def of(nest: LoopNest, swizzle: TileSwizzle, scale_swizzle: TileSwizzle) -> Half
     packed = nest.sizes[nest.outer :]
     strides = list(zip(swizzle.strides(ROWS), swizzle.strides(COLUMNS), strict=True))[: len(packed)]
     halves = [i for i, stride in enumerate(strides) if stride == (0, 1)]
-    if nest.inner != (BLOCK_SIZE // _HALVES,) or len(halves) != 1 or (packed[halves[0]] or 0) <= _HALVES:
+    half = nest.operand.block // _HALVES
+    if nest.inner != (half,) or len(halves) != 1 or (packed[halves[0]] or 0) <= _HALVES:
         return None
     at = nest.outer + halves[0]
     sizes = [size if i != at else (size or 0) // _HALVES for i, size in enumerate(nest.sizes)]
@@ -48,8 +48,8 @@ def of(nest: LoopNest, swizzle: TileSwizzle, scale_swizzle: TileSwizzle) -> Half
         sizes=tuple(sizes),
         row=nest.row.compose(twice),
         block=nest.block.compose(twice),
-        within=ir.AffineExpr.get_dim(nest.rank) * (BLOCK_SIZE // _HALVES) + ir.AffineExpr.get_dim(nest.rank + 1),
-        inner=(_HALVES, BLOCK_SIZE // _HALVES),
+        within=ir.AffineExpr.get_dim(nest.rank) * half + ir.AffineExpr.get_dim(nest.rank + 1),
+        inner=(_HALVES, half),
     )
     elements = [*range(at + 1), nest.rank, *range(at + 1, nest.rank), nest.rank + 1]
     return HalfBlocks(whole, elements, [*range(nest.outer), *(nest.outer + i for i in scales)])

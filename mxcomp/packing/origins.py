@@ -19,7 +19,6 @@ import numpy as np
 from iree.compiler import ir
 from numpy.typing import NDArray
 
-from mxcomp.formats import BLOCK_SIZE
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.storage import BITCASTS, viewed
 from mxcomp.mlir import build, graph
@@ -104,7 +103,7 @@ def _start(operand: ir.Value) -> tuple[ir.Value, Bits]:
     source, places = viewed(operand)
     counts, width = _static(operand), _width(operand)
     if str(ir.RankedTensorType(operand.type).element_type) != SCALE_TYPE:
-        counts[-2:] = [counts[-2] * BLOCK_SIZE]
+        counts[-2:] = [counts[-2] * counts[-1]]
     axes = np.ix_(*(np.arange(count) for count in counts))
     subscripts = [_evaluate(expr, axes) for expr in places.results]
     start, tables = 0, [np.zeros(count, np.int64) for count in counts]

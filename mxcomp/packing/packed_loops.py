@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
-from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout.swizzle import COLUMNS, ROWS, TileSwizzle
 from mxcomp.matching.elements import Index
 from mxcomp.mlir import build
@@ -28,6 +27,7 @@ class OperandSize:
 
     height: int | None
     blocks: int
+    block: int
     rows: ir.Value | None
     tiles: list[ir.Value]
     chosen: Callable[[ir.Value], ir.Value] | None = None
@@ -63,7 +63,7 @@ class LoopNest:
 
         There is no loop over a single tile: IREE would drop it, and with it what it was told of the loops.
         """
-        per_block = BLOCK_SIZE // unit
+        per_block = operand.block // unit
         tile = (swizzle.tile_shape[ROWS], swizzle.tile_shape[COLUMNS] // per_block)
         counts = [swizzle.tiles(ROWS, operand.height), build.tiles(operand.blocks, tile[COLUMNS])]
         packed = swizzle.packed_shape[: len(swizzle.permutation) - (len(swizzle.tile_shape) - 2)]
@@ -80,9 +80,9 @@ class LoopNest:
     @property
     def whole_blocks(self) -> LoopNest:
         """The same with all elements of a block inside."""
-        if math.prod(self.inner) == BLOCK_SIZE:
+        if math.prod(self.inner) == self.operand.block:
             return self
-        return replace(self, within=ir.AffineExpr.get_dim(self.rank), inner=(BLOCK_SIZE,))
+        return replace(self, within=ir.AffineExpr.get_dim(self.rank), inner=(self.operand.block,))
 
     @property
     def tiles(self) -> tuple[int | None, int | None]:
@@ -131,11 +131,12 @@ class LoopNest:
             return ir.AffineExpr.get_constant(0)
         if index.axis == "row":
             return _part(row, index.stride, index.extent, self.operand.readable)
-        if index.stride % BLOCK_SIZE == 0:
-            return _part(block, index.stride // BLOCK_SIZE, index.extent, self.operand.blocks)
-        if index.extent is not None and index.stride * index.extent <= BLOCK_SIZE:
-            return _part(within, index.stride, index.extent, BLOCK_SIZE)
-        return _part(block * BLOCK_SIZE + within, index.stride, index.extent, self.operand.blocks * BLOCK_SIZE)
+        size = self.operand.block
+        if index.stride % size == 0:
+            return _part(block, index.stride // size, index.extent, self.operand.blocks)
+        if index.extent is not None and index.stride * index.extent <= size:
+            return _part(within, index.stride, index.extent, size)
+        return _part(block * size + within, index.stride, index.extent, self.operand.blocks * size)
 
 
 def source(swizzle: TileSwizzle, dim: int, loops: Sequence[int], outer: int | None) -> ir.AffineExpr:

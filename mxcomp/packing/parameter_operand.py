@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import LHS_SCALE, OPERAND_NAMES, DataTiledLayout, layout_entries
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.packing import origins
@@ -73,7 +72,7 @@ def _packing(key: str, stored: ir.Value, source: ir.Value, layout: DataTiledLayo
         operand=OPERAND_NAMES[operand],
         element=str(plain.element_type),
         rows=rows,
-        k=blocks * BLOCK_SIZE,
+        k=blocks * layout.shape.block,
         batch=tuple(batch),
         view=view,
         layout=layout_entries(layout),

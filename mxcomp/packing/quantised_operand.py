@@ -28,7 +28,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp.codes import packed, truncate
-from mxcomp.formats import BLOCK_SIZE, UNLOADABLE, element_format
+from mxcomp.formats import UNLOADABLE
 from mxcomp.layout import LHS_SCALE, DataTiledLayout
 from mxcomp.layout.swizzle import ROWS
 from mxcomp.matching.blocks import Blocks
@@ -65,12 +65,13 @@ def pack(
     multiple = swizzle.multiples[ROWS]
     taken = dynamic.taken(swizzle.tile_shape[ROWS] * multiple)
     tiles = [build.times(count, multiple) for count in taken]
-    size = OperandSize(height, blocks or 0, dynamic.rows, tiles)
+    block = layout.shape.block
+    size = OperandSize(height, blocks or 0, block, dynamic.rows, tiles)
     if blocks_of is not None:
-        size = _in_blocks(blocks_of, swizzle.tile_shape[ROWS] * multiple, height or 0, blocks or 0)
+        size = _in_blocks(blocks_of, swizzle.tile_shape[ROWS] * multiple, size)
     nest = LoopNest.of(swizzle, swizzle.tile_shape[-1], size)
     together = bool(_reductions(producer.elements) & _reductions(producer.scales))
-    if nest.inner == (BLOCK_SIZE,) and together:
+    if nest.inner == (block,) and together:
         outer = nest.outer
         order = [*range(outer), *(outer + swizzle.permutation.index(p) for p in scale_swizzle.permutation)]
         elements, scales = _dispatch(producer.nodes, nest, [None, order], regions)
@@ -78,7 +79,7 @@ def pack(
         elements, scales = _dispatch(producer.nodes, halved.nest, [halved.elements, halved.scales], regions)
     else:
         (elements,) = _dispatch((producer.elements,), nest, [None], regions)
-        (scales,) = _dispatch((producer.scales,), LoopNest.of(scale_swizzle, BLOCK_SIZE, size), [None], regions)
+        (scales,) = _dispatch((producer.scales,), LoopNest.of(scale_swizzle, block, size), [None], regions)
     counts: tuple[int | None, ...] = nest.tiles
     if blocks_of is not None:
         counts = (blocks_of.count, (nest.tiles[ROWS] or 0) // blocks_of.count, *nest.tiles[1:])
@@ -99,8 +100,8 @@ def _is_short(height: int | None, blocks_of: Blocks | None) -> bool:
     return blocks_of is not None or (height is not None and height <= _FEW_ROWS)
 
 
-def _in_blocks(blocks: Blocks, step: int, source_height: int, width: int) -> OperandSize:
-    """The size of blocks of rows, each padded to whole steps."""
+def _in_blocks(blocks: Blocks, step: int, size: OperandSize) -> OperandSize:
+    """The size of blocks of rows, each padded to whole steps, of those of an operand."""
     padded = math.ceil(blocks.rows / step) * step
     whole, within = (kind(ir.AffineExpr.get_dim(0), padded) for kind in (_FLOOR, _MOD))
 
@@ -108,7 +109,7 @@ def _in_blocks(blocks: Blocks, step: int, source_height: int, width: int) -> Ope
         block, inside = build.apply(whole, [row]), build.apply(within, [row])
         return blocks.part(block, inside if padded == blocks.rows else build.clamp(inside, blocks.rows))
 
-    return OperandSize(blocks.count * padded, width, None, [], chosen, source_height)
+    return OperandSize(blocks.count * padded, size.blocks, size.block, None, [], chosen, size.height or 0)
 
 
 _FLOOR, _MOD = ir.AffineExpr.get_floor_div, ir.AffineExpr.get_mod
@@ -131,7 +132,7 @@ def as_packed(
     shape, scale_shape = (
         layout.multiplied_shape(index, layout.packed_shape(index, outer)) for index in (operand, operand + LHS_SCALE)
     )
-    stored = build.tensor_type((*shape[:-1], element_format(element).block_bytes), "i8")
+    stored = build.tensor_type((*shape[:-1], layout.shape.lane_bytes(element)), "i8")
     stored_scales = build.tensor_type(scale_shape, ir.RankedTensorType(scales.type).element_type)
     return build.bitcast(elements, stored, tiles, taken), build.bitcast(scales, stored_scales, tiles, taken)
 

@@ -23,7 +23,6 @@ from dataclasses import replace
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
-from mxcomp.formats import BLOCK_SIZE, element_format
 from mxcomp.layout import ACC, LHS, RHS, DataTiledLayout
 from mxcomp.matching.activations import Activations
 from mxcomp.mlir import build
@@ -51,9 +50,9 @@ def operands(
     """
     count = -(-(problem.k or 0) // layout.workgroup_tile[2])
     k_tiles, known = (count, []) if count > 1 else (None, [hidden_one()])
-    lane_bytes = element_format(problem.types[RHS]).block_bytes
+    lane_bytes = layout.shape.lane_bytes(problem.types[RHS])
     *stored, groups, each = build.static_sizes(packed[0])[: 2 + bool(problem.batch)]
-    columns, blocks = (groups or 0) * (each or 1), (problem.k or 0) // BLOCK_SIZE
+    columns, blocks = (groups or 0) * (each or 1), (problem.k or 0) // problem.block
     most = blocks * layout.workgroup_tile[0]
     if padding is not None:
         with padding:

@@ -13,7 +13,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp.codes.decode import value_of
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import element_format
 from mxcomp.layout import ACC, LHS, RHS, DataTiledLayout
 from mxcomp.layout.swizzle import TileSwizzle
 from mxcomp.matching.canonical import canonical_iterators, canonical_maps
@@ -78,26 +78,27 @@ def _row_major(value: ir.Value, layout: DataTiledLayout, operand: int, element: 
     order, groups = _order(swizzle, batch)
     value = build.collapse(_transpose(value, order, tiles), groups)
     *leading, rows = build.static_sizes(value)[: batch + 1]
-    columns = None if outer[-1] is None else outer[-1] * layout.tile[2] // BLOCK_SIZE
+    block = layout.shape.block
+    columns = None if outer[-1] is None else outer[-1] * layout.tile[2] // block
     own = build.dynamic_sizes(value)
-    sizes = _scaled(tiles, outer[batch:], (swizzle.tile_shape[0], layout.tile[2] // BLOCK_SIZE))
+    sizes = _scaled(tiles, outer[batch:], (swizzle.tile_shape[0], layout.tile[2] // block))
     if operand not in (LHS, RHS):
         return build.bitcast(value, build.tensor_type((*leading, rows, columns), element), own, sizes)
     if element_format(element).bits == 6:
-        size = BLOCK_SIZE * 6 // 8
+        size = block * 6 // 8
         value = build.bitcast(value, build.tensor_type((*leading, rows, columns, size), "i8"), own, sizes)
-        return _decoded(value, element, sizes)
-    return build.bitcast(value, build.tensor_type((*leading, rows, columns, BLOCK_SIZE), element), own, sizes)
+        return _decoded(value, element, block, sizes)
+    return build.bitcast(value, build.tensor_type((*leading, rows, columns, block), element), own, sizes)
 
 
-def _decoded(source: ir.Value, element: str, rows: list[ir.Value]) -> ir.Value:
+def _decoded(source: ir.Value, element: str, block: int, rows: list[ir.Value]) -> ir.Value:
     """f32 values from bytes of 6-bit elements, a type that IREE's code generation for CPUs cannot load.
 
     An element is in two bytes: first byte 6·kb / 8, from bit 6·kb % 8.
     """
     i32 = ir.IntegerType.get_signless(32)
     *outer, size = build.static_sizes(source)
-    result = build.tensor_type((*outer, BLOCK_SIZE), "f32")
+    result = build.tensor_type((*outer, block), "f32")
     first_bit = ir.AffineExpr.get_dim(0) * 6
 
     def body(loops: list[ir.Value]) -> ir.Value:

@@ -26,7 +26,6 @@ from typing import TypeAlias
 
 from iree.compiler import ir
 
-from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.layout.swizzle import COLUMNS, ROWS, TileSwizzle
 from mxcomp.matching import gates, quantiser, requantise_chains
@@ -88,7 +87,10 @@ class Requantisation:
         """Gives the consumer what `compute` gave row by row, without the padding of its last tile."""
         sizes = static_sizes(self.sources[LHS_SCALE])
         padded = [(count or 0) * size for count, size in zip(self.nest.tiles, self.nest.tile, strict=True)]
-        for old, new, inner in ((self.sources[LHS], elements, [BLOCK_SIZE]), (self.sources[LHS_SCALE], scales, [])):
+        for old, new, inner in (
+            (self.sources[LHS], elements, [self.nest.operand.block]),
+            (self.sources[LHS_SCALE], scales, []),
+        ):
             kind = ir.RankedTensorType(old.type).element_type
             value = build.bitcast(new, build.tensor_type([*padded, *inner], kind))
             if padded != sizes:
@@ -133,7 +135,7 @@ def find(
     if isinstance(found, str):
         return found
     producer, results = found
-    tile = _Tile((layout.half if layout.gated else layout).packing(ACC), len(problem.batch))
+    tile = _Tile((layout.half if layout.gated else layout).packing(ACC), layout.shape.block, len(problem.batch))
     nest, packed = tile.nest(static_sizes(results[0]), is_padded=layout.gated), None
     order, scale_order = tile.row_major(), tile.row_major()
     if layout.gated or requantise_chains.is_packed(problem):
@@ -191,11 +193,11 @@ class _Tile:
     `loops` are the packed tensor's dimensions as loops: `batch`, counts of tiles, dimensions, those inside a block.
     """
 
-    def __init__(self, swizzle: TileSwizzle, batch: int) -> None:
-        self._shape, self._sizes, self._batch = swizzle.tile_shape, swizzle.packed_shape, batch
+    def __init__(self, swizzle: TileSwizzle, block: int, batch: int) -> None:
+        self._shape, self._sizes, self._block, self._batch = swizzle.tile_shape, swizzle.packed_shape, block, batch
         self._k, self._rows = swizzle.strides(ROWS), swizzle.strides(COLUMNS)
         dims = range(len(self._sizes))
-        inside = [i for i in dims if 0 < self._k[i] * self._sizes[i] <= BLOCK_SIZE]
+        inside = [i for i in dims if 0 < self._k[i] * self._sizes[i] <= block]
         self._inside = sorted(inside, key=lambda i: -self._k[i])
         self._outside = [i for i in dims if i not in inside]
         self._outer = batch + 2
@@ -207,9 +209,9 @@ class _Tile:
         may not have padding."""
         (*batch, height, width), (tile_k, tile_rows) = size, self._shape
         inner = tuple(self._sizes[i] for i in self._inside)
-        if height is None or width is None or width % (BLOCK_SIZE if is_padded else tile_k):
+        if height is None or width is None or width % (self._block if is_padded else tile_k):
             return None
-        if math.prod(inner) != BLOCK_SIZE:
+        if math.prod(inner) != self._block:
             return None
         tiles = build.tiles(height, tile_rows)
         matrices = [count or 0 for count in batch]
@@ -219,13 +221,13 @@ class _Tile:
         for dim in range(len(matrices)):
             row = row + ir.AffineExpr.get_dim(dim) * (math.prod(matrices[dim + 1 :]) * (tiles or 0))
         return LoopNest(
-            operand=OperandSize(all_rows, width // BLOCK_SIZE, None, []),
-            tile=(tile_rows, tile_k // BLOCK_SIZE),
+            operand=OperandSize(all_rows, width // self._block, self._block, None, []),
+            tile=(tile_rows, tile_k // self._block),
             multiple=1,
             sizes=sizes,
             outer=self._outer,
             row=self._sum(self._outside, self._rows, 1) + row * tile_rows,
-            block=self._sum(self._outside, self._k, BLOCK_SIZE) + column * (tile_k // BLOCK_SIZE),
+            block=self._sum(self._outside, self._k, self._block) + column * (tile_k // self._block),
             within=self._sum(self._inside, self._k, 1),
             inner=inner,
         )
@@ -237,10 +239,10 @@ class _Tile:
     def order(self, packed: TileSwizzle) -> list[int] | None:
         """The loops that are the dimensions of a packed operand, units apart; None if its tile is another."""
         tile_k, tile_rows = self._shape
-        if packed.tile_shape[:2] != (tile_rows, tile_k // BLOCK_SIZE):
+        if packed.tile_shape[:2] != (tile_rows, tile_k // self._block):
             return None
         here = {
-            (self._rows[i], self._k[i] // BLOCK_SIZE, self._sizes[i]): self.loops[self._outer + i]
+            (self._rows[i], self._k[i] // self._block, self._sizes[i]): self.loops[self._outer + i]
             for i in self._outside
         }
         there = zip(packed.strides(ROWS), packed.strides(COLUMNS), packed.packed_shape, strict=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf
 
-from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.mlir import build
 from mxcomp.mlir.assumptions import Range, assume, assumed
@@ -44,7 +43,7 @@ class TileCounts:
     def __init__(self, sizes: RuntimeSizes, layout: DataTiledLayout, has_all_rows: bool = False) -> None:
         """`has_all_rows`: of a kernel whose tile has as many rows as it is ever given."""
         m, n, k = layout.workgroup_tile
-        steps = {"m": m, "n": n, "k": k // BLOCK_SIZE}
+        steps = {"m": m, "n": n, "k": k // layout.shape.block}
         self.counts = {axis: build.ceildiv(value, steps[axis]) for axis, value in sizes.values.items()}
         if sizes.units is not None and layout.units is not None:
             self.counts["m"] = _tiles(sizes.units, layout.units[0])
@@ -88,18 +87,18 @@ def guarded(operands: list[ir.Value], problem: Problem, limits: Mapping[str, int
 
     Code generation relies on both: limits are what buffer offsets can reach. A result may have a limit of bytes.
     """
-    values = {axis: _guarded(axis, operands, limits.get(axis, 0)) for axis in problem.dynamic}
+    units = {"m": 1, "n": 1, "k": problem.block}
+    values = {axis: _guarded(axis, operands, limits.get(axis, 0), units[axis]) for axis in problem.dynamic}
     if "bytes" in limits:
         _guard_result(problem.matrices, values, limits["bytes"])
     return RuntimeSizes(problem, values)
 
 
-def _guarded(axis: str, operands: list[ir.Value], limit: int) -> ir.Value:
-    least, unit = (BLOCK_SIZE, BLOCK_SIZE) if axis == "k" else (1, 1)
+def _guarded(axis: str, operands: list[ir.Value], limit: int, unit: int) -> ir.Value:
     value, *others = _sizes(axis, operands)
     low = arith.CmpIOp(arith.CmpIPredicate.sge, value, build.constant_index(1)).result
     high = arith.CmpIOp(arith.CmpIPredicate.sle, value, build.constant_index(limit // unit)).result
-    cf.AssertOp(arith.AndIOp(low, high).result, f"mxcomp: {axis.upper()} must be between {least} and {limit}")
+    cf.AssertOp(arith.AndIOp(low, high).result, f"mxcomp: {axis.upper()} must be between {unit} and {limit}")
     _compare(axis, value, others)
     return assume(value, Range(1, limit // unit))
 

@@ -21,7 +21,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp.codes.stored import Codes, codes
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import element_format
 from mxcomp.layout import LHS, RHS, DataTiledLayout
 from mxcomp.layout.swizzle import COLUMNS, ROWS, TileSwizzle
 from mxcomp.matching import gathers
@@ -65,17 +65,18 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynam
         swizzle = layout.packing(operand, element)
         unit = swizzle.tile_shape[-1]
     else:
-        swizzle, unit = layout.packing(operand), BLOCK_SIZE
-    columns = None if blocks is None else blocks * (BLOCK_SIZE // unit)
+        swizzle, unit = layout.packing(operand), layout.shape.block
+    per_block = layout.shape.block // unit
+    columns = None if blocks is None else blocks * per_block
     outer = [swizzle.tiles(dim, size) for dim, size in enumerate((height, columns))]
-    limits = (dynamic.rows, dynamic.blocks and build.times(dynamic.blocks, BLOCK_SIZE // unit))
+    limits = (dynamic.rows, dynamic.blocks and build.times(dynamic.blocks, per_block))
     steps = [tile * multiple for tile, multiple in zip(swizzle.tile_shape, swizzle.multiples, strict=False)]
     taken = dynamic.taken(steps[ROWS])
     if limits[COLUMNS] is not None:
         taken.append(build.ceildiv(limits[COLUMNS], steps[COLUMNS]))
     multiples = [swizzle.multiples[dim] for dim, limit in enumerate(limits) if limit is not None]
     tiles = [build.times(count, multiple) for count, multiple in zip(taken, multiples, strict=True)]
-    target = _Target(swizzle, (height, columns), limits, unit, len(batch))
+    target = _Target(swizzle, (height, columns), limits, unit, per_block, len(batch))
     bits = element_format(element).bits if operand in (LHS, RHS) else 0
     words = _words(source, target, bits)
     packed = build.tensor_type((*batch, *outer, *words.shape), words.element)
@@ -83,7 +84,7 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynam
         region.returned = [build.by_place(packed, words.compute, tiles)]
     shape = layout.multiplied_shape(operand, (*batch, *layout.packed_shape(operand, outer)))
     if bits:
-        shape, element = (*shape[:-1], BLOCK_SIZE * bits // 8), "i8"
+        shape, element = (*shape[:-1], layout.shape.block * bits // 8), "i8"
     return build.bitcast(region.results[0], build.tensor_type(shape, element), tiles, taken)
 
 
@@ -111,21 +112,23 @@ def elements(packed: ir.Value, element: str, tiles: list[ir.Value]) -> ir.Value:
     """Packed elements from their bytes, scales as they are; `tiles` are the outer sizes where dynamic."""
     if str(ir.RankedTensorType(packed.type).element_type) != "i8":
         return packed
-    *shape, _ = build.static_sizes(packed)
-    return build.bitcast(packed, build.tensor_type((*shape, BLOCK_SIZE), element), tiles)
+    *shape, size = build.static_sizes(packed)
+    count = (size or 0) * 8 // element_format(element).bits
+    return build.bitcast(packed, build.tensor_type((*shape, count), element), tiles)
 
 
 @dataclass(frozen=True)
 class _Target:
     """What is packed: `size` are rows and columns, a column `unit` elements wide, `limits` the same where dynamic.
 
-    `batch` counts dimensions in front of the rows.
+    `per_block` columns have a block, `batch` counts dimensions in front of the rows.
     """
 
     swizzle: TileSwizzle
     size: tuple[int | None, int | None]
     limits: tuple[ir.Value | None, ir.Value | None]
     unit: int
+    per_block: int
     batch: int
 
 
@@ -159,7 +162,7 @@ def _row_major(source: ir.Value, target: _Target, inner: tuple[int, ...], elemen
         return _by_id(gather, target, inner, element)
     if (whole := padded_rows.behind(source)) is not None:
         *outer, blocks = static_sizes(whole)[: 2 + target.batch]
-        columns = (blocks or 0) * (BLOCK_SIZE // target.unit)
+        columns = (blocks or 0) * target.per_block
         view = build.bitcast(whole, build.tensor_type((*outer, columns, *inner), element))
         return lambda position: tensor.ExtractOp(view, position).result
     store = storage(source)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from iree.compiler import ir
 
-from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, RHS, RHS_SCALE
 from mxcomp.mlir import build
 from mxcomp.options import AUTO, FASTEST, OFF, Options
@@ -146,7 +145,7 @@ class FusedQuant(Tiled):
 
 def brought(matmul: Matmul) -> str:
     """What is put into a ukernel that takes activations."""
-    found, blocks = matmul.activations, (matmul.problem.k or 0) // BLOCK_SIZE
+    found, blocks = matmul.activations, (matmul.problem.k or 0) // matmul.problem.block
     assert found is not None
     if found.producer is None:
         return block_dequantiser.text(matmul.problem.types[RHS], blocks)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import element_format
 from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS
 from mxcomp.matching import rows
 from mxcomp.matching.storage import storage
@@ -85,7 +85,7 @@ class RowOperand(Tiled):
     def _units(self, stored: ir.Value, problem: Problem) -> ir.Value:
         """Units of LHS from its bytes, in the region of a dispatch; rows that are padding repeat the last."""
         swizzle, element = self.layout.packing(LHS), problem.types[LHS]
-        outer = [swizzle.tiles(dim, size) for dim, size in enumerate((problem.m, (problem.k or 0) // BLOCK_SIZE))]
+        outer = [swizzle.tiles(dim, size) for dim, size in enumerate((problem.m, (problem.k or 0) // problem.block))]
         shape = self.layout.multiplied_shape(LHS, self.layout.packed_shape(LHS, outer))
         _, of_tile, _, _, steps, blocks, of_unit, inner = (size or 1 for size in shape)
         elements = build.bitcast(stored, build.tensor_type((problem.m, problem.k), element))

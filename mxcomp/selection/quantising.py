@@ -37,7 +37,7 @@ def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
 def takes(instance: quantising.Instance, problem: Problem, bits: int) -> bool:
     """Whether an instance computes a problem whose LHS is quantised from activations of so many bits."""
     m, n, k = (problem.sizes[axis] or 0 for axis in "mnk")
-    return instance.elements == problem.types[:2] and instance.bits == bits and instance.covers(m, n, k)
+    return instance.types == problem.types and instance.bits == bits and instance.covers(m, n, k)
 
 
 def apart_us(target: Target, problem: Problem, bits: int) -> float:

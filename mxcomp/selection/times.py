@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mxcomp.formats import BLOCK_SIZE, ELEMENT_TYPES, element_format
+from mxcomp.formats import E8M0, ELEMENT_TYPES, MX_BLOCK, element_format
 from mxcomp.layout import LHS
 from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
@@ -214,7 +214,7 @@ class Launch:
     workgroups: int
 
 
-SCALE_BITS = 8 / BLOCK_SIZE
+SCALE_BITS = E8M0.bits / MX_BLOCK
 """Of an element's share of a scale."""
 
 _GREAT = 1e12

@@ -9,11 +9,12 @@ from mxcomp.target.description import MatrixInstruction, Target
 _4_BITS, _6_BITS, _8_BITS = ("f4E2M1FN",), ("f6E2M3FN", "f6E3M2FN"), ("f8E4M3FN", "f8E5M2")
 _MX = frozenset({*_4_BITS, *_6_BITS, *_8_BITS})
 _WIDE = ("f32", "f16", "bf16")
+_SCALE, _BLOCK = "f8E8M0FNU", 32
 
 
 def _scaled(shape: str) -> MatrixInstruction:
     """v_mfma_scale_f32_*_f8f6f4 (CDNA4 ISA, section 7.1.5)."""
-    return MatrixInstruction(f"MFMA_SCALE_F32_{shape}_B32", _MX, _MX, "f8E8M0FNU", 32)
+    return MatrixInstruction(f"MFMA_SCALE_F32_{shape}_B32", _MX, _MX, _SCALE, _BLOCK)
 
 
 TARGET = Target(

@@ -13,7 +13,7 @@ from pathlib import Path
 from iree.compiler import ir
 
 from mxcomp.errors import InputError
-from mxcomp.formats import element_format
+from mxcomp.formats import MX_BLOCK, mx_format
 from mxcomp.measuring import pictures, records
 from mxcomp.measuring.subject import RESULT_BYTES
 from mxcomp.options import FASTEST, Options
@@ -191,8 +191,8 @@ def _draw(args: argparse.Namespace, entries: Sequence[Entry]) -> None:
 
 def _bytes(entry: Entry, types: Sequence[str], size: int) -> float:
     """Of operands with their scales, and of the result, each once."""
-    lhs, rhs = (element_format(kind).block_bytes + 1 for kind in types)
-    return (entry.m * lhs + entry.n * rhs) * entry.k / 32 + entry.m * entry.n * size
+    lhs, rhs = (mx_format(kind).block_bytes + 1 for kind in types)
+    return (entry.m * lhs + entry.n * rhs) * entry.k / MX_BLOCK + entry.m * entry.n * size
 
 
 _COLUMNS = (

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.formats import BLOCK_SIZE, E8M0_BIAS, dequantise, encode, quantise
+from mxcomp.formats import E8M0_BIAS, MX_BLOCK, dequantise, encode, quantise
 from mxcomp.ir.quantisation import UNQUANTISED
 
 Array = NDArray[np.float64]
@@ -43,7 +43,7 @@ class Quantiser:
 
     def at_scales(self, x: NDArray[np.float32], scales: NDArray[np.uint8]) -> Array:
         """The numbers that are multiplied where the scales are given."""
-        exponents = np.repeat(E8M0_BIAS - scales.astype(np.int32), BLOCK_SIZE, axis=-1)
+        exponents = np.repeat(E8M0_BIAS - scales.astype(np.int32), MX_BLOCK, axis=-1)
         return dequantise(encode(np.ldexp(x, exponents), self.format), scales, self.format, dtype=np.float64)
 
 
@@ -97,11 +97,11 @@ class Product:
             _, scales = self.quantiser.codes(x[None])
             for moved in _moved(x, slack):
                 _, others = self.quantiser.codes(moved[None])
-                other = np.repeat(others[0] != scales[0], BLOCK_SIZE)  # blocks that may get another scale
+                other = np.repeat(others[0] != scales[0], MX_BLOCK)  # blocks that may get another scale
                 both = np.stack((x, moved))
                 here, there = (self.quantiser.at_scales(both, each.repeat(2, 0)) for each in (scales, others))
                 whole = (there[0] - here[0])[other, None] * columns[other]
-                found.append(whole.reshape(-1, BLOCK_SIZE, columns.shape[1]).sum(1))
+                found.append(whole.reshape(-1, MX_BLOCK, columns.shape[1]).sum(1))
                 for change in (here[1] - here[0], np.where(other, there[1] - there[0], 0)):
                     places = np.flatnonzero(change)
                     found.append(change[places, None] * columns[places])

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from mxcomp.formats import BLOCK_SIZE, element_format, pack_bits
+from mxcomp.formats import MX_BLOCK, element_format, pack_bits
 
 _FORMATS = {
     "torch.float8_e4m3fn": "E4M3",
@@ -58,15 +58,15 @@ def taken_apart(weight: Any) -> tuple[Any, ...]:
     if activations is None:
         raise ValueError("torchao quantised only the weights: expected a config with dynamic MX activations")
     for what, size in (("weights", weight.block_size), ("activations", activations.block_size)):
-        if size != BLOCK_SIZE:
-            raise ValueError(f"{what} have blocks of {size}: expected {BLOCK_SIZE}")
+        if size != MX_BLOCK:
+            raise ValueError(f"{what} have blocks of {size}: expected {MX_BLOCK}")
     weight_format, input_format = _format(weight.elem_dtype), _format(activations.elem_dtype)
     n, k = weight.shape
     data = weight.qdata.detach().contiguous().view(torch.uint8)
     if data.shape[-1] == k and element_format(weight_format).bits < 8:  # torchao keeps fp6 one a byte
         data = torch.from_numpy(pack_bits(data.cpu().numpy(), weight_format))
     scale = weight.scale.detach().contiguous().view(torch.uint8)
-    rows = _row_major(scale, n, k // BLOCK_SIZE) if weight.is_swizzled_scales else scale.reshape(n, k // BLOCK_SIZE)
+    rows = _row_major(scale, n, k // MX_BLOCK) if weight.is_swizzled_scales else scale.reshape(n, k // MX_BLOCK)
     return data, rows.contiguous(), weight_format, input_format, activations.scaling_mode.value
 
 

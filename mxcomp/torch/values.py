@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from mxcomp.errors import InputError
-from mxcomp.formats import BLOCK_SIZE, FORMATS, decode_e8m0
+from mxcomp.formats import FORMATS, MX_BLOCK, decode_e8m0
 
 _tree_map = torch.utils._pytree.tree_map
 
@@ -41,7 +41,7 @@ class Values(torch.Tensor):
 
     @staticmethod
     def __new__(cls, elements: torch.Tensor, scales: torch.Tensor, format: str, dtype: torch.dtype) -> Values:
-        shape = (*scales.shape[:-1], scales.shape[-1] * BLOCK_SIZE)
+        shape = (*scales.shape[:-1], scales.shape[-1] * MX_BLOCK)
         self = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=elements.device)
         self.elements, self.scales, self.format = elements, scales, format
         return self
@@ -82,5 +82,5 @@ def dequantised(elements: torch.Tensor, scales: torch.Tensor, format: str, dtype
     word = sum((groups[..., byte] << 8 * byte for byte in range(1, count)), groups[..., 0])
     codes = torch.stack([word >> at & (1 << bits) - 1 for at in range(0, 8 * count, bits)], -1)
     values, powers = (table.to(elements.device) for table in (_VALUES[format], _POWERS))
-    blocks = values[codes.long()].reshape(*scales.shape, BLOCK_SIZE) * powers[scales.long()][..., None]
+    blocks = values[codes.long()].reshape(*scales.shape, MX_BLOCK) * powers[scales.long()][..., None]
     return blocks.reshape(*scales.shape[:-1], -1).to(dtype)

@@ -23,7 +23,7 @@ import numpy as np
 from iree import runtime as rt
 
 from mxcomp.errors import InputError
-from mxcomp.formats import BLOCK_SIZE
+from mxcomp.formats import E8M0, MX_BLOCK
 from mxcomp.run.arrays import Npz
 from mxcomp.weights import paging
 from mxcomp.weights.archive import Later, Streamed, save
@@ -48,7 +48,7 @@ _SMALL = {
     "f6E3M2FN": "F6_E3M2",
     "f8E4M3FN": "F8_E4M3",
     "f8E5M2": "F8_E5M2",
-    "f8E8M0FNU": "F8_E8M0",
+    E8M0.mlir_type: "F8_E8M0",
 }
 _DTYPES: dict[str, set[str]] = {
     **{kind: _BYTES | {name} for kind, name in _SMALL.items()},
@@ -189,15 +189,15 @@ class Checkpoint(Mapping[str, Tensor]):
         elements, scales = (self.find(stem + end + "".join(f"[{i}]" for i in slices)) for end in ends)
         lead = scales.data.shape[:-1]
         size = elements.data.size / max(scales.data.size, 1)
-        if elements.data.shape[: len(lead)] != lead or size not in [BLOCK_SIZE * bits // 8 for bits in (4, 6, 8)]:
+        if elements.data.shape[: len(lead)] != lead or size not in [MX_BLOCK * bits // 8 for bits in (4, 6, 8)]:
             raise InputError(
                 f"{self.name}: '{name}': elements of {list(elements.data.shape)} bytes do not belong to scales of "
                 f"{list(scales.data.shape)}: expected [N, K/2] or [N, K/32, 16], and [N, K/32]"
             )
-        for tensor, kinds in ((elements, _DTYPES["i8"]), (scales, _DTYPES["f8E8M0FNU"])):
+        for tensor, kinds in ((elements, _DTYPES["i8"]), (scales, _DTYPES[E8M0.mlir_type])):
             if tensor.dtype is not None and tensor.dtype not in kinds:
                 raise InputError(f"{self.name}: '{name}': type {tensor.dtype}, expected {' or '.join(sorted(kinds))}")
-        bits = int(size) * 8 // BLOCK_SIZE
+        bits = int(size) * 8 // MX_BLOCK
         known = _FORMATS.get(elements.dtype or "") or _BITS_OF_BYTES.get((ends[0], bits))
         return MxWeights(elements.data.reshape(*lead, -1), scales.data, known or _BITS_OF_BYTES.get(("", bits)))
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from mxcomp.errors import InputError
-from mxcomp.formats import BLOCK_SIZE
+from mxcomp.formats import MX_BLOCK
 from mxcomp.weights.views import Bytes
 
 _MXFP4 = "MXFP4"
@@ -79,7 +79,7 @@ def _bytes(data: Any) -> Bytes:
 
 
 def _converted(make: Callable[[Bytes, str], T], convert: Callable[[Bytes], Bytes], data: Bytes, kind: str) -> T:
-    block = 1 + BLOCK_SIZE // 2
+    block = 1 + MX_BLOCK // 2
     blocks = data.reshape(*data.shape[:-1], data.shape[-1] // block, block)
     return make(convert(blocks), kind)
 
@@ -87,7 +87,7 @@ def _converted(make: Callable[[Bytes, str], T], convert: Callable[[Bytes], Bytes
 def _elements(blocks: Bytes) -> Bytes:
     halves = np.stack((blocks[..., 1:] & 15, blocks[..., 1:] >> 4), -2)  # [..., blocks, 2, 16]
     pairs = halves[..., ::2] | halves[..., 1::2] << 4
-    return pairs.reshape(*blocks.shape[:-2], blocks.shape[-2] * BLOCK_SIZE // 2)
+    return pairs.reshape(*blocks.shape[:-2], blocks.shape[-2] * MX_BLOCK // 2)
 
 
 def _scales(what: str, blocks: Bytes) -> Bytes:

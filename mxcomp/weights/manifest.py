@@ -20,12 +20,12 @@ import numpy as np
 
 from mxcomp import __version__
 from mxcomp.errors import InputError
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import E8M0, MX_BLOCK, element_format
 from mxcomp.layout import LHS, OPERAND_NAMES, RHS, DataTiledLayout, layout_from
 from mxcomp.layout.swizzle import TileSwizzle
 from mxcomp.weights.views import Bytes, View, view_from
 
-SCALE_TYPE = "f8E8M0FNU"
+SCALE_TYPE = E8M0.mlir_type
 FLAG = "--packed-parameters"
 """The flag of mxcomp-compile that writes the manifest."""
 
@@ -108,7 +108,7 @@ class Packing:
         It counts bytes: [rows, units of K, bytes], or [rows, scales].
         """
         if not self.holds_elements:
-            return self.rows, self.k // BLOCK_SIZE
+            return self.rows, self.k // MX_BLOCK
         unit = self.swizzle.tile_shape[-1]
         return self.rows, self.k // unit, unit * element_format(self.element).bits // 8
 
@@ -122,7 +122,7 @@ class Packing:
         static = (*self.batch, *(size for size in shape if size is not None))
         if not self.holds_elements:
             return TensorType(static, SCALE_TYPE)
-        return TensorType((*static[:-1], element_format(self.element).block_bytes), "i8")
+        return TensorType((*static[:-1], self.tiles.shape.lane_bytes(self.element)), "i8")
 
     @property
     def key(self) -> str:
@@ -248,8 +248,8 @@ def packing_from(entry: Mapping[str, Any]) -> Packing:
     )
     if operand not in OPERAND_NAMES[:-1]:
         raise ValueError(f"unknown operand '{operand}': expected one of {', '.join(OPERAND_NAMES[:-1])}")
-    if rows < 1 or k < 1 or k % BLOCK_SIZE:
-        raise ValueError(f"{rows} × {k}: expected rows, and K a multiple of {BLOCK_SIZE}")
+    if rows < 1 or k < 1 or k % MX_BLOCK:
+        raise ValueError(f"{rows} × {k}: expected rows, and K a multiple of {MX_BLOCK}")
     if len(batch) > 1 or not all(type(size) is int and size > 0 for size in batch):
         raise ValueError(f"batch {batch}: expected none or one size")
     result = Packing(source, _type(entry["type"]), operand, element, rows, k, tuple(batch), view_from(view), layout)

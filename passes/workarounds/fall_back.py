@@ -34,7 +34,6 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp.codes.decode import dequantised
-from mxcomp.formats import BLOCK_SIZE
 from mxcomp.layout import ACC, LHS, RHS
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import Decision, decide, left_to_iree
@@ -116,7 +115,7 @@ def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
 
     def body(element: ir.Value) -> ir.Value:
         *row, k = (linalg.IndexOp(i).result for i in range(len(shape)))
-        block = arith.DivUIOp(k, build.constant_index(BLOCK_SIZE)).result
+        block = arith.DivUIOp(k, build.constant_index(kind.shape[-1])).result
         scale = tensor.ExtractOp(scales, [*row, block]).result
         return arith.ScalingExtFOp(ir.F32Type.get(), element, scale).result
 

@@ -37,7 +37,7 @@ from typing import NamedTuple
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
-from mxcomp.formats import BLOCK_SIZE
+from mxcomp.formats import MX_BLOCK
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import steps_reduced
 from mxcomp.options import Options
@@ -110,7 +110,7 @@ def run(module: ir.Operation, options: Options) -> None:
 def may_be_shared(op: ir.Operation) -> bool:
     """Whether so many numbers are reduced, or perhaps are, that a wave may share them."""
     steps = steps_reduced(op)
-    return steps is None or steps > BLOCK_SIZE
+    return steps is None or steps > MX_BLOCK
 
 
 def _legalise(op: ir.Operation, position: int) -> None:

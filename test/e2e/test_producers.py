@@ -17,7 +17,7 @@ from spread import every
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp.errors import InputError
-from mxcomp.formats import FORMATS, SCALE_MODES, element_format, pack_bits, quantise, unpack_bits
+from mxcomp.formats import FORMATS, SCALE_MODES, pack_bits, quantise, unpack_bits
 from mxcomp.ir import quantisation
 from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout
 from mxcomp.matching import quantiser
@@ -75,7 +75,7 @@ def check_bits(element: str, mode: str, source: str, layout: DataTiledLayout, m:
     packed, packed_scales = (result.view(np.uint8) for result in program.run(x))
     codes, scales = quantise(x, element, mode)
 
-    swizzle, unit = layout.swizzle(LHS, element), element_format(element).lane_unit
+    swizzle, unit = layout.swizzle(LHS, element), layout.shape.lane_unit(element)
     size = unit * BITS[element] // 8
     packed = packed.reshape(*packed.shape[:2], 1, *swizzle.packed_shape[:-1], size)
     stored = swizzle.unpack(packed, (m, k // unit, size)).reshape(m, -1)

@@ -16,7 +16,7 @@ from kernels import compiled
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp import errors, formats
-from mxcomp.formats import BLOCK_SIZE
+from mxcomp.formats import MX_BLOCK
 from mxcomp.mlir import build
 from mxcomp.report.report import ScaledMatmul
 from mxcomp.ukernels import weight_only
@@ -41,7 +41,7 @@ class Case:
     def types(self) -> list[str]:
         bits = formats.element_format(self.element).bits
         rows = "?" if self.is_dynamic else self.m
-        shapes = (rows, self.k), (self.n, self.k * bits // 8), (self.n, self.k // BLOCK_SIZE)
+        shapes = (rows, self.k), (self.n, self.k * bits // 8), (self.n, self.k // MX_BLOCK)
         kinds = ("bf16", "i8", "i8")
         operands = zip(shapes, kinds, strict=True)
         return [*("x".join([*map(str, (*self.batch, *shape)), kind]) for shape, kind in operands), f"{self.n}xf32"]
@@ -56,8 +56,8 @@ class Case:
     def arguments(self) -> list[np.ndarray]:
         """Weights whose blocks have scales of many sizes."""
         rng, fmt = np.random.default_rng(self.m), formats.element_format(self.element)
-        sizes = np.exp2(rng.integers(-8, 9, (*self.batch, self.n, self.k // BLOCK_SIZE)), dtype=np.float32)
-        values = rng.standard_normal((*self.batch, self.n, self.k), np.float32) * sizes.repeat(BLOCK_SIZE, -1)
+        sizes = np.exp2(rng.integers(-8, 9, (*self.batch, self.n, self.k // MX_BLOCK)), dtype=np.float32)
+        values = rng.standard_normal((*self.batch, self.n, self.k), np.float32) * sizes.repeat(MX_BLOCK, -1)
         codes, scales = formats.quantise(values, fmt)
         x = rng.standard_normal((*self.batch, self.m, self.k)).astype(ml_dtypes.bfloat16)
         bias = rng.standard_normal(self.n, np.float32)
@@ -179,10 +179,10 @@ def test_extreme_scales(element: str) -> None:
     given[0][:] = np.exp2(np.random.default_rng(0).integers(-3, 4, given[0].shape)).astype(ml_dtypes.bfloat16)
     scales = given[2].view(np.uint8)
     scales[:] = 127
-    given[0][:, :BLOCK_SIZE] = ml_dtypes.bfloat16(2.0**120)
+    given[0][:, :MX_BLOCK] = ml_dtypes.bfloat16(2.0**120)
     scales[:, 0] = 0
     scales[:, 1] = 240
-    given[0][:, BLOCK_SIZE : 2 * BLOCK_SIZE] = ml_dtypes.bfloat16(2.0**-113)
+    given[0][:, MX_BLOCK : 2 * MX_BLOCK] = ml_dtypes.bfloat16(2.0**-113)
     (y,) = mxcomp.compile(case.module()).run(*given)
     case.check(y, given)
     scales[5, 3] = 255
@@ -231,10 +231,10 @@ def test_dequantised_to_f32() -> None:
 
     def layer(x: ir.Value, w: ir.Value, ws: ir.Value, bias: ir.Value) -> ir.Value:
         weights = mx.operand(w, ws, case.element)
-        blocks = case.k // BLOCK_SIZE
+        blocks = case.k // MX_BLOCK
         flat = build.tensor_type((case.n, case.k), "f32")
         n, k, inner = (ir.AffineExpr.get_dim(i) for i in range(3))
-        wide = build.tensor_type((case.n, blocks, BLOCK_SIZE), "f32")
+        wide = build.tensor_type((case.n, blocks, MX_BLOCK), "f32")
         maps = [ir.AffineMap.get(3, 0, each) for each in ([n, k, inner], [n, k], [n, k, inner])]
         values = build.generic(
             wide, [weights.elements, weights.scales], build.empty(wide), maps, ["parallel"] * 3, _dequantised

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxcomp.formats import FORMATS, SCALE_MODES, pack_bits, quantise
+from mxcomp.formats import FORMATS, SCALE_MODES, mx_format, pack_bits, quantise
 from mxcomp.formats.fused import quantise_packed
 
 NAMES = [name for name, fmt in FORMATS.items() if name == fmt.name]
@@ -58,7 +58,7 @@ def test_shapes(lead: list[int], blocks: int, fmt: str) -> None:
     """Any number of dimensions, empty ones too."""
     x = np.random.default_rng(0).standard_normal((*lead, 32 * blocks), np.float32)
     packed, scales = quantise_packed(x, fmt)
-    assert packed.shape == (*lead, blocks * FORMATS[fmt].block_bytes) and scales.shape == (*lead, blocks)
+    assert packed.shape == (*lead, blocks * mx_format(fmt).block_bytes) and scales.shape == (*lead, blocks)
     if x.size:
         check(x, fmt, "even")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mxcomp.formats import BLOCK_SIZE, element_format
+from mxcomp.formats import MX_BLOCK, element_format
 from mxcomp.measuring.moe import Entry, modelled, read
 from mxcomp.sim.timing.parameters import mi355x
 
@@ -21,7 +21,7 @@ BEYOND = 11
 def floor_us(entry: Entry) -> float:
     """µs of three launches and, at HBM's rate, weights of active experts, and bf16 results written, read and summed."""
     p, slots = mi355x(), entry.tokens * entry.top_k
-    bits = element_format(entry.w_type).bits + 8 / BLOCK_SIZE
+    bits = element_format(entry.w_type).bits + 8 / MX_BLOCK
     weights = entry.active_experts * 3 * entry.inter_dim * entry.model_dim * bits / 8
     results = (2 * slots + entry.tokens) * entry.model_dim * 2
     return 3 * p.launch_us + (weights + results) / (p.hbm_terabytes * 1e6)

@@ -79,12 +79,12 @@ def digest_of_copy(root: Path) -> str:
 def test_another_format_table_is_another_entry(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "mxcomp", ignore=shutil.ignore_patterns("__pycache__", "_lib"))
     before = digest_of_copy(tmp_path)
-    elements = tmp_path / "mxcomp" / "formats" / "elements.py"
-    text = elements.read_text()
-    assert text.count("BLOCK_SIZE = 32") == 1
-    elements.write_text(text.replace("BLOCK_SIZE = 32", "BLOCK_SIZE = 16"))
+    table = tmp_path / "mxcomp" / "formats" / "blocks.py"
+    text = table.read_text()
+    assert text.count("MX_BLOCK = 32") == 1
+    table.write_text(text.replace("MX_BLOCK = 32", "MX_BLOCK = 16"))
     assert digest_of_copy(tmp_path) != before
-    elements.write_text(text)
+    table.write_text(text)
     assert digest_of_copy(tmp_path) == before
 
 
@@ -114,7 +114,7 @@ def test_all_sources_of_compiled_code_count() -> None:
         if path not in found and path not in [PACKAGE / name for name in COMPUTE_NOTHING]:
             found.add(path)
             pending += imported(path)
-    assert PACKAGE / "formats" / "elements.py" in found
+    assert PACKAGE / "formats" / "blocks.py" in found
     assert found <= set(jit.sources())
 
 

@@ -20,7 +20,11 @@ from mxcomp.options import Options
 from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection.ranking import fastest
 from mxcomp.sim import Device
+from mxcomp.sim.banks import phases
 from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.timing.examination import SIMDS
+from mxcomp.sim.timing.parameters import mi355x
+from mxcomp.sim.timing.probes import LINE_BYTES
 from mxcomp.target import Target, get_target
 from mxcomp.ukernels import KINDS, Registry, intrawave, weight_only
 from mxcomp.ukernels.family import Instance
@@ -109,6 +113,22 @@ def test_what_lacks_an_instruction_is_not_chosen() -> None:
     assert whole.ukernel in {each.name for each in weight_only.INSTANCES}
     assert found.ukernel is None
     assert found.reason == ("left to IREE: activations are not quantised, and half950 has no MFMA_F32_16x16x32_BF16")
+
+
+def test_the_simulators_machine_is_that_of_gfx950() -> None:
+    """Whose instruction tables and replays have its numbers as constants."""
+    target = get_target("gfx950")
+    assert (target.simds, target.line_bytes, target.lds_banks) == (SIMDS, LINE_BYTES, phases(16, "load")[1])
+    assert (target.cus, target.clock_ghz) == (mi355x().cus, mi355x().clock_ghz)
+    assert target.l2_bytes * target.xcds < target.infinity_cache_bytes
+
+
+def test_few_files_name_a_gpu() -> None:
+    """Beside its description, the simulator's instruction tables and the timing model's numbers."""
+    package = Path(mxcomp.__file__).parent
+    rooms = [path for path in package.iterdir() if path.name not in ("sim", "target", "ukernels")]
+    files = [file for room in rooms for file in (room.rglob("*.py") if room.is_dir() else [room])]
+    assert len([file for file in files if file.suffix == ".py" and "gfx9" in file.read_text()]) <= 6
 
 
 def test_gfx950_runs_all_there_are() -> None:

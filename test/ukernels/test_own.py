@@ -66,7 +66,7 @@ def numbers(elements: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """The values of codes, by the tables of the OCP specification."""
     positive = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
     values = np.concatenate([positive, -positive])[np.stack([elements & 15, elements >> 4], axis=-1)]
-    blocks = values.reshape(*scales.shape, formats.BLOCK_SIZE)
+    blocks = values.reshape(*scales.shape, formats.MX_BLOCK)
     return (blocks * np.exp2(scales.astype(float) - 127)[..., None]).reshape(len(scales), -1)
 
 

@@ -30,11 +30,11 @@ from parts import (
 
 import mxcomp
 from mxcomp.compiler import Program
-from mxcomp.formats import element_format
 from mxcomp.layout import OPERAND_NAMES
 from mxcomp.packing import parameter_operand
 from mxcomp.packing.origins import Bits, NotStoredError
 from mxcomp.run import runtime
+from mxcomp.ukernels.waves import MFMA
 from mxcomp.weights import checkpoint
 from mxcomp.weights.checkpoint import Checkpoint, Tensor
 from mxcomp.weights.manifest import Packing
@@ -57,7 +57,7 @@ def expected(weights: Weights, packing: Packing) -> Bytes:
     codes = weights.codes[i]
     if i < 2:
         bits = np.unpackbits(codes[..., None], axis=-1, count=width(packing.element), bitorder="little")
-        columns = packing.k // element_format(packing.element).lane_unit
+        columns = packing.k // MFMA.lane_unit(packing.element)
         codes = np.packbits(bits.reshape(*codes.shape[:2], columns, -1), axis=-1, bitorder="little")
     codes = np.broadcast_to(codes, (weights.batch, (weights.m, weights.n)[i % 2], *codes.shape[2:]))
     swizzle = packing.tiles.packing(tiles, packing.element if i < 2 else None)
