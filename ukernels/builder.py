@@ -30,6 +30,9 @@ Values: TypeAlias = list[ir.Value]
 Factor: TypeAlias = tuple[ir.Value, tuple[ir.Value, int]]
 """A fragment as an MFMA takes it; four of a lane's scales, and the number of the one that it is scaled by."""
 
+Part: TypeAlias = tuple[Values, Sequence[int], Sequence["Index | int"]]
+"""What a thread stores of a result: values, their shape, and where they begin."""
+
 _MOST = 2**24
 """More than any number of K tiles."""
 
@@ -178,6 +181,13 @@ def to_i32(value: Index) -> ir.Value:
 def uniform(value: Index) -> Index:
     """A value that all lanes of a wave have in common: LLVM keeps it, and branches by it, out of their registers."""
     return Index.of(rocdl.ReadfirstlaneOp(_i32(), to_i32(value)).res)
+
+
+def workgroup() -> Index:
+    """The number of this workgroup, of a dispatch that has them in one dimension."""
+    first = ir.IntegerAttr.get(ir.IndexType.get(), 0)
+    op = ir.Operation.create("hal.interface.workgroup.id", [ir.IndexType.get()], attributes={"dimension": first})
+    return Index.of(op.result)
 
 
 def _i32() -> ir.Type:
@@ -547,12 +557,16 @@ class Threads:
         Of several results the first fragments are those of the first one, and so on.
         """
         count = len(values) // len(self._outs)
-        parts = [_tensor(values[i * count : (i + 1) * count], shape) for i in range(len(self._outs))]
-        offsets = [each.value for each in place if isinstance(each, Index)]
-        static = [build.DYNAMIC if isinstance(each, Index) else each for each in place]
+        self.store_each(*((values[i * count : (i + 1) * count], shape, place) for i in range(len(self._outs))))
+
+    def store_each(self, *parts: Part) -> None:
+        """Values of each result, as a part of it of some shape that begins at a place."""
+        stored = [(_tensor(values, shape), shape, place) for values, shape, place in parts]
+        offsets = [[each.value for each in place if isinstance(each, Index)] for _, _, place in stored]
         with ir.InsertionPoint(scf.InParallelOp().block):
-            for stored, out in zip(parts, self._outs, strict=True):
-                tensor.ParallelInsertSliceOp(stored, out, offsets, [], [], static, list(shape), [1] * len(shape))
+            for (value, shape, place), dynamic, out in zip(stored, offsets, self._outs, strict=True):
+                static = [build.DYNAMIC if isinstance(each, Index) else each for each in place]
+                tensor.ParallelInsertSliceOp(value, out, dynamic, [], [], static, list(shape), [1] * len(shape))
 
 
 def collapsed(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:

@@ -1,0 +1,298 @@
+"""What kernels of attention have in common: where operands are, and one step of softmax and both products.
+
+    scores[32 keys, queries] = keys · queriesᵀ          two fragments of 16 keys
+    sums[sizes, queries]    += valuesᵀ · exp2(scores − the largest so far)
+
+A lane has scores of one query in both, of four keys in each fragment, which is what it gives as a factor of the second
+product: so these go through no memory. Of values a lane reads eight keys, whole pieces of rows, and transposes them in
+its registers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, util, vector
+
+from mxcomp.mlir import build
+from mxcomp.ukernels import builder
+from mxcomp.ukernels.builder import Index, Threads, Values, element, load, mfma, part, select
+from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, splat
+
+KEYS = 32
+"""Of a step: two fragments of scores are one of the second product."""
+COLUMNS = 16
+"""Queries of a fragment."""
+LANE = 8
+"""Elements of a factor in a lane."""
+DEPTH = 32
+"""Elements along the sizes of queries and keys that a matrix instruction takes."""
+MOST_BYTES = 2**31 - 1
+"""Of an operand."""
+
+
+@dataclass(frozen=True)
+class Subscript:
+    """`(axis // stride) % extent`, of "n", the batch and head; "t", the query; "l", the key; "d", the element.
+
+    An extent of None is a size that the program knows.
+    """
+
+    axis: str
+    stride: int
+    extent: int | None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where an operand's elements are: its type, and the subscripts of each element. No dimension is of size 1."""
+
+    element: str
+    sizes: tuple[int | None, ...]
+    subscripts: tuple[Subscript, ...]
+
+    @property
+    def type(self) -> ir.RankedTensorType:
+        return build.tensor_type(self.sizes, self.element)
+
+    @property
+    def bytes(self) -> int:
+        """Of all elements; of those of one key, where the number of keys is not known."""
+        return math.prod(size or 1 for size in self.sizes) * (4 if self.element == "f32" else 2)
+
+    @property
+    def most_keys(self) -> int:
+        """So many a buffer has room for."""
+        return MOST_BYTES // self.bytes
+
+    def step(self, axis: str) -> int:
+        """How far neighbours along an axis are apart: 0 where it is no subscript."""
+        step = 1
+        for size, each in zip(reversed(self.sizes), reversed(self.subscripts), strict=True):
+            if each.axis == axis and each.stride == 1:
+                return step
+            step *= size or 0
+        return 0
+
+
+def module(
+    name: str,
+    kinds: Sequence[ir.RankedTensorType],
+    results: Sequence[ir.RankedTensorType],
+    threads: int,
+    write: Callable[[Index, Values, Threads], None],
+) -> str:
+    """A module of a kernel, which `write` writes: of the workgroup's number, operands, and what its threads are."""
+    function = builder.function(name, kinds, *results)
+    block = function.operation.regions[0].blocks[0]
+    with ir.InsertionPoint(block):
+        workgroup = builder.workgroup()
+        with builder.threads(threads, *results) as lanes:
+            write(workgroup, list(block.arguments), lanes)
+        util.ReturnOp(lanes.results)
+    made = ir.Module.create()
+    made.body.append(function.operation)
+    return str(made)
+
+
+def kept(sizes: Sequence[int]) -> list[int]:
+    """Without those of 1: IREE drops them, and with them what names the kernel."""
+    return [size for size in sizes if size > 1]
+
+
+def times(one: Index, other: Index) -> Index:
+    """The product, by a number where one of them is known."""
+    for a, b in ((one, other), (other, one)):
+        if not b.terms:
+            return a * b.number
+    return one.times(other)
+
+
+class Operand:
+    """An operand in memory."""
+
+    def __init__(self, stored: Stored, value: ir.Value, totals: Mapping[str, int]) -> None:
+        self.stored, self._totals = stored, totals
+        self._sizes = sizes = [
+            Index.of(build.dim(value, i)).here if size is None else Index.of(size)
+            for i, size in enumerate(stored.sizes)
+        ]
+        steps = [1 if size is None else size for size in (*stored.sizes[1:], 1)]
+        static = [None if None in stored.sizes[i + 1 :] else math.prod(steps[i:]) for i in range(len(sizes))]
+        self._buffer, self._start = builder.whole(builder.whole_buffer(value, static))
+        self._steps = [reduce(times, sizes[i + 1 :], Index.of(1)) for i in range(len(sizes))]
+
+    def place(self, **axes: Index) -> Index:
+        """Where the element of these subscripts is; those that are not given are 0."""
+        place = self._start
+        for each, step in zip(self.stored.subscripts, self._steps, strict=True):
+            if each.axis not in axes:
+                continue
+            at = axes[each.axis] // each.stride
+            if each.extent is not None and each.extent * each.stride < self._totals.get(each.axis, 0):
+                at = at % each.extent
+            place = place + times(at, step)
+        return place
+
+    @property
+    def keys(self) -> Index:
+        """How many keys there are."""
+        return self._sizes[[each.axis for each in self.stored.subscripts].index("l")]
+
+    @property
+    def step(self) -> int:
+        """How far keys are apart."""
+        return self.stored.step("l")
+
+    def load_mask(self, place: Index, rows: Sequence[Index], is_even: bool) -> ir.Value:
+        """Those of the eight keys of a lane; `is_even`: keys are a multiple of four."""
+        if self.step == 1 and is_even:
+            return builder.joined([self.load(place + rows[j], 4) for j in (0, 4)])
+        return builder.from_elements([element(self.load(place + row * self.step, 1), 0) for row in rows])
+
+    def load(self, place: Index, size: int) -> ir.Value:
+        """So many elements, which follow each other."""
+        bytes_ = 4 if self.stored.element == "f32" else 2
+        return load(self._buffer, [place], size, alignment=bytes_ * size)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Of a value's elements: `count` pieces, of each of which 16 lanes have `width` neighbours.
+
+    As a part of sums a lane has `width` fragments of each, whose elements are `4 * width` neighbours.
+    """
+
+    count: int
+    width: int
+
+    @staticmethod
+    def of(size: int) -> Pieces:
+        width = math.gcd(size // COLUMNS, LANE)
+        return Pieces(size // COLUMNS // width, width)
+
+    @property
+    def fragments(self) -> int:
+        return self.count * self.width
+
+    @property
+    def shape(self) -> list[int]:
+        """Of a row of results: pieces, what a quarter of the lanes has of each, and elements of that."""
+        return [*kept([self.count]), 4, 4 * self.width]
+
+    def part(self, quarter: Index) -> tuple[list[int], list[Index | int]]:
+        """The part of a row of results that a lane has, and where it begins."""
+        pieces = kept([self.count])
+        return [*pieces, 1, 4 * self.width], [*(0 for _ in pieces), quarter, 0]
+
+    def elements(self, fragments: Values) -> Values:
+        """Those of a lane, in the order of that part."""
+        each = [fragments[i * self.width : (i + 1) * self.width] for i in range(self.count)]
+        return [element(x, i) for piece in each for i in range(4) for x in piece]
+
+
+def load_row(operand: Operand, place: Index, quarter: Index, size: int) -> Values:
+    """Factors of the first product, from a row of queries or keys: zeros beyond the last element."""
+    factors = []
+    for depth in range(-(-size // DEPTH)):
+        at = quarter * LANE + depth * DEPTH
+        if (depth + 1) * DEPTH <= size:
+            factors.append(operand.load(place + at, LANE))
+        else:
+            inside = at < size
+            factors.append(builder.masked(inside, operand.load(place + select(inside, at, 0), LANE)))
+    return factors
+
+
+def load_values(operand: Operand, places: Sequence[Index], column: Index, pieces: Pieces) -> Values:
+    """What a lane has of the rows of eight keys, a piece of all behind each other."""
+    width = pieces.width
+    return [
+        operand.load(place + column * width + piece * width * COLUMNS, width)
+        for piece in range(pieces.count)
+        for place in places
+    ]
+
+
+def keys_of_lane(quarter: Index) -> list[Index]:
+    """The eight keys of a step whose scores, and values, a lane has."""
+    return [quarter * 4 + (j // 4 * COLUMNS + j % 4) for j in range(LANE)]
+
+
+def transposed(values: Values, pieces: Pieces) -> Values:
+    """Factors of the second product, from pieces of values."""
+    factors: Values = []
+    for number_ in range(pieces.count):
+        rows = values[number_ * LANE : (number_ + 1) * LANE]
+        order = [k for i in range(pieces.width) for k in (i, pieces.width + i)]
+        pairs = [vector.ShuffleOp(*two, order).vector for two in zip(rows[::2], rows[1::2], strict=True)]
+        factors += [builder.joined([part(pair, 2 * i, 2) for pair in pairs]) for i in range(pieces.width)]
+    return factors
+
+
+def scores(keys: Values, queries: Values, scale: ir.Value) -> Values:
+    """Of a lane's eight keys with its query, times the scale."""
+    found: Values = []
+    for half in range(2):
+        fragment = builder.f32_zeros(4)
+        for key, query in zip(keys[half * len(queries) :], queries, strict=False):
+            fragment = mfma((COLUMNS, COLUMNS, DEPTH), key, query, fragment)
+        found += [element(fragment, i) for i in range(4)]
+    return [arith.MulFOp(score, scale).result for score in found]
+
+
+def masked_by(mask: ir.Value, found: Values) -> Values:
+    """Scores with eight numbers added, times log2(e)."""
+    kind = ir.VectorType.get([LANE], ir.F32Type.get())
+    wide = mask if mask.type == kind else arith.ExtFOp(kind, mask).result
+    more = arith.MulFOp(wide, splat(number(math.log2(math.e)), LANE)).result
+    return [added(score, element(more, i)) for i, score in enumerate(found)]
+
+
+def seen(conditions: Sequence[ir.Value], found: Values) -> Values:
+    """Scores of keys of which conditions hold, and of others such that they count for nothing."""
+    nothing = number(-math.inf)
+    return [arith.SelectOp(holds, score, nothing).result for holds, score in zip(conditions, found, strict=True)]
+
+
+@dataclass(frozen=True)
+class State:
+    """Of a lane's query so far: the largest score, the sum of powers, and sums of values."""
+
+    high: ir.Value
+    power: ir.Value
+    sums: Values
+
+    def faded(self, found: Values) -> tuple[State, Values]:
+        """The state with all powers those of differences to a largest score that may be a new one, and new powers."""
+        high = largest(self.high, of_column(reduce(largest, found), largest))
+        fades = exp2(arith.SubFOp(self.high, high).result)
+        powers = [exp2(arith.SubFOp(score, high).result) for score in found]
+        power = added(arith.MulFOp(self.power, fades).result, reduce(added, powers))
+        return State(high, power, [arith.MulFOp(each, splat(fades, 4)).result for each in self.sums]), powers
+
+    def plus(self, values: Values, powers: Values, type_: str) -> State:
+        """With values of eight keys by their powers."""
+        kind = ir.VectorType.get([LANE], ir.Type.parse(type_))
+        factor = arith.TruncFOp(kind, builder.from_elements(powers)).result
+        shape = (COLUMNS, COLUMNS, DEPTH)
+        sums = [mfma(shape, value, factor, each) for value, each in zip(values, self.sums, strict=True)]
+        return State(self.high, self.power, sums)
+
+
+def divisor(total: ir.Value) -> ir.Value:
+    """What sums are divided by: 1 for a query that sees no key, whose sums are nothing."""
+    is_nothing = arith.CmpFOp(arith.CmpFPredicate.OEQ, total, number(0.0)).result
+    return arith.SelectOp(is_nothing, number(1.0), total).result
+
+
+def rounded(values: ir.Value, type_: str) -> ir.Value:
+    """A vector of f32 in a type."""
+    if type_ == "f32":
+        return values
+    kind = ir.VectorType.get(ir.VectorType(values.type).shape, ir.Type.parse(type_))
+    return arith.TruncFOp(kind, values).result

@@ -1,0 +1,311 @@
+"""Attention of few queries: the kernel of many workgroups that each take a part of the keys, and that which combines.
+
+All queries of one head of keys are the columns of a tile, so that each key is read once. A workgroup is one wave, and
+takes `1 / splits` of a head's keys, 32 of them at a time, the next ones on their way meanwhile. It ends with sums that
+are not divided yet, the largest score, and the sum of powers. The second kernel puts those of all workgroups together,
+in their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp.mlir import build
+from mxcomp.ukernels import attention, builder
+from mxcomp.ukernels.attention import COLUMNS, KEYS, LANE, Operand, Pieces, State, Stored, kept, times
+from mxcomp.ukernels.builder import Index, Threads, Values, element, load, loop, select
+from mxcomp.ukernels.softmax import LOWEST, added, exp2, largest, number, of_column, of_lane, of_wave, splat
+from mxcomp.ukernels.waves import BEYOND, LANES
+
+MOST_ROWS = 2 * COLUMNS
+"""Queries that share a head of keys, in registers."""
+MOST_SPLITS = LANES
+"""What combines has a lane for each."""
+_PREFETCHED = 256
+"""Sizes of a key and a value of which two steps have room in registers."""
+
+
+@dataclass(frozen=True)
+class Decode:
+    """The first kernel.
+
+    Attributes:
+        heads: Of queries, in all batches.
+        group: Heads of queries that share one of keys.
+        queries: Of each head.
+        size, value_size: Of a query or key, and of a value.
+        keys: None if the program knows how many.
+        splits: Parts of the keys.
+        scale: Of scores, times log2(e).
+        query, key, value, mask: Operands.
+    """
+
+    heads: int
+    group: int
+    queries: int
+    size: int
+    value_size: int
+    keys: int | None
+    splits: int
+    scale: float
+    query: Stored
+    key: Stored
+    value: Stored
+    mask: Stored | None = None
+
+    @property
+    def rows(self) -> int:
+        """Queries that share a head of keys."""
+        return self.group * self.queries
+
+    @property
+    def fragments(self) -> int:
+        return -(-self.rows // COLUMNS)
+
+    @property
+    def stored(self) -> tuple[int, int]:
+        """Rows of parts: fragments, and rows of each, which are padded if there are several."""
+        return self.fragments, min(self.rows, COLUMNS)
+
+    @property
+    def workgroups(self) -> int:
+        return self.heads // self.group * self.splits
+
+    @property
+    def name(self) -> str:
+        """Of the kernel: what it is for, and a digest of all the rest."""
+        digest = hashlib.sha256(repr(self).encode()).hexdigest()[:8]
+        return f"mx_attention_decode_r{self.rows}_d{self.size}_s{self.splits}_{digest}"
+
+    @property
+    def inputs(self) -> list[Stored]:
+        return [self.query, self.key, self.value, *([self.mask] if self.mask else [])]
+
+    def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
+        """Sums, and for each of them the largest score and the sum of powers, of so many workgroups."""
+        return _part_types(workgroups, self.stored, self.value_size)
+
+    def text(self) -> str:
+        """The kernel's module. Needs a current context."""
+        results = self.result_types(1)
+        kinds = [*(each.type for each in self.inputs), *results]
+        return attention.module(self.name, kinds, results, LANES, lambda *given: _Decode(self, *given).write())
+
+
+@dataclass(frozen=True)
+class Combine:
+    """The second kernel: of `rows` results of `value_size`, each from `splits` parts, in a type.
+
+    `group` rows, which have their parts side by side, are stored as so many fragments of so many rows.
+    """
+
+    rows: int
+    group: int
+    stored: tuple[int, int]
+    value_size: int
+    splits: int
+    element: str
+
+    @property
+    def name(self) -> str:
+        return f"mx_attention_combine_r{self.rows}_g{self.group}_d{self.value_size}_s{self.splits}_{self.element}"
+
+    @property
+    def threads(self) -> int:
+        return -(-self.value_size // (2 * LANES)) * LANES
+
+    @property
+    def inputs(self) -> list[ir.RankedTensorType]:
+        return _part_types(self.rows // self.group * self.splits, self.stored, self.value_size)
+
+    def result_type(self, workgroups: int) -> ir.RankedTensorType:
+        return build.tensor_type([workgroups, self.value_size], self.element)
+
+    def text(self) -> str:
+        """The kernel's module. Needs a current context."""
+        result = self.result_type(1)
+        kinds = [*self.inputs, result]
+        return attention.module(self.name, kinds, [result], self.threads, lambda *given: _combine(self, *given))
+
+
+def _part_types(parts: int, stored: tuple[int, int], size: int) -> list[ir.RankedTensorType]:
+    """Sums of parts; of each of them the largest score and the sum of powers."""
+    return [build.tensor_type([parts, *kept(stored), *row], "f32") for row in (Pieces.of(size).shape, [2])]
+
+
+# The first kernel
+
+
+class _Decode:
+    """Writes the kernel."""
+
+    def __init__(self, spec: Decode, workgroup: Index, given: Values, threads: Threads) -> None:
+        self.spec, self.threads = spec, threads
+        self.pieces = Pieces.of(spec.value_size)
+        self.column, self.quarter = (threads.number % COLUMNS).here, (threads.number // COLUMNS).here
+        self.head, split = (workgroup // spec.splits).here, (workgroup % spec.splits).here
+        totals = {"n": spec.heads, "t": spec.queries}
+        inputs = [Operand(each, value, totals) for each, value in zip(spec.inputs, given, strict=False)]
+        self.query, self.key, self.value, *self.mask = inputs
+        self.keys = Index.of(spec.keys) if spec.keys is not None else self.key.keys
+        self._share(split)
+        first = self.head * spec.group
+        self.of_key, self.of_value = (each.place(n=first).here for each in (self.key, self.value))
+        self.of_masks = [
+            [each.place(n=n, t=t).here for each in self.mask] for n, t in map(self._query, range(spec.fragments))
+        ]
+        self.scale = number(spec.scale)
+
+    def _share(self, split: Index) -> None:
+        """Which keys this workgroup takes: steps from `first` on, `count` of them, below `bound`."""
+        spec = self.spec
+        self.steps = ((self.keys + (KEYS - 1)) // KEYS).here if spec.keys is None else -(-spec.keys // KEYS)
+        share = (Index.of(self.steps) + (spec.splits - 1)) // spec.splits
+        self.first = times(split, share).here
+        self.is_even = spec.keys is not None and spec.keys % (KEYS * spec.splits) == 0
+        end = (self.first + share).here
+        if self.is_even:
+            self.count, self.bound = share, None
+        else:
+            last = select(end < self.steps, end, self.steps)
+            self.count = select(self.first < last, last + self.first * -1, 0)
+            self.bound = select(end < self.steps, end * KEYS, self.keys)
+
+    def _query(self, fragment: int) -> tuple[Index, Index]:
+        """Batch and head, and query, of a lane's column; of a column beyond the last one that of the last."""
+        spec = self.spec
+        row = self.column + fragment * COLUMNS
+        if spec.rows % COLUMNS:
+            row = select(row < spec.rows, row, spec.rows - 1)
+        return self.head * spec.group + row // spec.queries, row % spec.queries
+
+    def write(self) -> None:
+        spec = self.spec
+        queries = [self._load_queries(fragment) for fragment in range(spec.fragments)]
+        start = State(number(LOWEST), number(0.0), [builder.f32_zeros(4) for _ in range(self.pieces.fragments)])
+        state = [value for _ in range(spec.fragments) for value in (start.high, start.power, *start.sums)]
+
+        def turn(tile: Index, step: Values, carried: Values) -> list[Values]:
+            following = self._load(self.first + tile + 1)
+            return [following, self._multiply(self.first + tile, queries, step, carried)]
+
+        def alone(tile: Index, carried: Values) -> list[Values]:
+            place = (self.first + tile).here
+            return [self._multiply(place, queries, self._load(place), carried)]
+
+        if spec.size + spec.value_size > _PREFETCHED:
+            (state,) = loop(self.count, alone, state)
+        else:
+            others = select(self.count < 1, 0, self.count + -1) if self.count.terms else self.count + -1
+            step, state = loop(others, turn, self._load(self.first), state)
+            state = self._multiply((self.first + others).here, queries, step, state)
+        self._store(self._states(state))
+
+    def _states(self, flat: Values) -> list[State]:
+        size = len(flat) // self.spec.fragments
+        each = (flat[i : i + size] for i in range(0, len(flat), size))
+        return [State(high, power, sums) for high, power, *sums in each]
+
+    def _load_queries(self, fragment: int) -> Values:
+        n, t = self._query(fragment)
+        return attention.load_row(self.query, self.query.place(n=n, t=t).here, self.quarter, self.spec.size)
+
+    def _load(self, step: Index) -> Values:
+        """Keys, values and masks of a step, of which those behind the last one are that one."""
+        if self.is_even and step.terms:
+            step = select(step < self.steps, step, self.steps + -1)
+        start, loaded = (step * KEYS).here, list[ir.Value]()
+        for half in range(2):
+            row = self._clamped(start + self.column + half * COLUMNS)
+            place = (self.of_key + row * self.key.step).here
+            loaded += attention.load_row(self.key, place, self.quarter, self.spec.size)
+        rows = [self._clamped(start + key) for key in attention.keys_of_lane(self.quarter)]
+        places = [(self.of_value + row * self.value.step).here for row in rows]
+        loaded += attention.load_values(self.value, places, self.column, self.pieces)
+        for of_fragment in self.of_masks:
+            loaded += [each.load_mask(at, rows, self.is_even) for each, at in zip(self.mask, of_fragment, strict=True)]
+        return loaded
+
+    def _clamped(self, row: Index) -> Index:
+        return row if self.is_even else select(row < self.keys, row, self.keys + -1)
+
+    def _multiply(self, step: Index, queries: list[Values], loaded: Values, carried: Values) -> Values:
+        """What is carried on behind 32 keys."""
+        keys, values = 2 * len(queries[0]), self.pieces.count * LANE
+        masks = loaded[keys + values :]
+        factors = attention.transposed(loaded[keys : keys + values], self.pieces)
+        result: Values = []
+        for number_, (state, query) in enumerate(zip(self._states(carried), queries, strict=True)):
+            found = attention.scores(loaded[:keys], query, self.scale)
+            if masks:
+                found = attention.masked_by(masks[number_], found)
+            if self.bound is not None:
+                lane = [step * KEYS + key for key in attention.keys_of_lane(self.quarter)]
+                found = attention.seen([key < self.bound for key in lane], found)
+            faded, powers = state.faded(found)
+            after = faded.plus(factors, powers, self.spec.value.element)
+            result += [after.high, after.power, *after.sums]
+        return result
+
+    def _store(self, states: list[State]) -> None:
+        """All that a lane has; of padding behind the end of the buffer, where the hardware stores nothing."""
+        spec, pieces = self.spec, self.pieces
+        is_row = self.column < spec.rows
+        values = [builder.from_elements(pieces.elements(each.sums)) for each in states]
+        numbers = [builder.from_elements([each.high, of_column(each.power, added)]) for each in states]
+        shape, place = pieces.part(self.quarter)
+        self.threads.store_each(
+            self._part(values, spec.value_size, is_row, shape, place),
+            self._part(numbers, 2, builder.both(is_row, self.quarter < 1), [2], [0]),
+        )
+
+    def _part(
+        self, values: Values, size: int, is_stored: ir.Value, shape: list[int], place: list[Index | int]
+    ) -> builder.Part:
+        """Of a result whose rows are of a size."""
+        fragments, rows = self.spec.stored
+        beyond = BEYOND // (4 * size)
+        outer: list[Index | int] = [0] if fragments > 1 else []
+        if rows > 1:
+            return (
+                values,
+                [1, *kept([fragments]), 1, *shape],
+                [0, *outer, select(is_stored, self.column, beyond), *place],
+            )
+        return values, [1, *shape], [select(is_stored, 0, beyond), *place]
+
+
+# The second kernel
+
+
+def _combine(spec: Combine, workgroup: Index, given: Values, threads: Threads) -> None:
+    """Writes it: a workgroup has a row, a lane two neighbours of it, and of the numbers of parts those of one part."""
+    rows = math.prod(spec.stored)
+    first = workgroup // spec.group * (spec.splits * rows) + workgroup % spec.group
+    (parts, _), (numbers, _) = (builder.whole(builder.whole_buffer(value, _dense(value))) for value in given[:2])
+    lane = (threads.number % LANES).here
+    is_part = lane < spec.splits
+    mine = load(numbers, [(first + select(is_part, lane, 0) * rows) * 2], 2, alignment=8)
+    begin = (threads.number * 2).here
+    is_inside = begin < spec.value_size
+    place = (first * spec.value_size + select(is_inside, begin, 0)).here
+    each = [load(parts, [place + rows * spec.value_size * i], 2, alignment=8) for i in range(spec.splits)]
+    high = of_wave(element(mine, 0), largest)
+    weight = builder.masked(is_part, exp2(arith.SubFOp(element(mine, 0), high).result))
+    total = of_wave(arith.MulFOp(element(mine, 1), weight).result, added)
+    share = arith.DivFOp(weight, attention.divisor(total)).result
+    sums = builder.f32_zeros(2)
+    for i, value in enumerate(each):
+        sums = added(sums, arith.MulFOp(value, splat(of_lane(share, i), 2)).result)
+    threads.store([attention.rounded(sums, spec.element)], [1, 2], [0, select(is_inside, begin, BEYOND // 4).here])
+
+
+def _dense(value: ir.Value) -> list[int | None]:
+    """The strides of a tensor of static sizes."""
+    shape = ir.RankedTensorType(value.type).shape
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]

@@ -1,0 +1,74 @@
+"""What kernels of attention have in common: powers of 2, and sums and largest values of lanes of a wave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from iree.compiler import ir
+from iree.compiler.dialects import amdgpu, arith, llvm, rocdl, vector
+
+from mxcomp.ukernels import builder
+
+Combining: TypeAlias = Callable[[ir.Value, ir.Value], ir.Value]
+
+LOWEST = -3.4028234663852886e38
+"""The lowest f32, below which a score only is that of a key that is not seen."""
+
+_ROTATIONS = (8, 4, 2, 1)
+
+
+def exp2(value: ir.Value) -> ir.Value:
+    """2 to the power of an f32, by the instruction for it."""
+    return rocdl.exp2(value.type, value)
+
+
+def largest(one: ir.Value, other: ir.Value) -> ir.Value:
+    """The larger one of two numbers, and of a number and none the number."""
+    return arith.MaxNumFOp(one, other).result
+
+
+def added(one: ir.Value, other: ir.Value) -> ir.Value:
+    return arith.AddFOp(one, other).result
+
+
+def number(value: float) -> ir.Value:
+    """A constant f32."""
+    return arith.ConstantOp(ir.F32Type.get(), value).result
+
+
+def splat(value: ir.Value, size: int) -> ir.Value:
+    """A vector of the same value."""
+    return vector.BroadcastOp(ir.VectorType.get([size], value.type), value).result
+
+
+def of_column(value: ir.Value, combine: Combining) -> ir.Value:
+    """An f32 of the four lanes that are 16 apart, in each of them."""
+    for swap in (rocdl.Permlane16SwapOp, rocdl.Permlane32SwapOp):
+        value = combine(*_swapped(swap, value))
+    return value
+
+
+def of_wave(value: ir.Value, combine: Combining) -> ir.Value:
+    """An f32 of all lanes, in each of them."""
+    kind = ir.Attribute.parse("#amdgpu<dpp_perm<row_ror>>")
+    for distance in _ROTATIONS:
+        by = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), distance)
+        value = combine(value, amdgpu.DPPOp(value, value, kind, permArgument=by, results=[value.type]).result)
+    return of_column(value, combine)
+
+
+def of_lane(value: ir.Value, lane: int) -> ir.Value:
+    """What one lane has, in all of them."""
+    bits = arith.BitcastOp(ir.IntegerType.get_signless(32), value).result
+    return arith.BitcastOp(value.type, rocdl.readlane(bits.type, bits, builder.i32(lane))).result
+
+
+def _swapped(swap: Callable[..., ir.OpView], value: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Rows of lanes by pairs: what the first of each pair has, in both, and what the second has."""
+    i32 = ir.IntegerType.get_signless(32)
+    bits = arith.BitcastOp(i32, value).result
+    pair = swap(ir.Type.parse("!llvm.struct<(i32, i32)>"), bits, bits, False, False).res
+    halves = (llvm.ExtractValueOp(i32, pair, ir.DenseI64ArrayAttr.get([i])).res for i in range(2))
+    first, second = (arith.BitcastOp(value.type, half).result for half in halves)
+    return first, second
