@@ -39,4 +39,5 @@ def steps(options: Options) -> Iterator[tuple[str, Options]]:
 
 def may_help(error: CompileError, report: Report) -> bool:
     """Whether something of ours was in the module that could not be compiled."""
-    return isinstance(error, InternalError) or any(matmul.operands != PLAIN for matmul in report.matmuls)
+    ours = [matmul.operands != PLAIN for matmul in report.matmuls] + [bool(each.ukernel) for each in report.attentions]
+    return isinstance(error, InternalError) or any(ours)

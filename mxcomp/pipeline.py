@@ -1,8 +1,8 @@
 """The passes in order, and where in IREE's pipeline they stand.
 
     source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise bitcasts, check scales,
-           recognise, check sizes, hold constants, encode, fuse consumers, materialise, sort slots, outline,
-           skip versions, share executables
+           recognise, check sizes, hold constants, encode, take attention, fuse consumers, materialise,
+           sort slots, outline, skip versions, share executables
            ─ IREE: flow ─ share slices, drop barriers
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
            ─ unmask stores, order workgroups, fold gathers, fold rows, narrow attention ─ IREE: vmfb
@@ -45,6 +45,7 @@ PREPARING_PASSES = (
 _HOLDING = (*workarounds.CONSTANT, "mxcomp-defer-constants")
 CHOOSING_PASSES = (*_HOLDING, "mxcomp-encode")
 BUILDING_PASSES = (
+    "mxcomp-take-attention",
     *workarounds.LEFT_TO_IREE,
     *_HOLDING,
     *workarounds.NARROW,

@@ -27,7 +27,7 @@ from typing import TypeAlias
 from iree.compiler import ir
 from iree.compiler.dialects import tensor, vector
 
-from mxcomp.errors import UkernelError
+from mxcomp.errors import InternalError, UkernelError
 from mxcomp.layout import ACC, LHS
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import UKERNEL
@@ -38,6 +38,8 @@ from mxcomp.ukernels import Registry, Ukernel, accepts, dual, quantising, swiglu
 
 KERNEL = "mxcomp.kernel"
 """On an operation with a descriptor: the text of a module with its kernel, which is none of the registry's."""
+STANDS_FOR_KERNEL = "mxcomp.attention."
+"""How the name of a location begins where a generic that has lost its kernel would compute something else."""
 _BITCAST = "iree_tensor_ext.bitcast"
 Arguments: TypeAlias = tuple[ir.RankedTensorType, ...]
 _PROVIDER = "iree_codegen.ukernel_provider = #rocm.tensor_ukernel_provider"
@@ -48,7 +50,7 @@ OPTIONS = ("ukernel-dir",)
 
 def run(module: ir.Operation, options: Options) -> None:
     """Links every ukernel named by a descriptor below `module`. Raises UkernelError."""
-    users = [op for op in graph.walk(module) if UKERNEL in op.attributes]
+    users = [op for op in graph.walk(module) if _has_kernel(op)]
     if not users:
         return
     with module.context, module.location:
@@ -69,6 +71,17 @@ def run(module: ir.Operation, options: Options) -> None:
                 arguments[name] = ukernel.arguments()
             check_operands(user, ukernel, arguments[name], suffix)
             _set_provider(user)
+
+
+def _has_kernel(op: ir.Operation) -> bool:
+    """Whether an operation names a ukernel. Raises InternalError if it did, and what named it is gone."""
+    if UKERNEL in op.attributes:
+        return True
+    # What IREE fused with the result of such a generic has its location besides others.
+    stands = isinstance(op.location, ir.NameLoc) and str(op.location.name_str).startswith(STANDS_FOR_KERNEL)
+    if stands and op.name == "linalg.generic" and "reduction" in str(op.attributes["iterator_types"]):
+        raise InternalError(f"IREE dropped the kernel of an attention at {graph.location_text(op.location)}")
+    return False
 
 
 def descriptor_name(op: ir.Operation) -> str:

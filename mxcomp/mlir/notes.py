@@ -1,20 +1,41 @@
-"""Why something was left unfused, and what users ought to know of their files: noted by passes on the module, taken
-from there by the report.
+"""What passes note on the module, and the report takes from there: why something was left unfused, what became of
+attention, and what users ought to know of their files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from iree.compiler import ir
 
 from mxcomp.mlir import graph
+from mxcomp.mlir.attributes import from_python, to_python
 
 UNFUSED = "mxcomp.unfused"
 """On the module while passes run: reasons, by the index of the matmul."""
 
 WARNINGS = "mxcomp.warnings"
 """On the module while passes run: lines for users, about no matmul in particular."""
+
+ATTENTIONS = "mxcomp.attentions"
+"""On the module while passes run: what became of each attention."""
+
+
+def attend(module: ir.Operation, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Puts on a module what became of each attention."""
+    if entries:
+        with module.context:
+            module.attributes[ATTENTIONS] = from_python([dict(each) for each in entries])
+
+
+def take_attentions(module: ir.Operation) -> list[dict[str, Any]]:
+    """What became of each attention, which is then gone from the module."""
+    if ATTENTIONS not in module.attributes:
+        return []
+    entries: list[dict[str, Any]] = to_python(module.attributes[ATTENTIONS])
+    del module.attributes[ATTENTIONS]
+    return entries
 
 
 def warn(module: ir.Operation, lines: Sequence[str]) -> None:

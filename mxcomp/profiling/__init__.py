@@ -35,7 +35,7 @@ _COUNTED: Mapping[str, tuple[str, ...]] = {
 _KINDS: Mapping[str, tuple[str, str, str]] = {
     "our matmuls": (r"matmul|sum", "", ""),
     "our packing": (r"pack_|quantise_|pad_", "", ""),
-    "attention": ("", r"attention", r"(?i)attn|attention"),
+    "attention": (r"attention|combine", r"attention", r"(?i)attn|attention"),
 }
 """Kinds of dispatches: by what the part of a matmul begins with, or what is in the name of a kernel or of a module."""
 _OTHERS = "the rest, by IREE"

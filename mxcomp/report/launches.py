@@ -17,8 +17,8 @@ from mxcomp.profiling.launches import Launch
 _DISPATCH = "stream.cmd.dispatch"
 _OF_FUNCTION = "$async"
 """Behind the name of a function whose arguments and results come with fences."""
-_PART = re.compile(r"mxcomp\.(?P<matmul>\d+)\.(?P<part>\w+)")
-"""The name that `mxcomp.packing.packer` gives the location of a part of a matmul."""
+_PART = re.compile(r"mxcomp\.(?:(?P<matmul>\d+)|attention)\.(?P<part>\w+)")
+"""The name that `mxcomp.packing.packer` gives the location of a part of a matmul, mxcomp-take-attention its own."""
 
 
 def find(module: ir.Operation) -> list[Launch]:
@@ -36,7 +36,8 @@ def _launch(op: ir.Operation, function: str) -> Launch:
     entry = ir.SymbolRefAttr(ir.ArrayAttr(op.attributes["entry_points"])[0])
     names = list(dict.fromkeys(_names(op.location)))
     found = next(filter(None, map(_PART.fullmatch, names)), None)
-    part, matmul = ("", None) if found is None else (found["part"], int(found["matmul"]))
+    part, number = ("", None) if found is None else (found["part"], found["matmul"])
+    matmul = None if number is None else int(number)
     modules = tuple(name for name in names if not _PART.fullmatch(name))
     place = graph.location_text(op.location)
     return Launch(entry.value[-1], part, matmul, modules, "" if place == str(op.location) else place, function)

@@ -1,4 +1,4 @@
-"""What became of every scaled matmul: collected from the IR between phases, printed as JSON or as a table."""
+"""What became of every scaled matmul and attention: collected from the IR between phases, printed as JSON or table."""
 
 from __future__ import annotations
 
@@ -76,6 +76,24 @@ class ScaledMatmul:
 
 
 @dataclass
+class Attention:
+    """One attention that was kept whole. Sizes are None where dynamic; `heads` are those of queries, in all batches.
+
+    `ukernel` is the kernel of ours that computes it, `reason` why it is left to IREE's.
+    """
+
+    location: str
+    name: str | None = None
+    heads: int | None = None
+    queries: int | None = None
+    keys: int | None = None
+    size: int | None = None
+    value_size: int | None = None
+    ukernel: str | None = None
+    reason: str | None = None
+
+
+@dataclass
 class Report:
     """The scaled matmuls of a module in order, for one target."""
 
@@ -89,6 +107,7 @@ class Report:
     """Why the program is not what was asked for, and what it is (`mxcomp.fallback`)."""
     floats: dict[str, str] = field(default_factory=dict)
     """Modules of a PyTorch model whose weights are floats, by their names, and why (`mxcomp.torch.left_in_floats`)."""
+    attentions: list[Attention] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
     """Where the program launches kernels, in order: how profiles name dispatches."""
 
@@ -115,7 +134,8 @@ class Report:
             self.matmuls.append(matmul)
 
     def add_unfused(self, module: ir.Operation) -> None:
-        """Adds what passes noted on `module`, and takes it from there."""
+        """Adds what passes noted on `module`, of matmuls and of attention, and takes it from there."""
+        self.attentions = [Attention(**each) for each in notes.take_attentions(module)]
         reasons = notes.take(module)
         for matmul in self.matmuls:
             matmul.unfused = reasons.get(-1 if matmul.index is None else matmul.index, [])
@@ -187,14 +207,14 @@ class Report:
 
     def to_json(self) -> str:
         entries = asdict(self) | {"manifest": self.manifest and self.manifest.entries()}
-        for name in ("manifest", "left_out", "fallback", "floats"):
+        for name in ("manifest", "left_out", "fallback", "floats", "attentions"):
             if not entries[name]:
                 del entries[name]
         return json.dumps(entries, indent=2)
 
     def summary(self) -> str:
-        """What became of the matmuls, in one line."""
-        return table.summary(self.matmuls)
+        """What became of the matmuls, and of attention, in one line."""
+        return table.summary(self.matmuls, self.attentions)
 
     def print(self, stream: TextIO, width: int | None = None) -> None:
         """A table for people, as wide as the terminal; where there is none, `width` or 140 columns."""

@@ -14,7 +14,7 @@ from mxcomp.support import tables
 from mxcomp.support.tables import Column
 
 if TYPE_CHECKING:
-    from mxcomp.report.report import Report, ScaledMatmul
+    from mxcomp.report.report import Attention, Report, ScaledMatmul
 
 _TABLE_COLUMNS = 120
 """A terminal narrower than this gets a few lines for each matmul in place of a row."""
@@ -29,11 +29,25 @@ _NAMED = 3
 """Ukernels that a summary names."""
 
 
-def summary(matmuls: Sequence[ScaledMatmul]) -> str:
-    """What became of the matmuls, in one line:
+def summary(matmuls: Sequence[ScaledMatmul], attentions: Sequence[Attention] = ()) -> str:
+    """What became of the matmuls, and of attention if there is any, in one line:
 
-    3 scaled matmuls: 2 by ukernels (mx_f4_f4_f32_m64_n128_k512), 1 left to IREE; 7 dispatches
+    3 scaled matmuls: 2 by ukernels (mx_f4_f4_f32_m64_n128_k512), 1 left to IREE; 7 dispatches; 1 attention: by ukernels
     """
+    return "; ".join(filter(None, (_of_matmuls(matmuls), _of_attentions(attentions))))
+
+
+def _of_attentions(attentions: Sequence[Attention]) -> str:
+    if not attentions:
+        return ""
+    ours = sum(each.ukernel is not None for each in attentions)
+    parts = ((ours, "by ukernels"), (len(attentions) - ours, "left to IREE"))
+    several = len(attentions) > 1
+    text = ", ".join(f"{count} {how}" if several else how for count, how in parts if count)
+    return f"{_counted(len(attentions), 'attention', 'attentions')}: {text}"
+
+
+def _of_matmuls(matmuls: Sequence[ScaledMatmul]) -> str:
     if not matmuls:
         return "no scaled matmul in the module"
     ukernels = [matmul.ukernel for matmul in matmuls if matmul.ukernel]
@@ -78,10 +92,35 @@ def show(report: Report, stream: TextIO, width: int | None = None) -> None:
             tables.say(stream, name.replace("\n", " "), width)
             for line in _lines(matmul):
                 tables.say(stream, line, width, "  ")
+    for line in _attention_lines(report.attentions):
+        tables.say(stream, line, width)
     for line in (*filter(None, (report.fallback,)), *report.left_out):
         tables.say(stream, f"warning: {line}", width)
     for line in floats_lines(report.floats):
         tables.say(stream, f"in floats: {line}", width)
+
+
+def _attention_lines(attentions: Sequence[Attention]) -> list[str]:
+    """What became of attention; one line for those that differ in numbers of modules only, such as layers."""
+    groups = Counter(
+        (_NUMBER.sub("*", each.name) if each.name else place(each.location), _attention_sizes(each),
+         each.ukernel or f"left to IREE: {each.reason}")
+        for each in attentions
+    )  # fmt: skip
+    return [
+        f"attention {name}{f' ({count})' if count > 1 else ''}: {sizes}: {became}"
+        for (name, sizes, became), count in groups.items()
+    ]
+
+
+def _attention_sizes(attention: Attention) -> str:
+    """Of all: 16 heads, queries 1, keys ?, of 128."""
+    heads, queries, keys, size = (
+        "?" if each is None else str(each)
+        for each in (attention.heads, attention.queries, attention.keys, attention.size)
+    )
+    values = "" if attention.value_size == attention.size else f", values of {attention.value_size or '?'}"
+    return f"{heads} heads, queries {queries}, keys {keys}, of {size}{values}"
 
 
 def floats_lines(floats: Mapping[str, str]) -> list[str]:

@@ -41,6 +41,7 @@ TARGET = Target(
         _scaled("16x16x128"),
         _scaled("32x32x64"),
         MatrixInstruction("MFMA_F32_16x16x32_BF16", frozenset({"bf16"}), frozenset({"bf16"})),
+        MatrixInstruction("MFMA_F32_16x16x32_F16", frozenset({"f16"}), frozenset({"f16"})),
     ),
     conversions=frozenset({*product(_WIDE, (*_4_BITS, *_8_BITS)), *product(sorted(_MX), ("bf16",))}),
     timing="mi355x.toml",

@@ -162,10 +162,51 @@ LARGE = (*(3 * each for each in operands(5, 40)), numbers(2, 1, 5, 40))
 def test_scores_in_f32(dtype: torch.dtype, dynamic: Any, scale: float | None) -> None:
     """They err as much as PyTorch's, which multiplies scores by the scale, not queries."""
     module, tensors = Attention({"scale": scale}), tuple(each.to(dtype) for each in LARGE)
-    (found,) = mxcomp.torch.compile(module, tensors, dynamic_shapes=dynamic).run(*map(as_numpy, tensors))
+    program = mxcomp.torch.compile(module, tensors, dynamic_shapes=dynamic)
+    assert [each.ukernel is None for each in program.report.attentions] == [dynamic is not None]
+    (found,) = program.run(*map(as_numpy, tensors))
     exact, pytorch = module(*(each.double() for each in tensors)).numpy(), module(*tensors).double().numpy()
     ours, theirs = (np.sqrt(np.mean((each - exact) ** 2)) for each in (found.astype(np.float64), pytorch))
     assert 0 < ours <= 1.05 * theirs
+
+
+class Layer(torch.nn.Module):
+    """One token more for a cache of keys and values, with attention to what is there so far, and a projection."""
+
+    def __init__(self, heads: int, size: int) -> None:
+        super().__init__()
+        self.query, self.projection = (torch.nn.Linear(heads * size, heads * size, bias=False) for _ in range(2))
+        self.heads = heads
+
+    def forward(
+        self, x: torch.Tensor, position: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        batch, _, width = x.shape
+        query = self.query(x).view(batch, 1, self.heads, -1).transpose(1, 2)
+        places = torch.arange(keys.shape[2])
+        new = query[:, : keys.shape[1]]
+        keys = torch.where(places[:, None] == position, new, keys)
+        result = attention(query, keys, values, places <= position, enable_gqa=True)
+        return self.projection(result.transpose(1, 2).reshape(batch, 1, width)), keys
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("batch", "keys", "heads", "size"), [(1, 100, 8, 64), (3, 256, 6, 128)])
+def test_layer_of_a_decoder(batch: int, keys: int, heads: int, size: int) -> None:
+    """Kernels of ours in a program: what they read is written by others, and what they write is read."""
+    torch.manual_seed(0)
+    layer = Layer(heads, size).bfloat16()
+    tensors = (numbers(batch, 1, heads * size), torch.tensor([keys // 2]), *(numbers(batch, 2, keys, size),) * 2)
+    rounded = [each.bfloat16() if each.is_floating_point() else each for each in tensors]
+    program = mxcomp.torch.compile(layer, tuple(rounded))
+    assert [bool(each.ukernel) for each in program.report.attentions] == [True]
+    names = [each.part for each in program.report.launches]
+    assert names.count("attention") == names.count("combine") == 1
+    found = program.run(*map(as_numpy, rounded))
+    expected = layer.double()(*(each.double() if each.is_floating_point() else each for each in rounded))
+    for one, other in zip(found, expected, strict=True):
+        exact = other.detach().numpy()
+        assert np.abs(one.astype(np.float64) - exact).max() <= 2e-2 * np.abs(exact).max()
 
 
 ATTENTION = "torch.aten.scaled_dot_product_attention"

@@ -1,0 +1,200 @@
+"""mxcomp-take-attention: attention of few queries is computed by kernels of ours.
+
+Before:
+
+    %k4 = linalg.generic … ins(%k : tensor<1x8x1024x128xbf16>) … -> tensor<1x8x4x1024x128xbf16>   (a broadcast)
+    %k3 = tensor.collapse_shape %k4 … into tensor<32x1024x128xbf16>                               (and so for values)
+    %r = iree_linalg_ext.attention … ins(%q, %k3, %v3, %scale : tensor<32x1x128xbf16>, …) … -> tensor<32x1x128xbf16>
+
+After:
+
+    %parts, %numbers = flow.dispatch.region {
+      linalg.generic {mxcomp.kernel = "…", iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_attention_…">}
+          ins(%q, %k, %v : …, tensor<8x1024x128xbf16>, …) outs(…) -> tensor<256x4x128xf32>, tensor<256x4x2xf32>
+    }
+    %r = flow.dispatch.region {
+      linalg.generic {… "mx_attention_combine_…"} ins(%parts, %numbers) outs(…) -> tensor<32x128xbf16>
+    }
+
+The generics only stand for the kernels, each of whose workgroups finds its operands by its number. Keys and values are
+read where they are stored: broadcasts to heads, transposes and views in front of them go. What is not covered
+(`mxcomp.matching.attention`) stays as it is, and the report has the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, cf, tensor
+
+from mxcomp.matching import attention
+from mxcomp.matching.attention import ATTENTION, Attention
+from mxcomp.mlir import attributes, build, graph, linalg, notes
+from mxcomp.mlir.assumptions import Range, assume
+from mxcomp.options import NONE, Options
+from mxcomp.passes.link_ukernels import KERNEL, STANDS_FOR_KERNEL
+from mxcomp.ukernels.attention_decode import Combine, Decode
+from mxcomp.ukernels.waves import LANES
+
+OPTIONS = ("ukernels", "reference")
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Replaces every attention below `module` that is covered."""
+    entries = []
+    with module.context:
+        for op in [op for op in graph.walk(module, bodies=False) if op.name == ATTENTION]:
+            found = _found(op, options)
+            entries.append(_entry(op, found))
+            if isinstance(found, Attention):
+                _replace(found)
+    notes.attend(module, entries)
+
+
+def _found(op: ir.Operation, options: Options) -> Attention | str:
+    if options.reference or not options.reads_in_place or options.ukernels == NONE:
+        return "without ukernels"
+    found = attention.find(op)
+    if isinstance(found, str):
+        return found
+    kind = found.kernel.query.element
+    return options.target.lacks_instruction(f"MFMA_F32_16x16x32_{kind.upper()}", (kind, kind)) or found
+
+
+def _entry(op: ir.Operation, found: Attention | str) -> dict[str, Any]:
+    """What the report says of it."""
+    names = ("heads", "queries", "keys", "size", "value_size")
+    sizes = {name: size for name, size in zip(names, attention.sizes(op), strict=True) if size is not None}
+    became = {"reason": found} if isinstance(found, str) else {"ukernel": found.kernel.name}
+    name = graph.location_name(op.location)
+    return {"location": graph.location_text(op.location), **({"name": name} if name else {}), **sizes, **became}
+
+
+class _Kernel(Protocol):
+    """A kernel that a generic stands for."""
+
+    @property
+    def name(self) -> str: ...
+
+    def text(self) -> str: ...
+
+
+def _replace(found: Attention) -> None:
+    op, kernel = found.op, found.kernel
+    result = ir.RankedTensorType(op.results[0].type)
+    sources = list(op.operands)
+    with ir.InsertionPoint(op):
+        with op.location:
+            query, *others = _guarded([_squeezed(_added(value)) for value in found.operands], kernel)
+            # Of constants IREE would compute the generic itself, which is not what it stands for.
+            operands = [build.barrier(query), *others]
+        with _part(op, "attention"):
+            parts = _dispatch(kernel, operands, kernel.result_types(kernel.workgroups), LANES)
+        combine = Combine(
+            kernel.heads * kernel.queries, kernel.rows, kernel.stored, kernel.value_size, kernel.splits,
+            str(result.element_type),
+        )  # fmt: skip
+        with _part(op, "combine"):
+            (rows,) = _dispatch(combine, parts, [combine.result_type(combine.rows)], combine.threads)
+        with op.location:
+            whole = tensor.ExpandShapeOp(result, rows, [[0, 1], [2]], [], list(result.shape)).result
+    op.results[0].replace_all_uses_with(whole)
+    op.erase()
+    graph.erase_unused(sources)
+
+
+def _part(op: ir.Operation, name: str) -> ir.Location:
+    """A location by which the report knows a dispatch, and the linker what stands for a kernel."""
+    return ir.Location.name(f"{STANDS_FOR_KERNEL}{name}", childLoc=op.location)
+
+
+def _guarded(operands: list[ir.Value], kernel: Decode) -> list[ir.Value]:
+    """Operands that all have the same number of keys, as many as a buffer has room for."""
+    places = [(i, stored.sizes.index(None)) for i, stored in enumerate(kernel.inputs) if None in stored.sizes]
+    if not places:
+        return operands
+    most = min(stored.most_keys for stored in kernel.inputs if None in stored.sizes)
+    first, *others = (build.dim(operands[i], dimension) for i, dimension in places)
+    for other in others:
+        same = arith.CmpIOp(arith.CmpIPredicate.eq, first, other).result
+        cf.AssertOp(same, "mxcomp: keys, values and masks must have the same number of keys")
+    limits = ((arith.CmpIPredicate.uge, 1), (arith.CmpIPredicate.ule, most))
+    low, high = (arith.CmpIOp(which, first, build.constant_index(limit)).result for which, limit in limits)
+    cf.AssertOp(arith.AndIOp(low, high).result, f"mxcomp: keys of attention must be between 1 and {most}")
+    keys = assume(first, Range(1, most))
+    return [build.tie_shape(value, [keys]) if None in build.static_sizes(value) else value for value in operands]
+
+
+def _added(value: ir.Value) -> ir.Value:
+    """A mask of truth values as numbers that are added to scores; other operands as they are."""
+    kind = ir.RankedTensorType(value.type)
+    if str(kind.element_type) != "i1":
+        return value
+    f32 = ir.F32Type.get()
+
+    def number(seen: ir.Value) -> ir.Value:
+        nothing, lowest = (arith.ConstantOp(f32, each).result for each in (0.0, float("-inf")))
+        return arith.SelectOp(seen, nothing, lowest).result
+
+    return build.elementwise(ir.RankedTensorType.get(kind.shape, f32), [value], number)
+
+
+def _squeezed(value: ir.Value) -> ir.Value:
+    """Without dimensions of size 1: IREE would drop them later, and with them what names the kernel."""
+    groups: list[list[int]] = [[]]
+    for i, size in enumerate(build.static_sizes(value)):
+        if size != 1 and any(build.static_sizes(value)[k] != 1 for k in groups[-1]):
+            groups.append([])
+        groups[-1].append(i)
+    return value if all(len(group) == 1 for group in groups) else build.collapse(value, groups)
+
+
+def _dispatch(
+    kernel: _Kernel, operands: Sequence[ir.Value], results: Sequence[ir.RankedTensorType], threads: int
+) -> list[ir.Value]:
+    """A dispatch of a workgroup for each of the first size of results, which are given all of the operands."""
+    with build.dispatch_region(results, []) as region:
+        inits = [build.zero_filled(result) for result in results]
+        ranks = [ir.RankedTensorType(value.type).rank for value in operands]
+        first = 1 + sum(result.rank - 1 for result in results)
+        loops, maps = first + sum(ranks), list[ir.AffineMap]()
+        for start, rank in zip(_starts(ranks, first), ranks, strict=True):
+            maps.append(ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(start + i) for i in range(rank)]))
+        inner = [result.rank - 1 for result in results]
+        for start, rank in zip(_starts(inner, 1), inner, strict=True):
+            dims = [0, *range(start, start + rank)]
+            maps.append(ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(i) for i in dims]))
+        iterators = ["parallel"] * first + ["reduction"] * sum(ranks)
+        op = linalg.GenericOp(
+            list(results), list(operands), inits, ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]),
+            ir.ArrayAttr.get([build.iterator_type(each) for each in iterators]),
+        ).operation  # fmt: skip
+        block = op.regions[0].blocks.append(*map(build.element, (*operands, *inits)))
+        with ir.InsertionPoint(block):
+            linalg.YieldOp(_placeholder(list(block.arguments), len(results)))
+        op.attributes["compilation_info"] = attributes.compilation_info(
+            [1] + [0] * (loops - 1), (threads, 1, 1), {}, reorder=False, ukernel=True, lanes=LANES
+        )
+        op.attributes[attributes.UKERNEL] = attributes.ukernel_descriptor(kernel.name)
+        op.attributes[KERNEL] = ir.StringAttr.get(kernel.text())
+        region.returned = list(op.results)
+    return region.results
+
+
+def _starts(ranks: Sequence[int], first: int) -> list[int]:
+    return [first + sum(ranks[:i]) for i in range(len(ranks))]
+
+
+def _placeholder(arguments: list[ir.Value], results: int) -> list[ir.Value]:
+    """What a generic yields, in which every operand counts."""
+    f32 = ir.F32Type.get()
+    wide = [value if value.type == f32 else arith.ExtFOp(f32, value).result for value in arguments]
+    total = wide[0]
+    for value in wide[1 : len(wide) - results]:
+        total = arith.AddFOp(total, value).result
+    made = [arith.AddFOp(total, value).result for value in wide[-results:]]
+    kinds = [value.type for value in arguments[-results:]]
+    each = zip(made, kinds, strict=True)
+    return [value if kind == f32 else arith.TruncFOp(kind, value).result for value, kind in each]

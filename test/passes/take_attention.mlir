@@ -1,0 +1,154 @@
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-take-attention)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-take-attention{ukernels=none})' | filecheck %s --check-prefix=OFF
+
+#q = affine_map<(n, t, v, d, l) -> (n, t, d)>
+#k = affine_map<(n, t, v, d, l) -> (n, l, d)>
+#v = affine_map<(n, t, v, d, l) -> (n, l, v)>
+#s = affine_map<(n, t, v, d, l) -> ()>
+#m = affine_map<(n, t, v, d, l) -> (n, t, l)>
+#o = affine_map<(n, t, v, d, l) -> (n, t, v)>
+
+// Keys and values are read as they are stored, [keys, heads, size] here: neither broadcast nor transposed.
+
+// CHECK-LABEL: util.func public @grouped(
+// CHECK-SAME: %[[Q:[a-z0-9]+]]: tensor<8x1x64xbf16>, %[[K:[a-z0-9]+]]: tensor<1x1024x2x64xbf16>, %[[V:[a-z0-9]+]]: tensor<1x1024x2x64xbf16>
+// CHECK-NOT: linalg.transpose
+// CHECK-NOT: linalg.generic
+// CHECK-DAG: %[[KEYS:.+]] = tensor.collapse_shape %[[K]] {{\[\[}}0, 1], [2], [3]]
+// CHECK-DAG: %[[VALUES:.+]] = tensor.collapse_shape %[[V]] {{\[\[}}0, 1], [2], [3]]
+// CHECK-DAG: %[[QUERIES:.+]] = util.optimization_barrier
+// CHECK: %[[PARTS:.+]]:2 = flow.dispatch.region -> (tensor<64x4x4x16xf32>, tensor<64x4x2xf32>)
+// CHECK: linalg.generic
+// CHECK-SAME: ins(%[[QUERIES]], %[[KEYS]], %[[VALUES]] : tensor<8x64xbf16>, tensor<1024x2x64xbf16>, tensor<1024x2x64xbf16>)
+// CHECK-SAME: iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_attention_decode_r4_d64_s32_
+// CHECK-SAME: mxcomp.kernel = "
+// CHECK: %[[ROWS:.+]] = flow.dispatch.region -> (tensor<8x64xbf16>)
+// CHECK: ins(%[[PARTS]]#0, %[[PARTS]]#1
+// CHECK-SAME: "mx_attention_combine_
+// CHECK: %[[RESULT:.+]] = tensor.expand_shape %[[ROWS]] {{.*}} into tensor<8x1x64xbf16>
+// CHECK-NOT: iree_linalg_ext.attention
+// CHECK: util.return %[[RESULT]]
+// OFF-LABEL: util.func public @grouped(
+// OFF: iree_linalg_ext.attention
+util.func public @grouped(%q: tensor<8x1x64xbf16>, %keys: tensor<1x1024x2x64xbf16>, %values: tensor<1x1024x2x64xbf16>)
+    -> tensor<8x1x64xbf16> {
+  %places = tensor.empty() : tensor<1x2x1024x64xbf16>
+  %kt = linalg.transpose ins(%keys : tensor<1x1024x2x64xbf16>) outs(%places : tensor<1x2x1024x64xbf16>) permutation = [0, 2, 1, 3]
+  %vt = linalg.transpose ins(%values : tensor<1x1024x2x64xbf16>) outs(%places : tensor<1x2x1024x64xbf16>) permutation = [0, 2, 1, 3]
+  %shared = tensor.empty() : tensor<1x2x4x1024x64xbf16>
+  %ks = linalg.broadcast ins(%kt : tensor<1x2x1024x64xbf16>) outs(%shared : tensor<1x2x4x1024x64xbf16>) dimensions = [2]
+  %vs = linalg.broadcast ins(%vt : tensor<1x2x1024x64xbf16>) outs(%shared : tensor<1x2x4x1024x64xbf16>) dimensions = [2]
+  %k = tensor.collapse_shape %ks [[0, 1, 2], [3], [4]] : tensor<1x2x4x1024x64xbf16> into tensor<8x1024x64xbf16>
+  %v = tensor.collapse_shape %vs [[0, 1, 2], [3], [4]] : tensor<1x2x4x1024x64xbf16> into tensor<8x1024x64xbf16>
+  %scale = arith.constant 0.125 : f32
+  %empty = tensor.empty() : tensor<8x1x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %k, %v, %scale : tensor<8x1x64xbf16>, tensor<8x1024x64xbf16>, tensor<8x1024x64xbf16>, f32)
+      outs(%empty : tensor<8x1x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<8x1x64xbf16>
+  util.return %r : tensor<8x1x64xbf16>
+}
+
+// A dynamic number of keys is checked, and known to be one that a buffer has room for. Truth values are added.
+
+// CHECK-LABEL: util.func public @dynamic(
+// CHECK-SAME: %[[MASK:[a-z0-9]+]]: tensor<2x3x?xi1>
+// CHECK: %[[ADDED:.+]] = linalg.generic {{.*}} ins(%[[MASK]] : tensor<2x3x?xi1>)
+// CHECK-COUNT-2: cf.assert {{.*}} "mxcomp: keys, values and masks must have the same number of keys"
+// CHECK: cf.assert {{.*}} "mxcomp: keys of attention must be between 1 and
+// CHECK: %[[KEYS:.+]] = util.assume.int
+// CHECK-COUNT-3: flow.tensor.tie_shape {{.*}}{%[[KEYS]]}
+// CHECK: flow.dispatch.region -> (tensor<128x3x4x16xf32>, tensor<128x3x2xf32>)
+// CHECK-NOT: iree_linalg_ext.attention
+util.func public @dynamic(%q: tensor<2x3x64xbf16>, %k: tensor<2x?x64xbf16>, %v: tensor<2x?x64xbf16>, %m: tensor<2x3x?xi1>)
+    -> tensor<2x3x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %empty = tensor.empty() : tensor<2x3x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %v, %scale, %m : tensor<2x3x64xbf16>, tensor<2x?x64xbf16>, tensor<2x?x64xbf16>, f32, tensor<2x3x?xi1>)
+      outs(%empty : tensor<2x3x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x3x64xbf16>
+  util.return %r : tensor<2x3x64xbf16>
+}
+
+// What is left to IREE, and why.
+
+// CHECK-LABEL: util.func public @many_queries(
+// CHECK: iree_linalg_ext.attention
+util.func public @many_queries(%q: tensor<2x33x64xbf16>, %k: tensor<2x64x64xbf16>) -> tensor<2x33x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %empty = tensor.empty() : tensor<2x33x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %k, %k, %scale : tensor<2x33x64xbf16>, tensor<2x64x64xbf16>, tensor<2x64x64xbf16>, f32)
+      outs(%empty : tensor<2x33x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x33x64xbf16>
+  util.return %r : tensor<2x33x64xbf16>
+}
+
+// CHECK-LABEL: util.func public @f32(
+// CHECK: iree_linalg_ext.attention
+util.func public @f32(%q: tensor<2x1x64xf32>, %k: tensor<2x64x64xf32>) -> tensor<2x1x64xf32> {
+  %scale = arith.constant 0.125 : f32
+  %empty = tensor.empty() : tensor<2x1x64xf32>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %k, %k, %scale : tensor<2x1x64xf32>, tensor<2x64x64xf32>, tensor<2x64x64xf32>, f32)
+      outs(%empty : tensor<2x1x64xf32>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x1x64xf32>
+  util.return %r : tensor<2x1x64xf32>
+}
+
+// CHECK-LABEL: util.func public @capped(
+// CHECK: iree_linalg_ext.attention
+util.func public @capped(%q: tensor<2x1x64xbf16>, %k: tensor<2x64x64xbf16>) -> tensor<2x1x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %empty = tensor.empty() : tensor<2x1x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %k, %k, %scale : tensor<2x1x64xbf16>, tensor<2x64x64xbf16>, tensor<2x64x64xbf16>, f32)
+      outs(%empty : tensor<2x1x64xbf16>) {
+  ^bb0(%score: f32):
+    %0 = math.tanh %score : f32
+    iree_linalg_ext.yield %0 : f32
+  } -> tensor<2x1x64xbf16>
+  util.return %r : tensor<2x1x64xbf16>
+}
+
+// CHECK-LABEL: util.func public @computed_scale(
+// CHECK: iree_linalg_ext.attention
+util.func public @computed_scale(%q: tensor<2x1x64xbf16>, %k: tensor<2x64x64xbf16>, %scale: f32) -> tensor<2x1x64xbf16> {
+  %empty = tensor.empty() : tensor<2x1x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %k, %k, %scale : tensor<2x1x64xbf16>, tensor<2x64x64xbf16>, tensor<2x64x64xbf16>, f32)
+      outs(%empty : tensor<2x1x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x1x64xbf16>
+  util.return %r : tensor<2x1x64xbf16>
+}
+
+// Keys that are stored by columns: neighbours of a key are apart.
+
+// CHECK-LABEL: util.func public @by_columns(
+// CHECK: linalg.transpose
+// CHECK-NOT: iree_linalg_ext.attention
+// CHECK: flow.dispatch.region
+util.func public @by_columns(%q: tensor<2x1x64xbf16>, %c: tensor<2x64x96xbf16>, %v: tensor<2x96x64xbf16>) -> tensor<2x1x64xbf16> {
+  %places = tensor.empty() : tensor<2x96x64xbf16>
+  %k = linalg.transpose ins(%c : tensor<2x64x96xbf16>) outs(%places : tensor<2x96x64xbf16>) permutation = [0, 2, 1]
+  %scale = arith.constant 0.125 : f32
+  %empty = tensor.empty() : tensor<2x1x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %k, %v, %scale : tensor<2x1x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>, f32)
+      outs(%empty : tensor<2x1x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x1x64xbf16>
+  util.return %r : tensor<2x1x64xbf16>
+}

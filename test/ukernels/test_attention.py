@@ -1,0 +1,186 @@
+"""Kernels of attention against float64, by IREE's runtime on the simulator with all checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import mxcomp
+from mxcomp.run.runtime import RunError
+
+MODULE = (Path(__file__).parent / "attention.mlir.in").read_text()
+TYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "i1": np.bool_}
+TOLERANCE = {"bf16": 2**-8, "f16": 2**-10}
+"""Of the largest value: what a result and weights are rounded to."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """An attention; of a dynamic number of keys, `keys` is None. `by_head`: keys of a head are neighbours."""
+
+    key_heads: int
+    group: int
+    queries: int
+    keys: int | None
+    size: int
+    value_size: int = 0
+    batch: int = 1
+    mask: str = ""
+    type: str = "bf16"
+    by_head: bool = True
+    result: str = ""
+
+    @property
+    def values(self) -> int:
+        return self.value_size or self.size
+
+    @property
+    def scale(self) -> float:
+        return float(np.float32(self.size**-0.5))
+
+    def stored(self, keys: int | str) -> tuple[int | str, ...]:
+        return (self.batch, self.key_heads, keys) if self.by_head else (self.batch, keys, self.key_heads)
+
+    def text(self) -> str:
+        keys, heads = "?" if self.keys is None else self.keys, self.key_heads * self.group
+        other = "// not masked" if self.mask else "// masked"
+        lines = [line for line in MODULE.splitlines() if not line.endswith(other)]
+        return Template("\n".join(lines)).substitute(
+            batch=self.batch, heads=heads, key_heads=self.key_heads, group=self.group, queries=self.queries,
+            keys=keys, size=self.size, value_size=self.values, rows=self.batch * heads, type=self.type,
+            mask=self.mask or "f32", result=self.result or self.type, scale=self.scale,
+            stored_keys="x".join(map(str, self.stored(keys))), along=2 if self.by_head else 1,
+            stored="(b, h, l, d)" if self.by_head else "(b, l, h, d)", n="%n" if self.keys is None else "",
+        )  # fmt: skip
+
+    def program(self) -> mxcomp.Program:
+        program = mxcomp.compile(self.text(), strict=True)
+        (attention,) = program.report.attentions
+        assert attention.ukernel is not None and attention.reason is None
+        return program
+
+    def operands(self, keys: int, rng: np.random.Generator) -> list[np.ndarray]:
+        heads = self.key_heads * self.group
+        shapes = (
+            (self.batch, heads, self.queries, self.size),
+            *((*self.stored(keys), size) for size in (self.size, self.values)),
+        )
+        return [rng.standard_normal(shape).astype(TYPES[self.type]) for shape in shapes]
+
+    def masks(self, keys: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Of random numbers, and of keys that are not seen; every query sees one."""
+        if not self.mask:
+            return []
+        shape = self.batch, self.queries, keys
+        seen = rng.random(shape) > 0.5
+        seen[..., rng.integers(keys)] = True
+        if self.mask == "i1":
+            return [seen]
+        return [np.where(seen, 3 * rng.standard_normal(shape), -np.inf).astype(TYPES[self.mask])]
+
+    def expected(self, queries: np.ndarray, keys: np.ndarray, values: np.ndarray, *masks: np.ndarray) -> np.ndarray:
+        q, k, v = (each.astype(np.float64) for each in (queries, keys, values))
+        if not self.by_head:
+            k, v = k.swapaxes(1, 2), v.swapaxes(1, 2)
+        k, v = np.repeat(k, self.group, 1), np.repeat(v, self.group, 1)
+        scores = np.einsum("bhtd,bhld->bhtl", q, k) * self.scale
+        for mask in masks:
+            added = np.where(mask, 0, -np.inf) if mask.dtype == bool else mask.astype(np.float64)
+            scores += added[:, None]
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        result = np.einsum("bhtl,bhlv->bhtv", weights / weights.sum(-1, keepdims=True), v)
+        return result.reshape(-1, self.queries, self.values)
+
+    def check(self, *keys: int, seed: int = 0) -> None:
+        program, rng = self.program(), np.random.default_rng(seed)
+        for number in keys or [self.keys or 1]:
+            operands = [*self.operands(number, rng), *self.masks(number, rng)]
+            (found,) = program.run(*operands)
+            expected = self.expected(*operands)
+            assert found.shape == expected.shape and found.dtype == TYPES[self.result or self.type]
+            error = np.abs(found.astype(np.float64) - expected).max()
+            assert error <= TOLERANCE[self.type] * np.abs(expected).max()
+
+
+def test_grouped_queries() -> None:
+    """Two steps of 32 keys in each of 64 parts; keys of a head apart."""
+    Attention(2, 3, 1, 64 * 2 * 32, 64, by_head=False).check()
+
+
+def test_dynamic_keys_with_a_mask() -> None:
+    """Several queries of a head; a number of keys for which most workgroups have none, and one that fills no step."""
+    Attention(2, 4, 2, None, 80, mask="bf16").check(3, 70)
+
+
+CASES = {
+    "no group": Attention(6, 1, 1, 100, 128),
+    "one head of keys": Attention(1, 8, 1, 40, 128),
+    "32 rows": Attention(1, 8, 4, 96, 256),
+    "rows that fill no fragment": Attention(2, 5, 4, 64, 192, mask="f32"),
+    "values of another size": Attention(2, 2, 1, 130, 192, 128),
+    "values of pieces": Attention(2, 2, 1, 64, 96, 176),
+    "the smallest": Attention(1, 1, 2, 2, 16),
+    "truth values": Attention(2, 2, 3, 77, 64, mask="i1", batch=2),
+    "f16": Attention(2, 2, 1, 64, 48, type="f16", mask="f16"),
+    "results in f32": Attention(2, 4, 1, 512, 128, result="f32"),
+    "more rows than fit": Attention(1, 64, 1, 64, 64),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_cases(case: Attention) -> None:
+    case.check()
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_sizes(data: st.DataObject) -> None:
+    """Of random sizes: all results, of a number of keys that is known and of several that are not."""
+    draw = data.draw
+    queries = draw(st.integers(1, 8))
+    group, size = draw(st.integers(1, 32 // queries)), 16 * draw(st.integers(1, 16))
+    keys: Sequence[int] = draw(st.lists(st.integers(2, 700), min_size=1, max_size=3))
+    is_dynamic = draw(st.booleans())
+    attention = Attention(
+        draw(st.integers(1, 4)), group, queries, None if is_dynamic else keys[0], size,
+        draw(st.sampled_from([0, 64, 128])), draw(st.integers(1, 2)), draw(st.sampled_from(["", "bf16", "f32", "i1"])),
+        by_head=draw(st.booleans()),
+    )  # fmt: skip
+    if attention.batch * attention.key_heads * group * queries > 1:
+        attention.check(*(keys if is_dynamic else ()), seed=draw(st.integers(0, 1000)))
+
+
+def test_rows_that_see_no_key() -> None:
+    """They are 0, whatever the values are, and what a query does not see counts for nothing where others do."""
+    attention, rng = Attention(2, 2, 2, 64, 64, mask="i1"), np.random.default_rng(1)
+    operands, seen = attention.operands(64, rng), np.zeros((1, 2, 64), bool)
+    seen[:, 1, 40] = True
+    (found,) = attention.program().run(*operands, seen)
+    assert not found[:, 0].any()
+    np.testing.assert_array_equal(found[:, 1], np.repeat(operands[2][0, :, 40], 2, 0))
+
+
+@pytest.mark.slow
+def test_results_are_the_same_in_every_run() -> None:
+    attention, rng = Attention(2, 4, 1, 2048, 64), np.random.default_rng(2)
+    program, operands = attention.program(), attention.operands(2048, rng)
+    (first,), (second,) = (program.run(*operands) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.slow
+def test_other_numbers_of_keys_than_values() -> None:
+    attention, rng = Attention(2, 4, 1, None, 64), np.random.default_rng(3)
+    queries, keys, _ = attention.operands(40, rng)
+    with pytest.raises(RunError, match="keys, values and masks must have the same number of keys"):
+        attention.program().run(queries, keys, attention.operands(41, rng)[2])
