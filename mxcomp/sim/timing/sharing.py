@@ -7,6 +7,8 @@ for; two that begin a stream at the same line are taken to load the same lines o
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Sequence
 from itertools import product
 
@@ -85,13 +87,15 @@ def _stream(i: Instruction, line: int, memory: Memory) -> Stream:
     return (-1 if base is None else base.code), start
 
 
-_CHECKED = 24
-"""Workgroups, drawn at random, by which it is checked that first lines are sums."""
+_CHECKED, _TRIED = 24, 6
+"""Workgroups, drawn at random, by which it is checked that first lines are sums; and that a number may be split at a
+place. Others are where that would be wrong if the number had to be split elsewhere."""
 
 
 class Sharing:
     """Of a grid. Few workgroups are asked where a stream depends on one or two coordinates of a workgroup only, and
-    where its first line is a sum of what each coordinate adds, as it is for tiles of a grouped matmul."""
+    where its first line is a sum: of what each coordinate adds, as it is for tiles of a grouped matmul, or of what each
+    digit of the workgroup's number does, as where IREE's kernels make several coordinates of one."""
 
     def __init__(self, survey: Survey, grid: Workgroup, xcds: int) -> None:
         self.survey, self.grid, self._xcds = survey, grid, xcds
@@ -101,7 +105,7 @@ class Sharing:
         self._axes = self._dependence()
         self._found = dict(self._known)
         """Those of batches as well, asked or summed."""
-        self._sums = self._axes is None and self._adds_up()
+        self._places = None if self._axes is not None else self._summed()
 
     def batches(self, capacity: int) -> tuple[Batch, ...]:
         """The first, those after it, and the last, which may be smaller."""
@@ -141,24 +145,46 @@ class Sharing:
                 for axis in axes:
                     factors[axis, stream] = self._steps[axis]
             return places @ factors
-        find = self._sum if self._sums else self._ask
-        for k in ids:
-            self._found[k] = find(k)
-        return np.array([self._found[k] for k in ids], np.int64).reshape(len(ids), len(self.survey.streams))
+        found = self._sums(ids, self._places) if self._places else np.array([self._ask(k) for k in ids], np.int64)
+        found = found.reshape(len(ids), len(self.survey.streams))
+        self._found.update(zip(ids, found, strict=True))
+        return found
 
-    def _sum(self, number: int) -> NDArray[np.int64]:
-        """First lines, by the workgroups on the grid's edges."""
-        place, first = self._place(number), self._ask(0)
-        edges = [self._ask(coordinate * step) for coordinate, step in zip(place, self._steps, strict=True)]
-        result: NDArray[np.int64] = first + sum(edge - first for edge in edges)
+    def _sums(self, ids: Sequence[int], places: Sequence[int]) -> NDArray[np.int64]:
+        """First lines of workgroups, by those that have one digit that is not 0; `places`: what digits count."""
+        left, first = np.array(ids, np.int64), self._ask(0)
+        result = np.tile(first, (len(ids), 1))
+        for place in reversed(places):
+            digits, left = np.divmod(left, place)
+            values, which = np.unique(digits, return_inverse=True)
+            result += (np.array([self._ask(digit * place) for digit in values.tolist()]) - first)[which]
         return result
 
-    def _adds_up(self) -> bool:
-        """Whether `_sum` is right where workgroups are asked, all of which load from each stream."""
-        if sum(size > 1 for size in self.grid) < 2:
-            return False
-        places = np.random.default_rng(0).integers(0, self.total, _CHECKED)
-        return all((self._ask(k) >= 0).all() and (self._ask(k) == self._sum(k)).all() for k in places.tolist())
+    def _summed(self) -> tuple[int, ...] | None:
+        """What digits count of whose parts first lines are sums: coordinates, or others; None where there are none."""
+        checked = np.random.default_rng(0).integers(0, self.total, _CHECKED).tolist()
+
+        def holds(places: Sequence[int]) -> bool:
+            return all((self._ask(k) == self._sums([k], places)).all() for k in checked)
+
+        if self.total <= _SMALL or any((self._ask(k) < 0).any() for k in checked):
+            return None
+        if sum(size > 1 for size in self.grid) > 1 and holds(self._steps):
+            return self._steps
+        places, splits, draw = [1], _splits(self.total), random.Random(0)
+        for place in splits:
+            if place % places[-1] == 0:
+                others = [split for split in splits if split > place and split % place]
+                chosen = [other * draw.randrange(1, -(-self.total // other)) for other in others]
+                tried = checked[:_TRIED] + draw.sample(chosen, min(len(chosen), _CHECKED))
+                if all(self._splits_at(k, place) for k in tried):
+                    places.append(place)
+        return tuple(places) if holds(places) else None
+
+    def _splits_at(self, number: int, place: int) -> bool:
+        """Whether a workgroup's first lines are a sum of what its digits from a place on, and those before it, add."""
+        low = number % place
+        return bool((self._ask(number) + self._ask(0) == self._ask(low) + self._ask(number - low)).all())
 
     def _ask(self, number: int) -> NDArray[np.int64]:
         if number not in self._known:
@@ -185,6 +211,17 @@ class Sharing:
                 return None
             result.append(rule)
         return result
+
+
+_SMALL = 64
+"""Workgroups that are all asked: they are hardly more than finding a rule takes."""
+
+
+def _splits(total: int) -> list[int]:
+    """Where a number up to another one may be split: at what divides that, and at powers of two."""
+    few = [k for k in range(2, math.isqrt(total) + 1) if total % k == 0]
+    powers = [1 << k for k in range(1, total.bit_length())]
+    return sorted({*few, *(total // k for k in few), *powers} - {total})
 
 
 def _distinct(column: NDArray[np.int64]) -> int:

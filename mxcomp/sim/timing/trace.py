@@ -140,10 +140,16 @@ class Recorder:
         group = Group(dispatch, number, self.trial)
         group.shadow = NO_SHADOW
         self.group = group
-        self.waves = [Wave(group, k, dispatch.wave_start(number, k)) for k in range(dispatch.waves)]
+        self.waves: dict[int, Wave] = {}
+
+    def wave(self, number: int) -> Wave:
+        """A wave, whose registers are made when it is first followed: one may be all that is."""
+        if number not in self.waves:
+            self.waves[number] = Wave(self.group, number, self.dispatch.wave_start(self.number, number))
+        return self.waves[number]
 
     def run(self) -> Trace:
-        waves = self.waves
+        waves = [self.wave(number) for number in range(self.dispatch.waves)]
         while not all(wave.state == END for wave in waves):
             running = [wave for wave in waves if wave.state == 0]
             if not running:
@@ -193,7 +199,7 @@ class Recorder:
 
     def follow(self, number: int, accesses: int) -> list[Touched]:
         """The first accesses of one wave alone: barriers do not hold it up."""
-        wave, before = self.waves[number], len(self.touched)
+        wave, before = self.wave(number), len(self.touched)
         self.until = before + accesses
         while wave.state != END and len(self.touched) < self.until:
             wave.state = 0

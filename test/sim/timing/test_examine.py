@@ -162,6 +162,42 @@ def test_first_lines_that_are_sums(swapped: bool) -> None:
     assert sharing.unique_bytes() == chip
 
 
+class Linear:
+    """A survey of a grid in one dimension whose kernel makes rows of `width` of it; they may begin anywhere."""
+
+    streams = ((0, 0), (1, 0), (2, 0))
+    bytes = np.array([1000.0, 10.0, 1.0])
+
+    def __init__(self, width: int, shifted: bool) -> None:
+        self.width, self.asked = width, 0
+        self.begin = np.random.default_rng(0).integers(0, width, 240) * shifted
+
+    def of(self, workgroup: tuple[int, int, int]) -> np.ndarray[Any, Any]:
+        self.asked += 1
+        row, column = divmod(workgroup[0], self.width)
+        column = (column + self.begin[row]) % self.width
+        return np.array([5000 + 64 * row, 900_000 + column // 2, 2_000_000 + 7 * row + 5000 * column])
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("width", [8, 14, 45])
+def test_first_lines_that_are_sums_of_digits(width: int, shifted: bool) -> None:
+    """Few of a long grid are asked, unless first lines are no sums; the answer is that of all."""
+    survey: Any = Linear(width, shifted)
+    sharing, total = Sharing(survey, (240 * width, 1, 1), XCDS), 240 * width
+    (batch,) = sharing.batches(16384)
+    assert (survey.asked < 800) != shifted
+    rows = np.array([survey.of((k, 0, 0)) for k in range(total)])
+    chip = sum(size * len(np.unique(column)) for size, column in zip(survey.bytes, rows.T, strict=True))
+    fabric = sum(
+        size * len(np.unique(column[k::XCDS]))
+        for size, column in zip(survey.bytes, rows.T, strict=True)
+        for k in range(XCDS)
+    )
+    assert (batch.chip_bytes, batch.fabric_bytes) == (chip, fabric)
+    assert sharing.unique_bytes() == chip
+
+
 class Storing:
     """A survey of a kernel that loads nothing."""
 
