@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import sys
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,10 @@ ROOT = TESTS.parent
 # A pass that fails is to be seen here, and not what is compiled in its place.
 os.environ.setdefault(STRICT, "1")
 
+# Hundreds of processes begin here: each would compile what it imports, where bytecode is not to be kept.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # What takes how long says nothing of the code on a machine that does other things besides.
 hypothesis.settings.register_profile("mxcomp", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("mxcomp")
@@ -46,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
-COMPILED = ("hip", "measuring", "sim", "ukernels")
+COMPILED = ("hip", "sim", "ukernels")
 """Rooms whose tests run on the engine that compiles kernels, or on the one that they name."""
 
 

@@ -19,8 +19,6 @@ from mxcomp.plans.multi_m import MultiM
 from mxcomp.report.report import ScaledMatmul
 from mxcomp.ukernels import quantising
 
-pytestmark = pytest.mark.usefixtures("numpy_engine")
-
 RNG = np.random.default_rng(11)
 FIRST, LAST = (1, 17, 65, 513, 1025), (16, 64, 512, 1024)
 """Rows at the ends of ranges."""
@@ -212,7 +210,7 @@ def test_few_rows_are_quantised_by_their_version(types: tuple[str, str, str]) ->
     assert f"up to 16 rows LHS is quantised by {first.ukernel}" in (matmul.note or "")
     bias = RNG.standard_normal(208).astype(np.float32)
     kind = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}[source]
-    for rows in (1, 7, 16, 17, 65):
+    for rows in (1, 16, 17):
         x = RNG.standard_normal((rows, 1504)).astype(kind)
         a = quantised(x.astype(np.float32), lhs)
         (y,) = program.run(x, bias)

@@ -72,7 +72,7 @@ def test_there_are_ukernels() -> None:
 
 @pytest.mark.parametrize(
     "instance",
-    every(4, [*PLAIN, *gating.INSTANCES]),
+    every(12, [*PLAIN, *gating.INSTANCES]),
     ids=lambda instance: instance.name,
 )
 def test_instances_are_as_their_text_says(instance: family.Instance, tmp_path: Path) -> None:
