@@ -13,14 +13,14 @@ import marked
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.sim.timing import parameters
 from mxcomp.sim.timing.parameters import Parameters
+from mxcomp.target.gfx950 import TARGET
 
 if TYPE_CHECKING:
     from replays import Case
 
 ROOT = Path(__file__).parents[1]
-PARAMETERS = ROOT / "mxcomp" / "sim" / "timing" / parameters.FILE
+PARAMETERS = ROOT / "mxcomp" / "sim" / "timing" / TARGET.timing
 DOCS = ROOT / "docs" / "timing.md"
 PICTURE = ROOT / "docs" / "timing.png"
 _BEGIN, _END = "<!-- calibration: written by benchmarks/calibrate.py -->", "<!-- end of calibration -->"
