@@ -68,8 +68,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 LONG = (
-    "test_versions.py", "test_run.py", "test_units.py", "test_compile.py", "test_processes.py", "test_in_rows.py",
-    "test_verify.py", "test_lint.py", "test_in_place.py", "test_corpus_triton.py", "test_torch_export.py",
+    "test_versions.py", "test_compile.py", "test_in_place.py", "test_units.py", "test_run.py", "test_lint.py",
+    "test_in_rows.py", "test_processes.py", "test_verify.py", "test_corpus_triton.py", "test_torch_export.py",
     "test_plugin.py", "test_fusions.py", "test_corpus_iree.py", "test_hidden.py", "test_ukernels.py",
     "test_parameters.py", "test_shapes.py", "test_snippets.py", "test_mutants.py", "test_paired.py",
     "test_interrupts.py", "test_few_rows.py", "test_weight_only.py", "test_drawn_3.py", "test_drawn_2.py",

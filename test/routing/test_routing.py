@@ -200,6 +200,7 @@ def test_tables_are_bounded() -> None:
         assert reference.sort(chosen, extent).valid_blocks <= extent.blocks
     assert Extent(4, 4, 1, 16).blocks == 4
     assert Extent(17, 1, 1, 16).blocks == 2
+    assert Extent(1, 128, 1, 16).blocks == 1
 
 
 BAD: list[tuple[str, Rule, int, str]] = [

@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from mxcomp.sim.code_object import load
+from mxcomp.sim.device import Device
+from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.instruction import EXEC
 from mxcomp.sim.launch import Arguments, WaveStarter
+from mxcomp.target import DEFAULT, get_target
 
 CODE = (Path(__file__).parent / "kernels" / "faults.hsaco").read_bytes()
 
@@ -25,3 +29,19 @@ def test_work_item_ids(dims: int) -> None:
     ids = [item % 4, item // 4 % 8, item // 32]
     expected = sum(ids[d] << 10 * d for d in range(dims))
     np.testing.assert_array_equal(start.v0, expected)
+
+
+def test_lanes_beyond_the_block_are_off() -> None:
+    """In the last of its waves, which has 6 work-items here."""
+    start = WaveStarter(next(iter(load(CODE).kernels.values())), (10, 7, 1), Arguments(0, 0, bytes(256)))
+    masks = [[start((0, 0, 0), wave).sgprs[EXEC + k] for k in range(2)] for wave in range(2)]
+    assert masks == [[0xFFFFFFFF, 0xFFFFFFFF], [0x3F, 0]]
+
+
+def test_more_lds_than_there_is() -> None:
+    """A byte is too many already."""
+    device = Device(memory_bytes=1 << 20)
+    kernel = next(iter(device.load(CODE).kernels.values()))
+    beyond = get_target(DEFAULT).lds_bytes - kernel.descriptor.lds_bytes + 1
+    with pytest.raises(SimulationError, match=f"bytes of LDS, {beyond} of them dynamic"):
+        device.launch(kernel, (1, 1, 1), (64, 1, 1), bytes(256), beyond)
