@@ -24,7 +24,7 @@ from mxcomp import plans
 from mxcomp.layout import ACC, LHS, RHS
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import DATA_TILED, decide
-from mxcomp.mlir import attributes, build, notes
+from mxcomp.mlir import attributes, build
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import Options
 from mxcomp.plans.context import Context
@@ -36,7 +36,6 @@ def run(module: ir.Operation, options: Options) -> None:
     """Encodes the operands of every recognised scaled matmul below `module`. Raises UkernelError and InputError."""
     with module.context, module.location:
         context = Context.of(module, options)
-        notes.warn(module, [str(fault) for fault in context.table.faults])
         for op, plan in zip(context.ops, plans.choose(context), strict=True):
             decide(op, plan)
             if plan.operands == DATA_TILED:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mxcomp.layout import OPERAND_NAMES, RHS, RHS_SCALE
 from mxcomp.matching import gathers, masks
+from mxcomp.plans.context import Context, Site
 from mxcomp.plans.plan import Plan
 from mxcomp.plans.tiled import Tiled
 from mxcomp.problem import Problem
-
-if TYPE_CHECKING:
-    from mxcomp.plans.context import Context, Site
 
 
 def best(site: Site, context: Context, choose: Callable[[Problem], Plan]) -> Plan:

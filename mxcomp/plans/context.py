@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from iree.compiler import ir
 
@@ -18,10 +19,12 @@ from mxcomp.matching.storage import is_gathered
 from mxcomp.matching.symmetry import Sources, is_symmetric
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
-from mxcomp.plans import tuned
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.problem import Problem
 from mxcomp.ukernels import Registry
+
+if TYPE_CHECKING:
+    from mxcomp.plans.tuned import Entry, Table
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Context:
 
     registry: Registry
     options: Options
-    table: tuned.Table = tuned.NOTHING
+    table: Table | None = None
     sites: Sequence[Site] = ()
     ops: Sequence[ir.Operation] = ()
     _sought: Sought = field(default_factory=Sought)
@@ -77,12 +80,15 @@ class Context:
         registry = Registry(options.target, options.ukernel_dirs, stock=not options.reads_in_place)
         if options.ukernels not in (FASTEST, BENEFIT, NONE):
             registry[options.ukernels]
-        table = tuned.read(options.tuned, registry) if options.tuned else tuned.NOTHING
+        from mxcomp.plans import tuned  # which knows plans
+
+        table = None if options.tuned is None else tuned.read(options.tuned, registry)
+        notes.warn(module, [] if table is None else [str(fault) for fault in table.faults])
         return Context(registry, options, table, _sites(ops, options), ops)
 
-    def entry(self, site: Site, is_joined: bool = False) -> tuple[tuned.Entry | None, str]:
+    def entry(self, site: Site, is_joined: bool = False) -> tuple[Entry | None, str]:
         """What a tuned table says of a matmul; or why that cannot be done."""
-        entry = self.table.find(site.problem, site.result)
+        entry = None if self.table is None else self.table.find(site.problem, site.result)
         if entry is None:
             return None, ""
         objection = entry.objection(site.is_symmetric, is_joined, self.options)

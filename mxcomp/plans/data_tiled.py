@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, DataTiledLayout
@@ -16,6 +16,7 @@ from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.options import BENEFIT, FASTEST, NONE
 from mxcomp.plans import by_id
+from mxcomp.plans.context import Context, Site
 from mxcomp.plans.plan import Plan, Proposal, left
 from mxcomp.plans.tiled import Tiled
 from mxcomp.problem import Problem
@@ -23,9 +24,6 @@ from mxcomp.selection.ranking import DYNAMIC_M, Candidate, candidate, fastest
 from mxcomp.selection.sharing import least
 from mxcomp.ukernels import Ukernel
 from mxcomp.ukernels.weight_only import ACTIVATIONS
-
-if TYPE_CHECKING:
-    from mxcomp.plans.context import Context, Site
 
 _NAMED = 2
 """Candidates beside the best that a report names."""

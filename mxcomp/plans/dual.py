@@ -11,7 +11,6 @@ computed. Whether it can be is known when consumers are fused: those behind one 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from iree.compiler import ir
 from iree.compiler.dialects import linalg
@@ -25,17 +24,15 @@ from mxcomp.packing.packer import part_location
 from mxcomp.packing.result_tiles import EPILOGUE, UNROLL
 from mxcomp.packing.runtime_sizes import TileCounts
 from mxcomp.plans.building import Building, Matmul
+from mxcomp.plans.context import Context, Site
 from mxcomp.plans.fused_quant import FusedQuant, brought, of_bits
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
 from mxcomp.problem import Problem
-from mxcomp.selection.quantising import apart_us, modelled_us, takes
+from mxcomp.selection.quantising import apart_us, modelled_us, takes, times
 from mxcomp.selection.ranking import fastest
 from mxcomp.ukernels import Registry, dual
 from mxcomp.ukernels.quantising import fragment
-
-if TYPE_CHECKING:
-    from mxcomp.plans.context import Context, Site
 
 
 @dataclass(frozen=True)
@@ -57,12 +54,11 @@ class Dual(FusedQuant):
         found = context.activations(site)
         if isinstance(found, str):
             return ""
-        fitting = context.registry.able(each for each in dual.INSTANCES if takes(each, problem, found.bits))
-        named = next((each for each in fitting if each.name == options.ukernels), None)
+        able = [each for each in dual.INSTANCES if takes(each, problem, found.bits)]
+        named = next((each for each in registry.able(able) if each.name == options.ukernels), None)
         if named is None and options.ukernels != FASTEST:
             return ""
-        times = {each: modelled_us(registry[each.name], problem, site.result_bytes) for each in fitting}
-        timed = {each: us for each, us in times.items() if us is not None}
+        timed = times(able, problem, registry, site.result_bytes)
         apart = _apart(best, found.bits, site, context)
         if not named and (not timed or apart is None):
             return ""
@@ -86,16 +82,11 @@ class Dual(FusedQuant):
         """Of both."""
         return modelled_us(registry[self.paired], problem, result_bytes)
 
-    @property
-    def single(self) -> FusedQuant:
-        """The plan without the other matmul."""
-        return FusedQuant.of(self)
-
     def of_bits(self, bits: int) -> Tiled:
         found, other = super().of_bits(bits), of_bits(self.paired, bits)
         if not isinstance(found, Dual):
             return found
-        return found.single if other is None else replace(found, paired=other)
+        return FusedQuant.of(found) if other is None else replace(found, paired=other)
 
     def build(self, op: ir.Operation, building: Building) -> None:
         """Each waits for the other, if they are to be in one dispatch."""
@@ -133,7 +124,7 @@ def _apart(best: Plan, bits: int, site: Site, context: Context) -> float | None:
 
 def _met_in(index: int, plan: Dual, building: Building) -> tuple[int, ir.Value] | None:
     """Of a pair, the matmul behind which consumers are fused, and what of the other's result they read: all of it."""
-    op, (other, partner) = building.plans[index][0], building.plans[plan.paired_with]
+    op, (other, partner) = building.plans[index][0], building.plans.get(plan.paired_with, (None, None))
     if not isinstance(partner, Dual) or (partner.paired, partner.paired_with) != (plan.paired, index):
         return None
     for first, ops in ((index, (op, other)), (plan.paired_with, (other, op))):

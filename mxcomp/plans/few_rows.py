@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
-from typing import TYPE_CHECKING
 
 from iree.compiler import ir
 
 from mxcomp.layout import LHS, RHS
 from mxcomp.matching.activations import Activations
 from mxcomp.options import FASTEST, OFF, ON
+from mxcomp.plans.context import Choice, Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.multi_m import MultiM
@@ -26,9 +26,6 @@ from mxcomp.problem import Problem
 from mxcomp.selection.quantising import apart_us, modelled_us, takes
 from mxcomp.ukernels import quantising
 from mxcomp.ukernels.waves import UNIT_ROWS
-
-if TYPE_CHECKING:
-    from mxcomp.plans.context import Choice, Context, Site
 
 _LIMITS = (quantising.MOST_ROWS, 8, 4, 2, 1)
 """Rows up to which a version may quantise: what every workgroup does for itself goes with them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from iree.compiler import ir
 
@@ -20,17 +20,15 @@ from mxcomp.packing.packer import part_location
 from mxcomp.packing.result_tiles import ResultTiles
 from mxcomp.packing.runtime_sizes import TileCounts
 from mxcomp.plans.building import Matmul
+from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
 from mxcomp.problem import Problem
-from mxcomp.selection.quantising import apart_us, modelled_us, takes
+from mxcomp.selection.quantising import apart_us, modelled_us, takes, times
 from mxcomp.selection.ranking import fastest
 from mxcomp.ukernels import Registry, dual, quantising
 from mxcomp.ukernels.quantising import MOST_ROWS, Instance
-
-if TYPE_CHECKING:
-    from mxcomp.plans.context import Context, Site
 
 _NOT = "LHS is not quantised by the ukernel: "
 
@@ -52,26 +50,21 @@ class FusedQuant(Tiled):
         found = context.activations(site)
         if isinstance(found, str) or found.pair is not None:
             return f"{_NOT}{found}" if found and isinstance(found, str) else ""
-        named = _named(options)
+        named, registry = _named(options), context.registry
         if not context.may_pack or not (named or options.ukernels == FASTEST):
             return ""
-        timed = _timed(problem, found.bits, context.registry, site.result_bytes)
-        if named:
-            timed = {named: timed.get(named)} if takes(named, problem, found.bits) else {}
-        if not timed:
-            if lacking := context.registry.lacking(
-                each for each in quantising.INSTANCES if takes(each, problem, found.bits)
-            ):
-                return f"{_NOT}{lacking}"
+        able = [each for each in quantising.INSTANCES if takes(each, problem, found.bits) and named in (None, each)]
+        known = times(able, problem, registry, site.result_bytes)
+        if not registry.able(able):
             sizes = f"{problem.m}x{problem.n}x{problem.k}"
-            return f"{_NOT}none quantises {found.type} to {problem.types[LHS]} for {problem.types[RHS]} and {sizes}"
-        known = {each: us for each, us in timed.items() if us is not None}
+            none = f"none quantises {found.type} to {problem.types[LHS]} for {problem.types[RHS]} and {sizes}"
+            return f"{_NOT}{registry.lacking(able) or none}"
         if not known and not named:
             return f"{_NOT}the times of none are known"
         chosen = named or min(known, key=lambda each: known[each])
         us = known.get(chosen)
         note = f"LHS is quantised by {chosen.name}" + (f", modelled {us:.1f} µs" if us is not None else "")
-        plan = cls.of(best, note=note, reason=None).with_instance(chosen, context.registry)
+        plan = cls.of(best, note=note, reason=None).with_instance(chosen, registry)
         is_compared = options.fuse_quantisers == AUTO and not named and us is not None
         return _compared(plan, us or 0.0, found.bits, site, context) if is_compared else Proposal(plan)
 
@@ -165,12 +158,6 @@ def _named(options: Options) -> Instance | None:
     return pair or next((each for each in quantising.INSTANCES if each.name == options.ukernels), None)
 
 
-def _timed(problem: Problem, bits: int, registry: Registry, size: int) -> dict[Instance, float | None]:
-    """µs of those that compute a problem whose LHS is quantised from activations of so many bits, where known."""
-    fitting = registry.able(each for each in quantising.INSTANCES if takes(each, problem, bits))
-    return {each: modelled_us(registry[each.name], problem, size) for each in fitting}
-
-
 def _compared(plan: FusedQuant, us: float, bits: int, site: Site, context: Context) -> Proposal:
     """With the times of all matmuls of the LHS, each quantising it, and with a dispatch that does so for all."""
     registry, options = context.registry, context.options
@@ -180,8 +167,10 @@ def _compared(plan: FusedQuant, us: float, bits: int, site: Site, context: Conte
     if not all(ranked):
         return Proposal(plan)
     apart = [each[0].us for each in ranked]
+    fitting = ([e for e in quantising.INSTANCES if takes(e, each, bits)] for each, _ in site.beside)
     others = [
-        min(filter(None, _timed(each, bits, registry, size).values()), default=None) for each, size in site.beside
+        min(times(able, each, registry, size).values(), default=None)
+        for able, (each, size) in zip(fitting, site.beside, strict=True)
     ]
     if None in others:
         return Proposal(plan, us, apart[0])

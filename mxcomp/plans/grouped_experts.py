@@ -6,21 +6,15 @@ As `requantised`, of a batch of blocks whose columns are those of gate and up in
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from mxcomp.layout import LHS, RHS
-from mxcomp.layout.order import Order
 from mxcomp.matching import gates
 from mxcomp.options import AUTO, FASTEST
 from mxcomp.plans import by_id
+from mxcomp.plans.context import Choice, Context, Site
 from mxcomp.plans.requantised import Requantised, is_asked_for
-from mxcomp.problem import Problem
 from mxcomp.selection.layers import better, us_of, ways
-from mxcomp.ukernels import Registry, gating
-from mxcomp.ukernels.family import Tile
-
-if TYPE_CHECKING:
-    from mxcomp.plans.context import Choice, Context, Site
+from mxcomp.ukernels import gating
 
 _NOTE = "gate and up are quantised in their tile"
 
@@ -48,45 +42,26 @@ class GroupedExperts(Requantised):
     @classmethod
     def _chosen(cls, site: Site, consumer: Site, context: Context) -> list[GroupedExperts] | str:
         """Plans of both; or why not: with `--ukernels=fastest` where that would take longer, too."""
-        options, registry = context.options, context.registry
-        is_compared = options.ukernels == FASTEST and options.fuse_quantisers == AUTO
-        found = _timed(consumer.stored, registry) if is_compared else _Found((), _NOTE)
-        if isinstance(found, str):
-            return found
-        kinds = (gating.GATED, site.stored), (gating.down(consumer.problem.types[LHS]), consumer.stored)
-        ukernels = found.ukernels or [
-            (_name(gating.fitting(tiles, site.problem.m or 0), problem), None) for tiles, problem in kinds
-        ]
+        options, note, pair = context.options, _NOTE, None
+        if options.ukernels == FASTEST and options.fuse_quantisers == AUTO:
+            pair, outside = ways(consumer.stored, context.registry)
+            if pair is None:
+                return "the times of that are not known"
+            us = f"modelled {us_of(pair):.1f} µs with down"
+            us += "" if outside is None else f", apart {us_of(outside):.1f}"
+            if better(pair, outside) is outside:
+                return us
+            note = f"{_NOTE}: {us}"
+        tiles = gating.GATED, gating.down(consumer.problem.types[LHS])
         plans = []
-        for (_, problem), (name, order), gated in zip(kinds, ukernels, (True, False), strict=True):
-            if name not in registry.ukernels:
+        for i, each in enumerate((site, consumer)):
+            kinds = each.problem.types[RHS], each.problem.types[LHS]
+            fitting = gating.Instance(gating.fitting(tiles[i], site.problem.m or 0), kinds).name
+            name = pair[i].ukernel.name if pair else fitting
+            if name not in context.registry.ukernels:
                 return f"there is no {name}"
-            plan = cls.transposing(problem, name, context, gated)
+            plan = cls.transposing(each.stored, name, context, gated=each is site)
             if not isinstance(plan, GroupedExperts):
                 return plan.reason or ""
-            note, to = (found.note, consumer.index) if gated else (None, None)
-            plans.append(replace(plan, note=note, requantised_for=to, order=plan.order if order is None else order))
-        return plans
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Ukernels for both and orders of their workgroups, if their times are known."""
-
-    ukernels: tuple[tuple[str, Order | None], ...]
-    note: str
-
-
-def _timed(consumer: Problem, registry: Registry) -> _Found | str:
-    """The ukernels that take the least time, if all blocks have as many rows as they can; or what takes less."""
-    inside, outside = ways(consumer, registry)
-    if inside is None:
-        return "the times of that are not known"
-    us = f"modelled {us_of(inside):.1f} µs with down" + ("" if outside is None else f", apart {us_of(outside):.1f}")
-    if better(inside, outside) is outside:
-        return us
-    return _Found(tuple((each.ukernel.name, each.order) for each in inside), f"{_NOTE}: {us}")
-
-
-def _name(tile: Tile, problem: Problem) -> str:
-    return gating.Instance(tile, (problem.types[RHS], problem.types[LHS])).name
+            plans.append(replace(plan, order=pair[i].order) if pair else plan)
+        return [replace(plans[0], note=note, requantised_for=consumer.index), plans[1]]

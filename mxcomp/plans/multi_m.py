@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith
@@ -22,6 +22,7 @@ from mxcomp.packing import stored_operand
 from mxcomp.packing.packer import Packing, part_location
 from mxcomp.packing.runtime_sizes import RuntimeSizes, TileCounts, is_for, padded_units
 from mxcomp.plans.building import Matmul
+from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.plan import Plan, Proposal
@@ -30,9 +31,6 @@ from mxcomp.problem import Problem
 from mxcomp.selection import versions
 from mxcomp.selection.ranking import fastest
 from mxcomp.ukernels import Registry
-
-if TYPE_CHECKING:
-    from mxcomp.plans.context import Context, Site
 
 
 @dataclass(frozen=True)

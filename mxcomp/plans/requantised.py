@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from iree.compiler import ir
 
@@ -33,6 +32,7 @@ from mxcomp.packing.result_tiles import ALONE, UNROLL
 from mxcomp.packing.runtime_sizes import TileCounts
 from mxcomp.plans import split_k
 from mxcomp.plans.building import Building, Matmul
+from mxcomp.plans.context import Choice, Context, Site
 from mxcomp.plans.data_tiled import order_of
 from mxcomp.plans.plan import Plan, left
 from mxcomp.plans.tiled import Tiled
@@ -44,9 +44,6 @@ from mxcomp.selection.ranking import candidate, fastest
 from mxcomp.target import Target
 from mxcomp.ukernels import Registry, requantised
 from mxcomp.ukernels.requantised import BESIDE, JOINED, RESULT
-
-if TYPE_CHECKING:
-    from mxcomp.plans.context import Choice, Context, Site
 
 _NOT = "not re-quantised in its tile: "
 
@@ -122,7 +119,7 @@ class Requantised(Tiled):
         """How to quantise the result; if it cannot be done after all, why is noted."""
         if building.options.reference or self.requantised_for is None:
             return None
-        _, consumer = building.plans[self.requantised_for]
+        _, consumer = building.plans.get(self.requantised_for, (None, None))
         following = consumer.layout if isinstance(consumer, Tiled) and consumer.transposed else None
         result = matmul.unset.results[0]
         found = requantised_result.find(result, self.layout, self.requantised_for, following)

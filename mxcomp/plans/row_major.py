@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from iree.compiler import ir
 
@@ -15,13 +15,11 @@ from mxcomp.packing import result_tiles
 from mxcomp.packing.packer import part_location
 from mxcomp.packing.runtime_sizes import guarded
 from mxcomp.plans.building import Building
+from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import select
 from mxcomp.plans.plan import Launched, Plan, Proposal, left
 from mxcomp.problem import Problem
 from mxcomp.ukernels.weight_only import ACTIVATIONS
-
-if TYPE_CHECKING:
-    from mxcomp.plans.context import Context, Site
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
@@ -29,6 +29,7 @@ from mxcomp.packing import stored_operand
 from mxcomp.packing.result_tiles import IN_ROWS
 from mxcomp.packing.runtime_sizes import TileCounts
 from mxcomp.plans.building import Matmul
+from mxcomp.plans.context import Context, Site
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
@@ -38,9 +39,6 @@ from mxcomp.selection.ranking import Candidate, candidate
 from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.target import Target
 from mxcomp.ukernels import Registry, Ukernel, family
-
-if TYPE_CHECKING:
-    from mxcomp.plans.context import Context, Site
 
 SIDES = (LHS, RHS)
 """Which operand may be read in rows."""

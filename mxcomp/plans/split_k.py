@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from iree.compiler import ir
@@ -32,6 +32,7 @@ from mxcomp.packing import expert_tiles, result_tiles, stored_operand
 from mxcomp.packing.packer import part_location
 from mxcomp.packing.result_tiles import IN_PARTS
 from mxcomp.plans.building import Matmul
+from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
@@ -40,9 +41,6 @@ from mxcomp.selection.ranking import Candidate, candidate
 from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.target import Target
 from mxcomp.ukernels import Registry, Ukernel
-
-if TYPE_CHECKING:
-    from mxcomp.plans.context import Context, Site
 
 SPLITS = (2, 3, 4, 6, 8)
 """Parts of K that are considered."""

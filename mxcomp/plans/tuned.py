@@ -58,9 +58,6 @@ class Table:
         return next((self.entries[key] for key in keys if key in self.entries), None)
 
 
-NOTHING = Table()
-
-
 def read(path: Path, registry: Registry) -> Table:
     """A table's lines for the GPU of the ukernels. Raises InputError for a file that cannot be read."""
     lines, faults = tuned_lines.read(path)

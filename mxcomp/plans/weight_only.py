@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from mxcomp.layout import LHS, RHS
 from mxcomp.matching.operands import warning_of
 from mxcomp.options import FASTEST
 from mxcomp.plans import by_id
+from mxcomp.plans.context import Context, Site
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.multi_m import MultiM
 from mxcomp.plans.plan import Plan, Proposal
@@ -22,9 +23,6 @@ from mxcomp.selection.quantising import modelled_us
 from mxcomp.selection.versions import Range
 from mxcomp.ukernels import Registry, weight_only
 from mxcomp.ukernels.weight_only import ACTIVATION_BYTES, ACTIVATIONS, MOST_ROWS, Instance
-
-if TYPE_CHECKING:
-    from mxcomp.plans.context import Context, Site
 
 _RANGES = (Range(16, (1, 16)), Range(32, (24, 32)), Range(MOST_ROWS, (48, MOST_ROWS)), Range(None, (128, 512, 2048)))
 """Of a dynamic M."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
 from mxcomp.layout import LHS
 from mxcomp.problem import Problem
-from mxcomp.selection import passing, times
+from mxcomp.selection import passing
+from mxcomp.selection.times import modelled, replays
 from mxcomp.target import Target
-from mxcomp.ukernels import Ukernel, dual, quantising
+from mxcomp.ukernels import AnyInstance, Registry, Ukernel, dual, quantising
 
 
 def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
@@ -24,14 +26,22 @@ def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
     tile = ukernel.tile
     if isinstance(instance, dual.Instance):
         n, tile = 2 * n, (tile[0], 2 * tile[1], tile[2])
-    known = {rows: times.replays(instance, ukernel.target, quantising.suffix(rows)) for rows in instance.timed_rows}
+    known = {rows: replays(instance, ukernel.target, quantising.suffix(rows)) for rows in instance.timed_rows}
     known = {max(m, rows) if rows == instance.most_rows else rows: each for rows, each in known.items()}
     us = [
-        times.modelled(replace(each, row_bits=instance.bits), tile, problem, {"m": rows, "n": n, "k": k}, size)
+        modelled(replace(each, row_bits=instance.bits), tile, problem, {"m": rows, "n": n, "k": k}, size)
         for rows, each in known.items()
         if each is not None
     ]
     return float(np.interp(m, list(known), us)) if len(us) == len(known) else None
+
+
+def times(
+    instances: Iterable[AnyInstance], problem: Problem, registry: Registry, size: int
+) -> dict[AnyInstance, float]:
+    """µs of those that the GPU can run, where they are known."""
+    each = ((instance, modelled_us(registry[instance.name], problem, size)) for instance in registry.able(instances))
+    return {instance: us for instance, us in each if us is not None}
 
 
 def takes(instance: quantising.Instance, problem: Problem, bits: int) -> bool:
