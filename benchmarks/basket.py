@@ -31,10 +31,11 @@ from mxcomp.plans import requantised as in_tiles
 from mxcomp.plans import row_operand
 from mxcomp.plans.weight_only import in_tiles_us
 from mxcomp.problem import SCALES_AND_RESULT, Problem
+from mxcomp.registry import Registry
 from mxcomp.selection import layers, quantising, versions
 from mxcomp.selection.ranking import fastest
 from mxcomp.support import files, workers
-from mxcomp.ukernels import Registry, dual, requantised, weight_only
+from mxcomp.ukernels import dual, requantised, weight_only
 from mxcomp.ukernels import quantising as quantising_ukernels
 
 DATA = Path(__file__).parent / "data"

@@ -2,8 +2,9 @@
 
     python benchmarks/kernel_times.py [--only mx_f4E2M1FN_f4E2M1FN …] [-o FILE]
 
-Every ukernel over units, and every one for experts, is compiled for three K, one workgroup of each is traced, and
-replayed at a few latencies and rates. Kernels that spill registers are left out, and named.
+Every ukernel over units, and every one for experts, is compiled for three K with results of f32, and for one of them
+with results of bf16, as only storing them differs. One workgroup of each is traced, and replayed at a few latencies and
+rates. Kernels that spill registers are left out, and named.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from mxcomp.layout import LHS, RHS
 from mxcomp.measuring import assembly, kernels
 from mxcomp.options import BENEFIT, ON
 from mxcomp.routing import Routing
-from mxcomp.selection.times import COLUMNS, FILE, RATES
+from mxcomp.selection.times import COLUMNS, FILE, NARROW, RATES, WIDE
 from mxcomp.sim.code_object import Kernel
 from mxcomp.sim.counters import occupancy
 from mxcomp.sim.device import Device
@@ -49,6 +50,9 @@ _ADDRESS = 8
 """Bytes of one."""
 _LONG = (4, 32, 112)
 """K tiles that a loop is kept for, which LLVM unrolls of fewer: its steps take a fifth longer."""
+_NARROW_LENGTH = 1
+"""Of a kernel's numbers of K tiles, that which it is replayed for with narrow results."""
+_RESULTS = {WIDE: "f32", NARROW: "bf16"}
 _TILES = 2
 """Tiles of the result along M and N: neighbours make a grid, without padding."""
 
@@ -128,19 +132,30 @@ def replays(instance: family.Instance, rows: int, suffix: str) -> Iterator[dict[
         lengths = _covered(instance, rows, lengths)
     elif isinstance(instance, quantising.Instance) or instance.tile.lhs_in_rows:
         lengths = (2, *lengths[1:])  # it takes no single K tile
-    works = [work for work in (traced(instance, k_tiles, rows, suffix) for k_tiles in lengths) if work is not None]
-    if len(works) < len(lengths):
+    cases = [(WIDE, length) for length in lengths]
+    if _stores_narrow(instance, suffix):
+        cases.append((NARROW, lengths[_NARROW_LENGTH]))
+    works = [traced(instance, k_tiles, rows, suffix, size) for size, k_tiles in cases]
+    if None in works[: len(lengths)]:
         return
-    resident = min(each.resident for each in works)
-    for work, k_tiles in zip(works, lengths, strict=True):
+    resident = min(each.resident for each in works if each is not None)
+    for (size, k_tiles), work in zip(cases, works, strict=True):
+        if work is None:
+            continue
         for many, is_first, latency in product(sorted({1, resident}), (True, False), (p.warm_latency, p.cold_latency)):
-            if latency == p.cold_latency and not is_first:
+            if latency == p.cold_latency and (not is_first or size == NARROW):
                 continue
             shared = replace(work, resident=many)
             found = [replayed(shared, p.machine, latency, rate, is_first) for rate in RATES]
-            values = (name, many, k_tiles, int(is_first), latency, *(round(each.cycles) for each in found),
+            values = (name, size, many, k_tiles, int(is_first), latency, *(round(each.cycles) for each in found),
                       round(found[0].matrix), work.wide, int(work.load_bytes), int(work.store_bytes))  # fmt: skip
             yield dict(zip(COLUMNS, values, strict=True))
+
+
+def _stores_narrow(instance: family.Instance, suffix: str) -> bool:
+    """Whether a program may store its results in 16 bits, which takes other cycles: of few rows about 20 more."""
+    is_quantised = instance.tile in gating.GATED or suffix in requantised.SUFFIXES
+    return not is_quantised and not isinstance(instance, quantising.Instance)
 
 
 def _covered(instance: swiglu.Instance, rows: int, lengths: Sequence[int]) -> list[int]:
@@ -151,8 +166,11 @@ def _covered(instance: swiglu.Instance, rows: int, lengths: Sequence[int]) -> li
     return sorted({min(each, most) for each in lengths if instance.covers(rows, columns, min(each, most) * step)})
 
 
-def traced(instance: family.Instance, k_tiles: int, rows: int, suffix: str) -> Examination | None:
-    """A workgroup of the kernel, with as many beside it as a CU takes; None for a kernel that spills."""
+def traced(instance: family.Instance, k_tiles: int, rows: int, suffix: str, size: int = WIDE) -> Examination | None:
+    """A workgroup of the kernel, with as many beside it as a CU takes; None for a kernel that spills.
+
+    `size`: of an element of the result, in bytes.
+    """
     _, n, step = instance.layout.workgroup_tile
     sizes = rows, _TILES * n, k_tiles * step
     is_for_experts = instance in gating.INSTANCES
@@ -162,7 +180,9 @@ def traced(instance: family.Instance, k_tiles: int, rows: int, suffix: str) -> E
     elif suffix in requantised.SUFFIXES:
         how = {"fuse_quantisers": ON}
     with tempfile.TemporaryDirectory() as directory:
-        program = mxcomp.compile(module(instance, *sizes, suffix), iree_flags=(f"{assembly.FLAG}={directory}",), **how)
+        program = mxcomp.compile(
+            module(instance, *sizes, suffix, _RESULTS[size]), iree_flags=(f"{assembly.FLAG}={directory}",), **how
+        )
         kernels = [
             kernel for kernel in assembly.read_dump(directory) if any("v_mfma" in name for name in kernel.instructions)
         ]
@@ -196,33 +216,33 @@ def _number(kernel: Kernel) -> int:
     return int(found[1]) if found else 0
 
 
-def module(instance: family.Instance, m: int, n: int, k: int, suffix: str) -> ir.Module:
-    """A matmul of two arguments."""
+def module(instance: family.Instance, m: int, n: int, k: int, suffix: str, result: str = "f32") -> ir.Module:
+    """A matmul of two arguments, whose results are stored as `result`."""
     lhs, rhs = (element_format(kind) for kind in instance.elements)
     if isinstance(instance, swiglu.Instance):
-        return _hidden(instance, m, n, k)
+        return _hidden(instance, m, n, k, result)
     if isinstance(instance, quantising.Instance):
-        return _quantising(instance, m, n, k)
+        return _quantising(instance, m, n, k, result)
     if instance in gating.INSTANCES:
-        return _experts(instance, m, k)
+        return _experts(instance, m, k, result)
     if suffix in requantised.SUFFIXES:
         return _requantised(instance, m, k, 1 if suffix == requantised.RESULT else 2)
-    return kernels.matmul_of_arguments(m, n, k, lhs, rhs)
+    return kernels.matmul_of_arguments(m, n, k, lhs, rhs, result)
 
 
-def _quantising(instance: quantising.Instance, m: int, n: int, k: int) -> ir.Module:
+def _quantising(instance: quantising.Instance, m: int, n: int, k: int, result: str) -> ir.Module:
     """The same of activations that are quantised in front of it."""
     lhs, rhs = (element_format(kind) for kind in instance.elements)
     source = next(kind for kind, bits in quantising.SOURCE_BITS.items() if bits == instance.bits)
 
     def matmul(x: ir.Value, *matrices: ir.Value) -> ir.Value:
         if isinstance(instance, weight_only.Instance):
-            return mx.dequantised_matmul(x, mx.operand(*matrices, rhs))
+            return kernels.stored(mx.dequantised_matmul(x, mx.operand(*matrices, rhs)), result)
         a = mx.quantise(x, lhs)
         results = [
             mx.scaled_matmul(a, mx.operand(*each, rhs)) for each in zip(matrices[::2], matrices[1::2], strict=True)
         ]
-        return results[0] if len(results) == 1 else mx.elementwise(mx.multiply, *results)
+        return kernels.stored(results[0] if len(results) == 1 else mx.elementwise(mx.multiply, *results), result)
 
     matrix = (f"{n}x{k * rhs.bits // 8}xi8", f"{n}x{k // MX_BLOCK}xi8")
     return mx.module(matmul, f"{m}x{k}x{source}", *matrix * (2 if isinstance(instance, dual.Instance) else 1))
@@ -251,21 +271,20 @@ def _requantised(instance: family.Instance, rows: int, k: int, results: int) -> 
     return mx.module(chain, *of(rows, hidden.bits), *of(k, weights.bits) * (results + 1))
 
 
-def _hidden(instance: swiglu.Instance, m: int, n: int, k: int) -> ir.Module:
+def _hidden(instance: swiglu.Instance, m: int, n: int, k: int, result: str) -> ir.Module:
     """A batch of products of hidden activations."""
     weights = element_format(instance.elements[RHS])
 
     def down(both: ir.Value, elements: ir.Value, scales: ir.Value) -> ir.Value:
         hidden_rows = mx.elementwise(moe.swiglu, *moe.gate_and_up(both))
-        return mx.scaled_matmul(
-            moe.requantised(hidden_rows, instance.elements[LHS]), mx.operand(elements, scales, weights)
-        )
+        lhs = moe.requantised(hidden_rows, instance.elements[LHS])
+        return kernels.stored(mx.scaled_matmul(lhs, mx.operand(elements, scales, weights)), result)
 
     parts = (f"{_TILES}x{n}x{size}xi8" for size in (k * weights.bits // 8, k // MX_BLOCK))
     return mx.module(down, f"{_TILES}x{m}x{2 * k}xf32", *parts)
 
 
-def _experts(instance: family.Instance, rows: int, k: int) -> ir.Module:
+def _experts(instance: family.Instance, rows: int, k: int, result: str) -> ir.Module:
     """Gate and up and down of two experts, each with one block of rows: both sum up along K."""
     weights, hidden = instance.elements
 
@@ -275,7 +294,7 @@ def _experts(instance: family.Instance, rows: int, k: int) -> ir.Module:
             moe.Experts(mx.operand(*each, weights)) for each in zip(matrices[::2], matrices[1::2], strict=True)
         )
         routing = Routing(slots, experts, positions, shares)
-        return moe.gated_layer(mx.operand(x, scales, hidden), gate_up, down, routing, hidden, result="f32")
+        return moe.gated_layer(mx.operand(x, scales, hidden), gate_up, down, routing, hidden, result=result)
 
     tokens, bits = _TILES * rows, [element_format(kind).bits for kind in instance.elements]
     tables = (f"{_TILES}x{rows}xi32", f"{_TILES}xi32", f"{tokens}x1xi32", f"{tokens}x1xf32")

@@ -19,7 +19,7 @@ from iree.compiler import ir
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.measuring.layers import KINDS, Layer, decided, modelled, profiled
 from mxcomp.options import AUTO, OFF, ON, Options
-from mxcomp.ukernels import Registry
+from mxcomp.registry import Registry
 
 SIZES = ("4096/14336", "2880/2880", "7168/2048")
 """Hidden and intermediate sizes: of Llama 3 8B, GPT-OSS's and DeepSeek V3's experts."""

@@ -31,11 +31,12 @@ from mxcomp.plans.context import Context, Site
 from mxcomp.plans.plan import Proposal
 from mxcomp.plans.weight_only import WeightOnly
 from mxcomp.problem import SCALES_AND_RESULT, Problem
+from mxcomp.registry import Registry
 from mxcomp.selection import quantising as selected
 from mxcomp.selection import times
 from mxcomp.selection.ranking import fastest
 from mxcomp.target import DEFAULT, get_target
-from mxcomp.ukernels import Registry, quantising
+from mxcomp.ukernels import quantising
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "benchmarks" / "data"

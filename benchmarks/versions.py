@@ -12,10 +12,10 @@ from iree.compiler import ir
 from mxcomp.options import Options
 from mxcomp.plans.multi_m import MultiM
 from mxcomp.problem import Problem
+from mxcomp.registry import Registry
 from mxcomp.selection import versions
 from mxcomp.selection.ranking import Candidate, fastest
 from mxcomp.selection.versions import Choice, Ranked
-from mxcomp.ukernels import Registry
 
 TYPES = ("f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32")
 LAYERS = (

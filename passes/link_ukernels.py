@@ -34,7 +34,8 @@ from mxcomp.mlir.attributes import UKERNEL
 from mxcomp.options import Options
 from mxcomp.packing import block_quantiser
 from mxcomp.packing.result_tiles import BATCHED, TILED
-from mxcomp.ukernels import Registry, Ukernel, accepts, dual, quantising, swiglu
+from mxcomp.registry import Registry, Ukernel, accepts
+from mxcomp.ukernels import dual, quantising, swiglu
 
 KERNEL = "mxcomp.kernel"
 """On an operation with a descriptor: the text of a module with its kernel, which is none of the registry's."""

@@ -48,10 +48,10 @@ def main(listener: int, parent: int) -> int | None:
     from iree.compiler import ir
 
     from mxcomp import passes
+    from mxcomp.registry import Registry
     from mxcomp.selection import times
     from mxcomp.support import workers
     from mxcomp.target import DEFAULT, get_target
-    from mxcomp.ukernels import Registry
 
     workers.end_with(parent)
     mains = {tool: import_module(module).main for tool, module in TOOLS.items()}

@@ -1,44 +1,31 @@
-"""The ukernel registry: hand-written `.mlir` files, each carrying its own match rule, and the family's instances.
-
-Adding a file to `ukernels/<arch>/`, or to a directory of your own given by flag, adds a ukernel. A file holds one
-`util.func private @NAME` with a dictionary attribute `mxcomp.ukernel`; README.md in this folder lists its entries.
-A directory of your own may also hold kernels in Python (`own`).
-"""
+"""Kernels of matmuls, written in Python with `builder`, a module for each kind; `mxcomp.registry` finds them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
-from functools import cache
-from importlib import resources
-from itertools import chain
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
-from mxcomp.errors import UkernelError
-from mxcomp.formats import ELEMENT_TYPES
-from mxcomp.problem import Problem
+from iree.compiler import ir
+
 from mxcomp.target import Target
 from mxcomp.ukernels import (
+    builder,
     data_tiled,
     dual,
     family,
     gating,
     intrawave,
     multistage,
-    own,
     pingpong,
     quantising,
     split_k,
     swiglu,
     weight_only,
 )
-from mxcomp.ukernels.own import Kernel
-from mxcomp.ukernels.reading import accepts, read
-from mxcomp.ukernels.renamed import renamed
-from mxcomp.ukernels.rules import Constraint, Ukernel, ukernel_from
 
-__all__ = ["KINDS", "PLAIN_KINDS", "Constraint", "Kernel", "Registry", "Ukernel", "accepts", "read"]
+__all__ = ["KINDS", "PLAIN_KINDS", "Kernel", "builder"]
 
 PLAIN_KINDS = (data_tiled, split_k, multistage, pingpong, intrawave)
 """Those of `KINDS` that take MX operands, and nothing else is done by them."""
@@ -47,123 +34,20 @@ KINDS = (*PLAIN_KINDS, gating, quantising, dual, weight_only, swiglu)
 """Modules with `INSTANCES`: ukernels that one kernel is written for, of many types and tiles."""
 
 
-_NEAREST, _LIKENESS = 3, 0.7
-"""Names that are proposed for one that there is not, at most, and the least likeness of them, of 1."""
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that is written by a function.
 
-
-AnyInstance = TypeVar("AnyInstance", bound=family.Instance)
-
-
-class Registry:
-    """All ukernels of the package and of `directories` for a GPU, by name. Needs a current context.
-
-    Files are read for their rules, those of the package once in a process; instances of the family are written
-    when they are linked. `stock`: for a compiler without mxcomp-unmask-stores, `Instance.stock` of them. `excluded` are
-    those that the GPU cannot run, as their `objection` says. Raises UkernelError.
+    Attributes:
+        name: Of it.
+        rule: The entries of its match rule.
+        write: Makes the function, of this name and in no module: `builder.function` with a body.
     """
 
-    def __init__(self, target: Target, directories: Iterable[str | Path] = (), stock: bool = False) -> None:
-        self.target, self._directories = target, frozenset(map(Path, directories))
-        found = dict(_package(target, stock))
-        for directory in map(Path, directories):
-            _add(found, directory, target)
-        self.excluded = {name: each for name, each in found.items() if each.objection}
-        self.ukernels = {name: each for name, each in found.items() if name not in self.excluded}
+    name: str
+    rule: dict[str, Any]
+    write: Callable[[str], ir.Operation]
 
-    def is_foreign(self, ukernel: Ukernel) -> bool:
-        """Whether it comes from one of the directories, not from the package."""
-        return ukernel.path.parent in self._directories
-
-    def able(self, instances: Iterable[AnyInstance]) -> list[AnyInstance]:
-        """Those that the GPU can run."""
-        return [each for each in instances if each.name in self.ukernels]
-
-    def lacking(self, instances: Iterable[family.Instance]) -> str:
-        """Why the GPU cannot run the first of those that it cannot; "" if it can run all."""
-        return next((self.excluded[each.name].objection for each in instances if each.name in self.excluded), "")
-
-    def __getitem__(self, name: str) -> Ukernel:
-        try:
-            return self.ukernels[name]
-        except KeyError:
-            if name in self.excluded:
-                raise UkernelError(f"ukernel '{name}': {self.excluded[name].objection}") from None
-            raise UkernelError(f"unknown ukernel '{name}': {self.nearest(name)}known are {self._names()}") from None
-
-    def nearest(self, name: str) -> str:
-        """What else may be meant by a name that there is not, to begin what to do with; "" if nothing is alike."""
-        if (now := renamed(name)) in self.ukernels:
-            return f"it is called {now} now; "
-        found = get_close_matches(name, self.ukernels, _NEAREST, _LIKENESS)
-        return f"is {' or '.join(found)} meant? " if found else ""
-
-    def _names(self) -> str:
-        """All names, those of the family by their pattern."""
-        files = [ukernel.name for ukernel in self.ukernels.values() if ukernel.instance is None]
-        instances = [ukernel for ukernel in self.ukernels.values() if ukernel.instance is not None]
-        if not instances:
-            return ", ".join(files)
-        patterns = (
-            tile.pattern.replace("LHS", "<lhs>").replace("RHS", "<rhs>") for kind in PLAIN_KINDS for tile in kind.TILES
-        )
-        return (
-            f"{', '.join([*files, *patterns])}, where <lhs> and <rhs> are each one of {', '.join(ELEMENT_TYPES)}: "
-            f"for example {instances[1].name}"
-        )
-
-    def select(self, operands: str, problem: Problem, name: str | None = None) -> tuple[Ukernel | None, str]:
-        """The matching ukernel of highest benefit (or `name`, if it matches), else None and the reasons."""
-        pool = [self[name]] if name else list(self.ukernels.values())
-        reasons: list[str] = []
-        matches: list[Ukernel] = []
-        for ukernel in pool:
-            reason = ukernel.mismatch(problem)
-            if ukernel.operands != operands:
-                if name:
-                    reasons.append(f"{ukernel.name}: it takes {ukernel.operands} operands, not {operands}")
-            elif reason:
-                reasons.append(f"{ukernel.name}: {reason}")
-            else:
-                matches.append(ukernel)
-        if matches:
-            return max(matches, key=lambda ukernel: ukernel.benefit), ""
-        for ukernel in self.excluded.values():
-            if ukernel.operands == operands and not ukernel.mismatch(problem):
-                reasons.append(f"{ukernel.name}: {ukernel.objection}")
-        return None, "; ".join(reasons) or f"no ukernel takes {operands} operands"
-
-
-@cache
-def _package(target: Target, stock: bool) -> Mapping[str, Ukernel]:
-    """The ukernels of this package, in the order in which they are asked."""
-    folder = Path(str(resources.files("mxcomp") / "ukernels" / target.arch))
-    instances: Iterable[family.Instance] = chain.from_iterable(kind.INSTANCES for kind in KINDS)
-    instances = (each.stock for each in instances) if stock else instances
-    members = (ukernel_from(member.name, member.path, target, member.rule, member) for member in instances)
-    found = {ukernel.name: ukernel for ukernel in members}
-    if folder.is_dir():
-        _add(found, folder, target, strict=False)
-    return found
-
-
-_READERS: Mapping[str, Callable[[Path, Target, bool], Iterable[Ukernel]]] = {
-    ".mlir": lambda path, target, strict: (read(path, target, strict),),
-    ".py": lambda path, target, _: own.read(path, target),
-}
-"""What reads a file, by the end of its name."""
-
-_HIDDEN = "_"
-"""How the name begins of a file in Python that has no kernels: others import it, or nobody does."""
-
-
-def _add(ukernels: dict[str, Ukernel], directory: Path, target: Target, strict: bool = True) -> None:
-    """Reads the files of a directory. Raises UkernelError."""
-    if not directory.is_dir():
-        raise UkernelError(f"ukernel directory {directory} does not exist")
-    for path in sorted(directory.iterdir()):
-        if path.suffix not in _READERS or (path.suffix == ".py" and path.name.startswith(_HIDDEN)):
-            continue
-        for ukernel in _READERS[path.suffix](path, target, strict):
-            if ukernel.name in ukernels:
-                raise UkernelError(f"{path}: ukernel @{ukernel.name} exists already in {ukernels[ukernel.name].path}")
-            ukernels[ukernel.name] = ukernel
+    def module(self, path: Path, target: Target) -> ir.Module:
+        """A module with its function, whose rule is an attribute."""
+        return builder.module(self.write(self.name), family.attribute(self.rule))

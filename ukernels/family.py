@@ -100,10 +100,8 @@ class Tile:
     def pattern(self) -> str:
         """The names of its instances."""
         m, n, k = self.layout.workgroup_tile
-        shape = self.layout.multiplied.shape
-        suffix = "" if shape == self.layout.shape else f"_mfma{shape.m}"
         waves = self.waves or Waves(2)
-        suffix += "_single_wave" * (waves.count == 1)
+        suffix = "_single_wave" * (waves.count == 1)
         suffix += f"_row_major_{'ab'[self.for_rhs]}" * self.lhs_in_rows
         suffix += "" if self.max_m is None else f"_max_m{self.max_m}"
         suffix += "" if waves.beside == 1 else f"_occupancy{waves.beside}"
@@ -150,7 +148,7 @@ class Instance:
 
     def missing(self, target: Target) -> str:
         """Which of its instructions a GPU has not; "" if it has all."""
-        return target.lacks_instruction(self.layout.multiplied.intrinsic, self.types)
+        return target.lacks_instruction(self.layout.intrinsic, self.types)
 
     def objection(self, target: Target) -> str:
         """Why a GPU cannot run it; "" if it can."""

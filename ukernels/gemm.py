@@ -2,11 +2,14 @@
 
 A kernel is a class with a prologue, a main loop and an epilogue, in this order (`kernel.Kernel`). Waves
 stand side by side along M and N, and a wave has `rows` x `columns` fragments of the result in registers.
+
+Where a lane's accumulators are neighbours in a row of the result, those of two fragments are, too, if they are joined
+(`operands`): so a lane stores 16 bytes of bf16.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from iree.compiler import ir
@@ -42,13 +45,15 @@ class Tile(family.Tile):
 
     def unstaged(self, elements: tuple[str, str]) -> list[Staging]:
         """The same without stages, nor slots for scales."""
-        multiplied = self.layout.multiplied
-        assert multiplied.units is not None
+        layout = self.layout
+        assert layout.units is not None
         assert self.waves is not None
-        return [
-            Staging(units, multiplied.intrinsics_k, MFMA.lane_bytes(kind), self.waves.count)
-            for units, kind in zip(multiplied.units, elements, strict=True)
-        ]
+        lhs, rhs = (
+            Staging(units, layout.intrinsics_k, MFMA.lane_bytes(kind), self.waves.count)
+            for units, kind in zip(layout.units, elements, strict=True)
+        )
+        is_even = rhs.fragments // self.waves.n % 2 == 0
+        return [lhs, replace(rhs, joined=layout.lane_columns and is_even)]
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Gemm(Kernel):
 
     def __init__(self, instance: Instance, target: Target) -> None:
         super().__init__(instance, target)
-        self.layout = instance.layout.multiplied
+        self.layout = instance.layout
         self.staging = instance.tile.staging(instance.elements, target)
         waves, units = instance.tile.waves, self.layout.units
         assert waves is not None
@@ -109,8 +114,21 @@ class Gemm(Kernel):
         left, right = (b, a) if self.layout.lane_columns else (a, b)
         return builder.scaled_mfma(self.layout.shape, left, right, acc)
 
+    def _stored_type(self, result: ir.RankedTensorType) -> ir.RankedTensorType:
+        """Units along N two by two, of which the lanes of a fragment have parts, where two are joined."""
+        if not self.staging[RHS].joined:
+            return result
+        *above, units, groups, rows, inner = result.shape
+        return build.tensor_type([*above, units // 2, 2, groups, rows, inner], str(result.element_type))
+
     def _store(self, acc: Values, threads: builder.Threads) -> None:
         """The wave's fragments, row by row."""
+        if self.staging[RHS].joined:
+            group, row = self.lane_place
+            shape = [1, 1, self.rows, self.columns // 2, 1, 2, 1, self.layout.shape.acc_inner]
+            groups = builder.pinned(group % 2 * 2)
+            threads.store(acc, shape, [0, 0, self.row, self.column // 2, group // 2, groups, row, 0])
+            return
         outer, inner = self.layout.shape.acc_outer, self.layout.shape.acc_inner
         outer_shape, outer_place = ([outer], [0]) if outer > 1 else ([], [])
         shape = [1, 1, self.rows, self.columns, *outer_shape, 1, 1, inner]

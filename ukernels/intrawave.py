@@ -16,8 +16,7 @@ of it is in registers, and the next one is in LDS: what is copied from then on c
 they also meet at its start, and copy into the place of the halves that have been read. Copies past the last K tile
 fetch nothing.
 
-Where a lane's accumulators are neighbours in a row of the result, those of two fragments are, too: the first one has
-the first four rows of eight of two units of B, and the second one the others. So a lane stores 16 bytes of bf16.
+MFMA is inline assembly: of so many accumulators LLVM would move some between both kinds of registers all the time.
 """
 
 from __future__ import annotations
@@ -32,13 +31,12 @@ from typing import ClassVar
 from iree.compiler import ir
 
 from mxcomp.layout import LHS, RHS
-from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family, gemm
 from mxcomp.ukernels.builder import Index, Values, assume, loop, opaque, s_barrier, sched_barrier
 from mxcomp.ukernels.gemm import Gemm
 from mxcomp.ukernels.operands import COPIED_SCALES, Operand, Staging, stages_in
-from mxcomp.ukernels.waves import LANES, UNIT_ROWS, Waves, in_columns, unit_layout
+from mxcomp.ukernels.waves import LANES, Waves, in_columns, unit_layout
 
 # Tiles
 
@@ -97,9 +95,6 @@ _READ = ((LHS, 1), (RHS, 1), (RHS, 0), (LHS, 0))
 _SCALE_STEP = 1
 """In which scales of the next K tile are copied: all waves have read those in their place, and met."""
 
-_QUAD = 4
-"""Rows of a fragment whose accumulators a lane has."""
-
 _ALIGNED = 16
 """Bytes of which LDS gives as many at a time only from a multiple."""
 
@@ -113,12 +108,8 @@ Later = Callable[[], Index]
 class _Halved(Operand):
     """An operand that waves read in halves.
 
-    In LDS the fragments of waves that have different ones take turns: so a half is in one piece. Where two fragments of
-    a wave are `joined`, they have each other's rows, and of every other unit the quads of rows lie in LDS as those of
-    its neighbour that are read beside them do not: then no bank is met twice.
+    In LDS the fragments of waves that have different ones take turns: so a half is in one piece.
     """
-
-    joined = False
 
     def stage_in(self, memory: ir.Value, at: int) -> int:
         """Takes its part of LDS, from a byte on, and says where it ends: one piece for all, as each begins at 0."""
@@ -127,22 +118,19 @@ class _Halved(Operand):
         return self._scales_at + self.staging.scale_bytes
 
     def distribute(self, wave: Index, lane: Index, first: Index) -> None:
+        self._sharing = self.staging.fragments // self.fragments
         super().distribute(wave, lane, first)
         self._memory, self._scale_memory = (builder.whole(x) for x in (self._source, self._scale_source))
-        staging, pieces = self.staging, self.staging.pieces
-        self._sharing = staging.fragments // self.fragments
-        rank, block, row, second = first // self.fragments, lane // UNIT_ROWS, lane % UNIT_ROWS, Index.of(0)
-        rows = keys = [row]
-        if self.joined:
-            quad, second = (row // _QUAD).here, (row // (2 * _QUAD)).here
-            rows = [(quad % 2 * (2 * _QUAD) + half * _QUAD + row % _QUAD).here for half in range(2)]
-            keys = [each ^ second * _QUAD for each in rows]
-            reader = lane * pieces.size // pieces.read ^ wave // self._sharing * _QUAD
-            self._copied = (reader * pieces.read + lane * pieces.size % pieces.read).here
-        unit, of_scales = (rank + second * self._sharing) * staging.unit_stride, LANES * staging.steps
-        self._reads_from = [(unit + (block * UNIT_ROWS + key) * pieces.read + self._ring_at).here for key in keys]
-        unit = (first + second) * of_scales + self._scales_at
-        self._all_scales_from = [(unit + (block * UNIT_ROWS + each) * staging.steps).here for each in rows]
+
+    @property
+    def _is_odd(self) -> Index:
+        return self._wave // self._sharing
+
+    def _place_in_ring(self, first: Index, unit: Index, lane: Index) -> Index:
+        return super()._place_in_ring(first // self.fragments, unit * self._sharing, lane) + self._ring_at
+
+    def _place_in_scales(self, first: Index, unit: Index, lane: Index) -> Index:
+        return super()._place_in_scales(first, unit, lane) + self._scales_at
 
     @property
     def halves(self) -> tuple[range, range]:
@@ -159,10 +147,10 @@ class _Halved(Operand):
     def reads(self, half: int, place: Later, to: dict[int, ir.Value]) -> list[Item]:
         """Reads half of a step that lies at a place in the ring; of a step, the first one is read first."""
         staging, size, read = self.staging, self.staging.pieces.read, Values()
-        starts, together = range(0, staging.unit_stride, LANES * size), len(self._reads_from)
+        starts, together = range(0, staging.unit_stride, LANES * size), len(self._read_from)
 
         def address() -> None:
-            self._reads_at = [builder.pinned(place() + each) for each in self._reads_from]
+            self._reads_at = [builder.pinned(place() + each) for each in self._read_from]
 
         def piece(number: int, start: int) -> None:
             first, of_two = divmod(number, together)
@@ -180,9 +168,7 @@ class _Halved(Operand):
         """Reads the scales of a half."""
 
         def item(number: int) -> None:
-            of_two = number % len(self._all_scales_from)
-            self._scales_read_from = self._all_scales_from[of_two]
-            to[number] = self.scales(number - of_two, 0)
+            to[number] = self.scales(number, 0)
 
         return [partial(item, number) for number in self.halves[half]]
 
@@ -269,7 +255,6 @@ class _Intrawave(Gemm):
         memory = builder.lds(sum(each.ring_bytes + each.scale_ring_bytes for each in self.staging))
         for x in self.sides:
             at = x.stage_in(memory, at)
-        self.b.joined = self.layout.lane_columns
 
     # Prologue
 
@@ -409,23 +394,11 @@ class _Intrawave(Gemm):
 
     # Epilogue
 
-    def _stored_type(self, result: ir.RankedTensorType) -> ir.RankedTensorType:
-        """Units along N two by two, of which the lanes of a fragment have parts, where two are joined."""
-        if not self.layout.lane_columns:
-            return result
-        *outer, units, groups, rows, inner = result.shape
-        return build.tensor_type([*outer, units // 2, 2, groups, rows, inner], str(result.element_type))
-
     def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
         builder.settle()
         # Nothing may arrive in LDS that another kernel or the next tile of this workgroup has taken over.
         builder.wait_groups(0)
-        if not self.b.joined:
-            self._store(acc, threads)
-            return
-        group, row = self.lane_place
-        shape = [1, 1, self.rows, self.columns // 2, 1, 2, 1, self.layout.shape.acc_inner]
-        threads.store(acc, shape, [0, 0, self.row, self.column // 2, group // 2, group % 2 * 2, row, 0])
+        self._store(acc, threads)
 
 
 def _registers(number: int) -> str:

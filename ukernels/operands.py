@@ -5,6 +5,9 @@ Operands lie in memory as units (preshuffled blocks, `mxcomp.layout`), or row-ma
 
 In LDS, a step along K has its fragments one behind the other, and a fragment the bytes of its lanes, as they are read.
 Scales lie there by K tiles, of each fragment those of all lanes, of all steps of the tile.
+
+Where fragments are joined two by two, a lane reads rows of both units. Of every other unit the quads of rows lie in LDS
+as those of its neighbour that are read beside them do not: then no bank is met twice.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ class Staging:
         fragment_bytes: Of a fragment in a lane.
         waves: That copy.
         in_rows: Whether two waves share the copy of two steps (`RowMajor`).
+        joined: Whether of each two of a wave's fragments the first one has the first four of each eight rows of both
+            units, and the second one the others.
         stages, scale_slots: Steps of elements, and K tiles of scales, that LDS holds.
     """
 
@@ -43,6 +48,7 @@ class Staging:
     fragment_bytes: int
     waves: int
     in_rows: bool = False
+    joined: bool = False
     stages: int = 0
     scale_slots: int = 0
 
@@ -109,7 +115,7 @@ def stages_in(sides: Sequence[Staging], scale_slots: int, room: int) -> int:
 
 def argument_types(layout: DataTiledLayout, elements: tuple[str, str]) -> tuple[ir.RankedTensorType, ...]:
     """Of a kernel over units: LHS, RHS, their scales, and accumulators, which are its result."""
-    layout, kinds = layout.multiplied, (*elements, SCALE, SCALE)
+    kinds = (*elements, SCALE, SCALE)
     units = layout.units or (1, 1)
     taken = (
         layout.multiplied_shape(operand, layout.packed_shape(operand, (units[operand % 2], None)))
@@ -118,6 +124,9 @@ def argument_types(layout: DataTiledLayout, elements: tuple[str, str]) -> tuple[
     operands = (build.tensor_type((1, *shape[1:]), kind) for shape, kind in zip(taken, kinds, strict=True))
     return (*operands, build.tensor_type(layout.packed_shape(ACC, (1, 1)), "f32"))
 
+
+_QUAD = 4
+"""Rows of a fragment whose accumulators a lane has."""
 
 _UNITS, _ROWS = 1, 6
 """Dimensions of an operand: [1, units, K tiles, 1, steps, blocks, rows, bytes]."""
@@ -150,13 +159,20 @@ class Operand:
 
     def distribute(self, wave: Index, lane: Index, first: Index) -> None:
         """Tells a lane what it copies, and reads: of its wave's fragments, `first` is the first."""
-        self._wave, pieces = wave, self.staging.pieces
+        self._wave = wave
         self._copied, self._scales_copied = self._copied_by(lane), self._scales_copied_by(lane)
         span = self.staging.scale_span
         self._scale_unit = (lane // (LANES // span)).here if span > 1 else Index.of(0)
-        unit, scales = LANES * self.staging.fragment_bytes, LANES * self.staging.steps
-        self._read_from = (first * unit + self._reads(lane) * pieces.read).here
-        self._scales_read_from = (first * scales + lane * self.staging.steps).here
+        unit, owner, copiers = self._reads(lane)
+        self._read_from = [self._place_in_ring(first, unit, each).here for each in copiers]
+        self._scales_read_from = self._place_in_scales(first, unit, owner).here
+
+    def _place_in_ring(self, first: Index, unit: Index, lane: Index) -> Index:
+        """Where in a step, in LDS, a lane's part begins of a unit behind the first one of a wave."""
+        return (first + unit) * self.staging.unit_stride + lane * self.staging.pieces.read
+
+    def _place_in_scales(self, first: Index, unit: Index, lane: Index) -> Index:
+        return ((first + unit) * LANES + lane) * self.staging.steps
 
     def in_bounds(self, tile: Index) -> Index:
         """A K tile, or the one beyond where it is behind the last one."""
@@ -185,14 +201,16 @@ class Operand:
     def fragment(self, number: int, place: Index) -> ir.Value:
         """Reads one of the wave's fragments of a step that lies at a place in the ring."""
         pieces, size = self.staging.pieces, self.staging.fragment_bytes
-        first = place + number * (LANES * size) + self._read_from
+        of_two = number % len(self._read_from)
+        first = place + (number - of_two) * (LANES * size) + self._read_from[of_two]
         starts = range(0, LANES * size, LANES * pieces.read)
         return builder.joined([builder.read_lds(self._ring, first + start, pieces.read) for start in starts])
 
     def scales(self, number: int, slot: Index | int) -> ir.Value:
         """Reads a lane's scales for one of the wave's fragments, of all steps of the K tile in a slot."""
-        staging = self.staging
-        at = slot * staging.scale_bytes + number * (LANES * staging.steps) + self._scales_read_from
+        staging, of_two = self.staging, number % len(self._read_from)
+        behind = ((number - of_two) * LANES + of_two * _QUAD) * staging.steps
+        at = slot * staging.scale_bytes + behind + self._scales_read_from
         return builder.padded(builder.read_lds(self._scale_tiles, at, staging.steps), max(staging.steps, SCALE_VECTOR))
 
     def factor(self, fragment: ir.Value) -> ir.Value:
@@ -224,15 +242,34 @@ class Operand:
 
     def _copied_by(self, lane: Index) -> Index:
         """The byte of a piece of a fragment that a lane copies from."""
-        return (lane * self.staging.pieces.lane).here
+        pieces = self.staging.pieces
+        if not self.staging.joined:
+            return (lane * pieces.lane).here
+        reader = lane * pieces.size // pieces.read ^ self._is_odd * _QUAD
+        return (reader * pieces.read + lane * pieces.size % pieces.read).here
+
+    @property
+    def _is_odd(self) -> Index:
+        """Whether this wave copies every other unit, and not those before them: 1 or 0."""
+        return self._wave // self.staging.pieces.count % 2
 
     def _scales_copied_by(self, lane: Index) -> Index:
         span = self.staging.scale_span
         return ((lane % (LANES // span) if span > 1 else lane) * COPIED_SCALES).here
 
-    def _reads(self, lane: Index) -> Index:
-        """The number of the lane that has copied what a lane reads."""
-        return lane
+    def _reads(self, lane: Index) -> tuple[Index, Index, list[Index]]:
+        """Whose part of a fragment a lane reads, by numbers of the unit and of the lane, and who has copied it.
+
+        Of two fragments that are joined, that of the first one, and who has copied them: the second one's is `_QUAD`
+        rows behind.
+        """
+        if not self.staging.joined:
+            return Index.of(0), lane, [lane]
+        block, row = lane // UNIT_ROWS, lane % UNIT_ROWS
+        quad, second = (row // _QUAD).here, (row // (2 * _QUAD)).here
+        row = (quad % 2 * (2 * _QUAD) + row % _QUAD).here
+        keys = [row + second * _QUAD, row + _QUAD + second * -_QUAD]
+        return second, block * UNIT_ROWS + row, [block * UNIT_ROWS + key for key in keys]
 
     def _place(self, fragment: Index, tile: Index, step: int, piece: Index) -> list[Index]:
         at = self._copied + piece * self.staging.pieces.step + step * self._step_bytes
@@ -276,9 +313,9 @@ class RowMajor(Operand):
         first = (self._wave // 2).times(builder.stride(self._source, _UNITS))
         return (at + self.half * self._step_bytes + first).here
 
-    def _reads(self, lane: Index) -> Index:
+    def _reads(self, lane: Index) -> tuple[Index, Index, list[Index]]:
         row, chunk = lane % UNIT_ROWS, lane // UNIT_ROWS
-        return row * self.CHUNKS + (chunk ^ _key(row))
+        return Index.of(0), lane, [row * self.CHUNKS + (chunk ^ _key(row))]
 
     def copy_two_steps(self, tile: Index, step: int, to: Index) -> None:
         """Asks for this wave's one of a step and the next one: a step and `half`."""

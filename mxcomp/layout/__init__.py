@@ -59,8 +59,6 @@ INTRINSICS = {
 }
 """Scaled MFMA instructions (lane layouts: AMD CDNA4 ISA, v_mfma_scale_f32_*_f8f6f4). A `Target` says which it has."""
 
-_SINGLE, _DOUBLE = INTRINSICS
-
 
 def _intrinsic_swizzle(shape: IntrinsicShape, operand: int, unit: int) -> TileSwizzle:
     rows = shape.n if operand in (RHS, RHS_SCALE) else shape.m
@@ -101,9 +99,6 @@ class DataTiledLayout:
     With `rhs_row_lines` so is a row of an RHS fragment, whose blocks then are whole for elements of 8 bits, too: what
     computes them block by block can store them. A ukernel has to know this, too.
 
-    With `pairs` two units are multiplied at a time, by MFMA of 32x32x64, and accumulators are those of `multiplied`.
-    Operands lie as they do without: only the ukernel finds its fragments in them.
-
     A `gated` layout has lane rows, of which every other one, gate and up, is in the other of two subgroups along M: so
     tiles of both lie behind one another in a lane, each as those of the layout `half`.
     """
@@ -125,7 +120,6 @@ class DataTiledLayout:
     gated: bool = False
     lhs_row_lines: bool = False
     rhs_row_lines: bool = False
-    pairs: bool = False
 
     def __post_init__(self) -> None:
         if self.intrinsic not in INTRINSICS:
@@ -143,8 +137,6 @@ class DataTiledLayout:
             raise ValueError(f"units must be two counts of at least 1, got {list(self.units)}")
         if self.lhs_row_lines and (self.units is None or self.lane_rows):
             raise ValueError("lhs_row_lines are for layouts with units, without lane_rows")
-        if self.pairs and (self.units is None or self.units[0] % 2 or self.units[1] % 2 or self.intrinsic != _SINGLE):
-            raise ValueError(f"pairs are of units, as many as there are, of {_SINGLE}")
         if self.scale_permutation is not None:
             if sorted(self.scale_permutation) != [0, 1, 2, 3]:
                 raise ValueError(f"scale_permutation must order 4 dimensions, got {list(self.scale_permutation)}")
@@ -171,18 +163,9 @@ class DataTiledLayout:
         units_m, units_n = self.units or (1, 1)
         return m * units_m, n * units_n, k
 
-    @property
-    def multiplied(self) -> DataTiledLayout:
-        """What is multiplied, and comes out: without `pairs` the layout itself, with them tiles of twice the size."""
-        if not self.pairs or self.units is None:
-            return self
-        units = (self.units[0] // 2, self.units[1] // 2)
-        k = self.tile[2] // INTRINSICS[_DOUBLE].k
-        return replace(self, intrinsic=_DOUBLE, intrinsics_k=k, units=units, pairs=False)
-
     def packed(self, units: tuple[int, int]) -> DataTiledLayout:
         """How operands lie for this layout, padded to so many units."""
-        return replace(self, units=units, pairs=False, lane_columns=False)
+        return replace(self, units=units, lane_columns=False)
 
     @property
     def half(self) -> DataTiledLayout:
@@ -233,7 +216,7 @@ class DataTiledLayout:
     @property
     def _lane_factors(self) -> int:
         """Factors that an intrinsic's rows have in the accumulator: (outer,) group and inner."""
-        return 2 + (self.multiplied.shape.acc_outer > 1)
+        return 2 + (self.shape.acc_outer > 1)
 
     def _with_lane_columns(self, swizzle: TileSwizzle) -> TileSwizzle:
         """Accumulators whose rows in a fragment, (outer, group, inner) of a lane, are its columns, and the reverse."""
@@ -311,8 +294,6 @@ def _swizzle(layout: DataTiledLayout, operand: int, element: str | None) -> Tile
         interleaved = operand in getattr(layout, f"operands_interleaving_intrinsics_{axis}")
         return swizzle.interleave() if interleaved and count > 1 else swizzle
 
-    if operand == ACC and layout.pairs:
-        return _swizzle(layout.multiplied, operand, element)
     if operand == ACC:
         swizzle = intrinsics("m", ROWS, intrinsics("n", COLUMNS, swizzle))
         swizzle = swizzle.expand(COLUMNS, Dim("CrossThread", layout.subgroups_n))

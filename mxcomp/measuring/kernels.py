@@ -18,11 +18,12 @@ from mxcomp import __version__
 from mxcomp.compiler import compile
 from mxcomp.formats import MX_BLOCK, ElementFormat, element_format
 from mxcomp.measuring import assembly
+from mxcomp.mlir import build
+from mxcomp.registry import Constraint, Ukernel
 from mxcomp.selection.times import KernelTimes
 from mxcomp.sim.timing.chip import Rates
 from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.support import caches
-from mxcomp.ukernels import Constraint, Ukernel
 from mxcomp.ukernels.family import IN_ROWS
 
 LOOP_RATE = 28.0
@@ -113,16 +114,24 @@ def _matmul(ukernel: Ukernel) -> ir.Module:
     return matmul_of_arguments(m, n, k, lhs, rhs)
 
 
-def matmul_of_arguments(m: int, n: int, k: int, lhs: ElementFormat, rhs: ElementFormat) -> ir.Module:
+def matmul_of_arguments(
+    m: int, n: int, k: int, lhs: ElementFormat, rhs: ElementFormat, result: str = "f32"
+) -> ir.Module:
     """A module with a matmul of m x n x k whose operands, as bytes, and their scales are arguments."""
 
     def matmul(a: ir.Value, a_scale: ir.Value, b: ir.Value, b_scale: ir.Value) -> ir.Value:
-        return mx.scaled_matmul(mx.operand(a, a_scale, lhs), mx.operand(b, b_scale, rhs))
+        return stored(mx.scaled_matmul(mx.operand(a, a_scale, lhs), mx.operand(b, b_scale, rhs)), result)
 
     types = [
         f"{rows}x{size}xi8" for rows, bits in ((m, lhs.bits), (n, rhs.bits)) for size in (k * bits // 8, k // MX_BLOCK)
     ]
     return mx.module(matmul, *types)
+
+
+def stored(value: ir.Value, result: str) -> ir.Value:
+    """A tensor as it is stored with elements of the type `result`."""
+    is_so = str(build.element(value)) == result
+    return value if is_so else mx.elementwise(lambda each: each, value, result=result)
 
 
 def _size(bounds: Constraint, tile: int, count: int) -> int:

@@ -30,9 +30,9 @@ from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.requantised import Requantised
 from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.profiling import Profile
+from mxcomp.registry import Registry
 from mxcomp.selection import passing, quantising
 from mxcomp.target import Target
-from mxcomp.ukernels import Registry
 from mxcomp.ukernels.requantised import BESIDE, JOINED, RESULT
 from mxcomp.ukernels.waves import MFMA
 from mxcomp.weights.manifest import Manifest

@@ -13,9 +13,9 @@ from iree.compiler import ir
 from mxcomp import routing
 from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES, MX_BLOCK
+from mxcomp.registry import Registry
 from mxcomp.selection.layers import Product, Sizes, fastest, us_of
 from mxcomp.target import DEFAULT, get_target
-from mxcomp.ukernels import Registry
 from mxcomp.ukernels.weight_only import ACTIVATIONS
 
 SIZES = ("tokens", "model_dim", "inter_dim", "experts", "top_k")

@@ -155,7 +155,7 @@ def accumulate(
         [acc],
         ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
         ir.ArrayAttr.get([build.iterator_type(kind) for kind in iterators]),
-        attributes.mma_layout(layout.multiplied, problem.types),
+        attributes.mma_layout(layout, problem.types),
         attributes.mma_semantics(opaque=not layout.expressible_in_iree),
     ).operation
     workgroup = [1] * (2 + batch) + [0] * (len(iterators) - 2 - batch)

@@ -96,18 +96,6 @@ def regrouped(packed: ir.Value, units: int, tiles: list[ir.Value]) -> ir.Value:
     return build.bitcast(packed, build.tensor_type((count, units, *others), str(kind.element_type)), None, tiles)
 
 
-def in_pairs(packed: ir.Value, layout: DataTiledLayout, operand: int, tiles: list[ir.Value]) -> ir.Value:
-    """A packed operand as a kernel takes it that multiplies `pairs` of units: the same bytes in shapes of these."""
-    if not layout.pairs or layout.multiplied.units is None:
-        return packed
-    kind = ir.RankedTensorType(packed.type)
-    inner = layout.multiplied.packed_shape(operand, ())
-    *outer, _, blocks = static_sizes(packed)[: -len(inner)]
-    last = kind.shape[-1] if operand in (LHS, RHS) else inner[-1]  # bytes of elements
-    shape = (*outer, layout.multiplied.units[operand % 2], blocks, *inner[:-1], last)
-    return build.bitcast(packed, build.tensor_type(shape, kind.element_type), tiles)
-
-
 def elements(packed: ir.Value, element: str, tiles: list[ir.Value]) -> ir.Value:
     """Packed elements from their bytes, scales as they are; `tiles` are the outer sizes where dynamic."""
     if str(ir.RankedTensorType(packed.type).element_type) != "i8":

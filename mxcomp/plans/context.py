@@ -21,7 +21,7 @@ from mxcomp.mlir import build, graph, notes
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.problem import Problem
-from mxcomp.ukernels import Registry
+from mxcomp.registry import Registry
 
 if TYPE_CHECKING:
     from mxcomp.plans.tuned import Entry, Table

@@ -20,9 +20,9 @@ from mxcomp.plans.context import Context, Site
 from mxcomp.plans.plan import Plan, Proposal, left
 from mxcomp.plans.tiled import Tiled
 from mxcomp.problem import Problem
+from mxcomp.registry import Ukernel
 from mxcomp.selection.ranking import DYNAMIC_M, Candidate, candidate, fastest
 from mxcomp.selection.sharing import least
-from mxcomp.ukernels import Ukernel
 from mxcomp.ukernels.weight_only import ACTIVATIONS
 
 _NAMED = 2

@@ -29,9 +29,10 @@ from mxcomp.plans.fused_quant import FusedQuant, brought, of_bits
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
 from mxcomp.problem import Problem
+from mxcomp.registry import Registry
 from mxcomp.selection.quantising import apart_us, modelled_us, takes, times
 from mxcomp.selection.ranking import fastest
-from mxcomp.ukernels import Registry, dual
+from mxcomp.ukernels import dual
 from mxcomp.ukernels.quantising import fragment
 
 

@@ -25,9 +25,10 @@ from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
 from mxcomp.problem import Problem
+from mxcomp.registry import Registry
 from mxcomp.selection.quantising import apart_us, modelled_us, takes, times
 from mxcomp.selection.ranking import fastest
-from mxcomp.ukernels import Registry, dual, quantising
+from mxcomp.ukernels import dual, quantising
 from mxcomp.ukernels.quantising import MOST_ROWS, Instance
 
 _NOT = "LHS is not quantised by the ukernel: "

@@ -28,9 +28,9 @@ from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
 from mxcomp.problem import Problem
+from mxcomp.registry import Registry
 from mxcomp.selection import versions
 from mxcomp.selection.ranking import fastest
-from mxcomp.ukernels import Registry
 
 
 @dataclass(frozen=True)

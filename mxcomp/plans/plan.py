@@ -19,8 +19,8 @@ from mxcomp.matching.operands import warning_of
 from mxcomp.options import Options
 from mxcomp.packing.result_tiles import Launch
 from mxcomp.problem import Problem
+from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection.limits import limits
-from mxcomp.ukernels import Registry, Ukernel
 
 if TYPE_CHECKING:
     from mxcomp.plans.building import Building

@@ -37,12 +37,13 @@ from mxcomp.plans.data_tiled import order_of
 from mxcomp.plans.plan import Plan, left
 from mxcomp.plans.tiled import Tiled
 from mxcomp.problem import Problem, flipped
+from mxcomp.registry import Registry
 from mxcomp.selection import passing, times
 from mxcomp.selection.passing import slots
 from mxcomp.selection.quantising import apart_us
 from mxcomp.selection.ranking import candidate, fastest
 from mxcomp.target import Target
-from mxcomp.ukernels import Registry, requantised
+from mxcomp.ukernels import requantised
 from mxcomp.ukernels.requantised import BESIDE, JOINED, RESULT
 
 _NOT = "not re-quantised in its tile: "

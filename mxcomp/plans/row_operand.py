@@ -34,11 +34,12 @@ from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
 from mxcomp.problem import Problem
+from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection.limits import limits
 from mxcomp.selection.ranking import Candidate, candidate
 from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.target import Target
-from mxcomp.ukernels import Registry, Ukernel, family
+from mxcomp.ukernels import family
 
 SIDES = (LHS, RHS)
 """Which operand may be read in rows."""

@@ -37,10 +37,10 @@ from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
 from mxcomp.problem import Problem
+from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection.ranking import Candidate, candidate
 from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.target import Target
-from mxcomp.ukernels import Registry, Ukernel
 
 SPLITS = (2, 3, 4, 6, 8)
 """Parts of K that are considered."""
@@ -165,8 +165,6 @@ def misfit(problem: Problem, ukernel: Ukernel, parts: int, target: Target) -> st
         return "K is not split for a single row or column"
     if ukernel.operands != DATA_TILED or ukernel.layout is None or ukernel.layout.units is None:
         return f"{ukernel.name} takes no part of K: it is not over units"
-    if ukernel.layout.pairs:
-        return f"{ukernel.name} takes no part of K: it multiplies units two by two, which lie as far apart as K is long"
     if parts * _PART_BYTES * _elements(problem) > target.max_buffer_bytes:
         return f"results of {parts} parts exceed {target.max_buffer_bytes} bytes"
     tiles = _k_tiles(problem, ukernel)

@@ -33,8 +33,8 @@ from mxcomp.packing.runtime_sizes import RuntimeSizes, TileCounts, guarded
 from mxcomp.plans.building import Building, Matmul
 from mxcomp.plans.plan import Launched, Plan
 from mxcomp.problem import Problem, flipped
+from mxcomp.registry import Registry
 from mxcomp.selection import times
-from mxcomp.ukernels import Registry
 
 
 @dataclass(frozen=True)
@@ -174,11 +174,6 @@ class Tiled(Launched):
     def dispatch(self, matmul: Matmul) -> ir.Value:
         """Of inner tiles, epilogue and unpacking: [(batch,) M, N], sizes perhaps hidden."""
         limits = self.hidden(matmul)
-        if self.layout.pairs:
-            counts = TileCounts(matmul.sizes, self.layout)
-            each = enumerate(matmul.packed)
-            packed = [stored_operand.in_pairs(value, self.layout, i, counts.of(i)) for i, value in each]
-            matmul = replace(matmul, packed=packed)
         tiles, known = self.tiles(matmul), [limit for limit in limits if limit is not None]
         with build.dispatch_region([tiles.type(matmul.element, limits)], known) as region:
             counts = self.counts(matmul)

@@ -14,9 +14,9 @@ from mxcomp.matching.decision import DATA_TILED
 from mxcomp.options import Options
 from mxcomp.plans import split_k
 from mxcomp.problem import Problem
+from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import tuned_lines
 from mxcomp.selection.tuned_lines import ANY, Fault, Key, Line
-from mxcomp.ukernels import Registry, Ukernel
 
 
 @dataclass(frozen=True)

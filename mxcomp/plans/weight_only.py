@@ -18,10 +18,11 @@ from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.multi_m import MultiM
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.problem import Problem
+from mxcomp.registry import Registry
 from mxcomp.selection.passing import passing_us
 from mxcomp.selection.quantising import modelled_us
 from mxcomp.selection.versions import Range
-from mxcomp.ukernels import Registry, weight_only
+from mxcomp.ukernels import weight_only
 from mxcomp.ukernels.weight_only import ACTIVATION_BYTES, ACTIVATIONS, MOST_ROWS, Instance
 
 _RANGES = (Range(16, (1, 16)), Range(32, (24, 32)), Range(MOST_ROWS, (48, MOST_ROWS)), Range(None, (128, 512, 2048)))

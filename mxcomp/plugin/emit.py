@@ -37,9 +37,9 @@ from mxcomp.plugin.dags import Dag
 from mxcomp.plugin.library import key, library
 from mxcomp.plugin.response_file import LINK, MATCH, RESPONSE, response_file
 from mxcomp.plugin.script import SCRIPT, script
+from mxcomp.registry import Registry
 from mxcomp.report.report import Report
 from mxcomp.support import files
-from mxcomp.ukernels import Registry
 
 
 def emit_plugin(

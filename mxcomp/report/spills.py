@@ -13,9 +13,9 @@ from iree.compiler import ir
 from mxcomp.errors import UkernelError
 from mxcomp.mlir import graph
 from mxcomp.options import Options
+from mxcomp.registry import Registry, Ukernel
 from mxcomp.report.report import KernelVersion, Report, ScaledMatmul
 from mxcomp.sim import code_object
-from mxcomp.ukernels import Registry, Ukernel
 
 _BINARY = "hal.executable.binary"
 _ELF = b"\x7fELF"

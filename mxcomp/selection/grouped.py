@@ -126,13 +126,14 @@ def _batches(
 
 
 def _in_orders(known: KernelTimes, tile: Sequence[int], work: Work, p: Parameters, orders: tuple[Order, ...]) -> Floats:
+    known = known.storing(work.result_bytes)
     blocks, columns, k_tiles = work.blocks, -(-work.n // tile[1]), -(-work.k // tile[2])
     column_bits = element_format(work.types[1]).bits + SCALE_BITS
     row_bits = known.row_bits or element_format(work.types[0]).bits + SCALE_BITS
     depth = k_tiles * tile[2]
     filled = blocks.slots / blocks.valid
     step_bytes = np.array([filled * depth * row_bits / 8, tile[1] * depth * column_bits / 8])
-    store_bytes = known.store_bytes * work.result_bytes / 4 * filled / tile[0]
+    store_bytes = known.store_bytes * filled / tile[0]
     resident = known.beside(blocks.valid * columns)
     unique = work.rows * depth * row_bits / 8 + blocks.active * columns * step_bytes[1]
     launches = [

@@ -21,10 +21,11 @@ from mxcomp.layout import RHS
 from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.problem import Problem
+from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import grouped, passing, times
 from mxcomp.selection.ranking import LAYERS
 from mxcomp.sim.timing.parameters import parameters_of
-from mxcomp.ukernels import Registry, Ukernel, gating, quantising, swiglu, weight_only
+from mxcomp.ukernels import gating, quantising, swiglu, weight_only
 from mxcomp.ukernels.family import Instance
 from mxcomp.ukernels.waves import UNIT_ROWS
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from mxcomp.layout import LHS
 from mxcomp.problem import Problem
+from mxcomp.registry import AnyInstance, Registry, Ukernel
 from mxcomp.selection import passing
 from mxcomp.selection.times import modelled, replays
 from mxcomp.target import Target
-from mxcomp.ukernels import AnyInstance, Registry, Ukernel, dual, quantising
+from mxcomp.ukernels import dual, quantising
 
 
 def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:

@@ -10,10 +10,10 @@ from mxcomp.layout.order import Order
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.options import Options
 from mxcomp.problem import Problem
+from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import times
 from mxcomp.selection.sharing import least
 from mxcomp.sim.timing.parameters import parameters_of
-from mxcomp.ukernels import Registry, Ukernel
 
 DYNAMIC_M = (1, 16, 64, 256, 1024, 4096)
 """What M is taken to be where it is known at run time only: from a decoder's step to a prompt."""

@@ -23,11 +23,11 @@ from mxcomp.formats import E8M0, ELEMENT_TYPES, MX_BLOCK, element_format
 from mxcomp.layout import LHS
 from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.problem import Problem
+from mxcomp.registry import Ukernel
 from mxcomp.selection.sharing import batches, orders
 from mxcomp.sim.timing.chip import Ask, Batch, Floats, Launches, Rates, modelled_us
 from mxcomp.sim.timing.parameters import Parameters, parameters_of
 from mxcomp.target import Target
-from mxcomp.ukernels import Ukernel
 from mxcomp.ukernels.family import Instance
 
 FILE = "kernel_times.csv"
@@ -36,6 +36,7 @@ RATES = (2.0, 6.0, 12.0, 18.0, 24.0, 28.0, 31.0, 34.0, 64.0)
 CYCLES = tuple(f"cycles_at_{rate:g}" for rate in RATES)
 COLUMNS = (
     "kernel",
+    "result_bytes",
     "resident",
     "k_tiles",
     "is_first",
@@ -46,7 +47,12 @@ COLUMNS = (
     "load_bytes",
     "store_bytes",
 )
-"""Of the table: a workgroup with `k_tiles` K tiles, in the first batch of a launch or behind it."""
+"""Of the table: a workgroup with `k_tiles` K tiles, in the first batch of a launch or behind it.
+
+`result_bytes` is `WIDE` or, with one number of K tiles, `NARROW`: only storing differs.
+"""
+WIDE, NARROW = 4, 2
+"""Bytes of an element of the result as it is stored: f32, or 16 bits."""
 
 
 class Replay(NamedTuple):
@@ -69,7 +75,9 @@ class KernelTimes:
         resident: Workgroups that share a CU, if there are so many.
         wide: Part of the MFMA cycles that scaled 32×32×64 take.
         load_bytes: Of a workgroup, by K tiles.
-        store_bytes: Of an f32 result.
+        store_bytes: Of the result.
+        result_bytes: Of an element of it.
+        narrow: The same with results of `NARROW` bytes, where they are known.
         rows: Of LHS that are loaded of a unit, if not all.
         row_bits: Of an LHS element and its share of a scale; None: as the problem says. Of activations only rows that
             are there are loaded.
@@ -83,6 +91,16 @@ class KernelTimes:
     replays: tuple[Replay, ...]
     row_bits: float | None = None
     rows: int | None = None
+    result_bytes: float = WIDE
+    narrow: KernelTimes | None = None
+
+    def storing(self, size: float) -> KernelTimes:
+        """The same with `size` bytes stored of an element of the result."""
+        of = self if self.narrow is None or size > NARROW else self.narrow
+        return replace(
+            of, store_bytes=of.store_bytes * size / of.result_bytes, result_bytes=size, rows=self.rows,
+            row_bits=self.row_bits, narrow=None,
+        )  # fmt: skip
 
     def cycles(self, k_tiles: float, rates: Rates, is_first: bool, resident: int) -> tuple[Floats, Floats]:
         """Cycles of workgroups with so many K tiles, and those that an MFMA pipe is busy; `resident`: up to all.
@@ -90,9 +108,10 @@ class KernelTimes:
         Between one workgroup on a CU and all they are taken to be straight: replays are up to a fifth below where a
         launch begins, and none by more than a twentieth above.
         """
-        if 1 < resident < self.resident:
-            part = (resident - 1) / (self.resident - 1)
-            ends = [self.cycles(k_tiles, rates, is_first, each) for each in (1, self.resident)]
+        most = max(row.resident for row in self.replays)  # of another GPU fewer may share a CU than were replayed
+        if 1 < resident < most:
+            part = (resident - 1) / (most - 1)
+            ends = [self.cycles(k_tiles, rates, is_first, each) for each in (1, most)]
         else:
             short, long = self._around(k_tiles)
             part = (k_tiles - short) / (long - short)
@@ -158,20 +177,33 @@ class Table(Mapping[str, KernelTimes]):
 
 
 def _kernel_times(rows: list[dict[str, str]], target: Target) -> KernelTimes:
-    return KernelTimes(
+    wide, narrow = ([row for row in rows if row["result_bytes"] == str(size)] for size in (WIDE, NARROW))
+    times = KernelTimes(
         target=target,
-        resident=max(int(row["resident"]) for row in rows),
-        wide=float(rows[-1]["wide"]),
-        load_bytes={int(row["k_tiles"]): float(row["load_bytes"]) for row in rows},
-        store_bytes=float(rows[0]["store_bytes"]),
-        replays=tuple(
-            Replay(
-                int(row["resident"]), int(row["k_tiles"]), row["is_first"] == "1",
-                float(row["latency"]), tuple(float(row[name]) for name in CYCLES), float(row["matrix_cycles"]),
-            )
-            for row in rows
-        ),
+        resident=max(int(row["resident"]) for row in wide),
+        wide=float(wide[-1]["wide"]),
+        load_bytes={int(row["k_tiles"]): float(row["load_bytes"]) for row in wide},
+        store_bytes=float(wide[0]["store_bytes"]),
+        replays=tuple(map(_replay, wide)),
+    )
+    return _with_narrow(times, list(map(_replay, narrow)), float(narrow[0]["store_bytes"])) if narrow else times
+
+
+def _replay(row: Mapping[str, str]) -> Replay:
+    return Replay(
+        int(row["resident"]), int(row["k_tiles"]), row["is_first"] == "1",
+        float(row["latency"]), tuple(float(row[name]) for name in CYCLES), float(row["matrix_cycles"]),
     )  # fmt: skip
+
+
+def _with_narrow(times: KernelTimes, found: Sequence[Replay], store_bytes: float) -> KernelTimes:
+    """With what storing narrow results saves with one number of K tiles taken off the cycles with each."""
+    wide = {each[:4]: each.cycles for each in times.replays}
+    saved = {(each.resident, each.is_first): np.subtract(wide[each[:4]], each.cycles) for each in found}
+    replays = tuple(
+        each._replace(cycles=tuple(each.cycles - saved[each.resident, each.is_first])) for each in times.replays
+    )
+    return replace(times, narrow=replace(times, replays=replays, store_bytes=store_bytes, result_bytes=NARROW))
 
 
 @cache
@@ -276,8 +308,7 @@ def _in_orders(
     parameters: Parameters | None, orders: tuple[Order, ...],
 ) -> Floats:  # fmt: skip
     """The µs of `modelled` in each of these orders."""
-    p = parameters or parameters_of(times.target)
-    store_bytes = times.store_bytes * size / 4
+    p, times = parameters or parameters_of(times.target), times.storing(size)
     rows, columns, k_tiles = (-(-sizes[axis] // step) for axis, step in zip("mnk", tile, strict=True))
     row_bytes, column_bytes = (
         step * k_tiles * tile[2] * (element_format(kind).bits + SCALE_BITS) / 8
@@ -300,8 +331,8 @@ def _in_orders(
             resident=resident,
             wide=times.wide,
             load_bytes=times.loaded(k_tiles),
-            store_bytes=store_bytes,
-            unique_bytes=matrices * (rows * row_bytes + columns * column_bytes + rows * columns * store_bytes),
+            store_bytes=times.store_bytes,
+            unique_bytes=matrices * (rows * row_bytes + columns * column_bytes + rows * columns * times.store_bytes),
             workgroups=matrices * rows * columns,
         )
         for k in range(len(orders))

@@ -19,6 +19,7 @@ from mxcomp.measuring.subject import RESULT_BYTES
 from mxcomp.options import FASTEST, Options
 from mxcomp.plans import split_k
 from mxcomp.problem import SCALES_AND_RESULT, Problem
+from mxcomp.registry import Registry
 from mxcomp.selection import times
 from mxcomp.selection.ranking import fastest
 from mxcomp.selection.tuned_lines import MEASURED, MODELLED, Key
@@ -31,7 +32,6 @@ from mxcomp.support.tables import Column
 from mxcomp.target import DEFAULT
 from mxcomp.tools import shapes
 from mxcomp.tuning import Failure, Settings, tune
-from mxcomp.ukernels import Registry
 
 _SHOWN = 40
 """More matmuls than these are summed up."""

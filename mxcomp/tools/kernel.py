@@ -26,13 +26,14 @@ from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.layout import OPERAND_NAMES
 from mxcomp.measuring import kernels
+from mxcomp.registry import Constraint, Registry, Ukernel
 from mxcomp.selection import times
 from mxcomp.support import files, tables
 from mxcomp.support.progress import waiting
 from mxcomp.support.tables import Column
 from mxcomp.target import DEFAULT, get_target
 from mxcomp.tools import common
-from mxcomp.ukernels import Constraint, Registry, Ukernel, gating
+from mxcomp.ukernels import gating
 
 NAME = "mxcomp-kernel"
 _LIST, _PRINT = "list", "print"

@@ -13,11 +13,11 @@ from iree.compiler import ir
 from mxcomp.measuring.subject import RESULT_BYTES
 from mxcomp.options import Options
 from mxcomp.plans import split_k
+from mxcomp.registry import Registry
 from mxcomp.selection.ranking import fastest
 from mxcomp.selection.tuned_lines import MODELLED, Key, Line
 from mxcomp.target import get_target
 from mxcomp.tuning.trial import Outcome, Trial, attempt
-from mxcomp.ukernels import Registry
 
 _AHEAD = 8
 """Problems whose candidates are on their way, while those before them are waited for."""

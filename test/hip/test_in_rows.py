@@ -21,11 +21,12 @@ from mxcomp.plans.plan import Proposal
 from mxcomp.plans.row_operand import RowOperand
 from mxcomp.plans.tiled import Tiled
 from mxcomp.problem import Problem
+from mxcomp.registry import Registry
 from mxcomp.run import runtime
 from mxcomp.selection import ranking
 from mxcomp.sim.schedule import ORDERS
 from mxcomp.target import get_target
-from mxcomp.ukernels import Registry, pingpong
+from mxcomp.ukernels import pingpong
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 

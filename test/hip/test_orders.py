@@ -25,12 +25,12 @@ from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.matching.decision import decide
 from mxcomp.passes import encode, order_workgroups
 from mxcomp.plans.plan import Launched
+from mxcomp.registry import Registry
 from mxcomp.selection import sharing
 from mxcomp.sim.device import Device
 from mxcomp.sim.program import program_of
 from mxcomp.sim.timing import Examination, examine
 from mxcomp.target import get_target
-from mxcomp.ukernels import Registry
 
 CUS = get_target("gfx950").cus
 

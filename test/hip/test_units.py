@@ -17,8 +17,9 @@ import mxcomp
 import mxcomp.ir as mx
 from mxcomp.formats import dequantise, pack_bits, quantise
 from mxcomp.layout import DataTiledLayout, layout_from
+from mxcomp.registry import Registry
 from mxcomp.target import get_target
-from mxcomp.ukernels import PLAIN_KINDS, Registry, family
+from mxcomp.ukernels import PLAIN_KINDS, family
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 

@@ -17,8 +17,9 @@ from mxcomp.layout import ACC, INTRINSICS, LHS, LHS_SCALE, RHS, RHS_SCALE, DataT
 from mxcomp.layout.swizzle import Dim, TileSwizzle
 from mxcomp.mlir import attributes, build
 from mxcomp.plans.data_tiled import CODEGEN_LAYOUTS
+from mxcomp.registry import Registry
 from mxcomp.target import get_target
-from mxcomp.ukernels import Registry, gating
+from mxcomp.ukernels import gating
 from mxcomp.ukernels.waves import unit_layout
 
 TYPES = ["f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32"]

@@ -16,10 +16,10 @@ from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.plan import Proposal
 from mxcomp.problem import Problem
+from mxcomp.registry import Registry
 from mxcomp.selection import times
 from mxcomp.selection.ranking import candidate
 from mxcomp.target import get_target
-from mxcomp.ukernels import Registry
 
 TYPES = ("f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32")
 LARGE = "mx_f4E2M1FN_f4E2M1FN_f32_m256_n256_k512"

@@ -13,8 +13,8 @@ from mxcomp.options import AUTO, OFF, ON, Options
 from mxcomp.plans import Plan
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.requantised import Requantised
+from mxcomp.registry import Registry
 from mxcomp.target import get_target
-from mxcomp.ukernels import Registry
 
 ROWS = (1, 16, 64, 65, 512, 8192)
 LLAMA, SMALL = (4096, 14336), (256, 256)

@@ -10,11 +10,11 @@ from iree.compiler import ir
 
 from mxcomp.layout.order import PLAIN_ORDER
 from mxcomp.problem import Problem
+from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import grouped, times
 from mxcomp.selection.grouped import Blocks, Work, expected
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.target import get_target
-from mxcomp.ukernels import Registry, Ukernel
 
 TARGET = get_target("gfx950")
 CUS, XCDS = TARGET.cus, TARGET.xcds

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 from iree.compiler import ir
 
+from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import grouped
 from mxcomp.selection.layers import Sizes, apart, better, fastest, in_tiles, unquantised, us_of
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.target import get_target
-from mxcomp.ukernels import Registry, Ukernel, gating
+from mxcomp.ukernels import gating
 
 E2M1, E4M3, E2M3 = "f4E2M1FN", "f8E4M3FN", "f6E2M3FN"
 LAYER = Sizes(64, 2880, 2880, 32, 4, E2M1, E2M1)

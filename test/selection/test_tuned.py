@@ -16,10 +16,10 @@ from mxcomp.measuring.subject import Subject
 from mxcomp.options import Options
 from mxcomp.plans import tuned
 from mxcomp.problem import Problem
+from mxcomp.registry import Registry
 from mxcomp.selection import tuned_lines
 from mxcomp.selection.tuned_lines import COLUMNS, Key, Line
 from mxcomp.target import get_target
-from mxcomp.ukernels import Registry
 
 TYPES = ("f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32")
 PROBLEM = Problem(128, 256, 512, TYPES)

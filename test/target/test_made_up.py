@@ -18,6 +18,8 @@ from mxcomp.errors import TargetError, UkernelError
 from mxcomp.formats import E2M1, dequantise, pack_bits, quantise
 from mxcomp.options import Options
 from mxcomp.problem import SCALES_AND_RESULT, Problem
+from mxcomp.registry import Registry
+from mxcomp.registry.reading import lds_bytes
 from mxcomp.selection.ranking import fastest
 from mxcomp.sim import Device
 from mxcomp.sim.banks import phases
@@ -26,9 +28,8 @@ from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.sim.timing.probes import LINE_BYTES
 from mxcomp.target import Target, get_target
-from mxcomp.ukernels import KINDS, Registry, intrawave, weight_only
+from mxcomp.ukernels import KINDS, intrawave, weight_only
 from mxcomp.ukernels.family import Instance
-from mxcomp.ukernels.reading import lds_bytes
 
 FOLDER, NAME = Path(__file__).parent / "gpus", "half950"
 M, N, K = 20, 48, 512

@@ -16,8 +16,8 @@ from mxcomp.ir import module, operand, scaled_matmul
 from mxcomp.options import Options
 from mxcomp.plugin.emit import emit_plugin
 from mxcomp.plugin.response_file import LINK
+from mxcomp.registry import Registry
 from mxcomp.target import get_target
-from mxcomp.ukernels import Registry
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ukernels" / "m128_n224.py"
 NAME, M, N = "own_f4_f4_f32_m128_n224_k512", 2048, 3584

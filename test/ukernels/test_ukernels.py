@@ -20,8 +20,9 @@ import mxcomp
 from mxcomp.formats import element_format
 from mxcomp.measuring.assembly import FLAG, KernelAssembly, read_dump
 from mxcomp.problem import Problem
+from mxcomp.registry import Constraint, Registry, Ukernel, read
 from mxcomp.target import get_target
-from mxcomp.ukernels import KINDS, PLAIN_KINDS, Constraint, Registry, Ukernel, data_tiled, family, gating, read
+from mxcomp.ukernels import KINDS, PLAIN_KINDS, data_tiled, family, gating
 
 HERE = Path(__file__).parent
 TARGET = get_target("gfx950")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -22,30 +22,11 @@ from typing import Any
 from iree.compiler import ir
 
 from mxcomp.errors import UkernelError
+from mxcomp.registry import reading
+from mxcomp.registry.rules import Source, Ukernel, place_of, ruled, said, unreadable
 from mxcomp.target import Target
-from mxcomp.ukernels import builder, family, reading
-from mxcomp.ukernels.rules import Source, Ukernel, place_of, ruled, said, unreadable
 
 _INSTANCES, _ENTRIES = "INSTANCES", ("name", "rule", "module")
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel that is written by a function.
-
-    Attributes:
-        name: Of it.
-        rule: The entries of its match rule.
-        write: Makes the function, of this name and in no module: `builder.function` with a body.
-    """
-
-    name: str
-    rule: dict[str, Any]
-    write: Callable[[str], ir.Operation]
-
-    def module(self, path: Path, target: Target) -> ir.Module:
-        """A module with its function, whose rule is an attribute."""
-        return builder.module(self.write(self.name), family.attribute(self.rule))
 
 
 def read(path: Path, target: Target) -> tuple[Ukernel, ...]:
@@ -71,7 +52,7 @@ def _read(path: Path, target: Target, text: str) -> tuple[Ukernel, ...]:
 
 def _run(tree: ast.Module, path: Path) -> dict[str, Any]:
     """What a file defines."""
-    module = ModuleType(f"mxcomp.ukernels.own.{path.stem}")
+    module = ModuleType(f"{__name__}.{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # where dataclasses look for names in annotations
     exec(compile(tree, str(path), "exec"), vars(module))

@@ -14,10 +14,7 @@ from mxcomp.errors import UkernelError
 from mxcomp.layout import ACC, OPERAND_NAMES
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
-from mxcomp.target import Target
-from mxcomp.ukernels import family
-from mxcomp.ukernels.builder import RULE
-from mxcomp.ukernels.rules import (
+from mxcomp.registry.rules import (
     ENTRIES,
     FIVE,
     Source,
@@ -29,6 +26,9 @@ from mxcomp.ukernels.rules import (
     ruled,
     ukernel_from,
 )
+from mxcomp.target import Target
+from mxcomp.ukernels import family
+from mxcomp.ukernels.builder import RULE
 from mxcomp.ukernels.waves import BLOCK
 
 
@@ -151,7 +151,7 @@ def _expected_types(ukernel: Ukernel) -> list[tuple[tuple[int | None, ...], str]
     m, n, _ = ukernel.tile
     shapes: list[tuple[int | None, ...]]
     if ukernel.layout is not None:
-        layout = ukernel.layout.multiplied
+        layout = ukernel.layout
         units = layout.units or (1, 1)
         outer: list[tuple[int | None, ...]] = [(units[i % 2], None) for i in range(ACC)]
         shapes = [layout.multiplied_shape(i, layout.packed_shape(i, o)) for i, o in enumerate([*outer, (1, 1)])]
