@@ -247,7 +247,8 @@ class Stream(Kernel):
 
     def _open(self, *arguments: ir.Value) -> None:
         self._operands(*arguments[: -self.results])
-        self.parts = [builder.lds(self.waves * self._part, "f32") for _ in range(self.results)]
+        results = self.results if self.waves > 1 else 0  # a wave alone has all of it
+        self.parts = [builder.lds(self.waves * self._part, "f32") for _ in range(results)]
 
     def _operands(self, *given: ir.Value) -> None:
         """A and B."""
