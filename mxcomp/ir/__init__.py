@@ -24,7 +24,7 @@ from iree.compiler.dialects import math as mlir_math
 from numpy.typing import NDArray
 
 from mxcomp.errors import InputError
-from mxcomp.formats import MX_BLOCK, ElementFormat, element_format, mx_format, pack_bits
+from mxcomp.formats import ElementFormat, element_format, mx_format, pack_bits
 from mxcomp.ir import quantisation
 from mxcomp.matching import canonical
 from mxcomp.mlir import build
@@ -137,9 +137,9 @@ def dequantised_matmul(x: ir.Value, weights: Operand) -> ir.Value:
     Weights are dequantised to bf16, which is exact. For few rows that happens in the registers of one kernel. Raises
     InputError for others.
     """
-    *batch, n, blocks, _ = build.static_sizes(weights.elements)
+    *batch, n, blocks, size = build.static_sizes(weights.elements)
     *outer, m, k = build.static_sizes(x)
-    if outer != batch or None in batch or str(build.element(x)) != "bf16" or k != (blocks or 0) * MX_BLOCK:
+    if outer != batch or None in batch or str(build.element(x)) != "bf16" or k != (blocks or 0) * (size or 0):
         raise InputError(
             f"a matmul of {x.type} and weights {weights.elements.type}: expected bf16 [(batch,) M, K] and "
             f"[(batch,) N, K/32, 32], with a static batch"
@@ -153,7 +153,7 @@ def dequantised_matmul(x: ir.Value, weights: Operand) -> ir.Value:
         return [ir.AffineMap.get(count, 0, each) for each in results]
 
     units = [build.dim(weights.elements, rank)] if n is None else []
-    wide = build.tensor_type((*batch, n, blocks, MX_BLOCK), "bf16")
+    wide = build.tensor_type((*batch, n, blocks, size), "bf16")
     dequantised = build.generic(
         wide,
         [weights.elements, weights.scales],
@@ -163,7 +163,7 @@ def dequantised_matmul(x: ir.Value, weights: Operand) -> ir.Value:
         lambda element, scale, _: arith.ScalingExtFOp(bf16, element, scale).result,
     )
     tokens = [build.dim(x, rank)] if m is None else []
-    split = build.tensor_type((*batch, m, blocks, MX_BLOCK), "bf16")
+    split = build.tensor_type((*batch, m, blocks, size), "bf16")
     groups = [*([i] for i in range(rank + 1)), [rank + 1, rank + 2]]
     result = build.tensor_type((*batch, m, n), "f32")
     return build.generic(

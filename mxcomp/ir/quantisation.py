@@ -18,7 +18,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, math, tensor
 
 from mxcomp.errors import InputError
-from mxcomp.formats import E8M0, E8M0_BIAS, E8M0_NAN, MX_BLOCK, ElementFormat, element_format
+from mxcomp.formats import E8M0, E8M0_BIAS, E8M0_NAN, ElementFormat, element_format, mx_format
 from mxcomp.mlir import build
 
 SOURCE_TYPES = ("f32", "f16", "bf16")
@@ -51,7 +51,8 @@ def quantise(value: ir.Value, element: str, mode: str = "even") -> tuple[ir.Valu
     fmt = _checked(source, element, mode)
     height, columns = build.static_sizes(value)
     rows = build.dynamic_sizes(value)
-    blocked = build.tensor_type((height, (columns or 0) // MX_BLOCK, MX_BLOCK), source.element_type)
+    size = mx_format(fmt).size
+    blocked = build.tensor_type((height, (columns or 0) // size, size), source.element_type)
     sizes = [build.DYNAMIC if height is None else height, *blocked.shape[1:]]
     blocks = tensor.ExpandShapeOp(blocked, value, [[0], [1, 2]], rows, sizes).result
     amax = _amax(blocks, rows)
@@ -67,8 +68,9 @@ def _checked(source: ir.RankedTensorType, element: str, mode: str) -> ElementFor
         raise InputError(str(error)) from None
     if str(source.element_type) not in SOURCE_TYPES:
         raise InputError(f"cannot quantise {source}: expected elements of {', '.join(SOURCE_TYPES)}")
-    if source.rank != 2 or source.is_dynamic_dim(1) or source.get_dim_size(1) % MX_BLOCK:
-        raise InputError(f"cannot quantise {source}: expected [M, K] with K a multiple of {MX_BLOCK}")
+    size = mx_format(fmt).size
+    if source.rank != 2 or source.is_dynamic_dim(1) or source.get_dim_size(1) % size:
+        raise InputError(f"cannot quantise {source}: expected [M, K] with K a multiple of {size}")
     return fmt
 
 

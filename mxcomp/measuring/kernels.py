@@ -16,7 +16,7 @@ from iree.compiler import ir
 import mxcomp.ir as mx
 from mxcomp import __version__
 from mxcomp.compiler import compile
-from mxcomp.formats import MX_BLOCK, ElementFormat, element_format
+from mxcomp.formats import ElementFormat, element_format, mx_format
 from mxcomp.measuring import assembly
 from mxcomp.mlir import build
 from mxcomp.registry import Constraint, Ukernel
@@ -123,7 +123,9 @@ def matmul_of_arguments(
         return stored(mx.scaled_matmul(mx.operand(a, a_scale, lhs), mx.operand(b, b_scale, rhs)), result)
 
     types = [
-        f"{rows}x{size}xi8" for rows, bits in ((m, lhs.bits), (n, rhs.bits)) for size in (k * bits // 8, k // MX_BLOCK)
+        f"{rows}x{size}xi8"
+        for rows, fmt in ((m, mx_format(lhs)), (n, mx_format(rhs)))
+        for size in (k // fmt.size * fmt.block_bytes, k // fmt.size)
     ]
     return mx.module(matmul, *types)
 

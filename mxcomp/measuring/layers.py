@@ -21,7 +21,7 @@ from ml_dtypes import bfloat16
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp import pipeline
-from mxcomp.formats import MX_BLOCK, element_format
+from mxcomp.formats import element_format, mx_format
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.options import Options
 from mxcomp.plans import Plan, plans_below, requantised
@@ -83,7 +83,7 @@ class Layer:
 def _parameters(index: int, n: int, k: int, element: str) -> mx.Operand:
     """A matrix of weights that is loaded from globals."""
     values: list[ir.Value] = []
-    for part, size in (("elements", k * element_format(element).bits // 8), ("scales", k // MX_BLOCK)):
+    for part, size in (("elements", k * element_format(element).bits // 8), ("scales", k // mx_format(element).size)):
         kind, name = build.tensor_type([n, size], "i8"), f"w{index}.{part}"
         top = graph.module_block(graph.root(ir.InsertionPoint.current.block.owner))
         with ir.InsertionPoint.at_block_begin(top):

@@ -47,9 +47,8 @@ class Subject:
         m, n, k = self.sizes
         kinds = (element_format(kind) for kind in self.problem.types[:2])
         sides = ((rows, k * kind.bits // 8) for rows, kind in zip((m, n), kinds, strict=True))
-        return tuple(
-            (*self.problem.batch, rows, columns) for rows, width in sides for columns in (width, k // MX_BLOCK)
-        )
+        blocks = k // self.problem.block
+        return tuple((*self.problem.batch, rows, columns) for rows, width in sides for columns in (width, blocks))
 
     def source(self) -> str:
         """A module whose only function multiplies its arguments, and rounds the product to `result`."""

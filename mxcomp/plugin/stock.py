@@ -8,7 +8,6 @@ from iree.compiler import ir
 
 from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.errors import InputError
-from mxcomp.formats import MX_BLOCK
 from mxcomp.matching import quantiser
 from mxcomp.matching.contraction import Candidate
 from mxcomp.matching.decision import decision_of
@@ -69,8 +68,8 @@ def _quantiser(candidate: Candidate) -> set[ir.Operation]:
     """The operations that quantise operands in blocks of 32: lanes of IREE's kernels store these whole."""
     found: set[ir.Operation] = set()
     for side in (candidate.lhs, candidate.rhs):
-        elements = _in_rows(side.element, (MX_BLOCK, 1))
-        scales = _in_rows(side.scale, (MX_BLOCK,)) if side.scale is not None else None
+        elements = _in_rows(side.element, (side.block, 1))
+        scales = _in_rows(side.scale, (side.block,)) if side.scale is not None else None
         producer = quantiser.find(elements, scales) if elements is not None and scales is not None else None
         found |= {reading.user for reading in producer.readings} if producer is not None else set()
     return found
