@@ -93,7 +93,7 @@ class Ukernel:
     instance: family.Instance | None = None
     source: Source | None = field(default=None, compare=False)
     line: int | None = field(default=None, compare=False)
-    lds_bytes: int = 0
+    lds_bytes: int = field(default=0, compare=False)
 
     @property
     def place(self) -> str:
