@@ -1,0 +1,102 @@
+"""The table of plans: all of them are in it, under names of their own, and an attribute keeps what each says."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
+
+import pytest
+from iree.compiler import ir
+
+from mxcomp import plans
+from mxcomp.layout.order import Order
+from mxcomp.mlir import attributes
+from mxcomp.options import Options
+from mxcomp.plans import PLANS, Plan, from_entries
+from mxcomp.plans.context import Context, Site
+from mxcomp.plans.data_tiled import DataTiled
+from mxcomp.plans.dual import Dual
+from mxcomp.plans.few_rows import FewRows
+from mxcomp.plans.fused_quant import FusedQuant
+from mxcomp.plans.grouped_experts import GroupedExperts
+from mxcomp.plans.multi_m import MultiM
+from mxcomp.plans.plan import Launched, Proposal
+from mxcomp.plans.row_major import RowMajor
+from mxcomp.plans.split_k import SplitK
+from mxcomp.plans.tiled import Tiled
+from mxcomp.problem import SCALES_AND_RESULT, Problem
+from mxcomp.ukernels import Registry
+
+FP4 = ("f4E2M1FN", "f4E2M1FN", *SCALES_AND_RESULT)
+UKERNEL = "mx_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512"
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    with ir.Context(), ir.Location.unknown():
+        return Registry(Options.make().target)
+
+
+def below(kind: type[Plan]) -> Iterator[type[Plan]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from below(each)
+
+
+def test_all_are_in_the_table() -> None:
+    for module in pkgutil.iter_modules(plans.__path__):
+        import_module(f"mxcomp.plans.{module.name}")
+    assert set(below(Plan)) - {Launched, Tiled} == set(PLANS)
+    assert len({kind.plan for kind in PLANS}) == len(PLANS)
+
+
+def test_an_attribute_keeps_it(registry: Registry) -> None:
+    ukernel = registry[UKERNEL]
+    tiled = DataTiled().by(ukernel, Order(8, 5))
+    fused = FusedQuant.of(tiled, fused="mx_fused")
+    each = [
+        Plan(reason="left to IREE: a reason", warning="a warning"),
+        RowMajor(index=0, tile=(32, 128, 256), ukernel="mine", workgroup_size=(128, 1, 1)),
+        tiled,
+        DataTiled.of(tiled, index=3, gathered=(1, 3), skips=True, limits={"m": 64, "bytes": 2**31}, note="why"),
+        SplitK.of(tiled, parts=4),
+        fused,
+        Dual.of(fused, paired="mx_dual", paired_with=2),
+        GroupedExperts.of(tiled, transposed=True, requantised_for=1),
+        MultiM.of_versions([(16, tiled), (None, tiled)], index=1, limits={"m": 64}),
+        FewRows.of_versions([(8, fused), (64, tiled), (None, tiled)], note="up to 8 rows"),
+    ]
+    with ir.Context():
+        assert [from_entries(attributes.to_python(plan.to_attr())) for plan in each] == each
+
+
+@pytest.mark.parametrize(
+    ("us", "instead", "is_cheaper"), [(94.0, 100.0, True), (96.0, 100.0, False), (None, 1.0, True)]
+)
+def test_what_is_cheaper(us: float | None, instead: float, is_cheaper: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DataTiled, "least_gain", 0.05)
+    assert Proposal(DataTiled(), us, instead).is_cheaper == is_cheaper
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kind"),
+    [
+        ((64, 4096, 7168), DataTiled),
+        ((16, 512, 16384), SplitK),
+        ((2048, 2048, 2048), DataTiled),
+        ((None, 4096, 4096), MultiM),
+    ],
+)
+def test_what_a_plan_says_is_its_cost(sizes: tuple[int | None, int, int], kind: type[Plan], registry: Registry) -> None:
+    problem, plan = Problem(*sizes, FP4), Plan()
+    context, site = Context(registry, Options.make()), Site(problem)
+    for each in (DataTiled, SplitK, MultiM):
+        found = each.propose(site, context, plan)
+        plan = found.plan if isinstance(found, Proposal) and found.is_cheaper else plan
+    assert type(plan) is kind
+    us = plan.cost(replace(problem, m=problem.m or 64), site.result_bytes, registry)
+    assert us is not None
+    assert us > 0
+    assert isinstance(plan, MultiM) or f"modelled {us:.1f} µs" in (plan.note or "")
