@@ -1,13 +1,14 @@
 """Plans: the ways of computing a scaled matmul, each of them a class in a file of its own.
 
-Recognised matmuls are offered all of them in the order of `PLANS`, each beside the best one so far; the cheapest stays.
+Recognised matmuls are offered all of them in order, each beside the best one so far; the cheapest stays.
 It becomes the attribute of its operation (`encode`), builds dispatches of it (`materialise`), and says to the report
-why it was chosen. A new plan is a file here, and its name in `PLANS`.
+why it was chosen. A new plan is a file here, and its name in `_ORDER`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from iree.compiler import ir
@@ -15,38 +16,34 @@ from iree.compiler import ir
 from mxcomp.matching.decision import SCALED_MATMUL
 from mxcomp.mlir import attributes, graph
 from mxcomp.plans.context import Choice, Context
-from mxcomp.plans.data_tiled import DataTiled
-from mxcomp.plans.dual import Dual
-from mxcomp.plans.few_rows import FewRows
-from mxcomp.plans.fused_quant import FusedQuant
-from mxcomp.plans.fused_swiglu import FusedSwiglu
-from mxcomp.plans.grouped_experts import GroupedExperts
-from mxcomp.plans.multi_m import MultiM
 from mxcomp.plans.plan import Plan
-from mxcomp.plans.requantised import Requantised
-from mxcomp.plans.row_major import RowMajor
-from mxcomp.plans.row_operand import RowOperand
-from mxcomp.plans.split_k import SplitK
-from mxcomp.plans.weight_only import WeightOnly
 
 __all__ = ["PLANS", "Plan", "choose", "from_entries", "plan_of", "plans_below"]
 
-PLANS: tuple[type[Plan], ...] = (
-    Requantised,
-    GroupedExperts,
-    WeightOnly,
-    RowMajor,
-    DataTiled,
-    FusedQuant,
-    FusedSwiglu,
-    RowOperand,
-    Dual,
-    SplitK,
-    MultiM,
-    FewRows,
+_ORDER = (
+    "requantised",
+    "grouped_experts",
+    "weight_only",
+    "row_major",
+    "data_tiled",
+    "fused_quant",
+    "fused_swiglu",
+    "row_operand",
+    "dual",
+    "split_k",
+    "multi_m",
+    "few_rows",
 )
-"""In the order in which they are proposed: each knows what those before have come to."""
+"""Names of plans, which are those of their files, as they are proposed: each knows what those before have come to."""
 
+
+def _plan_in(name: str) -> type[Plan]:
+    module = import_module(f"mxcomp.plans.{name}")
+    classes = (each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Plan))
+    return next(each for each in classes if each.__module__ == module.__name__)
+
+
+PLANS = tuple(map(_plan_in, _ORDER))
 _BY_NAME = {"": Plan} | {kind.plan: kind for kind in PLANS}
 
 
