@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen
@@ -104,6 +104,7 @@ def _packed_shapes(layout: DataTiledLayout) -> list[tuple[int, ...]]:
     return [layout.packed_shape(operand, (2, 3)) for operand in OPERANDS]
 
 
+@settings(max_examples=40)
 @given(layouts)
 def test_inner_tiled_accepts_our_shapes(layout: DataTiledLayout) -> None:
     shapes = _packed_shapes(layout)
@@ -113,6 +114,7 @@ def test_inner_tiled_accepts_our_shapes(layout: DataTiledLayout) -> None:
     _inner_tiled(layout, shapes)
 
 
+@settings(max_examples=40)
 @given(layouts, st.sampled_from(OPERANDS), st.data())
 def test_inner_tiled_rejects_other_shapes(layout: DataTiledLayout, operand: int, data: st.DataObject) -> None:
     """So that acceptance means something."""

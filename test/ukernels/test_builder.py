@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from iree.compiler import ir, passmanager
 from iree.compiler.dialects import util
@@ -32,6 +32,7 @@ def folded(body: Callable[[], ir.Value]) -> int:
         return ir.IntegerAttr(returned.owner.attributes["value"]).value
 
 
+@settings(max_examples=30)
 @given(SIZES, SIZES, FACTORS, FACTORS, FACTORS)
 def test_sums_are_those_of_python(a: int, b: int, factor: int, number: int, divisor: int) -> None:
     def sums() -> ir.Value:
@@ -43,6 +44,7 @@ def test_sums_are_those_of_python(a: int, b: int, factor: int, number: int, divi
     assert folded(sums) == total // divisor * 3 + total % divisor + (a ^ b) + a * b
 
 
+@settings(max_examples=30)
 @given(SIZES, SIZES)
 def test_comparisons_select(a: int, b: int) -> None:
     def selected() -> ir.Value:
