@@ -151,14 +151,19 @@ class Sharing:
         return found
 
     def _sums(self, ids: Sequence[int], places: Sequence[int]) -> NDArray[np.int64]:
-        """First lines of workgroups, by those that have one digit that is not 0; `places`: what digits count."""
+        """First lines of workgroups, by those that have one digit that is not 0; `places`: what digits count.
+
+        What one of these does not load, as it has nothing to do, nobody loads who has the same digit there.
+        """
         left, first = np.array(ids, np.int64), self._ask(0)
-        result = np.tile(first, (len(ids), 1))
+        result, loads = np.tile(first, (len(ids), 1)), np.ones((len(ids), len(first)), np.bool_)
         for place in reversed(places):
             digits, left = np.divmod(left, place)
             values, which = np.unique(digits, return_inverse=True)
-            result += (np.array([self._ask(digit * place) for digit in values.tolist()]) - first)[which]
-        return result
+            found = np.array([self._ask(digit * place) for digit in values.tolist()])
+            result += (found - first)[which]
+            loads &= (found >= 0)[which]
+        return np.where(loads, result, -1)
 
     def _summed(self) -> tuple[int, ...] | None:
         """What digits count of whose parts first lines are sums: coordinates, or others; None where there are none."""
@@ -167,7 +172,7 @@ class Sharing:
         def holds(places: Sequence[int]) -> bool:
             return all((self._ask(k) == self._sums([k], places)).all() for k in checked)
 
-        if self.total <= _SMALL or any((self._ask(k) < 0).any() for k in checked):
+        if self.total <= _SMALL:
             return None
         if sum(size > 1 for size in self.grid) > 1 and holds(self._steps):
             return self._steps
@@ -183,8 +188,7 @@ class Sharing:
 
     def _splits_at(self, number: int, place: int) -> bool:
         """Whether a workgroup's first lines are a sum of what its digits from a place on, and those before it, add."""
-        low = number % place
-        return bool((self._ask(number) + self._ask(0) == self._ask(low) + self._ask(number - low)).all())
+        return bool((self._sums([number], (1, place)) == self._ask(number)).all())
 
     def _ask(self, number: int) -> NDArray[np.int64]:
         if number not in self._known:

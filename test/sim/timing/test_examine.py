@@ -163,7 +163,10 @@ def test_first_lines_that_are_sums(swapped: bool) -> None:
 
 
 class Linear:
-    """A survey of a grid in one dimension whose kernel makes rows of `width` of it; they may begin anywhere."""
+    """A survey of a grid in one dimension whose kernel makes rows of `width` of it; they may begin anywhere.
+
+    The last rows have nothing to do, and load but one number.
+    """
 
     streams = ((0, 0), (1, 0), (2, 0))
     bytes = np.array([1000.0, 10.0, 1.0])
@@ -176,6 +179,8 @@ class Linear:
         self.asked += 1
         row, column = divmod(workgroup[0], self.width)
         column = (column + self.begin[row]) % self.width
+        if row >= 200:
+            return np.array([5000 + 64 * row, -1, -1])
         return np.array([5000 + 64 * row, 900_000 + column // 2, 2_000_000 + 7 * row + 5000 * column])
 
 
@@ -188,9 +193,9 @@ def test_first_lines_that_are_sums_of_digits(width: int, shifted: bool) -> None:
     (batch,) = sharing.batches(16384)
     assert (survey.asked < 800) != shifted
     rows = np.array([survey.of((k, 0, 0)) for k in range(total)])
-    chip = sum(size * len(np.unique(column)) for size, column in zip(survey.bytes, rows.T, strict=True))
+    chip = sum(size * len(np.unique(column[column >= 0])) for size, column in zip(survey.bytes, rows.T, strict=True))
     fabric = sum(
-        size * len(np.unique(column[k::XCDS]))
+        size * len(np.unique(column[k::XCDS][column[k::XCDS] >= 0]))
         for size, column in zip(survey.bytes, rows.T, strict=True)
         for k in range(XCDS)
     )
