@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mxcomp.measuring.configurations import PARTS
+from mxcomp.measuring.models import KINDS, TOKEN, Entry
 from mxcomp.measuring.records import END_TO_END, Record
 from mxcomp.sim.timing.pictures import FP4_PEAK, png, pyplot
 
@@ -42,6 +43,24 @@ def bars(records: Sequence[Record]) -> bytes:
     single.set(yscale="log", ylabel=f"{records[0].source} µs")
     single.set_xticks(range(len(parts)), [part[:24] for part in parts], rotation=20, fontsize=7)
     single.legend(fontsize=7)
+    return png(plt, figure)
+
+
+def decoding(entries: Sequence[Entry]) -> bytes:
+    """A token of a model by kind of work, a bar for each setting, with its floor."""
+    plt = pyplot()
+    tokens = [each for each in entries if each.piece == TOKEN]
+    names = [f"batch {each.batch}\ncontext {each.context}" for each in tokens]
+    figure, axes = plt.subplots(figsize=(max(4.0, 1.2 * len(tokens) + 2), 5), dpi=110, layout="constrained")
+    bottom = [0.0] * len(tokens)
+    for kind in KINDS:
+        values = [getattr(each, kind) / 1e3 for each in tokens]
+        axes.bar(names, values, 0.7, bottom=bottom, label=kind)
+        bottom = [low + value for low, value in zip(bottom, values, strict=True)]
+    floors = [each.floor_us / 1e3 for each in tokens]
+    axes.hlines(floors, [k - 0.4 for k in range(len(tokens))], [k + 0.4 for k in range(len(tokens))], color="black")
+    axes.set(ylabel="modelled ms of a token; the line: its floor", title=tokens[0].model)
+    axes.legend(fontsize=8)
     return png(plt, figure)
 
 

@@ -6,6 +6,8 @@ mxcomp-bench --configurations 10000x16384x16384           # every dispatch, with
 mxcomp-bench --configurations model.mlir                  #     beside stock IREE's own; and AITER's kernel by --aiter
 mxcomp-bench --moe FILE.csv --json OUT                    # both grouped matmuls of MoE layers; columns tokens,
                                                           #     model_dim,inter_dim,experts,top_k,a_type,w_type
+mxcomp-bench --model llama3-8b --batch 1,16 --context 1024 # a layer of each kind, and the head, without weights; also
+                                                          #     of a folder with config.json, and of such a file
 
 Matmuls have their operands packed already, and results of bf16; of configurations operands come as rows, and results
 are f32 (or what --result says). A list goes to --json and --csv, pictures into --picture; what --json has from an
@@ -35,6 +37,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--configurations", action="store_true", help="every dispatch of programs, compiled in 6 ways")
     parser.add_argument("--rows", type=Path, metavar="FILE.csv", help="more sizes; columns m,n,k,tile_m,tile_n")
     parser.add_argument("--moe", type=Path, metavar="FILE.csv", help="layers of mixtures of experts, without routing")
+    parser.add_argument("--model", metavar="NAME|DIR|CONFIG.json", help="a decoder of transformers: llama3-8b, …")
+    parser.add_argument("--batch", default="1,16,64", metavar="N,…", help="of --model: sequences (default: 1,16,64)")
+    parser.add_argument("--context", default="1024,8192", metavar="N,…", help="of --model: tokens (default: 1024,8192)")
     parser.add_argument("--types", nargs=2, default=["f4E2M1FN"] * 2, metavar=("LHS", "RHS"), choices=ELEMENT_TYPES)
     parser.add_argument("--result", choices=shapes.RESULTS, help="elements of the result (default: bf16, or f32)")
     parser.add_argument("--aiter", type=Path, metavar="DIR", help="a checkout of ROCm/aiter, for the peer's times")
@@ -55,6 +60,10 @@ def _bench(args: argparse.Namespace) -> int:
     common.check_place(args.csv)
     if args.picture:
         _prepare(args.picture)
+    if args.model:
+        from mxcomp.tools import bench_models
+
+        return bench_models.run(NAME, args)
     if args.moe:
         from mxcomp.tools import bench_moe
 

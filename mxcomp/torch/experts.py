@@ -10,12 +10,11 @@ import inspect
 import math
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
 from mxcomp.errors import InputError
-from mxcomp.formats import pack_bits, quantise
 from mxcomp.torch.operators import gated_experts, scaled_linear
+from mxcomp.torch.values import quantised
 
 _WEIGHTS = ("gate_up_proj", "down_proj")
 _SILU = ("SiLU", "SiLUActivation")
@@ -56,11 +55,11 @@ class ScaledExperts(torch.nn.Module):
     def from_experts(
         cls, experts: Any, weight_format: str = "E2M1", input_format: str = "E2M1", mode: str = "even"
     ) -> ScaledExperts:
-        """Quantises experts of transformers. Raises ValueError for those that compute something else."""
+        """Quantises experts of transformers; on the device meta, their shapes. Raises ValueError for others."""
         rows = [getattr(experts, name).detach() for name in _WEIGHTS]
         if _is_transposed(experts):
             rows = [weight.transpose(1, 2) for weight in rows]
-        gate_up, down = (_quantised(weight, weight_format, mode) for weight in rows)
+        gate_up, down = (quantised(weight, weight_format, mode) for weight in rows)
         biases = [
             None if (bias := getattr(experts, f"{name}_bias", None)) is None else bias.detach() for name in _WEIGHTS
         ]
@@ -208,7 +207,7 @@ def _made(
     numbers = _numbers(experts)
     kind = experts.gate_up_proj.dtype
     up_bias, down_bias = (
-        torch.zeros(len(scales), scales.shape[1], dtype=kind) if bias is None else bias
+        scales.new_zeros(scales.shape[:2], dtype=kind) if bias is None else bias
         for bias, (_, scales) in zip(biases, (gate_up, down), strict=True)
     )
     if _is_concatenated(experts):
@@ -254,9 +253,3 @@ def _alternating(halves: torch.Tensor) -> torch.Tensor:
     """[experts, 2 · n, …], gates above ups, with rows of both in turns."""
     count, both, *rest = halves.shape
     return halves.reshape(count, 2, both // 2, *rest).transpose(1, 2).reshape(halves.shape).contiguous()
-
-
-def _quantised(weight: torch.Tensor, weight_format: str, mode: str) -> Scaled:
-    """Elements and scales of weights [experts, N, K], in blocks along K. Raises ValueError."""
-    codes, scales = quantise(np.ascontiguousarray(weight.float().cpu().numpy()), weight_format, mode)
-    return torch.from_numpy(pack_bits(codes, weight_format)), torch.from_numpy(np.ascontiguousarray(scales))

@@ -53,7 +53,7 @@ def export(
     raises.
     """
     store, path = _store(parameters)
-    module = _module(model, args, kwargs, dynamic_shapes, function, store)
+    module = module_of(model, args, kwargs, dynamic_shapes, function, store)
     if path is not None:
         archive.save(path, store.plain())
     return module
@@ -73,7 +73,7 @@ def compile(
     One tensor at a time is packed. `options` are those of `mxcomp.compile`. Raises what the two raise.
     """
     store, path = _store(parameters)
-    module = _module(model, args, kwargs, dynamic_shapes, function, store)
+    module = module_of(model, args, kwargs, dynamic_shapes, function, store)
     program = mxcomp.compiler.compile(module, packed_parameters=path is not None, **options)
     if isinstance(model, torch.nn.Module):
         program.report.floats = dict(left_in_floats(model))
@@ -97,7 +97,7 @@ def _store(parameters: str | Path | None) -> tuple[Parameters, Path | None]:
     return Parameters(scope), path
 
 
-def _module(
+def module_of(
     model: Model,
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
@@ -105,6 +105,7 @@ def _module(
     function: str,
     parameters: Parameters,
 ) -> ir.Module:
+    """`export` without an archive: `parameters` has the tensors, whose data nobody asks for."""
     if isinstance(model, torch.nn.Module):
         with _scaled(model) as scaled, torch.no_grad():
             model = torch.export.export(

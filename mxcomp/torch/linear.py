@@ -10,12 +10,11 @@ import torch
 
 from mxcomp.errors import InputError
 from mxcomp.formats import element_format
-from mxcomp.formats.fused import quantise_packed
 from mxcomp.ir.quantisation import UNQUANTISED
 from mxcomp.torch import experts, floats, torchao
 from mxcomp.torch.floats import NOT_CALLED
 from mxcomp.torch.operators import scaled_linear
-from mxcomp.torch.values import Values, as_array, dequantised
+from mxcomp.torch.values import Values, dequantised, quantised
 
 
 class ScaledLinear(torch.nn.Module):
@@ -75,8 +74,10 @@ class ScaledLinear(torch.nn.Module):
     def from_linear(
         cls, linear: torch.nn.Linear, weight_format: str = "E2M1", input_format: str = "E2M1", mode: str = "even"
     ) -> ScaledLinear:
-        """Quantises the weights of a layer. Raises ValueError unless its inputs are a multiple of 32."""
-        packed, scales = map(torch.from_numpy, quantise_packed(as_array(linear.weight), weight_format, mode))
+        """Quantises the weights of a layer; on the device meta, their shapes. Raises ValueError unless its inputs are a
+        multiple of 32.
+        """
+        packed, scales = quantised(linear.weight, weight_format, mode)
         return cls(packed, scales, _bias(linear), weight_format, input_format, mode, linear.weight.dtype)
 
     @classmethod
@@ -118,6 +119,8 @@ def replace_linears(
     input_format: str = "E2M1",
     mode: str = "even",
     filter: Filter | None = None,
+    *,
+    on_meta: bool = False,
 ) -> torch.nn.Module:
     """Replaces `torch.nn.Linear`s of a model by `ScaledLinear`s, in place: all that it should, or none.
 
@@ -126,6 +129,7 @@ def replace_linears(
         weight_format, input_format, mode: See `scaled_linear`; `mode` is for weights too.
         filter: Called with the name of a layer, such as "model.layers.0.mlp.up_proj", and the layer: whether to replace
             it. `lambda name, _: name != "lm_head"` keeps the last layer as it is.
+        on_meta: Layers on the device meta get MX weights there, without numbers: for models that are only timed.
 
     Returns:
         The model; a `ScaledLinear` for a model that is a linear layer itself. `left_in_floats` says of it what has
@@ -134,9 +138,11 @@ def replace_linears(
     Raises InputError with the name of the layer for one that cannot be quantised; the model is then as before.
     """
 
-    def quantised(linear: torch.nn.Linear) -> ScaledLinear:
+    def made(linear: torch.nn.Linear) -> ScaledLinear:
         if torchao.is_mx(linear.weight):
             return ScaledLinear.from_torchao(linear)
+        if linear.weight.is_meta and not on_meta:
+            raise ValueError("its weights have no data (they are on the device meta)")
         return ScaledLinear.from_linear(linear, weight_format, input_format, mode)
 
     wanted = {
@@ -144,11 +150,11 @@ def replace_linears(
         for name, layer in model.named_modules(remove_duplicate=False)
         if _is_plain(layer)
     }
-    made = _made(model, quantised, lambda name, _: wanted[name])
+    replaced = _made(model, made, lambda name, _: wanted[name])
     for name in [name for name, chosen in wanted.items() if not chosen]:
         floats.note(model.get_submodule(name), "the filter left it")
-    floats.note_ties(model, made)
-    return put(model, _experts(model, weight_format, input_format, mode) | made)
+    floats.note_ties(model, replaced)
+    return put(model, _experts(model, weight_format, input_format, mode) | replaced)
 
 
 def _is_plain(layer: torch.nn.Module) -> TypeGuard[torch.nn.Linear]:

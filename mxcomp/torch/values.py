@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from mxcomp.errors import InputError
-from mxcomp.formats import FORMATS, MX_BLOCK, decode_e8m0
+from mxcomp.formats import FORMATS, MX_BLOCK, decode_e8m0, element_format
+from mxcomp.formats.fused import quantise_packed
 
 _tree_map = torch.utils._pytree.tree_map
 
@@ -27,6 +28,22 @@ def as_array(x: torch.Tensor) -> NDArray[Any]:
     if x.dtype == torch.bfloat16:
         return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     return (x if x.dtype in (torch.float16, torch.float32) else x.float()).numpy()
+
+
+def quantised(weight: torch.Tensor, weight_format: str, mode: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Elements and scales of weights [..., N, K], in blocks along K; of weights on the device meta on that device.
+
+    Raises ValueError unless K is a multiple of 32.
+    """
+    if not weight.is_meta:
+        packed, scales = quantise_packed(as_array(weight), weight_format, mode)
+        return torch.from_numpy(packed), torch.from_numpy(scales)
+    *outer, k = weight.shape
+    if k % MX_BLOCK:
+        raise ValueError(f"last axis {k} is not a multiple of block size {MX_BLOCK}")
+    sizes = k * element_format(weight_format).bits // 8, k // MX_BLOCK
+    packed, scales = (torch.empty(*outer, size, dtype=torch.uint8, device="meta") for size in sizes)
+    return packed, scales
 
 
 class Values(torch.Tensor):

@@ -217,6 +217,22 @@ def test_all_or_nothing() -> None:
         mxcomp.torch.replace_linears(empty)
 
 
+@pytest.mark.parametrize("weight_format", ["E2M1", "E3M2", "E4M3"])
+def test_layers_on_meta_get_shapes(weight_format: str) -> None:
+    """If that is asked for: of the types and shapes that layers with numbers get."""
+    numbers = mxcomp.torch.replace_linears(torch.nn.Sequential(torch.nn.Linear(K, N)), weight_format)
+    with torch.device("meta"):
+        empty = torch.nn.Sequential(torch.nn.Linear(K, N))
+    mxcomp.torch.replace_linears(empty, weight_format, on_meta=True)
+    found, expected = empty.state_dict(), numbers.state_dict()
+    assert {key: (each.shape, each.dtype) for key, each in found.items()} == {
+        key: (each.shape, each.dtype) for key, each in expected.items()
+    }
+    assert all(each.is_meta for each in found.values())
+    with pytest.raises(InputError, match="not a multiple of block size 32"):
+        mxcomp.torch.replace_linears(torch.nn.Sequential(torch.nn.Linear(40, N, device="meta")), on_meta=True)
+
+
 def test_replacing_shared_and_special_layers() -> None:
     shared = torch.nn.Linear(K, K)
     net = mxcomp.torch.replace_linears(torch.nn.ModuleDict({"a": shared, "b": shared}))

@@ -1,0 +1,258 @@
+"""Layers of a decoder of transformers at real dimensions, without weights, for the call that makes one more token.
+
+They are built on the device meta, quantised there, and then get memory that nobody writes or reads. A layer's program
+takes what the layer before it left, the position, and the layer's cache, which it returns with the new row in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from mxcomp.errors import InputError
+from mxcomp.selection.grouped import expected
+from mxcomp.torch import replace_linears
+from mxcomp.torch.experts import ScaledExperts
+from mxcomp.torch.values import as_array
+
+_SLIDING = ("sliding_attention", "chunked_attention")
+_DTYPE = torch.bfloat16
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a decoder: its head, or one of the layers that are all alike.
+
+    Attributes:
+        name: "dense, full attention", "experts, sliding attention", "head".
+        count: How many of them a token goes through.
+        module: On the CPU, its weights in memory that is not written.
+        sizes: Of a token's activations, given and made.
+        caches: [heads, slots, size] of keys and of values for each sequence; of the head none.
+        top_k: Experts of a token.
+    """
+
+    name: str
+    count: int
+    module: torch.nn.Module
+    sizes: tuple[int, int]
+    caches: tuple[tuple[int, int, int], ...] = ()
+    top_k: int = 0
+
+    def arguments(self, batch: int, position: int) -> tuple[torch.Tensor, ...]:
+        """Of a call for so many sequences; memory that nobody writes, but for the position."""
+        x = torch.empty(batch, 1, self.sizes[0], dtype=_DTYPE)
+        if not self.caches:
+            return (x,)
+        return x, torch.tensor([position]), *(torch.empty(batch, *sizes, dtype=_DTYPE) for sizes in self.caches)
+
+    @property
+    def experts(self) -> ScaledExperts | None:
+        """Its mixture's, if there is one."""
+        return next((each for each in self.module.modules() if isinstance(each, ScaledExperts)), None)
+
+    @property
+    def floats(self) -> frozenset[str]:
+        """Linear layers without MX weights, by their names."""
+        return frozenset(name for name, each in self.module.named_modules() if isinstance(each, torch.nn.Linear))
+
+    def weight_bytes(self, batch: int) -> tuple[float, float]:
+        """That are stored, and that are read for so many tokens: of experts those that some token chooses."""
+        stored = float(sum(each.nbytes for each in self.module.state_dict().values()))
+        if self.experts is None:
+            return stored, stored
+        count = len(self.experts.gate_up_proj_bias)
+        active = expected(batch, count, self.top_k, 16).active
+        return stored, stored - (1 - active / count) * sum(each.nbytes for each in self.experts.state_dict().values())
+
+    @property
+    def cache_bytes(self) -> tuple[int, int]:
+        """That are read and written for a sequence."""
+        read = _DTYPE.itemsize * sum(heads * slots * size for heads, slots, size in self.caches)
+        return read, _DTYPE.itemsize * sum(heads * size for heads, _, size in self.caches)
+
+    @property
+    def activation_bytes(self) -> tuple[int, int]:
+        """That are read and written for a token."""
+        given, made = self.sizes
+        return _DTYPE.itemsize * given, _DTYPE.itemsize * made
+
+
+class _Cache(torch.nn.Module):
+    """A cache, [batch, heads, slots, size], with a new row in its place; a module, so that profiles name it."""
+
+    def forward(self, old: torch.Tensor, new: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        place = torch.arange(old.shape[2]) - at[0]
+        meant = (place >= 0) & (place < new.shape[2])
+        return torch.where(meant[:, None], new.index_select(2, place.clamp(0, new.shape[2] - 1)), old)
+
+
+class _Slots(CacheLayerMixin):
+    """Keys and values of a layer, of which the new ones take the slot `at`."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, at: torch.Tensor, cache: torch.nn.Module) -> None:
+        super().__init__()
+        self.keys, self.values, self.at, self.cache, self.is_initialized = keys, values, at, cache, True
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None: ...
+
+    def update(self, keys: torch.Tensor, values: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        self.keys, self.values = self.cache(self.keys, keys, self.at), self.cache(self.values, values, self.at)
+        return self.keys, self.values
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.get_max_length(), 0
+
+    def get_seq_length(self) -> int:
+        return 0
+
+    def get_max_length(self) -> int:
+        return self.keys.shape[2]
+
+
+class _Kept(torch.nn.Module):
+    """In the place of a cache: what a layer would keep of a token, and nothing else."""
+
+    def forward(self, old: torch.Tensor, new: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return new
+
+
+class _Layer(torch.nn.Module):
+    """A layer's output and its new cache. The slots of a window are taken by turns."""
+
+    def __init__(self, layer: torch.nn.Module, rotary: torch.nn.Module) -> None:
+        super().__init__()
+        self.layer, self.rotary, self.cache = layer, rotary, _Cache()
+
+    def forward(
+        self, x: torch.Tensor, position: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        slots = _Slots(keys, values, position % keys.shape[2], self.cache)
+        seen = (torch.arange(keys.shape[2])[None] <= position[:, None])[None, None]
+        mask = torch.where(seen, 0.0, torch.finfo(x.dtype).min).to(x.dtype)
+        return self.call(x, position, slots, mask), slots.keys, slots.values
+
+    def call(
+        self, x: torch.Tensor, position: torch.Tensor, slots: CacheLayerMixin, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        positions = position[None]
+        found = self.layer(
+            x, attention_mask=mask, position_ids=positions, past_key_values=Cache([slots]), use_cache=True,
+            position_embeddings=self.rotary(x, positions),
+        )  # fmt: skip
+        return found[0] if isinstance(found, tuple) else found
+
+
+class _Head(torch.nn.Module):
+    """Logits of the last layer's output."""
+
+    def __init__(self, norm: torch.nn.Module, product: torch.nn.Module) -> None:
+        super().__init__()
+        self.norm, self.product = norm, product
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.product(self.norm(x))
+
+
+def configuration(values: Mapping[str, Any], name: str) -> PreTrainedConfig:
+    """As a config.json has it. Raises InputError for one that no decoder can be built of."""
+    kind = values.get("model_type")
+    if not isinstance(kind, str):
+        raise InputError(f"{name}: no 'model_type': expected a configuration of a decoder of transformers")
+    with _explained(f"{name}: no configuration of transformers {kind!r}"):
+        found = AutoConfig.for_model(**values)
+    for field in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
+        if not isinstance(size := getattr(found, field, None), int) or size < 1:
+            raise InputError(f"{name}: {field} is {size}: expected 1 or more")
+        if field not in values:
+            raise InputError(f"{name}: no '{field}'")
+    return found
+
+
+def pieces(config: PreTrainedConfig, context: int, name: str, types: tuple[str, str]) -> Iterator[Piece]:
+    """The layers of a decoder that differ, one of each kind, and its head; `types`: of activations and of weights.
+
+    Raises InputError where the model is not built as decoders of transformers mostly are.
+    """
+    with torch.device("meta"), _explained(f"{name}: no decoder of transformers {config.model_type!r}"):
+        config._attn_implementation = "eager"
+        model = AutoModelForCausalLM.from_config(config, dtype=_DTYPE).eval()
+        if model._supports_sdpa:
+            model.set_attn_implementation("sdpa")
+        base, head = model.base_model, model.get_output_embeddings()
+        layers, norm = list(base.layers), base.norm
+    hidden, kinds = config.hidden_size, dict[Any, list[int]]()
+    for number, layer in enumerate(layers):
+        shapes = tuple((key, value.shape) for key, value in layer.state_dict().items())
+        kinds.setdefault((_attention(config, number), shapes), []).append(number)
+    for (attention, _), numbers in kinds.items():
+        layer, rotary = layers[numbers[0]], type(base.rotary_emb)(config)
+        for each in layer.modules():
+            if hasattr(each, "layer_idx"):
+                each.layer_idx = 0
+        prefix = next(key for key, each in model.named_modules() if each is layer)
+        module = _Layer(layer, rotary.to("meta"))
+        with _explained(f"{name}: layer {numbers[0]} cannot be called as decoders of transformers mostly are"):
+            sizes = _kept(module, config)
+            replace_linears(layer, types[1], types[0], filter=_quantised(config, prefix), on_meta=True)
+        module.rotary = rotary
+        slots = min(context, config.sliding_window) if attention in _SLIDING else context
+        what = "experts" if any(isinstance(each, ScaledExperts) for each in layer.modules()) else "dense"
+        yield Piece(
+            f"{what}, {attention.replace('_', ' ')}", len(numbers), _filled(module), (hidden, hidden),
+            tuple((heads, slots, size) for heads, size in sizes), getattr(config, "num_experts_per_tok", 0),
+        )  # fmt: skip
+    yield Piece("head", 1, _filled(_Head(norm, head)), (hidden, config.vocab_size))
+
+
+def _attention(config: PreTrainedConfig, number: int) -> str:
+    kinds = getattr(config, "layer_types", None)
+    return kinds[number] if kinds else "full_attention"
+
+
+def _kept(module: _Layer, config: PreTrainedConfig) -> list[tuple[int, int]]:
+    """Heads and sizes of keys and values that a layer keeps of a token."""
+    with torch.device("meta"), torch.no_grad():
+        none, position = torch.empty(0), torch.zeros(1, dtype=torch.int64)
+        slots = _Slots(none, none, position, _Kept())
+        module.call(torch.empty(1, 1, config.hidden_size, dtype=_DTYPE), position, slots, None)
+    return [(each.shape[1], each.shape[3]) for each in (slots.keys, slots.values)]
+
+
+def _quantised(config: PreTrainedConfig, prefix: str) -> Callable[[str, torch.nn.Linear], bool]:
+    """Which linear layers get MX weights: all but those that a published checkpoint keeps as they are."""
+    told = getattr(config, "quantization_config", None) or {}
+    kept = [each.replace(".*.", f".{prefix.rpartition('.')[2]}.") for each in told.get("modules_to_not_convert") or ()]
+    return lambda name, _: not any(f"{prefix}.{name}.".startswith(f"{each}.") for each in kept)
+
+
+def _filled(module: torch.nn.Module) -> torch.nn.Module:
+    """With memory in place of tensors on the device meta; pages that are never touched take none."""
+
+    def memory(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(tensor, device="cpu") if tensor.is_meta else tensor
+
+    return module._apply(memory)
+
+
+def array(tensor: torch.Tensor) -> NDArray[Any]:
+    """An argument as NumPy has it, in the same memory."""
+    return as_array(tensor) if tensor.is_floating_point() else tensor.numpy()
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Errors of transformers and of PyTorch, of what they were not made for, as the user's."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{what}: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from error

@@ -1,0 +1,126 @@
+"""mxcomp-bench of models: a layer of each kind and the head, at real dimensions without weights, modelled."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+from mxcomp.errors import InputError
+from mxcomp.measuring import models, pictures, records
+from mxcomp.measuring.models import HBM_GIGABYTES, KINDS, TOKEN, Entry, Setting
+from mxcomp.profiling import Profile
+from mxcomp.support import files, tables
+from mxcomp.support.progress import Bar
+from mxcomp.support.tables import Column
+
+_LEFT_OUT = ("aiter", "configurations", "jobs", "moe", "result", "rows", "subjects")
+"""Of the other arguments, those that models have no use for."""
+
+
+def run(name: str, args: argparse.Namespace) -> int:
+    """Prints and writes entries; the exit code. Raises InputError."""
+    _check(args)
+    settings = [
+        Setting(batch, context, tuple(args.types))
+        for context, batch in product(_numbers("context", args.context), _numbers("batch", args.batch))
+    ]
+    for setting in settings:
+        models.check(setting)
+    models.configuration(args.model)
+    before = records.from_json(args.json, Entry, name) if args.json and args.json.exists() else []
+    found = {(each.model, each.setting, each.piece): each for each in before}
+    profiles: dict[Any, Profile] = {}
+    with Bar(args.model, len(settings), ticking=True) as bar:
+        for setting in settings:
+            bar.begin(f"batch {setting.batch}, context {setting.context}")
+            if (args.model, setting, TOKEN) not in found:
+                for entry in models.modelled(args.model, setting, profiles):
+                    found[args.model, setting, entry.piece] = entry
+                    bar.begin(f"batch {setting.batch}, context {setting.context}, behind {entry.piece}")
+                records.write(list(found.values()), Entry, args.json, args.csv)
+            bar.advance()
+    records.write(list(found.values()), Entry, args.json, args.csv)
+    shown = [
+        each for setting in settings for each in found.values() if (each.model, each.setting) == (args.model, setting)
+    ]
+    _print(name, shown)
+    if args.picture:
+        stem = args.model.strip("/.").replace("/", "-").removesuffix(".json")
+        files.write({args.picture / f"{stem}.png": pictures.decoding(shown)})
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raises InputError for arguments that do not go with --model."""
+    if args.device != "sim":
+        raise InputError("--model with --device=hip: layers of models are modelled only, expected --device=sim")
+    if given := [each for each in _LEFT_OUT if getattr(args, each)]:
+        shown = ", ".join(each if each == "subjects" else f"--{each}" for each in given)
+        raise InputError(
+            f"--model with {shown}: expected --batch, --context, --types, --json, --csv and --picture only"
+        )
+    try:
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise InputError(f'--model needs PyTorch and transformers: pip install "mxcomp[models]" ({error})') from None
+
+
+def _numbers(name: str, text: str) -> list[int]:
+    """Of `1,16,64`. Raises InputError."""
+    parts = text.split(",")
+    if not all(each.strip().isdecimal() for each in parts):
+        raise InputError(f"--{name}={text}: expected whole numbers with commas between, for example 1,16,64")
+    return list(dict.fromkeys(map(int, parts)))
+
+
+_COLUMNS = (
+    Column("batch", right=True),
+    Column("context", right=True),
+    Column("piece", fold=18),
+    Column("µs", right=True),
+    Column("floor", right=True),
+    Column("× floor", right=True),
+    Column("tokens/s", right=True),
+    *(Column(kind, right=True) for kind in KINDS),
+    Column("dispatches", right=True, optional=True),
+    Column("80 % between", right=True, optional=True),
+)
+
+
+def _print(name: str, shown: Sequence[Entry]) -> None:
+    first = shown[0]
+    title = (
+        f"{first.model}, {first.activations} × {first.weights}: one more token for each sequence, modelled µs on MI355X"
+    )
+    tables.show(sys.stdout, _COLUMNS, list(map(_row, shown)), title)
+    tables.say(sys.stdout, "floor: bytes that must move at the modelled HBM rate, and launches; shares are of the time")
+    for each in shown:
+        where = f"{name}: batch {each.batch}, context {each.context}"
+        gigabytes = each.stored_bytes / 1e9
+        if each.piece == TOKEN and gigabytes > HBM_GIGABYTES:
+            print(
+                f"{where}: {gigabytes:.0f} GB of weights and cache, more than the {HBM_GIGABYTES} GB of one GPU: "
+                "the token's time is that of a GPU which has them",
+                file=sys.stderr,
+            )
+        if each.piece != TOKEN and each.unmodelled:
+            print(f"{where}, {each.piece}: {each.unmodelled} dispatches are not modelled, and missing", file=sys.stderr)
+
+
+def _row(each: Entry) -> tuple[str, ...]:
+    piece = each.piece if each.count == 1 else f"{each.count} × {each.piece}"
+    return (
+        str(each.batch),
+        str(each.context),
+        piece,
+        f"{each.us:.1f}",
+        f"{each.floor_us:.1f}",
+        f"{each.us / each.floor_us:.2f}",
+        f"{each.tokens_per_second:.0f}" if each.piece == TOKEN else "",
+        *(f"{getattr(each, kind) / each.us:.0%}" for kind in KINDS),
+        str(each.dispatches),
+        f"{each.low:.1f} to {each.high:.1f}",
+    )
