@@ -1,4 +1,4 @@
-"""mxcomp-take-attention: attention of few queries is computed by kernels of ours.
+"""mxcomp-take-attention: attention is computed by kernels of ours.
 
 Before:
 
@@ -15,6 +15,9 @@ After:
     %r = flow.dispatch.region {
       linalg.generic {… "mx_attention_combine_…"} ins(%parts, %numbers) outs(…) -> tensor<32x128xbf16>
     }
+
+Of many queries there is one dispatch, whose tiles are the result. A causal mask is known by how it is computed, and is
+not computed then: keys that no query of a workgroup sees are not read.
 
 The generics only stand for the kernels, each of whose workgroups finds its operands by its number. Keys and values are
 read where they are stored: broadcasts to heads, transposes and views in front of them go. What is not covered
@@ -36,6 +39,7 @@ from mxcomp.mlir.assumptions import Range, assume
 from mxcomp.options import NONE, Options
 from mxcomp.passes.link_ukernels import KERNEL, STANDS_FOR_KERNEL
 from mxcomp.ukernels.attention_decode import Combine, Decode
+from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.waves import LANES
 
 OPTIONS = ("ukernels", "reference")
@@ -83,26 +87,42 @@ class _Kernel(Protocol):
 
 def _replace(found: Attention) -> None:
     op, kernel = found.op, found.kernel
-    result = ir.RankedTensorType(op.results[0].type)
     sources = list(op.operands)
-    with ir.InsertionPoint(op):
-        with op.location:
-            query, *others = _guarded([_squeezed(_added(value)) for value in found.operands], kernel)
-            # Of constants IREE would compute the generic itself, which is not what it stands for.
-            operands = [build.barrier(query), *others]
-        with _part(op, "attention"):
-            parts = _dispatch(kernel, operands, kernel.result_types(kernel.workgroups), LANES)
-        combine = Combine(
-            kernel.heads * kernel.queries, kernel.rows, kernel.stored, kernel.value_size, kernel.splits,
-            str(result.element_type),
-        )  # fmt: skip
-        with _part(op, "combine"):
-            (rows,) = _dispatch(combine, parts, [combine.result_type(combine.rows)], combine.threads)
-        with op.location:
-            whole = tensor.ExpandShapeOp(result, rows, [[0, 1], [2]], [], list(result.shape)).result
-    op.results[0].replace_all_uses_with(whole)
+    with ir.InsertionPoint(op), op.location:
+        query, *others = _guarded([_squeezed(_added(value)) for value in found.operands], kernel)
+        # Of constants IREE would compute the generic itself, which is not what it stands for.
+        operands = [build.barrier(query), *others]
+        result = _decoded(op, kernel, operands) if isinstance(kernel, Decode) else _prefilled(op, kernel, operands)
+    op.results[0].replace_all_uses_with(result)
     op.erase()
     graph.erase_unused(sources)
+
+
+def _decoded(op: ir.Operation, kernel: Decode, operands: list[ir.Value]) -> ir.Value:
+    """By two dispatches, whose second puts parts together."""
+    result = ir.RankedTensorType(op.results[0].type)
+    with _part(op, "attention"):
+        parts = _dispatch(kernel, operands, kernel.result_types(kernel.workgroups), LANES)
+    combine = Combine(
+        kernel.heads * kernel.queries, kernel.rows, kernel.stored, kernel.value_size, kernel.splits,
+        str(result.element_type),
+    )  # fmt: skip
+    with _part(op, "combine"):
+        (rows,) = _dispatch(combine, parts, [combine.result_type(combine.rows)], combine.threads)
+    return tensor.ExpandShapeOp(result, rows, [[0, 1], [2]], [], list(result.shape)).result
+
+
+def _prefilled(op: ir.Operation, kernel: Prefill, operands: list[ir.Value]) -> ir.Value:
+    """By one dispatch, of whose results those of queries behind the last one are left out."""
+    result = ir.RankedTensorType(op.results[0].type)
+    with _part(op, "attention"):
+        (tiles,) = _dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
+    flat = build.collapse(tiles, [list(range(ir.RankedTensorType(tiles.type).rank))])
+    rows = build.tensor_type([kernel.heads, kernel.tiles * kernel.tile, kernel.value_size], result.element_type)
+    whole = tensor.ExpandShapeOp(rows, flat, [[0, 1, 2]], [], list(rows.shape)).result
+    if rows == result:
+        return whole
+    return tensor.ExtractSliceOp(result, whole, [], [], [], [0, 0, 0], list(result.shape), [1, 1, 1]).result
 
 
 def _part(op: ir.Operation, name: str) -> ir.Location:
@@ -110,7 +130,7 @@ def _part(op: ir.Operation, name: str) -> ir.Location:
     return ir.Location.name(f"{STANDS_FOR_KERNEL}{name}", childLoc=op.location)
 
 
-def _guarded(operands: list[ir.Value], kernel: Decode) -> list[ir.Value]:
+def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> list[ir.Value]:
     """Operands that all have the same number of keys, as many as a buffer has room for."""
     places = [(i, stored.sizes.index(None)) for i, stored in enumerate(kernel.inputs) if None in stored.sizes]
     if not places:

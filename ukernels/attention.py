@@ -21,7 +21,8 @@ from iree.compiler.dialects import arith, util, vector
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Index, Threads, Values, element, load, mfma, part, select
-from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, splat
+from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, splat, tree
+from mxcomp.ukernels.waves import BEYOND
 
 KEYS = 32
 """Of a step: two fragments of scores are one of the second product."""
@@ -62,7 +63,11 @@ class Stored:
     @property
     def bytes(self) -> int:
         """Of all elements; of those of one key, where the number of keys is not known."""
-        return math.prod(size or 1 for size in self.sizes) * (4 if self.element == "f32" else 2)
+        return math.prod(size or 1 for size in self.sizes) * self.element_bytes
+
+    @property
+    def element_bytes(self) -> int:
+        return 4 if self.element == "f32" else 2
 
     @property
     def most_keys(self) -> int:
@@ -148,6 +153,11 @@ class Operand:
         """How far keys are apart."""
         return self.stored.step("l")
 
+    @property
+    def beyond(self) -> int:
+        """Where elements are that no buffer has: loads from there give 0, and take no time."""
+        return BEYOND // self.stored.element_bytes
+
     def load_mask(self, place: Index, rows: Sequence[Index], is_even: bool) -> ir.Value:
         """Those of the eight keys of a lane; `is_even`: keys are a multiple of four."""
         if self.step == 1 and is_even:
@@ -156,8 +166,7 @@ class Operand:
 
     def load(self, place: Index, size: int) -> ir.Value:
         """So many elements, which follow each other."""
-        bytes_ = 4 if self.stored.element == "f32" else 2
-        return load(self._buffer, [place], size, alignment=bytes_ * size)
+        return load(self._buffer, [place], size, alignment=self.stored.element_bytes * size)
 
 
 @dataclass(frozen=True)
@@ -269,10 +278,10 @@ class State:
 
     def faded(self, found: Values) -> tuple[State, Values]:
         """The state with all powers those of differences to a largest score that may be a new one, and new powers."""
-        high = largest(self.high, of_column(reduce(largest, found), largest))
+        high = largest(self.high, of_column(tree(largest, found), largest))
         fades = exp2(arith.SubFOp(self.high, high).result)
         powers = [exp2(arith.SubFOp(score, high).result) for score in found]
-        power = added(arith.MulFOp(self.power, fades).result, reduce(added, powers))
+        power = added(arith.MulFOp(self.power, fades).result, tree(added, powers))
         return State(high, power, [arith.MulFOp(each, splat(fades, 4)).result for each in self.sums]), powers
 
     def plus(self, values: Values, powers: Values, type_: str) -> State:
@@ -288,6 +297,12 @@ def divisor(total: ir.Value) -> ir.Value:
     """What sums are divided by: 1 for a query that sees no key, whose sums are nothing."""
     is_nothing = arith.CmpFOp(arith.CmpFPredicate.OEQ, total, number(0.0)).result
     return arith.SelectOp(is_nothing, number(1.0), total).result
+
+
+def divided(values: ir.Value, by: ir.Value) -> ir.Value:
+    """A vector of f32, divided by one."""
+    inverse = arith.DivFOp(number(1.0), by).result
+    return arith.MulFOp(values, splat(inverse, ir.VectorType(values.type).shape[0])).result
 
 
 def rounded(values: ir.Value, type_: str) -> ir.Value:

@@ -190,20 +190,16 @@ class _Decode:
         start = State(number(LOWEST), number(0.0), [builder.f32_zeros(4) for _ in range(self.pieces.fragments)])
         state = [value for _ in range(spec.fragments) for value in (start.high, start.power, *start.sums)]
 
-        def turn(tile: Index, step: Values, carried: Values) -> list[Values]:
-            following = self._load(self.first + tile + 1)
-            return [following, self._multiply(self.first + tile, queries, step, carried)]
+        def turn(step: Index, loaded: Values, carried: Values) -> list[Values]:
+            return [self._load(step + 1), self._multiply(step, queries, loaded, carried)]
 
-        def alone(tile: Index, carried: Values) -> list[Values]:
-            place = (self.first + tile).here
-            return [self._multiply(place, queries, self._load(place), carried)]
+        def alone(step: Index, carried: Values) -> list[Values]:
+            return [self._multiply(step, queries, self._load(step), carried)]
 
         if spec.size + spec.value_size > _PREFETCHED:
             (state,) = loop(self.count, alone, state)
         else:
-            others = select(self.count < 1, 0, self.count + -1) if self.count.terms else self.count + -1
-            step, state = loop(others, turn, self._load(self.first), state)
-            state = self._multiply((self.first + others).here, queries, step, state)
+            _, state = loop(self.count, turn, self._load(Index.of(0)), state)
         self._store(self._states(state))
 
     def _states(self, flat: Values) -> list[State]:
@@ -216,19 +212,21 @@ class _Decode:
         return attention.load_row(self.query, self.query.place(n=n, t=t).here, self.quarter, self.spec.size)
 
     def _load(self, step: Index) -> Values:
-        """Keys, values and masks of a step, of which those behind the last one are that one."""
-        if self.is_even and step.terms:
-            step = select(step < self.steps, step, self.steps + -1)
-        start, loaded = (step * KEYS).here, list[ir.Value]()
+        """Keys, values and masks of a step, counted from the first one; nothing behind the last step."""
+        is_there, start = step < self.count, ((self.first + step) * KEYS).here
+        of_key = select(is_there, self.of_key, self.key.beyond)
+        of_value = select(is_there, self.of_value, self.value.beyond)
+        loaded: Values = []
         for half in range(2):
             row = self._clamped(start + self.column + half * COLUMNS)
-            place = (self.of_key + row * self.key.step).here
+            place = (of_key + row * self.key.step).here
             loaded += attention.load_row(self.key, place, self.quarter, self.spec.size)
         rows = [self._clamped(start + key) for key in attention.keys_of_lane(self.quarter)]
-        places = [(self.of_value + row * self.value.step).here for row in rows]
+        places = [(of_value + row * self.value.step).here for row in rows]
         loaded += attention.load_values(self.value, places, self.column, self.pieces)
         for of_fragment in self.of_masks:
-            loaded += [each.load_mask(at, rows, self.is_even) for each, at in zip(self.mask, of_fragment, strict=True)]
+            for each, place in zip(self.mask, of_fragment, strict=True):
+                loaded.append(each.load_mask(select(is_there, place, each.beyond), rows, self.is_even))
         return loaded
 
     def _clamped(self, row: Index) -> Index:
@@ -245,7 +243,8 @@ class _Decode:
             if masks:
                 found = attention.masked_by(masks[number_], found)
             if self.bound is not None:
-                lane = [step * KEYS + key for key in attention.keys_of_lane(self.quarter)]
+                start = (self.first + step) * KEYS
+                lane = [start + key for key in attention.keys_of_lane(self.quarter)]
                 found = attention.seen([key < self.bound for key in lane], found)
             faded, powers = state.faded(found)
             after = faded.plus(factors, powers, self.spec.value.element)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from iree.compiler import ir
@@ -30,6 +30,14 @@ def largest(one: ir.Value, other: ir.Value) -> ir.Value:
 
 def added(one: ir.Value, other: ir.Value) -> ir.Value:
     return arith.AddFOp(one, other).result
+
+
+def tree(combine: Combining, values: Sequence[ir.Value]) -> ir.Value:
+    """All of some values, combined by pairs."""
+    if len(values) == 1:
+        return values[0]
+    half = len(values) // 2
+    return combine(tree(combine, values[:half]), tree(combine, values[half:]))
 
 
 def number(value: float) -> ir.Value:

@@ -18,17 +18,23 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
+from mxcomp.matching import positions
 from mxcomp.matching.elements import Index, Leaf, Tracer
 from mxcomp.mlir import build, graph
 from mxcomp.ukernels import attention, attention_decode
 from mxcomp.ukernels.attention import Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
+from mxcomp.ukernels.attention_prefill import Prefill
 
 ATTENTION = "iree_linalg_ext.attention"
 
 _TYPES = ("bf16", "f16")
 _MASKS = (*_TYPES, "f32", "i1")
 _MOST_SIZE, _FRAGMENT = 256, 16
+_TWO_FRAGMENTS = 256
+"""Sizes of a key and a value up to which a wave has registers for 32 queries."""
+_MANY = 512 * 128
+"""Queries of all heads of which there are workgroups enough if each has 128."""
 _WAVES = 1024
 """So many workgroups have memory busy, each with several KB on their way."""
 _FORM = (("n", "t", "d"), ("n", "l", "d"), ("n", "l", "v"))
@@ -40,7 +46,7 @@ class Attention:
     """An attention, and its kernel."""
 
     op: ir.Operation
-    kernel: Decode
+    kernel: Decode | Prefill
     operands: tuple[ir.Value, ...]
     """Tensors as they are stored, with dimensions of size 1; of queries, keys, values and perhaps a mask.
 
@@ -76,18 +82,24 @@ def _find(op: ir.Operation) -> Attention:
         _stored(op.operands[i], [(axis, axes[axis]) for axis in form], whole=form[-1]) for i, form in enumerate(_FORM)
     )
     mask = _stored(op.operands[4], [(axis, axes[axis]) for axis in "ntl"], whole="") if masked else None
-    strides = [each.stride for _, stored in (key, value) for each in stored.subscripts if each.axis == "n"]
-    shared = math.gcd(heads, *strides)
-    if queries > attention_decode.MOST_ROWS:
-        raise NotCoveredError(f"{queries} queries: expected up to {attention_decode.MOST_ROWS}")
-    group = max(g for g in range(1, shared + 1) if shared % g == 0 and g * queries <= attention_decode.MOST_ROWS)
-    kernel = Decode(
-        heads, group, queries, size, value_size, keys, _splits(heads // group, keys), _scale(op) * math.log2(math.e),
-        query[1], key[1], value[1], None if mask is None else mask[1],
-    )  # fmt: skip
+    operands = tuple(each[0] for each in (query, key, value, *([mask] if mask else [])))
+    stored = query[1], key[1], value[1], None if mask is None else mask[1]
+    scale = _scale(op) * math.log2(math.e)
     if heads * queries < 2:
         raise NotCoveredError("a single query: expected two or more, of all heads")
-    return Attention(op, kernel, tuple(each[0] for each in (query, key, value, *([mask] if mask else []))))
+    if queries > attention_decode.MOST_ROWS:
+        fragments = 2 if size + value_size <= _TWO_FRAGMENTS and heads * queries >= _MANY else 1
+        result = str(build.element(op.results[0]))
+        ahead = positions.ahead(op.operands[4], [Index(axis, 1, axes[axis]) for axis in "ntl"]) if masked else None
+        if ahead is not None:
+            operands, stored = operands[:3], (*stored[:3], None)
+        prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, ahead, fragments, result)
+        return Attention(op, prefill, operands)
+    strides = [each.stride for _, stored in (key, value) for each in stored.subscripts if each.axis == "n"]
+    shared = math.gcd(heads, *strides)
+    group = max(g for g in range(1, shared + 1) if shared % g == 0 and g * queries <= attention_decode.MOST_ROWS)
+    splits = _splits(heads // group, keys)
+    return Attention(op, Decode(heads, group, queries, size, value_size, keys, splits, scale, *stored), operands)
 
 
 def _splits(heads: int, keys: int | None) -> int:

@@ -75,20 +75,87 @@ util.func public @dynamic(%q: tensor<2x3x64xbf16>, %k: tensor<2x?x64xbf16>, %v: 
   util.return %r : tensor<2x3x64xbf16>
 }
 
-// What is left to IREE, and why.
+// Many queries: a workgroup has 64 of a head. Of a causal mask nothing is left; results behind the last query go.
 
-// CHECK-LABEL: util.func public @many_queries(
-// CHECK: iree_linalg_ext.attention
-util.func public @many_queries(%q: tensor<2x33x64xbf16>, %k: tensor<2x64x64xbf16>) -> tensor<2x33x64xbf16> {
+// CHECK-LABEL: util.func public @causal(
+// CHECK-NOT: linalg.index
+// CHECK: %[[TILES:.+]] = flow.dispatch.region -> (tensor<4x4x16x4x16xbf16>)
+// CHECK: linalg.generic
+// CHECK-SAME: ins(%{{[^,]+}}, %{{[^,]+}}, %{{[^,]+}} : tensor<2x70x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>)
+// CHECK-SAME: iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_attention_prefill_m64_d64_causal_
+// CHECK: tensor.collapse_shape %[[TILES]]
+// CHECK: tensor.expand_shape {{.*}} into tensor<2x128x64xbf16>
+// CHECK: tensor.extract_slice {{.*}}[0, 0, 0] [2, 70, 64] [1, 1, 1]
+// CHECK-NOT: iree_linalg_ext.attention
+util.func public @causal(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> tensor<2x70x64xbf16> {
   %scale = arith.constant 0.125 : f32
-  %empty = tensor.empty() : tensor<2x33x64xbf16>
-  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
-      ins(%q, %k, %k, %scale : tensor<2x33x64xbf16>, tensor<2x64x64xbf16>, tensor<2x64x64xbf16>, f32)
-      outs(%empty : tensor<2x33x64xbf16>) {
+  %zero = arith.constant 0.0 : bf16
+  %hidden = arith.constant 0xFF80 : bf16
+  %places = tensor.empty() : tensor<2x70x96xbf16>
+  %mask = linalg.generic {indexing_maps = [affine_map<(n, t, l) -> (n, t, l)>], iterator_types = ["parallel", "parallel", "parallel"]}
+      outs(%places : tensor<2x70x96xbf16>) {
+  ^bb0(%out: bf16):
+    %t = linalg.index 1 : index
+    %l = linalg.index 2 : index
+    %seen = arith.cmpi sge, %t, %l : index
+    %0 = arith.select %seen, %zero, %hidden : bf16
+    linalg.yield %0 : bf16
+  } -> tensor<2x70x96xbf16>
+  %empty = tensor.empty() : tensor<2x70x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %k, %scale, %mask : tensor<2x70x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>, f32, tensor<2x70x96xbf16>)
+      outs(%empty : tensor<2x70x64xbf16>) {
   ^bb0(%score: f32):
     iree_linalg_ext.yield %score : f32
-  } -> tensor<2x33x64xbf16>
-  util.return %r : tensor<2x33x64xbf16>
+  } -> tensor<2x70x64xbf16>
+  util.return %r : tensor<2x70x64xbf16>
+}
+
+// A mask by which queries see keys from their own on is none of these: it is stored, and added.
+
+// CHECK-LABEL: util.func public @keys_behind(
+// CHECK: linalg.index
+// CHECK: "mx_attention_prefill_m64_d64_{{[0-9a-f]+}}"
+util.func public @keys_behind(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> tensor<2x70x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %zero = arith.constant 0.0 : bf16
+  %hidden = arith.constant 0xFF80 : bf16
+  %places = tensor.empty() : tensor<2x70x96xbf16>
+  %mask = linalg.generic {indexing_maps = [affine_map<(n, t, l) -> (n, t, l)>], iterator_types = ["parallel", "parallel", "parallel"]}
+      outs(%places : tensor<2x70x96xbf16>) {
+  ^bb0(%out: bf16):
+    %t = linalg.index 1 : index
+    %l = linalg.index 2 : index
+    %seen = arith.cmpi sle, %t, %l : index
+    %0 = arith.select %seen, %zero, %hidden : bf16
+    linalg.yield %0 : bf16
+  } -> tensor<2x70x96xbf16>
+  %empty = tensor.empty() : tensor<2x70x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %k, %scale, %mask : tensor<2x70x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>, f32, tensor<2x70x96xbf16>)
+      outs(%empty : tensor<2x70x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x70x64xbf16>
+  util.return %r : tensor<2x70x64xbf16>
+}
+
+// What is left to IREE: a number of queries that the program knows, f32, scores that are changed, a scale that is computed.
+
+// CHECK-LABEL: util.func public @dynamic_queries(
+// CHECK: iree_linalg_ext.attention
+util.func public @dynamic_queries(%q: tensor<2x?x64xbf16>, %k: tensor<2x64x64xbf16>) -> tensor<2x?x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %c1 = arith.constant 1 : index
+  %queries = tensor.dim %q, %c1 : tensor<2x?x64xbf16>
+  %empty = tensor.empty(%queries) : tensor<2x?x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %k, %k, %scale : tensor<2x?x64xbf16>, tensor<2x64x64xbf16>, tensor<2x64x64xbf16>, f32)
+      outs(%empty : tensor<2x?x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x?x64xbf16>
+  util.return %r : tensor<2x?x64xbf16>
 }
 
 // CHECK-LABEL: util.func public @f32(

@@ -120,7 +120,18 @@ def test_dynamic_keys_with_a_mask() -> None:
     Attention(2, 4, 2, None, 80, mask="bf16").check(3, 70)
 
 
+def test_many_queries() -> None:
+    """Of two workgroups for each head, whose last queries are padding, and keys that fill no step, with a mask."""
+    Attention(1, 2, 70, 150, 64, 32, mask="bf16").check()
+
+
 CASES = {
+    "many queries": Attention(2, 2, 128, 256, 128),
+    "many queries, large": Attention(1, 2, 33, 100, 256, mask="f32", batch=2),
+    "many queries, values of another size": Attention(2, 1, 64, 128, 192, 128, by_head=False),
+    "many queries, truth values": Attention(2, 1, 40, 77, 80, mask="i1", type="f16"),
+    "many queries, in f32": Attention(1, 1, 65, 40, 16, result="f32"),
+    "more queries": Attention(256, 2, 128, 32, 32),
     "no group": Attention(6, 1, 1, 100, 128),
     "one head of keys": Attention(1, 8, 1, 40, 128),
     "32 rows": Attention(1, 8, 4, 96, 256),
@@ -147,8 +158,8 @@ def test_cases(case: Attention) -> None:
 def test_sizes(data: st.DataObject) -> None:
     """Of random sizes: all results, of a number of keys that is known and of several that are not."""
     draw = data.draw
-    queries = draw(st.integers(1, 8))
-    group, size = draw(st.integers(1, 32 // queries)), 16 * draw(st.integers(1, 16))
+    queries = draw(st.integers(1, 8) | st.integers(33, 150))
+    group, size = draw(st.integers(1, max(1, 32 // queries))), 16 * draw(st.integers(1, 16))
     keys: Sequence[int] = draw(st.lists(st.integers(2, 700), min_size=1, max_size=3))
     is_dynamic = draw(st.booleans())
     attention = Attention(
@@ -160,6 +171,7 @@ def test_sizes(data: st.DataObject) -> None:
         attention.check(*(keys if is_dynamic else ()), seed=draw(st.integers(0, 1000)))
 
 
+@pytest.mark.slow
 def test_rows_that_see_no_key() -> None:
     """They are 0, whatever the values are, and what a query does not see counts for nothing where others do."""
     attention, rng = Attention(2, 2, 2, 64, 64, mask="i1"), np.random.default_rng(1)

@@ -1,0 +1,257 @@
+"""Attention of many queries: four waves, each with queries of its own, share keys and values in LDS.
+
+A step has 128 keys. Each wave loads 32 of them, and their values, as the factors that matrix instructions take, while
+all multiply those before; it transposes its values, and writes its factors to LDS, where the lanes of a factor follow
+each other. Of keys that no query of the workgroup sees none are loaded; only where some are seen and some are not, and
+behind the last key, scores are compared with anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from mxcomp.mlir import build
+from mxcomp.ukernels import attention, builder
+from mxcomp.ukernels.attention import COLUMNS, DEPTH, KEYS, LANE, Operand, Pieces, State, Stored, kept
+from mxcomp.ukernels.builder import Index, Threads, Values, lds_barrier, loop, read_lds, select, uniform, write_lds
+from mxcomp.ukernels.softmax import LOWEST, added, number, of_column
+from mxcomp.ukernels.waves import LANES
+
+WAVES = 4
+STEP = WAVES * KEYS
+"""Keys of a step."""
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """The kernel.
+
+    Attributes:
+        heads: Of queries, in all batches.
+        queries: Of each head.
+        size, value_size: Of a query or key, and of a value.
+        keys: None if the program knows how many.
+        scale: Of scores, times log2(e).
+        query, key, value, mask: Operands.
+        ahead: A query sees the keys of its own number and so many more; None: all keys.
+        fragments: Of 16 queries that a wave has.
+        result: The type of results.
+    """
+
+    heads: int
+    queries: int
+    size: int
+    value_size: int
+    keys: int | None
+    scale: float
+    query: Stored
+    key: Stored
+    value: Stored
+    mask: Stored | None
+    ahead: int | None
+    fragments: int
+    result: str
+
+    threads = WAVES * LANES
+
+    @property
+    def tile(self) -> int:
+        """Queries of a workgroup."""
+        return WAVES * COLUMNS * self.fragments
+
+    @property
+    def tiles(self) -> int:
+        """Workgroups of a head."""
+        return -(-self.queries // self.tile)
+
+    @property
+    def workgroups(self) -> int:
+        return self.heads * self.tiles
+
+    @property
+    def name(self) -> str:
+        """Of the kernel: what it is for, and a digest of all the rest."""
+        digest = hashlib.sha256(repr(self).encode()).hexdigest()[:8]
+        causal = "" if self.ahead is None else "_causal"
+        return f"mx_attention_prefill_m{self.tile}_d{self.size}{causal}_{digest}"
+
+    @property
+    def inputs(self) -> list[Stored]:
+        return [self.query, self.key, self.value, *([self.mask] if self.mask else [])]
+
+    def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
+        """Rows of each wave's fragments, in order."""
+        row = Pieces.of(self.value_size).shape
+        return [build.tensor_type([workgroups, WAVES, *kept([self.fragments]), COLUMNS, *row], self.result)]
+
+    def text(self) -> str:
+        """The kernel's module. Needs a current context."""
+        results = self.result_types(1)
+        kinds = [*(each.type for each in self.inputs), *results]
+        return attention.module(self.name, kinds, results, self.threads, lambda *given: _Prefill(self, *given).write())
+
+
+class _Prefill:
+    """Writes the kernel."""
+
+    def __init__(self, spec: Prefill, workgroup: Index, given: Values, threads: Threads) -> None:
+        self.spec, self.threads = spec, threads
+        self.pieces = Pieces.of(spec.value_size)
+        self.depths = -(-spec.size // DEPTH)
+        self.wave = uniform(threads.number // LANES)
+        self.lane = (threads.number % LANES).here
+        self.column, self.quarter = (self.lane % COLUMNS).here, (self.lane // COLUMNS).here
+        totals = {"n": spec.heads, "t": spec.queries}
+        inputs = [Operand(each, value, totals) for each, value in zip(spec.inputs, given, strict=False)]
+        self.query, self.key, self.value, *self.mask = inputs
+        self.head, self.first = (workgroup // spec.tiles).here, (workgroup % spec.tiles * spec.tile).here
+        self.of_key, self.of_value = (each.place(n=self.head).here for each in (self.key, self.value))
+        self.rows = [self._row(fragment).here for fragment in range(spec.fragments)]
+        self.of_masks = [[each.place(n=self.head, t=row).here for each in self.mask] for row in self.rows]
+        self.scale = number(spec.scale)
+        self.factors = 2 * self.depths + self.pieces.fragments
+        self.lds = builder.lds(WAVES * self.factors * LANES * LANE, spec.key.element)
+        self._bound()
+
+    def _row(self, fragment: int) -> Index:
+        """The query of a lane's column; of one beyond the last one that."""
+        spec = self.spec
+        row = self.first + self.wave * (COLUMNS * spec.fragments) + self.column + fragment * COLUMNS
+        return row if spec.queries % spec.tile == 0 else select(row < spec.queries, row, spec.queries - 1)
+
+    def _bound(self) -> None:
+        """How many keys, and steps of them, there are, and how many of these all queries see whole."""
+        spec = self.spec
+        self.keys = Index.of(spec.keys) if spec.keys is not None else self.key.keys
+        self.is_even = spec.keys is not None and spec.keys % STEP == 0
+        self.steps, self.whole = ((self.keys + (STEP - 1)) // STEP).here, (self.keys // STEP).here
+        if spec.ahead is not None:
+            last = (self.first + (spec.tile + spec.ahead + STEP - 1)) // STEP
+            whole = (self.first + (spec.ahead + 1)) // STEP
+            self.steps = select(last < self.steps, last, self.steps)
+            self.whole = select(whole < self.whole, whole, self.whole)
+
+    def write(self) -> None:
+        spec = self.spec
+        queries = [
+            attention.load_row(self.query, self.query.place(n=self.head, t=row).here, self.quarter, spec.size)
+            for row in self.rows
+        ]
+        lowest, zero = number(LOWEST), number(0.0)
+        state = [
+            value
+            for _ in range(spec.fragments)
+            for value in (lowest, zero, *(builder.f32_zeros(4) for _ in range(self.pieces.fragments)))
+        ]
+
+        def turn(compares: bool) -> Callable[..., list[Values]]:
+            def body(step: Index, loaded: Values, carried: Values) -> list[Values]:
+                lds_barrier()
+                self._share(loaded)
+                following = self._load(step + 1)
+                lds_barrier()
+                masks = loaded[2 * self.depths + self.pieces.count * LANE :]
+                return [following, self._multiply(step, queries, masks, carried, compares)]
+
+            return body
+
+        loaded, state = loop(self.whole, turn(False), self._load(Index.of(0)), state)
+        _, state = loop(self.steps, turn(True), loaded, state, start=self.whole)
+        self._store(self._states(state))
+
+    def _states(self, flat: Values) -> list[State]:
+        size = len(flat) // self.spec.fragments
+        each = (flat[i : i + size] for i in range(0, len(flat), size))
+        return [State(high, power, sums) for high, power, *sums in each]
+
+    def _load(self, step: Index) -> Values:
+        """This wave's keys and values of a step, and the masks of its queries; nothing behind the last step."""
+        is_there = step < self.steps
+        start, loaded = (step * STEP + self.wave * KEYS).here, list[ir.Value]()
+        of_key = select(is_there, self.of_key, self.key.beyond)
+        of_value = select(is_there, self.of_value, self.value.beyond)
+        for half in range(2):
+            row = self._clamped(start + self.column + half * COLUMNS)
+            place = (of_key + row * self.key.step).here
+            loaded += attention.load_row(self.key, place, self.quarter, self.spec.size)
+        mine = attention.keys_of_lane(self.quarter)
+        places = [(of_value + self._clamped(start + key) * self.value.step).here for key in mine]
+        loaded += attention.load_values(self.value, places, self.column, self.pieces)
+        for of_fragment in self.of_masks:
+            for each, place in zip(self.mask, of_fragment, strict=True):
+                for group in range(WAVES):
+                    rows = [self._clamped(step * STEP + group * KEYS + key) for key in mine]
+                    there = select(is_there, place, each.beyond)
+                    loaded.append(each.load_mask(there, rows, self.is_even))
+        return loaded
+
+    def _clamped(self, row: Index) -> Index:
+        return row if self.is_even else select(row < self.keys, row, self.keys + -1)
+
+    def _place(self, group: Index | int, factor: int) -> Index:
+        """Where a lane's part of a factor is in LDS."""
+        return (Index.of(group) * self.factors + factor) * (LANES * LANE) + self.lane * LANE
+
+    def _share(self, loaded: Values) -> None:
+        keys = loaded[: 2 * self.depths]
+        values = attention.transposed(loaded[2 * self.depths :], self.pieces)
+        for number_, factor in enumerate((*keys, *values)):
+            write_lds(factor, self.lds, self._place(self.wave, number_))
+
+    def _read(self, group: int, first: int, count: int) -> Values:
+        return [read_lds(self.lds, self._place(group, first + i), LANE) for i in range(count)]
+
+    def _multiply(self, step: Index, queries: list[Values], masks: Values, carried: Values, compares: bool) -> Values:
+        """What is carried on behind the keys of a step."""
+        states, found = self._states(carried), [list[ir.Value]() for _ in queries]
+        factors = self._factors()
+        for group in range(WAVES):
+            keys = next(factors)
+            for fragment, query in enumerate(queries):
+                scores = attention.scores(keys, query, self.scale)
+                if masks:
+                    scores = attention.masked_by(masks[fragment * WAVES + group], scores)
+                found[fragment] += self._seen(step, group, fragment, scores) if compares else scores
+        faded = [state.faded(scores) for state, scores in zip(states, found, strict=True)]
+        states, powers = [each for each, _ in faded], [each for _, each in faded]
+        for group in range(WAVES):
+            values, part = next(factors), slice(group * LANE, (group + 1) * LANE)
+            states = [
+                state.plus(values, each[part], self.spec.value.element)
+                for state, each in zip(states, powers, strict=True)
+            ]
+        return [value for state in states for value in (state.high, state.power, *state.sums)]
+
+    def _factors(self) -> Iterator[Values]:
+        """Those of all keys, then of all values, each read while those before are multiplied."""
+        places = [(group, 0, 2 * self.depths) for group in range(WAVES)]
+        places += [(group, 2 * self.depths, self.pieces.fragments) for group in range(WAVES)]
+        ahead = self._read(*places[0])
+        for following in places[1:]:
+            here, ahead = ahead, self._read(*following)
+            yield here
+        yield ahead
+
+    def _seen(self, step: Index, group: int, fragment: int, scores: Values) -> Values:
+        start = (step * STEP + group * KEYS).here
+        bound = self.keys
+        if self.spec.ahead is not None:
+            beyond = (self.rows[fragment] + (self.spec.ahead + 1)).here
+            bound = select(beyond < bound, beyond, bound)
+        return attention.seen([start + key < bound for key in attention.keys_of_lane(self.quarter)], scores)
+
+    def _store(self, states: list[State]) -> None:
+        spec, rows = self.spec, list[ir.Value]()
+        for state in states:
+            total = attention.divisor(of_column(state.power, added))
+            shares = attention.divided(builder.from_elements(self.pieces.elements(state.sums)), total)
+            rows.append(attention.rounded(shares, spec.result))
+        shape, place = self.pieces.part(self.quarter)
+        fragments = kept([spec.fragments])
+        self.threads.store(
+            rows, [1, 1, *fragments, 1, *shape], [0, self.wave, *(0 for _ in fragments), self.column, *place]
+        )
