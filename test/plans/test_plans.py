@@ -27,7 +27,7 @@ from mxcomp.plans.row_major import RowMajor
 from mxcomp.plans.split_k import SplitK
 from mxcomp.plans.tiled import Tiled
 from mxcomp.problem import SCALES_AND_RESULT, Problem
-from mxcomp.ukernels import Registry
+from mxcomp.registry import Registry
 
 FP4 = ("f4E2M1FN", "f4E2M1FN", *SCALES_AND_RESULT)
 UKERNEL = "mx_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512"
