@@ -195,7 +195,7 @@ def _entry(name: str, setting: Setting, piece: Piece, profile: Profile) -> Entry
     called, experts = profile.called, _experts(piece, setting)
     counted = called if experts is None else _before_experts(called)
     known = [each.modelled for each in counted if each.modelled is not None]
-    shares = dict[str, Any].fromkeys(KINDS, 0.0)
+    shares: dict[str, Any] = dict.fromkeys(KINDS, 0.0)
     for each in counted:
         shares[work_of(each, piece.floats)] += each.us
     low, high = (sum(getattr(each, bound) for each in known) for bound in ("low", "high"))
