@@ -149,12 +149,24 @@ def generic(
     body: Callable[..., ir.Value],
 ) -> ir.Operation:
     """A `linalg.generic` with one result; `body` takes the block arguments and returns the value to yield."""
+    return generics([result], inputs, [init], maps, iterators, lambda *arguments: [body(*arguments)])
+
+
+def generics(
+    results: Sequence[ir.RankedTensorType],
+    inputs: Sequence[ir.Value],
+    inits: Sequence[ir.Value],
+    maps: Sequence[ir.AffineMap],
+    iterators: Sequence[str],
+    body: Callable[..., Sequence[ir.Value]],
+) -> ir.Operation:
+    """A `linalg.generic` with any results; `body` takes the block arguments and returns the values to yield."""
     types = ir.ArrayAttr.get([iterator_type(kind) for kind in iterators])
-    op = linalg.GenericOp([result], inputs, [init], ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]), types)
-    elements = [element(value) for value in (*inputs, init)]
+    op = linalg.GenericOp(results, inputs, inits, ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]), types)
+    elements = [element(value) for value in (*inputs, *inits)]
     block = op.regions[0].blocks.append(*elements)
     with ir.InsertionPoint(block):
-        linalg.YieldOp([body(*block.arguments)])
+        linalg.YieldOp(body(*block.arguments))
     return op.operation
 
 

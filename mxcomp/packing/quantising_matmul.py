@@ -111,25 +111,34 @@ def accumulate(
     launch: Launch,
     llvm_func_attrs: dict[str, str],
     tiles: list[ir.Value] | None = None,
-) -> ir.Value:
+    count: int = 1,
+) -> list[ir.Value]:
     """Accumulator tiles, of type `tiled`, of a problem, from `operands` and the text of a `block_quantiser`.
 
-    `tiles` are the dynamic sizes of them where activations are in tiles along M; None where they are not.
+    `tiles` are the dynamic sizes of them where activations are in tiles along M; None where they are not. Of so many
+    problems alike as `count` says, `inputs` are activations, and operands of each RHS.
     """
     units_m, of_workgroup = layout.units or (1, 1)
     in_tiles, batch = tiles is not None, len(problem.batch)
     outer = build.static_sizes(inputs[LHS])[:1] if in_tiles else list(problem.batch)
-    shape = (build.static_sizes(inputs[RHS])[batch], *fragment(units_m))
-    acc = build.zero_filled(build.tensor_type((*outer, *shape), problem.types[ACC]), tiles or ())
-    kinds = ["parallel"] * len(outer) + iterators(units_m)
-    op = build.generic(ir.RankedTensorType(acc.type), inputs, acc, maps(units_m, batch, in_tiles), kinds, stand_in)
+    kind = build.tensor_type((*outer, build.static_sizes(inputs[RHS])[batch], *fragment(units_m)), problem.types[ACC])
+    accs = [build.zero_filled(kind, tiles or ()) for _ in range(count)]
+    kinds = ["parallel"] * len(outer) + _iterators(units_m)
+    activations, rhs, scale, result = _maps(units_m, batch, in_tiles)
+    maps = [activations, *[rhs, scale] * count, *[result] * count]
+
+    def body(activation: ir.Value, *others: ir.Value) -> list[ir.Value]:
+        elements, scales, sums = others[: 2 * count : 2], others[1 : 2 * count : 2], others[2 * count :]
+        return [_stand_in(activation, *each) for each in zip(elements, scales, sums, strict=True)]
+
+    op = build.generics([kind] * count, inputs, accs, maps, kinds, body)
     workgroup = [1] * len(outer) + [of_workgroup] + [0] * (len(kinds) - 1 - len(outer))
     suffix = result_tiles.TILED if in_tiles else result_tiles.BATCHED * batch
     result_tiles.annotate(op, launch, workgroup, False, llvm_func_attrs, suffix=suffix)
     op.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
-    return (
-        _in_tiles(op.results[0], tiled, tiles) if tiles is not None else expanded(op.results[0], tiled, units_m, batch)
-    )
+    if tiles is not None:
+        return [_in_tiles(value, tiled, tiles) for value in op.results]
+    return [_expanded(value, tiled, units_m, batch) for value in op.results]
 
 
 def _in_tiles(value: ir.Value, tiled: ir.RankedTensorType, tiles: list[ir.Value]) -> ir.Value:
@@ -138,7 +147,7 @@ def _in_tiles(value: ir.Value, tiled: ir.RankedTensorType, tiles: list[ir.Value]
     return tensor.ExpandShapeOp(tiled, value, groups, tiles, list(tiled.shape)).result
 
 
-def expanded(value: ir.Value, tiled: ir.RankedTensorType, units_m: int, batch: int = 0) -> ir.Value:
+def _expanded(value: ir.Value, tiled: ir.RankedTensorType, units_m: int, batch: int) -> ir.Value:
     """A result as accumulator tiles [(batch,) 1, units along N, units along M, 1, groups, lanes, values]."""
     groups = [[0, 1, 2, 3]] if units_m == 1 else [[0, 1], [2, 3]]
     groups = [*([i] for i in range(batch)), *([batch + i for i in group] for group in [*groups, *_OF_TILE])]
@@ -156,15 +165,15 @@ def result(problem: Problem, layout: DataTiledLayout, columns: int | None, in_ti
     return ResultTiles(problem, layout, transposed=False, columns=columns, rows=rows)
 
 
-def iterators(units_m: int) -> list[str]:
+def _iterators(units_m: int) -> list[str]:
     """Of the loops over a result, and over what of operands is not in it."""
     return ["parallel"] * (1 + len(fragment(units_m))) + ["reduction"] * 6
 
 
-def maps(units_m: int, batch: int = 0, in_tiles: bool = False) -> list[ir.AffineMap]:
+def _maps(units_m: int, batch: int, in_tiles: bool) -> list[ir.AffineMap]:
     """Of activations, RHS, RHS scales and result, whose first dimensions are those of the batch, or tiles along M."""
     outer = batch + in_tiles
-    count = outer + len(iterators(units_m))
+    count = outer + len(_iterators(units_m))
     first, loops = ([ir.AffineExpr.get_dim(i) for i in part] for part in (range(outer), range(outer, count)))
     unit, *tile, block, activation, k, step, byte, scale = loops
     of_weights = [] if in_tiles else first
@@ -179,7 +188,7 @@ def maps(units_m: int, batch: int = 0, in_tiles: bool = False) -> list[ir.Affine
     ]
 
 
-def stand_in(activation: ir.Value, element: ir.Value, scale: ir.Value, acc: ir.Value) -> ir.Value:
+def _stand_in(activation: ir.Value, element: ir.Value, scale: ir.Value, acc: ir.Value) -> ir.Value:
     """Something that is computed from all operands, which IREE would drop otherwise."""
     weight = arith.ExtUIOp(activation.type, arith.MulIOp(element, scale).result).result
     product = arith.MulIOp(activation, weight).result

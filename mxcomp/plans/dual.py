@@ -13,13 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from iree.compiler import ir
-from iree.compiler.dialects import linalg
 
-from mxcomp.layout import ACC, RHS
+from mxcomp.layout import ACC
 from mxcomp.mlir import build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import FASTEST, OFF
-from mxcomp.packing import block_quantiser, quantising_matmul, result_tiles
+from mxcomp.packing import quantising_matmul, result_tiles
 from mxcomp.packing.packer import part_location
 from mxcomp.packing.result_tiles import EPILOGUE, UNROLL
 from mxcomp.packing.runtime_sizes import TileCounts
@@ -33,7 +32,6 @@ from mxcomp.registry import Registry
 from mxcomp.selection.quantising import apart_us, modelled_us, takes, times
 from mxcomp.selection.ranking import fastest
 from mxcomp.ukernels import dual
-from mxcomp.ukernels.quantising import fragment
 
 
 @dataclass(frozen=True)
@@ -171,36 +169,10 @@ def _dispatch(plan: Dual, matmul: Matmul, another: Dual, other: Matmul, met: ir.
     known = [limit for limit in limits if limit is not None]
     with build.dispatch_region([tiles.type(matmul.element, limits)], known) as region:
         counts = TileCounts(matmul.sizes, plan.layout)
-        tiled, beside = _accumulated(plan, matmul, other, tiles.accumulators)
+        inputs, both = [*matmul.packed, *other.packed[1:]], replace(plan, ukernel=plan.paired)
+        tiled, beside = quantising_matmul.accumulate(
+            inputs, brought(matmul), tiles.accumulators, matmul.problem, plan.layout, both, UNROLL, count=2
+        )
         tiled = plan.finished(matmul, tiled, counts, {met: another.finished(other, beside, counts)})
         region.returned = [result_tiles.unpack(tiled, tiles, counts.of(ACC), limits)]
     return plan.cast(matmul, region.results[0])
-
-
-def _accumulated(plan: Dual, matmul: Matmul, other: Matmul, tiled: ir.RankedTensorType) -> list[ir.Value]:
-    """Accumulator tiles of both, each of type `tiled`."""
-    units, *_ = build.static_sizes(matmul.packed[RHS])
-    inputs = [*matmul.packed, *other.packed[1:]]
-    kind = build.tensor_type((units, *fragment(1)), matmul.problem.types[ACC])
-    quantiser = brought(matmul)
-    inits = [build.zero_filled(kind) for _ in range(2)]
-    iterators = quantising_matmul.iterators(units_m=1)
-    activations, rhs, scale, result = quantising_matmul.maps(units_m=1)
-    maps = [activations, rhs, scale, rhs, scale, result, result]
-    op = linalg.GenericOp(
-        [init.type for init in inits],
-        inputs,
-        inits,
-        ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]),
-        ir.ArrayAttr.get([build.iterator_type(kind) for kind in iterators]),
-    )
-    elements = [ir.RankedTensorType(value.type).element_type for value in (*inputs, *inits)]
-    block = op.regions[0].blocks.append(*elements)
-    with ir.InsertionPoint(block):
-        x, gate, gate_scale, up, up_scale, gate_acc, up_acc = block.arguments
-        values = (gate, gate_scale, gate_acc), (up, up_scale, up_acc)
-        linalg.YieldOp([quantising_matmul.stand_in(x, *each) for each in values])
-    workgroup = [(plan.layout.units or (1, 1))[RHS]] + [0] * (len(iterators) - 1)
-    result_tiles.annotate(op.operation, replace(plan, ukernel=plan.paired), workgroup, False, UNROLL)
-    op.operation.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
-    return [quantising_matmul.expanded(value, tiled, units_m=1) for value in op.results]

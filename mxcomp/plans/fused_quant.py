@@ -132,9 +132,10 @@ class FusedQuant(Tiled):
             for i, value in zip((LHS, RHS, RHS_SCALE), matmul.packed, strict=True)
         ]
         tiles, fused = counts.of(ACC) if matmul.in_tiles else None, replace(self, ukernel=self.fused)
-        return quantising_matmul.accumulate(
+        (tiled,) = quantising_matmul.accumulate(
             operands, brought(matmul), kind, matmul.problem, self.layout, fused, llvm_func_attrs, tiles
         )
+        return tiled
 
 
 def brought(matmul: Matmul) -> str:
