@@ -23,7 +23,7 @@ from mxcomp.plans.multi_m import MultiM
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
 from mxcomp.problem import Problem
-from mxcomp.selection.quantising import apart_us, modelled_us, takes
+from mxcomp.selection.quantising import apart_us, takes, times
 from mxcomp.ukernels import quantising
 from mxcomp.ukernels.waves import UNIT_ROWS
 
@@ -97,19 +97,17 @@ def _able(site: Site, first: Tiled, context: Context) -> _Able | str:
     found = context.activations(site)
     if isinstance(found, str):
         return found
-    at = {rows: replace(problem, m=rows) for rows in _LIMITS}
-    timed: dict[quantising.Instance, dict[int, float]] = {}
-    for instance in registry.able(each for each in quantising.INSTANCES if _fits(each, found, at.values(), first)):
-        us = {rows: modelled_us(registry[instance.name], each, size) for rows, each in at.items()}
-        timed[instance] = {rows: known for rows, known in us.items() if known is not None}
-    timed = {instance: us for instance, us in timed.items() if len(us) == len(at)}
-    costs = {rows: first.cost(each, size, registry) for rows, each in at.items()}
-    packed = {rows: cost for rows, cost in costs.items() if cost is not None}
-    if len(packed) < len(at) or not timed:
+    at = [replace(problem, m=rows) for rows in _LIMITS]
+    able = [each for each in quantising.INSTANCES if _fits(each, found, at, first)]
+    timed = [times(able, each, registry, size) for each in at]
+    known = [each for each in able if all(each in of for of in timed)]
+    packed = [cost for each in at if (cost := first.cost(each, size, registry)) is not None]
+    if len(packed) < len(at) or not known:
         return f"none quantises {found.type} to {problem.types[LHS]} for {problem.types[RHS]} and these N and K"
-    best = min(timed, key=lambda instance: geometric_mean(timed[instance].values()))
-    apart = {m: apart_us(registry.target, each, found.bits) for m, each in at.items()}
-    return _Able(site, FusedQuant().with_instance(best, registry), timed[best], packed, apart)
+    best = min(known, key=lambda each: geometric_mean(of[each] for of in timed))
+    us, apart = [of[best] for of in timed], [apart_us(registry.target, each, found.bits) for each in at]
+    by_rows = (dict(zip(_LIMITS, each, strict=True)) for each in (us, packed, apart))
+    return _Able(site, FusedQuant().with_instance(best, registry), *by_rows)
 
 
 def _fits(instance: quantising.Instance, found: Activations, at: Iterable[Problem], first: Tiled) -> bool:
