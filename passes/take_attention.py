@@ -16,8 +16,8 @@ After:
       linalg.generic {… "mx_attention_combine_…"} ins(%parts, %numbers) outs(…) -> tensor<32x128xbf16>
     }
 
-Of many queries there is one dispatch, whose tiles are the result. A causal mask is known by how it is computed, and is
-not computed then: keys that no query of a workgroup sees are not read.
+Of many queries there is one dispatch, whose tiles are the result. A causal mask is known by how it is computed, also
+from a position that the program knows, and is not computed then: keys that no query of a workgroup sees are not read.
 
 The generics only stand for the kernels, each of whose workgroups finds its operands by its number. Keys and values are
 read where they are stored: broadcasts to heads, transposes and views in front of them go. What is not covered
@@ -32,7 +32,7 @@ from typing import Any, Protocol
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf, tensor
 
-from mxcomp.matching import attention
+from mxcomp.matching import attention, positions
 from mxcomp.matching.attention import ATTENTION, Attention
 from mxcomp.mlir import attributes, build, graph, linalg, notes
 from mxcomp.mlir.assumptions import Range, assume
@@ -54,7 +54,22 @@ def run(module: ir.Operation, options: Options) -> None:
             entries.append(_entry(op, found))
             if isinstance(found, Attention):
                 _replace(found)
+        if entries:
+            for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic"]:
+                _fold_largest(op)
     notes.attend(module, entries)
+
+
+def _fold_largest(op: ir.Operation) -> None:
+    """Whether a query sees a key is computed (`mxcomp.torch`), even where what is known of its mask says so."""
+    number = positions.largest(op)
+    if number is None or any(True for result in list(op.results)[1:] for _ in result.uses):
+        return
+    kind = ir.RankedTensorType(op.results[0].type)
+    with op.location, ir.InsertionPoint(op):
+        splat = ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(kind.element_type, number))
+        op.results[0].replace_all_uses_with(arith.ConstantOp(kind, splat).result)
+    graph.erase_unused([op.results[0]])
 
 
 def _found(op: ir.Operation, options: Options) -> Attention | str:
@@ -168,6 +183,10 @@ def _squeezed(value: ir.Value) -> ir.Value:
         if size != 1 and any(build.static_sizes(value)[k] != 1 for k in groups[-1]):
             groups.append([])
         groups[-1].append(i)
+    kind = build.element(value)
+    if all(size == 1 for size in build.static_sizes(value)):  # an integer, which is taken in halves
+        half = ir.IntegerType.get_signless(ir.IntegerType(kind).width // 2)
+        return build.bitcast(value, build.tensor_type([2], half))
     return value if all(len(group) == 1 for group in groups) else build.collapse(value, groups)
 
 
@@ -210,7 +229,7 @@ def _starts(ranks: Sequence[int], first: int) -> list[int]:
 def _placeholder(arguments: list[ir.Value], results: int) -> list[ir.Value]:
     """What a generic yields, in which every operand counts."""
     f32 = ir.F32Type.get()
-    wide = [value if value.type == f32 else arith.ExtFOp(f32, value).result for value in arguments]
+    wide = [_as_f32(value) for value in arguments]
     total = wide[0]
     for value in wide[1 : len(wide) - results]:
         total = arith.AddFOp(total, value).result
@@ -218,3 +237,10 @@ def _placeholder(arguments: list[ir.Value], results: int) -> list[ir.Value]:
     kinds = [value.type for value in arguments[-results:]]
     each = zip(made, kinds, strict=True)
     return [value if kind == f32 else arith.TruncFOp(kind, value).result for value, kind in each]
+
+
+def _as_f32(value: ir.Value) -> ir.Value:
+    f32 = ir.F32Type.get()
+    if isinstance(value.type, ir.IntegerType):
+        return arith.SIToFPOp(f32, value).result
+    return value if value.type == f32 else arith.ExtFOp(f32, value).result

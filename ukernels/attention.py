@@ -67,7 +67,7 @@ class Stored:
 
     @property
     def element_bytes(self) -> int:
-        return 4 if self.element == "f32" else 2
+        return 4 if self.element in ("f32", "i32") else 2
 
     @property
     def most_keys(self) -> int:
@@ -82,6 +82,18 @@ class Stored:
                 return step
             step *= size or 0
         return 0
+
+
+@dataclass(frozen=True)
+class Reach:
+    """A query sees the keys of its own number and `ahead` more, and as many more as an integer in memory says.
+
+    `blind_sees_all`: of a query that sees none by that, all keys count alike; else nothing is its result.
+    """
+
+    ahead: int
+    position: Stored | None = None
+    blind_sees_all: bool = False
 
 
 def module(
@@ -102,6 +114,22 @@ def module(
     made = ir.Module.create()
     made.body.append(function.operation)
     return str(made)
+
+
+def inputs(query: Stored, key: Stored, value: Stored, mask: Stored | None, reach: Reach | None) -> list[Stored]:
+    """The operands that there are, in their order."""
+    position = None if reach is None else reach.position
+    return [each for each in (query, key, value, mask, position) if each is not None]
+
+
+def last(keys: Index) -> Index:
+    """The last of so many keys; the first where there is none."""
+    return select(keys < 1, 0, keys + -1)
+
+
+def chosen(condition: ir.Value | None, yes: float, no: float) -> ir.Value:
+    """One number where a condition holds, and another where not, or where there is no condition."""
+    return number(no) if condition is None else arith.SelectOp(condition, number(yes), number(no)).result
 
 
 def kept(sizes: Sequence[int]) -> list[int]:
@@ -167,6 +195,50 @@ class Operand:
     def load(self, place: Index, size: int) -> ir.Value:
         """So many elements, which follow each other."""
         return load(self._buffer, [place], size, alignment=self.stored.element_bytes * size)
+
+
+class Sight:
+    """How many of the keys queries see."""
+
+    def __init__(self, reach: Reach | None, keys: Index, position: Operand | None) -> None:
+        self._reach, self._keys, self._position = reach, keys, None
+        if position is not None:
+            self._position = _clamped(position.load(position.place(), 2))
+
+    def of(self, query: Index) -> tuple[Index, ir.Value | None]:
+        """So many that one sees, from the first one on; and, where it may be, whether it sees all of them blindly."""
+        if self._reach is None:
+            return self._keys, None
+        there = query + (self._reach.ahead + 1)
+        if self._position is None:
+            return select(there < self._keys, there, self._keys), None
+        seen = arith.AddIOp(self._position, builder.to_i32(there)).result
+        zero = builder.i32(0)
+        is_blind = arith.CmpIOp(arith.CmpIPredicate.sle, seen, zero).result
+        some = arith.MinSIOp(arith.MaxSIOp(seen, zero).result, builder.to_i32(self._keys)).result
+        if not self._reach.blind_sees_all:
+            return builder.unsigned(some), None
+        return select(is_blind, self._keys, builder.unsigned(some)), is_blind
+
+    def most(self, first: Index, last: Index) -> Index:
+        """So many that any query sees, from one to another."""
+        one, other = self.of(first)[0].here, self.of(last)[0].here
+        return other if self._reach is None else select(one < other, other, one)
+
+    def least(self, first: Index) -> Index:
+        """So many that all queries see, from one on."""
+        seen, is_blind = self.of(first)
+        return seen if is_blind is None else select(is_blind, 0, seen)
+
+
+def _clamped(number_: ir.Value) -> ir.Value:
+    """An integer in halves as an i32, to which a number of keys can be added."""
+    kind = ir.IntegerType.get_signless(2 * ir.IntegerType(ir.VectorType(number_.type).element_type).width)
+    value = element(builder.bitcast(number_, str(kind), 1), 0)
+    low, high = (arith.ConstantOp(kind, each).result for each in (-(2**30), 2**30))
+    value = arith.MinSIOp(arith.MaxSIOp(value, low).result, high).result
+    i32 = ir.IntegerType.get_signless(32)
+    return value if kind == i32 else arith.TruncIOp(i32, value).result
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from iree.compiler.dialects import arith
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder
-from mxcomp.ukernels.attention import COLUMNS, KEYS, LANE, Operand, Pieces, State, Stored, kept, times
+from mxcomp.ukernels.attention import COLUMNS, KEYS, LANE, Operand, Pieces, Reach, Sight, State, Stored, kept, times
 from mxcomp.ukernels.builder import Index, Threads, Values, element, load, loop, select
 from mxcomp.ukernels.softmax import LOWEST, added, exp2, largest, number, of_column, of_lane, of_wave, splat
 from mxcomp.ukernels.waves import BEYOND, LANES
@@ -43,6 +43,7 @@ class Decode:
         splits: Parts of the keys.
         scale: Of scores, times log2(e).
         query, key, value, mask: Operands.
+        reach: Which keys a query sees; None: all.
     """
 
     heads: int
@@ -57,6 +58,7 @@ class Decode:
     key: Stored
     value: Stored
     mask: Stored | None = None
+    reach: Reach | None = None
 
     @property
     def rows(self) -> int:
@@ -84,7 +86,7 @@ class Decode:
 
     @property
     def inputs(self) -> list[Stored]:
-        return [self.query, self.key, self.value, *([self.mask] if self.mask else [])]
+        return attention.inputs(self.query, self.key, self.value, self.mask, self.reach)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
         """Sums, and for each of them the largest score and the sum of powers, of so many workgroups."""
@@ -152,22 +154,30 @@ class _Decode:
         totals = {"n": spec.heads, "t": spec.queries}
         inputs = [Operand(each, value, totals) for each, value in zip(spec.inputs, given, strict=False)]
         self.query, self.key, self.value, *self.mask = inputs
-        self.keys = Index.of(spec.keys) if spec.keys is not None else self.key.keys
+        position = self.mask.pop() if spec.reach is not None and spec.reach.position is not None else None
+        keys = Index.of(spec.keys) if spec.keys is not None else self.key.keys
+        self.sight = Sight(spec.reach, keys, position)
+        self.keys = self.sight.most(Index.of(0), Index.of(spec.queries - 1))
+        self.is_known = spec.keys is not None and spec.reach is None
         self._share(split)
         first = self.head * spec.group
         self.of_key, self.of_value = (each.place(n=first).here for each in (self.key, self.value))
         self.of_masks = [
             [each.place(n=n, t=t).here for each in self.mask] for n, t in map(self._query, range(spec.fragments))
         ]
-        self.scale = number(spec.scale)
+        self.bounds, self.scales = [], []
+        for _, t in map(self._query, range(spec.fragments)):
+            bound, is_blind = self.sight.of(t)
+            self.bounds.append(bound.here)
+            self.scales.append(attention.chosen(is_blind, 0.0, spec.scale))
 
     def _share(self, split: Index) -> None:
         """Which keys this workgroup takes: steps from `first` on, `count` of them, below `bound`."""
         spec = self.spec
-        self.steps = ((self.keys + (KEYS - 1)) // KEYS).here if spec.keys is None else -(-spec.keys // KEYS)
-        share = (Index.of(self.steps) + (spec.splits - 1)) // spec.splits
+        self.steps = ((self.keys + (KEYS - 1)) // KEYS).here
+        share = (self.steps + (spec.splits - 1)) // spec.splits
         self.first = times(split, share).here
-        self.is_even = spec.keys is not None and spec.keys % (KEYS * spec.splits) == 0
+        self.is_even = self.is_known and (spec.keys or 0) % (KEYS * spec.splits) == 0
         end = (self.first + share).here
         if self.is_even:
             self.count, self.bound = share, None
@@ -230,7 +240,7 @@ class _Decode:
         return loaded
 
     def _clamped(self, row: Index) -> Index:
-        return row if self.is_even else select(row < self.keys, row, self.keys + -1)
+        return row if self.is_even else select(row < self.keys, row, attention.last(self.keys))
 
     def _multiply(self, step: Index, queries: list[Values], loaded: Values, carried: Values) -> Values:
         """What is carried on behind 32 keys."""
@@ -239,13 +249,16 @@ class _Decode:
         factors = attention.transposed(loaded[keys : keys + values], self.pieces)
         result: Values = []
         for number_, (state, query) in enumerate(zip(self._states(carried), queries, strict=True)):
-            found = attention.scores(loaded[:keys], query, self.scale)
+            found = attention.scores(loaded[:keys], query, self.scales[number_])
             if masks:
                 found = attention.masked_by(masks[number_], found)
             if self.bound is not None:
+                bound = self.bound
+                if self.spec.reach is not None and self.spec.queries > 1:
+                    bound = select(bound < self.bounds[number_], bound, self.bounds[number_])
                 start = (self.first + step) * KEYS
                 lane = [start + key for key in attention.keys_of_lane(self.quarter)]
-                found = attention.seen([key < self.bound for key in lane], found)
+                found = attention.seen([key < bound for key in lane], found)
             faded, powers = state.faded(found)
             after = faded.plus(factors, powers, self.spec.value.element)
             result += [after.high, after.power, *after.sums]

@@ -16,7 +16,7 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder
-from mxcomp.ukernels.attention import COLUMNS, DEPTH, KEYS, LANE, Operand, Pieces, State, Stored, kept
+from mxcomp.ukernels.attention import COLUMNS, DEPTH, KEYS, LANE, Operand, Pieces, Reach, Sight, State, Stored, kept
 from mxcomp.ukernels.builder import Index, Threads, Values, lds_barrier, loop, read_lds, select, uniform, write_lds
 from mxcomp.ukernels.softmax import LOWEST, added, number, of_column
 from mxcomp.ukernels.waves import LANES
@@ -37,7 +37,7 @@ class Prefill:
         keys: None if the program knows how many.
         scale: Of scores, times log2(e).
         query, key, value, mask: Operands.
-        ahead: A query sees the keys of its own number and so many more; None: all keys.
+        reach: Which keys a query sees; None: all.
         fragments: Of 16 queries that a wave has.
         result: The type of results.
     """
@@ -52,7 +52,7 @@ class Prefill:
     key: Stored
     value: Stored
     mask: Stored | None
-    ahead: int | None
+    reach: Reach | None
     fragments: int
     result: str
 
@@ -76,12 +76,12 @@ class Prefill:
     def name(self) -> str:
         """Of the kernel: what it is for, and a digest of all the rest."""
         digest = hashlib.sha256(repr(self).encode()).hexdigest()[:8]
-        causal = "" if self.ahead is None else "_causal"
+        causal = "" if self.reach is None else "_causal"
         return f"mx_attention_prefill_m{self.tile}_d{self.size}{causal}_{digest}"
 
     @property
     def inputs(self) -> list[Stored]:
-        return [self.query, self.key, self.value, *([self.mask] if self.mask else [])]
+        return attention.inputs(self.query, self.key, self.value, self.mask, self.reach)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
         """Rows of each wave's fragments, in order."""
@@ -108,11 +108,16 @@ class _Prefill:
         totals = {"n": spec.heads, "t": spec.queries}
         inputs = [Operand(each, value, totals) for each, value in zip(spec.inputs, given, strict=False)]
         self.query, self.key, self.value, *self.mask = inputs
+        position = self.mask.pop() if spec.reach is not None and spec.reach.position is not None else None
+        self.stored_keys = Index.of(spec.keys) if spec.keys is not None else self.key.keys
+        self.sight = Sight(spec.reach, self.stored_keys, position)
         self.head, self.first = (workgroup // spec.tiles).here, (workgroup % spec.tiles * spec.tile).here
         self.of_key, self.of_value = (each.place(n=self.head).here for each in (self.key, self.value))
         self.rows = [self._row(fragment).here for fragment in range(spec.fragments)]
         self.of_masks = [[each.place(n=self.head, t=row).here for each in self.mask] for row in self.rows]
-        self.scale = number(spec.scale)
+        seen = [self.sight.of(row) for row in self.rows]
+        self.bounds = [bound.here for bound, _ in seen]
+        self.scales = [attention.chosen(is_blind, 0.0, spec.scale) for _, is_blind in seen]
         self.factors = 2 * self.depths + self.pieces.fragments
         self.lds = builder.lds(WAVES * self.factors * LANES * LANE, spec.key.element)
         self._bound()
@@ -126,14 +131,10 @@ class _Prefill:
     def _bound(self) -> None:
         """How many keys, and steps of them, there are, and how many of these all queries see whole."""
         spec = self.spec
-        self.keys = Index.of(spec.keys) if spec.keys is not None else self.key.keys
         self.is_even = spec.keys is not None and spec.keys % STEP == 0
-        self.steps, self.whole = ((self.keys + (STEP - 1)) // STEP).here, (self.keys // STEP).here
-        if spec.ahead is not None:
-            last = (self.first + (spec.tile + spec.ahead + STEP - 1)) // STEP
-            whole = (self.first + (spec.ahead + 1)) // STEP
-            self.steps = select(last < self.steps, last, self.steps)
-            self.whole = select(whole < self.whole, whole, self.whole)
+        self.keys = self.sight.most(self.first, self.first + (spec.tile - 1))
+        self.steps = ((self.keys + (STEP - 1)) // STEP).here
+        self.whole = (self.sight.least(self.first) // STEP).here
 
     def write(self) -> None:
         spec = self.spec
@@ -190,7 +191,7 @@ class _Prefill:
         return loaded
 
     def _clamped(self, row: Index) -> Index:
-        return row if self.is_even else select(row < self.keys, row, self.keys + -1)
+        return row if self.is_even else select(row < self.keys, row, attention.last(self.keys))
 
     def _place(self, group: Index | int, factor: int) -> Index:
         """Where a lane's part of a factor is in LDS."""
@@ -212,7 +213,7 @@ class _Prefill:
         for group in range(WAVES):
             keys = next(factors)
             for fragment, query in enumerate(queries):
-                scores = attention.scores(keys, query, self.scale)
+                scores = attention.scores(keys, query, self.scales[fragment])
                 if masks:
                     scores = attention.masked_by(masks[fragment * WAVES + group], scores)
                 found[fragment] += self._seen(step, group, fragment, scores) if compares else scores
@@ -238,10 +239,7 @@ class _Prefill:
 
     def _seen(self, step: Index, group: int, fragment: int, scores: Values) -> Values:
         start = (step * STEP + group * KEYS).here
-        bound = self.keys
-        if self.spec.ahead is not None:
-            beyond = (self.rows[fragment] + (self.spec.ahead + 1)).here
-            bound = select(beyond < bound, beyond, bound)
+        bound = self.bounds[fragment]
         return attention.seen([start + key < bound for key in attention.keys_of_lane(self.quarter)], scores)
 
     def _store(self, states: list[State]) -> None:

@@ -22,7 +22,7 @@ from mxcomp.matching import positions
 from mxcomp.matching.elements import Index, Leaf, Tracer
 from mxcomp.mlir import build, graph
 from mxcomp.ukernels import attention, attention_decode
-from mxcomp.ukernels.attention import Stored, Subscript
+from mxcomp.ukernels.attention import Reach, Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_prefill import Prefill
 
@@ -82,24 +82,33 @@ def _find(op: ir.Operation) -> Attention:
         _stored(op.operands[i], [(axis, axes[axis]) for axis in form], whole=form[-1]) for i, form in enumerate(_FORM)
     )
     mask = _stored(op.operands[4], [(axis, axes[axis]) for axis in "ntl"], whole="") if masked else None
-    operands = tuple(each[0] for each in (query, key, value, *([mask] if mask else [])))
-    stored = query[1], key[1], value[1], None if mask is None else mask[1]
+    reach, position = None, None
+    causal = positions.causal(op.operands[4], [Index(axis, 1, axes[axis]) for axis in "ntl"]) if masked else None
+    if causal is not None:
+        mask, position = None, causal.position
+        where = None if position is None else _in_halves(position)
+        reach = Reach(causal.ahead, where, causal.blind_sees_all)
+    operands = (*(each[0] for each in (query, key, value, mask) if each is not None), *filter(None, (position,)))
+    stored = query[1], key[1], value[1], None if mask is None else mask[1], reach
     scale = _scale(op) * math.log2(math.e)
     if heads * queries < 2:
         raise NotCoveredError("a single query: expected two or more, of all heads")
     if queries > attention_decode.MOST_ROWS:
         fragments = 2 if size + value_size <= _TWO_FRAGMENTS and heads * queries >= _MANY else 1
         result = str(build.element(op.results[0]))
-        ahead = positions.ahead(op.operands[4], [Index(axis, 1, axes[axis]) for axis in "ntl"]) if masked else None
-        if ahead is not None:
-            operands, stored = operands[:3], (*stored[:3], None)
-        prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, ahead, fragments, result)
+        prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, fragments, result)
         return Attention(op, prefill, operands)
     strides = [each.stride for _, stored in (key, value) for each in stored.subscripts if each.axis == "n"]
     shared = math.gcd(heads, *strides)
     group = max(g for g in range(1, shared + 1) if shared % g == 0 and g * queries <= attention_decode.MOST_ROWS)
     splits = _splits(heads // group, keys)
     return Attention(op, Decode(heads, group, queries, size, value_size, keys, splits, scale, *stored), operands)
+
+
+def _in_halves(position: ir.Value) -> Stored:
+    """An integer as two of half its size: IREE would drop a loop over one, and with it what names the kernel."""
+    half = ir.IntegerType(build.element(position)).width // 2
+    return Stored(f"i{half}", (2,), (Subscript("", 1, 2),))
 
 
 def _splits(heads: int, keys: int | None) -> int:

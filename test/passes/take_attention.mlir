@@ -140,6 +140,64 @@ util.func public @keys_behind(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>
   util.return %r : tensor<2x70x64xbf16>
 }
 
+// Keys up to a position that the program knows: the position is an operand, in halves, and no mask is computed. That each
+// query sees a key is known: what hides one is a finite number.
+
+// CHECK-LABEL: util.func public @position(
+// CHECK-SAME: %[[POSITION:[a-z0-9]+]]: tensor<1xi64>
+// CHECK-NOT: linalg.index
+// CHECK: %[[LARGEST:.+]] = arith.constant dense<1.000000e+00> : tensor<1xf32>
+// CHECK: %[[HALVES:.+]] = iree_tensor_ext.bitcast %[[POSITION]] : tensor<1xi64> -> tensor<2xi32>
+// CHECK: linalg.generic
+// CHECK-SAME: %[[HALVES]] : tensor<2x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>, tensor<2xi32>)
+// CHECK-SAME: "mx_attention_decode_
+// CHECK: util.return %{{.+}}, %[[LARGEST]]
+util.func public @position(%q: tensor<2x1x64xbf16>, %k: tensor<2x96x64xbf16>, %position: tensor<1xi64>)
+    -> (tensor<2x1x64xbf16>, tensor<1xf32>) {
+  %scale = arith.constant 0.125 : f32
+  %zero = arith.constant 0.0 : bf16
+  %lowest = arith.constant -3.38953139E+38 : bf16
+  %infinity = arith.constant 0xFF800000 : f32
+  %places = tensor.empty() : tensor<2x1x96xbf16>
+  %mask = linalg.generic {indexing_maps = [affine_map<(n, t, l) -> (t)>, affine_map<(n, t, l) -> (n, t, l)>],
+                          iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%position : tensor<1xi64>) outs(%places : tensor<2x1x96xbf16>) {
+  ^bb0(%p: i64, %out: bf16):
+    %l = linalg.index 2 : index
+    %key = arith.index_cast %l : index to i64
+    %seen = arith.cmpi sle, %key, %p : i64
+    %0 = arith.select %seen, %zero, %lowest : bf16
+    linalg.yield %0 : bf16
+  } -> tensor<2x1x96xbf16>
+  %sees_places = tensor.empty() : tensor<2x1x96xf32>
+  %sees = linalg.generic {indexing_maps = [affine_map<(n, t, l) -> (n, t, l)>, affine_map<(n, t, l) -> (n, t, l)>],
+                          iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%mask : tensor<2x1x96xbf16>) outs(%sees_places : tensor<2x1x96xf32>) {
+  ^bb0(%x: bf16, %out: f32):
+    %wide = arith.extf %x : bf16 to f32
+    %0 = arith.cmpf ogt, %wide, %infinity : f32
+    %1 = arith.uitofp %0 : i1 to f32
+    linalg.yield %1 : f32
+  } -> tensor<2x1x96xf32>
+  %largest_places = tensor.empty() : tensor<1xf32>
+  %start = linalg.fill ins(%infinity : f32) outs(%largest_places : tensor<1xf32>) -> tensor<1xf32>
+  %largest = linalg.generic {indexing_maps = [affine_map<(n, t, l) -> (n, t, l)>, affine_map<(n, t, l) -> (t)>],
+                             iterator_types = ["reduction", "parallel", "reduction"]}
+      ins(%sees : tensor<2x1x96xf32>) outs(%start : tensor<1xf32>) {
+  ^bb0(%x: f32, %y: f32):
+    %0 = arith.maximumf %x, %y : f32
+    linalg.yield %0 : f32
+  } -> tensor<1xf32>
+  %empty = tensor.empty() : tensor<2x1x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %k, %scale, %mask : tensor<2x1x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>, f32, tensor<2x1x96xbf16>)
+      outs(%empty : tensor<2x1x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x1x64xbf16>
+  util.return %r, %largest : tensor<2x1x64xbf16>, tensor<1xf32>
+}
+
 // What is left to IREE: a number of queries that the program knows, f32, scores that are changed, a scale that is computed.
 
 // CHECK-LABEL: util.func public @dynamic_queries(

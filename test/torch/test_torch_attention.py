@@ -209,6 +209,36 @@ def test_layer_of_a_decoder(batch: int, keys: int, heads: int, size: int) -> Non
         assert np.abs(one.astype(np.float64) - exact).max() <= 2e-2 * np.abs(exact).max()
 
 
+class Positions(torch.nn.Module):
+    """A mask as transformers makes it: of numbers, from the position of the first query."""
+
+    def __init__(self, hidden: float) -> None:
+        super().__init__()
+        self.hidden = hidden
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        seen = torch.arange(k.shape[2])[None] <= (position + torch.arange(q.shape[2]))[:, None]
+        mask = torch.where(seen, 0.0, self.hidden).to(q.dtype)
+        return attention(q, k, v, mask[None, None], enable_gqa=True)
+
+
+@pytest.mark.parametrize(
+    ("queries", "hidden"),
+    [(2, -3.3895e38), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((70, -3.3895e38), (1, -math.inf)))],
+)
+def test_positions(queries: int, hidden: float) -> None:
+    """No mask is computed. Also of positions behind the last key, and such that queries see none."""
+    module, tensors = Positions(hidden), [each.bfloat16() for each in operands(queries, 150, heads=4, size=32)]
+    program = mxcomp.torch.compile(module, (*tensors, torch.tensor([3])))
+    parts = [each.part for each in program.report.launches if each.function]
+    assert parts[0] == "attention" or not math.isfinite(hidden)
+    with program.session() as session:
+        for position in (0, 80, 160, -2):
+            (found,) = session.main(*map(as_numpy, (*tensors, torch.tensor([position]))))
+            expected = module(*(each.double() for each in tensors), torch.tensor([position])).numpy()
+            assert np.abs(found.astype(np.float64) - expected).max() <= 2**-7 * np.abs(as_numpy(tensors[2])).max()
+
+
 ATTENTION = "torch.aten.scaled_dot_product_attention"
 
 

@@ -19,7 +19,7 @@ from mxcomp.run.runtime import RunError
 MODULE = (Path(__file__).parent / "attention.mlir.in").read_text()
 TYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "i1": np.bool_}
 TOLERANCE = {"bf16": 2**-8, "f16": 2**-10}
-"""Of the largest value: what a result and weights are rounded to."""
+"""Of the largest value, which no result exceeds: what a result, and weights, are rounded to."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Attention:
             expected = self.expected(*operands)
             assert found.shape == expected.shape and found.dtype == TYPES[self.result or self.type]
             error = np.abs(found.astype(np.float64) - expected).max()
-            assert error <= TOLERANCE[self.type] * np.abs(expected).max()
+            assert error <= TOLERANCE[self.type] * np.abs(operands[2].astype(np.float64)).max()
 
 
 def test_grouped_queries() -> None:
@@ -115,6 +115,7 @@ def test_grouped_queries() -> None:
     Attention(2, 3, 1, 64 * 2 * 32, 64, by_head=False).check()
 
 
+@pytest.mark.slow
 def test_dynamic_keys_with_a_mask() -> None:
     """Several queries of a head; a number of keys for which most workgroups have none, and one that fills no step."""
     Attention(2, 4, 2, None, 80, mask="bf16").check(3, 70)
