@@ -64,6 +64,16 @@ def test_copies_and_fills() -> None:
     np.testing.assert_array_equal(hip().download(second, NUMBERS), 0x11111111)
 
 
+@pytest.mark.parametrize(("begin", "size"), [(0, 1 << 20), (1000, 500_000), (4096, 4096), (5000, 3000), (4095, 4098)])
+def test_zeros_take_no_memory(begin: int, size: int) -> None:
+    """Whole pages of zeros are given back, and what is beside them stays."""
+    numbers = np.random.default_rng(0).integers(1, 256, 1 << 20, np.uint8)
+    pointer = hip().upload(numbers)
+    hip().hipMemset(pointer + begin, 0, size)
+    numbers[begin : begin + size] = 0
+    np.testing.assert_array_equal(hip().download(pointer, numbers), numbers)
+
+
 def test_fresh_memory_is_not_zero() -> None:
     pointer = hip().new("hipMalloc", 4096)
     assert (hip().download(pointer, np.empty(4096, np.uint8)) == 0xFF).all()

@@ -1,6 +1,8 @@
 // Copies and fills, done here directly in memory that is shared with the worker, along with the marks of what has been
 // written.
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "driver.h"
 
@@ -36,6 +38,19 @@ hipError_t mx_copy(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
   return hipSuccess;
 }
 
+// Zeros: whole pages are given back to the system, as gigabytes of parameters may be that are only timed.
+static void clear(uint8_t* to, size_t bytes) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  uint8_t* first = (uint8_t*)(((uintptr_t)to + page - 1) & ~(page - 1));
+  uint8_t* last = (uint8_t*)(((uintptr_t)to + bytes) & ~(page - 1));
+  if (last <= first || madvise(first, (size_t)(last - first), MADV_REMOVE)) {
+    memset(to, 0, bytes);
+    return;
+  }
+  memset(to, 0, (size_t)(first - to));
+  memset(last, 0, (size_t)(to + bytes - last));
+}
+
 hipError_t mx_fill(void* to, uint32_t value, size_t element_bytes, size_t elements) {
   Allocation target;
   size_t bytes;
@@ -46,7 +61,9 @@ hipError_t mx_fill(void* to, uint32_t value, size_t element_bytes, size_t elemen
   if (!bytes) return hipSuccess;
   hipError_t error = check(to, bytes, false, &target);
   if (error != hipSuccess) return error;
-  if (element_bytes == 1)
+  if (!value)
+    clear(to, bytes);
+  else if (element_bytes == 1)
     memset(to, (int)value, bytes);
   else
     for (size_t i = 0; i < elements; ++i) memcpy((uint8_t*)to + i * element_bytes, &value, element_bytes);
