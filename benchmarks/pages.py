@@ -3,7 +3,8 @@
 python benchmarks/pages.py --aiter DIR [--keep FOLDER] [--only NAME …]
 
 DIR is a checkout of ROCm/aiter. FOLDER keeps what mxcomp-bench found, to go on from there. Tables stand between marks
-in the pages; what a table is called there is what --only takes. Ten minutes on two cores.
+in the pages; what a table is called there is what --only takes. Ten minutes on two cores, and as many
+for docs/models.md.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import marked
 from iree.compiler import ir
 
 from mxcomp.measuring import kernels
+from mxcomp.measuring.models import KINDS, TOKEN
 from mxcomp.options import FASTEST, Options
 from mxcomp.plans import Plan
 from mxcomp.plans.context import Context, Site
@@ -56,6 +58,8 @@ _MODELS = {
     "gptoss": "GPT-OSS", "dsv3": "DeepSeek V3", "kimik2": "Kimi K2", "qwen3": "Qwen 3.5", "dsv4": "DeepSeek V4",
     "glm5": "GLM 5", "minimax": "MiniMax", "kimik3": "Kimi K3",
 }  # fmt: skip
+_DECODERS = (("llama3-8b", "1,16,64", "1024,8192"), ("llama3-405b", "1", "1024"), ("gpt-oss-20b", "1,16", "1024"))
+"""By --batch and --context. Minutes each."""
 _TOKENS = ((1, 4), (8, 32), (64, 256), (512, 2048), (4096, 16384), (16385, 1 << 30))
 _LAYERS = ((16384, 16384), (8192, 8192), (7168, 8192), (8192, 3584), (8192, 1024), (5120, 2880), (1280, 8192))
 """N and K: of Llama 3 70B at 8 ranks, and others."""
@@ -310,9 +314,26 @@ def results(bench: Bench) -> str:
     return table(("", "mxcomp", "compared with", "error"), rows)
 
 
+def models(bench: Bench) -> str:
+    """Pieces of decoders, and tokens."""
+    rows = []
+    for name, batches, contexts in _DECODERS:
+        for each in bench(f"model-{name}", f"--model={name}", f"--batch={batches}", f"--context={contexts}"):
+            shares = (f"{each[kind] / each['us']:.0%}" for kind in KINDS)
+            speed = f"**{each['tokens_per_second']:.0f}**" if each["piece"] == TOKEN else ""
+            ratio = f"{each['us'] / each['floor_us']:.2f}"
+            piece = f"{each['count']} × {each['piece']}" if each["count"] > 1 else each["piece"]
+            us = f"{each['us']:.0f}" if each["us"] >= 1000 else f"{each['us']:.1f}"
+            rows.append(
+                (name, each["batch"], each["context"], piece, us, f"{each['floor_us']:.1f}", ratio, speed, *shares)
+            )
+    return table(("model", "batch", "context", "piece", "modelled µs", "floor", "× floor", "tokens/s", *KINDS), rows)
+
+
 PAGES: dict[str, dict[str, Callable[[Bench], str]]] = {
     "docs/benchmarks.md": {"aiter": aiter, "sizes": sizes, "bits": bits, "configurations": configurations},
     "docs/moe_benchmarks.md": {"layers": layers},
+    "docs/models.md": {"models": models},
     "docs/gated_mlp.md": {"gated": gated},
     "docs/decode.md": {"decode": decode, "dequantised": dequantised},
     "docs/howto/tuning.md": {"ranges": ranges},
