@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from mxcomp.errors import InputError
+from mxcomp.errors import InputError, MxcompError
 from mxcomp.selection.grouped import expected
 from mxcomp.torch import replace_linears
 from mxcomp.torch.experts import ScaledExperts
@@ -166,7 +166,7 @@ def configuration(values: Mapping[str, Any], name: str) -> PreTrainedConfig:
     kind = values.get("model_type")
     if not isinstance(kind, str):
         raise InputError(f"{name}: no 'model_type': expected a configuration of a decoder of transformers")
-    with _explained(f"{name}: no configuration of transformers {kind!r}"):
+    with explained(f"{name}: no configuration of transformers {kind!r}"):
         found = AutoConfig.for_model(**values)
     for field in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
         if not isinstance(size := getattr(found, field, None), int) or size < 1:
@@ -181,7 +181,7 @@ def pieces(config: PreTrainedConfig, context: int, name: str, types: tuple[str, 
 
     Raises InputError where the model is not built as decoders of transformers mostly are.
     """
-    with torch.device("meta"), _explained(f"{name}: no decoder of transformers {config.model_type!r}"):
+    with torch.device("meta"), explained(f"{name}: no decoder of transformers {config.model_type!r}"):
         config._attn_implementation = "eager"
         model = AutoModelForCausalLM.from_config(config, dtype=_DTYPE).eval()
         if model._supports_sdpa:
@@ -193,17 +193,17 @@ def pieces(config: PreTrainedConfig, context: int, name: str, types: tuple[str, 
         shapes = tuple((key, value.shape) for key, value in layer.state_dict().items())
         kinds.setdefault((_attention(config, number), shapes), []).append(number)
     for (attention, _), numbers in kinds.items():
-        layer, rotary = layers[numbers[0]], type(base.rotary_emb)(config)
+        layer = layers[numbers[0]]
         for each in layer.modules():
             if hasattr(each, "layer_idx"):
                 each.layer_idx = 0
         prefix = next(key for key, each in model.named_modules() if each is layer)
-        module = _Layer(layer, rotary.to("meta"))
-        with _explained(f"{name}: layer {numbers[0]} cannot be called as decoders of transformers mostly are"):
+        module = _Layer(layer, base.rotary_emb)
+        with explained(f"{name}: layer {numbers[0]} cannot be called as decoders of transformers mostly are"):
             sizes = _kept(module, config)
             replace_linears(layer, types[1], types[0], filter=_quantised(config, prefix), on_meta=True)
-        module.rotary = rotary
-        slots = min(context, config.sliding_window) if attention in _SLIDING else context
+        module.rotary = type(base.rotary_emb)(config)  # frequencies are computed, and in no checkpoint
+        slots = min(context, _window(config) or context) if attention in _SLIDING else context
         what = "experts" if any(isinstance(each, ScaledExperts) for each in layer.modules()) else "dense"
         yield Piece(
             f"{what}, {attention.replace('_', ' ')}", len(numbers), _filled(module), (hidden, hidden),
@@ -215,6 +215,11 @@ def pieces(config: PreTrainedConfig, context: int, name: str, types: tuple[str, 
 def _attention(config: PreTrainedConfig, number: int) -> str:
     kinds = getattr(config, "layer_types", None)
     return kinds[number] if kinds else "full_attention"
+
+
+def _window(config: PreTrainedConfig) -> int | None:
+    """Tokens that a layer sees which does not see all of them."""
+    return getattr(config, "sliding_window", None) or getattr(config, "attention_chunk_size", None)
 
 
 def _kept(module: _Layer, config: PreTrainedConfig) -> list[tuple[int, int]]:
@@ -248,11 +253,11 @@ def array(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 @contextmanager
-def _explained(what: str) -> Iterator[None]:
+def explained(what: str) -> Iterator[None]:
     """Errors of transformers and of PyTorch, of what they were not made for, as the user's."""
     try:
         yield
-    except InputError:
+    except MxcompError:
         raise
     except Exception as error:
         raise InputError(f"{what}: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from error

@@ -171,7 +171,8 @@ def _profile(piece: Piece, setting: Setting) -> Profile:
     from mxcomp.torch.parameters import Parameters
 
     arguments = piece.arguments(setting.batch, setting.context - 1)
-    module = module_of(piece.module, arguments, None, None, "main", Parameters(_SCOPE))
+    with decoders.explained(f"{piece.name} cannot be exported"):
+        module = module_of(piece.module, arguments, None, None, "main", Parameters(_SCOPE))
     program = mxcomp.compiler.compile(module, packed_parameters=True)
     index, manifest = ParameterIndex(), program.report.manifest
     assert isinstance(manifest, Manifest)

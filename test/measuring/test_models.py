@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mxcomp.errors import InputError
@@ -69,6 +70,8 @@ def test_floor_of_a_layer() -> None:
     assert layer.weight_bytes(1) == (matrices * 17 / 32 + 2 * 256 * 2,) * 2
     assert layer.cache_bytes == (2 * 2 * 64 * 64 * 2, 2 * 2 * 64 * 2)
     assert layer.activation_bytes == (512, 512)
+    frequencies = layer.module.get_submodule("rotary").inv_freq.numpy()
+    np.testing.assert_allclose(frequencies, 10000.0 ** (-np.arange(0, 64, 2) / 64), rtol=1e-6)
     assert head.weight_bytes(1)[0] == 2 * (256 * 512 + 256)
     assert (head.activation_bytes, head.cache_bytes) == ((512, 1024), (0, 0))
 
