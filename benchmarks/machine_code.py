@@ -35,7 +35,7 @@ _CODE = re.compile(r"(v|s|ds|buffer|global|flat|scratch)_|\.LBB")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", default=[""], metavar="PREFIX", help="ukernels whose names begin so")
-    parser.add_argument("--file", help="ukernels that are made from this one: pingpong.py, gating.py, …")
+    parser.add_argument("--file", help="ukernels that are made from this one: intrawave.py, gating.py, …")
     parser.add_argument("-o", type=Path, help="table to write")
     parser.add_argument("--against", type=Path, help="table to compare with")
     parser.add_argument("--dump", type=Path, help="folder for the instructions of each")

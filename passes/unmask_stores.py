@@ -15,13 +15,16 @@ Before (a function of an executable, as IREE has configured it):
 After:
 
       %first = affine.apply … (%a, %b, %c)                %is_real = arith.cmpi ult, %first, %c500
-      %place = arith.select %is_real, %first, %c536870912
-      %column = affine.apply (place + v)(%place, %v)
-      iree_linalg_ext.yield %row, %column, %true
+      %away = arith.select %is_real, %c0, %c536870912
+      %column = affine.apply (first + away + v)(%first, %away, %v)
+      %place = affine.apply (row * 500 + column)(%row, %column)
+      iree_linalg_ext.yield %place, %true
+    } : tensor<3x2x20x16x4x16x4xf32> into tensor<350000xf32>
 
 The hardware checks each offset against the buffer's size. Rows behind the last are behind the end by themselves, where
 no matrix follows; all else that is padding is moved there. So nothing branches around a store, and neighbours of a row
-that a lane has are stored in one piece, as IREE sees that they stay neighbours.
+that a lane has are stored in one piece, as IREE sees that they stay neighbours. Whether they are real is asked of as
+many at a time as the limit is a multiple of: of all that are stored in one piece.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith
+from iree.compiler.dialects import arith, memref
 
 from mxcomp.mlir import buffers, build, graph
 from mxcomp.mlir.attributes import UKERNEL
@@ -56,6 +59,7 @@ def run(module: ir.Operation, options: Options) -> None:
                     buffer = _buffer(op)
                     if buffer is not None:
                         _unmask(op, buffer)
+                        _flatten(op, buffer)
 
 
 def _buffer(op: ir.Operation) -> ir.MemRefType | None:
@@ -108,35 +112,72 @@ def _unmask(op: ir.Operation, buffer: ir.MemRefType) -> None:
         needed = [each for each in _terms(mask) if not _is_needless(each, place, op, is_last)]
         apart = [found for each in needed if (found := _of_first(each, place)) is not None]
         if place.first is not None and len(apart) == len(needed):
-            moved = _moved(apart, place.first, buffer)
-            column = build.apply(ir.AffineExpr.get_dim(0) + ir.AffineExpr.get_dim(1), [moved, place.inner])
+            column = _sum(place.first, *_away(apart, buffer), place.inner)
         else:
-            column = _moved(needed, column, buffer)
+            column = _sum(column, *_away(needed, buffer))
         last.operands[len(outer) + 1] = column
         last.operands[len(outer) + 2] = arith.ConstantOp(ir.IntegerType.get_signless(1), 1).result
     if (dead := graph.producer(mask)) is not None:
         graph.erase_dead(dead)
 
 
-def _moved(conditions: Sequence[ir.Value], column: ir.Value, buffer: ir.MemRefType) -> ir.Value:
-    """A column where all conditions are true; beyond the buffer else."""
+def _flatten(op: ir.Operation, buffer: ir.MemRefType) -> None:
+    """Stores to the buffer as to a single row: else IREE would find each place's row and column by dividing.
+
+    And LLVM sees that what is stored to neighbours may be stored in one piece.
+    """
+    rows, *others = build.static_sizes(op.results[0])
+    if None in others or buffer.get_strides_and_offset()[1]:
+        return
+    inner = math.prod(size or 1 for size in others)
+    (store,) = [use.owner.operation for use in op.results[0].uses]
+    last = list(op.regions[0].blocks[0].operations)[-1]
+    *places, real = last.operands
+    with op.location, ir.InsertionPoint(last):
+        strides = [math.prod(size or 1 for size in others[i:]) for i in range(len(places))]
+        terms = (ir.AffineExpr.get_dim(i) * each for i, each in enumerate(strides))
+        place = build.apply(sum(terms, ir.AffineExpr.get_constant(0)), places)
+        ir.Operation.create(last.name, operands=[place, real])
+    last.erase()
+    with op.location, ir.InsertionPoint(op):
+        sizes = [] if rows is not None else [build.times(build.dim(op.operands[1], 0), inner)]
+        kind = ir.RankedTensorType(build.tensor_type([None if rows is None else rows * inner], buffer.element_type))
+        flat = ir.Operation.create(op.name, [kind], [op.operands[0], build.empty(kind, sizes)], regions=1)
+        op.regions[0].blocks[0].append_to(flat.regions[0])
+    with store.location, ir.InsertionPoint(store):
+        one = ir.MemRefType.get(kind.shape, buffer.element_type, memory_space=buffer.memory_space)
+        row = memref.ReinterpretCastOp(one, store.operands[1], [], sizes, [], [0], kind.shape, [1]).result
+        ir.Operation.create(store.name, operands=[flat.results[0], row])
+    store.erase()
+    op.erase()
+
+
+def _away(conditions: Sequence[ir.Value], buffer: ir.MemRefType) -> list[ir.Value]:
+    """What leads beyond the buffer where a condition is not true."""
     if not conditions:
-        return column
+        return []
     real = conditions[0]
     for other in conditions[1:]:
         real = arith.AndIOp(real, other).result
-    return arith.SelectOp(real, column, build.constant_index(_BEYOND // _bytes(buffer))).result
+    return [arith.SelectOp(real, *map(build.constant_index, (0, _BEYOND // _bytes(buffer)))).result]
+
+
+def _sum(*values: ir.Value) -> ir.Value:
+    return build.apply(sum(map(ir.AffineExpr.get_dim, range(len(values))), ir.AffineExpr.get_constant(0)), values)
 
 
 def _place(op: ir.Operation, row: ir.Value, column: ir.Value) -> _Place:
     """At the insertion point."""
     tiles, inner = build.static_sizes(op.operands[0]), op.regions[0].blocks[0].arguments[-1]
     parts, basis = _parts(column, tiles)
-    first = None
-    if parts and parts[-1] == inner:
-        terms = (ir.AffineExpr.get_dim(i) * math.prod(basis[i + 1 :]) for i in range(len(basis) - 1))
-        first = build.apply(sum(terms, ir.AffineExpr.get_constant(0)), parts[:-1])
+    first = _first(parts, basis, 1) if parts and parts[-1] == inner else None
     return _Place(row, column, tiles, inner, first)
+
+
+def _first(parts: Sequence[ir.Value], basis: Sequence[int], inner: int) -> ir.Value:
+    """The column that a place begins with in all but some `inner` of its parts."""
+    terms = (ir.AffineExpr.get_dim(i) * math.prod(basis[i + 1 :]) for i in range(len(basis) - inner))
+    return build.apply(sum(terms, ir.AffineExpr.get_constant(0)), parts[: len(basis) - inner])
 
 
 def _parts(index: ir.Value, tiles: Sequence[int | None]) -> tuple[list[ir.Value], list[int]]:
@@ -196,7 +237,8 @@ def _of_first(condition: ir.Value, place: _Place) -> ir.Value | None:
     if index != place.column:
         parts, _ = _parts(index, place.tiles)
         return condition if parts and place.inner not in parts else None
-    neighbours = place.tiles[-1] or 1
-    if number is None or number % neighbours:
+    parts, basis = _parts(place.column, place.tiles)
+    fitting = [inner for inner in range(1, len(basis)) if number and number % math.prod(basis[-inner:]) == 0]
+    if not fitting:
         return None
-    return arith.CmpIOp(arith.CmpIPredicate.ult, place.first, limit).result
+    return arith.CmpIOp(arith.CmpIPredicate.ult, _first(parts, basis, fitting[-1]), limit).result

@@ -18,7 +18,6 @@ from mxcomp.ukernels import (
     gating,
     intrawave,
     multistage,
-    pingpong,
     quantising,
     split_k,
     swiglu,
@@ -27,7 +26,7 @@ from mxcomp.ukernels import (
 
 __all__ = ["KINDS", "PLAIN_KINDS", "Kernel", "builder"]
 
-PLAIN_KINDS = (data_tiled, split_k, multistage, pingpong, intrawave)
+PLAIN_KINDS = (data_tiled, split_k, multistage, intrawave)
 """Those of `KINDS` that take MX operands, and nothing else is done by them."""
 
 KINDS = (*PLAIN_KINDS, gating, quantising, dual, weight_only, swiglu)

@@ -10,6 +10,7 @@ Where a lane's accumulators are neighbours in a row of the result, those of two 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import ClassVar
 
 from iree.compiler import ir
@@ -48,12 +49,14 @@ class Tile(family.Tile):
         layout = self.layout
         assert layout.units is not None
         assert self.waves is not None
-        lhs, rhs = (
+        sides = [
             Staging(units, layout.intrinsics_k, MFMA.lane_bytes(kind), self.waves.count)
             for units, kind in zip(layout.units, elements, strict=True)
-        )
-        is_even = rhs.fragments // self.waves.n % 2 == 0
-        return [lhs, replace(rhs, joined=layout.lane_columns and is_even)]
+        ]
+        side, waves = (RHS, self.waves.n) if layout.lane_columns else (LHS, self.waves.m)
+        joined = (layout.lane_columns or self.for_rhs) and sides[side].fragments // waves % 2 == 0
+        sides[side] = replace(sides[side], joined=joined)
+        return sides
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ class Gemm(Kernel):
     """Writes the kernel of an instance."""
 
     operand: type[Operand] = Operand
-    """Of units one by one."""
+    row_major: type[Operand] = RowMajor
+    """What copies and reads operands in units, and row-major ones."""
 
     def __init__(self, instance: Instance, target: Target) -> None:
         super().__init__(instance, target)
@@ -86,7 +90,7 @@ class Gemm(Kernel):
 
     def _open(self, *arguments: ir.Value) -> None:
         lhs, rhs, lhs_scale, rhs_scale, _ = arguments
-        kinds = [RowMajor if each.in_rows else self.operand for each in self.staging]
+        kinds = [self.row_major if each.in_rows else self.operand for each in self.staging]
         k_tiles = self.k_tiles = Index.of(build.dim(lhs, 2))
         types, staging = self.instance.elements, self.staging
         self.a = kinds[LHS](lhs, lhs_scale, types[LHS], self.rows, staging[LHS], k_tiles)
@@ -115,26 +119,30 @@ class Gemm(Kernel):
         return builder.scaled_mfma(self.layout.shape, left, right, acc)
 
     def _stored_type(self, result: ir.RankedTensorType) -> ir.RankedTensorType:
-        """Units along N two by two, of which the lanes of a fragment have parts, where two are joined."""
-        if not self.staging[RHS].joined:
+        """Units two by two, of which the lanes of a fragment have parts, along the side of which two are joined."""
+        if not any(each.joined for each in self.staging):
             return result
-        *above, units, groups, rows, inner = result.shape
-        return build.tensor_type([*above, units // 2, 2, groups, rows, inner], str(result.element_type))
+        *above, m, n, groups, rows, inner = result.shape
+        units = [m, n // 2, 2] if self.staging[RHS].joined else [m // 2, 2, n]
+        return build.tensor_type([*above, *units, groups, rows, inner], str(result.element_type))
 
     def _store(self, acc: Values, threads: builder.Threads) -> None:
         """The wave's fragments, row by row."""
+        group, row = self.lane_place
+        inner, groups = self.layout.shape.acc_inner, builder.pinned(group % 2 * 2)
         if self.staging[RHS].joined:
-            group, row = self.lane_place
-            shape = [1, 1, self.rows, self.columns // 2, 1, 2, 1, self.layout.shape.acc_inner]
-            groups = builder.pinned(group % 2 * 2)
+            shape = [1, 1, self.rows, self.columns // 2, 1, 2, 1, inner]
             threads.store(acc, shape, [0, 0, self.row, self.column // 2, group // 2, groups, row, 0])
-            return
-        outer, inner = self.layout.shape.acc_outer, self.layout.shape.acc_inner
-        outer_shape, outer_place = ([outer], [0]) if outer > 1 else ([], [])
-        shape = [1, 1, self.rows, self.columns, *outer_shape, 1, 1, inner]
-        threads.store(acc, shape, [0, 0, self.row, self.column, *outer_place, *self.lane_place, 0])
+        elif self.staging[LHS].joined:
+            shape = [1, 1, self.rows // 2, 1, self.columns, 2, 1, inner]
+            numbers = product(range(0, self.rows, 2), range(self.columns), range(2))
+            acc = [acc[(m + of_two) * self.columns + n] for m, n, of_two in numbers]
+            threads.store(acc, shape, [0, 0, self.row // 2, group // 2, self.column, groups, row, 0])
+        else:
+            shape = [1, 1, self.rows, self.columns, 1, 1, inner]
+            threads.store(acc, shape, [0, 0, self.row, self.column, group, row, 0])
 
     @property
     def _sums(self) -> int:
         """Accumulators that a lane has of a fragment."""
-        return self.layout.shape.acc_outer * self.layout.shape.acc_inner
+        return self.layout.shape.acc_inner

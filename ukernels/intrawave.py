@@ -35,7 +35,7 @@ from mxcomp.target import Target
 from mxcomp.ukernels import builder, family, gemm
 from mxcomp.ukernels.builder import Index, Values, assume, loop, opaque, s_barrier, sched_barrier
 from mxcomp.ukernels.gemm import Gemm
-from mxcomp.ukernels.operands import COPIED_SCALES, Operand, Staging, stages_in
+from mxcomp.ukernels.operands import COPIED_SCALES, Operand, RowMajor, Staging, stages_in
 from mxcomp.ukernels.waves import LANES, Waves, in_columns, unit_layout
 
 # Tiles
@@ -66,10 +66,18 @@ class Tile(gemm.Tile):
         sides = self.unstaged(elements)
         stages = min(_MOST_STAGES, stages_in(sides, 1, target.lds_bytes))
         lhs, rhs = (replace(each, stages=stages, scale_slots=1) for each in sides)
-        return lhs, rhs
+        return replace(lhs, in_rows=self.lhs_in_rows), rhs
 
 
-TILES = tuple(Tile(in_columns(unit_layout(m, n)), -10, waves=Waves(2, 2), without=without) for m, n, without in _SIZES)
+_ROW_MAJOR = Waves(2, 2, lhs_in_rows=True)
+_FP4 = family.other_than(((4, 4),))
+
+TILES = (
+    *(Tile(in_columns(unit_layout(m, n)), -10, waves=Waves(2, 2), without=without) for m, n, without in _SIZES),
+    *(Tile(in_columns(unit_layout(m, 16)), -9, waves=_ROW_MAJOR, without=_FP4) for m in (16, 20)),
+    *(Tile(unit_layout(16, n), -9, waves=_ROW_MAJOR, without=_FP4, for_rhs=True) for n in (16, 20)),
+)
+"""Those for an operand that is row-major are for 4 bits: 16 bytes of a row lie in LDS together, like packed ones."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +185,7 @@ class _Halved(Operand):
     def copies(self, half: int, step: int, tile: Later, to: Later) -> list[Item]:
         """Asks for half of a step, which is to lie at a place in the ring."""
         staging, pieces, part = self.staging, self.staging.pieces, self.halves[half]
-        fragment_bytes, each = self._k_tiles * self._tile_bytes, staging.waves // self._sharing
+        fragment_bytes, each = self._fragment_stride, staging.waves // self._sharing
         fragment = (self._wave % self._sharing * self.fragments + self._wave // self._sharing).here
         before, turns = part.start // each, list(product(range(len(part) // each), range(pieces.count)))
 
@@ -237,12 +245,16 @@ class _Halved(Operand):
         return [begin, *(item for turn in range(len(ahead)) for item in (partial(address, turn), copy))]
 
 
+class _RowMajorHalved(RowMajor, _Halved):
+    """The same of an operand that is row-major."""
+
+
 Read = dict[_Halved, dict[int, ir.Value]]
 """What is in registers of each operand, by number."""
 
 
 class _Intrawave(Gemm):
-    operand = _Halved
+    operand, row_major = _Halved, _RowMajorHalved
     a: _Halved
     b: _Halved
 

@@ -37,7 +37,7 @@ class Staging:
         steps: MFMA along K that a K tile takes.
         fragment_bytes: Of a fragment in a lane.
         waves: That copy.
-        in_rows: Whether two waves share the copy of two steps (`RowMajor`).
+        in_rows: Whether elements are as they are stored, row-major (`RowMajor`).
         joined: Whether of each two of a wave's fragments the first one has the first four of each eight rows of both
             units, and the second one the others.
         stages, scale_slots: Steps of elements, and K tiles of scales, that LDS holds.
@@ -85,7 +85,7 @@ class Staging:
     @property
     def stage_bytes(self) -> int:
         """Of a step, and of one fragment more for waves that have none to copy."""
-        is_uneven = self.copies % (self.waves // 2 if self.in_rows else self.waves) > 0
+        is_uneven = self.copies % self.waves > 0
         return (self.fragments + is_uneven) * LANES * self.fragment_bytes
 
     @property
@@ -265,9 +265,7 @@ class Operand:
         """
         if not self.staging.joined:
             return Index.of(0), lane, [lane]
-        block, row = lane // UNIT_ROWS, lane % UNIT_ROWS
-        quad, second = (row // _QUAD).here, (row // (2 * _QUAD)).here
-        row = (quad % 2 * (2 * _QUAD) + row % _QUAD).here
+        block, (second, row) = lane // UNIT_ROWS, _of_two(lane % UNIT_ROWS)
         keys = [row + second * _QUAD, row + _QUAD + second * -_QUAD]
         return second, block * UNIT_ROWS + row, [block * UNIT_ROWS + key for key in keys]
 
@@ -282,13 +280,23 @@ class Operand:
     def _step_bytes(self) -> int:
         return self._tile_bytes // self.staging.steps
 
+    @property
+    def _fragment_stride(self) -> Index:
+        """From one unit to the next, in bytes."""
+        return self._k_tiles * self._tile_bytes
+
+
+def _of_two(row: Index) -> tuple[Index, Index]:
+    """The unit, and its row, that a lane for a row of a fragment reads for the first one of two that are joined."""
+    quad, second = (row // _QUAD).here, (row // (2 * _QUAD)).here
+    return second, (quad % 2 * (2 * _QUAD) + row % _QUAD).here
+
 
 class RowMajor(Operand):
     """Elements of 4 bits as they are stored, row-major; only scales are packed.
 
-    A step takes 64 bytes of a row, half of a cache line, so two steps are loaded at a time, and of two neighbouring
-    waves each loads one half of the same lines. A lane loads 16 bytes, a chunk of a row. Rows lie in LDS one after the
-    other, their four chunks under a key of the row, by which the 16 lanes of a read meet no bank twice.
+    A step takes 64 bytes of a row. A lane loads 16 of them, a chunk. Rows lie in LDS one after the other, their four
+    chunks under a key of the row, by which the 16 lanes of a read meet no bank twice.
     """
 
     CHUNKS = 4
@@ -305,25 +313,22 @@ class RowMajor(Operand):
     def _tile_bytes(self) -> int:
         return self.staging.steps * self.CHUNKS * self.staging.fragment_bytes
 
+    @property
+    def _fragment_stride(self) -> Index:
+        return builder.stride(self._source, _UNITS)
+
     def _copied_by(self, lane: Index) -> Index:
-        self.half = self._wave % 2
-        row = lane // self.CHUNKS
-        chunk = lane % self.CHUNKS ^ _key(row)
-        at = row.times(builder.stride(self._source, _ROWS)) + chunk * self.staging.fragment_bytes
-        first = (self._wave // 2).times(builder.stride(self._source, _UNITS))
-        return (at + self.half * self._step_bytes + first).here
+        row, chunk = lane // self.CHUNKS, lane % self.CHUNKS
+        key = _key(row) ^ self._is_odd if self.staging.joined else _key(row)
+        return (row.times(builder.stride(self._source, _ROWS)) + (chunk ^ key) * self.staging.fragment_bytes).here
 
     def _reads(self, lane: Index) -> tuple[Index, Index, list[Index]]:
-        row, chunk = lane % UNIT_ROWS, lane // UNIT_ROWS
-        return Index.of(0), lane, [row * self.CHUNKS + (chunk ^ _key(row))]
-
-    def copy_two_steps(self, tile: Index, step: int, to: Index) -> None:
-        """Asks for this wave's one of a step and the next one: a step and `half`."""
-        for first in range(0, self.staging.fragments, self.staging.waves // 2):
-            zero = Index.of(0)
-            place = [zero, Index.of(first), tile, zero, Index.of(step), zero, zero, self._copied]
-            at = to + (self._wave // 2 + first) * (LANES * self.staging.fragment_bytes)
-            builder.copy_to_lds(self._source, place, self._ring, at, self.staging.fragment_bytes)
+        unit, row, block = Index.of(0), lane % UNIT_ROWS, lane // UNIT_ROWS
+        if not self.staging.joined:
+            return unit, lane, [row * self.CHUNKS + (block ^ _key(row))]
+        unit, row = _of_two(row)
+        copiers = [each * self.CHUNKS + (block ^ _key(each) ^ unit) for each in (row, row + _QUAD)]
+        return unit, block * UNIT_ROWS + row, copiers
 
 
 def _key(row: Index) -> Index:

@@ -32,6 +32,6 @@ def _suffixes(found: re.Match[str]) -> str:
         f"_row_major_{side}" if found["rows"] else "",
         (found["few"] or "").replace("_r", "_max_m"),
         "_occupancy2" if found["beside"] else "",
-        "_intrawave" if found["four"] else "",
+        "_intrawave" if found["four"] or found["rows"] else "",
     )
     return "".join(parts)

@@ -26,12 +26,12 @@ from mxcomp.run import runtime
 from mxcomp.selection import ranking
 from mxcomp.sim.schedule import ORDERS
 from mxcomp.target import get_target
-from mxcomp.ukernels import pingpong
+from mxcomp.ukernels import intrawave
 
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 
 SLOW = pytest.mark.slow
-INSTANCES = [instance for instance in pingpong.INSTANCES if instance.tile.lhs_in_rows]
+INSTANCES = [instance for instance in intrawave.INSTANCES if instance.tile.lhs_in_rows]
 NAMES = [instance.name for instance in INSTANCES]
 OF_LHS, OF_RHS = ([each.name for each in INSTANCES if each.tile.for_rhs == for_rhs] for for_rhs in (False, True))
 ROWS, RHS_ROWS = OF_LHS[0], OF_RHS[0]
@@ -143,14 +143,14 @@ def test_what_is_done_in_its_place() -> None:
 @pytest.mark.parametrize(
     ("sizes", "given", "taken"),
     [
-        ((4096, 4096, 4096), (LHS,), "m256_n256_k512_row_major_a"),
+        ((4096, 4096, 4096), (LHS,), "m256_n256_k512_row_major_a_intrawave"),
         ((10000, 16384, 16384), (LHS,), ""),
         ((10000, 16384, 16384), (LHS, RHS), ""),
         ((16384, 10000, 16384), (LHS, RHS), ""),
         ((10000, 16384, 16384), (), ""),
         ((1024, 8192, 8192), (LHS,), ""),
         ((1024, 8192, 8192), (RHS,), ""),
-        ((2048, 8192, 8192), (RHS,), "m256_n256_k512_row_major_b"),
+        ((2048, 8192, 8192), (RHS,), "m256_n256_k512_row_major_b_intrawave"),
         ((64, 8192, 8192), (LHS, RHS), ""),
     ],
 )
@@ -172,7 +172,7 @@ def test_the_faster_way_is_chosen(sizes: tuple[int, int, int], given: tuple[int,
     assert fastest.endswith(taken)
     assert isinstance(found, RowOperand) == bool(taken) == bool(fastest)
     assert isinstance(found, Tiled)
-    assert found.transposed == taken.endswith("_row_major_b")
+    assert found.transposed == taken.endswith("_row_major_b_intrawave")
     assert found.ukernel == (fastest or best.ukernel.name)
 
 

@@ -1,4 +1,4 @@
-"""The largest tile of a multistage pipeline, on the simulator with all checks on; ping-pong is in test_in_rows.py."""
+"""The largest tile of a multistage pipeline, on the simulator with all checks on."""
 
 from __future__ import annotations
 
@@ -11,21 +11,9 @@ from test_epilogues import check as check_epilogue
 from test_units import BATCHED, check, of
 
 import mxcomp
-from mxcomp.target import get_target
-from mxcomp.ukernels import pingpong
 
 SLOW = pytest.mark.slow
 E2M3, E3M2, E4M3, E5M2 = [kind for kind in KINDS if kind != FP4]
-
-
-def test_two_groups_of_waves() -> None:
-    """Half of the waves of each SIMD are in either group, and LDS holds at most the steps whose scales it holds."""
-    assert {instance.tile for instance in pingpong.INSTANCES} == set(pingpong.TILES)
-    for instance in pingpong.INSTANCES:
-        assert instance.tile.threads == 8 * get_target("gfx950").wave_size
-        lhs, rhs = instance.tile.staging(instance.elements, get_target("gfx950"))
-        assert rhs.stages in (3, 4)
-        assert sum(each.ring_bytes + each.scale_slots * each.scale_bytes for each in (lhs, rhs)) <= 160 * 1024
 
 
 @pytest.mark.parametrize("k", [32, pytest.param(512, marks=SLOW), pytest.param(1024, marks=SLOW)])

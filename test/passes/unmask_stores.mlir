@@ -2,10 +2,13 @@
 
 // CHECK-DAG: #[[FIRST_OF:.+]] = affine_map<(d0, d1) -> (d0 * 128 + d1 * 4)>
 // CHECK-DAG: #[[SUM:.+]] = affine_map<(d0, d1) -> (d0 + d1)>
+// CHECK-DAG: #[[PLACE_OF:.+]] = affine_map<(d0, d1) -> (d0 * 512 + d1)>
+// CHECK-DAG: #[[WITH_AWAY:.+]] = affine_map<(d0, d1, d2) -> (d0 + d1 + d2)>
+// CHECK-DAG: #[[OF_MATRICES:.+]] = affine_map<(d0, d1, d2) -> (d0 * 153000 + d1 * 510 + d2)>
 #raw = #amdgpu.address_space<fat_raw_buffer>
 #ukernel = #iree_codegen.ukernel_descriptor<"mx_f4E2M1FN_f4E2M1FN_f32_m128_n128_k512", tensor>
 
-// Rows are the last of the buffer, and columns none of the padding: nothing is asked for.
+// Rows are the last of the buffer, and columns none of the padding: nothing is asked for. The buffer is a single row.
 // CHECK-LABEL: func.func @rows(
 // CHECK: iree_linalg_ext.map_store
 // CHECK: ^bb0(%[[A:[^:]+]]: index, %[[B:[^:]+]]: index, %[[C:[^:]+]]: index, %[[D:[^:]+]]: index, %[[V:[^:]+]]: index):
@@ -13,7 +16,11 @@
 // CHECK: %[[FIRST:.+]] = affine.apply #[[FIRST_OF]](%[[B]], %[[D]])
 // CHECK: %[[COLUMN:.+]] = affine.apply #[[SUM]](%[[FIRST]], %[[V]])
 // CHECK: %[[TRUE:.+]] = arith.constant true
-// CHECK: iree_linalg_ext.yield %[[ROW]], %[[COLUMN]], %[[TRUE]]
+// CHECK: %[[PLACE:.+]] = affine.apply #[[PLACE_OF]](%[[ROW]], %[[COLUMN]])
+// CHECK: iree_linalg_ext.yield %[[PLACE]], %[[TRUE]]
+// CHECK: into tensor<153600xf32>
+// CHECK: memref.reinterpret_cast %{{.+}} to offset: [0], sizes: [153600], strides: [1]
+// CHECK: iree_codegen.store_to_buffer %{{.+}} : tensor<153600xf32> into memref<153600xf32, #amdgpu.address_space<fat_raw_buffer>>
 func.func @rows(%tiles: tensor<3x4x128x32x4xf32>, %buffer: memref<300x512xf32, #raw>) {
   %c300 = arith.constant 300 : index
   %c512 = arith.constant 512 : index
@@ -36,11 +43,11 @@ func.func @rows(%tiles: tensor<3x4x128x32x4xf32>, %buffer: memref<300x512xf32, #
 // Columns that are padding go beyond the buffer, four at a time; 2 bytes an element.
 // CHECK-LABEL: func.func @columns(
 // CHECK: %[[FIRST:.+]] = affine.apply #[[FIRST_OF]]
-// CHECK: %[[IS_REAL:.+]] = arith.cmpi ult, %[[FIRST]], %c500
-// CHECK: %[[BEYOND:.+]] = arith.constant 1073741824 : index
-// CHECK: %[[PLACE:.+]] = arith.select %[[IS_REAL]], %[[FIRST]], %[[BEYOND]]
-// CHECK: %[[COLUMN:.+]] = affine.apply #[[SUM]](%[[PLACE]], %{{.+}})
-// CHECK: iree_linalg_ext.yield %{{.+}}, %[[COLUMN]], %true
+// CHECK: %[[AWAY:.+]] = arith.select %{{.+}}, %c0{{.*}}, %c1073741824
+// CHECK: %[[COLUMN:.+]] = affine.apply #[[WITH_AWAY]](%{{.+}}, %[[AWAY]], %{{.+}})
+// CHECK: %[[PLACE:.+]] = affine.apply #{{.+}}(%{{.+}}, %[[COLUMN]])
+// CHECK: iree_linalg_ext.yield %[[PLACE]], %true
+// CHECK: iree_codegen.store_to_buffer %{{.+}} : tensor<?xbf16> into memref<?xbf16
 func.func @columns(%tiles: tensor<3x4x128x32x4xbf16>, %m: index, %buffer: memref<?x500xbf16, #raw>) {
   %c500 = arith.constant 500 : index
   %zero = arith.constant 0.0 : bf16
@@ -66,8 +73,10 @@ func.func @columns(%tiles: tensor<3x4x128x32x4xbf16>, %m: index, %buffer: memref
 // CHECK: %[[IS_ROW:.+]] = arith.cmpi ult, %[[ROW]], %c300
 // CHECK: %[[IS_COLUMN:.+]] = arith.cmpi ult, %[[COLUMN]], %c510
 // CHECK: %[[IS_REAL:.+]] = arith.andi %[[IS_ROW]], %[[IS_COLUMN]]
-// CHECK: %[[PLACE:.+]] = arith.select %[[IS_REAL]], %[[COLUMN]], %c536870912
-// CHECK: iree_linalg_ext.yield %{{.+}}, %[[ROW]], %[[PLACE]], %true
+// CHECK: %[[AWAY:.+]] = arith.select %[[IS_REAL]], %{{.+}}, %c536870912
+// CHECK: %[[MOVED:.+]] = affine.apply #[[SUM]](%[[COLUMN]], %[[AWAY]])
+// CHECK: %[[PLACE:.+]] = affine.apply #[[OF_MATRICES]](%{{.+}}, %[[ROW]], %[[MOVED]])
+// CHECK: iree_linalg_ext.yield %[[PLACE]], %true
 func.func @matrices(%tiles: tensor<2x3x4x128x32x4xf32>, %buffer: memref<2x300x510xf32, #raw>) {
   %c300 = arith.constant 300 : index
   %c510 = arith.constant 510 : index

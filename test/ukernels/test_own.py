@@ -91,11 +91,11 @@ def test_a_plugin_has_it(tmp_path: Path) -> None:
 FLAGS = get_target("gfx950").iree_flags
 
 TILE = """
-from mxcomp.ukernels import pingpong
+from mxcomp.ukernels import multistage
 from mxcomp.ukernels.waves import Waves, unit_layout
 
-TILE = pingpong.Tile(unit_layout(16, 14), benefit=100, min_m=256, waves=Waves(4, 2))
-INSTANCES = [pingpong.Instance(TILE, ("f4E2M1FN", "f4E2M1FN"))]
+TILE = multistage.Tile(unit_layout(16, 14), benefit=100, min_m=256, waves=Waves(4, 2))
+INSTANCES = [multistage.Instance(TILE, ("f4E2M1FN", "f4E2M1FN"))]
 """
 
 
