@@ -1,4 +1,4 @@
-"""What kernels over units whose waves share A and B in LDS have in common: `pingpong`, `multistage` and `intrawave`.
+"""What kernels over units whose waves share A and B in LDS have in common: `multistage` and `intrawave`.
 
 A kernel is a class with a prologue, a main loop and an epilogue, in this order (`kernel.Kernel`). Waves
 stand side by side along M and N, and a wave has `rows` x `columns` fragments of the result in registers.
