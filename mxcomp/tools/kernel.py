@@ -49,11 +49,11 @@ _COLUMNS = (
     Column("VGPRs", right=True),
     Column("LDS", right=True),
     Column("spills", right=True),
-    Column("cycles a K tile", right=True),
+    Column("cycles", right=True),
     Column("MFMA", right=True),
-    Column("chosen", fold=36),
+    Column("chosen", fold=20),
 )
-_CAPTION = "cycles, and the part of them that MFMA take: modelled"
+_CAPTION = "cycles of a K tile, and the part of them that MFMA take: modelled"
 
 
 def main(argv: list[str] | None = None) -> int:

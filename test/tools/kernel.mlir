@@ -2,7 +2,7 @@
 
 // RUN: mxcomp-kernel 'mx_*_m256_n256_k512*' --types=f8E4M3FN,f4* | filecheck %s
 // CHECK: name {{.*}}tile {{.*}}LHS {{.*}}RHS {{.*}}MFMA {{.*}}chosen
-// CHECK: mx_f8E4M3FN_f4E2M1FN_f32_m256_n256_k512_intrawave {{.*}}256×256×512 │ f8E4M3FN │ f4E2M1FN │ {{ +[0-9]+ │ +[0-9]+%}} │ K a multiple of 32; where modelled
+// CHECK: mx_f8E4M3FN_f4E2M1FN_f32_m256_n256_k512_intrawave {{.*}}256×256×512 │ f8E4M3FN │ f4E2M1FN │ {{ +[0-9]+ │ +[0-9]+%}} │ K a multiple of 32; where
 // CHECK-NOT: mx_f4
 // CHECK: cycles, and the part of them that MFMA take: modelled
 
