@@ -4,7 +4,7 @@
 // CHECK: name {{.*}}tile {{.*}}LHS {{.*}}RHS {{.*}}MFMA {{.*}}chosen
 // CHECK: mx_f8E4M3FN_f4E2M1FN_f32_m256_n256_k512_intrawave {{.*}}256×256×512 │ f8E4M3FN │ f4E2M1FN │ {{ +[0-9]+ │ +[0-9]+%}} │ K a multiple of 32; where
 // CHECK-NOT: mx_f4
-// CHECK: cycles, and the part of them that MFMA take: modelled
+// CHECK: cycles of a K tile, and the part of them that MFMA take: modelled
 
 // RUN: mxcomp-kernel list mx_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512_single_wave mx_f4_f4_f32_row_major* --json | filecheck %s --check-prefix=JSON
 // JSON: "name": "mx_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512_single_wave",
