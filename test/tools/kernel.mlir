@@ -25,7 +25,7 @@
 // MINE: // Registers: {{[0-9]+}} VGPRs, {{[0-9]+}} SGPRs, none spilled; 0 bytes of LDS.
 // MINE: //     rhs_scale: tensor<1x2x?x4x16x4xf8E8M0FNU>
 // MINE: //     mxcomp-compile model.mlir -o model.vmfb --ukernel-dir=DIR
-// MINE: util.func private @mine({{.*}} benefit = 100
+// MINE: util.func private @mine({{.*}}benefit = 100
 
 // RUN: mxcomp-compile %S/inputs/fp4.mlir --ukernel-dir=%t -o %t.vmfb 2>&1 | filecheck %s --check-prefix=TAKEN
 // TAKEN: 1 scaled matmul: 1 by ukernels (mine)
