@@ -81,7 +81,7 @@ class Tile:
     @property
     def waves_per_simd(self) -> int:
         """What registers have to leave room for: two workgroups that are not over units share a compute unit."""
-        return 2 if self.waves is None else max(1, self.waves.count * self.waves.beside // _SIMDS)
+        return 2 if self.waves is None else max(1, self.waves.count * self.waves.occupancy // _SIMDS)
 
     def fits(self, elements: tuple[str, str]) -> bool:
         """Whether it is for these elements."""
@@ -104,7 +104,7 @@ class Tile:
         suffix = "_single_wave" * (waves.count == 1)
         suffix += f"_row_major_{'ab'[self.for_rhs]}" * self.lhs_in_rows
         suffix += "" if self.max_m is None else f"_max_m{self.max_m}"
-        suffix += "" if waves.beside == 1 else f"_occupancy{waves.beside}"
+        suffix += "" if waves.occupancy == 1 else f"_occupancy{waves.occupancy}"
         return f"mx_LHS_RHS_f32_m{m}_n{n}_k{k}{suffix}"
 
 
@@ -154,7 +154,7 @@ class Instance:
         """Why a GPU cannot run it; "" if it can."""
         if reason := self.missing(target) or self.tile.objection(self.elements, target):
             return reason
-        taken, room = self.lds_bytes(target), target.lds_bytes // (self.tile.waves or Waves()).beside
+        taken, room = self.lds_bytes(target), target.lds_bytes // (self.tile.waves or Waves()).occupancy
         return f"it takes {taken} bytes of LDS: there are {room} of {target.name}" if taken > room else ""
 
     def module(self, path: Path, target: Target) -> ir.Module:

@@ -28,7 +28,7 @@ from mxcomp.ukernels.waves import MFMA, VALUES, Share, Waves
 _WAVES = (2, 4)
 """Along rows, of which each has 32."""
 
-_FEW, _ALONE = Waves(k=4, beside=2), Waves()
+_FEW, _ALONE = Waves(k=4, occupancy=2), Waves()
 """Along K, of a workgroup for 16 rows, of which a compute unit takes two or more; of one that is a wave."""
 
 _LEAST_BENEFIT = -9

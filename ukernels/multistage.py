@@ -45,7 +45,7 @@ class Tile(gemm.Tile):
         than in a step's first row, they are read before that.
         """
         assert self.waves is not None
-        sides, room = self.unstaged(elements), target.lds_bytes // self.waves.beside
+        sides, room = self.unstaged(elements), target.lds_bytes // self.waves.occupancy
         steps = self.layout.intrinsics_k
         slots = _HALF_SLOTS if self.is_half else 1 if stages_in(sides, 2, room) < STEPS else 2
         most = slots * steps - (self.waves.meet > 0)
@@ -76,7 +76,7 @@ _WHOLE: tuple[tuple[int, int, Waves, family.Pairs], ...] = (
 """Units along M and N, waves along both, and bits of elements for which no other tile is as fast, and which do not
 spill registers: `benchmarks/basket.py`."""
 
-_BESIDE = (
+_TWO_ON_A_CU = (
     (in_columns(unit_layout(8, 8)), family.other_than(((6, 8), (8, 6), (8, 8)))),
     (unit_layout(16, 8), _FP4),
 )
@@ -94,7 +94,10 @@ TILES = (
         Tile(in_columns(unit_layout(m, n)), -5, waves=waves, without=family.other_than(bits))
         for m, n, waves, bits in _WHOLE
     ),
-    *(Tile(layout, -5, waves=Waves(2, 2, beside=2), without=family.other_than(bits)) for layout, bits in _BESIDE),
+    *(
+        Tile(layout, -5, waves=Waves(2, 2, occupancy=2), without=family.other_than(bits))
+        for layout, bits in _TWO_ON_A_CU
+    ),
     *(
         Tile(in_columns(unit_layout(m, 16, HALF_STEPS)), -8, waves=waves, without=family.other_than(_FP4))
         for m, waves in _HALF
@@ -121,7 +124,7 @@ _SCALE_STEP = 1
 
 _MOST_PRIORITY = 3
 
-_COPIES_BESIDE, _READ_ROWS_BESIDE = 2, 3
+_COPIES_SHARED, _READ_ROWS_SHARED = 2, 3
 """Where a compute unit takes two workgroups: copies in a row of MFMA, and rows in which B of the next step is read,
 found by replays: later reads take registers for less time."""
 
@@ -168,7 +171,7 @@ class _Multistage(Gemm):
 
     def __init__(self, instance: gemm.Instance, target: Target) -> None:
         super().__init__(instance, target)
-        self.meet, self.is_beside = self.waves.meet, self.waves.beside > 1
+        self.meet, self.shares_cu = self.waves.meet, self.waves.occupancy > 1
         self._schedule()
 
     def _schedule(self) -> None:
@@ -179,8 +182,8 @@ class _Multistage(Gemm):
         turns = [(side, turn) for side, each in enumerate(self.staging) for turn in range(each.copy_turns)]
         in_row = -(-len(turns) // (self.rows - self.meet))
         first_read = max(self.meet, self.rows - self.columns)
-        if self.is_beside:
-            in_row, first_read = max(in_row, _COPIES_BESIDE), max(self.meet, self.rows - _READ_ROWS_BESIDE)
+        if self.shares_cu:
+            in_row, first_read = max(in_row, _COPIES_SHARED), max(self.meet, self.rows - _READ_ROWS_SHARED)
         self.copies = [turns[at : at + in_row] for at in range(0, len(turns), in_row)]
         rows = self.rows - first_read
         self.read_rows = [first_read + n * rows // self.columns for n in range(self.columns)]
@@ -216,7 +219,7 @@ class _Multistage(Gemm):
 
     def _main_loop(self, *first: Values) -> Values:
         """All K tiles: accumulators, fragments that were read ahead, and scales are carried on."""
-        if not self.is_beside:
+        if not self.shares_cu:
             return loop(self.k_tiles, self._k_tile, *first)[0]
         builder.set_priority(_MOST_PRIORITY)
         first = tuple(self._k_tile(Index.of(0), *first))

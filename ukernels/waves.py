@@ -70,7 +70,7 @@ class Waves:
         meet: Where operands are shared, the row of each step before which waves meet: found by replays.
         lhs_in_rows: Whether they read LHS as it is stored, row-major, and only its scales in units.
         lhs_rows: Rows of an LHS unit that they load: if not all, the layout has `lhs_row_lines`.
-        beside: Workgroups of which a compute unit is to take so many at a time: their part of LDS.
+        occupancy: Workgroups of which a compute unit is to take so many at a time: their part of LDS.
     """
 
     m: int = 1
@@ -79,7 +79,7 @@ class Waves:
     meet: int = 0
     lhs_in_rows: bool = False
     lhs_rows: int = UNIT_ROWS
-    beside: int = 1
+    occupancy: int = 1
 
     @property
     def count(self) -> int:

@@ -179,10 +179,10 @@ def _entry(row: Row, block_m: int, first: Product, second: Product) -> Entry:
         low=round(low, 3), high=round(high, 3), bound=bounds[second.whole_us > first.whole_us],
         bound_gemm1=bounds[0], bound_gemm2=bounds[1],
     )  # fmt: skip
-    return beside(made, row)
+    return with_published(made, row)
 
 
-def beside(entry: Entry, row: Row) -> Entry:
+def with_published(entry: Entry, row: Row) -> Entry:
     """An entry with what a line says of others."""
     first, second = row.published
     both, peer = _sum(row.published), _sum(row.peer)

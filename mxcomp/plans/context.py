@@ -37,7 +37,7 @@ class Site:
         result: The type of an element as it is stored, behind what is fused.
         is_gathered: An operand is stored in another order.
         is_symmetric: LHS and RHS may be one tensor, which ukernels over units, and row-major ones, cannot be given.
-        beside: Other problems of the same LHS, which are to share what is packed, and bytes of their results' elements.
+        siblings: Other problems of the same LHS, which are to share its packing, and bytes of their results' elements.
         partner: The index of the other one, where two are gate and up of a gated MLP.
         experts: How many matrices its RHS is chosen from, where its kernel may read them through ids.
     """
@@ -47,7 +47,7 @@ class Site:
     result: str = "f32"
     is_gathered: bool = False
     is_symmetric: bool = False
-    beside: tuple[tuple[Problem, int], ...] = ()
+    siblings: tuple[tuple[Problem, int], ...] = ()
     partner: int | None = None
     experts: int | None = None
 
@@ -126,7 +126,7 @@ def _sites(ops: Sequence[ir.Operation], options: Options) -> list[Site]:
             results[index],
             is_gathered=any(map(is_gathered, list(op.operands)[:ACC])),
             is_symmetric=is_symmetric(op, sources),
-            beside=tuple((problems[i], STORED_BYTES[results[i]]) for i in by_lhs[op.operands[LHS]] if i != index),
+            siblings=tuple((problems[i], STORED_BYTES[results[i]]) for i in by_lhs[op.operands[LHS]] if i != index),
             partner=alike.get(index),
             experts=_experts(op, problems[index], options),
         )

@@ -117,7 +117,7 @@ def _apart(best: Plan, bits: int, site: Site, context: Context) -> float | None:
         us = best.cost(site.problem, site.result_bytes, context.registry)
         return None if us is None else 2 * us
     ranked = fastest(site.problem, context.registry, context.options, site.result_bytes)
-    apart = apart_us(context.options.target, site.problem, bits) if len(site.beside) < 2 else 0.0
+    apart = apart_us(context.options.target, site.problem, bits) if len(site.siblings) < 2 else 0.0
     return 2 * ranked[0].us + apart if ranked else None
 
 

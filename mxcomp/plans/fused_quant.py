@@ -164,15 +164,15 @@ def _compared(plan: FusedQuant, us: float, bits: int, site: Site, context: Conte
     """With the times of all matmuls of the LHS, each quantising it, and with a dispatch that does so for all."""
     registry, options = context.registry, context.options
     ranked = [
-        fastest(each, registry, options, size) for each, size in ((site.problem, site.result_bytes), *site.beside)
+        fastest(each, registry, options, size) for each, size in ((site.problem, site.result_bytes), *site.siblings)
     ]
     if not all(ranked):
         return Proposal(plan)
     apart = [each[0].us for each in ranked]
-    fitting = ([e for e in quantising.INSTANCES if takes(e, each, bits)] for each, _ in site.beside)
+    fitting = ([e for e in quantising.INSTANCES if takes(e, each, bits)] for each, _ in site.siblings)
     others = [
         min(times(able, each, registry, size).values(), default=None)
-        for able, (each, size) in zip(fitting, site.beside, strict=True)
+        for able, (each, size) in zip(fitting, site.siblings, strict=True)
     ]
     if None in others:
         return Proposal(plan, us, apart[0])

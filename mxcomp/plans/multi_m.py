@@ -51,7 +51,7 @@ class MultiM(Tiled):
         if not ranked or best.ukernel != ranked[0].ukernel.name:
             return ""
         others = [
-            versions.Ranked(other, fastest(other, context.registry, options, of), of) for other, of in site.beside
+            versions.Ranked(other, fastest(other, context.registry, options, of), of) for other, of in site.siblings
         ]
         found = versions.choose(versions.Ranked(problem, ranked, size), others)
         if found is None:

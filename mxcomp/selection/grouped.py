@@ -134,7 +134,7 @@ def _in_orders(known: KernelTimes, tile: Sequence[int], work: Work, p: Parameter
     filled = blocks.slots / blocks.valid
     step_bytes = np.array([filled * depth * row_bits / 8, tile[1] * depth * column_bits / 8])
     store_bytes = known.store_bytes * filled / tile[0]
-    resident = known.beside(blocks.valid * columns)
+    resident = known.occupancy(blocks.valid * columns)
     unique = work.rows * depth * row_bits / 8 + blocks.active * columns * step_bytes[1]
     launches = [
         Launch(

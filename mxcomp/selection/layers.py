@@ -53,7 +53,7 @@ class Product:
     Attributes:
         tile: Rows of blocks, columns of weights, and K of a workgroup.
         us: Modelled, of one dispatch.
-        beside: µs of other dispatches that belong to it.
+        others: µs of other dispatches that belong to it.
     """
 
     ukernel: Ukernel
@@ -62,25 +62,25 @@ class Product:
     work: grouped.Work
     order: Order
     us: float
-    beside: tuple[float, ...] = ()
+    others: tuple[float, ...] = ()
 
     @property
     def whole_us(self) -> float:
-        return self.us + sum(self.beside)
+        return self.us + sum(self.others)
 
     @property
     def interval(self) -> tuple[float, float]:
         """µs between which 80 % of measurements of such estimates lay."""
         p = parameters_of(self.ukernel.target)
-        pairs = [p.interval(us) for us in (self.us, *self.beside)]
+        pairs = [p.interval(us) for us in (self.us, *self.others)]
         low, high = (sum(values) for values in zip(*pairs, strict=True))
         return low, high
 
     @property
     def bound(self) -> str:
-        """What binds it, as `times.bound` says; "beside" where what belongs to it takes longer."""
-        if sum(self.beside) > self.us:
-            return "beside"
+        """What binds it, as `times.bound` says; "other dispatches" where what belongs to it takes longer."""
+        if sum(self.others) > self.us:
+            return "other dispatches"
         return grouped.bound(self.known, self.tile, self.work, self.order)
 
 
@@ -108,7 +108,7 @@ def ways(consumer: Problem, registry: Registry, itself: bool = False) -> tuple[P
     sizes = Sizes(blocks.slots, consumer.n or 0, consumer.k or 0, experts, 1, hidden_type, weights)
     inside, outside = (way(sizes, blocks, rows, registry.ukernels) for way in (in_tiles, apart))
     down = quantising_down(sizes, blocks, rows, registry.ukernels) if itself else None
-    return inside, outside if outside is None or down is None else (replace(outside[0], beside=()), down)
+    return inside, outside if outside is None or down is None else (replace(outside[0], others=()), down)
 
 
 def better(one: Pair | None, other: Pair | None) -> Pair | None:
@@ -131,7 +131,7 @@ def in_tiles(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mappi
         first = _transposed(gating.Instance(up, (weights, hidden)), _gate_up(sizes, blocks), block_m, ukernels)
         second = _transposed(gating.Instance(down, (weights, hidden)), _down(sizes, blocks), block_m, ukernels)
         if first is not None and second is not None:
-            pairs.append((first, replace(second, beside=_summed(second, sizes, blocks))))
+            pairs.append((first, replace(second, others=_summed(second, sizes, blocks))))
     return min(pairs, key=us_of, default=None)
 
 
@@ -162,8 +162,8 @@ def apart(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[
     if first is None or second is None:
         return None
     with_dispatch = (
-        replace(first, beside=_between(first, sizes, blocks)),
-        replace(second, beside=_summed(second, sizes, blocks)),
+        replace(first, others=_between(first, sizes, blocks)),
+        replace(second, others=_summed(second, sizes, blocks)),
     )
     itself = quantising_down(sizes, blocks, block_m, ukernels)
     return better(with_dispatch, None if itself is None else (first, itself))
@@ -193,7 +193,7 @@ def quantising_down(
     fitting = [each for each in able if not ukernels[each.name].constraints["k"].violation("K", work.k)]
     found = [_with_rows(each, ukernels[each.name], work, block_m) for each in fitting]
     best = min((each for each in found if each is not None), key=lambda each: each.us, default=None)
-    return None if best is None else replace(best, beside=_summed(best, sizes, blocks))
+    return None if best is None else replace(best, others=_summed(best, sizes, blocks))
 
 
 def _takes(ukernel: Ukernel, block_m: int) -> bool:
@@ -231,7 +231,7 @@ def unquantised(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Ma
     target = first.ukernel.target
     gathered = passing.passing_us(target, 2 * blocks.slots * sizes.model_dim * _BF16)
     activated = passing.passing_us(target, blocks.slots * sizes.inter_dim * (2 * _F32 + _BF16))
-    return replace(first, beside=(gathered, activated)), replace(second, beside=_summed(second, sizes, blocks))
+    return replace(first, others=(gathered, activated)), replace(second, others=_summed(second, sizes, blocks))
 
 
 def _with_rows(instance: quantising.Instance, ukernel: Ukernel, work: grouped.Work, block_m: int) -> Product | None:

@@ -119,7 +119,7 @@ class KernelTimes:
         (cycles, matrix), (more, more_matrix) = ends
         return cycles + part * (more - cycles), matrix + part * (more_matrix - matrix)
 
-    def beside(self, workgroups: int) -> int:
+    def occupancy(self, workgroups: int) -> int:
         """Of so many workgroups, how many share a CU where most do."""
         return min(self.resident, -(-workgroups // self.target.cus))
 
@@ -319,7 +319,7 @@ def _in_orders(
     if times.row_bits is not None:
         row_bytes = min(tile[0], sizes["m"]) * sizes["k"] * times.row_bits / 8
     matrices = problem.matrices
-    resident = times.beside(rows * columns * matrices)
+    resident = times.occupancy(rows * columns * matrices)
     shared = batches((matrices, rows, columns), resident, orders, times.target)
     step_bytes = np.array([row_bytes, column_bytes])
     launches = [

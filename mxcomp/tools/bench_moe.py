@@ -29,7 +29,7 @@ def run(name: str, args: argparse.Namespace) -> int:
     rows, faults = moe.read(path)
     before = records.from_json(args.json, moe.Entry, name) if args.json and args.json.exists() else []
     known = {entry.layer: entry for entry in before}
-    found = {row.line: moe.beside(known[row.layer], row) for row in rows if row.layer in known}
+    found = {row.line: moe.with_published(known[row.layer], row) for row in rows if row.layer in known}
     left = [row for row in rows if row.line not in found]
     for group in _modelled(left, args.jobs):
         for row, made in group:

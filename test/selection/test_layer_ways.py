@@ -37,13 +37,13 @@ def test_both_products_have_tiles_of_as_many_rows(types: tuple[str, str], ukerne
         pair = in_tiles(sizes, expected(sizes, block_m), block_m, ukernels)
         assert pair is not None
         assert pair[0].tile[0] == pair[1].tile[0] == (rows or pair[0].tile[0])
-        assert pair[0].beside == () and len(pair[1].beside) == 1
+        assert pair[0].others == () and len(pair[1].others) == 1
 
 
 def test_a_dispatch_between_products_is_counted(ukernels: Mapping[str, Ukernel]) -> None:
     pair = apart(LAYER, expected(LAYER, 16), 16, ukernels)
     assert pair is not None
-    *sliced, quantised = pair[0].beside
+    *sliced, quantised = pair[0].others
     p = mi355x()
     hidden = 64 * 4 * 2880
     latency, per_byte = p.cold_latency / 2400, 1 / (p.hbm_terabytes * 1e6)
@@ -87,7 +87,7 @@ def test_activations_of_bf16(ukernels: Mapping[str, Ukernel]) -> None:
     sizes = replace(LAYER, a_type="bf16")
     pair = fastest(sizes, 32, ukernels)
     assert pair is not None
-    assert len(pair[0].beside) == 2 and len(pair[1].beside) == 1
+    assert len(pair[0].others) == 2 and len(pair[1].others) == 1
     assert pair[0].ukernel.name.startswith("mx_bf16_f4E2M1FN_")
     assert fastest(sizes, 128, ukernels) is None
     few, many = (unquantised(sizes, expected(sizes, 16), rows, ukernels) for rows in (2, 16))
@@ -97,4 +97,4 @@ def test_activations_of_bf16(ukernels: Mapping[str, Ukernel]) -> None:
 
 def test_one_choice_has_nothing_to_add_up(ukernels: Mapping[str, Ukernel]) -> None:
     pair = fastest(replace(LAYER, top_k=1), 16, ukernels)
-    assert pair is not None and pair[1].beside == ()
+    assert pair is not None and pair[1].others == ()
