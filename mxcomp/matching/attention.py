@@ -97,6 +97,8 @@ def _find(op: ir.Operation) -> Attention:
         fragments = 2 if size + value_size <= _TWO_FRAGMENTS and heads * queries >= _MANY else 1
         result = str(build.element(op.results[0]))
         prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, fragments, result)
+        if prefill.workgroups < 2:  # IREE drops a loop of one, and with it what names the kernel
+            raise NotCoveredError(f"{queries} queries of a single head: expected more than {prefill.tile}")
         return Attention(op, prefill, operands)
     strides = [each.stride for _, stored in (key, value) for each in stored.subscripts if each.axis == "n"]
     shared = math.gcd(heads, *strides)

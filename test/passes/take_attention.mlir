@@ -216,6 +216,20 @@ util.func public @dynamic_queries(%q: tensor<2x?x64xbf16>, %k: tensor<2x64x64xbf
   util.return %r : tensor<2x?x64xbf16>
 }
 
+// CHECK-LABEL: util.func public @single_workgroup(
+// CHECK: iree_linalg_ext.attention
+util.func public @single_workgroup(%q: tensor<1x64x64xbf16>, %k: tensor<1x64x64xbf16>) -> tensor<1x64x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %empty = tensor.empty() : tensor<1x64x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %k, %k, %scale : tensor<1x64x64xbf16>, tensor<1x64x64xbf16>, tensor<1x64x64xbf16>, f32)
+      outs(%empty : tensor<1x64x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<1x64x64xbf16>
+  util.return %r : tensor<1x64x64xbf16>
+}
+
 // CHECK-LABEL: util.func public @f32(
 // CHECK: iree_linalg_ext.attention
 util.func public @f32(%q: tensor<2x1x64xf32>, %k: tensor<2x64x64xf32>) -> tensor<2x1x64xf32> {

@@ -154,7 +154,7 @@ def test_cases(case: Attention) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_sizes(data: st.DataObject) -> None:
     """Of random sizes: all results, of a number of keys that is known and of several that are not."""
@@ -168,7 +168,7 @@ def test_sizes(data: st.DataObject) -> None:
         draw(st.sampled_from([0, 64, 128])), draw(st.integers(1, 2)), draw(st.sampled_from(["", "bf16", "f32", "i1"])),
         by_head=draw(st.booleans()),
     )  # fmt: skip
-    if attention.batch * attention.key_heads * group * queries > 1:
+    if attention.batch * attention.key_heads * group > 1 or 1 < queries <= 32 or queries > 64:
         attention.check(*(keys if is_dynamic else ()), seed=draw(st.integers(0, 1000)))
 
 
