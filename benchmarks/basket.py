@@ -26,11 +26,11 @@ from iree.compiler import ir
 from mxcomp import routing
 from mxcomp.formats import ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
+from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
 from mxcomp.options import Options
 from mxcomp.plans import requantised as in_tiles
 from mxcomp.plans import row_operand
 from mxcomp.plans.weight_only import in_tiles_us
-from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.registry import Registry
 from mxcomp.selection import layers, quantising, versions
 from mxcomp.selection.ranking import fastest

@@ -25,6 +25,7 @@ from typing import Any
 import marked
 from iree.compiler import ir
 
+from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
 from mxcomp.measuring import kernels
 from mxcomp.measuring.models import KINDS, TOKEN
 from mxcomp.options import FASTEST, Options
@@ -32,7 +33,6 @@ from mxcomp.plans import Plan
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.plan import Proposal
 from mxcomp.plans.weight_only import WeightOnly
-from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.registry import Registry
 from mxcomp.selection import quantising as selected
 from mxcomp.selection import times

@@ -9,9 +9,9 @@ from statistics import geometric_mean
 
 from iree.compiler import ir
 
+from mxcomp.layout.problem import Problem
 from mxcomp.options import Options
 from mxcomp.plans.multi_m import MultiM
-from mxcomp.problem import Problem
 from mxcomp.registry import Registry
 from mxcomp.selection import versions
 from mxcomp.selection.ranking import Candidate, fastest

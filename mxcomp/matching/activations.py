@@ -12,6 +12,7 @@ from iree.compiler import ir
 
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, LHS_SCALE
+from mxcomp.layout.problem import Problem
 from mxcomp.matching import gates, quantiser
 from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import Index
@@ -19,7 +20,6 @@ from mxcomp.matching.quantiser import TRUNCATIONS, Compute, Node, Producer, Read
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import is_elementwise, yielded
-from mxcomp.problem import Problem
 from mxcomp.ukernels import weight_only
 from mxcomp.ukernels.quantising import SOURCE_BITS
 

@@ -14,9 +14,9 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.formats import E8M0, BlockFormat
+from mxcomp.layout.problem import Problem
 from mxcomp.mlir import build
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.problem import Problem
 
 
 def objection(fmt: BlockFormat) -> str:

@@ -10,6 +10,7 @@ from iree.compiler import ir
 
 from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES
+from mxcomp.layout.problem import Problem
 from mxcomp.matching import canonical, loop_roles, weight_only
 from mxcomp.matching.elements import Expr, Index, Leaf, Tracer, UntraceableError, apply_expr, passed, scalar
 from mxcomp.matching.loop_roles import LoopSizes, Roles
@@ -17,7 +18,6 @@ from mxcomp.matching.operands import SCALE_TYPE, NotOursError, Operand, follows,
 from mxcomp.matching.spelled_out import spelled_out
 from mxcomp.matching.storage import Place, place
 from mxcomp.mlir.linalg_ops import indexing_maps, loop_sizes, yielded
-from mxcomp.problem import Problem
 from mxcomp.target import Target
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from mxcomp.layout import LHS, LHS_SCALE
+from mxcomp.layout.problem import Problem
 from mxcomp.layout.swizzle import ROWS
 from mxcomp.matching import quantiser, replacing
 from mxcomp.matching.canonical import problem_of
@@ -15,7 +16,6 @@ from mxcomp.matching.elements import Index
 from mxcomp.matching.quantiser import Producer
 from mxcomp.matching.replacing import Reading
 from mxcomp.mlir import build
-from mxcomp.problem import Problem
 from mxcomp.ukernels import requantised
 from mxcomp.ukernels.quantising import MOST_ROWS
 from mxcomp.ukernels.waves import MFMA

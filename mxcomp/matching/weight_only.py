@@ -13,12 +13,12 @@ from iree.compiler import ir
 
 from mxcomp.formats import element_format
 from mxcomp.layout import RHS
+from mxcomp.layout.problem import Problem
 from mxcomp.matching.elements import Index, Leaf
 from mxcomp.matching.operands import NotOursError, Operand
 from mxcomp.matching.storage import Place
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import EXTENDS, extended_from
-from mxcomp.problem import Problem
 from mxcomp.target import Target
 from mxcomp.ukernels import weight_only
 from mxcomp.ukernels.weight_only import ACTIVATIONS, MOST_ROWS

@@ -22,13 +22,13 @@ import mxcomp
 import mxcomp.ir as mx
 from mxcomp import pipeline
 from mxcomp.formats import element_format, mx_format
+from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.options import Options
 from mxcomp.plans import Plan, plans_below, requantised
 from mxcomp.plans.dual import Dual
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.requantised import Requantised
-from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.profiling import Profile
 from mxcomp.registry import Registry
 from mxcomp.selection import passing, quantising

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import mxcomp.ir as mx
 from mxcomp.formats import MX_BLOCK, decode, decode_e8m0, element_format, unpack_bits
-from mxcomp.problem import Problem
+from mxcomp.layout.problem import Problem
 
 Bytes = NDArray[np.uint8]
 _NUMPY = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, DataTiledLayout
+from mxcomp.layout.problem import flipped
 from mxcomp.matching import blocks, quantiser
 from mxcomp.matching.blocks import Blocks
 from mxcomp.matching.quantiser import Producer
@@ -21,7 +22,6 @@ from mxcomp.mlir import build, notes
 from mxcomp.options import Options
 from mxcomp.packing import parameter_operand, quantised_operand, stored_operand
 from mxcomp.packing.runtime_sizes import RuntimeSizes
-from mxcomp.problem import flipped
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp.layout import ACC, LHS, RHS, DataTiledLayout
+from mxcomp.layout.problem import Problem
 from mxcomp.matching.activations import Activations
 from mxcomp.mlir import build
 from mxcomp.mlir.assumptions import Range, assume, hidden_one
 from mxcomp.packing import block_quantiser, result_tiles
 from mxcomp.packing.result_tiles import Launch, ResultTiles
-from mxcomp.problem import Problem
 from mxcomp.ukernels.quantising import fragment
 from mxcomp.ukernels.waves import LANES
 

@@ -15,11 +15,11 @@ from iree.compiler.dialects import arith, tensor
 from mxcomp.codes.decode import value_of
 from mxcomp.formats import element_format
 from mxcomp.layout import ACC, LHS, RHS, DataTiledLayout
+from mxcomp.layout.problem import Problem
 from mxcomp.layout.swizzle import TileSwizzle
 from mxcomp.matching.canonical import canonical_iterators, canonical_maps
 from mxcomp.mlir import build
 from mxcomp.packing.runtime_sizes import TileCounts
-from mxcomp.problem import Problem
 
 
 def inner_tiles(

@@ -27,6 +27,7 @@ from typing import TypeAlias
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.layout.problem import Problem
 from mxcomp.layout.swizzle import COLUMNS, ROWS, TileSwizzle
 from mxcomp.matching import gates, quantiser, requantise_chains
 from mxcomp.matching.canonical import problem_of
@@ -42,7 +43,6 @@ from mxcomp.packing import gate_tiles
 from mxcomp.packing.packed_loops import LoopNest, OperandSize
 from mxcomp.packing.padded_rows import without_padding
 from mxcomp.packing.quantised_operand import Builder, as_packed
-from mxcomp.problem import Problem
 
 
 @dataclass(frozen=True)

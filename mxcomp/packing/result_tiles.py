@@ -11,6 +11,7 @@ from iree.compiler.dialects import arith, iree_codegen, tensor
 
 from mxcomp.layout import ACC, DataTiledLayout
 from mxcomp.layout.order import PLAIN_ORDER, Order
+from mxcomp.layout.problem import Problem
 from mxcomp.layout.swizzle import COLUMNS, ROWS
 from mxcomp.matching import gathers
 from mxcomp.matching.canonical import inner_tiled_loops
@@ -19,7 +20,6 @@ from mxcomp.mlir.assumptions import hidden_one
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing.runtime_sizes import RuntimeSizes
-from mxcomp.problem import Problem
 from mxcomp.ukernels.waves import LANES
 
 EPILOGUE = "mxcomp.epilogue"

@@ -9,10 +9,10 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, cf
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.layout.problem import Problem
 from mxcomp.mlir import build
 from mxcomp.mlir.assumptions import Range, assume, assumed
 from mxcomp.packing.stored_operand import Dynamic
-from mxcomp.problem import Problem
 
 
 @dataclass(frozen=True)

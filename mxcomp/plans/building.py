@@ -9,13 +9,13 @@ from typing import Any
 from iree.compiler import ir
 
 from mxcomp.errors import InternalError
+from mxcomp.layout.problem import Problem
 from mxcomp.matching.activations import Activations
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.packing.packer import Packer
 from mxcomp.packing.runtime_sizes import RuntimeSizes
 from mxcomp.plans.plan import Plan
-from mxcomp.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mxcomp.layout import OPERAND_NAMES, RHS, RHS_SCALE
+from mxcomp.layout.problem import Problem
 from mxcomp.matching import gathers, masks
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.plan import Plan
 from mxcomp.plans.tiled import Tiled
-from mxcomp.problem import Problem
 
 
 def best(site: Site, context: Context, choose: Callable[[Problem], Plan]) -> Plan:

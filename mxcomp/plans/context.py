@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, RHS
+from mxcomp.layout.problem import Problem
 from mxcomp.matching import gathers, pairs
 from mxcomp.matching.activations import Activations, Sought
 from mxcomp.matching.canonical import problem_of
@@ -20,7 +21,6 @@ from mxcomp.matching.symmetry import Sources, is_symmetric
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
 from mxcomp.plans.plan import Plan, Proposal
-from mxcomp.problem import Problem
 from mxcomp.registry import Registry
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, DataTiledLayout
 from mxcomp.layout.order import PLAIN_ORDER, Order
+from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.options import BENEFIT, FASTEST, NONE
 from mxcomp.plans import by_id
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.plan import Plan, Proposal, left
 from mxcomp.plans.tiled import Tiled
-from mxcomp.problem import Problem
 from mxcomp.registry import Ukernel
 from mxcomp.selection.ranking import DYNAMIC_M, Candidate, candidate, fastest
 from mxcomp.selection.sharing import least

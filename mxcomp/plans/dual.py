@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from iree.compiler import ir
 
 from mxcomp.layout import ACC
+from mxcomp.layout.problem import Problem
 from mxcomp.mlir import build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import FASTEST, OFF
@@ -27,7 +28,6 @@ from mxcomp.plans.context import Context, Site
 from mxcomp.plans.fused_quant import FusedQuant, brought, of_bits
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
-from mxcomp.problem import Problem
 from mxcomp.registry import Registry
 from mxcomp.selection.quantising import apart_us, modelled_us, takes, times
 from mxcomp.selection.ranking import fastest

@@ -14,6 +14,7 @@ from statistics import geometric_mean
 from iree.compiler import ir
 
 from mxcomp.layout import LHS, RHS
+from mxcomp.layout.problem import Problem
 from mxcomp.matching.activations import Activations
 from mxcomp.options import FASTEST, OFF, ON
 from mxcomp.plans.context import Choice, Context, Site
@@ -22,7 +23,6 @@ from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.multi_m import MultiM
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
-from mxcomp.problem import Problem
 from mxcomp.selection.quantising import apart_us, takes, times
 from mxcomp.ukernels import quantising
 from mxcomp.ukernels.waves import UNIT_ROWS

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, RHS, RHS_SCALE
+from mxcomp.layout.problem import Problem
 from mxcomp.mlir import build
 from mxcomp.options import AUTO, FASTEST, OFF, Options
 from mxcomp.packing import block_dequantiser, block_quantiser, expert_tiles, quantising_matmul
@@ -24,7 +25,6 @@ from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
-from mxcomp.problem import Problem
 from mxcomp.registry import Registry
 from mxcomp.selection.quantising import apart_us, modelled_us, takes, times
 from mxcomp.selection.ranking import fastest

@@ -16,6 +16,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.layout import RHS, RHS_SCALE
+from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import VERSIONS
 from mxcomp.options import FASTEST
 from mxcomp.packing import stored_operand
@@ -27,7 +28,6 @@ from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
-from mxcomp.problem import Problem
 from mxcomp.registry import Registry
 from mxcomp.selection import versions
 from mxcomp.selection.ranking import fastest

@@ -14,11 +14,11 @@ from iree.compiler import ir
 
 from mxcomp.layout import layout_from
 from mxcomp.layout.order import PLAIN_ORDER, Order
+from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import PLAIN, Decision
 from mxcomp.matching.operands import warning_of
 from mxcomp.options import Options
 from mxcomp.packing.result_tiles import Launch
-from mxcomp.problem import Problem
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection.limits import limits
 

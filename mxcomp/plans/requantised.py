@@ -19,6 +19,7 @@ from iree.compiler import ir
 
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, RHS, RHS_SCALE
+from mxcomp.layout.problem import Problem, flipped
 from mxcomp.matching import requantise_chains
 from mxcomp.matching.consumers import STORED_BYTES, own_type
 from mxcomp.matching.decision import DATA_TILED
@@ -36,7 +37,6 @@ from mxcomp.plans.context import Choice, Context, Site
 from mxcomp.plans.data_tiled import order_of
 from mxcomp.plans.plan import Plan, left
 from mxcomp.plans.tiled import Tiled
-from mxcomp.problem import Problem, flipped
 from mxcomp.registry import Registry
 from mxcomp.selection import passing, times
 from mxcomp.selection.passing import slots

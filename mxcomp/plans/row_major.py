@@ -8,6 +8,7 @@ from typing import ClassVar
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE
+from mxcomp.layout.problem import Problem
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import ROW_MAJOR
 from mxcomp.mlir import build
@@ -18,7 +19,6 @@ from mxcomp.plans.building import Building
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import select
 from mxcomp.plans.plan import Launched, Plan, Proposal, left
-from mxcomp.problem import Problem
 from mxcomp.ukernels.weight_only import ACTIVATIONS
 
 

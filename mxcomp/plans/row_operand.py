@@ -21,6 +21,7 @@ from iree.compiler.dialects import tensor
 
 from mxcomp.formats import element_format
 from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS
+from mxcomp.layout.problem import Problem
 from mxcomp.matching import rows
 from mxcomp.matching.storage import storage
 from mxcomp.mlir import build
@@ -33,7 +34,6 @@ from mxcomp.plans.context import Context, Site
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
-from mxcomp.problem import Problem
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection.limits import limits
 from mxcomp.selection.ranking import Candidate, candidate

@@ -25,6 +25,7 @@ import numpy as np
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
+from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.mlir import build
 from mxcomp.options import FASTEST, Options
@@ -36,7 +37,6 @@ from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
-from mxcomp.problem import Problem
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection.ranking import Candidate, candidate
 from mxcomp.sim.timing.parameters import parameters_of

@@ -20,6 +20,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, DataTiledLayout, layout_entries
+from mxcomp.layout.problem import Problem, flipped
 from mxcomp.matching import activations, gathers
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.canonical import problem_of
@@ -32,7 +33,6 @@ from mxcomp.packing.result_tiles import EPILOGUE, SKIPS, UNROLL, ResultTiles
 from mxcomp.packing.runtime_sizes import RuntimeSizes, TileCounts, guarded
 from mxcomp.plans.building import Building, Matmul
 from mxcomp.plans.plan import Launched, Plan
-from mxcomp.problem import Problem, flipped
 from mxcomp.registry import Registry
 from mxcomp.selection import times
 

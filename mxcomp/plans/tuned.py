@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.options import Options
 from mxcomp.plans import split_k
-from mxcomp.problem import Problem
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import tuned_lines
 from mxcomp.selection.tuned_lines import ANY, Fault, Key, Line

@@ -10,6 +10,7 @@ from statistics import geometric_mean
 from typing import ClassVar
 
 from mxcomp.layout import LHS, RHS
+from mxcomp.layout.problem import Problem
 from mxcomp.matching.operands import warning_of
 from mxcomp.options import FASTEST
 from mxcomp.plans import by_id
@@ -17,7 +18,6 @@ from mxcomp.plans.context import Context, Site
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.multi_m import MultiM
 from mxcomp.plans.plan import Plan, Proposal
-from mxcomp.problem import Problem
 from mxcomp.registry import Registry
 from mxcomp.selection.passing import passing_us
 from mxcomp.selection.quantising import modelled_us

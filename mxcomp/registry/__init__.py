@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from mxcomp.errors import UkernelError
 from mxcomp.formats import ELEMENT_TYPES
-from mxcomp.problem import Problem
+from mxcomp.layout.problem import Problem
 from mxcomp.registry import own
 from mxcomp.registry.reading import accepts, read
 from mxcomp.registry.renamed import renamed

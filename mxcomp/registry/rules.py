@@ -11,8 +11,8 @@ from iree.compiler import ir
 
 from mxcomp.errors import UkernelError
 from mxcomp.layout import DataTiledLayout, layout_from
+from mxcomp.layout.problem import Problem
 from mxcomp.mlir import graph
-from mxcomp.problem import Problem
 from mxcomp.target import Target
 from mxcomp.ukernels import family
 from mxcomp.ukernels.builder import RULE

@@ -19,8 +19,8 @@ import numpy as np
 
 from mxcomp.layout import RHS
 from mxcomp.layout.order import PLAIN_ORDER, Order
+from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import DATA_TILED
-from mxcomp.problem import Problem
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import grouped, passing, times
 from mxcomp.selection.ranking import LAYERS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mxcomp.formats import element_format
-from mxcomp.problem import Problem
+from mxcomp.layout.problem import Problem
 from mxcomp.ukernels.weight_only import ACTIVATION_BYTES, ACTIVATIONS
 
 _ACCUMULATOR_BYTES = 4

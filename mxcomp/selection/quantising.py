@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from mxcomp.layout import LHS
-from mxcomp.problem import Problem
+from mxcomp.layout.problem import Problem
 from mxcomp.registry import AnyInstance, Registry, Ukernel
 from mxcomp.selection import passing
 from mxcomp.selection.times import modelled, replays

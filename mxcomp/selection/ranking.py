@@ -7,9 +7,9 @@ from functools import lru_cache
 from statistics import geometric_mean
 
 from mxcomp.layout.order import Order
+from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.options import Options
-from mxcomp.problem import Problem
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import times
 from mxcomp.selection.sharing import least

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mxcomp.formats import element_format
 from mxcomp.layout.order import PLAIN_ORDER, Order, place
-from mxcomp.problem import Problem
+from mxcomp.layout.problem import Problem
 from mxcomp.target import Target
 
 _BANDS = (1, 2, 3, 4, 5, 6, 8)

@@ -22,7 +22,7 @@ import numpy as np
 from mxcomp.formats import E8M0, ELEMENT_TYPES, MX_BLOCK, element_format
 from mxcomp.layout import LHS
 from mxcomp.layout.order import PLAIN_ORDER, Order
-from mxcomp.problem import Problem
+from mxcomp.layout.problem import Problem
 from mxcomp.registry import Ukernel
 from mxcomp.selection.sharing import batches, orders
 from mxcomp.sim.timing.chip import Ask, Batch, Floats, Launches, Rates, modelled_us

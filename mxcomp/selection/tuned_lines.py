@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mxcomp import __version__
 from mxcomp.errors import InputError
-from mxcomp.problem import Problem
+from mxcomp.layout.problem import Problem
 from mxcomp.support import files
 
 TYPES = ("lhs", "rhs", "lhs_scale", "rhs_scale", "acc")

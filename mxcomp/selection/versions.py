@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 
 from mxcomp.layout import DataTiledLayout
-from mxcomp.problem import Problem
+from mxcomp.layout.problem import Problem
 from mxcomp.selection import times
 from mxcomp.selection.ranking import Candidate
 from mxcomp.ukernels.waves import UNIT_ROWS

@@ -10,13 +10,13 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from mxcomp.errors import InputError
+from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
 from mxcomp.measuring import pictures, records
 from mxcomp.measuring.comparison import AITER, Failed, Task, timed
 from mxcomp.measuring.configurations import CONFIGURATIONS, PARTS
 from mxcomp.measuring.records import END_TO_END, Record
 from mxcomp.measuring.subject import Subject
 from mxcomp.mlir.session import read_source
-from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection.tuned_lines import MEASURED, MODELLED
 from mxcomp.sim.timing.pictures import roofline
 from mxcomp.support import files, tables, workers

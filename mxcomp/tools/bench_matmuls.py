@@ -14,11 +14,11 @@ from iree.compiler import ir
 
 from mxcomp.errors import InputError
 from mxcomp.formats import MX_BLOCK, mx_format
+from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
 from mxcomp.measuring import pictures, records
 from mxcomp.measuring.subject import RESULT_BYTES
 from mxcomp.options import FASTEST, Options
 from mxcomp.plans import split_k
-from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.registry import Registry
 from mxcomp.selection import times
 from mxcomp.selection.ranking import fastest

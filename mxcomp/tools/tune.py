@@ -105,8 +105,8 @@ def _pool(args: argparse.Namespace) -> AbstractContextManager[Executor]:
 
 def _problems(args: argparse.Namespace) -> tuple[list[Key], list[str]]:
     """What is to be tuned, and what cannot be."""
+    from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
     from mxcomp.options import Options
-    from mxcomp.problem import SCALES_AND_RESULT, Problem
     from mxcomp.selection.tuned_lines import Key
     from mxcomp.tuning import problems_of
 

@@ -9,7 +9,7 @@ import pytest
 import mxcomp
 from mxcomp.formats import E2M1, E8M0, ELEMENT_TYPES, BlockFormat, ScaleFormat, block_format, blocks, mx_format
 from mxcomp.layout import INTRINSICS
-from mxcomp.problem import SCALES_AND_RESULT, Problem
+from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
 from mxcomp.target import targets
 
 M, N, K, SIZE = 8, 16, 64, 16

@@ -14,13 +14,13 @@ from test_units import BATCHED, check
 
 import mxcomp
 from mxcomp.layout import LHS, RHS
+from mxcomp.layout.problem import Problem
 from mxcomp.options import Options
 from mxcomp.plans import row_operand
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.plan import Proposal
 from mxcomp.plans.row_operand import RowOperand
 from mxcomp.plans.tiled import Tiled
-from mxcomp.problem import Problem
 from mxcomp.registry import Registry
 from mxcomp.run import runtime
 from mxcomp.selection import ranking

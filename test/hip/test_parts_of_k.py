@@ -15,8 +15,8 @@ from test_units import of
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp.formats import dequantise, pack_bits
+from mxcomp.layout.problem import Problem
 from mxcomp.measuring.dispatches import modelled
-from mxcomp.problem import Problem
 from mxcomp.run import runtime
 from mxcomp.selection import tuned_lines
 from mxcomp.selection.tuned_lines import Key, Line

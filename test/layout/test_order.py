@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from iree.compiler import ir
 
 from mxcomp.layout.order import PLAIN_ORDER, Order, place
+from mxcomp.layout.problem import Problem
 from mxcomp.mlir import attributes
 from mxcomp.options import Options
 from mxcomp.plans import Plan, from_entries
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.plan import Proposal
-from mxcomp.problem import Problem
 from mxcomp.registry import Registry
 from mxcomp.selection import times
 from mxcomp.selection.ranking import candidate

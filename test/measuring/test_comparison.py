@@ -11,13 +11,13 @@ from iree.compiler import ir
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp.errors import InputError
+from mxcomp.layout.problem import Problem
 from mxcomp.measuring import comparison, pictures, records
 from mxcomp.measuring.comparison import AITER, Failed, Task, timed
 from mxcomp.measuring.configurations import PARTS, Compiled
 from mxcomp.measuring.dispatches import Stopwatch
 from mxcomp.measuring.records import END_TO_END, Record
 from mxcomp.measuring.subject import Subject
-from mxcomp.problem import Problem
 from mxcomp.target import get_target
 
 SUBJECT = Subject(Problem(64, 64, 512, ("f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32")), "f32")

@@ -10,12 +10,12 @@ from iree.compiler.dialects import tensor
 
 import mxcomp.ir as mx
 from mxcomp import moe, pipeline
+from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.mlir import build
 from mxcomp.options import Options
 from mxcomp.plans import plans_below
 from mxcomp.plans.grouped_experts import GroupedExperts
-from mxcomp.problem import Problem
 from mxcomp.routing import Routing
 from mxcomp.selection.limits import limits
 

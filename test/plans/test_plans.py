@@ -12,6 +12,7 @@ from iree.compiler import ir
 
 from mxcomp import plans
 from mxcomp.layout.order import Order
+from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
 from mxcomp.mlir import attributes
 from mxcomp.options import Options
 from mxcomp.plans import PLANS, Plan, from_entries
@@ -26,7 +27,6 @@ from mxcomp.plans.plan import Launched, Proposal
 from mxcomp.plans.row_major import RowMajor
 from mxcomp.plans.split_k import SplitK
 from mxcomp.plans.tiled import Tiled
-from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.registry import Registry
 
 FP4 = ("f4E2M1FN", "f4E2M1FN", *SCALES_AND_RESULT)

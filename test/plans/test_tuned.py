@@ -12,10 +12,10 @@ from iree.compiler import ir
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp.errors import InputError
+from mxcomp.layout.problem import Problem
 from mxcomp.measuring.subject import Subject
 from mxcomp.options import Options
 from mxcomp.plans import tuned
-from mxcomp.problem import Problem
 from mxcomp.registry import Registry
 from mxcomp.selection import tuned_lines
 from mxcomp.selection.tuned_lines import COLUMNS, Key, Line

@@ -9,7 +9,7 @@ import pytest
 from iree.compiler import ir
 
 from mxcomp.layout.order import PLAIN_ORDER
-from mxcomp.problem import Problem
+from mxcomp.layout.problem import Problem
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import grouped, times
 from mxcomp.selection.grouped import Blocks, Work, expected

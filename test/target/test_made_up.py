@@ -16,8 +16,8 @@ import mxcomp.ir as mx
 import mxcomp.target
 from mxcomp.errors import TargetError, UkernelError
 from mxcomp.formats import E2M1, dequantise, pack_bits, quantise
+from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
 from mxcomp.options import Options
-from mxcomp.problem import SCALES_AND_RESULT, Problem
 from mxcomp.registry import Registry
 from mxcomp.registry.reading import lds_bytes
 from mxcomp.selection.ranking import fastest

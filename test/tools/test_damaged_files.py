@@ -19,7 +19,7 @@ from mutants import damaged, mutated
 import mxcomp
 from mxcomp.errors import InputError
 from mxcomp.hip.dump import read_report
-from mxcomp.problem import Problem
+from mxcomp.layout.problem import Problem
 from mxcomp.report import Report
 from mxcomp.selection import tuned_lines
 from mxcomp.selection.tuned_lines import Key, Line

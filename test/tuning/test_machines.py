@@ -15,7 +15,7 @@ import pytest
 from distributed import LocalCluster
 
 from mxcomp.errors import InputError
-from mxcomp.problem import SCALES_AND_RESULT, Problem
+from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
 from mxcomp.selection.tuned_lines import Key, Line
 from mxcomp.support.workers import WorkerError
 from mxcomp.tools import tune as tool

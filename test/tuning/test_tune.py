@@ -21,10 +21,10 @@ import mxcomp
 from mxcomp.errors import InputError
 from mxcomp.formats import decode, decode_e8m0, unpack_bits
 from mxcomp.hip import library
+from mxcomp.layout.problem import Problem
 from mxcomp.measuring.dispatches import Stopwatch
 from mxcomp.measuring.repeats import Recorded
 from mxcomp.measuring.subject import Subject
-from mxcomp.problem import Problem
 from mxcomp.selection import tuned_lines
 from mxcomp.selection.tuned_lines import Key, Line
 from mxcomp.target import get_target

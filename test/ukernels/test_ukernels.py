@@ -18,8 +18,8 @@ from spread import every
 
 import mxcomp
 from mxcomp.formats import element_format
+from mxcomp.layout.problem import Problem
 from mxcomp.measuring.assembly import FLAG, KernelAssembly, read_dump
-from mxcomp.problem import Problem
 from mxcomp.registry import Constraint, Registry, Ukernel, read
 from mxcomp.target import get_target
 from mxcomp.ukernels import KINDS, PLAIN_KINDS, data_tiled, family, gating
