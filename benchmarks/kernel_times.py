@@ -43,7 +43,7 @@ from mxcomp.target import DEFAULT, get_target
 from mxcomp.ukernels import KINDS, dual, family, gating, quantising, requantised, swiglu, weight_only
 from mxcomp.ukernels.waves import LANES
 
-TABLE = Path(mx.__file__).parent / "selection" / FILE
+TABLE = Path(mxcomp.__file__).parent / "selection" / FILE
 
 _MEMORY, _OPERAND, _BUFFERS = 16 << 30, 1 << 30, 12
 _ADDRESS = 8

@@ -29,6 +29,9 @@ from mxcomp.ukernels.waves import HALF_STEPS, STEPS, Waves, in_columns, unit_lay
 
 # Tiles
 
+_READ_BYTES = 16
+"""Of a fragment in a lane, at a time. Of 6 bits a fragment has one and a half: banks conflict where two are joined."""
+
 _HALF_SLOTS = 4
 """K tiles of half units whose scales LDS holds."""
 
@@ -45,7 +48,11 @@ class Tile(gemm.Tile):
         than in a step's first row, they are read before that.
         """
         assert self.waves is not None
-        sides, room = self.unstaged(elements), target.lds_bytes // self.waves.occupancy
+        room = target.lds_bytes // self.waves.occupancy
+        sides = [
+            replace(each, joined=each.joined and each.fragment_bytes % _READ_BYTES == 0)
+            for each in self.unstaged(elements)
+        ]
         steps = self.layout.intrinsics_k
         slots = _HALF_SLOTS if self.is_half else 1 if stages_in(sides, 2, room) < STEPS else 2
         most = slots * steps - (self.waves.meet > 0)

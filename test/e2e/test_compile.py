@@ -319,7 +319,8 @@ def test_large_problem(data_tiling: bool, ukernels: str) -> None:
             (False, "none"): "plain",
         }[data_tiling, ukernels]
     )
-    assert len(found) == (5 if data_tiling else 1)
+    packed = {(True, "fastest"): 3, (True, "none"): 4}  # RHS is read as it is stored where that is faster
+    assert len(found) == packed.get((data_tiling, ukernels), 0) + 1
     assert found[-1].assembly.count("v_mfma_scale_f32") > 0
     assert all(kernel.assembly.scratch_bytes == 0 for kernel in found)
 
