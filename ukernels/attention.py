@@ -348,6 +348,13 @@ class State:
     power: ir.Value
     sums: Values
 
+    @classmethod
+    def each(cls, flat: Values, fragments: int) -> list[State]:
+        """The states of so many fragments of queries, from what a loop carries."""
+        size = len(flat) // fragments
+        parts = (flat[i : i + size] for i in range(0, len(flat), size))
+        return [cls(high, power, sums) for high, power, *sums in parts]
+
     def faded(self, found: Values) -> tuple[State, Values]:
         """The state with all powers those of differences to a largest score that may be a new one, and new powers."""
         high = largest(self.high, of_column(tree(largest, found), largest))

@@ -210,12 +210,7 @@ class _Decode:
             (state,) = loop(self.count, alone, state)
         else:
             _, state = loop(self.count, turn, self._load(Index.of(0)), state)
-        self._store(self._states(state))
-
-    def _states(self, flat: Values) -> list[State]:
-        size = len(flat) // self.spec.fragments
-        each = (flat[i : i + size] for i in range(0, len(flat), size))
-        return [State(high, power, sums) for high, power, *sums in each]
+        self._store(State.each(state, self.spec.fragments))
 
     def _load_queries(self, fragment: int) -> Values:
         n, t = self._query(fragment)
@@ -248,7 +243,7 @@ class _Decode:
         masks = loaded[keys + values :]
         factors = attention.transposed(loaded[keys : keys + values], self.pieces)
         result: Values = []
-        for number_, (state, query) in enumerate(zip(self._states(carried), queries, strict=True)):
+        for number_, (state, query) in enumerate(zip(State.each(carried, self.spec.fragments), queries, strict=True)):
             found = attention.scores(loaded[:keys], query, self.scales[number_])
             if masks:
                 found = attention.masked_by(masks[number_], found)

@@ -162,12 +162,7 @@ class _Prefill:
 
         loaded, state = loop(self.whole, turn(False), self._load(Index.of(0)), state)
         _, state = loop(self.steps, turn(True), loaded, state, start=self.whole)
-        self._store(self._states(state))
-
-    def _states(self, flat: Values) -> list[State]:
-        size = len(flat) // self.spec.fragments
-        each = (flat[i : i + size] for i in range(0, len(flat), size))
-        return [State(high, power, sums) for high, power, *sums in each]
+        self._store(State.each(state, self.spec.fragments))
 
     def _load(self, step: Index) -> Values:
         """This wave's keys and values of a step, and the masks of its queries; nothing behind the last step."""
@@ -208,7 +203,7 @@ class _Prefill:
 
     def _multiply(self, step: Index, queries: list[Values], masks: Values, carried: Values, compares: bool) -> Values:
         """What is carried on behind the keys of a step."""
-        states, found = self._states(carried), [list[ir.Value]() for _ in queries]
+        states, found = State.each(carried, self.spec.fragments), [list[ir.Value]() for _ in queries]
         factors = self._factors()
         for group in range(WAVES):
             keys = next(factors)

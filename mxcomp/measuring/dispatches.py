@@ -15,9 +15,6 @@ from mxcomp import profiling
 from mxcomp.measuring.repeats import Recorded
 from mxcomp.run import runtime
 
-DEVICES = ("sim", "hip")
-"""Where dispatches are timed: "sim" models, "hip" measures."""
-
 _RUNS = 7
 _SECONDS = 5e-3
 """What the repetitions of a dispatch are to take about, so that what else a call takes matters little."""

@@ -15,6 +15,7 @@ from mxcomp.profiling import Profile
 from mxcomp.support import files, tables
 from mxcomp.support.progress import Bar
 from mxcomp.support.tables import Column
+from mxcomp.tools import common
 
 _LEFT_OUT = ("aiter", "configurations", "jobs", "moe", "result", "rows", "subjects")
 """Of the other arguments, those that models have no use for."""
@@ -55,13 +56,8 @@ def run(name: str, args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Raises InputError for arguments that do not go with --model."""
-    if args.device != "sim":
-        raise InputError("--model with --device=hip: layers of models are modelled only, expected --device=sim")
-    if given := [each for each in _LEFT_OUT if getattr(args, each)]:
-        shown = ", ".join(each if each == "subjects" else f"--{each}" for each in given)
-        raise InputError(
-            f"--model with {shown}: expected --batch, --context, --types, --json, --csv and --picture only"
-        )
+    used = "--batch, --context, --types, --json, --csv and --picture"
+    common.check_modelled(args, "--model", "layers of models", _LEFT_OUT, used)
     try:
         import transformers  # noqa: F401
     except ImportError as error:

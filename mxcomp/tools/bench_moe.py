@@ -13,6 +13,7 @@ from mxcomp.errors import InputError
 from mxcomp.measuring import moe, records
 from mxcomp.support import tables, workers
 from mxcomp.support.tables import Column
+from mxcomp.tools import common
 
 _GROUP = 12
 """Lines that a worker does at a time; after each the list is written: what is killed goes on from there."""
@@ -24,7 +25,7 @@ _LEFT_OUT = ("aiter", "configurations", "picture", "result", "rows", "subjects")
 
 def run(name: str, args: argparse.Namespace) -> int:
     """Prints and writes entries; the exit code, 1 where no line could be done. Raises InputError."""
-    _check(args)
+    common.check_modelled(args, "--moe", "grouped matmuls", _LEFT_OUT, "--json, --csv and --jobs")
     path: Path = args.moe
     rows, faults = moe.read(path)
     before = records.from_json(args.json, moe.Entry, name) if args.json and args.json.exists() else []
@@ -46,15 +47,6 @@ def run(name: str, args: argparse.Namespace) -> int:
     _write(args, found)
     _print([found[line] for line in sorted(found)])
     return 0
-
-
-def _check(args: argparse.Namespace) -> None:
-    """Raises InputError for arguments that do not go with --moe."""
-    if args.device != "sim":
-        raise InputError("--moe with --device=hip: grouped matmuls are modelled only, expected --device=sim")
-    if given := [name for name in _LEFT_OUT if getattr(args, name)]:
-        shown = ", ".join(name if name == "subjects" else f"--{name}" for name in given)
-        raise InputError(f"--moe with {shown}: expected --json, --csv and --jobs only")
 
 
 def _modelled(rows: Sequence[moe.Row], jobs: int | None) -> Iterable[list[tuple[moe.Row, moe.Entry | moe.Fault]]]:

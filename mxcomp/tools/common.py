@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -59,6 +59,15 @@ def options(args: argparse.Namespace) -> Options:
         fuse_quantisers=args.fuse_quantisers,
         strict=args.strict,
     )
+
+
+def check_modelled(args: argparse.Namespace, mode: str, what: str, unused: Sequence[str], used: str) -> None:
+    """Raises InputError for arguments that do not go with a mode of mxcomp-bench in which nothing is measured."""
+    if args.device != "sim":
+        raise InputError(f"{mode} with --device=hip: {what} are modelled only, expected --device=sim")
+    if given := [name for name in unused if getattr(args, name)]:
+        shown = ", ".join(name if name == "subjects" else f"--{name}" for name in given)
+        raise InputError(f"{mode} with {shown}: expected {used} only")
 
 
 def check_place(name: str | Path | None, flag: str = "") -> None:
