@@ -51,7 +51,7 @@ _ADDRESS = 8
 _LONG = (4, 32, 112)
 """K tiles that a loop is kept for, which LLVM unrolls of fewer: its steps take a fifth longer."""
 _NARROW_LENGTH = 1
-"""Of a kernel's numbers of K tiles, that which it is replayed for with narrow results."""
+"""Which of its numbers of K tiles a kernel is replayed for with results of 16 bits, too."""
 _RESULTS = {WIDE: "f32", NARROW: "bf16"}
 _TILES = 2
 """Tiles of the result along M and N: neighbours make a grid, without padding."""

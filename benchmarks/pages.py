@@ -59,7 +59,7 @@ _MODELS = {
     "glm5": "GLM 5", "minimax": "MiniMax", "kimik3": "Kimi K3",
 }  # fmt: skip
 _DECODERS = (("llama3-8b", "1,16", "1024,8192"), ("llama3-405b", "1", "1024"))
-"""By --batch and --context. Minutes each."""
+"""The models of docs/models.md, with their --batch and --context. Each takes minutes."""
 _TOKENS = ((1, 4), (8, 32), (64, 256), (512, 2048), (4096, 16384), (16385, 1 << 30))
 _LAYERS = ((16384, 16384), (8192, 8192), (7168, 8192), (8192, 3584), (8192, 1024), (5120, 2880), (1280, 8192))
 """N and K: of Llama 3 70B at 8 ranks, and others."""

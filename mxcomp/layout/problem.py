@@ -49,7 +49,7 @@ class Problem:
 
     @property
     def formats(self) -> tuple[BlockFormat | None, BlockFormat | None]:
-        """Of LHS and RHS; None of what is multiplied as it is."""
+        """The block formats of LHS and RHS; None for an operand that is multiplied as it is."""
         lhs, rhs, lhs_scale, rhs_scale, *_ = self.types
         return block_format(lhs, lhs_scale), block_format(rhs, rhs_scale)
 

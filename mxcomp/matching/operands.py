@@ -48,7 +48,7 @@ class Operand:
 
     @property
     def format(self) -> BlockFormat | None:
-        """Of what is dequantised; None of what is multiplied as it is."""
+        """The block format of what is dequantised; None for an operand that is multiplied as it is."""
         kind = SCALE_TYPE if self.scale_type in WIDE_SCALES else self.scale_type
         return None if self.scale is None else block_format(self.element_type, kind)
 

@@ -73,7 +73,7 @@ class Causal:
 Value: TypeAlias = Sum | Choice | float
 
 _FROM_RIGHT, _STRICT = {2: False, 3: False, 4: True, 5: True}, (2, 4)
-"""Of slt, sle, sgt and sge of arith.cmpi: whether the right operand is subtracted, and those that are not of equals."""
+"""For slt, sle, sgt, sge of arith.cmpi, whether the right operand is subtracted; and which do not hold for equals."""
 
 _DEEPEST = 60
 _HIDES = -1e30
@@ -215,7 +215,7 @@ def _of_sums(op: ir.Operation, operands: list[Value | None]) -> Value | None:
 
 
 def _of_choices(op: ir.Operation, operands: list[Value | None]) -> Value | None:
-    """Of numbers and choices by the same sums; or whether two conditions hold."""
+    """The result of an operation on numbers and on choices by the same sums; or whether two conditions hold."""
     choices = [each for each in operands if isinstance(each, Choice)]
     if op.name == "arith.andi" and len(choices) == 2 and all((each.yes, each.no) == (1.0, 0.0) for each in choices):
         return Choice(choices[0].sums | choices[1].sums, 1.0, 0.0)
@@ -238,7 +238,7 @@ _ORDERS: Mapping[int, Callable[[float, float], bool]] = {
     **dict.fromkeys((4, 11), lambda one, other: one < other),
     **dict.fromkeys((5, 12), lambda one, other: one <= other),
 }
-"""Of predicates of arith.cmpf, ordered or not, of numbers."""
+"""What predicates of arith.cmpf say of two numbers, ordered or not."""
 
 
 def _compare(op: ir.Operation, numbers: Sequence[float]) -> float | None:

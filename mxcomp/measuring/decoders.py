@@ -47,7 +47,7 @@ class Piece:
     top_k: int = 0
 
     def arguments(self, batch: int, position: int) -> tuple[torch.Tensor, ...]:
-        """Of a call for so many sequences; memory that nobody writes, but for the position."""
+        """The arguments of a call for so many sequences; memory that nobody writes, but for the position."""
         x = torch.empty(batch, 1, self.sizes[0], dtype=_DTYPE)
         if not self.caches:
             return (x,)
