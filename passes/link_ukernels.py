@@ -30,17 +30,13 @@ from iree.compiler.dialects import tensor, vector
 from mxcomp.errors import InternalError, UkernelError
 from mxcomp.layout import ACC, LHS
 from mxcomp.mlir import build, graph
-from mxcomp.mlir.attributes import UKERNEL
+from mxcomp.mlir.attributes import KERNEL, UKERNEL
 from mxcomp.options import Options
-from mxcomp.packing import block_quantiser
+from mxcomp.packing import block_quantiser, standing
 from mxcomp.packing.result_tiles import BATCHED, TILED
 from mxcomp.registry import Registry, Ukernel, accepts
 from mxcomp.ukernels import dual, quantising, swiglu
 
-KERNEL = "mxcomp.kernel"
-"""On an operation with a descriptor: the text of a module with its kernel, which is none of the registry's."""
-STANDS_FOR_KERNEL = "mxcomp.attention."
-"""How the name of a location begins where a generic that has lost its kernel would compute something else."""
 _BITCAST = "iree_tensor_ext.bitcast"
 Arguments: TypeAlias = tuple[ir.RankedTensorType, ...]
 _PROVIDER = "iree_codegen.ukernel_provider = #rocm.tensor_ukernel_provider"
@@ -78,10 +74,9 @@ def _has_kernel(op: ir.Operation) -> bool:
     """Whether an operation names a ukernel. Raises InternalError if it did, and what named it is gone."""
     if UKERNEL in op.attributes:
         return True
-    # What IREE fused with the result of such a generic has its location besides others.
-    stands = isinstance(op.location, ir.NameLoc) and str(op.location.name_str).startswith(STANDS_FOR_KERNEL)
+    stands = standing.is_named(op.location)
     if stands and op.name == "linalg.generic" and "reduction" in str(op.attributes["iterator_types"]):
-        raise InternalError(f"IREE dropped the kernel of an attention at {graph.location_text(op.location)}")
+        raise InternalError(f"IREE dropped the kernel of {stands} at {graph.location_text(op.location)}")
     return False
 
 

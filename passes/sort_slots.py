@@ -26,7 +26,6 @@ from iree.compiler.dialects import arith
 
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.options import Options
-from mxcomp.passes.link_ukernels import KERNEL
 from mxcomp.routing import scalars as s
 from mxcomp.routing.loops import part, tabled
 from mxcomp.routing.sorting import SORTING
@@ -70,7 +69,7 @@ def _tables(sorting: Sorting, *tables_and_ids: ir.Value) -> list[ir.Value]:
             [0, 0], (sorting.threads, 1, 1), {}, LANES, reorder=False, ukernel=True
         )
         op.attributes[attributes.UKERNEL] = attributes.ukernel_descriptor(sorting.name)
-        op.attributes[KERNEL] = ir.StringAttr.get(sorting.text())
+        op.attributes[attributes.KERNEL] = ir.StringAttr.get(sorting.text())
         region.returned = [op.results[0]]
     return [
         part(region.results[0], [start], [size or 0 for size in build.static_sizes(table)])

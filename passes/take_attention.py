@@ -26,18 +26,17 @@ read where they are stored: broadcasts to heads, transposes and views in front o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf, tensor
 
 from mxcomp.matching import attention, positions
 from mxcomp.matching.attention import ATTENTION, Attention
-from mxcomp.mlir import attributes, build, graph, linalg, notes
+from mxcomp.mlir import build, graph, notes
 from mxcomp.mlir.assumptions import Range, assume
 from mxcomp.options import NONE, Options
-from mxcomp.passes.link_ukernels import KERNEL, STANDS_FOR_KERNEL
+from mxcomp.packing import standing
 from mxcomp.ukernels.attention_decode import Combine, Decode
 from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.waves import LANES
@@ -91,15 +90,6 @@ def _entry(op: ir.Operation, found: Attention | str) -> dict[str, Any]:
     return {"location": graph.location_text(op.location), **({"name": name} if name else {}), **sizes, **became}
 
 
-class _Kernel(Protocol):
-    """A kernel that a generic stands for."""
-
-    @property
-    def name(self) -> str: ...
-
-    def text(self) -> str: ...
-
-
 def _replace(found: Attention) -> None:
     op, kernel = found.op, found.kernel
     sources = list(op.operands)
@@ -116,33 +106,28 @@ def _replace(found: Attention) -> None:
 def _decoded(op: ir.Operation, kernel: Decode, operands: list[ir.Value]) -> ir.Value:
     """By two dispatches, whose second puts parts together."""
     result = ir.RankedTensorType(op.results[0].type)
-    with _part(op, "attention"):
-        parts = _dispatch(kernel, operands, kernel.result_types(kernel.workgroups), LANES)
+    with standing.named(op, "attention", "attention"):
+        parts = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), LANES)
     combine = Combine(
         kernel.heads * kernel.queries, kernel.rows, kernel.stored, kernel.value_size, kernel.splits,
         str(result.element_type),
     )  # fmt: skip
-    with _part(op, "combine"):
-        (rows,) = _dispatch(combine, parts, [combine.result_type(combine.rows)], combine.threads)
+    with standing.named(op, "attention", "combine"):
+        (rows,) = standing.dispatch(combine, parts, [combine.result_type(combine.rows)], combine.threads)
     return tensor.ExpandShapeOp(result, rows, [[0, 1], [2]], [], list(result.shape)).result
 
 
 def _prefilled(op: ir.Operation, kernel: Prefill, operands: list[ir.Value]) -> ir.Value:
     """By one dispatch, of whose results those of queries behind the last one are left out."""
     result = ir.RankedTensorType(op.results[0].type)
-    with _part(op, "attention"):
-        (tiles,) = _dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
+    with standing.named(op, "attention", "attention"):
+        (tiles,) = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
     flat = build.collapse(tiles, [list(range(ir.RankedTensorType(tiles.type).rank))])
     rows = build.tensor_type([kernel.heads, kernel.tiles * kernel.tile, kernel.value_size], result.element_type)
     whole = tensor.ExpandShapeOp(rows, flat, [[0, 1, 2]], [], list(rows.shape)).result
     if rows == result:
         return whole
     return tensor.ExtractSliceOp(result, whole, [], [], [], [0, 0, 0], list(result.shape), [1, 1, 1]).result
-
-
-def _part(op: ir.Operation, name: str) -> ir.Location:
-    """A location by which the report knows a dispatch, and the linker what stands for a kernel."""
-    return ir.Location.name(f"{STANDS_FOR_KERNEL}{name}", childLoc=op.location)
 
 
 def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> list[ir.Value]:
@@ -188,59 +173,3 @@ def _squeezed(value: ir.Value) -> ir.Value:
         half = ir.IntegerType.get_signless(ir.IntegerType(kind).width // 2)
         return build.bitcast(value, build.tensor_type([2], half))
     return value if all(len(group) == 1 for group in groups) else build.collapse(value, groups)
-
-
-def _dispatch(
-    kernel: _Kernel, operands: Sequence[ir.Value], results: Sequence[ir.RankedTensorType], threads: int
-) -> list[ir.Value]:
-    """A dispatch of a workgroup for each of the first size of results, which are given all of the operands."""
-    with build.dispatch_region(results, []) as region:
-        inits = [build.zero_filled(result) for result in results]
-        ranks = [ir.RankedTensorType(value.type).rank for value in operands]
-        first = 1 + sum(result.rank - 1 for result in results)
-        loops, maps = first + sum(ranks), list[ir.AffineMap]()
-        for start, rank in zip(_starts(ranks, first), ranks, strict=True):
-            maps.append(ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(start + i) for i in range(rank)]))
-        inner = [result.rank - 1 for result in results]
-        for start, rank in zip(_starts(inner, 1), inner, strict=True):
-            dims = [0, *range(start, start + rank)]
-            maps.append(ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(i) for i in dims]))
-        iterators = ["parallel"] * first + ["reduction"] * sum(ranks)
-        op = linalg.GenericOp(
-            list(results), list(operands), inits, ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]),
-            ir.ArrayAttr.get([build.iterator_type(each) for each in iterators]),
-        ).operation  # fmt: skip
-        block = op.regions[0].blocks.append(*map(build.element, (*operands, *inits)))
-        with ir.InsertionPoint(block):
-            linalg.YieldOp(_placeholder(list(block.arguments), len(results)))
-        op.attributes["compilation_info"] = attributes.compilation_info(
-            [1] + [0] * (loops - 1), (threads, 1, 1), {}, reorder=False, ukernel=True, lanes=LANES
-        )
-        op.attributes[attributes.UKERNEL] = attributes.ukernel_descriptor(kernel.name)
-        op.attributes[KERNEL] = ir.StringAttr.get(kernel.text())
-        region.returned = list(op.results)
-    return region.results
-
-
-def _starts(ranks: Sequence[int], first: int) -> list[int]:
-    return [first + sum(ranks[:i]) for i in range(len(ranks))]
-
-
-def _placeholder(arguments: list[ir.Value], results: int) -> list[ir.Value]:
-    """What a generic yields, in which every operand counts."""
-    f32 = ir.F32Type.get()
-    wide = [_as_f32(value) for value in arguments]
-    total = wide[0]
-    for value in wide[1 : len(wide) - results]:
-        total = arith.AddFOp(total, value).result
-    made = [arith.AddFOp(total, value).result for value in wide[-results:]]
-    kinds = [value.type for value in arguments[-results:]]
-    each = zip(made, kinds, strict=True)
-    return [value if kind == f32 else arith.TruncFOp(kind, value).result for value, kind in each]
-
-
-def _as_f32(value: ir.Value) -> ir.Value:
-    f32 = ir.F32Type.get()
-    if isinstance(value.type, ir.IntegerType):
-        return arith.SIToFPOp(f32, value).result
-    return value if value.type == f32 else arith.ExtFOp(f32, value).result

@@ -99,6 +99,9 @@ def mma_semantics(opaque: bool) -> ir.Attribute:
 UKERNEL = "iree_codegen.ukernel"
 """On an operation: the descriptor of the ukernel that computes it."""
 
+KERNEL = "mxcomp.kernel"
+"""On an operation with a descriptor: the text of a module with its kernel, which is none of the registry's."""
+
 LONGEST_SIZE = "mxcomp.longest_size"
 """A module with it says what no changing size of its arguments exceeds: kernels are made for it, right beyond it."""
 

@@ -17,8 +17,8 @@ from mxcomp.profiling.launches import Launch
 _DISPATCH = "stream.cmd.dispatch"
 _OF_FUNCTION = "$async"
 """Behind the name of a function whose arguments and results come with fences."""
-_PART = re.compile(r"mxcomp\.(?:(?P<matmul>\d+)|attention)\.(?P<part>\w+)")
-"""The name that `mxcomp.packing.packer` gives the location of a part of a matmul, mxcomp-take-attention its own."""
+_PART = re.compile(r"mxcomp\.(?:(?P<matmul>\d+)|attention|cache)\.(?P<part>\w+)")
+"""The name that `mxcomp.packing.packer` gives the location of a part of a matmul, `mxcomp.packing.standing` others."""
 
 
 def find(module: ir.Operation) -> list[Launch]:

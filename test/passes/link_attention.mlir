@@ -3,7 +3,7 @@
 // A generic stands for a kernel, and computes something else: if IREE has dropped the kernel's name, as it does where a
 // loop is of size 1, that is an error.
 
-// CHECK: IREE dropped the kernel of an attention at model.py:7:3
+// CHECK: IREE dropped the kernel of attention at model.py:7:3
 
 #in = affine_map<(w, a) -> (a)>
 #out = affine_map<(w, a) -> (w)>

@@ -1,0 +1,108 @@
+"""A generic that stands for a kernel of ours, which it brings: the dispatch of workgroups that the linker gives it.
+
+    %r = flow.dispatch.region {
+      linalg.generic {mxcomp.kernel = "…", iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_…">}
+          ins(%operands…) outs(%inits…) -> …
+    }
+
+Each workgroup gets all of the operands, and of each result a part along its first dimension.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp.mlir import attributes, build, linalg
+from mxcomp.ukernels.waves import LANES
+
+_NAME = re.compile(r"mxcomp\.(attention|cache)\.")
+"""How the name of a location begins where a generic that has lost its kernel would compute something else."""
+
+
+class Kernel(Protocol):
+    """A kernel that a generic stands for."""
+
+    @property
+    def name(self) -> str: ...
+
+    def text(self) -> str: ...
+
+
+def named(op: ir.Operation, of: str, part: str) -> ir.Location:
+    """A location by which the report knows a dispatch, and the linker what stands for a kernel."""
+    return ir.Location.name(f"mxcomp.{of}.{part}", childLoc=op.location)
+
+
+def is_named(location: ir.Location) -> str:
+    """Of what a location says that a generic stands for a kernel; "" for any other."""
+    # What IREE fused with the result of such a generic has its location besides others.
+    found = _NAME.match(str(location.name_str)) if isinstance(location, ir.NameLoc) else None
+    return found[1] if found else ""
+
+
+def dispatch(
+    kernel: Kernel,
+    operands: Sequence[ir.Value],
+    results: Sequence[ir.RankedTensorType],
+    threads: int,
+    inits: Sequence[ir.Value] = (),
+) -> list[ir.Value]:
+    """A dispatch of a workgroup for each of the first size of results, which are given all of the operands.
+
+    `inits` are what the results are written over; by default zeros, which nobody reads.
+    """
+    with build.dispatch_region(results, []) as region:
+        inits = inits or [build.zero_filled(result) for result in results]
+        ranks = [ir.RankedTensorType(value.type).rank for value in operands]
+        first = 1 + sum(result.rank - 1 for result in results)
+        loops, maps = first + sum(ranks), list[ir.AffineMap]()
+        for start, rank in zip(_starts(ranks, first), ranks, strict=True):
+            maps.append(ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(start + i) for i in range(rank)]))
+        inner = [result.rank - 1 for result in results]
+        for start, rank in zip(_starts(inner, 1), inner, strict=True):
+            dims = [0, *range(start, start + rank)]
+            maps.append(ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(i) for i in dims]))
+        iterators = ["parallel"] * first + ["reduction"] * sum(ranks)
+        op = linalg.GenericOp(
+            list(results), list(operands), inits, ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]),
+            ir.ArrayAttr.get([build.iterator_type(each) for each in iterators]),
+        ).operation  # fmt: skip
+        block = op.regions[0].blocks.append(*map(build.element, (*operands, *inits)))
+        with ir.InsertionPoint(block):
+            linalg.YieldOp(_placeholder(list(block.arguments), len(results)))
+        op.attributes["compilation_info"] = attributes.compilation_info(
+            [1] + [0] * (loops - 1), (threads, 1, 1), {}, reorder=False, ukernel=True, lanes=LANES
+        )
+        op.attributes[attributes.UKERNEL] = attributes.ukernel_descriptor(kernel.name)
+        op.attributes[attributes.KERNEL] = ir.StringAttr.get(kernel.text())
+        region.returned = list(op.results)
+    return region.results
+
+
+def _starts(ranks: Sequence[int], first: int) -> list[int]:
+    return [first + sum(ranks[:i]) for i in range(len(ranks))]
+
+
+def _placeholder(arguments: list[ir.Value], results: int) -> list[ir.Value]:
+    """What a generic yields, in which every operand counts."""
+    f32 = ir.F32Type.get()
+    wide = [_as_f32(value) for value in arguments]
+    total = wide[0]
+    for value in wide[1 : len(wide) - results]:
+        total = arith.AddFOp(total, value).result
+    made = [arith.AddFOp(total, value).result for value in wide[-results:]]
+    kinds = [value.type for value in arguments[-results:]]
+    each = zip(made, kinds, strict=True)
+    return [value if kind == f32 else arith.TruncFOp(kind, value).result for value, kind in each]
+
+
+def _as_f32(value: ir.Value) -> ir.Value:
+    f32 = ir.F32Type.get()
+    if isinstance(value.type, ir.IntegerType):
+        return arith.SIToFPOp(f32, value).result
+    return value if value.type == f32 else arith.ExtFOp(f32, value).result
