@@ -20,13 +20,13 @@ _STEPS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("without ukernels", {"ukernels": "none", "tuned": None}),
     ("by IREE's own lowering of scaled matmuls", {"data_tiling": False}),
 )
-"""What each does, and the options that it takes away on top of those before."""
+"""What is compiled in each step, and the options that it changes beside those of the steps before."""
 
 
 def steps(options: Options) -> Iterator[tuple[str, Options]]:
     """How to compile, with options: first as asked for, then with less, unless that is what was asked for.
 
-    Directories with ukernels are a user's who wants to know what is wrong with them.
+    With `--ukernel-dir` there is no fallback: the author of those kernels wants the error.
     """
     yield "", options
     if options.strict or options.ukernel_dirs:

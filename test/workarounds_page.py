@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mxcomp.passes import workarounds
+from mxcomp.passes import PASSES, workarounds
 from mxcomp.passes.workarounds import Computes, Crashes, Omits, Refuses, Unshown, Workaround
 
 PLACES = {
@@ -27,8 +27,9 @@ that show the fault, which can be filed as it is. The tables follow the order of
 pass goes, with its report, its test and its name in `passes/workarounds/__init__.py`. A new release of IREE is a reason
 to look at all of them: each says the releases it is for. Where nothing stands under "upstream", no issue was found.
 
-A new workaround is these three files and the name. What a model cannot have from a plugin, as a stock iree-compile
-would get it wrong, `mxcomp/plugin/stock.py` refuses by the same conditions.
+A new workaround is these three files and the name; one that no small program shows is `Unshown`, and has no report.
+What a model cannot have from a plugin, as a stock iree-compile would get it wrong, `mxcomp/plugin/stock.py` refuses by
+the same conditions.
 """
 AFTER = """
 ## Outside of passes
@@ -77,7 +78,7 @@ def _upstream(known: Workaround) -> str:
 
 
 def _link(name: str) -> str:
-    return f"[{name.removeprefix('mxcomp-')}](reference/passes.md#{name})"
+    return f"[{name.removeprefix('mxcomp-')}](../passes/{PASSES[name].replace('.', '/')}.py)"
 
 
 def _unshown() -> Iterator[str]:

@@ -118,7 +118,7 @@ class _InFlight(Tiled):
 
 
 class FewRows(Stream):
-    """Writes the kernel of an instance: `stream.Stream`, of which a turn is some K tiles of a wave, a step each.
+    """Writes the kernel of an instance: `split_k.Stream`, of which a turn is some K tiles of a wave, a step each.
 
     Few rows wait for weights, and for nothing else. Where a tile has gate and up, each wave adds up, and stores, all of
     it: so a lane has whole blocks, and what is fused behind is computed as if there were one wave.

@@ -13,7 +13,7 @@ from pygments.lexers import LEXERS
 sys.path.insert(0, str(Path(__file__).parent))
 
 import mlir_lexer
-from pages import PAGES, with_languages, with_titles
+from pages import PAGES, repository_links, with_languages, with_titles
 
 LEXERS["MlirLexer"] = (mlir_lexer.__name__, "MLIR", ("mlir",), ("*.mlir",), ())
 
@@ -25,10 +25,11 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
-    """Code gets a language, and a link whose text is a file's name that of the page it leads to."""
+    """Code gets a language, links out of docs/ lead to pages, and those by a file's name have the title of its page."""
 
     def text_of(path: str) -> str | None:
         file = files.get_file_from_path(path)
         return None if file is None or not path.endswith(".md") else file.content_string
 
-    return with_languages(with_titles(markdown, page.file.src_uri, text_of))
+    path = page.file.src_uri
+    return with_languages(with_titles(repository_links(markdown, path), path, text_of))

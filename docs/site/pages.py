@@ -22,6 +22,8 @@ COMMANDS = ("compile", "run", "pack", "tune", "bench", "kernel", "opt", "sim", "
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:|%)(?P<path>[^)#\s]+)(?P<anchor>#[^)]*)?\)")
 _MOVED = {"ukernels/README.md": "ukernels.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
 """Files outside of docs/ that have a page."""
+_FOLDERS = {"passes/": "reference/passes.md", "mxcomp/tools/": "reference/cli.md"}
+"""Folders whose modules are described on one page."""
 
 
 class _Parsed(BaseException):
@@ -164,6 +166,29 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/passes.md": passes,
 }
 """Pages by their place below docs/."""
+
+
+def page_of(path: str) -> str | None:
+    """The page, with an anchor for a pass, of what lies outside of docs/ at `path` in the repository, if it has one."""
+    if path in _MOVED:
+        return _MOVED[path]
+    page = next((page for folder, page in _FOLDERS.items() if path.startswith(folder)), None)
+    name = posixpath.basename(path).removesuffix(".py")
+    anchor = f"#mxcomp-{name.replace('_', '-')}" if path.endswith(".py") and name != "__init__" else ""
+    return None if page is None else page + anchor
+
+
+def repository_links(text: str, page: str) -> str:
+    """Markdown of a page below docs/, whose links out of it lead to the pages of what they name."""
+    folder = posixpath.join("docs", posixpath.dirname(page))
+
+    def moved(link: re.Match[str]) -> str:
+        place = posixpath.normpath(posixpath.join(folder, link["path"])) + "/" * link["path"].endswith("/")
+        if place.startswith("docs/") or (target := page_of(place)) is None:
+            return link[0]
+        return f"]({posixpath.relpath(target, posixpath.dirname(page) or '.')}{link['anchor'] or ''})"
+
+    return _LINK.sub(moved, text)
 
 
 def site_links(text: str, folder: str = "") -> str:

@@ -11,11 +11,12 @@ from iree.compiler.dialects import arith, tensor
 from mxcomp.codes.decode import value_of
 from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.errors import InputError
-from mxcomp.formats import MX_BLOCK
 from mxcomp.mlir import build, linalg
 from mxcomp.mlir.build import is_sub_byte
 
 _WORD_BITS = 64
+_GROUP = 32
+"""Elements that fill whole words, whatever bits they have: 2, 4 or 6."""
 
 
 def code_tensor(kind: ir.Type) -> ir.RankedTensorType:
@@ -75,7 +76,7 @@ def dense(codes: ir.Value, kind: ir.Type, location: ir.Location) -> ir.Value:
     bits = ir.RankedTensorType(kind).element_type.width
     *_, last = build.static_sizes(codes) or [None]
     sizes = build.dynamic_sizes(codes)
-    if last is not None and last % MX_BLOCK == 0:
+    if last is not None and last % _GROUP == 0:
         return build.bitcast(_words_of_rows(codes, bits, sizes), kind, sizes)
     count = math.prod(size or 1 for size in build.static_sizes(codes))
     if (sizes and ((last or 1) * bits) % 8) or count * bits % 8:
@@ -90,8 +91,8 @@ def _words_of_rows(codes: ir.Value, bits: int, sizes: list[ir.Value]) -> ir.Valu
     """[…, K/32, words] i64 from codes […, K]."""
     *rows, last = build.static_sizes(codes)
     element = ir.RankedTensorType(codes.type).element_type
-    if last != MX_BLOCK:
-        blocked = build.tensor_type((*rows, (last or 0) // MX_BLOCK, MX_BLOCK), element)
+    if last != _GROUP:
+        blocked = build.tensor_type((*rows, (last or 0) // _GROUP, _GROUP), element)
         groups = [*([i] for i in range(len(rows))), [len(rows), len(rows) + 1]]
         codes = tensor.ExpandShapeOp(blocked, codes, groups, sizes, list(blocked.shape)).result
     return words(codes, bits, 1, sizes)
@@ -121,7 +122,7 @@ def words(codes: ir.Value, bits: int, inside: int, sizes: list[ir.Value]) -> ir.
 
 def word_tensor(elements: ir.RankedTensorType, bits: int, inside: int) -> ir.RankedTensorType:
     """i64 for every block of 32 elements, which so many of the last dimensions make up."""
-    count = MX_BLOCK * bits // _WORD_BITS
+    count = _GROUP * bits // _WORD_BITS
     return ir.RankedTensorType.get([*elements.shape[:-inside], count], ir.IntegerType.get_signless(_WORD_BITS))
 
 

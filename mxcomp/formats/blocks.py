@@ -48,7 +48,7 @@ BLOCK_FORMATS = (
     BlockFormat("MXFP8 (E4M3)", E4M3, E8M0, MX_BLOCK),
     BlockFormat("MXFP8 (E5M2)", E5M2, E8M0, MX_BLOCK),
 )
-"""Those that are recognised. What computes one says so by its match rule."""
+"""Formats that are recognised. A ukernel's match rule says which of them it computes."""
 
 
 def mx_format(element: ElementFormat | str) -> BlockFormat:

@@ -36,7 +36,7 @@ def quantise_packed(x: NDArray[Any], fmt: ElementFormat | str, mode: str = "even
         raise ValueError(
             f"shape {x.shape}: the last size is not a multiple of the block size {MX_BLOCK}; pad with zeros"
         )
-    as_float32(x[..., :0])  # a type that is none of floats
+    as_float32(x[..., :0])  # raises for types that are no floats
     *lead, k = x.shape
     rows = x.reshape(math.prod(lead), k)
     packed = np.empty((len(rows), k // MX_BLOCK * mx_format(fmt).block_bytes), np.uint8)

@@ -268,7 +268,8 @@ def _check(contraction: Contraction, operands: list[Operand], roles: Roles, orde
         raise NotOursError(f"blocks of {' and of '.join(map(str, formats))} differ in size: expected one size")
     if reason := next(filter(None, map(canonical.objection, formats)), ""):
         raise NotOursError(reason)
-    types = (lhs.element_type, rhs.element_type, SCALE_TYPE, SCALE_TYPE, "f32")
+    scales = (operand.format.scale.mlir_type if operand.format else SCALE_TYPE for operand in (lhs, rhs))
+    types = (lhs.element_type, rhs.element_type, *scales, "f32")
     problem = Problem(m, n, k, types, (batch,) if roles.batch else ())
     if contraction.target is not None and (lhs.scale is None or rhs.scale is None):
         weight_only.check(problem, places[0], contraction.target, is_left=lhs.scale is None)

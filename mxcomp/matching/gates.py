@@ -45,7 +45,7 @@ class Chain:
 
 
 def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
-    """The chains among batched matmuls that nothing has been decided on yet; `watched`: see `requantise_chains`."""
+    """The chains among batched matmuls that nothing has been decided on yet; none if `watched` by mxcomp.verify."""
     ours = {op.results[0]: op for op in recognised}
     for op in recognised:
         found = None if watched else pair_of(op.operands[LHS], op.operands[LHS_SCALE])
@@ -59,7 +59,7 @@ def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
 
 
 def producer_of(elements: ir.Value, scales: ir.Value) -> Producer | None:
-    """What quantises elements [blocks, rows, K/32, 32] and their scales, as rows of one matrix in their order."""
+    """What quantises elements [blocks, rows, K/32, 32] and scales, if blocks in their order are rows of one matrix."""
     of = blocks.in_order(elements, scales)
     return None if of is None else quantiser.find(of.elements, of.scales)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mxcomp.formats import E8M0, FORMATS, BlockFormat, block_format
+from mxcomp.formats import E8M0, FORMATS, BlockFormat, block_format, blocks
 from mxcomp.matching.elements import Apply, Expr, Leaf
 
 SCALE_TYPE = E8M0.mlir_type
@@ -62,11 +62,17 @@ class Operand:
         return (self.element,) if self.scale is None else (self.element, self.scale)
 
 
+def _telling_types() -> set[str]:
+    """Types of scales and of narrow elements; those of 8 bits are found outside of block formats as well."""
+    scales = {each.scale.mlir_type for each in blocks.BLOCK_FORMATS}
+    return scales | {each.element.mlir_type for each in blocks.BLOCK_FORMATS if each.element.bits < each.scale.bits}
+
+
 def mentions_mx(expr: Expr) -> bool:
     """Whether a factor has anything of an MX operand, so that a user may expect it to be one."""
     if isinstance(expr, Apply):
         return expr.name == "arith.scaling_extf" or any(mentions_mx(operand) for operand in expr.operands)
-    return isinstance(expr, Leaf) and str(expr.type) in {SCALE_TYPE, "f4E2M1FN", "f6E2M3FN", "f6E3M2FN"}
+    return isinstance(expr, Leaf) and str(expr.type) in _telling_types()
 
 
 def _strip_casts(expr: Expr) -> Expr:

@@ -18,7 +18,7 @@ from mxcomp.mlir.linalg_ops import is_elementwise
 
 
 def find(recognised: Sequence[ir.Operation]) -> dict[int, int]:
-    """The number of the other one of each matmul in a pair, by its own, among those in canonical form.
+    """Indices in `recognised` of matmuls that form a pair, each with that of its partner.
 
     Whether they are fused is known only when their consumers are (mxcomp-fuse-consumers).
     """

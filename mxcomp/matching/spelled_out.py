@@ -18,10 +18,10 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import is_elementwise
 
 _VALUES = 16
-"""So many values have four bits."""
+"""The number of values that four bits have."""
 
 _MOST_OPERATIONS = 64
-"""Between bytes and what is multiplied are fewer."""
+"""The most operations that are followed back from a factor to its bytes."""
 
 _REASON = (
     "a factor is made of stored bytes by {}, and multiplied as floats: weights that are to stay in MX are those of "

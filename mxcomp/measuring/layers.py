@@ -43,7 +43,7 @@ KINDS = (PLAIN, CHAIN, GATED)
 _SCOPE = "layer"
 _BF16, _F32 = 2, 4
 _NOTHING = np.int8(120)
-"""Of all bytes of weights: nothing is computed."""
+"""The byte that fills weights: nothing is executed, so their values do not matter."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Writing results: all files of a command whole, or none.
 
-A result is written to a file without a name, on the disk of its place, which gets that name when it is complete: who is
-killed leaves nothing. Otherwise it is as if `open` had written it: symbolic links stay and the file they lead to is
-replaced, a new file has the permissions that the umask leaves, another one keeps its own. Hard links are the exception,
-the other names keep the old content.
+A result is written to a file without a name, on the disk of its place, which gets that name when it is complete: a
+process that is killed leaves nothing. Otherwise it is as if `open` had written it: symbolic links stay and the file
+they lead to is replaced, a new file has the permissions that the umask leaves, another one keeps its own. Hard links
+are the exception, the other names keep the old content.
 
 Several results are in place one after the other; where one fails, those before it are undone. A process that is killed
 in between leaves `.mxcomp-*.old` with the content of files that were there before. Where a file system has no files

@@ -44,7 +44,7 @@ class Timeline:
 
     @classmethod
     def of(cls, work: Examination, parameters: Parameters | None = None) -> Timeline:
-        """Of the trace that counts most. Raises SimulationError for an empty one."""
+        """The timeline of the trace with the most steps. Raises SimulationError for an empty one."""
         p = parameters or parameters_of(work.target)
         trace, _ = max(work.parts, key=lambda part: part[0].steps)
         rates = Launches.of([work]).rates(p, True)

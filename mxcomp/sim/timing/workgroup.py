@@ -19,7 +19,7 @@ from mxcomp.sim.timing.trace import Trace
 
 
 class Replayed(NamedTuple):
-    """Workgroups that share a CU.
+    """What workgroups that share a CU take, on average over the traces of a launch.
 
     Attributes:
         cycles: Until all have ended.
@@ -31,7 +31,7 @@ class Replayed(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a replay gives.
+    """What the replay of one trace gives.
 
     Attributes:
         cycles: Until the last instruction's effect.
@@ -55,8 +55,8 @@ def replayed(
     Args:
         latency: Cycles from a load's last address to its data.
         rate: Bytes per cycle at which data comes.
-        is_first: They start together, and find no instruction in the cache; those behind them find what it holds, and
-            start whenever one has ended: they are in different places.
+        is_first: Whether they are the launch's first batch, which starts together with a cold instruction cache.
+            Later ones find a warm one, and each starts when another has ended.
         free: Units that cost nothing.
     """
     cycles = matrix = 0.0

@@ -20,7 +20,7 @@ _AT_LEAST = 5
 """`sge`, of the predicates of arith.cmpi."""
 
 
-def hide_negative(product: ir.Value, ids: ir.Value) -> bool:
+def are_hidden(product: ir.Value, ids: ir.Value) -> bool:
     """Whether everything that reads a batch of matrices takes something else where an id is negative."""
     uses = [(use.owner.operation, use.operand_number) for use in product.uses]
     return bool(uses) and all(_hides(op, number, ids) for op, number in uses)
