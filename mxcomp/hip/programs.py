@@ -62,7 +62,7 @@ class Programs:
             code = Code(payload, module)
             self._codes.setdefault(key, code)
         if not code.users:
-            self._devices[device].place(code.module)
+            self._devices[device].load_module(code.module)
         code.users += 1
         self._modules[number] = LoadedModule(code)
         return number, b""

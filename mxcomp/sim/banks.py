@@ -32,25 +32,28 @@ _READS = {
         64,
     ),
 }
-"""By bytes of a lane: lanes that are served together, and banks (SQ_LDS_BANK_CONFLICT by pairs of lanes on MI355X:
-HazyResearch/HipKittens, paper_experiments/phases). All lanes of smaller ones are served at once, on 64 banks
-(nod-ai/amd-shark-ai, amdgpu_kernel_optimization_guide.md)."""
+"""For each number of bytes a lane reads: which lanes are served in the same phase, and the number of banks. Measured on
+MI355X as SQ_LDS_BANK_CONFLICT of pairs of lanes (HazyResearch/HipKittens, paper_experiments/phases). Smaller reads
+serve all lanes at once, on 64 banks (nod-ai/amd-shark-ai, amdgpu_kernel_optimization_guide.md)."""
 
 
 def phases(size: int, kind: str) -> tuple[tuple[tuple[int, ...], ...], int]:
-    """Groups of lanes served together, and the number of banks. Writes of n dwords serve 32/n lanes at a time."""
+    """Returns the groups of lanes served together, and the number of banks. Writes of n dwords serve 32/n lanes at a
+    time."""
     if kind == "load":
         return _READS.get(size, (_consecutive(64), 64))
     return _consecutive({8: 16, 12: 8, 16: 8}.get(size, 32)), 32
 
 
 def by_lanes(size: int, kind: str) -> bool:
-    """Whether a misaligned access is served lane by lane: ds_read_b128 (ROCm/gfx950-gluon-tutorials' thread traces)."""
+    """Returns whether a misaligned access is served lane by lane, as that of ds_read_b128 is (thread traces of
+    ROCm/gfx950-gluon-tutorials)."""
     return kind == "load" and size == 16
 
 
 def conflict_cycles(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: int, kind: str) -> int:
-    """Cycles beyond one per phase: in each, the most different dwords that fall on one bank, minus 1."""
+    """Returns the cycles beyond one per phase. A phase takes as many cycles as the busiest bank has different
+    dwords."""
     if not active.any():
         return 0
     first = int(addresses[active].min()) & ~0xFF  # the pattern repeats with the banks

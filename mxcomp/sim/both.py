@@ -1,4 +1,4 @@
-"""Both engines, one after the other from the same state: any difference stops the launch."""
+"""Runs both engines one after the other from the same state; any difference stops the launch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class BothEngines:
 
 
 def _reports(dispatch: Dispatch) -> list[str]:
-    """What was found. Random turns end within compiled segments, so that another wave may be the first to meet it."""
+    """Returns the findings without their order. Random turns end within compiled segments, so another wave may be the
+    first to report."""
     found = dispatch.findings.all()
     if dispatch.schedule.order == "random":
         found = tuple(replace(finding, workgroup=(0, 0, 0), wave=0, lane=None, address=None) for finding in found)

@@ -14,15 +14,15 @@ from mxcomp.sim.errors import CodeObjectError
 
 _MACHINE_AMDGPU = 224
 ARCH, _PROCESSOR = "gfx950", 0x4F
-"""Whose code objects are read, and its number in them."""
+"""The architecture whose code objects are read, and its number in the ELF header."""
 _DESCRIPTOR_BYTES = 64
 _MOST_BYTES = 1 << 30
-"""In memory, with what lies between segments; device memory has as many marks."""
+"""The largest image of a code object in memory, with the gaps between segments; device memory has as many marks."""
 _KERNARG_ALIGNMENT = 16
-"""Bytes that segments of arguments are allocated in multiples of (AMDGPU backend guide)."""
+"""The alignment of kernel argument segments in bytes (AMDGPU backend guide)."""
 _MOST_KERNARG_BYTES = 65536
 PRELOAD_ENTRY = 256
-"""Bytes from a kernel's entry to the one used when the hardware preloads kernel arguments."""
+"""The distance in bytes from a kernel's entry to the one used when the hardware preloads kernel arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Descriptor:
 
 
 class Argument(msgspec.Struct, frozen=True, kw_only=True):
-    """One kernel argument of the metadata, as it says: where it lies may be nonsense (`Kernel.check_arguments`)."""
+    """One kernel argument as the metadata describes it; its offset may be invalid (`Kernel.check_arguments`)."""
 
     name: str = msgspec.field(name=".name", default="")
     offset: int = msgspec.field(name=".offset")
@@ -99,7 +99,7 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _KernelNote(msgspec.Struct):
-    """What is read of a kernel's entry in the metadata."""
+    """The fields of a kernel's metadata entry that are read."""
 
     symbol: str = msgspec.field(name=".symbol")
     arguments: tuple[Argument, ...] = msgspec.field(name=".args", default=())
@@ -133,7 +133,8 @@ class Kernel:
 
     @property
     def argument_bytes(self) -> int:
-        """The size of the segment, which runtimes read from the metadata: AITER's hand-written descriptors have 0.
+        """The size of the argument segment by the metadata, as runtimes take it: AITER's hand-written descriptors say
+        0.
 
         Its metadata may leave out the padding behind the last argument, which it lists and passes all the same.
         """
@@ -165,7 +166,7 @@ class Kernel:
 
 
 Segments: TypeAlias = tuple[tuple[int, bytes, int], ...]
-"""Virtual address, bytes, and size in memory of each."""
+"""Virtual address, bytes, and size in memory of each segment."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,11 +189,11 @@ class Module:
 
     @property
     def image_bytes(self) -> int:
-        """How far the segments reach."""
+        """The size of the loaded image, up to the end of the last segment."""
         return _end(self.segments)
 
     def bytes_at(self, address: int, count: int) -> bytes:
-        """Raises CodeObjectError outside the file's segments."""
+        """Returns bytes of the file at a virtual address. Raises CodeObjectError outside the file's segments."""
         for start, data, _ in self.segments:
             if start <= address and address + count <= start + len(data):
                 return data[address - start : address - start + count]

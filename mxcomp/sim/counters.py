@@ -1,4 +1,4 @@
-"""What a launch did: instructions by kind, bytes, bank conflicts, occupancy."""
+"""Counts what a launch did: instructions by kind, bytes, bank conflicts, occupancy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mxcomp.sim.semantics.memory import parse
 from mxcomp.target import Target
 
 Counters = Counter[str]
-"""Event → number. Instructions count once per wave:
+"""The number of each event. Instructions count once per wave:
 
 ``valu``, ``salu``, ``branch``, ``wait``, ``barrier``, ``mfma`` and ``mfma.fp4`` (by format), ``lds.load`` … ,
 ``global.load`` … , ``scalar.load``; ``instructions`` is their sum with the rest. Bytes, summed over active lanes:
@@ -26,7 +26,7 @@ _SPACES = {"buffer": "global", "flat": "global", "scalar_buffer": "scalar"}
 
 
 def memory_event(instruction: Instruction) -> str | None:
-    """Name of a memory instruction's events, e.g. ``global.load``."""
+    """Returns the name of a memory instruction's events, e.g. ``global.load``."""
     op = parse(instruction.mnemonic)
     if op is None:
         return None
@@ -36,7 +36,7 @@ def memory_event(instruction: Instruction) -> str | None:
 
 
 def events(instruction: Instruction) -> tuple[str, ...]:
-    """What one execution of an instruction counts as, other than bytes."""
+    """Returns the events that one execution of an instruction counts as, other than bytes."""
     name = instruction.mnemonic
     if instruction.encoding == "MFMA":
         shape = mfma.of(instruction)
@@ -59,7 +59,7 @@ def events(instruction: Instruction) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Waves that fit on a SIMD, and what limits them ."""
+    """The number of waves that fit on a SIMD, and what limits it."""
 
     vgprs: int
     lds_bytes: int

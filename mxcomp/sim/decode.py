@@ -1,4 +1,4 @@
-"""From bytes to `Instruction`.
+"""Decodes bytes to `Instruction`.
 
 Of `encodings` only the bit fields are used: operands, their widths and implicit ones come from `mxcomp.sim.semantics`,
 so that decoding and execution cannot disagree. M0 has code 124 on CDNA.
@@ -32,7 +32,7 @@ from mxcomp.sim.semantics.packed import PAIRS
 from mxcomp.sim.semantics.table import ScalarOp, VectorOp, width
 
 LONGEST = 16
-"""Bytes of the longest instruction."""
+"""The length of the longest instruction in bytes."""
 
 
 def decode(code: bytes, offset: int) -> Instruction:
@@ -52,7 +52,7 @@ def decode(code: bytes, offset: int) -> Instruction:
 
 @lru_cache(maxsize=1 << 15)
 def _decoded(encoding: Encoding, mnemonic: str, word: int) -> Instruction:
-    """The instruction at address 0: loops that are unrolled have the same words again and again."""
+    """Returns the instruction at address 0. It is cached, as unrolled loops repeat the same words."""
     fields = {field: word >> low & mask for field, low, mask in encoding.fields}
     name, _, variant = encoding.name.partition("_")
     if mnemonic.startswith(("v_mfma", "v_smfmac")):
@@ -139,7 +139,7 @@ def _vector_results(
 
 
 def _mask_result(instruction: Instruction) -> int:
-    """Where a compare or a carry goes."""
+    """Returns the register that a compare or a carry is written to."""
     if instruction.encoding == "VOP3":
         return instruction.flag("vdst")
     if instruction.encoding == "VOP3SD" or instruction.flag("sd"):
@@ -150,7 +150,7 @@ def _mask_result(instruction: Instruction) -> int:
 def _explicit_sources(
     instruction: Instruction, fields: dict[str, int], variant: str
 ) -> tuple[list[Operand], Dpp | None]:
-    """Source operands the encoding names, in order, with their modifiers (which leave `fields`)."""
+    """Returns the source operands the encoding names, in order, with their modifiers (which leave `fields`)."""
 
     def take(name: str) -> int:
         return fields.pop(name, 0)
@@ -182,7 +182,8 @@ def _explicit_sources(
 
 
 def _matrix(instruction: Instruction) -> Instruction:
-    """D ← A, B, C and for scaled ones the two scales; accumulation registers by the acc and acc_cd bits."""
+    """Adds the operands of D = A × B + C, and the two scales of scaled ones; the acc and acc_cd bits select
+    accumulation registers."""
     shape = mfma.of(instruction)
     if shape is None:
         return instruction
@@ -238,7 +239,8 @@ def _scalar(instruction: Instruction, op: ScalarOp) -> Instruction:
 
 
 def _immediate_sources(instruction: Instruction) -> list[Operand]:
-    """SOPK: the destination is a source of arithmetic and compares; the immediate is signed unless it compares u32."""
+    """Returns the sources of SOPK: the destination is a source of arithmetic and compares; the immediate is signed
+    unless it compares u32."""
     value = instruction.flag("simm16")
     signed = not instruction.mnemonic.endswith("_u32")
     literal = value | 0xFFFF0000 if signed and value & 0x8000 else value
@@ -252,7 +254,7 @@ _PC_RESULTS = {"s_getpc_b64", "s_swappc_b64", "s_call_b64"}
 
 
 def _control(instruction: Instruction) -> Instruction:
-    """Program control: sources and results as far as registers are concerned, and the branch target."""
+    """Adds the register operands of program control, and the branch target."""
     name, flag = instruction.mnemonic, instruction.flag
     target = None
     if name in salu.BRANCHES or name == "s_call_b64":
@@ -283,7 +285,8 @@ def _control(instruction: Instruction) -> Instruction:
 
 
 def _selected(instruction: Instruction, k: int, pair: Operand) -> Operand:
-    """What source k of a packed 32-bit operation reads of its pair: op_sel may give one register to both results."""
+    """Returns which registers of its pair source k of a packed 32-bit operation reads: op_sel may select one register
+    for both results."""
     picked = PAIRS[instruction.mnemonic](instruction, k)
     return pair._replace(code=pair.code + min(picked), dwords=len(picked)) if pair.registers else pair
 

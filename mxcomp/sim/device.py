@@ -21,7 +21,7 @@ from mxcomp.sim.schedule import Order, Schedule
 from mxcomp.target import DEFAULT, Target, targets
 
 _SEGMENT_PADDING = 256
-"""Bytes after the code that may be read: instruction prefetch."""
+"""The number of bytes after the code that instruction prefetch may read."""
 
 
 TIMING = "timing"
@@ -32,7 +32,8 @@ ENGINES = {
     "both": ("mxcomp.sim.both", "BothEngines"),
     TIMING: ("mxcomp.sim.timing.examination", "Examiner"),
 }
-"""Where each engine is. "timing" executes nothing: it finds out what a launch would do, for an estimate of its time."""
+"""The module and class of each engine. "timing" executes nothing: it finds out what a launch would do, for an estimate
+of its time."""
 
 
 class Device:
@@ -65,11 +66,11 @@ class Device:
 
     @property
     def name(self) -> str:
-        """Of the GPU."""
+        """The name of the GPU."""
         return self._target.name
 
     def configure(self, engine: str, checks: Sequence[str] | None, schedule: Order, seed: int) -> None:
-        """Says how launches from now on are executed. Raises SimulationError for what does not exist."""
+        """Sets how later launches are executed. Raises SimulationError for an unknown engine, check or schedule."""
         if unknown := set(checks or ()) - set(CHECKS):
             raise SimulationError(f"unknown check '{unknown.pop()}': expected {', '.join(CHECKS)}")
         self._schedule = Schedule(schedule, seed)
@@ -78,10 +79,10 @@ class Device:
 
     def load(self, data: bytes) -> Module:
         """Loads a code object. Raises CodeObjectError if it is none for this GPU."""
-        return self.place(code_object.load(data))
+        return self.load_module(code_object.load(data))
 
-    def place(self, module: Module) -> Module:
-        """Loads a code object that has been read."""
+    def load_module(self, module: Module) -> Module:
+        """Loads a code object that has been parsed."""
         size = module.image_bytes + _SEGMENT_PADDING
         image = self.memory.alloc(size)
         self.memory.write(image.address, np.zeros(size, np.uint8))
@@ -95,7 +96,7 @@ class Device:
         self.memory.free(self._images.pop(module))
 
     def address_of(self, module: Module, virtual_address: int) -> int:
-        """Where something in a module lies in device memory."""
+        """Returns the device address of a virtual address in a module."""
         return self._images[module].address + virtual_address
 
     def alloc(self, nbytes: int) -> Buffer:
@@ -164,7 +165,7 @@ class Device:
 
 
 def _simulated(name: str) -> Target:
-    """Raises SimulationError for a GPU whose instructions are not simulated."""
+    """Returns the GPU's description. Raises SimulationError for a GPU whose instructions are not simulated."""
     found = targets().get(name)
     if found is None or found.arch != code_object.ARCH:
         known = (target.name for target in targets().values() if target.arch == code_object.ARCH)
@@ -173,7 +174,7 @@ def _simulated(name: str) -> Target:
 
 
 def make_engine(name: str) -> Engine:
-    """The engine of a name; what it needs is imported only now."""
+    """Returns the engine of a name; its module is imported only now."""
     if name not in ENGINES:
         raise SimulationError(f"engine '{name}': expected {', '.join(ENGINES)}")
     module, engine = ENGINES[name]

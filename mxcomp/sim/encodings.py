@@ -1,4 +1,4 @@
-"""AMD's instruction encodings as tables: which one some bytes are in, and where its bit fields lie.
+"""AMD's instruction encodings as tables: which encoding some bytes have, and where its bit fields lie.
 
 The bit fields are tinygrad's, which are generated from AMD's machine-readable ISA. Its own decoder tries one encoding
 after another, field by field; here each is one mask and one value, looked up by the upper bits of the first dword.
@@ -16,17 +16,17 @@ _ORDER = (
     "SMEM", "SOP1", "SOPC", "SOPP", "SOPK", "SOPK_LIT", "VOPC_SDWA_SDST", "VOPC", "VOP1_DPP16", "VOP1_SDWA", "VOP1",
     "VOP2_DPP16", "VOP2_SDWA", "SOP2", "VOP2", "VOP2_LIT",
 )  # fmt: skip
-"""The more specific ones first."""
+"""The encodings in the order in which they are tried, the more specific ones first."""
 
 _SCALED = "VOP3PX2"
 """The encoding of scaled matrix instructions, whose first half is a v_mfma_ld_scale_b32."""
 _SCALE_PREFIX, _PREFIX_SHIFT = 0xD3AC, 16
 
 _VARIANTS = {255: "_LIT", 249: "_SDWA", 250: "_DPP16"}
-"""Source codes which say that a dword follows: a literal, or modifiers of the first source."""
+"""Suffixes of encodings by source codes which say that a dword follows: a literal, or modifiers of the first source."""
 
 _KEY_SHIFT, _KEYS = 23, 1 << 9
-"""Encodings are told apart by the upper nine bits of the first dword, and few are left then."""
+"""Encodings are indexed by the upper nine bits of the first dword, which leaves few candidates."""
 
 _KNOWN = ("encoding", "op", "seg", "x2encoding")
 _SUFFIXES = ("_e32", "_e64", "_sdwa", "_dpp")
@@ -59,14 +59,14 @@ class Encoding:
     variants: dict[int, Encoding] = field(default_factory=dict)
 
     def mnemonic(self, word: int) -> str | None:
-        """The mnemonic, if the bits are an instruction in this encoding."""
+        """Returns the mnemonic, if the bits are an instruction in this encoding."""
         if word & self.mask != self.value:
             return None
         return self.mnemonics.get(word >> self.op_low & self.op_mask)
 
 
 def find(word: int) -> tuple[Encoding, str] | None:
-    """The encoding and the mnemonic of the instruction in the lowest bits; None: there is none."""
+    """Returns the encoding and the mnemonic of the instruction in the lowest bits, or None."""
     for encoding in _by_key()[word >> _KEY_SHIFT & _KEYS - 1]:
         mnemonic = encoding.mnemonic(word)
         if mnemonic is None:
@@ -89,7 +89,7 @@ def _by_key() -> list[tuple[Encoding, ...]]:
 
 
 def _encodings() -> Iterator[Encoding]:
-    """Loads tinygrad late: it takes a third of a second."""
+    """Returns the encodings by name. tinygrad is imported only here, as that takes a third of a second."""
     from tinygrad.runtime.autogen.amd.cdna import ins
 
     for name in _ORDER:
@@ -103,7 +103,7 @@ def _encodings() -> Iterator[Encoding]:
 
 
 def _encoding(kind: Any) -> Encoding:
-    """One of tinygrad's classes as a row."""
+    """Returns one of tinygrad's encoding classes as a row."""
     from tinygrad.renderer.amd.dsl import EnumBitField, FixedBitField, SrcField
 
     name, mask, value = kind.__name__, 0, 0

@@ -20,7 +20,7 @@ counters. Two engines that follow these rules leave identical bytes in memory:
   round, each wave that can run gets one turn of at most that many instructions; a turn ends at a barrier or s_endpgm.
   When all waves wait or have ended, the barrier opens; waves that have ended while others wait are a "barrier" error.
 - **Checks.** Only those in `dispatch.checks`; findings go to `dispatch.findings` and never change results. Workgroups
-  are run by way of `checks.unwritten.Inquiry`, maybe several times; stores are journaled for that.
+  are run by way of `checks.unwritten.UnwrittenCheck`, maybe several times; stores are journaled for that.
 - **Limits.** More than `dispatch.max_instructions` wave instructions in a workgroup raise SimulationError.
 """
 
@@ -48,7 +48,7 @@ Workgroup = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class WaveStart:
-    """Registers of a wave before its first instruction.
+    """The registers of a wave before its first instruction.
 
     Attributes:
         sgprs: 128 values by operand code; EXEC is in 126 and 127.
@@ -64,7 +64,7 @@ class WaveStart:
 
 
 class WaveStarts(Protocol):
-    """Gives the state of each wave."""
+    """Gives the initial registers of each wave."""
 
     def __call__(self, workgroup: Workgroup, wave: int) -> WaveStart: ...
 
@@ -106,7 +106,7 @@ class Dispatch:
     arguments: tuple[int, ...] = ()
 
     def place_of(self, address: int) -> str:
-        """Names a byte by the last argument before it in its allocation, or by the allocation."""
+        """Returns the name of a byte: the last argument that starts before it in its allocation, or the allocation."""
         start = BASE + self.memory.allocation(address)[0]
         before = [(given, number) for number, given in enumerate(self.arguments) if start <= given <= address]
         if not before:

@@ -1,4 +1,4 @@
-"""What the checks report."""
+"""The findings of the checks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ class Severity(Enum):
     ERROR = "error"
     WARNING = "warning"
     DOUBT = "doubt"
-    """A warning, if it turns out that results depend on what was found (`checks.unwritten`)."""
+    """Becomes a warning if results depend on what was found (`checks.unwritten`)."""
 
 
 CHECKS = ("late", "race", "hazard", "bounds", "uninit")
-"""Checks that can be turned on and off; barrier mismatches ("barrier") are always errors."""
+"""The checks that can be turned on and off; barrier mismatches ("barrier") are always errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One report.
+    """One finding of a check.
 
     Attributes:
         check: Which check made it.
@@ -64,18 +64,18 @@ class Findings:
         known = self._first.get(key)
         self._first[key] = finding if known is None else replace(known, count=known.count + finding.count)
 
-    def settle(self, matter: bool) -> None:
-        """Makes warnings of the doubts so far, or drops them."""
+    def resolve_doubts(self, matter: bool) -> None:
+        """Turns the doubts so far into warnings, or drops them."""
         doubts = [key for key, finding in self._first.items() if finding.severity is Severity.DOUBT]
         for finding in [self._first.pop(key) for key in doubts]:
             if matter:
                 self.add(replace(finding, severity=Severity.WARNING))
 
     def doubts(self) -> frozenset[tuple[str, int]]:
-        """Messages and places of those so far."""
+        """Returns the messages and instructions of the doubts that are not resolved yet."""
         found = (finding for finding in self._first.values() if finding.severity is Severity.DOUBT)
         return frozenset((finding.message, finding.offset) for finding in found)
 
     def all(self) -> tuple[Finding, ...]:
-        """Errors first, then by place."""
+        """Returns all findings, errors first, then by instruction."""
         return tuple(sorted(self._first.values(), key=lambda f: (f.severity is Severity.WARNING, f.offset)))

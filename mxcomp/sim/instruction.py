@@ -66,7 +66,7 @@ class Operand(NamedTuple):
 
     @property
     def vgpr(self) -> int:
-        """Row of the wave's vector register file: 0–255 v, 256–511 a."""
+        """The row of the wave's vector register file: 0–255 v, 256–511 a."""
         return self.code - VGPR0
 
     @property
@@ -80,7 +80,7 @@ class Operand(NamedTuple):
 
 
 shared = lru_cache(maxsize=1 << 14)(Operand)
-"""An operand, the same one for the same arguments: few of a program's are different."""
+"""Returns an operand; equal arguments give the same object, as a program has few different ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Dpp:
 
 @dataclass(frozen=True, slots=True)
 class MemoryOperands:
-    """Operands of a memory instruction, by role.
+    """The operands of a memory instruction, by role.
 
     Attributes:
         address: Per-lane address or offset: two registers for 64-bit addresses, one for offsets (buffer with offen,
@@ -161,16 +161,17 @@ class Instruction(NamedTuple):
         return self.offset + self.size
 
     def flag(self, name: str) -> int:
-        """A bit field, 0 where the encoding has none of that name."""
+        """Returns a bit field, or 0 where the encoding has none of that name."""
         return self.fields.get(name, 0)
 
     def at(self, offset: int) -> Instruction:
-        """The same instruction elsewhere; branches are relative."""
+        """Returns the same instruction at another address; branches are relative."""
         moved = Instruction(offset, *self[1:])
         return moved if self.target is None else moved._replace(target=self.target + offset - self.offset)
 
     def indexed(self, mode: int, index: int) -> Instruction:
-        """The instruction as it acts in GPR-index mode (s_set_gpr_idx_on): bits 0–2 move sources, bit 3 the result."""
+        """Returns the instruction as it acts in GPR-index mode (s_set_gpr_idx_on): bits 0–2 move sources, bit 3 the
+        result."""
 
         def move(operand: Operand, on: int) -> Operand:
             return operand._replace(code=operand.code + index) if on and operand.is_vgpr else operand
@@ -204,7 +205,7 @@ _FLOATS = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 0.15915494)
 
 
 def register_name(code: int, dwords: int = 1) -> str:
-    """LLVM's name of a register range."""
+    """Returns LLVM's name of a register range."""
     if code in _NAMES and not (code in (VCC, EXEC) and dwords == 1):
         return _NAMES[code]
     if code in (VCC, EXEC):

@@ -1,4 +1,5 @@
-"""Launches: arguments, initial registers, which workgroups (LLVM's AMDGPUUsage, "Initial Kernel Execution State")."""
+"""Launches a kernel: sets up arguments and initial registers, and enumerates workgroups (LLVM's AMDGPUUsage, "Initial
+Kernel Execution State")."""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ Dims = tuple[int, int, int]
 
 _LANES = np.arange(64)
 _MOST_WORKGROUPS = 1 << 24
-"""That a launch may have here: they are listed, and would take a day."""
+"""The largest number of workgroups of a launch: they are listed, and more would take a day."""
 _SCRATCH_LIMIT = (1 << 13) - 1 << 10
-"""Of a wave: 13 bits of COMPUTE_TMPRING_SIZE say how many KiB it has."""
+"""The largest scratch of a wave in bytes: 13 bits of COMPUTE_TMPRING_SIZE count it in KiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Where a launch finds its arguments, as device addresses, and the argument bytes."""
+    """The device addresses where a launch finds its arguments, and the argument bytes."""
 
     kernarg: int
     packet: int
@@ -97,7 +98,7 @@ class WaveStarter:
 
 
 def hidden_values(kernel: Kernel, grid: Dims, block: Dims, dynamic_lds: int) -> Mapping[str, int]:
-    """Values of arguments that the runtime fills in, by kind; others are 0."""
+    """Returns the values of hidden arguments, which the runtime fills in, by kind; others are 0."""
     values = {"hidden_grid_dims": 1 + max(k for k in range(3) if k == 0 or grid[k] > 1 or block[k] > 1)}
     for axis, groups, items in zip("xyz", grid, block, strict=True):
         values[f"hidden_block_count_{axis}"] = groups
@@ -108,7 +109,7 @@ def hidden_values(kernel: Kernel, grid: Dims, block: Dims, dynamic_lds: int) -> 
 
 
 def complete_kernarg(kernel: Kernel, kernarg: bytes, hidden: Mapping[str, int]) -> bytes:
-    """The whole argument segment. Raises SimulationError when explicit arguments are missing."""
+    """Returns the whole argument segment. Raises SimulationError when explicit arguments are missing."""
     explicit = max((a.offset + a.size for a in kernel.arguments if not a.is_hidden), default=0)
     if not kernel.metadata:
         explicit = kernel.argument_bytes
@@ -132,7 +133,7 @@ def _describe(arguments: tuple[Argument, ...]) -> str:
 
 
 def _numbers(kernel: Kernel, data: bytes) -> tuple[int, ...]:
-    """Explicit arguments as numbers; longer ones by their first 8 bytes."""
+    """Returns explicit arguments as numbers; longer ones by their first 8 bytes."""
     explicit = [a for a in kernel.arguments if not a.is_hidden]
     return tuple(int.from_bytes(data[a.offset : a.offset + min(a.size, 8)], "little") for a in explicit)
 

@@ -15,12 +15,13 @@ from numpy.typing import DTypeLike, NDArray
 from mxcomp.sim.errors import SimulationError
 
 BASE = 0x4000_0000_0000
-"""Device address of the arena's first byte: where Linux puts nothing of its own, so that a process can map it there."""
+"""The device address of the arena's first byte. Linux maps nothing of its own there, so a process can map it at the
+same address."""
 
 _GUARD = 1 << 16
 _ALIGN = 4096
 UNWRITTEN = 0xFF
-"""What fresh memory holds: NaN in most formats, so that reliance on zero shows."""
+"""The byte that fresh memory is filled with: NaN in most formats, so that code that relies on zeros is noticed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +38,21 @@ class Buffer:
 
 
 class Storage(Protocol):
-    """Where bytes and their `written` marks are kept; marks of what is not allocated are 0."""
+    """Keeps the bytes and their `written` marks; marks of what is not allocated are 0."""
 
     data: NDArray[np.uint8]
     written: NDArray[np.uint8]
 
     def discard(self, start: int, end: int) -> None:
-        """Clears marks; contents may go. Whole pages of `_ALIGN` bytes."""
+        """Clears marks of whole pages of `_ALIGN` bytes; their contents may be lost."""
 
 
 _MAP_NORESERVE = 0x4000
-"""A flag of Linux that Python has no name for: without it, a process with much unused memory cannot fork."""
+"""A flag of Linux's mmap that Python has no name for: without it, a process with much unused memory cannot fork."""
 
 
 class PrivateStorage:
-    """Storage of this process."""
+    """Storage that belongs to this process."""
 
     def __init__(self, capacity: int) -> None:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
@@ -59,14 +60,15 @@ class PrivateStorage:
         self.data, self.written = (np.frombuffer(each, np.uint8) for each in self._maps)
 
     def discard(self, start: int, end: int) -> None:
-        """Pages are committed when touched: clearing marks of what nobody wrote would take as long as writing it."""
+        """Replaces the pages: they are committed when touched, and clearing marks that nobody wrote would take as long
+        as writing them."""
         if start < end:
             for each in self._maps:
                 each.madvise(mmap.MADV_DONTNEED, start, end - start)
 
 
 class Memory:
-    """Bytes, which of them have been written, and where allocations lie.
+    """The arena: its bytes, which of them have been written, and the allocations.
 
     Several memories may have the same storage, each with a part of it for its own allocations; `map` gives one access
     to what another has allocated.
@@ -90,7 +92,7 @@ class Memory:
         self._temporaries: list[Buffer] | None = None
 
     def alloc(self, nbytes: int, fill: bool = True) -> Buffer:
-        """Reserves memory, as long as possible after it was freed. Raises SimulationError when the arena is full.
+        """Reserves memory; freed memory is reused as late as possible. Raises SimulationError when the arena is full.
 
         Without `fill` the content is undefined.
         """
@@ -141,7 +143,7 @@ class Memory:
                 self.free(buffer)
 
     def _gap(self, nbytes: int, start: int) -> int | None:
-        """The first place at or after `start` for so many bytes and a guard on either side."""
+        """Returns the first offset at or after `start` with room for so many bytes and a guard on either side."""
         start = _aligned(start)
         for k in range(bisect.bisect_right(self._starts, start), len(self._starts) + 1):
             if k:
@@ -152,7 +154,7 @@ class Memory:
         return None
 
     def ranges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """First and one-past-last offset in `data` of every allocation, ascending."""
+        """Returns the first and one-past-last offset in `data` of every allocation, ascending."""
         if self._ranges is None:
             self._ranges = np.array(self._starts, np.int64), np.array(self._ends, np.int64)
         return self._ranges
@@ -170,14 +172,14 @@ class Memory:
         return self.data[start : start + nbytes].copy().view(kind).reshape(shape)
 
     def offset(self, address: int, nbytes: int) -> int:
-        """Index into `data`. Raises SimulationError outside of allocations."""
+        """Returns the index into `data`. Raises SimulationError outside of allocations."""
         start = address - BASE
         if nbytes and not self.contains(start, nbytes):
             raise SimulationError(f"{nbytes} bytes at {address:#x} lie outside of every allocation")
         return start
 
     def allocation(self, address: int) -> tuple[int, int]:
-        """Indices into `data` of the first and the one past the last byte of the allocation that holds an address."""
+        """Returns the first and one-past-last index into `data` of the allocation that contains an address."""
         k = bisect.bisect_right(self._starts, address - BASE) - 1
         return self._starts[k], self._ends[k]
 
@@ -186,7 +188,7 @@ class Memory:
         return k >= 0 and start + nbytes <= self._ends[k]
 
     def outside(self, offsets: NDArray[np.int64], nbytes: int) -> NDArray[np.bool_] | None:
-        """Which accesses of `nbytes` at these offsets leave their allocation; None: none does."""
+        """Returns which accesses of `nbytes` at these offsets leave their allocation, or None if none does."""
         low, high = int(offsets.min()), int(offsets.max()) + nbytes
         if self.contains(low, high - low):
             return None
@@ -201,7 +203,7 @@ def _aligned(offset: int) -> int:
 
 
 def gather(data: NDArray[np.uint8], words: NDArray[np.uint32], offsets: NDArray[np.int64], size: int) -> NDArray[Any]:
-    """uint8[n, size] at the offsets; `words` is the same memory as dwords."""
+    """Returns the bytes uint8[n, size] at the offsets; `words` is the same memory as dwords."""
     if size % 4 == 0 and not (offsets & 3).any():
         return words[(offsets >> 2)[:, None] + np.arange(size >> 2)].view(np.uint8)
     return data[offsets[:, None] + np.arange(size)]

@@ -10,7 +10,7 @@ _NO_BASE = (0x7F, 124, 125)
 
 
 def memory_instruction(instruction: Instruction, op: MemoryOp) -> Instruction:
-    """Fills in the operands."""
+    """Adds the operands of a memory instruction."""
     of_encoding = {"SMEM": _scalar, "MUBUF": _buffer, "DS": _lds}
     operands = of_encoding.get(instruction.encoding, _flat)(instruction, op)
     result = () if operands.result is None else (operands.result,)
@@ -23,7 +23,7 @@ def memory_instruction(instruction: Instruction, op: MemoryOp) -> Instruction:
 
 
 def _vgpr(instruction: Instruction, name: str, dwords: int) -> Operand:
-    """A data register, an accumulation register if the acc bit is set."""
+    """Returns a data register, which is an accumulation register if the acc bit is set."""
     return shared(instruction.flag(name) + (AGPR0 if instruction.flag("acc") else VGPR0), dwords)
 
 
@@ -32,7 +32,7 @@ def _address(instruction: Instruction, name: str, dwords: int) -> Operand:
 
 
 def _data_registers(op: MemoryOp) -> int:
-    """Registers of one access; compare-and-swap takes the compare value too."""
+    """Returns the registers of one access; compare-and-swap takes the compare value too."""
     return max(1, op.size // 4) * (2 if op.atomic == "cmpswap" else 1)
 
 

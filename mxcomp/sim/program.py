@@ -1,4 +1,4 @@
-"""The reachable part of a kernel, decoded."""
+"""Decodes the reachable part of a kernel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Program:
     instructions: Mapping[int, Instruction]
 
     def listing(self) -> str:
-        """Disassembly, addresses relative to the kernel's entry."""
+        """Returns the disassembly; addresses are relative to the kernel's entry."""
         entry = self.kernel.descriptor.entry
         return "\n".join(f"{address - entry:6x}  {i}" for address, i in self.instructions.items())
 
@@ -50,7 +50,7 @@ def program_of(kernel: Kernel) -> Program:
 
 
 def reachable(module: Module, entries: tuple[int, ...]) -> dict[int, Instruction]:
-    """Instructions reachable from the entries, by address. Branch targets are taken from the encoding."""
+    """Returns the instructions reachable from the entries, by address. Branch targets are taken from the encoding."""
     found: dict[int, Instruction] = {}
     pending = list(entries)
     while pending:

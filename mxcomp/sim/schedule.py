@@ -1,4 +1,4 @@
-"""In which order the waves of a workgroup run between barriers."""
+"""The order in which the waves of a workgroup run between barriers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNTIL_BARRIER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """forward, reverse: each wave runs to its next barrier, by rising or falling number.
+    """An order in which waves take turns.
 
     random: turns of 1 to 64 instructions of waves picked at random; the same seed and workgroup give the same turns.
     """
@@ -38,7 +38,7 @@ class Turns:
         self._order, self._source = schedule.order, source
 
     def round(self, waves: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """One turn, (wave, instructions at most), for each wave that can run. Rounds go on until none can."""
+        """Yields one turn, (wave, instructions at most), for each wave that can run. Rounds go on until none can."""
         if self._order == "random":
             for wave in self._source.sample(list(waves), len(waves)):
                 yield wave, self._source.randint(1, 64)

@@ -20,7 +20,7 @@ from mxcomp.sim.semantics import VECTOR, mfma
 
 
 class Wave(Protocol):
-    """What is reported of whom."""
+    """The wave that a hazard is reported of."""
 
     number: int
 
@@ -32,7 +32,7 @@ _VALU_TO_MATRIX = 2
 
 
 class Pipe(Enum):
-    """What kind of instruction it is, as far as hazards go."""
+    """The kind of an instruction, as far as hazards go."""
 
     MATRIX = 1
     VALU = 2
@@ -67,7 +67,7 @@ class Issue:
 
 
 class HazardTracker:
-    """Follows one wave."""
+    """Follows the instructions of one wave."""
 
     __slots__ = ("_clock", "_matrix", "_pending", "_valu")
 
@@ -78,7 +78,7 @@ class HazardTracker:
         self._pending: RegisterSet = 0
 
     def key(self) -> tuple[object, ...]:
-        """What the future depends on: how long ago which instruction was issued."""
+        """Returns what later reports depend on: how long ago which instruction was issued."""
         matrix = tuple(
             (self._clock - clock, issue.instruction.offset)
             for clock, issue in self._matrix
@@ -138,7 +138,7 @@ class HazardTracker:
 
 
 def _needed(producer: Issue, consumer: Issue) -> int:
-    """Wait states between a matrix instruction and a later one."""
+    """Returns the wait states that are needed between a matrix instruction and a later one."""
     result, i = producer.instruction.writes, consumer.instruction
     base = producer.passes - (2 if producer.is_f32 else 0)
     if consumer.pipe is not Pipe.MATRIX:

@@ -1,4 +1,4 @@
-"""What a workgroup has overwritten in device memory, so that it can be taken back."""
+"""Records what a workgroup overwrites in device memory, so that it can be undone."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from numpy.typing import NDArray
 from mxcomp.sim.memory import Memory, gather
 
 ROW_BYTES = 16
-"""Compiled code journals a dword as an int64 offset, its old bytes and their old marks."""
+"""The size of a row in the journal of compiled code: an int64 offset, the dword's old bytes and their old marks."""
 
 _Note = tuple[NDArray[Any], ...]
-"""Offsets, data and marks; or rows of compiled code."""
+"""An entry of the journal: offsets, data and marks; or rows of compiled code."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Bytes of device memory.
+    """The contents of some bytes of device memory.
 
     Attributes:
-        places: Offsets, ascending.
+        offsets: Offsets, ascending.
         data, marks: What is there.
     """
 
-    places: NDArray[np.int64]
+    offsets: NDArray[np.int64]
     data: NDArray[np.uint8]
     marks: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, memory: Memory, places: NDArray[np.int64]) -> Contents:
-        return cls(places, memory.data[places], memory.written[places])
+    def of(cls, memory: Memory, offsets: NDArray[np.int64]) -> Contents:
+        return cls(offsets, memory.data[offsets], memory.written[offsets])
 
     def restore(self, memory: Memory) -> None:
-        memory.data[self.places], memory.written[self.places] = self.data, self.marks
+        memory.data[self.offsets], memory.written[self.offsets] = self.data, self.marks
 
     def over(self, others: Contents) -> Contents:
-        """The others with these in their place, where they have one."""
-        at = np.searchsorted(others.places, self.places)
+        """Returns the other contents, with these bytes replaced by the ones here."""
+        at = np.searchsorted(others.offsets, self.offsets)
         data, marks = others.data.copy(), others.marks.copy()
         data[at], marks[at] = self.data, self.marks
-        return Contents(others.places, data, marks)
+        return Contents(others.offsets, data, marks)
 
 
 class Journal:
-    """Notes bytes before they are overwritten, every time, until its own size reaches a limit."""
+    """Records bytes before each time they are overwritten, until its own size reaches a limit."""
 
     def __init__(self, memory: Memory, limit: int) -> None:
         self._memory, self._left = memory, limit
@@ -54,17 +54,17 @@ class Journal:
 
     @property
     def is_full(self) -> bool:
-        """Something could not be noted."""
+        """Whether something could not be recorded."""
         return self._left < 0
 
     def note(self, offsets: NDArray[np.int64], size: int) -> None:
-        """`size` bytes at each of the offsets are about to be overwritten."""
+        """Records `size` bytes at each of the offsets, which are about to be overwritten."""
         memory = self._memory
         data = gather(memory.data, memory.words, offsets, size)
         self._add((offsets, data, gather(memory.written, memory.written_words, offsets, size)))
 
     def note_rows(self, rows: NDArray[np.uint8]) -> None:
-        """Rows of `ROW_BYTES` that compiled code has left."""
+        """Records rows of `ROW_BYTES` that compiled code has left."""
         self._add((rows.copy(),))
 
     def _add(self, note: _Note) -> None:
@@ -75,7 +75,7 @@ class Journal:
             self._notes.append(note)
 
     def before(self) -> Contents:
-        """What was there before the first note."""
+        """Returns the contents before the first record."""
         columns: list[list[NDArray[Any]]] = [[np.empty(0, np.int64)], [np.empty(0, np.uint8)], [np.empty(0, np.uint8)]]
         for note in self._notes:
             offsets, data, marks = note if len(note) > 1 else _columns(note[0])
@@ -83,8 +83,8 @@ class Journal:
             for column, part in zip(columns, (offsets, data, marks), strict=True):
                 column.append(part.reshape(-1))
         offsets, data, marks = map(np.concatenate, columns)
-        places, first = np.unique(offsets, return_index=True)
-        return Contents(places, data[first], marks[first])
+        offsets, first = np.unique(offsets, return_index=True)
+        return Contents(offsets, data[first], marks[first])
 
 
 def _columns(rows: NDArray[np.uint8]) -> _Note:

@@ -1,4 +1,4 @@
-"""LDS: races between waves, bytes in flight, bytes never written.
+"""LDS checks: races between waves, bytes in flight, bytes never written.
 
 Time in a workgroup is counted in barrier intervals, which all waves pass together; within one, no order between waves
 is taken for granted, so what is found does not depend on the schedule.
@@ -32,13 +32,13 @@ from mxcomp.sim.findings import Severity
 from mxcomp.sim.instruction import Instruction
 
 _MANY = 0xFF
-"""Several waves, where a wave's number + 1 is expected."""
+"""Marks a byte that several waves have accessed; other marks are a wave's number + 1."""
 
 SPREAD = 0x01010101
 
 
 class Cells:
-    """The bytes an access touches: of whole dwords, or one by one."""
+    """The bytes an access touches, as whole dwords or one by one."""
 
     __slots__ = ("at", "lanes", "whole")
 
@@ -51,18 +51,18 @@ class Cells:
             self.at = addresses[:, None] + np.arange(size)
 
     def byte(self, flat: int) -> tuple[int, int]:
-        """Lane and byte address of an element of `at`."""
+        """Returns the lane and byte address of an element of `at`."""
         row = flat // self.at.shape[1]
         return int(self.lanes[row]), int(self.at.flat[flat]) * (4 if self.whole else 1)
 
     def bytes(self, flat: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Lanes and addresses of bytes, by their number among all those that are touched."""
+        """Returns the lanes and addresses of bytes, by their number among all those that are touched."""
         unit = 4 if self.whole else 1
         return self.lanes[flat // (unit * self.at.shape[1])], self.at.reshape(-1)[flat // unit] * unit + flat % unit
 
 
 class Marks:
-    """One uint8 per byte of LDS, also as dwords."""
+    """One uint8 per byte of LDS, also accessible as dwords."""
 
     __slots__ = ("bytes", "words")
 
@@ -89,7 +89,7 @@ class Marks:
         self.put(cells, np.where((known == 0) | (known == own), known.dtype.type(own), known.dtype.type(many)))
 
     def others(self, cells: Cells, mark: int) -> NDArray[np.bool_] | None:
-        """Elements with a byte marked by someone else; None: there is none."""
+        """Returns the elements with a byte marked by another wave, or None."""
         values = self.get(cells)
         own = mark * SPREAD if cells.whole else mark
         suspect = (values != 0) & (values != own)
@@ -102,7 +102,7 @@ class Marks:
 
 
 class Shadow:
-    """Where LDS accesses go. This one follows nothing."""
+    """Receives LDS accesses. This one ignores them."""
 
     def read(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
         """A read is issued."""
@@ -114,7 +114,7 @@ class Shadow:
         """An atomic is issued."""
 
     def land(self, wave: Issuer, transfer: Transfer) -> None:
-        """A wait proves a transfer."""
+        """A wait proves that a transfer has arrived."""
 
     def barrier(self) -> None:
         """All waves have arrived: a new interval begins."""
@@ -124,7 +124,7 @@ NO_SHADOW = Shadow()
 
 
 class LdsShadow(Shadow):
-    """Who touched which byte of a workgroup's LDS; a trial is told what of it was never written."""
+    """Records which waves touched which byte of a workgroup's LDS; a trial is told which bytes were never written."""
 
     def __init__(self, size: int, report: Reporter, waves: Sequence[Issuer], trial: Trial | None = None) -> None:
         self._report, self._waves, self._trial = report, waves, trial
@@ -145,10 +145,10 @@ class LdsShadow(Shadow):
             lane, address = cells.byte(flight)
             self._report("late", "reads LDS bytes of its own direct load in flight", wave, i, lane, address)
         if self._report.race or self._report.late:
-            if place := self._other(self.writer, wave, cells):
-                self._meets_write(wave, i, *place)
-            if place := self._other(self.updater, wave, cells):
-                self._race(wave, i, "reads LDS that another wave updates in the same barrier interval", *place)
+            if hit := self._other(self.writer, wave, cells):
+                self._meets_write(wave, i, *hit)
+            if hit := self._other(self.updater, wave, cells):
+                self._race(wave, i, "reads LDS that another wave updates in the same barrier interval", *hit)
             self._check_agreed(wave, i, cells)
             self.reader.join(cells, mark)
 
@@ -159,7 +159,7 @@ class LdsShadow(Shadow):
             self._race(wave, i, message, *cells.byte(int(np.flatnonzero(found)[0])), certain=False)
 
     def _check_written(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
-        if self._trial is None or not self._trial.is_asking:
+        if self._trial is None or not self._trial.needs_reads:
             return
         written = self.written.get(cells)
         if (written != (SPREAD if cells.whole else 1)).any():
@@ -169,18 +169,18 @@ class LdsShadow(Shadow):
 
     @staticmethod
     def _marked(marks: Marks, cells: Cells, mark: int) -> int | None:
-        """An element all of whose bytes bear the mark."""
+        """Returns an element all of whose bytes bear the mark."""
         hit = marks.get(cells) == (mark * SPREAD if cells.whole else mark)
         return int(np.flatnonzero(hit)[0]) if hit.any() else None
 
     @staticmethod
     def _other(marks: Marks, wave: Issuer, cells: Cells) -> tuple[int, int] | None:
-        """Lane and address of the first byte that bears another wave's mark."""
+        """Returns the lane and address of the first byte that bears another wave's mark."""
         others = marks.others(cells, wave.number + 1)
         return None if others is None else cells.byte(int(np.flatnonzero(others)[0]))
 
     def _meets_write(self, wave: Issuer, i: Instruction, lane: int, address: int) -> None:
-        """Another wave writes what this one reads."""
+        """Reports that another wave writes what this one reads."""
         transfer, owner = self._pending_write(wave, address)
         if transfer is None or owner is None:
             self._race(wave, i, "reads LDS that another wave writes in the same barrier interval", lane, address)
@@ -194,7 +194,7 @@ class LdsShadow(Shadow):
             self._race(wave, i, f"reads LDS that wave {owner} writes in the same barrier interval", lane, address)
 
     def _pending_write(self, wave: Issuer, address: int) -> tuple[Transfer | None, int | None]:
-        """The transfer of another wave that is about to write an address."""
+        """Returns the transfer of another wave that is about to write an address."""
         for other in self._waves:
             if other is wave:
                 continue
@@ -218,21 +218,21 @@ class LdsShadow(Shadow):
         if not (self._report.race or self._report.late):
             return
         mark = wave.number + 1
-        place = self._other(self.writer, wave, cells)
-        is_agreed = place is not None and same()
-        if place and not is_agreed:
-            self._race(wave, i, "writes LDS that another wave writes in the same barrier interval", *place)
+        hit = self._other(self.writer, wave, cells)
+        is_agreed = hit is not None and same()
+        if hit and not is_agreed:
+            self._race(wave, i, "writes LDS that another wave writes in the same barrier interval", *hit)
         self.agreed.set(cells, int(is_agreed))
-        if place := self._other(self.reader, wave, cells):
+        if hit := self._other(self.reader, wave, cells):
             if transfer.direct:
-                transfer.conflicts.append((wave.number, *place))
+                transfer.conflicts.append((wave.number, *hit))
             else:
                 message = "writes LDS that another wave reads in the same barrier interval"
-                self._race(wave, i, message, *place, certain=not same())
-        if place := self._other(self.updater, wave, cells):
-            self._race(wave, i, "writes LDS that another wave updates in the same barrier interval", *place)
-        if place := self._other(self.unproven, wave, cells):
-            self._race(wave, i, "writes LDS that another wave reads and has not waited for", *place, certain=False)
+                self._race(wave, i, message, *hit, certain=not same())
+        if hit := self._other(self.updater, wave, cells):
+            self._race(wave, i, "writes LDS that another wave updates in the same barrier interval", *hit)
+        if hit := self._other(self.unproven, wave, cells):
+            self._race(wave, i, "writes LDS that another wave reads and has not waited for", *hit, certain=False)
         self.writer.set(cells, mark)
         if transfer.direct:
             self.arriving.set(cells, mark)
@@ -242,21 +242,21 @@ class LdsShadow(Shadow):
         self._check_written(wave, i, cells)
         if self._report.race or self._report.late:
             for marks, verb in ((self.writer, "writes"), (self.reader, "reads")):
-                if place := self._other(marks, wave, cells):
+                if hit := self._other(marks, wave, cells):
                     message = f"updates LDS that another wave {verb} in the same barrier interval"
-                    self._race(wave, i, message, *place)
+                    self._race(wave, i, message, *hit)
             self._check_agreed(wave, i, cells)
             self.updater.join(cells, wave.number + 1)
 
     def land(self, wave: Issuer, transfer: Transfer) -> None:
-        """A wait proves a transfer."""
+        """A wait proves that a transfer has arrived."""
         mark = wave.number + 1
         for cells in transfer.writes:
             self.arriving.set(cells, 0)
             if transfer.interval < wave.barriers:  # it may have landed at any time in this interval, too
-                if self._report.late and (place := self._other(self.reader, wave, cells)):
+                if self._report.late and (hit := self._other(self.reader, wave, cells)):
                     message = "LDS write waited for only after the barrier behind which another wave reads it"
-                    self._report("late", message, wave, transfer.instruction, *place)
+                    self._report("late", message, wave, transfer.instruction, *hit)
                 self.writer.set(cells, mark)
         for _, lane, address in transfer.conflicts:
             message = "direct load to LDS lands in the barrier interval in which another wave reads the bytes"

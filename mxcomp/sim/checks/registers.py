@@ -1,4 +1,4 @@
-"""Registers in flight ("late"), registers never written ("uninit"), missing wait states ("hazard").
+"""Register checks: in flight ("late"), never written ("uninit"), missing wait states ("hazard").
 
 All that is found here depends on the way a wave takes through the code alone, not on data.
 
@@ -30,12 +30,12 @@ _UPWARD = frozenset(
 """Instructions of 64 bits whose lower half depends on no upper half of a source."""
 
 _DIRECTS = 3 << EXEC | 1 << M0
-"""Registers that say what instructions do: which lanes they are for, where they access LDS."""
+"""Registers that control what instructions do: EXEC selects the lanes, M0 addresses LDS."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    """What the checks have to know of an instruction.
+    """The properties of an instruction that the checks need.
 
     Attributes:
         touches: Registers read or written.
@@ -57,7 +57,7 @@ class Facts:
         return cls(i, i.reads | i.writes, i.reads, i.writes, Issue.of(i), Flight.of(i), wait)
 
     def depending(self, undefined: RegisterSet) -> RegisterSet | None:
-        """Registers written that depend on some of those read; None: more than registers does."""
+        """Returns the registers written that depend on some of those read; None: more than registers does."""
         i = self.instruction
         if i.memory is not None or not self.writes or self.writes & _DIRECTS:
             return None
@@ -68,7 +68,7 @@ class Facts:
         return self.writes
 
     def is_stored(self, undefined: RegisterSet) -> bool:
-        """Whether all of these are read to be stored, neither as an address nor to decide which lanes store."""
+        """Returns whether all of these registers are read as data to be stored, not as addresses or masks."""
         memory = self.instruction.memory
         if memory is None or memory.data is None:
             return False
@@ -78,7 +78,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a register never written is read that others depend on."""
+    """Where a register that was never written is read."""
 
     instruction: Instruction
     register: int
@@ -93,7 +93,7 @@ class Watch(Protocol):
 
 
 class Wave(Protocol):
-    """State of these checks."""
+    """The checks' state of a wave."""
 
     number: int
     busy: RegisterSet
@@ -107,7 +107,7 @@ class Wave(Protocol):
 
 
 def check_registers(wave: Wave, facts: Facts, watch: Watch) -> None:
-    """Before an instruction is executed."""
+    """Checks an instruction before it is executed."""
     if watch.late and facts.touches & wave.busy:
         _in_flight(wave, facts)
     if watch.uninit:
@@ -120,7 +120,7 @@ def check_registers(wave: Wave, facts: Facts, watch: Watch) -> None:
 
 
 def _in_flight(wave: Wave, facts: Facts) -> None:
-    """A register is touched whose load has not been waited for: a read is too early, a write may be lost.
+    """Reports a register that is touched before its load has been waited for: a read is too early, a write may be lost.
 
     Not so the result of a load after loads from memory, which finish in order: compilers count on that where part of an
     earlier result is not wanted.
@@ -137,13 +137,14 @@ def _in_flight(wave: Wave, facts: Facts) -> None:
 
 
 def _in_order(wave: Wave, flight: Flight, written: RegisterSet) -> bool:
-    """Whether `flight` finishes after all that has `written` in flight."""
+    """Returns whether `flight` completes after everything in flight that writes `written`."""
     before = [t.flight for t in wave.outstanding.transfers() if t.flight.registers & written]
     return all(earlier.vector and not earlier.lgkm for earlier in (flight, *before))
 
 
 def _undefined(wave: Wave, facts: Facts, undefined: RegisterSet) -> None:
-    """An instruction reads registers never written, or what came of them: reported where that can matter."""
+    """Tracks registers never written, and what is computed from them; reports those that can affect memory or control
+    flow."""
     lowest = (undefined & -undefined).bit_length() - 1
     origin = wave.origins.get(lowest) or Origin(facts.instruction, lowest)
     depending = facts.depending(undefined)

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class Numbered(Protocol):
-    """A wave that something is reported of."""
+    """A wave, as far as reports name it."""
 
     number: int
 
 
 class Report(Protocol):
-    """Takes what a check found."""
+    """Receives what a check found."""
 
     def __call__(
         self,
@@ -33,7 +33,7 @@ class Report(Protocol):
 
 
 class Reporter:
-    """Reports for one workgroup; checks that are off stay silent."""
+    """Reports for one workgroup; disabled checks stay silent."""
 
     def __init__(self, dispatch: Dispatch, workgroup: tuple[int, int, int]) -> None:
         self._findings, self._workgroup = dispatch.findings, workgroup

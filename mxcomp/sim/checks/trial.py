@@ -1,4 +1,4 @@
-"""One execution of a workgroup, and what it reads in place of memory never written; see `unwritten`."""
+"""One execution of a workgroup with replaced contents of memory that was never written; see `unwritten`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint32]
 
 LIMIT = 1 << 28
-"""Bytes of the journal: workgroups that store much more are not run again."""
+"""The largest size of the journal in bytes. Workgroups that store more are not run again."""
 
 
 def other_bytes(offsets: Offsets, is_tame: bool = False) -> Bytes:
-    """What is read in place of bytes never written, which are NaN in most formats.
+    """Returns bytes that replace those never written, which are NaN in most formats.
 
     Tame bytes are finite in any format, and sums and products of many are; others are noise, where NaN comes up: eight
     at a time, three times out of four, else zeros.
@@ -44,7 +44,8 @@ class Space(IntEnum):
 
 
 Suspect = tuple[Space, int]
-"""The offset of an instruction that reads device memory; or a place: the number of the first byte of a dword.
+"""A read that results may depend on: the offset of an instruction that reads device memory, or the number of the first
+byte of a dword in LDS or scratch.
 
 Bytes of scratch are numbered lane by lane, wave by wave.
 """
@@ -52,7 +53,7 @@ Bytes of scratch are numbered lane by lane, wave by wave.
 
 @dataclass(frozen=True)
 class Read:
-    """The first time that the first of the waves reads never-written memory here.
+    """The first read of never-written memory at an instruction or byte, by the wave with the lowest number.
 
     Attributes:
         offset: Of a byte: in device memory, in LDS, or in the lane's scratch.
@@ -95,42 +96,45 @@ class Trial:
 
     @property
     def is_first(self) -> bool:
-        """No memory is replaced, as in the one that counts."""
+        """Whether no memory is replaced, as in the execution whose results count."""
         return self.others is not None and not self.others
 
     @property
-    def is_asking(self) -> bool:
-        """Whether reads of LDS and scratch still matter: not if they can tell no more than is known."""
+    def needs_reads(self) -> bool:
+        """Whether reads of LDS and scratch still have to be recorded."""
         return self._is_recording or (self.is_first and not self.suspect)
 
     def registers(self, wave: int, unwritten: Words) -> Words:
-        """What registers hold instead, uint32[…, 64]: tame bytes, or not a bit of what they held in the first one."""
+        """Returns the replaced contents of registers, uint32[…, 64]: tame bytes, or every bit inverted."""
         if not self.is_tame:
             return ~unwritten
-        places = np.arange(unwritten.nbytes) + ((wave + 1) << 48)
-        return other_bytes(places, is_tame=True).view(np.uint32).reshape(unwritten.shape)
+        numbers = np.arange(unwritten.nbytes) + ((wave + 1) << 48)
+        return other_bytes(numbers, is_tame=True).view(np.uint32).reshape(unwritten.shape)
 
     def content(self, space: Space, first: int, count: int) -> Bytes:
-        """What `count` bytes of LDS or scratch, from number `first` on, hold before anything is written there."""
+        """Returns the initial contents of `count` bytes of LDS or scratch, from number `first` on."""
         fresh = np.full(count, UNWRITTEN, np.uint8)
         if self.is_first:
             return fresh
-        places = np.arange(first, first + count)
-        noise = other_bytes(places + (space << 48), self.is_tame)
+        numbers = np.arange(first, first + count)
+        noise = other_bytes(numbers + (space << 48), self.is_tame)
         if self.others is None:
             return noise
-        return np.where(np.isin(places & ~3, [place for where, place in self.others if where == space]), noise, fresh)
+        return np.where(
+            np.isin(numbers & ~3, [number for where, number in self.others if where == space]), noise, fresh
+        )
 
     def read(
         self, space: Space, wave: Issuer, i: Instruction, lanes: Offsets, offsets: Offsets, stride: int = 0
     ) -> None:
-        """Lanes read bytes at these offsets of LDS or scratch, never written; `stride` is the size of a scratch."""
+        """Records that lanes read never-written bytes at these offsets of LDS or scratch; `stride` is the size of a
+        lane's scratch."""
         self.suspect = True
         if not self._is_recording:
             return
         for lane, offset in zip(lanes.tolist(), offsets.tolist(), strict=True):
-            place = (wave.number * 64 + lane) * stride + offset
-            self._note((space, place & ~3), Read(i, wave.number, lane, offset))
+            number = (wave.number * 64 + lane) * stride + offset
+            self._note((space, number & ~3), Read(i, wave.number, lane, offset))
 
     def _note(self, suspect: Suspect, read: Read) -> None:
         known = self.reads.get(suspect)
@@ -140,7 +144,7 @@ class Trial:
     def load(
         self, wave: Issuer, i: Instruction, lanes: NDArray[np.intp] | None, offsets: Offsets, values: Bytes
     ) -> Bytes:
-        """What a load of uint8[n, size] from the offsets gets."""
+        """Returns what a load of uint8[n, size] from the offsets gives."""
         memory = self._memory
         written = gather(memory.written, memory.written_words, offsets, values.shape[1])
         if written.all():

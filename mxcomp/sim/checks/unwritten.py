@@ -1,4 +1,5 @@
-"""Memory never written ("uninit"), be it device memory, LDS or scratch: reading it is an error if anything comes of it.
+"""Reads of memory that was never written ("uninit"), be it device memory, LDS or scratch, are errors if a result
+depends on them.
 
 Right kernels read such memory as well: padding whose products nobody stores, whole words of which some bytes count,
 bytes of which they replace four bits. So a workgroup that has read some is run again from the same state, with other
@@ -34,7 +35,7 @@ Doubts = frozenset[tuple[str, int]]
 Execute = Callable[[Dispatch, Workgroup, Trial | None], Counters]
 
 
-class Inquiry:
+class UnwrittenCheck:
     """Runs the workgroups of one launch, those that read never-written memory several times.
 
     Nothing is looked into after the first error.
@@ -52,33 +53,34 @@ class Inquiry:
         try:
             counters = self._execute(self._dispatch, number, trial)
         except SimulationError:
-            findings.settle(matter=True)
+            findings.resolve_doubts(matter=True)
             raise
         if trial is None:
-            findings.settle(matter=False)
+            findings.resolve_doubts(matter=False)
             return counters
-        case = _Case(self._dispatch, number, self._execute, trial, counters)
+        suspect = _SuspectWorkgroup(self._dispatch, number, self._execute, trial, counters)
         if doubts := findings.doubts():
-            findings.settle(self._do_matter(doubts, case))
+            findings.resolve_doubts(self._affect_results(doubts, suspect))
         if trial.suspect:
-            self._on = not case.has_error()
+            self._on = not suspect.has_error()
         return counters
 
-    def _do_matter(self, doubts: Doubts, case: _Case) -> bool:
-        """Whether doubts about registers matter here, or did before; where the same do not, ever fewer are looked into.
+    def _affect_results(self, doubts: Doubts, suspect: _SuspectWorkgroup) -> bool:
+        """Returns whether results depend on the registers in doubt, here or in an earlier workgroup; repeated doubts
+        are examined ever more rarely.
 
         Those are the first, second, fourth, eighth … workgroup that has them.
         """
         self._met[doubts] += 1
         met = self._met[doubts]
-        if doubts not in self._matter and met & (met - 1) == 0 and case.depends_on_registers():
+        if doubts not in self._matter and met & (met - 1) == 0 and suspect.depends_on_registers():
             self._matter.add(doubts)
         return doubts in self._matter
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What an execution of the workgroup leaves.
+    """The state that an execution of the workgroup leaves.
 
     Attributes:
         has_failed: It meets errors that the first execution did not meet.
@@ -90,8 +92,8 @@ class _Outcome:
     may_keep: bool = False
 
 
-class _Case:
-    """A workgroup under suspicion. Leaves memory as its first execution did."""
+class _SuspectWorkgroup:
+    """A workgroup that read never-written memory. Leaves memory as its first execution did."""
 
     def __init__(
         self, dispatch: Dispatch, number: Workgroup, execute: Execute, first: Trial, counters: Counters
@@ -100,11 +102,11 @@ class _Case:
         self._first, self._limit = first, 2 * counters["instructions"] + 10_000
 
     def depends_on_registers(self) -> bool:
-        """Whether what it stores depends on registers never written; taken for so where it stores too much to say."""
+        """Returns whether what it stores depends on registers never written; True if it stores too much to find out."""
         if self._first.journal.is_full:
             return True
         before = self._first.journal.before()
-        found = _Outcome(False, Contents.of(self._memory, before.places))
+        found = _Outcome(False, Contents.of(self._memory, before.offsets))
         before.restore(self._memory)
         trials = (Trial(self._memory, is_tame=is_tame, has_other_registers=True) for is_tame in (True, False))
         depends = any(self._difference(found, self._outcome(trial), trial.is_tame) is not None for trial in trials)
@@ -112,25 +114,25 @@ class _Case:
         return depends
 
     def has_error(self) -> bool:
-        """Reports what matters."""
+        """Reports reads that results depend on, and returns whether there are any."""
         if self._first.journal.is_full:
             message = "reads memory never written, and stores too much to find out whether anything depends on it"
             self._report_at_entry(Severity.WARNING, message)
             return False
         before = self._first.journal.before()
-        found = _Outcome(False, Contents.of(self._memory, before.places))
+        found = _Outcome(False, Contents.of(self._memory, before.offsets))
         before.restore(self._memory)
         for is_tame in (True, False):
             other = self._outcome(Trial(self._memory, None, is_tame))
             depending = self._difference(found, other, is_tame)
             if depending is not None:
-                self._report(self._culprit(other, is_tame), depending)
+                self._report(self._cause(other, is_tame), depending)
                 break
         found.stored.restore(self._memory)
         return depending is not None
 
-    def _culprit(self, other: _Outcome, is_tame: bool) -> tuple[Space, Read] | None:
-        """One that matters alone, while all before it read what they did at first, and all after it other bytes.
+    def _cause(self, other: _Outcome, is_tame: bool) -> tuple[Space, Read] | None:
+        """Returns a read that changes the result when it alone is replaced, found by bisection.
 
         None: an execution that fails may not know what it has read.
         """
@@ -148,7 +150,7 @@ class _Case:
         return (suspects[same][0], trial.reads[suspects[same]]) if suspects else None
 
     def _outcome(self, trial: Trial) -> _Outcome:
-        """What comes of a trial; takes back what it has stored."""
+        """Returns the state after a trial, and undoes its stores."""
         findings = Findings()
         dispatch = replace(self._dispatch, findings=findings, max_instructions=self._limit)
         try:
@@ -159,32 +161,32 @@ class _Case:
             known = {(f.check, f.offset) for f in self._dispatch.findings.all()}
             has_failed = any((f.check, f.offset) not in known for f in findings.all() if f.severity is Severity.ERROR)
         before = trial.journal.before()
-        stored = Contents.of(self._memory, before.places)
+        stored = Contents.of(self._memory, before.offsets)
         before.restore(self._memory)
         return _Outcome(
             has_failed, stored, not trial.is_first and any(space is Space.DEVICE for space, _ in trial.reads)
         )
 
     def _difference(self, fewer: _Outcome, other: _Outcome, is_tame: bool) -> str | None:
-        """Says what depends on bytes replaced in the other one only; None: nothing does."""
+        """Returns what depends on bytes that are replaced in `other` only, or None."""
         if fewer.has_failed or other.has_failed:
             same = fewer.has_failed and other.has_failed
             return None if same else "what it executes or accesses depends on it"
-        before = Contents.of(self._memory, np.union1d(fewer.stored.places, other.stored.places))
+        before = Contents.of(self._memory, np.union1d(fewer.stored.offsets, other.stored.offsets))
         one, two = fewer.stored.over(before), other.stored.over(before)
-        kept = ~(one.data ^ before.data) & ~(two.data ^ other_bytes(before.places, is_tame))
+        kept = ~(one.data ^ before.data) & ~(two.data ^ other_bytes(before.offsets, is_tame))
         kept[(before.marks != 0) | (not other.may_keep)] = 0
         differs = ((one.data ^ two.data) & ~kept != 0) | (one.marks != two.marks)
         if not differs.any():
             return None
-        place = self._dispatch.place_of(BASE + int(before.places[np.argmax(differs)]))
+        place = self._dispatch.place_of(BASE + int(before.offsets[np.argmax(differs)]))
         return f"what it stores in {place} depends on it"
 
-    def _report(self, culprit: tuple[Space, Read] | None, depending: str) -> None:
-        if culprit is None:
+    def _report(self, cause: tuple[Space, Read] | None, depending: str) -> None:
+        if cause is None:
             self._report_at_entry(Severity.ERROR, f"reads memory never written; {depending}")
             return
-        space, read = culprit
+        space, read = cause
         address = read.offset + (BASE if space is Space.DEVICE else 0)
         message = f"reads {_NAMES[space]} never written"
         if space is Space.DEVICE:

@@ -1,4 +1,4 @@
-"""What a wave has in flight, and what s_waitcnt proves to have arrived.
+"""Tracks what a wave has in flight, and what s_waitcnt proves to have arrived.
 
 vmcnt counts vector memory, loads and stores and direct loads to LDS, which finish in order. lgkmcnt counts LDS, which
 finishes in order, and scalar loads, which do not: only lgkmcnt(0) proves those. Flat instructions count in both.
@@ -21,7 +21,7 @@ NO_VECTOR_WAIT, NO_LGKM_WAIT = 63, 15
 
 
 def waitcnt_fields(simm16: int) -> tuple[int, int]:
-    """vmcnt (63: no wait) and lgkmcnt (15: no wait) of s_waitcnt."""
+    """Returns vmcnt (63: no wait) and lgkmcnt (15: no wait) of s_waitcnt."""
     return simm16 & 15 | (simm16 >> 14 & 3) << 4, simm16 >> 8 & 15
 
 
@@ -47,7 +47,7 @@ class Flight:
 
     @classmethod
     def of(cls, i: Instruction) -> Flight | None:
-        """None: no memory instruction, nothing is in flight."""
+        """Returns the facts of an instruction, or None if it accesses no memory."""
         op = parse(i.mnemonic)
         if op is None or i.memory is None:
             return None
@@ -93,7 +93,7 @@ class Transfer:
 
 
 class Landing(Protocol):
-    """What LDS checks offer to a wait."""
+    """The interface of LDS checks that waits call."""
 
     def land(self, wave: Issuer, transfer: Transfer) -> None: ...
 
@@ -123,7 +123,7 @@ class Outstanding:
         return self.vector + [t for t in self.lgkm if t not in self.vector]
 
     def copy(self) -> Outstanding:
-        """Transfers without what they touch in LDS."""
+        """Returns the transfers without what they touch in LDS."""
         twins = {t: Transfer(t.flight, t.interval, t.counters) for t in self.transfers()}
         other = Outstanding()
         other.vector, other.lgkm = [twins[t] for t in self.vector], [twins[t] for t in self.lgkm]
@@ -141,7 +141,7 @@ class Outstanding:
         wave.busy |= flight.registers
 
     def wait(self, wave: Issuer, vector: int, lgkm: int) -> None:
-        """s_waitcnt vmcnt(vector) lgkmcnt(lgkm)."""
+        """Executes s_waitcnt vmcnt(vector) lgkmcnt(lgkm)."""
         arrived: list[Transfer] = []
         if vector != NO_VECTOR_WAIT and len(self.vector) > vector:
             count = len(self.vector) - vector
@@ -154,7 +154,8 @@ class Outstanding:
             self._land(wave, arrived)
 
     def _proven(self, lgkm: int) -> list[Transfer]:
-        """At most `lgkm` are left: all but so many of the ordered ones have finished, the others only when it is 0."""
+        """Returns the transfers that have arrived if at most `lgkm` are outstanding: the oldest of the ordered ones,
+        and the others only when it is 0."""
         if lgkm == 0:
             return list(self.lgkm)
         ordered = [t for t in self.lgkm if t.flight.ordered]

@@ -8,7 +8,7 @@ from llvmlite import ir as llvm
 
 from mxcomp.sim.fast import ir, lanes
 from mxcomp.sim.fast.frame import Frame
-from mxcomp.sim.fast.tracing import Place, Traced
+from mxcomp.sim.fast.tracing import InsertPoint, Traced
 from mxcomp.sim.instruction import Instruction, Operand
 from mxcomp.sim.memory import BASE
 from mxcomp.sim.semantics.memory import MemoryOp
@@ -19,7 +19,7 @@ _RESOURCE = ("w0", "w1", "w2", "w3")
 
 @dataclass
 class Arguments:
-    """Named arguments of a form's function, in order."""
+    """The named arguments of a form's function, in order."""
 
     frame: Frame
     _items: dict[str, ir.Value] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Arguments:
 
 
 def address_arguments(given: Arguments, i: Instruction, op: MemoryOp) -> None:
-    """Rows of addresses, offsets and indices; "start": what is added to them; a buffer's resource."""
+    """Returns rows of addresses, offsets and indices; "start", which is added to them; and a buffer's resource."""
     frame, operands, builder = given.frame, i.memory, given.frame.builder
     assert operands is not None
     if operands.address is not None:
@@ -67,7 +67,7 @@ def address_arguments(given: Arguments, i: Instruction, op: MemoryOp) -> None:
 
 @dataclass(frozen=True)
 class Found:
-    """Addresses in memory, and which lanes use them.
+    """Addresses in memory, and the lanes that use them.
 
     Attributes:
         addresses: i64[64]; device addresses relative to the arena.
@@ -82,7 +82,7 @@ class Found:
 
 
 def lane_addresses(builder: llvm.IRBuilder, op: MemoryOp, bound: dict[str, ir.Value], active: ir.Value) -> Found:
-    """Returns −1 from the function for resources and ranges that are the NumPy engine's."""
+    """Emits the addresses of lanes; the function returns −1 for resources and ranges that the NumPy engine handles."""
     wide = ir.vector(ir.i64)
     if op.space == "buffer":
         _refuse_structured(builder, bound)
@@ -95,8 +95,8 @@ def lane_addresses(builder: llvm.IRBuilder, op: MemoryOp, bound: dict[str, ir.Va
     for name, slot in extremes.items():
         ir.store(builder, ir.constant(wide, [limits[name]] * ir.LANES), slot, 64)
     with ir.loop(builder, ir.WAVE, ir.LANES) as lane:
-        place, on = Place(builder, lane), lanes.chunk(builder, active, lane)
-        at, room = _addresses(place, op, bound)
+        point, on = InsertPoint(builder, lane), lanes.chunk(builder, active, lane)
+        at, room = _addresses(point, op, bound)
         inside = whole = on
         if room is not None:
             inside = builder.and_(on, (room >= min(4, op.size)).value)
@@ -119,7 +119,8 @@ def _reduced(builder: llvm.IRBuilder, name: str, values: ir.Value) -> ir.Value:
 
 
 def _refuse_structured(builder: llvm.IRBuilder, bound: dict[str, ir.Value]) -> None:
-    """Add-thread-id; and with an index swizzle enable and strides, whose range rule is another."""
+    """Leaves buffers to the NumPy engine that add the thread ID, swizzle indices, or have both index and stride, whose
+    range rule is another."""
     odd = builder.and_(bound["w3"], ir.constant(ir.i32, 1 << 23))
     if "index" in bound:
         odd = builder.or_(odd, builder.and_(bound["w1"], ir.constant(ir.i32, 1 << 31 | 0x3FFF << 16)))
@@ -127,19 +128,19 @@ def _refuse_structured(builder: llvm.IRBuilder, bound: dict[str, ir.Value]) -> N
         builder.ret(ir.index(-1))
 
 
-def _addresses(place: Place, op: MemoryOp, bound: dict[str, ir.Value]) -> tuple[Traced, Traced | None]:
-    """Address of each lane, and the bytes from there to the end of the buffer if there is a buffer."""
-    builder = place.builder
+def _addresses(point: InsertPoint, op: MemoryOp, bound: dict[str, ir.Value]) -> tuple[Traced, Traced | None]:
+    """Returns the address of each lane, and the bytes from there to the end of the buffer if there is a buffer."""
+    builder = point.builder
 
     def shared(value: ir.Value) -> Traced:
-        return Traced(place, i64, ir.splat(builder, value))
+        return Traced(point, i64, ir.splat(builder, value))
 
     start = shared(bound["start"])
     offset = start
     if "address" in bound:
-        low = _row(place, bound["address"], 0)
+        low = _row(point, bound["address"], 0)
         if op.space in ("global", "flat") and "base" not in bound:
-            high = _row(place, bound["address"], 1)
+            high = _row(point, bound["address"], 1)
             offset = (low.astype(u64) | high.astype(u64) << 32).view(i64) + start
         else:
             offset = low.astype(i64) + start
@@ -154,7 +155,7 @@ def _addresses(place: Place, op: MemoryOp, bound: dict[str, ir.Value]) -> tuple[
     return base + scalar + offset - BASE, shared(w2) - scalar - offset
 
 
-def _row(place: Place, row: ir.Value, k: int) -> Traced:
-    at = place.builder.add(place.lane, ir.index(ir.WAVE * k))
-    address = ir.offset(place.builder, row, at, ir.i32)
-    return Traced(place, u32, ir.load(place.builder, address, ir.vector(ir.i32)))
+def _row(point: InsertPoint, row: ir.Value, k: int) -> Traced:
+    at = point.builder.add(point.lane, ir.index(ir.WAVE * k))
+    address = ir.offset(point.builder, row, at, ir.i32)
+    return Traced(point, u32, ir.load(point.builder, address, ir.vector(ir.i32)))

@@ -32,7 +32,7 @@ def _add_f32(b: llvm.IRBuilder, old: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def _add_bfloat_pair(b: llvm.IRBuilder, old: ir.Value, x: ir.Value) -> ir.Value:
-    """Rounded to nearest even; NaN is canonical."""
+    """Adds pairs of bfloat16, rounded to nearest even; NaN is canonical."""
     halves = []
     for k in (0, 16):
         a, c = (b.bitcast(_bfloat(b, word, k), ir.single) for word in (old, x))
@@ -46,7 +46,7 @@ def _add_bfloat_pair(b: llvm.IRBuilder, old: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def _bfloat(b: llvm.IRBuilder, word: ir.Value, shift: int) -> ir.Value:
-    """The float32 bits of one of two bfloat16."""
+    """Returns the float32 bits of one of two bfloat16."""
     return b.and_(word, ir.constant(ir.i32, -65536)) if shift else b.shl(word, ir.constant(ir.i32, 16))
 
 
@@ -64,7 +64,7 @@ _COMBINE: dict[str, Combine] = {
     "add_f32": _add_f32,
     "pk_add_bf16": _add_bfloat_pair,
 }
-"""32-bit operations; the others are the NumPy engine's."""
+"""The combining functions of 32-bit atomics; the others are left to the NumPy engine."""
 
 
 def update(

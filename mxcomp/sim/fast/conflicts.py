@@ -10,7 +10,7 @@ from mxcomp.sim.fast import ir
 from mxcomp.sim.fast.frame import Env, Frame
 
 _MOST = 128
-"""Words that one phase can bring to a bank, at most."""
+"""The largest number of words that one phase can bring to a bank."""
 
 
 def count_conflicts(frame: Frame, kind: str, size: int, addresses: ir.Value, mask: ir.Value, offset: int) -> None:
@@ -22,7 +22,7 @@ def count_conflicts(frame: Frame, kind: str, size: int, addresses: ir.Value, mas
 
 
 def _define(module: llvm.Module, name: str, kind: str, size: int) -> llvm.Function:
-    """i64 conflicts(addresses, mask, offset).
+    """Defines i64 conflicts(addresses, mask, offset).
 
     Where all lanes are aligned, a lane's dwords share one unit of banks, and units are counted instead of dwords.
     """
@@ -55,7 +55,7 @@ def _define(module: llvm.Module, name: str, kind: str, size: int) -> llvm.Functi
 
 
 def _lanes(builder: llvm.IRBuilder, groups: tuple[tuple[int, ...], ...], mask: ir.Value) -> ir.Value:
-    """Over all phases: the lanes of one, minus 1."""
+    """Counts the lanes of each phase minus 1, over all phases."""
     total: ir.Value = ir.index(0)
     for group in groups:
         count = ir.intrinsic(builder, "ctpop", builder.and_(mask, ir.index(sum(1 << lane for lane in group))))
@@ -75,7 +75,7 @@ def _total(
     builder: llvm.IRBuilder, groups: tuple[tuple[int, ...], ...], banks: int, words: int, shift: int,
     addresses: ir.Value, mask: ir.Value, offset: ir.Value,
 ) -> ir.Value:  # fmt: skip
-    """Over all phases: the most different units (of 2**shift bytes) that fall on one bank, minus 1."""
+    """Counts, over all phases, the most different units (of 2**shift bytes) that fall on one bank, minus 1."""
     insert = ir.once(builder.module, "conflicts.insert", lambda: _define_insert(builder.module))
     counts = ir.entry_alloca(builder, llvm.ArrayType(ir.i64, 64))
     kept = ir.entry_alloca(builder, llvm.ArrayType(ir.i64, 64 * _MOST))
@@ -104,7 +104,8 @@ def _total(
 
 
 def _define_insert(module: llvm.Module) -> llvm.Function:
-    """i64 insert(counts, kept, bank, word): remembers the word if it is new to the bank; returns the bank's number."""
+    """Defines i64 insert(counts, kept, bank, word), which remembers the word if it is new to the bank, and returns the
+    bank's number of words."""
     function = ir.internal(module, "conflicts.insert", ir.i64, [ir.pointer, ir.pointer, ir.i64, ir.i64])
     counts, kept, bank, word = function.args
     builder = llvm.IRBuilder(function.append_basic_block("entry"))

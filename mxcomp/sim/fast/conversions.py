@@ -13,7 +13,7 @@ DType = np.dtype[Any]
 
 
 def convert(builder: llvm.IRBuilder, value: ir.Value, source: DType, target: DType) -> ir.Value:
-    """The vector `value` of type `source` as `target`."""
+    """Returns the vector `value` of type `source` as `target`."""
     if source == target:
         return value
     if target.kind == "b":
@@ -46,14 +46,14 @@ def _float_to_float(
 
 
 def _float_to_int(builder: llvm.IRBuilder, value: ir.Value, target: DType, kind: llvm.Type) -> ir.Value:
-    """Through signed 64 bits, as x86 does."""
+    """Converts through signed 64 bits, as x86 does."""
     wide = ir.vector(ir.i64)
     result = builder.fptosi(value, wide)
     return result if kind == wide else builder.trunc(result, kind)
 
 
 def narrow_to_half(builder: llvm.IRBuilder, value: ir.Value) -> ir.Value:
-    """float16 of float32 or float64, rounded once.
+    """Returns float32 or float64 as float16, rounded once.
 
     float64 is first rounded to odd in float32 (Boldo and Melquiond 2008), so that the second rounding is right; there
     is no instruction for the direct conversion.

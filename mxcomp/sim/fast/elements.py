@@ -1,4 +1,4 @@
-"""Elements of matrix operands: from registers to float32 or float64, 16 lanes at a time."""
+"""Decodes elements of matrix operands from registers to float32 or float64, 16 lanes at a time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mxcomp.sim.semantics.small_floats import FORMATS
 _PLAIN_BITS = {"f32": 32, "f16": 16, "bf16": 16, "i8": 8, "fp8": 8, "bf8": 8}
 
 Position = tuple[int, int]
-"""K of an element is start + step · group."""
+"""The index along K of an element, as (start, step): start + step · group."""
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Reads one operand.
+    """Decodes one operand.
 
     Attributes:
         kind: Element type by AMD's name.
@@ -39,7 +39,7 @@ class Decoder:
     target: llvm.Type
 
     def elements(self, builder: llvm.IRBuilder, rows: ir.Value, lane: ir.Value) -> Iterator[tuple[Position, ir.Value]]:
-        """Position and values of each element of the 16 lanes from `lane` on."""
+        """Yields the position and values of each element of the 16 lanes from `lane` on."""
         words = [
             ir.load(builder, ir.offset(builder, rows, builder.add(lane, ir.index(ir.WAVE * k)), ir.i32), _WORDS)
             for k in range(max(1, self.count * self.bits // 32))
@@ -83,7 +83,7 @@ def _shifted(builder: llvm.IRBuilder, value: ir.Value, by: int) -> ir.Value:
 
 
 def _bits(builder: llvm.IRBuilder, words: list[ir.Value], first: int, count: int) -> ir.Value:
-    """A bit field that may reach into the next register."""
+    """Returns a bit field that may extend into the next register."""
     word, shift = divmod(first, 32)
     value = builder.lshr(words[word], _all(shift)) if shift else words[word]
     if shift + count > 32:
@@ -92,7 +92,8 @@ def _bits(builder: llvm.IRBuilder, words: list[ir.Value], first: int, count: int
 
 
 def _small_float(builder: llvm.IRBuilder, code: ir.Value, fmt: ElementFormat) -> ir.Value:
-    """float32 of a code: normal numbers by moving the fields, subnormal ones as integers; then NaN and infinity."""
+    """Returns a code as float32: normal numbers by moving the fields, subnormal ones as integers; then NaN and
+    infinity."""
     mantissa, magnitude_mask = fmt.mantissa_bits, (1 << (fmt.bits - 1)) - 1
     magnitude = builder.and_(code, _all(magnitude_mask))
     moved = builder.add(_shifted(builder, magnitude, 23 - mantissa), _all(127 - fmt.bias << 23))

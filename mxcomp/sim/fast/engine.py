@@ -17,7 +17,7 @@ from mxcomp.sim.checks.lds import NO_SHADOW
 from mxcomp.sim.checks.registers import Facts
 from mxcomp.sim.checks.report import Reporter
 from mxcomp.sim.checks.trial import Trial
-from mxcomp.sim.checks.unwritten import Inquiry
+from mxcomp.sim.checks.unwritten import UnwrittenCheck
 from mxcomp.sim.checks.waits import Outstanding
 from mxcomp.sim.counters import Counters, events, memory_event
 from mxcomp.sim.engine import Dispatch, Workgroup
@@ -51,15 +51,15 @@ class Lines(dict[int, Line]):
 
 
 _MOST_DWORDS = 64 * 4
-"""What an instruction stores."""
+"""The largest number of dwords that an instruction stores."""
 
 _GRANT = 1 << 13
-"""Instructions that compiled code may execute before it comes back to have its traces read."""
+"""The number of instructions that compiled code may execute before it returns to have its traces read."""
 
 
 @dataclass(frozen=True, eq=False)
 class CompiledKernel:
-    """A program ready to run.
+    """A program that is compiled and ready to run.
 
     Attributes:
         call: (vectors, scalars, env) → `Status`.
@@ -85,13 +85,13 @@ class CompiledKernel:
         return cls(parts, library, call, lines, starts, *_weights(parts), Watched(parts, watch) if watched else None)
 
     def counters(self, counts: NDArray[np.int64]) -> Counters:
-        """Events of executed segments, and bytes of their last instructions."""
+        """Returns the events of executed segments, and bytes of their last instructions."""
         totals = counts.reshape(-1) @ self.weights
         return Counter({name: int(total) for name, total in zip(self.names, totals.tolist(), strict=True) if total})
 
 
 def _weights(parts: list[Segment]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """What each of a segment's two counters, executions and lanes, adds to which event."""
+    """Returns what each of a segment's two counters, executions and lanes, adds to which event."""
     rows: list[Counters] = []
     for part in parts:
         rows.append(Counter(event for i in part.instructions for event in events(i)))
@@ -103,7 +103,7 @@ def _weights(parts: list[Segment]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
 
 
 class Watched:
-    """A program as the checks see it, and buffers in which compiled code says what it did."""
+    """A program as the checks see it, and buffers in which compiled code logs what it did."""
 
     def __init__(self, parts: list[Segment], watch: Reporter) -> None:
         facts = [[Facts.of(i) for i in part.instructions] for part in parts]
@@ -116,7 +116,7 @@ class Watched:
 
 
 class FastEngine:
-    """See the module."""
+    """Executes dispatches with compiled kernels."""
 
     name = "fast"
 
@@ -129,10 +129,10 @@ class FastEngine:
         if kernel is None:
             watch = Reporter(dispatch, (0, 0, 0))
             kernel = self._kernels[key] = CompiledKernel.of(dispatch.program, watch)
-        inquiry = Inquiry(dispatch, partial(_run_workgroup, kernel))
+        check = UnwrittenCheck(dispatch, partial(_run_workgroup, kernel))
         with np.errstate(all="ignore"):
             workgroups = tracked(dispatch.workgroups, f"simulating {dispatch.program.kernel.name}")
-            return {number: inquiry.run(number) for number in workgroups}
+            return {number: check.run(number) for number in workgroups}
 
 
 def _run_workgroup(kernel: CompiledKernel, dispatch: Dispatch, number: Workgroup, trial: Trial | None) -> Counters:
@@ -206,12 +206,12 @@ class FastGroup:
         return total
 
     def dissolve(self) -> None:
-        """Ends references in a circle, which would keep registers and LDS until Python looks for such circles."""
+        """Breaks reference cycles, which would keep registers and LDS alive until the garbage collector runs."""
         self.waves.clear()
         self.local, self.group.shadow = None, NO_SHADOW
 
     def environment(self, wave: Wave) -> NDArray[np.int64]:
-        """Addresses in the simulator's own memory."""
+        """Returns the environment of compiled code: addresses in the simulator's own memory."""
         dispatch, memory = self.dispatch, self.dispatch.memory
         env = np.zeros(len(Env), np.int64)
         env[Env.PC] = dispatch.entry
@@ -247,7 +247,7 @@ class FastWave:
             self.node = self._watched.paths.start(state.defined)
 
     def run(self, most: int) -> int:
-        """Goes on for `most` instructions, more or less: a segment waits until the turns so far pay for all of it.
+        """Executes about `most` instructions: a segment waits until the turns so far pay for all of it.
 
         Only the last instruction of a segment concerns other waves, so the order of what they see is the NumPy
         engine's. Returns how many instructions were paid for."""
@@ -299,14 +299,14 @@ class FastWave:
                 return status
 
     def _read_journal(self) -> None:
-        """Takes over what compiled code has noted, before the NumPy engine stores anything."""
+        """Takes over the journal of compiled code before the NumPy engine stores anything."""
         if count := int(self.env[Env.JOURNALED]):
             assert self._watched is not None and self.group.trial is not None
             self.group.trial.journal.note_rows(self._watched.journal[:count])
             self.env[Env.JOURNALED] = 0
 
     def read_traces(self) -> None:
-        """Follows what compiled code did, and the NumPy engine in its last instruction."""
+        """Follows the traces of compiled code, and of the NumPy engine's last instruction."""
         if self._watched is None:
             return
         watched, env, events = self._watched, self.env, self.group.recorder.events
@@ -319,7 +319,7 @@ class FastWave:
         env[Env.TRACED] = env[Env.LOGGED] = 0
 
     def _read_step(self, line: Line, mode: tuple[int, int] | None) -> None:
-        """Follows an instruction that the NumPy engine did, not the last one of a segment."""
+        """Follows an instruction that the NumPy engine executed and that is not the last one of a segment."""
         if self._watched is None:
             return
         events, facts = self.group.recorder.events, line.facts
@@ -337,7 +337,7 @@ class FastWave:
         return self.state.is_plain and self.state.pc in self.group.kernel.starts
 
     def _step(self) -> None:
-        """One instruction, by the NumPy engine."""
+        """Executes one instruction with the NumPy engine."""
         run_wave(self.state, self.group.kernel.lines, 1, checked=False)
         self.state.outstanding = Outstanding()
 

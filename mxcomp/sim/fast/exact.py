@@ -1,4 +1,5 @@
-"""Scalar values that record what is done to them: 128-bit integers, which hold what the scalar table may compute."""
+"""Scalar values that record operations on them: 128-bit integers, which have room for all that the scalar table
+computes."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class Exact:
         self.builder, self.value = builder, value
 
     def select(self, if_true: Any, if_false: Any) -> Exact:
-        """The value as a condition: SCC."""
+        """Returns a choice by the value as a condition (SCC)."""
         zero = ir.constant(ir.i128, 0)
         condition = Condition(self.builder, self.builder.icmp_signed("!=", self.value, zero))
         return condition.select(if_true, if_false)

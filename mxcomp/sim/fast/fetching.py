@@ -1,4 +1,4 @@
-"""Sources of vector instructions: one argument of a form's function as the lanes its type letter asks for."""
+"""Sources of vector instructions: each argument of a form's function as lanes of the type that its letter asks for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from mxcomp.sim.fast import ir, lanes
 from mxcomp.sim.fast.frame import Frame
-from mxcomp.sim.fast.tracing import Place, Traced
+from mxcomp.sim.fast.tracing import InsertPoint, Traced
 from mxcomp.sim.instruction import Instruction, Operand
 from mxcomp.sim.semantics.modifiers import modified16, modified32, modified64, selected_part
 from mxcomp.sim.semantics.table import VectorOp, u32, u64
@@ -31,17 +31,17 @@ class Source:
 
     @property
     def shared(self) -> bool:
-        """All lanes have the same value."""
+        """Whether all lanes have the same value."""
         return self.operand is None or not self.operand.is_vgpr
 
     @property
     def type(self) -> Any:
-        """LLVM's type of the argument: a row, or the bits all lanes share."""
+        """LLVM's type of the argument: a row, or the bits that all lanes share."""
         return ir.pointer if not self.shared else ir.i64 if self.letter in _WIDE else ir.i32
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What the code depends on."""
+        """The properties that the generated code depends on."""
         o = self.operand
         if o is None:
             return (self.letter,)
@@ -50,7 +50,7 @@ class Source:
 
 
 def sources(i: Instruction, op: VectorOp) -> list[Source]:
-    """In the order of the function's arguments: those of the signature, then the old result."""
+    """Returns sources in the order of the function's arguments: those of the signature, then the old result."""
     operands = list(i.src)
     found = [
         Source(letter, None if letter == "m" else operands.pop(0), k == 0 and i.dpp is not None)
@@ -62,7 +62,7 @@ def sources(i: Instruction, op: VectorOp) -> list[Source]:
 
 
 def argument(frame: Frame, source: Source) -> ir.Value:
-    """What the caller passes."""
+    """Returns the value that the caller passes."""
     operand, letter = source.operand, source.letter
     assert operand is not None
     if operand.is_vgpr:
@@ -75,20 +75,20 @@ def argument(frame: Frame, source: Source) -> ir.Value:
 
 
 def _pair(frame: Frame, operand: Operand) -> ir.Value:
-    """A pair of SGPRs, or a float constant twice."""
+    """Returns a pair of SGPRs, or a float constant twice."""
     if operand.is_sgpr:
         return frame.read64(operand.code)
     low = frame.builder.zext(frame.scalar(operand, "f"), ir.i64)
     return frame.builder.or_(low, frame.builder.shl(low, ir.index(32)))
 
 
-def fetch(place: Place, source: Source, given: ir.Value) -> Any:
-    """The lanes from `place` on."""
+def fetch(point: InsertPoint, source: Source, given: ir.Value) -> Any:
+    """Returns the lanes from `at.lane` on."""
     letter, operand = source.letter, source.operand
     assert operand is not None
     if letter == "M":
-        return Traced(place, bool, lanes.chunk(place.builder, given, place.lane))
-    words: list[Any] = [_word(place, source, given, k) for k in range(2 if letter in "UIdQ" else 1)]
+        return Traced(point, bool, lanes.chunk(point.builder, given, point.lane))
+    words: list[Any] = [_word(point, source, given, k) for k in range(2 if letter in "UIdQ" else 1)]
     if letter == "Q":
         return tuple(words)
     if letter in "UId":
@@ -98,12 +98,12 @@ def fetch(place: Place, source: Source, given: ir.Value) -> Any:
     return modified16(raw, operand, letter) if letter in "hHSb" else modified32(raw, operand, letter)
 
 
-def _word(place: Place, source: Source, given: ir.Value, k: int) -> Traced:
-    """Register k of a source, or the k-th half of what all lanes share."""
-    builder = place.builder
+def _word(point: InsertPoint, source: Source, given: ir.Value, k: int) -> Traced:
+    """Returns register k of a source, or the k-th half of the bits that all lanes share."""
+    builder = point.builder
     if source.shared:
         wide = given.type == ir.i64
         word = builder.trunc(builder.lshr(given, ir.index(32 * k)), ir.i32) if wide else given
-        return Traced(place, u32, ir.splat(builder, word))
-    at = builder.add(place.lane, ir.index(ir.WAVE * k))
-    return Traced(place, u32, ir.load(builder, ir.offset(builder, given, at, ir.i32), ir.vector(ir.i32)))
+        return Traced(point, u32, ir.splat(builder, word))
+    at = builder.add(point.lane, ir.index(ir.WAVE * k))
+    return Traced(point, u32, ir.load(builder, ir.offset(builder, given, at, ir.i32), ir.vector(ir.i32)))

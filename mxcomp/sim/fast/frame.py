@@ -1,4 +1,4 @@
-"""What compiled code sees of a wave: three pointers, and where things lie behind them."""
+"""What compiled code sees of a wave: three pointers, and the layout of the memory behind them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mxcomp.sim.semantics.constants import constant_bits
 from mxcomp.sim.semantics.table import MASK32, MASK64
 
 SCC_SLOT, MODE_SLOT, SGPR_SLOTS = 128, 129, 192
-"""Dwords of the scalar file after the 128 SGPR codes."""
+"""Indices of dwords in the scalar file, after the 128 SGPR codes."""
 
 
 class Status(IntEnum):
@@ -26,7 +26,7 @@ class Status(IntEnum):
 
 
 class Env(IntEnum):
-    """int64 slots of the environment: program counter, budget, and addresses in the simulator's own memory.
+    """The int64 slots of the environment: program counter, budget, and addresses in the simulator's own memory.
 
     Watched code writes the number of every segment it enters to TRACE (int32[TRACED]), its accesses to LDS to LOG
     (int64[LOGGED, Log.SIZE]), and, unless JOURNAL is 0, dwords of device memory before it overwrites them to JOURNAL
@@ -62,7 +62,7 @@ class Env(IntEnum):
 
 
 class Log(IntEnum):
-    """int64 columns of a logged LDS access.
+    """The int64 columns of a logged LDS access.
 
     SEGMENT: its number; MASK: EXEC; SAME: bit k, access k writes what was there; ADDRESSES: of 64 lanes, in bytes,
     before the offsets of ds_read2 and ds_write2 are added (direct loads: that of lane 0).
@@ -97,7 +97,7 @@ class Frame:
         return self.builder.module
 
     def row(self, number: int) -> ir.Value:
-        """Address of a vector register."""
+        """Returns the address of a vector register."""
         return ir.offset(self.builder, self.vectors, number * ir.WAVE, ir.i32)
 
     def rows(self, operand: Operand) -> ir.Value:
@@ -113,7 +113,7 @@ class Frame:
         return self.builder.inttoptr(self.get(slot), ir.pointer)
 
     def log(self, column: Log) -> ir.Value:
-        """Address in the row that is logged next."""
+        """Returns the address in the row that is logged next."""
         row = self.builder.mul(self.get(Env.LOGGED), ir.index(int(Log.SIZE)))
         return ir.offset(self.builder, self.pointer(Env.LOG), self.builder.add(row, ir.index(int(column))), ir.i64)
 
@@ -131,7 +131,7 @@ class Frame:
         return self.read64(EXEC)
 
     def scalar(self, operand: Operand, letter: str) -> ir.Value:
-        """An SGPR, a pair, or a constant as i32 or i64."""
+        """Returns an SGPR, a pair, or a constant as i32 or i64."""
         wide = letter in "UIdME"
         kind = ir.i64 if wide else ir.i32
         constant = constant_bits(operand.code, operand.literal, letter)

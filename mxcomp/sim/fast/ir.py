@@ -11,7 +11,7 @@ import numpy as np
 from llvmlite import ir
 
 LANES = 16
-"""Lanes that vector code handles at once."""
+"""The number of lanes that vector code handles at once."""
 
 WAVE = 64
 
@@ -26,7 +26,7 @@ _SCALARS: dict[str, ir.Type] = {"b1": i1, "f2": half, "f4": single, "f8": double
 
 
 def element_type(dtype: np.dtype[Any]) -> ir.Type:
-    """LLVM's type of a NumPy type; signed and unsigned integers are the same."""
+    """Returns LLVM's type of a NumPy type; signed and unsigned integers are the same."""
     known = _SCALARS.get(f"{dtype.kind}{dtype.itemsize}")
     return ir.IntType(8 * dtype.itemsize) if known is None else known
 
@@ -44,7 +44,7 @@ def index(value: int) -> Value:
 
 
 def splat(builder: ir.IRBuilder, value: Value, count: int = LANES) -> Value:
-    """A vector of equal elements."""
+    """Returns a vector of equal elements."""
     kind = vector(value.type, count)
     single_element = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(i32, 0))
     mask = ir.Constant(vector(i32, count), [0] * count)
@@ -59,7 +59,7 @@ def intrinsic(builder: ir.IRBuilder, name: str, *arguments: Value, result: ir.Ty
 
 
 def type_name(kind: ir.Type) -> str:
-    """The type as intrinsics spell it: v16f32."""
+    """Returns the type as intrinsics spell it: v16f32."""
     if isinstance(kind, ir.VectorType):
         return f"v{kind.count}{type_name(kind.element)}"
     if isinstance(kind, ir.PointerType):
@@ -73,7 +73,7 @@ def declare(module: ir.Module, name: str, result: ir.Type, arguments: Sequence[i
 
 
 def offset(builder: ir.IRBuilder, base: Value, count: Value | int, element: ir.Type = i8) -> Value:
-    """base + count elements."""
+    """Returns base + count elements."""
     steps = index(count) if isinstance(count, int) else count
     return builder.gep(base, [steps], source_etype=element)
 
@@ -87,7 +87,7 @@ def store(builder: ir.IRBuilder, value: Value, address: Value, align: int = 4) -
 
 
 def entry_alloca(builder: ir.IRBuilder, kind: ir.Type, align: int = 64) -> Value:
-    """Stack memory, reserved once per call."""
+    """Returns stack memory that is reserved once per call."""
     with builder.goto_entry_block():
         slot = builder.alloca(kind)
         slot.align, slot.type = align, pointer
@@ -95,7 +95,7 @@ def entry_alloca(builder: ir.IRBuilder, kind: ir.Type, align: int = 64) -> Value
 
 
 def table(module: ir.Module, values: np.ndarray[Any, Any]) -> Value:
-    """The address of a constant array."""
+    """Returns the address of a constant array."""
     flat = np.ascontiguousarray(values).reshape(-1)
     name = f"table.{flat.dtype.str[1:]}.{hashlib.sha1(flat.tobytes()).hexdigest()}"
     known = module.globals.get(name)
@@ -112,7 +112,7 @@ def table(module: ir.Module, values: np.ndarray[Any, Any]) -> Value:
 
 @contextmanager
 def loop(builder: ir.IRBuilder, stop: int, step: int = 1) -> Iterator[Value]:
-    """for i in range(0, stop, step): yields i as i64."""
+    """Emits `for i in range(0, stop, step)`, and yields i as i64."""
     before = builder.block
     body, after = builder.append_basic_block("body"), builder.append_basic_block("after")
     builder.branch(body)
@@ -128,7 +128,7 @@ def loop(builder: ir.IRBuilder, stop: int, step: int = 1) -> Iterator[Value]:
 
 @contextmanager
 def counted(builder: ir.IRBuilder, count: Value) -> Iterator[Value]:
-    """for i in range(count), which may be 0: yields i as i64."""
+    """Emits `for i in range(count)`, which may be 0, and yields i as i64."""
     position = entry_alloca(builder, i64)
     store(builder, index(0), position, 8)
     test, body, after = (builder.append_basic_block(name) for name in ("test", "body", "after"))
@@ -144,7 +144,7 @@ def counted(builder: ir.IRBuilder, count: Value) -> Iterator[Value]:
 
 
 def internal(module: ir.Module, name: str, result: ir.Type, arguments: Sequence[ir.Type]) -> ir.Function:
-    """A new function that is called, not inlined."""
+    """Returns a new function that is called, not inlined."""
     function = ir.Function(module, ir.FunctionType(result, arguments), name)
     function.linkage = "internal"
     function.attributes.add("noinline")
@@ -153,5 +153,5 @@ def internal(module: ir.Module, name: str, result: ir.Type, arguments: Sequence[
 
 
 def once(module: ir.Module, name: str, make: Callable[[], ir.Function]) -> ir.Function:
-    """The function of this name, made if there is none yet."""
+    """Returns the function of this name, made if there is none yet."""
     return module.globals.get(name) or make()

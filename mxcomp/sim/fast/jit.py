@@ -17,19 +17,20 @@ import numpy as np
 from mxcomp.sim.fast import object_cache
 
 OPTIMISATION = 0
-"""Of code generation: at 2 it takes three times as long, for code that is 6 % faster; LLVM's passes in front of it
-would take as long again, for a tenth."""
+"""The optimisation level of code generation. Level 2 takes three times as long, for code that is 6 % faster; LLVM's
+passes in front of it would take as long again, for a tenth."""
 
 _PACKAGE = Path(__file__).parents[2]
 
 
 def sources() -> list[Path]:
-    """Files that compiled code depends on: the simulator with its semantics tables, formats, and facts of the GPU."""
+    """Returns the files that compiled code depends on: the simulator with its semantics tables, formats, and facts of
+    the GPU."""
     return [path for folder in ("formats", "sim", "target") for path in sorted((_PACKAGE / folder).rglob("*.py"))]
 
 
 def _digest_of(paths: Iterable[Path]) -> str:
-    """The digest of files, by their names and contents."""
+    """Returns the digest of files, by their names and contents."""
     digest = hashlib.sha256()
     for path in paths:
         content = path.read_bytes()
@@ -39,11 +40,11 @@ def _digest_of(paths: Iterable[Path]) -> str:
 
 
 _SOURCES = _digest_of(sources())
-"""Taken when they are imported, not later: they may change under a running process."""
+"""The digest of the sources, taken at import: they may change under a running process."""
 
 
 class Compiled:
-    """Loaded objects; `address` is that of one of their functions."""
+    """Loaded object code; `address` is that of one of its functions."""
 
     def __init__(self, objects: Iterable[bytes], name: str) -> None:
         engine, builder = _lljit(), llvm.JITLibraryBuilder()
@@ -91,12 +92,13 @@ def compile_module(text: str) -> bytes:
 
 
 def cached(key: str, make: Callable[[], str], name: str) -> Compiled:
-    """The compiled module of this key, from the cache if it is there."""
+    """Returns the compiled module of this key, from the cache if it is there."""
     return Compiled([objects(key, make)], name)
 
 
 def objects(key: str, make: Callable[[], str]) -> bytes:
-    """Object code of this key, from the cache if it is there; else of the LLVM IR that `make` gives."""
+    """Returns the object code of this key from the cache; if it is not there, it is made from the LLVM IR that `make`
+    gives."""
     digest = _digest(key)
     found = object_cache.load(digest)
     if found is None:
@@ -106,18 +108,18 @@ def objects(key: str, make: Callable[[], str]) -> bytes:
 
 
 def is_kept(key: str) -> bool:
-    """Whether object code of this key is in the cache."""
+    """Returns whether object code of this key is in the cache."""
     return object_cache.load(_digest(key)) is not None
 
 
 def _digest(key: str) -> str:
-    """The digest of a key and of all that code generation depends on besides."""
+    """Returns the digest of a key and of everything else that code generation depends on."""
     return hashlib.sha256("\0".join((key, *environment())).encode()).hexdigest()
 
 
 @cache
 def environment() -> tuple[str, ...]:
-    """What the same key compiles to depends on: our sources, libraries, Python, and the processor.
+    """Returns what the object code depends on besides the key: our sources, libraries, Python, and the processor.
 
     NumPy computes constants and decides on types, and tinygrad's tables tell instructions apart.
     """

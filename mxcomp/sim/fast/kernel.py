@@ -21,14 +21,14 @@ from mxcomp.sim.semantics import SCALAR, VECTOR, salu
 from mxcomp.sim.semantics.memory import parse
 
 NAME = "run"
-"""The function: (vectors, scalars, env) → Status."""
+"""The name of the compiled function: (vectors, scalars, env) → Status."""
 
 _SILENT = salu.NO_EFFECT | {"s_waitcnt"}
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Instructions that run without interruption; only the last one may branch, touch memory, or wait for it."""
+    """Instructions that run without interruption; only the last one may branch, access memory, or wait for it."""
 
     number: int
     instructions: tuple[Instruction, ...]
@@ -39,7 +39,8 @@ class Segment:
 
 
 def segments(program: Program) -> list[Segment]:
-    """Cuts the program at branch targets, and after all that can return to the engine or concerns other waves."""
+    """Yields the program's segments: it is cut at branch targets, and after all that can return to the engine or
+    concerns other waves."""
     code, kernel = program.instructions, program.kernel
     targets = {i.target for i in code.values() if i.target is not None}
     leaders = {*kernel.entries, *kernel.module.functions.values(), *targets}
@@ -59,7 +60,7 @@ def segments(program: Program) -> list[Segment]:
 
 
 def interrupts(i: Instruction) -> bool:
-    """Whether an instruction may end a wave's run, go elsewhere, or be seen by other waves."""
+    """Returns whether an instruction may end a wave's turn, branch, or be seen by other waves."""
     name = i.mnemonic
     if name in VECTOR:
         return not is_compiled(i)
@@ -132,7 +133,7 @@ class KernelBuilder:
             ir.store(builder, ir.constant(ir.i32, part.number), entry)
 
     def _next(self, frame: Frame, slot: Env) -> ir.Value:
-        """Counts one up; the number before."""
+        """Increments a counter, and returns its old value."""
         number = frame.get(slot)
         frame.set(slot, frame.builder.add(number, ir.index(1)))
         return number
@@ -150,7 +151,7 @@ class KernelBuilder:
 
 
 def emit_plain(frame: Frame, i: Instruction) -> None:
-    """An instruction that always goes on to the next one."""
+    """Emits an instruction that always continues with the next one."""
     if i.mnemonic in _SILENT:
         return
     if i.encoding == "MFMA":
@@ -212,5 +213,5 @@ _LAST: dict[str, Callable[[KernelBuilder, Frame, Instruction], None]] = {
 
 
 def kernel_text(parts: list[Segment], watched: bool = False) -> str:
-    """LLVM IR of a program; watched: for runs with checks."""
+    """Returns the LLVM IR of a program; `watched` is for runs with checks."""
     return str(KernelBuilder(parts, watched).module)

@@ -1,4 +1,4 @@
-"""Masks, and the instructions through which lanes see each other."""
+"""EXEC masks, and instructions that exchange values between lanes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mxcomp.sim.semantics.lane import dpp_lanes, dpp_written
 
 
 def chunk(builder: llvm.IRBuilder, mask: ir.Value, lane: ir.Value) -> ir.Value:
-    """The bits of a 64-bit mask from `lane` on as a vector of i1."""
+    """Returns the bits of a 64-bit mask from `lane` on as a vector of i1."""
     bits = builder.trunc(builder.lshr(mask, lane), llvm.IntType(ir.LANES))
     return builder.bitcast(bits, ir.vector(ir.i1))
 
@@ -30,7 +30,7 @@ def bits_of(lanes: np.ndarray) -> int:
 
 
 def exchange(builder: llvm.IRBuilder, dpp: Dpp, row: ir.Value, active: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The first source through DPP: a row of exchanged lanes, and the mask of lanes that are written.
+    """Returns the first source through DPP: a row of exchanged lanes, and the mask of lanes that are written.
 
     bound_ctrl: what does not exist or is not active reads as 0; without it such lanes keep their result.
     """
@@ -60,7 +60,7 @@ def exchange(builder: llvm.IRBuilder, dpp: Dpp, row: ir.Value, active: ir.Value)
 
 
 def is_compiled(i: Instruction) -> bool:
-    """Row swaps only between different registers."""
+    """Returns whether the instruction is compiled: row swaps only between different registers."""
     if i.mnemonic not in _CROSS_LANE or i.dpp is not None or i.sdwa:
         return False
     return len(i.dst) == 1 or (i.src[0].is_vgpr and i.src[0].code != i.dst[0].code)
@@ -71,7 +71,7 @@ def emit_cross_lane(frame: Frame, i: Instruction) -> None:
 
 
 def _lane_of(frame: Frame, i: Instruction, lane: ir.Value) -> ir.Value:
-    """A source's value in one lane."""
+    """Returns a source's value in one lane."""
     source = i.src[0]
     if not source.is_vgpr:
         return frame.scalar(source, "u")
@@ -79,7 +79,7 @@ def _lane_of(frame: Frame, i: Instruction, lane: ir.Value) -> ir.Value:
 
 
 def _read_first_lane(frame: Frame, i: Instruction) -> None:
-    """The lowest active lane, lane 0 if there is none."""
+    """Reads the lowest active lane, or lane 0 if there is none."""
     builder = frame.builder
     active = frame.exec()
     kind = llvm.FunctionType(ir.i64, [ir.i64, ir.i1])
@@ -103,7 +103,7 @@ def _write_lane(frame: Frame, i: Instruction) -> None:
 
 
 def _swap_rows(rows: int) -> Callable[[Frame, Instruction], None]:
-    """The odd groups of `rows` lanes of the result register change places with the even groups of the source."""
+    """Exchanges the odd groups of `rows` lanes of the result register with the even groups of the source."""
 
     def emit(frame: Frame, i: Instruction) -> None:
         builder, kind = frame.builder, ir.vector(ir.i32)

@@ -1,4 +1,4 @@
-"""LDS checks for compiled code: accesses are logged and looked at when a barrier interval ends.
+"""LDS checks for compiled code: accesses are logged and checked when a barrier interval ends.
 
 Most intervals are plainly in order: no two waves touch a dword that one of them writes, nothing is read that was never
 written (or it does not matter any more), nothing lands late. `_is_plain` sees that for all accesses at once. Any other
@@ -31,7 +31,7 @@ _ALL_LANES = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """What a logged instruction does to LDS: the same for all its executions.
+    """What a logged instruction does to LDS, the same for all its executions.
 
     Attributes:
         facts: The instruction.
@@ -50,7 +50,7 @@ class Access:
 
     @classmethod
     def of(cls, facts: Facts) -> Access | None:
-        """None: it is not logged."""
+        """Returns the access of an instruction, or None if it is not logged."""
         flight, i = facts.flight, facts.instruction
         if flight is None or not flight.local:
             return None
@@ -66,20 +66,20 @@ class Access:
         return self.slot, self.offsets, self.writes, self.updates, self.direct
 
     def addresses(self, rows: Rows) -> Rows:
-        """int64[n, 64] of logged rows."""
+        """Returns the addresses of logged rows, int64[n, 64]."""
         if self.direct:
             return rows[:, Log.ADDRESSES, None] + self.slot * _LANES
         return rows[:, Log.ADDRESSES :]
 
     def cells(self, row: Rows) -> list[Cells]:
-        """What one execution touches, access by access."""
+        """Yields the bytes that one execution touches, access by access."""
         lanes = np.flatnonzero(_active(row[None])[0])
         at = self.addresses(row[None])[0, lanes]
         return [Cells(at + offset, self.slot, lanes) for offset in self.offsets] if len(lanes) else []
 
 
 def _active(rows: Rows) -> Marks:
-    """bool[n, 64]."""
+    """Returns the active lanes, bool[n, 64]."""
     masks = np.ascontiguousarray(rows[:, Log.MASK]).view(np.uint8).reshape(-1, 8)
     return np.unpackbits(masks, axis=1, bitorder="little").view(np.bool_)
 
@@ -95,7 +95,7 @@ class Event:
 
 
 class Recorder(Shadow):
-    """Stands in for the shadow while the NumPy engine steps: keeps what it would be told."""
+    """Replaces the shadow while the NumPy engine executes: records the calls that it would receive."""
 
     def __init__(self, barrier: Callable[[], None]) -> None:
         self.events: list[Event] = []
@@ -111,7 +111,7 @@ class Recorder(Shadow):
         self.events.append(Event(False, cells, updates=True))
 
     def land(self, wave: Issuer, transfer: Transfer) -> None:
-        """Transfers of the NumPy engine's steps are played back with all others."""
+        """Ignored: transfers of the NumPy engine's steps are replayed with all others."""
 
     def barrier(self) -> None:
         self._barrier()
@@ -143,7 +143,7 @@ class Code:
 
 @dataclass(slots=True, eq=False)
 class Follower:
-    """What a wave has in flight, bytes of LDS included.
+    """The transfers that a wave has in flight, with their bytes of LDS.
 
     Attributes:
         shared: `outstanding` is a path's, which nobody may change, and holds nothing that touches LDS.
@@ -159,7 +159,7 @@ class Follower:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """A piece of what happened: segments of one wave, or one instruction the NumPy engine did.
+    """A piece of the execution: segments of one wave, or one instruction of the NumPy engine.
 
     Attributes:
         rows: Logged accesses of the segments, in order.
@@ -202,14 +202,14 @@ class LocalMemory:
         self._chunks.append(chunk)
 
     def barrier(self) -> None:
-        """The interval ends."""
+        """Ends the interval."""
         self.finish()
         self._shadow.barrier()
         for follower in self._followers:
             follower.barriers += 1
 
     def finish(self) -> None:
-        """Looks at what has happened since the last barrier."""
+        """Checks what has happened since the last barrier."""
         logs = [self._log(k) for k in range(len(self._followers))]
         if self._is_plain(logs):
             for follower, log in zip(self._followers, logs, strict=True):
@@ -226,10 +226,10 @@ class LocalMemory:
     # -- the quick look
 
     def _is_plain(self, logs: Sequence[Rows]) -> bool:
-        """Whether no report is possible; marks what is written if so."""
+        """Returns whether the interval cannot have findings; if so, marks what is written."""
         if any(chunk.events for chunk in self._chunks):
             return False
-        shadow, uninit = self._shadow, self._trial is not None and self._trial.is_asking
+        shadow, uninit = self._shadow, self._trial is not None and self._trial.needs_reads
         count = len(shadow.written.words)
         touching, writing, fresh = np.zeros(count, np.uint8), np.zeros(count, np.uint8), np.zeros(count, np.bool_)
         agreed, bytewise = shadow.agreed.words != 0, list[Rows]()
@@ -267,12 +267,12 @@ class LocalMemory:
         return True
 
     def _grouped(self, log: Rows) -> list[tuple[Access, Rows]]:
-        """Logged rows by kind of access."""
+        """Yields logged rows by kind of access."""
         kinds = self._code.kind_of[log[:, Log.SEGMENT]]
         return [(self._code.kinds[kind], log[kinds == kind]) for kind in np.unique(kinds).tolist()]
 
     def _mark(self, access: Access, rows: Rows, marks: Marks, bytewise: list[Rows]) -> None:
-        """Marks dwords touched; notes bytes where a dword is written in part."""
+        """Marks dwords touched; records single bytes where a dword is written in part."""
         at = access.addresses(rows)
         if (rows[:, Log.MASK] != _ALL_LANES).any():
             at = at[_active(rows)]
@@ -289,7 +289,7 @@ class LocalMemory:
                 bytewise.append(every)
 
     def _carry(self, follower: Follower, log: Rows) -> None:
-        """What is in flight at the end of a plain interval, with the bytes it touches."""
+        """Collects what is in flight at the end of a plain interval, with the bytes it touches."""
         before, follower.outstanding, follower.shared = follower.outstanding, self._flying(follower.number), True
         flying = follower.outstanding.transfers()
         if not any(t.flight.local for t in flying):

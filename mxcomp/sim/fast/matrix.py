@@ -1,4 +1,4 @@
-"""Matrix instructions, one function per shape, formats and kind of scale, after the definition in `semantics.mfma`.
+"""Matrix instructions: one function per shape, formats and kind of scale, by the definition in `semantics.mfma`.
 
 A and B are decoded to matrices [K][row] in float32 where sums over a block are exact there, else in float64. Each
 row of the result is a vector over columns: products are added in order of K, with fused multiply-adds, which round
@@ -22,31 +22,31 @@ from mxcomp.sim.semantics import mfma
 from mxcomp.sim.semantics.small_floats import FORMATS, scale_table
 
 _ROWS = 8
-"""Rows of the result that are accumulated in registers at once."""
+"""The number of rows of the result that are accumulated in registers at once."""
 
 _NARROW_BITS = 6
-"""Up to this width of both formats, the sum over a block of 32 is exact in float32: at most 23 bits."""
+"""The width up to which, in both formats, the sum over a block of 32 is exact in float32 (at most 23 bits)."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """What the code of a matrix function depends on."""
+    """The properties that the code of a matrix function depends on."""
 
     shape: mfma.Mfma
 
     @property
     def name(self) -> str:
-        """The function's."""
+        """The function's name."""
         return f"matrix.{self.shape}"
 
     @property
     def type(self) -> llvm.Type:
-        """Rows of the result, A, B and C; rows of both scales, and which bits of them: where the result may be C."""
+        """The function's type: rows of the result, A, B and C; rows of both scales, and their bit positions."""
         return llvm.FunctionType(ir.void, [*[ir.pointer] * 4, *[ir.pointer, ir.i32] * (2 if self.shape.scaled else 0)])
 
     @property
     def sums(self) -> llvm.Type:
-        """Type of elements, products and sums."""
+        """The type of elements, products and sums."""
         shape = self.shape
         if shape.is_integer:
             return ir.i32
@@ -60,19 +60,19 @@ class Form:
 
 
 def is_compiled(i: Instruction) -> bool:
-    """Whether it is compiled: sparse ones are left to the NumPy engine."""
+    """Returns whether the instruction is compiled; sparse ones are left to the NumPy engine."""
     shape = mfma.of(i)
     return shape is not None and not shape.sparse
 
 
 def forms(instructions: Iterable[Instruction]) -> list[Form]:
-    """Those whose functions the code of the instructions calls."""
+    """Returns the forms whose functions the instructions call."""
     shapes = (mfma.of(i) for i in instructions if i.encoding == "MFMA" and is_compiled(i))
     return list(dict.fromkeys(Form(shape) for shape in shapes if shape is not None))
 
 
 def emit_matrix(frame: Frame, i: Instruction) -> None:
-    """D = A × B + C."""
+    """Emits D = A × B + C."""
     shape = mfma.of(i)
     assert shape is not None
     form, builder = Form(shape), frame.builder
@@ -86,7 +86,7 @@ def emit_matrix(frame: Frame, i: Instruction) -> None:
 
 
 def _rows(frame: Frame, operand: Operand, letter: str, count: int) -> ir.Value:
-    """The operand's registers; those of a scalar are filled with it."""
+    """Returns the operand's registers; for a scalar, registers filled with it."""
     if operand.is_vgpr:
         return frame.rows(operand)
     module = frame.module
@@ -128,7 +128,7 @@ def matrix_text(form: Form) -> str:
 
 
 def _copy(builder: llvm.IRBuilder, rows: ir.Value, count: int) -> ir.Value:
-    """C, which the result may overwrite."""
+    """Copies C, which the result may overwrite."""
     kept = ir.entry_alloca(builder, llvm.ArrayType(ir.i32, ir.WAVE * count))
     with ir.loop(builder, ir.WAVE * count, ir.LANES) as k:
         value = ir.load(builder, ir.offset(builder, rows, k, ir.i32), ir.vector(ir.i32))
@@ -137,7 +137,7 @@ def _copy(builder: llvm.IRBuilder, rows: ir.Value, count: int) -> ir.Value:
 
 
 def _decode(builder: llvm.IRBuilder, form: Form, decoder: Decoder, rows: ir.Value) -> ir.Value:
-    """The operand as [K][row]. Lane dim·g + r holds row r; element e of it is K = start + step·g."""
+    """Decodes the operand to [K][row]. Lane dim·g + r has row r; its element e is K = start + step·g."""
     shape = form.shape
     matrix = ir.entry_alloca(builder, llvm.ArrayType(form.sums, shape.k * shape.dim))
     with ir.loop(builder, shape.dim, ir.LANES) as row, ir.loop(builder, shape.groups) as group:
@@ -150,7 +150,7 @@ def _decode(builder: llvm.IRBuilder, form: Form, decoder: Decoder, rows: ir.Valu
 
 
 def _scales(builder: llvm.IRBuilder, form: Form, rows: ir.Value, shift: ir.Value) -> ir.Value:
-    """E8M0 scales of 64 lanes, [group][row], as float64."""
+    """Decodes E8M0 scales of 64 lanes to [group][row], as float64."""
     found = ir.entry_alloca(builder, llvm.ArrayType(ir.double, ir.WAVE))
     table = ir.table(builder.module, scale_table())
     with ir.loop(builder, ir.WAVE) as lane:
@@ -165,7 +165,7 @@ def _product(
     builder: llvm.IRBuilder, form: Form, a: ir.Value, b: ir.Value, factors: tuple[ir.Value, ...] | None,
     row: ir.Value, column: ir.Value,
 ) -> list[ir.Value]:  # fmt: skip
-    """Some rows of the product, float64 (or integers)."""
+    """Returns some rows of the product as float64 (or integers)."""
     shape = form.shape
     if not shape.blocks:
         return _sums(builder, form, a, b, row, column, ir.index(0), shape.k, -0.0)
@@ -192,7 +192,7 @@ def _sums(
     builder: llvm.IRBuilder, form: Form, a: ir.Value, b: ir.Value, row: ir.Value, column: ir.Value,
     first: ir.Value, count: int, initial: float,
 ) -> list[ir.Value]:  # fmt: skip
-    """Sums of products over `count` steps of K from `first` on."""
+    """Returns the sums of products over `count` steps of K from `first` on."""
     kind, dim = ir.vector(form.sums, form.columns), form.shape.dim
     integer = form.shape.is_integer
     sums = [ir.entry_alloca(builder, kind) for _ in range(_ROWS)]
@@ -217,7 +217,7 @@ def _sums(
 def _finish(
     builder: llvm.IRBuilder, form: Form, total: ir.Value, c: ir.Value, result: ir.Value, at: tuple[ir.Value, ir.Value]
 ) -> None:
-    """Adds C, rounds, and stores a row's columns: 16×16: lane 16·(row / 4) + column of register row mod 4."""
+    """Adds C, rounds, and stores a row's columns. In 16×16, lane 16·(row / 4) + column has it in register row mod 4."""
     row, column = at
     words = ir.vector(ir.i32, form.columns)
     low = builder.and_(row, ir.index(3))

@@ -1,4 +1,4 @@
-"""Memory instructions: one function per form, which does everything or, when anything is out of the ordinary, nothing.
+"""Memory instructions: one function per form, which executes it, or changes nothing and fails in unusual cases.
 
 A form's function gets EXEC, the environment, rows and shared values; it returns the number of lanes that accessed
 memory, or −1: accesses that leave an allocation, buffers that end within a lane's data and the like are the NumPy
@@ -25,13 +25,13 @@ FAILED = -1
 
 
 def is_logged(i: Instruction) -> bool:
-    """Whether watched code logs what the instruction touches in LDS."""
+    """Returns whether the LDS accesses of the instruction are logged for the checks."""
     flight = Flight.of(i)
     return flight is not None and flight.local
 
 
 def emit_memory(frame: Frame, i: Instruction) -> ir.Value:
-    """Executes the instruction, or not: returns the lanes as i64, `FAILED` if the NumPy engine has to do it."""
+    """Executes the instruction and returns its lanes as i64, or `FAILED` if the NumPy engine has to execute it."""
     op = parse(i.mnemonic)
     assert op is not None and i.memory is not None
     if op.kind == "permute":
@@ -89,7 +89,7 @@ def _define(
 
 
 def _log(frame: Frame, found: Found, active: ir.Value) -> None:
-    """Lanes and addresses; `_direct` replaces these."""
+    """Logs lanes and addresses; `_direct` replaces these."""
     builder, kind = frame.builder, ir.vector(ir.i64)
     ir.store(builder, active, frame.log(Log.MASK), 8)
     ir.store(builder, ir.index(0), frame.log(Log.SAME), 8)
@@ -100,7 +100,7 @@ def _log(frame: Frame, found: Found, active: ir.Value) -> None:
 
 
 def _note_same(frame: Frame, k: int, same: ir.Value) -> None:
-    """Sets bit k of what the log says of stores that change nothing."""
+    """Sets bit k of the log's field for stores that change nothing."""
     bit = frame.builder.select(same, ir.index(1 << k), ir.index(0))
     known = ir.load(frame.builder, frame.log(Log.SAME), ir.i64, 8)
     ir.store(frame.builder, frame.builder.or_(known, bit), frame.log(Log.SAME), 8)
@@ -133,7 +133,8 @@ def _move(
 def _direct(
     frame: Frame, op: MemoryOp, bound: dict[str, ir.Value], found: Found, active: ir.Value, offset: int
 ) -> None:
-    """Global memory to LDS: slots of at least 4 bytes from 18 bits of M0 on; lanes beyond the buffer write 0."""
+    """Loads from global memory to LDS: slots of at least 4 bytes from 18 bits of M0 on; lanes beyond the buffer write
+    0."""
     builder, slot = frame.builder, max(4, op.size)
     m0 = builder.and_(bound["m0"], ir.constant(ir.i32, 0x3FFFF))
     start = builder.add(builder.zext(m0, ir.i64), ir.index(offset))
@@ -168,7 +169,7 @@ def _direct(
 
 
 def _scalar_load(frame: Frame, i: Instruction, op: MemoryOp) -> ir.Value:
-    """s_load and s_buffer_load of what lies within one allocation, and within the buffer."""
+    """Emits s_load and s_buffer_load if the range lies within one allocation, and within the buffer."""
     builder, operands = frame.builder, i.memory
     assert operands is not None and operands.base is not None and operands.result is not None
     offset = ir.index(operands.offset)

@@ -1,4 +1,4 @@
-"""Data between registers and memory, lane by lane in ascending order."""
+"""Moves data between registers and memory, lane by lane in ascending order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mxcomp.sim.semantics.memory import MemoryOp
 
 @contextmanager
 def each_lane(builder: llvm.IRBuilder, mask: ir.Value) -> Iterator[ir.Value]:
-    """for lane in mask."""
+    """Emits `for lane in mask`."""
     with ir.loop(builder, ir.WAVE) as lane, builder.if_then(builder.trunc(builder.lshr(mask, lane), ir.i1)):
         yield lane
 
@@ -30,14 +30,14 @@ def at(frame: Frame, space: Space, base: ir.Value, found: Found, lane: ir.Value,
 
 
 def cell(builder: llvm.IRBuilder, row: ir.Value, lane: ir.Value, k: int = 0) -> ir.Value:
-    """A lane of the k-th register after a row."""
+    """Returns the address of a lane of the k-th register after a row."""
     return ir.offset(builder, row, builder.add(lane, ir.index(ir.WAVE * k)), ir.i32)
 
 
 def load_lanes(
     frame: Frame, op: MemoryOp, space: Space, row: ir.Value, found: Found, active: ir.Value, offset: int
 ) -> None:
-    """Active lanes that do not access memory, out of a buffer's range, get 0."""
+    """Loads data; active lanes outside a buffer's range get 0."""
     builder, base = frame.builder, base_pointer(frame, space)
     count = max(1, op.size // 4)
     out = builder.and_(active, builder.not_(found.inside))
@@ -58,7 +58,7 @@ def _word(builder: llvm.IRBuilder, op: MemoryOp, address: ir.Value, k: int) -> i
 
 
 def _put(builder: llvm.IRBuilder, op: MemoryOp, target: ir.Value, value: ir.Value) -> None:
-    """A d16 load writes half of the register."""
+    """Writes a register, of which a d16 load replaces half."""
     if not op.half:
         ir.store(builder, value, target)
         return
@@ -83,7 +83,7 @@ def store_lanes(frame: Frame, op: MemoryOp, space: Space, row: ir.Value, found: 
 
 
 def journal_lanes(frame: Frame, found: Found, offset: int, size: int) -> None:
-    """Leaves dwords of device memory, and their marks, in the journal if there is one."""
+    """Records dwords of device memory, and their marks, in the journal if there is one."""
     builder, rows = frame.builder, frame.pointer(Env.JOURNAL)
     data, marks = frame.pointer(Env.DATA), frame.pointer(Env.WRITTEN)
     on = builder.icmp_unsigned("!=", frame.get(Env.JOURNAL), ir.index(0))
@@ -105,7 +105,7 @@ def journal_lanes(frame: Frame, found: Found, offset: int, size: int) -> None:
 
 
 def _stored(builder: llvm.IRBuilder, op: MemoryOp, word: ir.Value) -> ir.Value:
-    """What of a register is stored."""
+    """Returns the part of a register that is stored."""
     if op.size >= 4:
         return word
     if op.half == "hi":
@@ -114,7 +114,7 @@ def _stored(builder: llvm.IRBuilder, op: MemoryOp, word: ir.Value) -> ir.Value:
 
 
 def stores_the_same(frame: Frame, op: MemoryOp, row: ir.Value, found: Found, offset: int) -> ir.Value:
-    """Whether a store to LDS would change nothing."""
+    """Returns whether a store to LDS would change nothing."""
     builder, base = frame.builder, base_pointer(frame, Space.LDS)
     same = ir.entry_alloca(builder, ir.i1)
     ir.store(builder, ir.constant(ir.i1, 1), same, 1)
@@ -132,7 +132,7 @@ def stores_the_same(frame: Frame, op: MemoryOp, row: ir.Value, found: Found, off
 def transpose_lanes(
     frame: Frame, op: MemoryOp, space: Space, row: ir.Value, found: Found, active: ir.Value, offset: int
 ) -> None:
-    """Transposing LDS reads: 16 lanes hold a matrix of 16 columns, row after row; lane i of them gets column i."""
+    """Emits transposing LDS reads: 16 lanes have a matrix of 16 columns, row after row; their lane i gets column i."""
     bits = op.transpose
     if bits not in (4, 8, 16):
         raise Untraceable(f"transposing read of {bits} bits")
@@ -157,7 +157,7 @@ def transpose_lanes(
 
 
 def _element(builder: llvm.IRBuilder, group: ir.Value, column: ir.Value, k: int, bits: int) -> ir.Value:
-    """Element k of a column: number 16·k + column of the group."""
+    """Returns element k of a column: number 16·k + column of the group."""
     if bits == 4:
         at_byte = builder.add(builder.lshr(column, ir.index(1)), ir.index(8 * k))
         byte = ir.load(builder, ir.offset(builder, group, at_byte), ir.i8, 1)

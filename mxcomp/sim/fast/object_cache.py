@@ -1,4 +1,5 @@
-"""Object code on disk, by name: entries are whole or none, and a directory that cannot be used is an empty one.
+"""A cache of object code on disk, by name: entries are complete or absent, and a directory that cannot be used counts
+as empty.
 
 What is there is executed: entries that someone else could have written are none, and a directory of someone else's
 cannot be used (`mxcomp.support.caches`). Any number of processes may share the directory: each writes a file of its own
@@ -17,10 +18,11 @@ from pathlib import Path
 from mxcomp.support import caches
 
 KEPT = 8000
-"""Entries, 30 to 100 KB each. A model of 24 layers with its versions has hundreds, with checks and without."""
+"""The number of entries that are kept, of 30 to 100 KB each. A model of 24 layers with its versions has hundreds, with
+checks and without."""
 
 ABANDONED = 3600.0
-"""Seconds after which a temporary file's writer is taken to be dead. Writing takes milliseconds."""
+"""The age in seconds of a temporary file whose writer is taken to be dead. Writing takes milliseconds."""
 
 _ENTRY, _PART = ".o", ".part"
 
@@ -28,7 +30,7 @@ _SEAL_BYTES = hashlib.sha256().digest_size
 
 
 def load(name: str) -> bytes | None:
-    """What was saved last, None if there is nothing. An entry that is not as it was saved is removed."""
+    """Returns what was saved last, or None. An entry that is damaged is removed."""
     try:
         path = directory() / f"{name}{_ENTRY}"
         with open(path, "rb") as file:
@@ -46,7 +48,7 @@ def load(name: str) -> bytes | None:
 
 
 def save(name: str, content: bytes) -> None:
-    """Keeps the content if that is possible, and removes what was not used for longest if there is too much."""
+    """Saves the content if possible, and removes the least recently used entries if there are too many."""
     with suppress(OSError):
         folder = directory()
         with suppress(OSError):  # a full disk is one more reason to evict
@@ -55,7 +57,7 @@ def save(name: str, content: bytes) -> None:
 
 
 def directory() -> Path:
-    """The user's, which is made if it is not there. Raises CacheError, an OSError, and says why, once."""
+    """Returns the user's cache directory, and makes it if needed. Raises CacheError, an OSError, and warns once."""
     try:
         return caches.own("sim")
     except caches.CacheError as error:
@@ -64,12 +66,13 @@ def directory() -> Path:
 
 
 def _seal(name: str, content: bytes) -> bytes:
-    """Stands behind the content, where loaders of ELF do not look: an entry cut short loses it, or ends in another."""
+    """Returns a checksum to append to the content, where loaders of ELF do not look: a truncated entry lacks it, or has
+    another."""
     return hashlib.sha256(name.encode() + b"\0" + content).digest()
 
 
 def _write(path: Path, content: bytes) -> None:
-    """The whole file or none. Raises OSError."""
+    """Writes the whole file or nothing. Raises OSError."""
     handle, part = tempfile.mkstemp(_PART, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -82,7 +85,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _evict(folder: Path) -> None:
-    """Removes the entries used least recently, and temporary files that were left. Another process may do so, too."""
+    """Removes the entries used least recently, and abandoned temporary files. Another process may do so, too."""
     used: list[tuple[float, str]] = []
     abandoned: list[str] = []
     now = time.time()

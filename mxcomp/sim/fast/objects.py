@@ -1,4 +1,4 @@
-"""Object code of kernels, apart from what runs it: whether it is there already, and making it ahead of a launch."""
+"""Object code of kernels: whether it is cached, and compiling it ahead of a launch."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from mxcomp.sim.fast.matrix import forms, matrix_text
 from mxcomp.sim.program import program_of
 
 _WATCHING = frozenset(("late", "race", "hazard", "uninit"))
-"""Checks for which compiled code says what it does; "bounds" needs nothing of it."""
+"""Checks for which compiled code logs what it does; "bounds" needs no log."""
 
 
 def is_watched(checks: Collection[str]) -> bool:
-    """Whether one of the checks looks at what compiled code does."""
+    """Returns whether one of the checks needs a log of compiled code."""
     return not _WATCHING.isdisjoint(checks)
 
 
 def compiled(kernel: Kernel, parts: list[Segment], watched: bool) -> jit.Compiled:
-    """A kernel's loaded code, from the cache if it is there."""
+    """Returns a kernel's loaded code, from the cache if it is there."""
     return jit.Compiled((jit.objects(*module) for module in _modules(kernel, parts, watched)), NAME)
 
 
 def missing(kernels: Sequence[Kernel], checks: Collection[str]) -> list[Kernel]:
-    """Those of the kernels whose code is not in the cache; not those that cannot be simulated."""
+    """Returns the kernels whose code is not in the cache, without those that cannot be simulated."""
     watched, found = is_watched(checks), []
     for kernel in kernels:
         parts = _parts(kernel)
@@ -44,7 +44,8 @@ def make(kernel: Kernel, checks: Collection[str]) -> None:
 
 
 def _modules(kernel: Kernel, parts: list[Segment], watched: bool) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Keys of a kernel's modules, and what makes their LLVM IR: its own, and those of its matrix instructions."""
+    """Yields the keys of a kernel's modules with functions that make their LLVM IR: its own, and those of its matrix
+    instructions."""
     yield _key(kernel, parts, watched), partial(kernel_text, parts, watched)
     for form in forms(i for part in parts for i in part.instructions):
         yield form.name, partial(matrix_text, form)

@@ -1,4 +1,4 @@
-"""Checks of registers for compiled code: they depend on a wave's way through the code alone, so ways are remembered.
+"""Register checks for compiled code: findings depend on a wave's path through the code alone, so paths are cached.
 
 A `Node` stands for all that the past can mean to these checks; an edge, for one more segment, holds what was found on
 it. The checks themselves are those of the NumPy engine, made once per edge; after that a wave only follows edges.
@@ -28,7 +28,7 @@ class Note(NamedTuple):
 
 
 class Track:
-    """A wave as these checks see it; it collects what they find."""
+    """A wave as these checks see it; it collects their findings."""
 
     number = 0
     barriers = 0
@@ -49,7 +49,7 @@ class Track:
         return self._note
 
     def land(self, wave: Issuer, transfer: Transfer) -> None:
-        """LDS is followed elsewhere."""
+        """Does nothing: LDS is checked elsewhere."""
 
     def _note(
         self, check: str, message: str, wave: Numbered, instruction: Instruction,
@@ -58,7 +58,7 @@ class Track:
         self.notes.append(Note(check, message, instruction, severity))
 
     def follow(self, facts: Facts, watch: Watch) -> None:
-        """One instruction."""
+        """Checks one instruction."""
         check_registers(self, facts, watch)
         if facts.flight is not None:
             self.outstanding.issue(self, Transfer(facts.flight))
@@ -80,7 +80,7 @@ class Track:
 
 
 class Edge(NamedTuple):
-    """Where a segment leads, and what is found on it."""
+    """A segment's successor, and the findings on the way there."""
 
     node: Node
     notes: tuple[Note, ...]
@@ -88,7 +88,7 @@ class Edge(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A wave's state between segments. Do not follow its track: copy it."""
+    """A wave's state between segments. Copy its track before following on."""
 
     track: Track
     edges: dict[Hashable, Edge] = field(default_factory=dict)
@@ -106,11 +106,11 @@ class Paths:
         self._nodes: dict[Hashable, Node] = {}
 
     def start(self, defined: RegisterSet) -> Node:
-        """Before the first instruction."""
+        """Returns the state before the first instruction."""
         return self._node(Track(defined))
 
     def follow(self, node: Node, segments: Iterable[int], found: Callable[[Note], None]) -> Node:
-        """After segments that were executed."""
+        """Returns the state after segments that were executed."""
         for number in segments:
             edge = node.edges.get(number) or self._extend(node, number, self._segments[number])
             node = edge.node
@@ -119,7 +119,7 @@ class Paths:
         return node
 
     def step(self, node: Node, key: Hashable, facts: Facts, found: Callable[[Note], None]) -> Node:
-        """After one instruction that belongs to no segment; the key tells it from others."""
+        """Returns the state after one instruction that belongs to no segment; the key tells it from others."""
         edge = node.edges.get(key) or self._extend(node, key, (facts,))
         for note in edge.notes:
             found(note)

@@ -1,4 +1,4 @@
-"""Scalar instructions, traced in place."""
+"""Scalar instructions, whose functions are traced in place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mxcomp.sim.semantics import SCALAR
 
 
 def emit_scalar(frame: Frame, i: Instruction) -> None:
-    """One row of the scalar table."""
+    """Emits one row of the scalar table."""
     op, builder = SCALAR[i.mnemonic], frame.builder
     letters = op.src + (op.dst[0] if op.old else "")
     sources = [_read(frame, operand, letter) for operand, letter in zip(i.src, letters, strict=True)]

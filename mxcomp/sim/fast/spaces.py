@@ -19,7 +19,8 @@ class Space(Enum):
 
 
 def space_of(op: MemoryOp) -> Space:
-    """Flat accesses to LDS or scratch lie outside of every allocation, which is the NumPy engine's case."""
+    """Returns the space of an access. Flat accesses to LDS or scratch lie outside of every allocation, and are left to
+    the NumPy engine."""
     return {"lds": Space.LDS, "scratch": Space.SCRATCH}.get(op.space, Space.DEVICE)
 
 
@@ -29,7 +30,7 @@ _LIMITS = {Space.LDS: Env.LDS_BYTES, Space.SCRATCH: Env.SCRATCH_BYTES}
 
 
 def lane_pointer(frame: Frame, space: Space, base: ir.Value, address: ir.Value, lane: ir.Value) -> ir.Value:
-    """Where a lane's data lie; scratch is private to lanes."""
+    """Returns a pointer to a lane's data; scratch is private to lanes."""
     if space is Space.SCRATCH:
         base = ir.offset(frame.builder, base, frame.builder.mul(lane, frame.get(Env.SCRATCH_BYTES)))
     return ir.offset(frame.builder, base, address)
@@ -40,7 +41,7 @@ def base_pointer(frame: Frame, space: Space) -> ir.Value:
 
 
 def checked(frame: Frame, space: Space, found: Found, offset: int, size: int) -> None:
-    """Returns −1 from the function unless all lanes stay within one allocation."""
+    """Makes the function return −1 unless all lanes stay within one allocation."""
     builder = frame.builder
     low, end = builder.add(found.low, ir.index(offset)), builder.add(found.high, ir.index(offset + size))
     if space is Space.DEVICE:
@@ -54,7 +55,7 @@ def checked(frame: Frame, space: Space, found: Found, offset: int, size: int) ->
 
 
 def require_written(frame: Frame, space: Space, found: Found, offset: int, size: int) -> None:
-    """Returns −1 from the function unless all bytes that lanes read have been written, or need not be."""
+    """Makes the function return −1 unless all bytes that lanes read have been written, or need not be."""
     builder = frame.builder
     marks = frame.pointer(WRITTEN[space])
     missing = ir.entry_alloca(builder, ir.i1)
@@ -62,9 +63,9 @@ def require_written(frame: Frame, space: Space, found: Found, offset: int, size:
     kind = llvm.IntType(8 * size)
     with ir.loop(builder, ir.WAVE) as lane, builder.if_then(builder.trunc(builder.lshr(found.inside, lane), ir.i1)):
         address = ir.load(builder, ir.offset(builder, found.addresses, lane, ir.i64), ir.i64, 8)
-        place = lane_pointer(frame, space, marks, builder.add(address, ir.index(offset)), lane)
+        pointer = lane_pointer(frame, space, marks, builder.add(address, ir.index(offset)), lane)
         known = ir.load(builder, missing, ir.i1, 1)
-        ir.store(builder, builder.or_(known, builder.not_(_all_ones(builder, place, kind))), missing, 1)
+        ir.store(builder, builder.or_(known, builder.not_(_all_ones(builder, pointer, kind))), missing, 1)
     with builder.if_then(ir.load(builder, missing, ir.i1, 1), likely=False):
         frame.set(Env.MISSING, ir.index(1))
         with builder.if_then(is_strict(frame), likely=False):
@@ -76,29 +77,30 @@ def is_strict(frame: Frame) -> ir.Value:
 
 
 def may_read(frame: Frame, start: ir.Value, size: int, allowed: ir.Value) -> ir.Value:
-    """Whether bytes of device memory are `allowed` and have been written, or need not be."""
+    """Returns whether bytes of device memory are `allowed` and have been written, or need not be."""
     builder = frame.builder
     safe = builder.select(allowed, start, ir.index(0))
-    place = ir.offset(builder, frame.pointer(Env.WRITTEN), safe)
-    missing = builder.and_(allowed, builder.not_(_all_ones(builder, place, llvm.IntType(8 * size))))
+    pointer = ir.offset(builder, frame.pointer(Env.WRITTEN), safe)
+    missing = builder.and_(allowed, builder.not_(_all_ones(builder, pointer, llvm.IntType(8 * size))))
     frame.set(Env.MISSING, builder.or_(frame.get(Env.MISSING), builder.zext(missing, ir.i64)))
     return builder.and_(allowed, builder.not_(builder.and_(missing, is_strict(frame))))
 
 
-def _all_ones(builder: llvm.IRBuilder, place: ir.Value, kind: llvm.IntType) -> ir.Value:
-    """Whether every byte is 1."""
+def _all_ones(builder: llvm.IRBuilder, pointer: ir.Value, kind: llvm.IntType) -> ir.Value:
+    """Returns whether every byte is 1."""
     expected = int.from_bytes(b"\1" * (kind.width // 8), "little")
-    return builder.icmp_unsigned("==", ir.load(builder, place, kind, 1), ir.constant(kind, expected))
+    return builder.icmp_unsigned("==", ir.load(builder, pointer, kind, 1), ir.constant(kind, expected))
 
 
 def within_allocation(frame: Frame, low: ir.Value, end: ir.Value) -> ir.Value:
-    """Whether a range lies in one allocation."""
+    """Returns whether a range lies in one allocation."""
     function = ir.once(frame.module, "inside", lambda: _define_inside(frame.module))
     return frame.builder.call(function, [frame.env, low, end])
 
 
 def _define_inside(module: llvm.Module) -> llvm.Function:
-    """bool inside(env, low, end): the range lies in one allocation; the last one found is remembered."""
+    """Defines bool inside(env, low, end): whether the range lies in one allocation; the last one found is
+    remembered."""
     function = ir.internal(module, "inside", ir.i1, [ir.pointer, ir.i64, ir.i64])
     env, low, end = function.args
     builder = llvm.IRBuilder(function.append_basic_block("entry"))

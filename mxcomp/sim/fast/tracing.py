@@ -1,4 +1,4 @@
-"""Lanes that record what is done to them: NumPy's array protocols over LLVM vectors.
+"""Lanes that record operations on them: NumPy's array protocols over LLVM vectors.
 
 A traced value stands for `ir.LANES` lanes. A lane function of `mxcomp.sim.semantics` called with traced values leaves
 its vector code at the builder's position. Types follow NumPy's own rules, asked from the ufuncs.
@@ -24,8 +24,8 @@ class Untraceable(Exception):  # noqa: N818 (a signal, not an error)
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where code goes.
+class InsertPoint:
+    """Where vector code is emitted.
 
     Attributes:
         builder: Its position.
@@ -39,35 +39,35 @@ class Place:
 class Traced(NDArrayOperatorsMixin):
     """A value per lane."""
 
-    def __init__(self, place: Place, dtype: Any, value: ir.Value) -> None:
-        self.place, self.dtype, self.value = place, np.dtype(dtype), value
+    def __init__(self, point: InsertPoint, dtype: Any, value: ir.Value) -> None:
+        self.point, self.dtype, self.value = point, np.dtype(dtype), value
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if method != "__call__" or options or ufunc not in UFUNCS:
             raise Untraceable(f"{ufunc.__name__}.{method}")
         types = ufunc.resolve_dtypes((*map(_kind, inputs), *[None] * ufunc.nout))
-        values = [lift(self.place, x, t).value for x, t in zip(inputs, types, strict=False)]
-        return Traced(self.place, types[-1], UFUNCS[ufunc](self.place.builder, types[0], *values))
+        values = [lift(self.point, x, t).value for x, t in zip(inputs, types, strict=False)]
+        return Traced(self.point, types[-1], UFUNCS[ufunc](self.point.builder, types[0], *values))
 
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
         if function not in _FUNCTIONS or kwargs:
             raise Untraceable(function.__name__)
-        return _FUNCTIONS[function](self.place, *args)
+        return _FUNCTIONS[function](self.point, *args)
 
     def astype(self, dtype: Any) -> Traced:
         target = np.dtype(dtype)
-        return Traced(self.place, target, convert(self.place.builder, self.value, self.dtype, target))
+        return Traced(self.point, target, convert(self.point.builder, self.value, self.dtype, target))
 
     def view(self, dtype: Any) -> Traced:
         target = np.dtype(dtype)
         if target.itemsize != self.dtype.itemsize:
             raise Untraceable(f"view of {self.dtype} as {target}")
         kind = ir.vector(ir.element_type(target))
-        return Traced(self.place, target, self.place.builder.bitcast(self.value, kind))
+        return Traced(self.point, target, self.point.builder.bitcast(self.value, kind))
 
     def lookup(self, values: np.ndarray[Any, Any]) -> Traced:
-        """What `mxcomp.sim.semantics.table.lookup` asks for."""
-        builder, bits = self.place.builder, llvm.IntType(8 * values.dtype.itemsize)
+        """Returns table elements for `mxcomp.sim.semantics.table.lookup`."""
+        builder, bits = self.point.builder, llvm.IntType(8 * values.dtype.itemsize)
         array = ir.table(builder.module, values)
         wide = self.astype(np.uint64).value
         result = ir.constant(ir.vector(bits), llvm.Undefined)
@@ -75,7 +75,7 @@ class Traced(NDArrayOperatorsMixin):
             at = builder.extract_element(wide, ir.constant(ir.i32, k))
             element = ir.load(builder, ir.offset(builder, array, at, bits), bits, values.dtype.itemsize)
             result = builder.insert_element(result, element, ir.constant(ir.i32, k))
-        return Traced(self.place, values.dtype, builder.bitcast(result, ir.vector(ir.element_type(values.dtype))))
+        return Traced(self.point, values.dtype, builder.bitcast(result, ir.vector(ir.element_type(values.dtype))))
 
     def __bool__(self) -> bool:
         raise Untraceable("a branch on lanes")
@@ -85,47 +85,47 @@ class Traced(NDArrayOperatorsMixin):
 
 
 def _kind(x: Any) -> Any:
-    """What NumPy's promotion goes by: a type, or Python's own for weak scalars."""
+    """Returns the type that NumPy's promotion goes by: Python's own type for weak scalars."""
     if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
         return np.dtype(bool) if isinstance(x, bool) else type(x)
     return x.dtype
 
 
-def lift(place: Place, x: Any, dtype: np.dtype[Any]) -> Traced:
-    """A traced value of the type: converted, or made from a constant or an array of one value per lane."""
+def lift(point: InsertPoint, x: Any, dtype: np.dtype[Any]) -> Traced:
+    """Returns a traced value of the type: converted, or made from a constant or an array of one value per lane."""
     if isinstance(x, Traced):
         return x if x.dtype == dtype else x.astype(dtype)
     values = np.asarray(x).astype(dtype) if isinstance(x, np.generic | np.ndarray) else np.array(x, dtype)
     kind = ir.element_type(dtype)
     if values.size == 1:
-        return Traced(place, dtype, _splat_bits(place, values.reshape(()), kind))
+        return Traced(point, dtype, _splat_bits(point, values.reshape(()), kind))
     if values.shape != (ir.WAVE,):
         raise Untraceable(f"array of shape {values.shape}")
-    array = ir.table(place.builder.module, values.astype(np.uint8) if dtype.kind == "b" else values)
+    array = ir.table(point.builder.module, values.astype(np.uint8) if dtype.kind == "b" else values)
     stored = llvm.IntType(8 * values.dtype.itemsize)
-    address = ir.offset(place.builder, array, place.lane, stored)
-    raw = ir.load(place.builder, address, ir.vector(stored), values.dtype.itemsize)
+    address = ir.offset(point.builder, array, point.lane, stored)
+    raw = ir.load(point.builder, address, ir.vector(stored), values.dtype.itemsize)
     if dtype.kind == "b":
-        return Traced(place, dtype, place.builder.trunc(raw, ir.vector(ir.i1)))
-    return Traced(place, dtype, place.builder.bitcast(raw, ir.vector(kind)))
+        return Traced(point, dtype, point.builder.trunc(raw, ir.vector(ir.i1)))
+    return Traced(point, dtype, point.builder.bitcast(raw, ir.vector(kind)))
 
 
-def _splat_bits(place: Place, value: np.ndarray[Any, Any], kind: llvm.Type) -> ir.Value:
-    """Constants by their bits, so that NaN stays as it is."""
+def _splat_bits(point: InsertPoint, value: np.ndarray[Any, Any], kind: llvm.Type) -> ir.Value:
+    """Returns a constant vector by its bits, so that NaN is preserved."""
     if value.dtype.kind == "b":
         return ir.constant(ir.vector(kind), [int(value)] * ir.LANES)
     bits = int(value.view(f"u{value.dtype.itemsize}"))
     raw = ir.constant(ir.vector(llvm.IntType(8 * value.dtype.itemsize)), [bits] * ir.LANES)
-    return place.builder.bitcast(raw, ir.vector(kind))
+    return point.builder.bitcast(raw, ir.vector(kind))
 
 
-def _where(place: Place, condition: Any, if_true: Any, if_false: Any) -> Traced:
+def _where(point: InsertPoint, condition: Any, if_true: Any, if_false: Any) -> Traced:
     strong = [k for k in map(_kind, (if_true, if_false)) if isinstance(k, np.dtype)]
     weak = [x for x in (if_true, if_false) if not isinstance(_kind(x), np.dtype)]
     dtype = np.result_type(*strong, *weak)
-    chosen = [lift(place, x, dtype).value for x in (if_true, if_false)]
-    condition = lift(place, condition, np.dtype(bool))
-    return Traced(place, dtype, place.builder.select(condition.value, *chosen))
+    chosen = [lift(point, x, dtype).value for x in (if_true, if_false)]
+    condition = lift(point, condition, np.dtype(bool))
+    return Traced(point, dtype, point.builder.select(condition.value, *chosen))
 
 
 _FUNCTIONS: dict[Callable[..., Any], Callable[..., Traced]] = {np.where: _where}

@@ -18,7 +18,7 @@ Emit = Callable[..., ir.Value]
 
 
 def _by_kind(on_float: str, signed: str, unsigned: str = "") -> Emit:
-    """An operation that is one LLVM instruction for each kind of type."""
+    """Returns an operation that is one LLVM instruction for each kind of type."""
 
     def emit(b: llvm.IRBuilder, t: DType, *values: ir.Value) -> ir.Value:
         name = on_float if t.kind == "f" else signed if t.kind == "i" else unsigned or signed
@@ -32,7 +32,7 @@ def _by_kind(on_float: str, signed: str, unsigned: str = "") -> Emit:
 
 
 def _shift(signed: str, unsigned: str) -> Emit:
-    """Amounts beyond the width give 0, or the sign."""
+    """Returns a shift; amounts beyond the width give 0, or the sign."""
 
     def emit(b: llvm.IRBuilder, t: DType, a: ir.Value, n: ir.Value) -> ir.Value:
         bits = 8 * t.itemsize
@@ -55,8 +55,8 @@ def _compare(operator: str) -> Emit:
 
 
 def _extremum(operator: str) -> Emit:
-    """np.minimum and np.maximum: NaN stays. Equal operands, that is zeros: the second (as x86's minps has it), but the
-    first for halves, which NumPy compares one by one."""
+    """Returns np.minimum or np.maximum, which propagate NaN. Of equal operands, which are zeros, they give the second
+    (as x86's minps does), but the first for halves, which NumPy compares one by one."""
 
     def emit(b: llvm.IRBuilder, t: DType, x: ir.Value, y: ir.Value) -> ir.Value:
         if t.kind != "f":
@@ -80,7 +80,7 @@ def _intrinsic(name: str) -> Emit:
 
 
 def _sign_bits(operation: str, clear: bool = False) -> Emit:
-    """Negation and absolute value of floats, bit by bit."""
+    """Returns negation or absolute value of floats, bit by bit."""
 
     def emit(b: llvm.IRBuilder, t: DType, x: ir.Value) -> ir.Value:
         top = 1 << (8 * t.itemsize - 1)
@@ -145,4 +145,5 @@ UFUNCS: dict[np.ufunc, Emit] = {
     np.trunc: _intrinsic("trunc"),
     np.rint: _intrinsic("rint"),
 }
-"""Every ufunc the semantics use but exp2, log2, sin and cos: the NumPy engine computes those, so that they agree."""
+"""The ufuncs that the semantics use. exp2, log2, sin and cos are missing: the NumPy engine computes those, so that
+results agree."""

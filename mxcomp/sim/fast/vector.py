@@ -1,4 +1,5 @@
-"""Vector instructions: one function per form, traced from the table; instructions with other registers share it.
+"""Vector instructions: one function per form, traced from the table; instructions that differ in registers only share
+it.
 
 A form's function takes EXEC, the result rows, and per source a row, or the value all lanes share. It returns the mask
 result if there is one.
@@ -16,7 +17,7 @@ from llvmlite import ir as llvm
 from mxcomp.sim.fast import ir, lanes
 from mxcomp.sim.fast.fetching import Source, argument, fetch, sources
 from mxcomp.sim.fast.frame import MODE_SLOT, Frame
-from mxcomp.sim.fast.tracing import Place, Traced, Untraceable
+from mxcomp.sim.fast.tracing import InsertPoint, Traced, Untraceable
 from mxcomp.sim.fast.writing import write_result
 from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.semantics import VECTOR
@@ -27,11 +28,11 @@ _OVERFLOW_MODE = 23
 
 
 _BY_ORACLE = re.compile(r"v_(exp|log|sin|cos)_")
-"""Functions without an LLVM instruction, computed by NumPy in both engines so that they agree."""
+"""Matches functions without an LLVM instruction, which NumPy computes in both engines so that they agree."""
 
 
 def is_compiled(i: Instruction) -> bool:
-    """Whether `emit_vector` does it; the NumPy engine executes the rest."""
+    """Returns whether `emit_vector` compiles it; the NumPy engine executes the rest."""
     if VECTOR[i.mnemonic].cross_lane:
         return lanes.is_compiled(i)
     wide = i.dpp is not None and VECTOR[i.mnemonic].src[0] in "UIdQ"
@@ -39,7 +40,7 @@ def is_compiled(i: Instruction) -> bool:
 
 
 def emit_vector(frame: Frame, i: Instruction) -> None:
-    """One row of the vector table."""
+    """Emits one row of the vector table."""
     op = VECTOR[i.mnemonic]
     if op.cross_lane:
         lanes.emit_cross_lane(frame, i)
@@ -93,15 +94,15 @@ def _fill(
     mask = ir.entry_alloca(builder, ir.i64)
     ir.store(builder, ir.index(0), mask, 8)
     with ir.loop(builder, ir.WAVE, ir.LANES) as lane:
-        place, given = Place(builder, lane), iter(values)
-        traced = [mode if source.operand is None else fetch(place, source, next(given)) for source in wanted]
+        point, given = InsertPoint(builder, lane), iter(values)
+        traced = [mode if source.operand is None else fetch(point, source, next(given)) for source in wanted]
         found = function(*traced)
         pointers, where = iter(rows), lanes.chunk(builder, written, lane)
         for letter, value in zip(op.dst, found if len(op.dst) > 1 else (found,), strict=True):
             if letter == "M":
                 lanes.collect(builder, mask, _boolean(value), lane)
             else:
-                write_result(place, i, letter, value, next(pointers), where)
+                write_result(point, i, letter, value, next(pointers), where)
     builder.ret(builder.and_(ir.load(builder, mask, ir.i64, 8), active))
 
 

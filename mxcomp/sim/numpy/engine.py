@@ -11,7 +11,7 @@ import numpy as np
 from mxcomp.sim.checks.lds import NO_SHADOW, LdsShadow
 from mxcomp.sim.checks.registers import Facts, check_registers
 from mxcomp.sim.checks.trial import Trial
-from mxcomp.sim.checks.unwritten import Inquiry
+from mxcomp.sim.checks.unwritten import UnwrittenCheck
 from mxcomp.sim.counters import Counters, events
 from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.errors import SimulationError
@@ -28,7 +28,7 @@ from mxcomp.support.progress import tracked
 
 
 def step_of(i: Instruction) -> Step:
-    """The closure that executes an instruction."""
+    """Returns the closure that executes an instruction."""
     name = i.mnemonic
     if i.encoding == "MFMA":
         return matrix_step(i)
@@ -47,7 +47,7 @@ def step_of(i: Instruction) -> Step:
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """One instruction, compiled."""
+    """One instruction with its closure."""
 
     instruction: Instruction
     step: Step
@@ -58,7 +58,7 @@ class Line:
     indexed: dict[tuple[int, int], Line] = field(default_factory=dict)
 
     def under(self, mode: tuple[int, int]) -> Line:
-        """The line in GPR-index mode, which moves operands of vector instructions."""
+        """Returns the line in GPR-index mode, which changes registers of vector instructions."""
         if self.instruction.mnemonic not in VECTOR:
             return self
         if mode not in self.indexed:
@@ -71,7 +71,7 @@ class Line:
 
 
 class NumpyEngine:
-    """See the module."""
+    """Executes dispatches instruction by instruction."""
 
     name = "numpy"
 
@@ -83,10 +83,10 @@ class NumpyEngine:
         if program not in self._compiled:
             self._compiled[program] = {address: Line.of(i) for address, i in program.instructions.items()}
         lines = self._compiled[program]
-        inquiry = Inquiry(dispatch, partial(_run_workgroup, lines))
+        check = UnwrittenCheck(dispatch, partial(_run_workgroup, lines))
         with np.errstate(all="ignore"):
             workgroups = tracked(dispatch.workgroups, f"simulating {dispatch.program.kernel.name}")
-            return {number: inquiry.run(number) for number in workgroups}
+            return {number: check.run(number) for number in workgroups}
 
 
 def _run_workgroup(lines: dict[int, Line], dispatch: Dispatch, number: Workgroup, trial: Trial | None) -> Counters:
@@ -127,7 +127,7 @@ def _counters(lines: dict[int, Line], waves: list[Wave]) -> Counters:
 
 
 def open_barrier(group: Group, waves: list[Wave]) -> None:
-    """Nobody can run: all that have not ended wait at a barrier."""
+    """Opens the barrier when no wave can run and all that have not ended wait there."""
     waiting = [wave for wave in waves if wave.state == BARRIER]
     ended = [wave for wave in waves if wave.state == END]
     group.shadow.barrier()
@@ -143,7 +143,7 @@ def open_barrier(group: Group, waves: list[Wave]) -> None:
 
 
 def run_wave(wave: Wave, lines: dict[int, Line], most: int, checked: bool = True) -> int:
-    """Executes until a barrier, the end, or `most` instructions; returns how many.
+    """Executes a wave up to a barrier, its end, or `most` instructions, and returns their number.
 
     checked: Make the checks of registers.
     """

@@ -16,7 +16,7 @@ Bytes = NDArray[np.uint8]
 
 
 def load(w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: int) -> Bytes:
-    """uint8[64, size]; lanes that are off give 0, lanes outside of allocations UNWRITTEN."""
+    """Returns the loaded bytes, uint8[64, size]; inactive lanes give 0, lanes outside of allocations UNWRITTEN."""
     result = np.zeros((64, size), np.uint8)
     lanes, offsets = _allowed(w, i, addresses, active, size, "reads")
     memory = w.group.dispatch.memory
@@ -41,7 +41,7 @@ def store(w: Wave, i: Instruction, addresses: Addresses, active: Mask, values: B
 
 
 def load_scalar(w: Wave, i: Instruction, address: int, count: int) -> list[int]:
-    """Dwords at an aligned address."""
+    """Returns dwords at an aligned address."""
     memory = w.group.dispatch.memory
     start = (address & ~3) - BASE
     if not memory.contains(start, 4 * count):
@@ -60,7 +60,7 @@ def load_scalar(w: Wave, i: Instruction, address: int, count: int) -> list[int]:
 def _allowed(
     w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: int, verb: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Active lanes within allocations, and their offsets in memory; reports the others."""
+    """Returns the active lanes within allocations and their offsets in memory, and reports the others."""
     lanes = np.flatnonzero(active)
     offsets = addresses[lanes] - BASE
     if not len(lanes):
@@ -84,7 +84,7 @@ def load_scratch(w: Wave, i: Instruction, addresses: Addresses, active: Mask, si
     result = np.zeros((64, size), np.uint8)
     at = (lanes[:, None], addresses[lanes, None] + np.arange(size))
     written, trial = w.scratch_written, w.group.trial
-    if trial is not None and trial.is_asking and written is not None and not written[at].all():
+    if trial is not None and trial.needs_reads and written is not None and not written[at].all():
         row, byte = np.nonzero(~written[at])
         trial.read(Space.SCRATCH, w, i, lanes[row], at[1][row, byte], data.shape[1])
     result[lanes] = data[at]

@@ -35,7 +35,7 @@ def flight_of(i: Instruction) -> Flight:
 
 
 def _allowed(w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: int, verb: str) -> NDArray[np.int64]:
-    """Active lanes within LDS; reports the others."""
+    """Returns the active lanes within LDS, and reports the others."""
     lanes = np.flatnonzero(active)
     at = addresses[lanes]
     limit = w.group.dispatch.lds_bytes
@@ -49,7 +49,7 @@ def _allowed(w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: 
 
 
 def lds_load(w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: int, transfer: Transfer) -> Lanes:
-    """uint8[64, size]; lanes that are off give 0, lanes outside UNWRITTEN."""
+    """Returns the loaded bytes, uint8[64, size]; inactive lanes give 0, lanes outside UNWRITTEN."""
     group = w.group
     lanes = _allowed(w, i, addresses, active, size, "reads")
     result = np.zeros((64, size), np.uint8)
@@ -79,7 +79,7 @@ def lds_store(w: Wave, i: Instruction, addresses: Addresses, active: Mask, value
 
 
 def _base(w: Wave, row: int) -> Addresses:
-    """int64[64]: a VGPR as signed, as immediates are added modulo 2³²: LLVM makes such of `base - 8 + 8`."""
+    """Returns a VGPR as signed int64[64]: immediates are added modulo 2³², and LLVM emits `base - 8 + 8`."""
     return w.v[row].view(np.int32).astype(np.int64)
 
 
@@ -123,7 +123,7 @@ def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
 
 
 def lds_offsets(op: m.MemoryOp, operands: MemoryOperands) -> list[int]:
-    """Immediate offsets of the accesses of an LDS instruction."""
+    """Returns the immediate offsets of the accesses of an LDS instruction."""
     if op.accesses == 1:
         return [operands.offset]
     return [operands.offset * op.stride, operands.offset1 * op.stride]
@@ -163,7 +163,7 @@ def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
 
 
 def _permute(i: Instruction, operands: MemoryOperands) -> Step:
-    """Lanes exchange values through LDS hardware, not memory."""
+    """Exchanges values between lanes through LDS hardware, not memory."""
     assert operands.result is not None and operands.address is not None
     address, result, flight = operands.address.vgpr, operands.result.vgpr, flight_of(i)
     fixed = lane_ops.swizzle_lanes(operands.offset) if i.mnemonic == "ds_swizzle_b32" else None

@@ -18,7 +18,7 @@ _Source = Callable[[Wave], Lanes]
 
 
 def matrix_step(i: Instruction) -> Step:
-    """D = A × B + C; EXEC is ignored."""
+    """Returns the step of D = A × B + C; EXEC is ignored."""
     shape = mfma.of(i)
     assert shape is not None
     c = _accumulator(i.src[2], shape)
@@ -62,7 +62,7 @@ def _scaled(i: Instruction, shape: mfma.Mfma, a: _Source, b: _Source) -> _Source
 
 
 def _accumulator(operand: Operand, shape: mfma.Mfma) -> _Source:
-    """C: registers, or a constant in every element."""
+    """Returns C: registers, or a constant in every element."""
     if operand.is_vgpr:
         row, count = operand.vgpr, shape.result_registers
         return lambda w: w.v[row : row + count]
@@ -75,7 +75,7 @@ def _accumulator(operand: Operand, shape: mfma.Mfma) -> _Source:
 
 
 _decoded: OrderedDict[tuple[bytes, str, mfma.Mfma], Lanes] = OrderedDict()
-"""Decoded operands: matrix instructions that follow each other share them."""
+"""Caches decoded operands, as adjacent matrix instructions share them."""
 
 _KEPT = 256
 

@@ -1,4 +1,4 @@
-"""Fetching operands and writing results: closures over one `Operand`, made once per instruction."""
+"""Fetches operands and writes results, by closures over one `Operand` that are made once per instruction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ VectorRead = Callable[[Wave], Any]
 
 
 def scalar_read(operand: Operand, letter: str) -> ScalarRead:
-    """Reads an SGPR, a pair, or a constant as an unsigned int; a signed letter (i, I) as a signed one."""
+    """Returns a reader of an SGPR, a pair, or a constant as an unsigned int; a signed letter (i, I) gives a signed
+    one."""
     code, wide = operand.code, letter in "UIME"
     constant = constant_bits(code, operand.literal, letter)
     if letter in "iI":
@@ -42,7 +43,7 @@ def scalar_read(operand: Operand, letter: str) -> ScalarRead:
 
 
 def register_read(operand: Operand) -> VectorRead:
-    """Reads 32 raw bits per lane, one element where all lanes agree."""
+    """Returns a reader of 32 raw bits per lane, with one element where all lanes agree."""
     if operand.is_vgpr:
         row = operand.vgpr
         return lambda w: w.v[row]
@@ -51,7 +52,7 @@ def register_read(operand: Operand) -> VectorRead:
 
 
 def vector_read(operand: Operand, letter: str) -> VectorRead:
-    """Reads lanes in the type a letter of the tables asks for."""
+    """Returns a reader of lanes in the type that a letter of the tables asks for."""
     if letter == "M":
         mask = scalar_read(operand, "M")
         return lambda w: lanes_of(mask(w))
@@ -102,7 +103,7 @@ def _read64(operand: Operand, letter: str) -> VectorRead:
 
 
 def _pair(operand: Operand) -> VectorRead:
-    """Two registers; a constant stands for both."""
+    """Returns a reader of two registers; a constant stands for both."""
     if operand.is_vgpr:
         row = operand.vgpr
         return lambda w: (w.v[row], w.v[row + 1])

@@ -15,7 +15,7 @@ _Write = Callable[[Wave, int], None]
 
 
 def scalar_step(i: Instruction) -> Step:
-    """One row of the scalar table."""
+    """Returns the step of one row of the scalar table."""
     op = SCALAR[i.mnemonic]
     reads = [
         scalar_read(operand, letter) for operand, letter in zip(i.src, _letters(op.src, op.dst, op.old), strict=True)
@@ -83,7 +83,7 @@ _FIXED: dict[str, Step] = {"s_endpgm": lambda w: END, "s_barrier": lambda w: BAR
 
 
 def control_step(i: Instruction) -> Step:
-    """What is neither arithmetic nor memory."""
+    """Returns the step of an instruction that is neither arithmetic nor memory."""
     name = i.mnemonic
     if name in _FIXED:
         return _FIXED[name]
@@ -123,7 +123,7 @@ def _clock(i: Instruction) -> Step:
 
 
 def _program_counter(i: Instruction) -> Step:
-    """Kernels see device addresses, virtual address + load bias."""
+    """Returns the step of s_getpc and the like: kernels see device addresses, virtual address + load bias."""
     after = i.offset + 4
     if i.mnemonic == "s_getpc_b64":
         result = i.dst[0].code
@@ -147,7 +147,8 @@ _MODE_REGISTER = 1
 
 
 def _hardware_register(i: Instruction) -> Step:
-    """s_getreg and s_setreg: only MODE (1) is kept, others read as 0. simm16: id, offset << 6, size − 1 << 11."""
+    """Returns the step of s_getreg and s_setreg: only MODE (1) is kept, others read as 0. simm16: id, offset << 6, size
+    − 1 << 11."""
     simm16 = i.flag("simm16")
     register, offset, size = simm16 & 63, simm16 >> 6 & 31, (simm16 >> 11 & 31) + 1
     mask = (1 << size) - 1
@@ -165,7 +166,7 @@ def _hardware_register(i: Instruction) -> Step:
 
 
 def _index_mode(i: Instruction) -> Step:
-    """GPR-index mode: M0 holds the index in bits 0–7 and the mode in bits 12–15."""
+    """Returns the step that sets GPR-index mode: M0 has the index in bits 0–7 and the mode in bits 12–15."""
     name, mode = i.mnemonic, i.flag("ssrc1") & 15 if "ssrc1" in i.fields else i.flag("simm16") & 15
     if name == "s_set_gpr_idx_off":
         return lambda w: setattr(w, "index_mode", None)

@@ -54,7 +54,7 @@ def _function(i: Instruction, op: VectorOp) -> Callable[..., Any]:
 
 
 def _reads(i: Instruction, op: VectorOp) -> list[VectorRead]:
-    """Sources in the order of the function's arguments: those of the signature, then the old result."""
+    """Returns readers in the order of the function's arguments: those of the signature, then the old result."""
     operands = list(i.src)
     reads: list[VectorRead] = []
     for letter in op.src:
@@ -69,7 +69,7 @@ def _reads(i: Instruction, op: VectorOp) -> list[VectorRead]:
 
 @dataclass(frozen=True)
 class _Exchange:
-    """DPP: for each lane the one its first source comes from.
+    """A DPP exchange: for each lane, the lane that its first source comes from.
 
     With bound_ctrl one that does not exist, or is not active, reads as 0; without it the lane keeps its result.
     """
@@ -100,7 +100,7 @@ def _exchange(dpp: Dpp) -> _Exchange:
 
 
 def _exchanged(i: Instruction, exchange: _Exchange, letter: str) -> VectorRead:
-    """The first source through DPP."""
+    """Returns a reader of the first source through DPP."""
     operand = i.src[0]
     if letter in "UId":
         wide = vector_read(operand, letter)
@@ -174,7 +174,7 @@ def _cross_lane(i: Instruction, op: VectorOp, function: Callable[..., Any], read
 
 
 def _writer(i: Instruction, letter: str, operand: Operand) -> _Write:
-    """Writes lanes of a type: output modifiers, canonical NaN, DPP and SDWA masks, EXEC."""
+    """Returns a writer of lanes of a type: output modifiers, canonical NaN, DPP and SDWA masks, EXEC."""
     row, store = operand.vgpr, _store(i)
     convert = _bits_of(i, letter)
     if letter in "dUI":
@@ -196,7 +196,7 @@ def _store64(w: Wave, store: _Store, row: int, bits: Lanes) -> None:
 
 
 def _store(i: Instruction) -> _Store:
-    """Writes 32 bits per lane."""
+    """Returns a writer of 32 bits per lane."""
     if i.dpp is not None:
         return _exchange(i.dpp).write
     select, unused = i.flag("dst_sel"), i.flag("dst_unused")

@@ -18,7 +18,7 @@ from mxcomp.sim.semantics import memory as m
 from mxcomp.sim.semantics.constants import PRIVATE_BASE, SHARED_BASE
 
 Addresses = Callable[[Wave], tuple[Lanes, Lanes | None]]
-"""Address of each lane (int64), and bytes from there to the end of the buffer, if there is a buffer."""
+"""Returns the address of each lane (int64), and the bytes from there to the end of the buffer, if there is a buffer."""
 
 
 def memory_step(i: Instruction) -> Step:
@@ -52,7 +52,7 @@ def _scalar_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> St
 
 
 def _scalar_place(op: m.MemoryOp, operands: MemoryOperands) -> Callable[[Wave], tuple[int, int]]:
-    """The address, and how many of the dwords there lie within the buffer, if there is a buffer."""
+    """Returns the address, and how many of the dwords there lie within the buffer, if there is a buffer."""
     assert operands.base is not None
     base, count = operands.base.code, op.size // 4
     register = scalar_read(operands.scalar_offset, "u") if operands.scalar_offset is not None else lambda w: 0
@@ -68,7 +68,7 @@ def _scalar_place(op: m.MemoryOp, operands: MemoryOperands) -> Callable[[Wave], 
 
 
 _FIRST_LANE = lanes_of(1)
-"""Scalar stores and atomics are those of a single lane."""
+"""The mask of scalar stores and atomics, which are those of a single lane."""
 
 
 def _scalar_store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
@@ -116,7 +116,7 @@ def _everywhere(address: int) -> Lanes:
 
 
 def addresses_of(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Addresses:
-    """Where the lanes of a vector memory instruction read or write."""
+    """Returns the addresses that the lanes of a vector memory instruction access."""
     return {"buffer": _buffer, "scratch": _scratch}.get(op.space, _global)(i, operands)
 
 
@@ -167,7 +167,7 @@ def _scratch(i: Instruction, operands: MemoryOperands) -> Addresses:
 
 
 def in_range(w: Wave, room: Lanes | None, size: int) -> tuple[Lanes, bool]:
-    """Lanes that access memory with their first dword, and whether some of them end within their data."""
+    """Returns the lanes whose first dword is in range, and whether some of them end within their data."""
     if room is None:
         return w.active, False
     inside = w.active & (room >= min(4, size))
@@ -178,7 +178,7 @@ def in_range(w: Wave, room: Lanes | None, size: int) -> tuple[Lanes, bool]:
 
 
 def _read(w: Wave, op: m.MemoryOp, addresses: Lanes, room: Lanes | None, transfer: Transfer) -> Lanes:
-    """uint8[64, size]. Buffers are checked dword by dword: what is out of range reads 0."""
+    """Returns the loaded bytes, uint8[64, size]. Buffers are checked dword by dword: what is out of range reads 0."""
     i = transfer.instruction
     if op.space == "scratch":
         return g.load_scratch(w, i, addresses, w.active, op.size)
@@ -192,7 +192,7 @@ def _read(w: Wave, op: m.MemoryOp, addresses: Lanes, room: Lanes | None, transfe
 
 
 def _apertures(w: Wave, addresses: Lanes) -> tuple[Lanes, Lanes, Lanes]:
-    """Active lanes whose flat address means LDS, scratch and device memory."""
+    """Yields the active lanes whose flat addresses are in LDS, in scratch and in device memory."""
     upper = addresses >> 32
     shared, private = w.active & (upper == SHARED_BASE >> 32), w.active & (upper == PRIVATE_BASE >> 32)
     return shared, private, w.active & ~shared & ~private
@@ -267,7 +267,8 @@ def _write_flat(w: Wave, addresses: Lanes, values: Lanes, transfer: Transfer) ->
 
 
 def _direct_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: Addresses) -> Step:
-    """Global memory to LDS. Lanes beyond the buffer write 0, lanes that are off write nothing."""
+    """Returns the step of a load from global memory to LDS. Lanes beyond the buffer write 0, inactive lanes write
+    nothing."""
     lanes, flight = np.arange(64, dtype=np.int64), flight_of(i)
 
     def load(w: Wave) -> None:
@@ -314,7 +315,7 @@ def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses:
 
 
 def apply_atomic(op: m.MemoryOp, old: Lanes, operand: Lanes) -> Lanes:
-    """uint8[size] before and the operand's bytes (and the compare value's) to uint8[size] after."""
+    """Returns uint8[size] after an atomic, from the bytes before and the operand's bytes (and the compare value's)."""
     before = int.from_bytes(old.tobytes(), "little")
     value = int.from_bytes(operand[: op.size].tobytes(), "little")
     if op.atomic == "cmpswap" and int.from_bytes(operand[op.size :].tobytes(), "little") != before:

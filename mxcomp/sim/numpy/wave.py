@@ -23,14 +23,14 @@ Lanes = NDArray[Any]
 MASK32, MASK64 = (1 << 32) - 1, (1 << 64) - 1
 
 END, BARRIER = -1, -2
-"""What a step returns instead of a program counter."""
+"""Values that a step returns instead of a program counter."""
 
 Step = Callable[["Wave"], int | None]
 """Executes one instruction: None goes on with the next, an address jumps."""
 
 
 def lanes_of(mask: int) -> NDArray[np.bool_]:
-    """bool[64] of a 64-bit mask."""
+    """Returns a 64-bit mask as bool[64]."""
     return np.unpackbits(np.array([mask], np.uint64).view(np.uint8), bitorder="little").view(np.bool_)
 
 
@@ -39,7 +39,7 @@ def mask_of(lanes: Lanes) -> int:
 
 
 class Wave:
-    """Registers, execution mask, and what is in flight.
+    """The registers and execution mask of a wave, and what it has in flight.
 
     Attributes:
         v: uint32[512, 64], accumulation registers from 256.
@@ -87,7 +87,7 @@ class Wave:
 
     @property
     def is_plain(self) -> bool:
-        """Instructions do what their encoding says: neither GPR-index mode nor skipping is on."""
+        """Whether instructions act as encoded: neither GPR-index mode nor skipping is on."""
         return self.index_mode is None and not self.skips
 
     @property
@@ -121,7 +121,7 @@ class Wave:
             np.copyto(self.v[row], value, where=self.active)
 
     def private(self) -> NDArray[np.uint8]:
-        """Scratch, uint8[64, bytes]."""
+        """The scratch of the lanes, uint8[64, bytes]."""
         if self.scratch is None:
             size = max(4, self.group.dispatch.scratch_bytes)
             self.scratch = self.group.content(Space.SCRATCH, self.number * 64 * size, 64 * size).reshape(64, size)
@@ -130,7 +130,7 @@ class Wave:
 
 
 class Group:
-    """A workgroup: its LDS, and who reports what its waves do. The engine says what its `shadow` is."""
+    """A workgroup: its LDS, and the reporter of its waves. The engine sets its `shadow`."""
 
     def __init__(self, dispatch: Dispatch, number: tuple[int, int, int], trial: Trial | None = None) -> None:
         self.dispatch, self.number, self.trial, self.clock = dispatch, number, trial, 0
@@ -140,5 +140,5 @@ class Group:
         self.shadow: Shadow = NO_SHADOW
 
     def content(self, space: Space, first: int, count: int) -> NDArray[np.uint8]:
-        """Bytes of LDS or scratch before anything is written there."""
+        """Returns the bytes of LDS or scratch before anything is written there."""
         return np.full(count, UNWRITTEN, np.uint8) if self.trial is None else self.trial.content(space, first, count)

@@ -1,4 +1,5 @@
-"""What the instructions do: tables by family, one place each, readable beside AMD's CDNA4 ISA document.
+"""The semantics of the instructions: tables by family, one place each, to be read side by side with AMD's CDNA4 ISA
+document.
 
 `VECTOR` and `SCALAR` map mnemonics to rows, see `table`; `memory.parse` and `mfma.of` read regular families off the
 mnemonic; `salu` names the instructions that only an engine can do (program counter, waits, modes).
@@ -37,7 +38,7 @@ SCALAR: ScalarTable = salu.TABLE
 
 
 def is_vector(instruction: Instruction) -> bool:
-    """Whether it acts on lanes: VALU, MFMA, vector memory and LDS instructions, all that s_setvskip skips."""
+    """Returns whether it acts on lanes: VALU, MFMA, vector memory and LDS instructions, all that s_setvskip skips."""
     op = memory.parse(instruction.mnemonic)
     is_memory = op is not None and not op.space.startswith("scalar")
     return is_memory or instruction.encoding == "MFMA" or instruction.mnemonic in VECTOR
@@ -47,7 +48,7 @@ _REGISTERS = ((1 << 128) - 1) | 1 << SCC | ((1 << 512) - 1) << VGPR0
 
 
 def unsupported(instruction: Instruction) -> str | None:
-    """Why an instruction cannot be executed, or None."""
+    """Returns why an instruction cannot be executed, or None."""
     name = instruction.mnemonic
     if (instruction.reads | instruction.writes) & ~_REGISTERS:
         return "register range"

@@ -7,7 +7,7 @@ import struct
 from mxcomp.sim.semantics.table import MASK32, MASK64
 
 SHARED_BASE, PRIVATE_BASE = 0x1000 << 32, 0x2000 << 32
-"""Addresses at which flat instructions reach LDS and scratch, 4 GiB each."""
+"""The base addresses of the apertures through which flat instructions reach LDS and scratch, 4 GiB each."""
 
 _FLOATS = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0)
 _INVERSE_2PI = {"d": 0x3FC45F306DC9C882, "h": 0x3118}
@@ -15,7 +15,7 @@ _WIDE = "UIdM"
 
 
 def constant_bits(code: int, literal: int, letter: str) -> int | None:
-    """The bits a constant operand has for a type letter of `table`; None for registers.
+    """Returns the bits a constant operand has for a type letter of `table`, or None for registers.
 
     Integers are sign-extended to the operand's width. A literal is extended to 64 bits by type: float64 takes it as its
     upper half, signed integers extend the sign.

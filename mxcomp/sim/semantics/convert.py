@@ -24,7 +24,7 @@ _add = partial(vector, TABLE)
 
 
 def _to_int(x: Lanes, low: float, high: float) -> Lanes:
-    """int64 of a float64, truncated, within bounds; NaN gives 0."""
+    """Truncates float64 to int64 within bounds; NaN gives 0."""
     bounded = np.minimum(np.maximum(np.trunc(x), low), high)
     return np.where(x != x, 0.0, bounded).astype(i64)
 
@@ -76,7 +76,7 @@ def _pack_u8(x: Lanes, position: Lanes, old: Lanes) -> Lanes:
 
 
 def _norm(limit: float, dtype: type) -> Function:
-    """Fixed point: 1.0 becomes `limit`."""
+    """Returns a conversion to fixed point, where 1.0 becomes `limit`."""
 
     def norm(a: Lanes, b: Lanes) -> Lanes:
         low, high = (_to_int(np.rint(x.astype(f64) * limit), -limit, limit) for x in (a, b))
@@ -102,7 +102,7 @@ def _saturates(mode: int) -> bool:
 
 
 def _insert(old: Lanes, value: Lanes, shift: int, mask: int) -> Lanes:
-    """The bits of `mask` at `shift` replaced."""
+    """Returns a register whose bits `mask` at `shift` are replaced."""
     return old & u32(~(mask << shift) & 0xFFFFFFFF) | value << shift
 
 
@@ -122,7 +122,8 @@ def _pack_fp8(name: str) -> Function:
 
 
 def _unpack_fp8(name: str, packed: bool) -> Function:
-    """op_sel picks the byte (bit 0 is the upper bit) or the word; SDWA has picked already."""
+    """Returns an unpacking conversion. op_sel picks the byte (bit 0 is the upper bit) or the word; SDWA has picked
+    already."""
     fmt = sf.FORMATS[name]
 
     def specialise(instruction: Instruction) -> Function:
@@ -147,7 +148,8 @@ for _name in ("fp8", "bf8"):
 
 
 def _scaled_pack(name: str, source: str) -> Function:
-    """Two codes into the byte (FP4) or word (FP8) that op_sel picks; the rest of the register stays."""
+    """Returns a conversion that writes two codes into the byte (FP4) or word (FP8) that op_sel picks; the rest of the
+    register stays."""
     fmt = sf.FORMATS[name]
 
     def specialise(instruction: Instruction) -> Function:
@@ -190,7 +192,7 @@ def _scaled_unpack(name: str, result: str, packed: bool) -> Function:
 
 
 def _narrow(result: str) -> Function:
-    """Bits (u16) of float64 values."""
+    """Returns float64 values as 16-bit codes (u16)."""
     if result == "f16":
         return sf.to_half
     return lambda x: sf.f32_to_bfloat(x.astype(f32))

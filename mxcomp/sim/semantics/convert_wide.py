@@ -19,7 +19,7 @@ _add = partial(vector, TABLE, cross_lane=True)
 
 
 def _pack(values: Lanes, scale: Lanes, fmt: ElementFormat) -> Lanes:
-    """float64[lanes, 32] to six registers [6, lanes]."""
+    """Packs float64[lanes, 32] into six registers [6, lanes]."""
     codes = sf.encode(values, fmt, scale=sf.scale_of_f32(scale)[:, None]).astype(u8)
     bits = np.unpackbits(codes[:, :, None], axis=2, bitorder="little")[:, :, :6].reshape(len(codes), 192)
     return np.packbits(bits, axis=1, bitorder="little").view(u32).T
@@ -33,7 +33,7 @@ def _unpack(words: Lanes, scale: Lanes, fmt: ElementFormat) -> Lanes:
 
 
 def _from_two(fmt: ElementFormat) -> Function:
-    """Two operands of 16 float32; their elements alternate."""
+    """Returns a conversion of two operands of 16 float32, whose elements alternate."""
 
     def convert(active: Lanes, a: Lanes, b: Lanes, scale: Lanes) -> Lanes:
         values = np.stack((a.view(f32), b.view(f32)), 1).reshape(32, 64).T.astype(f64)

@@ -1,4 +1,4 @@
-"""Instructions and modifiers through which lanes see each other (CDNA4 ISA: DPP, VOP1–VOP3, DS permutes)."""
+"""Instructions and modifiers that exchange values between lanes (CDNA4 ISA: DPP, VOP1–VOP3, DS permutes)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LANES = np.arange(64)
 
 
 def _first_lane(active: Lanes, a: Lanes) -> int:
-    """The lowest active lane, lane 0 if there is none."""
+    """Returns the lowest active lane, or lane 0 if there is none."""
     return int(a[int(np.argmax(active))])
 
 
@@ -29,7 +29,7 @@ def _write_lane(active: Lanes, value: int, lane: int, old: Lanes) -> Lanes:
 
 
 def _swap_rows(rows: int) -> Any:
-    """The odd groups of `rows` lanes of the result register change places with the even groups of the source."""
+    """Exchanges the odd groups of `rows` lanes of the result register with the even groups of the source."""
     odd = (LANES & rows) != 0
 
     def swap(active: Lanes, source: Lanes, old: Lanes) -> tuple[Lanes, Lanes]:
@@ -49,7 +49,7 @@ vector(TABLE, "v_swap_b32", "uu<u", lambda a, old: (a, old), old="accumulate", s
 
 @cache
 def dpp_lanes(control: int) -> tuple[Lanes, Lanes] | None:
-    """Source lane of each lane, and whether it exists; None for a reserved control value."""
+    """Returns the source lane of each lane, and whether it exists; None for a reserved control value."""
     row, at = LANES & ~15, LANES & 15
     every = np.ones(64, bool)
     amount = control & 15
@@ -78,13 +78,14 @@ def dpp_lanes(control: int) -> tuple[Lanes, Lanes] | None:
 
 @cache
 def dpp_written(row_mask: int, bank_mask: int) -> Lanes:
-    """Lanes whose row (of 16) and bank (of 4 within the row) are enabled."""
+    """Returns the lanes whose row (of 16) and bank (of 4 within the row) are enabled."""
     return (row_mask >> (LANES >> 4) & 1 & bank_mask >> (LANES >> 2 & 3)).astype(bool)
 
 
 @cache
 def swizzle_lanes(offset: int) -> Lanes | None:
-    """Source lane of ds_swizzle_b32: a quad permutation, or and-or-xor masks within 32 lanes; None: not implemented."""
+    """Returns the source lane of each lane of ds_swizzle_b32: a quad permutation, or and-or-xor masks within 32 lanes;
+    None: not implemented."""
     if offset & 0x8000:
         return None if offset & 0x6000 else LANES & ~3 | offset >> 2 * (LANES & 3) & 3
     and_mask, or_mask, xor_mask = offset & 31, offset >> 5 & 31, offset >> 10 & 31
@@ -92,12 +93,13 @@ def swizzle_lanes(offset: int) -> Lanes | None:
 
 
 def pull(active: Lanes, source: Lanes, values: Lanes) -> Lanes:
-    """Each lane's value from lane `source`; inactive lanes give 0 (ds_swizzle, ds_bpermute)."""
+    """Returns each lane's value from lane `source`; inactive lanes give 0 (ds_swizzle, ds_bpermute)."""
     return np.where(active[source], values[source], u32(0))
 
 
 def push(active: Lanes, target: Lanes, values: Lanes) -> Lanes:
-    """Each active lane's value to lane `target`; the highest lane wins, lanes not met get 0 (ds_permute)."""
+    """Sends each active lane's value to lane `target`; the highest lane wins, lanes without a sender get 0
+    (ds_permute)."""
     result = np.zeros(64, u32)
     result[target[active]] = values[active]
     return result

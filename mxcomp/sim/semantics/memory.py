@@ -1,4 +1,4 @@
-"""Memory instructions: what each mnemonic moves, and how addresses come about (CDNA4 ISA, chapters 8–10).
+"""Memory instructions: the data that each mnemonic moves, and how addresses are computed (CDNA4 ISA, chapters 8–10).
 
 Loads and stores of every address space are one `MemoryOp`; the address functions are pure and elementwise over lanes.
 """
@@ -22,7 +22,7 @@ Kind = Literal["load", "store", "atomic", "permute"]
 
 @dataclass(frozen=True, slots=True)
 class MemoryOp:
-    """What a memory instruction moves.
+    """The data that a memory instruction moves.
 
     Attributes:
         space: "buffer", "global", "flat", "scratch", "lds" or "scalar" (s_load, s_store, s_atomic), "scalar_buffer".
@@ -51,7 +51,7 @@ class MemoryOp:
 
     @property
     def registers(self) -> int:
-        """Registers per lane that hold the data of all accesses."""
+        """The number of registers per lane that contain the data of all accesses."""
         return max(1, self.size // 4) * self.accesses
 
 
@@ -74,7 +74,7 @@ _LDS_ATOMIC = re.compile(r"ds_(?P<op>[a-z_]+?)(?P<rtn>_rtn)?_(?P<type>[uibf]\d+|
 
 @cache
 def parse(mnemonic: str) -> MemoryOp | None:
-    """What a mnemonic means; None if it is no memory instruction or not implemented."""
+    """Returns the operation of a mnemonic, or None if it is no memory instruction or not implemented."""
     if mnemonic in ("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32"):
         return MemoryOp("lds", "permute", 4)
     if match := _VECTOR.match(mnemonic):
@@ -136,7 +136,7 @@ class BufferResource:
         return cls(w0 | (w1 & 0xFFFF) << 32, w1 >> 16 & 0x3FFF, w2, bool(w1 >> 31), bool(w3 >> 23 & 1))
 
     def is_linear(self, indexed: bool) -> bool:
-        """Whether addresses follow `buffer_address`.
+        """Returns whether addresses follow `buffer_address`.
 
         Swizzling exchanges bits of an index and an offset, so without an index the swizzle bit changes nothing:
         HipKittens sets it, with a stride, in resources that its kernels read as raw buffers.
@@ -147,7 +147,7 @@ class BufferResource:
 def buffer_address(
     resource: BufferResource, index: Lanes | None, offset: Lanes, scalar_offset: int
 ) -> tuple[Lanes, Lanes]:
-    """Address of each lane (int64), and the bytes from there to the end of the buffer (≤ 0: out of range).
+    """Returns the address of each lane (int64), and the bytes from there to the end of the buffer (≤ 0: out of range).
 
     Raw buffers compare offset with num_records − soffset; structured ones (index and stride) compare the index with
     num_records and the offset with the stride. `offset` is int64, VGPR + immediate, of which 32 bits count: compilers
@@ -162,17 +162,18 @@ def buffer_address(
 
 
 def lanes_64(low: Lanes, high: Lanes) -> Lanes:
-    """int64 of two registers."""
+    """Returns two registers as int64."""
     return (low.astype(u64) | high.astype(u64) << 32).view(i64)
 
 
 def direct_lds_address(m0: int, offset: int, lane: Lanes, size: int) -> Lanes:
-    """Where a direct load puts a lane's data: 18 bits of M0 + the instruction's offset + slots of at least 4 bytes."""
+    """Returns the LDS address of a direct load's data: 18 bits of M0 + the instruction's offset + slots of at least 4
+    bytes."""
     return (m0 & 0x3FFFF) + offset + lane * max(4, size)
 
 
 def signed_offset(offset: int, bits: int) -> int:
-    """A signed immediate."""
+    """Returns a signed immediate."""
     return (offset & (1 << bits) - 1 ^ 1 << bits - 1) - (1 << bits - 1)
 
 
@@ -180,7 +181,7 @@ def signed_offset(offset: int, bits: int) -> int:
 
 
 def extend(raw: Lanes, signed: bool) -> Lanes:
-    """Bytes uint8[lanes, size] as registers uint32[registers, lanes]."""
+    """Returns the bytes uint8[lanes, size] as registers uint32[registers, lanes]."""
     size = raw.shape[1]
     if size >= 4:
         return np.ascontiguousarray(raw).view(u32).T
@@ -191,21 +192,21 @@ def extend(raw: Lanes, signed: bool) -> Lanes:
 
 
 def to_bytes(words: Lanes, size: int, half: str) -> Lanes:
-    """Registers uint32[registers, lanes] as the bytes uint8[lanes, size] that are stored."""
+    """Returns the registers uint32[registers, lanes] as the bytes uint8[lanes, size] that are stored."""
     if size < 4 and half == "hi":
         words = words >> 16
     return np.ascontiguousarray(words.T).view(u8)[:, :size]
 
 
 def merge_half(new: Lanes, old: Lanes, half: str) -> Lanes:
-    """A d16 load: 16 bits replaced."""
+    """Replaces 16 bits of a register, as a d16 load does."""
     if half == "lo":
         return old & u32(0xFFFF0000) | new & 0xFFFF
     return old & u32(0xFFFF) | new << 16 if half == "hi" else new
 
 
 def transpose(raw: Lanes, bits: int) -> Lanes:
-    """ds_read_*_tr_b*: uint8[64, n] as read in row order to registers of the transposed tile.
+    """Returns registers of the transposed tile from uint8[64, n] in row order (ds_read_*_tr_b*).
 
     In each group of 16 lanes the data are a matrix of 16 columns of `bits`-wide elements, row after row; lane i of the
     group gets column i. (Published for b16; the other widths follow by analogy.)
@@ -223,7 +224,7 @@ _BITS: dict[int, type] = {4: u32, 8: u64}
 
 
 def _float(dtype: type, operation: Callable[[Lanes, Lanes], Lanes]) -> Callable[[int, int, int], int]:
-    """On each part of the operand that has the width of `dtype`."""
+    """Applies a float operation to each part of the operand that has the width of `dtype`."""
 
     def apply(old: int, operand: int, size: int) -> int:
         a: Lanes = np.array([old], _BITS[size]).view(dtype)

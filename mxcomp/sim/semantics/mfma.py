@@ -40,7 +40,7 @@ _BITS = {"f32": 32, "f16": 16, "bf16": 16, "i8": 8, "fp8": 8, "bf8": 8}
 
 @dataclass(frozen=True, slots=True)
 class Mfma:
-    """Shape and types of a matrix instruction.
+    """The shape and types of a matrix instruction.
 
     Attributes:
         dim: 16 or 32, rows and columns.
@@ -61,7 +61,7 @@ class Mfma:
 
     @property
     def groups(self) -> int:
-        """Groups of lanes along K."""
+        """The number of groups of lanes along K."""
         return 64 // self.dim
 
     @property
@@ -86,7 +86,7 @@ class Mfma:
 
     @property
     def passes(self) -> int:
-        """Duration in passes of 4 cycles (AMD's published rates; llvm-mca agrees but for FP8 in f8f6f4)."""
+        """The duration in passes of 4 cycles (AMD's published rates; llvm-mca agrees but for FP8 in f8f6f4)."""
         if self.blocks:
             narrow = all(FORMATS[kind].bits < 8 for kind in (self.a, self.b))
             return (4 if narrow else 8) * (self.dim // 16)
@@ -94,18 +94,19 @@ class Mfma:
 
     @property
     def is_exact(self) -> bool:
-        """The sum over a block of 32 is exact in float64."""
+        """Whether the sum over a block of 32 is exact in float64."""
         return "bf8" not in (self.a, self.b)
 
     @property
     def format(self) -> str:
-        """Name for counters."""
+        """The name in counters."""
         return self.a if self.a == self.b else f"{self.a}×{self.b}"
 
 
 @cache
 def parse(mnemonic: str, cbsz: int = 0, blgp: int = 0) -> Mfma | None:
-    """What a mnemonic means; None if it is no matrix instruction or not implemented (f64, several blocks)."""
+    """Returns the instruction of a mnemonic, or None if it is no matrix instruction or not implemented (f64, several
+    blocks)."""
     match = _NAME.match(mnemonic)
     if match is None or match["m"] != match["n"] or match["m"] not in ("16", "32"):
         return None
@@ -124,7 +125,7 @@ def parse(mnemonic: str, cbsz: int = 0, blgp: int = 0) -> Mfma | None:
 
 
 def of(instruction: Instruction) -> Mfma | None:
-    """The matrix instruction, if it is one that is implemented."""
+    """Returns the matrix instruction if it is one that is implemented."""
     shape = parse(instruction.mnemonic, instruction.flag("cbsz"), instruction.flag("blgp"))
     broadcast = instruction.flag("abid") and shape is not None and not shape.blocks  # set in every scaled instruction
     return None if broadcast else shape
@@ -166,7 +167,7 @@ def _codes(raw: Lanes, fmt: ElementFormat, count: int) -> Lanes:
 
 
 def matrix(words: Lanes, kind: str, shape: Mfma) -> Lanes:
-    """Registers of A or B as float64[dim, K]."""
+    """Returns the registers of A or B as float64[dim, K]."""
     lanes = elements(words, kind, shape.per_lane)
     if shape.blocks and FORMATS[kind].bits == 8:
         split = lanes.reshape(shape.groups, shape.dim, 2, 16)
@@ -175,19 +176,20 @@ def matrix(words: Lanes, kind: str, shape: Mfma) -> Lanes:
 
 
 def scales(codes: Lanes, shape: Mfma) -> Lanes:
-    """One E8M0 code per lane as float64[dim, K/32]."""
+    """Returns one E8M0 code per lane as float64[dim, K/32]."""
     return decode_scale(np.broadcast_to(codes, 64)).reshape(shape.groups, shape.dim).T
 
 
 def to_lanes(result: Lanes, dim: int) -> Lanes:
-    """[row, column] as registers [n, 64]."""
+    """Converts [row, column] to registers [n, 64]."""
     if dim == 16:
         return result.reshape(4, 4, 16).transpose(1, 0, 2).reshape(4, 64)
     return result.reshape(4, 2, 4, 32).transpose(0, 2, 1, 3).reshape(16, 64)
 
 
 def multiply_blocks(a: Lanes, b: Lanes, a_scale: Lanes, b_scale: Lanes, exact: bool) -> Lanes:
-    """Block-scaled product float64[dim, dim] of two [dim, K]; exact: any order within a block will do."""
+    """Returns the block-scaled product float64[dim, dim] of two [dim, K]. It is exact, so the order within a block does
+    not matter."""
     total = np.zeros((a.shape[0], b.shape[0]))
     for block in range(a.shape[1] // 32):
         k = slice(32 * block, 32 * block + 32)
@@ -197,12 +199,12 @@ def multiply_blocks(a: Lanes, b: Lanes, a_scale: Lanes, b_scale: Lanes, exact: b
 
 
 def multiply(a: Lanes, b: Lanes) -> Lanes:
-    """Product float64[dim, dim], summed in order of K (NumPy adds the outermost axis slice by slice)."""
+    """Returns the product float64[dim, dim], summed in order of K (NumPy adds the outermost axis slice by slice)."""
     return np.add.reduce(a.T[:, :, None] * b.T[:, None, :], axis=0)
 
 
 def accumulate(product: Lanes, c: Lanes, shape: Mfma) -> Lanes:
-    """Result registers (bits) from the product and C's registers (bits), both in lanes' order."""
+    """Returns the result registers (bits) from the product and C's registers (bits), both in lanes' order."""
     if shape.is_integer:
         return (product.astype(i64) + c.view(i32)).astype(u32)
     result = (product + c.view(f32)).astype(f32)

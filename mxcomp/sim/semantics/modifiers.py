@@ -15,24 +15,24 @@ from mxcomp.sim.instruction import Operand
 from mxcomp.sim.semantics.table import DTYPES, MASK32, Lanes, f32, u16, u32, u64
 
 PARTS = {0: (0, 0xFF), 1: (8, 0xFF), 2: (16, 0xFF), 3: (24, 0xFF), 4: (0, 0xFFFF), 5: (16, 0xFFFF)}
-"""Shift and mask of an SDWA selector; 6 is the whole register."""
+"""Shift and mask of each SDWA selector; 6 is the whole register."""
 
 OUTPUT_FACTORS = {0: None, 1: 2.0, 2: 4.0, 3: 0.5}
-"""What the omod field multiplies a float result with."""
+"""The factors of a float result, by the omod field."""
 
 CANONICAL_NAN: dict[str, Any] = {"f": u32(0x7FC00000), "d": u64(0x7FF8000000000000), "h": u16(0x7E00)}
 FLOAT_BITS: dict[str, type] = {"f": u32, "d": u64, "h": u16}
 
 
 def selected_part(word: Lanes, operand: Operand) -> Lanes:
-    """The byte or word that SDWA picks, extended to 32 bits."""
+    """Returns the byte or word that SDWA picks, extended to 32 bits."""
     shift, mask = PARTS[operand.sel]
     sign = u32((mask + 1) >> 1 if operand.signed else 0)
     return ((word >> shift & mask) ^ sign) - sign
 
 
 def modified32(word: Lanes, operand: Operand, letter: str) -> Lanes:
-    """32 bits as the letter's type."""
+    """Returns 32 bits as the letter's type, with the source modifiers."""
     if operand.absolute:
         word = word & u32(0x7FFFFFFF)
     if operand.negate:
@@ -41,7 +41,7 @@ def modified32(word: Lanes, operand: Operand, letter: str) -> Lanes:
 
 
 def modified16(word: Lanes, operand: Operand, letter: str) -> Lanes:
-    """16 of 32 bits as the letter's type; bfloat16 as float32. op_sel means nothing for constants."""
+    """Returns 16 of 32 bits as the letter's type; bfloat16 as float32. op_sel means nothing for constants."""
     shift = 16 if operand.high and (operand.is_vgpr or operand.is_sgpr) else 0
     bits = (word >> shift).astype(u16)
     if operand.absolute:
@@ -52,7 +52,7 @@ def modified16(word: Lanes, operand: Operand, letter: str) -> Lanes:
 
 
 def modified64(bits: Lanes, operand: Operand, letter: str) -> Lanes:
-    """64 bits as the letter's type."""
+    """Returns 64 bits as the letter's type, with the source modifiers."""
     if operand.absolute:
         bits = bits & u64(0x7FFFFFFFFFFFFFFF)
     if operand.negate:
@@ -61,13 +61,13 @@ def modified64(bits: Lanes, operand: Operand, letter: str) -> Lanes:
 
 
 def limited(value: Lanes) -> Lanes:
-    """The clamp bit: within 0 … 1, NaN and −0 become 0."""
+    """Applies the clamp bit: limits to 0 … 1; NaN and −0 become 0."""
     dtype: Any = value.dtype.type
     return np.where(value > 0, np.minimum(value, dtype(1)), dtype(0))
 
 
 def float_result(value: Lanes, letter: str, omod: int, clamp: int) -> Lanes:
-    """The bits of a float result."""
+    """Returns the bits of a float result."""
     dtype = DTYPES[letter]
     factor = OUTPUT_FACTORS[omod]
     if factor is not None:
@@ -81,13 +81,15 @@ _UNUSED_SIGN, _UNUSED_PRESERVE = 1, 2
 
 
 def half_result(value: Lanes, old: Lanes, high: bool) -> Lanes:
-    """A register that gets 16 bits: in its lower half, the upper one becomes zero, or in its upper half."""
+    """Returns a register with 16 new bits: in its lower half, where the upper one becomes zero, or in its upper
+    half."""
     word = value.view(u16).astype(u32)
     return old & u32(0xFFFF) | word << 16 if high else word
 
 
 def part_result(word: Lanes, old: Lanes, select: int, unused: int) -> Lanes:
-    """SDWA: a register that gets a byte or word; `unused`: its other bits are 0, sign-extended, or kept."""
+    """Returns a register with the byte or word that SDWA selects replaced; `unused`: its other bits are 0,
+    sign-extended, or kept."""
     shift, mask = PARTS[select]
     part = (word & mask) << shift
     if unused == _UNUSED_PRESERVE:

@@ -27,7 +27,7 @@ _add = partial(vector, TABLE)
 
 
 def select_high(instruction: Instruction) -> int:
-    """op_sel_hi of the three sources."""
+    """Returns op_sel_hi of the three sources."""
     return instruction.flag("opsel_hi") | instruction.flag("opsel_hi2") << 2
 
 
@@ -37,7 +37,7 @@ def _half(word: Lanes, high: int, negate: int, dtype: type) -> Lanes:
 
 
 def _pairs(function: Function, letter: str, saturating: Function | None) -> Function:
-    """A 16-bit operation on both halves, and what it is for integers with the clamp bit."""
+    """Returns a 16-bit operation on both halves, and its integer form with the clamp bit."""
 
     def specialise(instruction: Instruction) -> Function:
         low, high = instruction.flag("opsel"), select_high(instruction)
@@ -73,7 +73,7 @@ for _name in ("minimum3", "maximum3"):
 
 
 def _pairs_f32(function: Function) -> Function:
-    """A float32 operation on two register pairs or more."""
+    """Returns a float32 operation on two register pairs or more."""
 
     def specialise(instruction: Instruction) -> Function:
         low, high = instruction.flag("opsel"), select_high(instruction)
@@ -101,7 +101,7 @@ PAIRS: dict[str, Callable[[Instruction, int], set[int]]] = {
     **dict.fromkeys(("v_pk_fma_f32", "v_pk_mul_f32", "v_pk_add_f32"), _both),
     "v_pk_mov_b32": lambda instruction, k: {instruction.flag("opsel") >> k & 1},
 }
-"""Operations on pairs of registers: which of a pair source k reads."""
+"""For operations on pairs of registers: the registers of a pair that source k reads."""
 
 _add("v_pk_fma_f32", "ff<QQQ", _pairs_f32(fma32), specialise=True)
 _add("v_pk_mul_f32", "ff<QQ", _pairs_f32(lambda a, b: a * b), specialise=True)
@@ -113,7 +113,8 @@ _add("v_pk_mov_b32", "uu<QQ", _pk_mov, specialise=True)
 
 
 def _mad_mix(result: str) -> Function:
-    """float32 fused multiply-add of float32 and float16 sources (LLVM: v_fma_mix*); neg_hi is the absolute value."""
+    """Computes a float32 fused multiply-add of float32 and float16 sources (LLVM: v_fma_mix*); neg_hi is the absolute
+    value."""
 
     def specialise(instruction: Instruction) -> Function:
         narrow, high = select_high(instruction), instruction.flag("opsel")

@@ -22,7 +22,7 @@ BRANCHES: dict[str, tuple[str, bool]] = {
     "s_cbranch_execz": ("exec", False),
     "s_cbranch_execnz": ("exec", True),
 }
-"""Branches: what is tested, and whether it must be non-zero."""
+"""The branches, with what each tests and whether it must be non-zero."""
 
 NO_EFFECT = frozenset(
     """
@@ -157,7 +157,7 @@ _add("s_bitset1_b64", "U<u", lambda a, old: old | 1 << (a & 63), old=True)
 
 
 def popcount(x: Any) -> Any:
-    """Ones of a 64-bit value, in a form that a tracing engine can follow."""
+    """Returns the number of ones of a 64-bit value, in a form that a tracing engine can follow."""
     x = x - (x >> 1 & 0x5555555555555555)
     x = (x & 0x3333333333333333) + (x >> 2 & 0x3333333333333333)
     x = x + (x >> 4) & 0x0F0F0F0F0F0F0F0F
@@ -165,12 +165,12 @@ def popcount(x: Any) -> Any:
 
 
 def _lowest(x: Any, mask: int) -> Any:
-    """Index of the lowest one, −1 if there is none."""
+    """Returns the index of the lowest one, or −1 if there is none."""
     return select(x == 0, -1, popcount((x - 1) & ~x & mask))
 
 
 def _highest(x: Any, bits: int) -> Any:
-    """Zeros above the highest one, −1 if there is none."""
+    """Returns the number of zeros above the highest one, or −1 if there is none."""
     filled = x
     for step in (1, 2, 4, 8, 16, 32):
         filled = filled | filled >> step
@@ -185,7 +185,7 @@ def _reverse(x: Any, bits: int) -> Any:
 
 
 def _groups(x: Any, spread: bool) -> Any:
-    """For each 4 bits, whether any is set: as 4 ones (wqm) or as 1 bit (quadmask)."""
+    """Returns, for each 4 bits, whether any is set: as 4 ones (wqm) or as 1 bit (quadmask)."""
     result = x & 0
     for k in range(16):
         any_set = select((x >> 4 * k & 15) != 0, 1, 0)

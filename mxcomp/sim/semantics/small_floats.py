@@ -1,4 +1,4 @@
-"""Small floats as lane functions: elements of `mxcomp.formats`, bfloat16, and rounding into them."""
+"""Lane functions of small floats: elements of `mxcomp.formats`, bfloat16, and rounding to them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from mxcomp.formats import E2M1, E2M3, E3M2, E4M3, E5M2, ElementFormat
 from mxcomp.sim.semantics.table import Lanes, f16, f32, f64, i64, lookup, u16, u32, u64
 
 FORMATS: dict[str, ElementFormat] = {"fp8": E4M3, "bf8": E5M2, "fp6": E2M3, "bf6": E3M2, "fp4": E2M1}
-"""AMD's names of the element formats."""
+"""The element formats by AMD's names."""
 
 BY_SELECTOR: dict[int, ElementFormat] = {fmt.hardware_code: fmt for fmt in FORMATS.values()}
-"""Element formats by the cbsz and blgp fields of v_mfma_*_f8f6f4."""
+"""The element formats by the cbsz and blgp fields of v_mfma_*_f8f6f4."""
 
 
 @cache
 def value_table(fmt: ElementFormat) -> Lanes:
-    """float64 values by code."""
+    """Returns float64 values by code."""
     table = fmt.values().astype(f64)
     table.setflags(write=False)
     return table
@@ -26,7 +26,7 @@ def value_table(fmt: ElementFormat) -> Lanes:
 
 @cache
 def scale_table() -> Lanes:
-    """float64 values of E8M0 codes: 2**(code − 127), 0xFF is NaN."""
+    """Returns the float64 values of E8M0 codes: 2**(code − 127), 0xFF is NaN."""
     table = np.ldexp(1.0, np.arange(256) - 127)
     table[255] = np.nan
     table.setflags(write=False)
@@ -34,7 +34,7 @@ def scale_table() -> Lanes:
 
 
 def decode(codes: Lanes, fmt: ElementFormat) -> Lanes:
-    """float64 values of codes (any unsigned type)."""
+    """Returns the float64 values of codes (any unsigned type)."""
     values: Lanes = lookup(value_table(fmt), codes)
     return values
 
@@ -45,12 +45,13 @@ def decode_scale(codes: Lanes) -> Lanes:
 
 
 def scale_of_f32(scale: Lanes) -> Lanes:
-    """The E8M0 value that v_cvt_scalef32_* takes from a float32 given as bits: its exponent field, nothing else."""
+    """Returns the E8M0 value that v_cvt_scalef32_* takes from a float32 given as bits: its exponent field, nothing
+    else."""
     return decode_scale(scale >> 23 & 0xFF)
 
 
 def encode(x: Lanes, fmt: ElementFormat, saturate: bool = True, scale: Lanes | float = 1.0) -> Lanes:
-    """Codes (u32) of float64 values divided by a power of two, rounded to nearest even.
+    """Returns the codes (u32) of float64 values divided by a power of two, rounded to nearest even.
 
     Too large values become the largest finite one, or with saturate=False what the format has for them (infinity in
     E5M2, NaN in E4M3; FP6 and FP4 saturate always). NaN becomes NaN where there is one, else the largest value.
@@ -75,31 +76,31 @@ def encode(x: Lanes, fmt: ElementFormat, saturate: bool = True, scale: Lanes | f
 
 
 def bfloat_to_f32(bits: Lanes) -> Lanes:
-    """float32 of bfloat16 bits (u16)."""
+    """Returns bfloat16 bits (u16) as float32."""
     return (bits.astype(u32) << 16).view(f32)
 
 
 def f32_to_bfloat(x: Lanes) -> Lanes:
-    """bfloat16 bits (u16) of float32, rounded to nearest even; NaN is canonical."""
+    """Returns float32 as bfloat16 bits (u16), rounded to nearest even; NaN is canonical."""
     bits = x.view(u32)
     rounded = (bits.astype(u64) + 0x7FFF + (bits >> 16 & 1)) >> 16
     return np.where(x != x, u16(0x7FC0), rounded.astype(u16))
 
 
 def to_half(x: Lanes) -> Lanes:
-    """float16 bits (u16) of any float, rounded to nearest even; NaN is canonical."""
+    """Returns any float as float16 bits (u16), rounded to nearest even; NaN is canonical."""
     return np.where(x != x, u16(0x7E00), x.astype(f16).view(u16))
 
 
 def f32_to_half_towards_zero(x: Lanes) -> Lanes:
-    """float16 bits (u16) of float32, rounded towards zero; finite values stay finite, NaN is canonical."""
+    """Returns float32 as float16 bits (u16), rounded towards zero; finite values stay finite, NaN is canonical."""
     nearest = to_half(x)
     beyond = np.abs(nearest.view(f16).astype(f32)) > np.abs(x)
     return np.where(beyond & (np.abs(x) < np.inf), nearest - 1, nearest)
 
 
 def halves(word: Lanes, kind: str) -> tuple[Lanes, Lanes]:
-    """The two 16-bit floats ("f16", "bf16") in a register, as float64."""
+    """Returns the two 16-bit floats ("f16", "bf16") in a register, as float64."""
     low, high = (word & 0xFFFF).astype(u16), (word >> 16).astype(u16)
     if kind == "f16":
         return low.view(f16).astype(f64), high.view(f16).astype(f64)
@@ -107,5 +108,5 @@ def halves(word: Lanes, kind: str) -> tuple[Lanes, Lanes]:
 
 
 def join(low: Lanes, high: Lanes) -> Lanes:
-    """A register from two 16-bit parts of any type."""
+    """Returns a register from two 16-bit parts of any type."""
     return low.view(u16).astype(u32) | high.view(u16).astype(u32) << 16

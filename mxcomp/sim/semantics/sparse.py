@@ -1,4 +1,4 @@
-"""Sparse matrix instructions v_smfmac_*: of four elements of A along K two are there, and an index says which.
+"""Sparse matrix instructions v_smfmac_*: A has two of every four elements along K, selected by an index.
 
 D ← A × B + D, for the 8-bit floats of gfx950's shapes 16×16×128 and 32×32×64 (CDNA4 ISA, chapter 7; the layout is
 the one that AMD's fpsan verified on an MI350: ROCm's monorepo, tests of amdgcn_smfmac).
@@ -21,20 +21,21 @@ SHAPES = {(16, 128), (32, 64)}
 """Rows and K of the implemented instructions."""
 
 PAIRS = 8
-"""Pairs of elements of A in a lane."""
+"""The number of pairs of elements of A in a lane."""
 
 _GROUPS = {16: ("n0", "n2", "g0", "n1", "g1"), 32: ("n0", "n2", "n1", "g0")}
 
 
 def group_numbers(dim: int) -> Lanes:
-    """The group q of each pair, int[groups of lanes, 8]."""
+    """Returns the group q of each pair, int[groups of lanes, 8]."""
     lane, pair = np.meshgrid(np.arange(64 // dim), np.arange(PAIRS), indexing="ij")
     bits = {"n": pair, "g": lane}
     return sum((bits[name[0]] >> int(name[1]) & 1) << k for k, name in enumerate(_GROUPS[dim]))  # type: ignore[return-value]
 
 
 def multiply(a: Lanes, b: Lanes, index: Lanes, dim: int) -> Lanes:
-    """The product float64[dim, dim] of elements float64[64, 16] and [64, 32] in register order, and uint32[64]."""
+    """Returns the product float64[dim, dim] of elements float64[64, 16] and [64, 32] in register order, and
+    uint32[64]."""
     groups = 64 // dim
     q = group_numbers(dim)
     values = np.zeros((dim, groups * PAIRS, 2), f64)

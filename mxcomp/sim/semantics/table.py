@@ -1,4 +1,4 @@
-"""How the tables of this package describe instructions.
+"""The types with which the tables of this package describe instructions.
 
 A row is a signature and a pure function. Signatures read "results < sources", one letter per operand:
 
@@ -56,7 +56,7 @@ _WIDTHS = {"U": 2, "I": 2, "d": 2, "Q": 2, "M": 2, "E": 2, "w": 6, "x": 16, "y":
 
 
 def width(letter: str) -> int:
-    """Registers of an operand."""
+    """Returns the number of registers of an operand."""
     return _WIDTHS.get(letter, 1)
 
 
@@ -89,7 +89,7 @@ class VectorOp:
 
     @property
     def dtype(self) -> str:
-        """Type letter of the first result."""
+        """The type letter of the first result."""
         return self.dst[:1]
 
 
@@ -121,13 +121,14 @@ def scalar(table: ScalarTable, names: str, signature: str, function: Callable[..
 
 
 def select(condition: Any, if_true: Any, if_false: Any) -> Any:
-    """`condition ? a : b` on integers, or on anything that has a method of this name."""
+    """Returns `condition ? a : b` on integers, or on anything that has a method of this name."""
     if isinstance(condition, int):
         return if_true if condition else if_false
     return condition.select(if_true, if_false)
 
 
 def lookup(values: Lanes, index: Any) -> Any:
-    """Elements of a constant table, lane by lane; an index that has a method of this name looks them up itself."""
+    """Returns elements of a constant table, lane by lane; an index that has a method of this name looks them up
+    itself."""
     own = getattr(index, "lookup", None)
     return np.take(values, index) if own is None else own(values)

@@ -34,7 +34,8 @@ def _div_scale(
     tiny: int,
     step: int,
 ) -> tuple[Lanes, Lanes]:
-    """Scales `value` (one of the other two) so that the division does not lose bits; VCC: the quotient is scaled back.
+    """Returns the scales `value` (one of the other two) so that the division does not lose bits; VCC: the quotient is
+    scaled back.
 
     Conditions in the order of AMD's pseudo-code, the first that holds decides.
     """
@@ -67,7 +68,8 @@ def _div_scale(
 
 
 def _div_fmas32(a: Lanes, b: Lanes, c: Lanes, scaled: Lanes) -> Lanes:
-    """Fused multiply-add that undoes v_div_scale, with one rounding: a quotient (c) above 1 was scaled down.
+    """Computes the fused multiply-add that undoes v_div_scale, with one rounding: a quotient (c) above 1 was scaled
+    down.
 
     AMD's pseudo-code multiplies by 2**32 (float64: 2**64) in either case, which does not undo v_div_scale's 2**±64
     (2**±128); with the factors here the sequence that compilers emit divides correctly.
@@ -83,7 +85,7 @@ def _div_fmas64(a: Lanes, b: Lanes, c: Lanes, scaled: Lanes) -> Lanes:
 
 
 def _div_fixup(dtype: type, bits: type, mantissa: int, lowest: int | None) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
-    """Puts in the special cases of numerator / denominator: zeros, infinities, NaN, underflow, and the sign.
+    """Handles the special cases of numerator / denominator: zeros, infinities, NaN, underflow, and the sign.
 
     With `lowest`, the form that v_div_scale goes with: quotients whose exponent is below it are 0, and one that is NaN
     though the operands are ordinary has overflowed on the way: infinity. (AMD's pseudo-code would leave NaN, also for a

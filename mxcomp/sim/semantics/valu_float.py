@@ -18,7 +18,7 @@ _add = partial(vector, TABLE)
 
 
 def fma32(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """a·b + c of float32, rounded once.
+    """Returns a·b + c of float32, rounded once.
 
     The product is exact in float64; the sum is rounded to odd there (Boldo and Melquiond 2008), so that the second
     rounding, to float32, is right.
@@ -27,7 +27,7 @@ def fma32(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
 
 
 def sum_to_odd(product: Lanes, addend: Lanes) -> Lanes:
-    """The sum of float64 rounded to odd: rounding it again, to float32, is as good as rounding the exact sum."""
+    """Returns the sum of float64 rounded to odd. Rounding it again, to float32, equals rounding the exact sum."""
     total = product + addend
     part = total - product
     error = (product - (total - part)) + (addend - part)  # exact (Knuth's two-sum)
@@ -39,7 +39,7 @@ def sum_to_odd(product: Lanes, addend: Lanes) -> Lanes:
 
 
 def fma64(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """a·b + c of float64, rounded once: Dekker's product, and the sum of its parts with c in round-to-odd order.
+    """Returns a·b + c of float64, rounded once, by Dekker's product and a sum of its parts with c rounded to odd.
 
     Right where neither the product's parts overflow nor underflow; beyond, as close as a plain multiply and add.
     """
@@ -56,7 +56,7 @@ def fma64(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
 
 
 def _split(a: Lanes) -> Lanes:
-    """The upper 26 bits of the mantissa (Veltkamp)."""
+    """Returns the upper 26 bits of the mantissa (Veltkamp)."""
     return ((a.view(u64) + (u64(1) << u64(26))) & ~u64((1 << 27) - 1)).view(f64)
 
 
@@ -74,7 +74,7 @@ def _odd_sum(a: Lanes, b: Lanes) -> Lanes:
 
 
 def fma16(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """a·b + c of float16: exact in float64, rounded once."""
+    """Returns a·b + c of float16, exact in float64 and rounded once."""
     return (a.astype(f64) * b.astype(f64) + c.astype(f64)).astype(f16)
 
 
@@ -83,7 +83,7 @@ def _bits(x: Lanes) -> Lanes:
 
 
 def minimum(a: Lanes, b: Lanes, keeps_nan: bool = False) -> Lanes:
-    """The lesser, −0 below +0; of NaN and a number the number, or NaN."""
+    """Returns the lesser, −0 below +0; of NaN and a number the number, or NaN."""
     either = (_bits(a) | _bits(b)).view(a.dtype)  # of equal numbers: −0 if one is
     return np.where(a == b, either, np.where((a < b) | (a != a if keeps_nan else b != b), a, b))
 
@@ -98,7 +98,7 @@ def _of_three(function: Callable[..., Lanes], keeps_nan: bool) -> Callable[[Lane
 
 
 def med3(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """The greater of the two that remain without the greatest; the minimum when one is NaN."""
+    """Returns the median: the greater of the two that remain without the greatest; the minimum when one is NaN."""
     nan = (a != a) | (b != b) | (c != c)
     greatest = maximum(maximum(a, b), c)
     rest = np.where(greatest == a, maximum(b, c), np.where(greatest == b, maximum(a, c), maximum(a, b)))
@@ -150,14 +150,14 @@ _add("v_fract_f16", "h<h", lambda a: np.minimum(a - np.floor(a), f16(1) - f16(2*
 
 
 def _sine(turns: Lanes) -> Lanes:
-    """sin(2π·turns) of float64, reduced to a quarter turn first, so that multiples of a half give 0."""
+    """Returns sin(2π·turns) of float64, reduced to a quarter turn first, so that multiples of a half give 0."""
     halves = np.rint(turns * 2)
     rest = np.sin((turns - halves * 0.5) * (2 * np.pi))
     return np.where(turns == 0, turns, np.where(np.floor(halves * 0.5) * 2 == halves, rest, -rest))
 
 
 def _in_range(turns: Lanes, value: Lanes, otherwise: float) -> Lanes:
-    """Beyond 256 turns hardware gives a constant (Vega ISA), for infinity NaN."""
+    """Limits the argument: beyond 256 turns hardware gives a constant (Vega ISA), for infinity NaN."""
     beyond = (np.abs(turns) > 256) & (np.abs(turns) < np.inf)
     return np.where(beyond, otherwise, value).astype(f32)
 
@@ -179,12 +179,12 @@ _add("v_rsq_f16", "h<h", lambda a: (1.0 / np.sqrt(a.astype(f64))).astype(f16))
 
 
 def power_of_two(n: Lanes) -> Lanes:
-    """2**n as float64, from its bits; n int64 in −1022 … 1023."""
+    """Returns 2**n as float64, from its bits; n is int64 in −1022 … 1023."""
     return ((n + 1023) << 52).view(f64)
 
 
 def ldexp64(x: Lanes, n: Lanes) -> Lanes:
-    """x·2**n of float64 for any int32 n: three steps, so that only the last one rounds."""
+    """Returns x·2**n of float64 for any int32 n, in three steps so that only the last one rounds."""
     n = np.minimum(np.maximum(n.astype(i64), -2200), 2200)
     step = np.where(n < 0, -((-n) // 3), n // 3)
     rest = n - 2 * step
@@ -194,7 +194,7 @@ def ldexp64(x: Lanes, n: Lanes) -> Lanes:
 
 
 def _frexp_exponent(x: Lanes) -> Lanes:
-    """e of x = m·2**e, ½ ≤ |m| < 1; 0 for 0, infinity and NaN. x: float64."""
+    """Returns e of x = m·2**e, ½ ≤ |m| < 1; 0 for 0, infinity and NaN. x: float64."""
     subnormal = np.abs(x) < 2.0**-1022
     bits = np.where(subnormal, x * 2.0**100, x).view(u64)
     exponent = (bits >> 52 & 0x7FF).astype(i64) - 1022 - np.where(subnormal, i64(100), i64(0))

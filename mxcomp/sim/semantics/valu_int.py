@@ -39,7 +39,8 @@ _add("v_cndmask_b32", "u<uuM", lambda a, b, mask: np.where(mask, b, a))
 
 
 def _bitop3(instruction: Instruction) -> Function:
-    """Any function of three bits: the truth table is spread over the omod, abs and neg fields, index a·4 + b·2 + c."""
+    """Computes any function of three bits: the truth table is spread over the omod, abs and neg fields, index a·4 + b·2
+    + c."""
     truth = instruction.flag("omod") << 6 | instruction.flag("abs") << 3 | instruction.flag("neg")
 
     def bitop3(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
@@ -59,7 +60,7 @@ _add("v_bitop3_b16", "H<HHH", _bitop3, specialise=True)
 
 
 def _bfe_i32(a: Lanes, offset: Lanes, width: Lanes) -> Lanes:
-    """Bits offset … offset + width − 1, sign-extended; width 0 gives 0."""
+    """Returns bits offset … offset + width − 1, sign-extended; width 0 gives 0."""
     wide = a.astype(i64) >> (offset & 31).astype(i64)
     unused = 64 - (width & 31).astype(i64)
     field = (wide << (unused & 63)) >> (unused & 63)
@@ -101,7 +102,7 @@ def _popcount(a: Lanes) -> Lanes:
 
 
 def _exponent(a: Lanes) -> Lanes:
-    """floor(log2(a)) of u32, exact: the exponent field of the float64; a = 0 gives garbage."""
+    """Returns floor(log2(a)) of u32, exactly: the exponent field of the float64; a = 0 gives garbage."""
     return ((a.astype(f64).view(u64) >> 52) - 1023).astype(u32)
 
 
@@ -110,7 +111,7 @@ def _leading_zeros(a: Lanes) -> Lanes:
 
 
 def _leading_signs(a: Lanes) -> Lanes:
-    """Bits equal to the sign before the first that differs; −1 for 0 and −1."""
+    """Returns the number of bits equal to the sign before the first that differs; −1 for 0 and −1."""
     return _leading_zeros(np.where(a < 0, ~a, a).view(u32))
 
 
@@ -128,7 +129,7 @@ _add("v_prng_b32", "u<u", lambda a: (a << 1) ^ np.where(a >> 31 == 1, u32(197), 
 
 
 def _permute_bytes(a: Lanes, b: Lanes, selector: Lanes) -> Lanes:
-    """Result byte k is the byte of {a, b} that selector byte k names.
+    """Returns bytes of {a, b}: result byte k is the one that selector byte k names.
 
     0–3: of b, 4–7: of a, 8–11: the sign of bytes 1, 3, 5, 7, repeated, 12: 0, more: 0xFF.
     """
@@ -166,7 +167,7 @@ for _name, _function in _SUMS.items():
 
 
 def _carry(operation: Function) -> Function:
-    """Sum or difference of up to 33 bits; the second result is the carry or borrow."""
+    """Returns the sum or difference of up to 33 bits, and the carry or borrow."""
 
     def carry(a: Lanes, b: Lanes, *carry_in: Lanes) -> tuple[Lanes, Lanes]:
         wide = operation(a.astype(i64), b.astype(i64), *(mask.astype(i64) for mask in carry_in))
@@ -204,7 +205,7 @@ def _mad_u64_u32(a: Lanes, b: Lanes, c: Lanes) -> tuple[Lanes, Lanes]:
 
 
 def _mad_i64_i32(a: Lanes, b: Lanes, c: Lanes) -> tuple[Lanes, Lanes]:
-    """The second result is bit 64 of the sum, c sign-extended."""
+    """Returns the second result is bit 64 of the sum, c sign-extended."""
     product = a.astype(i64) * b.astype(i64)
     total = product.view(u64) + c
     return total, ((product < 0) ^ (c.view(i64) < 0)) ^ (total < c)

@@ -46,7 +46,8 @@ _FLOAT: dict[str, _Predicate] = {
 
 
 def _classify(bits: type, exponent_bits: int, mantissa_bits: int) -> Callable[[Lanes, Lanes], Lanes]:
-    """Bit k of the mask asks for class k: signalling NaN, quiet NaN, −inf, −normal, −subnormal, −0, +0, … +inf."""
+    """Tests classes of floats. Bit k of the mask asks for class k: signalling NaN, quiet NaN, −inf, −normal,
+    −subnormal, −0, +0, … +inf."""
     top, sign_at = (1 << exponent_bits) - 1, exponent_bits + mantissa_bits
 
     def classify(a: Lanes, mask: Lanes) -> Lanes:

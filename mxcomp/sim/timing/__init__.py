@@ -1,4 +1,4 @@
-"""How long kernels take on an MI355X, modelled from what they execute; docs/timing.md says what that is worth.
+"""Models how long kernels take on an MI355X, from what they execute; docs/timing.md has its accuracy.
 
     work = examine(device, kernel, grid, kernarg)   # a workgroup's trace, and what others share with it
     print(estimate(work))                           # modelled 60.8 µs (55.9 to 65.6), bound by MFMA

@@ -57,7 +57,7 @@ def _predict(args: argparse.Namespace) -> int:
 
 
 def describe(errors: NDArray[np.float64]) -> str:
-    """Median, mean and 90th percentile of relative errors."""
+    """Returns the median, mean and 90th percentile of relative errors."""
     median, tenth = np.median(errors), np.quantile(errors, 0.9)
     return f"error median {median:.1%}, mean {errors.mean():.1%}, 90th percentile {tenth:.1%}"
 

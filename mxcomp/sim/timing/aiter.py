@@ -22,13 +22,13 @@ FOLDER = Path("hsa/gfx950/f4gemm")
 NAME = "f4gemm_bf16_per1x32Fp4_BpreShuffle_{tile_m}x{tile_n}.co"
 K_TILE = 256
 SHORT = (1024, 2048)
-"""Two K by which a workgroup's cycles, straight in K, are extended to any other."""
+"""Two values of K from which a workgroup's cycles, linear in K, are extrapolated to any other."""
 
 _BLOCK, _SCALE_ROWS, _SLOT = 32, 256, 16
 _MEMORY = 16 << 30
 _THREADS = (256, 1, 1)
 _RESULT = 1 << 44
-"""Where the result would be: nothing is stored."""
+"""The address of the result, where nothing is stored."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Gemm:
 
 
 class Kernels:
-    """The code objects of a checkout."""
+    """The code objects of an AITER checkout."""
 
     def __init__(self, checkout: Path) -> None:
         self.folder = checkout / FOLDER
@@ -57,12 +57,12 @@ class Kernels:
         self._loaded = lru_cache(maxsize=4)(self._load)
 
     def tiles(self) -> list[tuple[int, int]]:
-        """Tiles for which there is a kernel."""
+        """The tiles for which there is a kernel."""
         names = (file.stem.rpartition("_") for file in sorted(self.folder.glob(NAME.format(tile_m="*", tile_n="*"))))
         return [(int(m), int(n)) for _, _, tile in names for m, _, n in [tile.partition("x")]]
 
     def examine(self, gemm: Gemm) -> Examination:
-        """Raises SimulationError for a tile that has no kernel, and for sizes that no launch takes."""
+        """Examines a launch. Raises SimulationError for a tile that has no kernel, and for unsupported sizes."""
         if min(gemm.m, gemm.n, gemm.k) < 1 or gemm.k % _BLOCK:
             raise SimulationError(f"{gemm.m}×{gemm.n}×{gemm.k}: expected positive sizes and K in blocks of {_BLOCK}")
         rows = min(gemm.m, gemm.tile_m)
@@ -74,7 +74,7 @@ class Kernels:
         return launched.with_parts((traces[0], 1 - beyond), (traces[1], beyond))
 
     def _trace(self, tile_m: int, tile_n: int, rows: int, k: int) -> Trace:
-        """A workgroup with neighbours in both directions, unless it has few rows."""
+        """Returns the trace of a workgroup with neighbours in both directions, unless it has few rows."""
         gemm = Gemm(rows if rows < tile_m else 2 * tile_m, 2 * tile_n, k, tile_m, tile_n)
         return self._launched(gemm).parts[0][0]
 
@@ -93,7 +93,7 @@ class Kernels:
 
 
 def _arguments(device: Device, gemm: Gemm) -> bytes:
-    """Addresses of operands that are not filled: no branch depends on them."""
+    """Returns arguments with addresses of operands that are not filled: no branch depends on them."""
     m, n, k = gemm.m, gemm.n, gemm.k
 
     def operand(nbytes: int) -> Buffer:

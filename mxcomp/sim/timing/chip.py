@@ -1,4 +1,5 @@
-"""Launches on an MI355X: batches of workgroups, what they see of memory, and how long they take.
+"""Models launches on an MI355X: batches of workgroups, the memory latency and bandwidth they see, and how long they
+take.
 
 A launch is batches of workgroups, as many as fit on the CUs. Each batch takes as many cycles as one workgroup does on a
 CU, with data arriving at
@@ -47,7 +48,7 @@ class Batch:
 
 
 class Work(Protocol):
-    """A launch: its batches in the order of dispatch, how many workgroups share a CU, and what they move."""
+    """A launch: its batches in the order of dispatch, how many workgroups share a CU, and the bytes they move."""
 
     @property
     def batches(self) -> Sequence[Batch]: ...
@@ -66,7 +67,7 @@ class Work(Protocol):
 
 
 class Rates(NamedTuple):
-    """What a workgroup sees of memory: cycles until data comes, and bytes per cycle."""
+    """The memory that a workgroup sees: latency in cycles, and bytes per cycle."""
 
     latency: Floats
     bytes: Floats
@@ -74,7 +75,7 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True)
 class Launches:
-    """Batches of launches, as arrays over batches.
+    """The batches of launches, as arrays over batches.
 
     Attributes:
         launch: Number of the launch that a batch belongs to.
@@ -121,7 +122,7 @@ class Launches:
         )  # fmt: skip
 
     def rates(self, p: Parameters, cold: bool) -> Rates:
-        """What a workgroup of each batch sees of memory."""
+        """Returns the memory rates that a workgroup of each batch sees."""
         cus, power = np.minimum(p.cus, self.running), p.shared_power
         size = np.maximum((self.loaded_once + self.stored_once)[self.launch], 1.0)
         coldness = 1 / (1 + (p.warm_megabytes * 1e6 / size) ** _COLD_STEEPNESS) if cold else 0.0 * size
@@ -133,11 +134,11 @@ class Launches:
 
 
 Ask = Callable[[Rates, bool], tuple[Floats, Floats]]
-"""Cycles of each batch as if it were a first one or not, and cycles that an MFMA pipe is busy in them."""
+"""Returns the cycles of each batch as if it were a first one or not, and the cycles in which an MFMA pipe is busy."""
 
 
 def modelled_us(launches: Launches, p: Parameters, ask: Ask) -> Floats:
-    """Microseconds of each launch."""
+    """Returns the microseconds of each launch."""
     cold, warm = (_batch_us(launches, p, ask, cold) for cold in (True, False))
     total = np.where(launches.first, cold + (launches.count - 1) * warm, launches.count * warm)
     us = np.bincount(launches.launch, total, len(launches.loaded_once))
@@ -155,7 +156,7 @@ def _batch_us(launches: Launches, p: Parameters, ask: Ask, cold: bool) -> Floats
 
 
 def cycle_ns(launches: Launches, p: Parameters, cycles: Floats, matrix: Floats) -> Floats:
-    """Nanoseconds of a cycle of the CUs in each batch: the clock that power leaves.
+    """Returns the nanoseconds of a CU cycle in each batch, at the clock that the power limit allows.
 
     Args:
         cycles: Of a batch.
@@ -168,7 +169,7 @@ def cycle_ns(launches: Launches, p: Parameters, cycles: Floats, matrix: Floats) 
 
 
 def power_ns(p: Parameters, mfma_share: Floats, wide: Floats, load_bytes: Floats) -> Floats:
-    """Nanoseconds of a cycle by the law of power, on the die that it is stated for.
+    """Returns the nanoseconds of a cycle by the power law, for the die that the law is stated for.
 
     Args:
         mfma_share: Part of the cycles that MFMA pipes are busy.
@@ -181,4 +182,4 @@ def power_ns(p: Parameters, mfma_share: Floats, wide: Floats, load_bytes: Floats
 
 
 _LOAD_BYTES = 64
-"""Per cycle and CU, which the power of loads is stated for."""
+"""The bytes per cycle and CU that the power of loads is stated for."""

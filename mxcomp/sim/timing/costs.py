@@ -1,4 +1,4 @@
-"""What each instruction costs a compute unit, whatever it works on: tables for `replay`."""
+"""The cost of each instruction on a compute unit, independent of its operands: tables for `replay`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mxcomp.sim.semantics import VECTOR, mfma, salu
 from mxcomp.sim.semantics import memory as m
 
 CADENCE = 4
-"""Cycles between instructions of a wave: 64 lanes on 16 (CDNA3 ISA, chapter 2), and the length of an MFMA pass."""
+"""The cycles between instructions of a wave: 64 lanes on 16 (CDNA3 ISA, chapter 2), and the length of an MFMA pass."""
 
 
 class Unit(IntEnum):
-    """What executes an instruction."""
+    """The execution unit of an instruction."""
 
     NONE = 0
     SCALAR = 1
@@ -87,7 +87,7 @@ class Costs:
 
 
 def costs_of(instructions: Sequence[Instruction]) -> Costs:
-    """The tables of a program."""
+    """Returns the cost tables of a program."""
     facts = [_Facts.of(i) for i in instructions]
     reads = [fact.reads for fact in facts]
 
@@ -121,13 +121,13 @@ def costs_of(instructions: Sequence[Instruction]) -> Costs:
 _TRANSCENDENTAL = ("v_exp", "v_log", "v_rcp", "v_rsq", "v_sqrt", "v_sin", "v_cos")
 _PACKED = ("v_pk_fma_f32", "v_pk_mul_f32", "v_pk_add_f32", "v_pk_mov_b32")
 _PRIORITIES = 3
-"""Bits of a priority that a program sets."""
+"""A mask of the priority bits that a program sets."""
 _HALF_RATE = ("_f64", "_i64", "_u64", "_b64", "v_mul_lo_u32", "v_mul_hi")
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """One instruction."""
+    """The properties of one instruction."""
 
     unit: Unit
     issue: int = CADENCE

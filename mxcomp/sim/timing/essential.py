@@ -1,4 +1,4 @@
-"""Which instructions of a kernel decide where it goes and what it touches; the others need not be executed for a trace.
+"""Finds the instructions of a kernel that decide its control flow and addresses; a trace need not execute the others.
 
 Scalar instructions are all kept. Vector instructions and loads are kept if branches, EXEC, scalar registers that are
 read, or addresses may depend on their results, wherever in the program: the order of instructions is not looked at.
@@ -13,12 +13,12 @@ from mxcomp.sim.semantics import is_vector
 from mxcomp.sim.semantics import memory as m
 
 _MODES = ("s_set_gpr_idx_on", "s_setvskip")
-"""What an instruction does, or whether it does anything, is known only at run time."""
+"""Instructions after which the effect of others is known only at run time."""
 _WAITS = ("s_waitcnt", "s_nop", "s_sleep", "s_setprio")
 
 
 def essential(instructions: Iterable[Instruction]) -> frozenset[int]:
-    """Offsets of the instructions that have to be executed."""
+    """Returns the offsets of the instructions that have to be executed."""
     program = [i for i in instructions if i.mnemonic not in _WAITS]
     if any(i.mnemonic in _MODES for i in program):
         return frozenset(i.offset for i in program)
@@ -41,7 +41,7 @@ def essential(instructions: Iterable[Instruction]) -> frozenset[int]:
 
 
 def _addresses(i: Instruction) -> RegisterSet:
-    """Registers in which a memory instruction finds its address."""
+    """Returns the registers from which a memory instruction takes its address."""
     memory = i.memory
     if memory is None:
         return 0

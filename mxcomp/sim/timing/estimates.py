@@ -1,4 +1,4 @@
-"""How long launches take on an MI355X, modelled: `chip`, with a replay for each batch."""
+"""Estimates how long launches take on an MI355X: the formulas of `chip`, with a replay for each batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mxcomp.sim.timing.workgroup import Replayed, replayed
 
 
 def _replaying(work: Examination, p: Parameters, free: frozenset[Unit] = frozenset()) -> Ask:
-    """Replays each batch of one launch."""
+    """Returns a function that replays each batch of one launch."""
 
     def ask(rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
         pairs = zip(_rounded(rates.latency), _rounded(rates.bytes), strict=True)
@@ -26,7 +26,7 @@ def _replaying(work: Examination, p: Parameters, free: frozenset[Unit] = frozens
 
 
 def _rounded(values: Floats) -> list[float]:
-    """So that replays of what differs in the last bits only are made once."""
+    """Rounds values, so that those that differ in the last bits only share a replay."""
     return [float(f"{value:.4g}") for value in values]
 
 
@@ -45,11 +45,13 @@ RESOURCES: dict[str, tuple[dict[str, float], frozenset[Unit]]] = {
     "latency": ({"cold_latency": 0.0, "warm_latency": 0.0}, frozenset()),
     _LAUNCH: ({"launch_us": 0.0}, frozenset()),
 }
-"""What can bind: parameters, and units of a CU, that are changed to see what a launch takes without it."""
+"""The resources that can bind. Of each: the parameters and the units of a CU that are changed to model a launch without
+it."""
 
 
 def estimate(work: Examination, parameters: Parameters | None = None) -> Estimate:
-    """The modelled time of a launch, which binds where it is half of it. Raises SimulationError for an empty trace."""
+    """Returns the modelled time of a launch, and the resource that binds in it. Raises SimulationError for an empty
+    trace."""
     p = parameters or parameters_of(work.target)
     launches = Launches.of([work])
 
@@ -74,7 +76,7 @@ def estimate(work: Examination, parameters: Parameters | None = None) -> Estimat
 
 
 def _first(work: Examination, launches: Launches, p: Parameters) -> tuple[Replayed, float]:
-    """The first batch: workgroups of a CU, and the clock in GHz."""
+    """Returns the workgroups of a CU in the first batch, and the clock in GHz."""
     latency, rate = (column[0] for column in map(_rounded, launches.rates(p, True)))
     one = replayed(work, p.machine, latency, rate, True)
     batches = np.full(len(launches.running), one.cycles), np.full(len(launches.running), one.matrix)

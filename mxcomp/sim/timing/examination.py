@@ -1,4 +1,4 @@
-"""What a launch would do: a workgroup in full, and which workgroups load the same data.
+"""Examines a launch without executing it: one workgroup in full, and which workgroups load the same data.
 
 One workgroup is traced; what others load is asked for (`mxcomp.sim.timing.sharing`). Which workgroups run at the same
 time follows from the order of dispatch.
@@ -24,7 +24,7 @@ from mxcomp.sim.memory import BASE
 from mxcomp.sim.semantics import mfma
 from mxcomp.sim.timing.chip import Batch
 from mxcomp.sim.timing.sharing import Sharing, Survey, global_kind
-from mxcomp.sim.timing.trace import Lines, Recorder, Trace
+from mxcomp.sim.timing.trace import Recorder, Trace, TracedProgram
 from mxcomp.target import Target
 
 SIMDS = 4
@@ -32,7 +32,7 @@ SIMDS = 4
 
 @dataclass(frozen=True)
 class Examination:
-    """What is known of a launch before its time is estimated.
+    """The facts of a launch from which its time is estimated.
 
     Attributes:
         target: The GPU.
@@ -63,7 +63,7 @@ class Examination:
     depends: str = ""
 
     def with_parts(self, *parts: tuple[Trace, float]) -> Examination:
-        """The same launch with other traces of a workgroup."""
+        """Returns the same launch with other traces of a workgroup."""
         loaded, stored = (sum(weight * moved_bytes(trace, kind) for trace, weight in parts) for kind in _KINDS)
         flops = self.workgroups * sum(weight * matrix_flops(trace) for trace, weight in parts)
         return replace(self, parts=parts, load_bytes=loaded, store_bytes=stored, flops=flops)
@@ -73,7 +73,7 @@ _KINDS = ("load", "store")
 
 
 def moved_bytes(trace: Trace, kind: str) -> int:
-    """Bytes that a workgroup loads or stores in global memory; atomics are stores."""
+    """Returns the bytes that a workgroup loads or stores in global memory; atomics are stores."""
     wanted = np.array([global_kind(i) == kind for i in trace.instructions])
     codes, accesses = np.concatenate(trace.codes), np.concatenate(trace.accesses)
     is_access = accesses >= 0
@@ -81,13 +81,13 @@ def moved_bytes(trace: Trace, kind: str) -> int:
 
 
 def matrix_flops(trace: Trace) -> int:
-    """Multiplications and additions of a workgroup's matrix instructions."""
+    """Returns the multiplications and additions of a workgroup's matrix instructions."""
     each = np.array([_flops(i) for i in trace.instructions], np.int64)
     return int(each[np.concatenate(trace.codes)].sum())
 
 
 def _part(trace: Trace, rows: int) -> float:
-    """The part of the MFMA cycles that scaled ones with so many rows of a result take."""
+    """Returns the fraction of the MFMA cycles that scaled instructions with so many rows of a result take."""
     shapes = [mfma.of(i) if i.encoding == "MFMA" else None for i in trace.instructions]
     passes = np.array([shape.passes if shape else 0 for shape in shapes])
     wanted = np.array([bool(shape and shape.scaled and shape.dim == rows) for shape in shapes])
@@ -96,7 +96,7 @@ def _part(trace: Trace, rows: int) -> float:
 
 
 _WIDE, _NARROW = 32, 16
-"""Rows and columns of the two shapes."""
+"""The number of rows and columns of the two MFMA shapes."""
 
 
 def _flops(i: Instruction) -> int:
@@ -130,19 +130,20 @@ class Examiner:
         self._asks = asks
 
     def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
-        """Leaves the `examination`, with the first of the workgroups in full; its counters are multiplied."""
-        lines = Lines.of(dispatch.program)
+        """Sets `examination`, from the first of the workgroups in full; its counters are multiplied."""
+        program = TracedProgram.of(dispatch.program)
         with np.errstate(all="ignore"):
-            trace = Recorder(dispatch, dispatch.workgroups[0], lines).run()
-            survey = Survey(dispatch, lines, trace)
-            depends = _depends(dispatch, lines, trace) if self._asks else ""
+            trace = Recorder(dispatch, dispatch.workgroups[0], program).run()
+            survey = Survey(dispatch, program, trace)
+            depends = _depends(dispatch, program, trace) if self._asks else ""
             self.examination = replace(_examination(dispatch, trace, survey), depends=depends)
         times = len(dispatch.workgroups)
         return {trace.workgroup: Counter({event: times * count for event, count in trace.counters.items()})}
 
 
-def _depends(dispatch: Dispatch, lines: Lines, trace: Trace) -> str:
-    """Where a workgroup reads what decides on its way, though nobody has written it; "" if it decides on nothing.
+def _depends(dispatch: Dispatch, program: TracedProgram, trace: Trace) -> str:
+    """Returns where a workgroup reads what decides on its way, though nobody has written it; "" if it decides on
+    nothing.
 
     More is read than decides (`essential`). So the workgroup is followed with other bytes in the places of these.
     """
@@ -152,7 +153,7 @@ def _depends(dispatch: Dispatch, lines: Lines, trace: Trace) -> str:
     for is_tame in (True, False):
         trial = Trial(dispatch.memory, others=None, is_tame=is_tame)
         try:
-            other = Recorder(quiet, trace.workgroup, lines, trial).run()
+            other = Recorder(quiet, trace.workgroup, program, trial).run()
         except SimulationError:  # as from a loop that does not end
             other = None
         if other is None or not trace.goes_like(other):

@@ -1,4 +1,4 @@
-"""The instruction cache: which lines of a program are there, and when a wave may have its next instruction.
+"""The instruction cache: which lines of a program are in it, and when a wave gets its next instruction.
 
 Two CUs share a cache of 64 KiB (the CDNA 4 architecture page of ROCm's documentation). They are taken to run the same
 code at the same pace, so either finds what it would find alone. A wave that comes to a line which is not there waits
@@ -19,7 +19,7 @@ from mxcomp.sim.timing.parameters import Machine
 
 
 class Code(NamedTuple):
-    """A program in the cache.
+    """A program and its lines in the cache.
 
     Attributes:
         first, last: int64[instructions]: lines of an instruction's first and last byte, counted from the program's
@@ -37,14 +37,14 @@ class Code(NamedTuple):
     ahead: int
 
     @classmethod
-    def of(cls, place: NDArray[np.int64], machine: Machine) -> Code:
-        """A program of which nothing is there.
+    def of(cls, ranges: NDArray[np.int64], machine: Machine) -> Code:
+        """Returns a program that is not cached.
 
         Args:
-            place: int64[2, instructions]: addresses of an instruction's first byte and of the one behind it.
+            ranges: int64[2, instructions]: addresses of an instruction's first byte and of the one behind it.
         """
         size = int(machine.fetch_line)
-        first, last = place[0] // size, (place[1] - 1) // size
+        first, last = ranges[0] // size, (ranges[1] - 1) // size
         lines = int(last.max() - first.min()) + 1
         sets = int(machine.fetch_bytes / (machine.fetch_line * machine.fetch_ways))
         base = first.min()
@@ -53,22 +53,22 @@ class Code(NamedTuple):
         )
 
     def fits(self, machine: Machine) -> bool:
-        """Whether all of it stays in the cache."""
+        """Whether the whole program fits into the cache."""
         return len(self.there) <= self.sets * machine.fetch_ways
 
     def complete(self) -> Code:
-        """With all lines there."""
+        """Returns the program with all lines cached."""
         return self._replace(there=np.zeros_like(self.there))
 
     def later(self) -> Code:
-        """As one workgroup leaves it to the next, which begins at cycle 0."""
+        """Returns the cache as one workgroup leaves it to the next, which begins at cycle 0."""
         before = self.used - self.used.max() - 1
         return self._replace(there=np.where(np.isinf(self.there), np.inf, 0.0), used=before)
 
 
 @njit(cache=True, boundscheck=False)
 def fetched(machine: Any, code: Any, instruction: int, now: float) -> Any:
-    """(the cycle when a wave has an instruction that it wants `now`, lines that are brought for that)."""
+    """Returns the cycle when a wave has the instruction that it wants `now`, and the lines that are loaded for that."""
     first, last, there, used, sets = code.first[instruction], code.last[instruction], code.there, code.used, code.sets
     brought = 0
     for line in range(first, min(last + 1 + code.ahead, len(there))):

@@ -1,4 +1,4 @@
-"""The loop in which workgroups spend most time: its cycles, and how much of them matrix instructions take."""
+"""Finds the loop in which workgroups spend most time: its cycles, and how many of them matrix instructions take."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mxcomp.sim.timing.trace import Trace
 from mxcomp.sim.timing.workgroup import run
 
 _LEAST = 3
-"""Times that a wave comes to a loop's head: a jump back that is taken once is no loop."""
+"""The least number of times that a wave reaches the head of a loop: a backward branch that is taken once is no loop."""
 _WARM_UP = 3
-"""One of so many iterations, the first ones, does not count: in them a wave still waits for the first loads."""
+"""The first iterations, one of so many, do not count: in them a wave still waits for the first loads."""
 
 
 class Loop(NamedTuple):
-    """What a replay says of a loop.
+    """The figures of a loop in a replay.
 
     Attributes:
         first, last: Numbers of its first instruction and of the last branch back to it.
@@ -39,12 +39,12 @@ class Loop(NamedTuple):
 
     @property
     def share(self) -> float:
-        """How much of the time a SIMD's matrix pipe works."""
+        """The fraction of the time that a SIMD's matrix pipe is busy."""
         return self.matrix / self.cycles
 
 
 def of_launch(work: Examination, parameters: Parameters | None = None) -> Loop | None:
-    """The hottest loop of the workgroups that share a CU in a launch's first batch; None: there is none."""
+    """Returns the hottest loop of the workgroups that share a CU in a launch's first batch, or None."""
     p = parameters or parameters_of(work.target)
     latency, rate = (float(column[0]) for column in Launches.of([work]).rates(p, True))
     trace, _ = work.parts[-1]
@@ -54,7 +54,7 @@ def of_launch(work: Examination, parameters: Parameters | None = None) -> Loop |
 
 
 def hottest(trace: Trace, issued: NDArray[np.float64]) -> Loop | None:
-    """The loop in which waves spend most time, without what they spend in loops inside it; None: there is none.
+    """Returns the loop in which waves spend most time, not counting loops inside it, or None.
 
     Args:
         issued: As `workgroup.run` fills it, of one or several workgroups with that trace.
@@ -78,7 +78,7 @@ def hottest(trace: Trace, issued: NDArray[np.float64]) -> Loop | None:
 
 
 def _spans(trace: Trace) -> list[tuple[int, int]]:
-    """First instruction and last branch of each loop, as waves have taken them."""
+    """Returns the first instruction and last branch of each loop, as waves have taken them."""
     last: dict[int, int] = {}
     for wave in trace.codes:
         heads = np.flatnonzero(np.bincount(wave, minlength=1) >= _LEAST)
@@ -90,7 +90,7 @@ def _spans(trace: Trace) -> list[tuple[int, int]]:
 
 
 def _own(span: tuple[int, int], spans: list[tuple[int, int]], spent: NDArray[np.float64]) -> float:
-    """The time spent in a loop and in none inside it."""
+    """Returns the time spent in a loop but not in loops inside it."""
     first, last = span
     outside = np.zeros(len(spent), np.bool_)
     outside[first : last + 1] = True
@@ -103,7 +103,8 @@ def _own(span: tuple[int, int], spans: list[tuple[int, int]], spent: NDArray[np.
 def _iteration(
     first: int, last: int, wave: NDArray[np.int32], when: NDArray[np.float64], matrix: NDArray[np.int64]
 ) -> tuple[float, float, float] | None:
-    """Iterations of a wave; cycles and matrix cycles of one, on average. None: the wave isn't in that loop for long."""
+    """Returns a wave's number of iterations, and the cycles and matrix cycles of one on average; None if the wave is
+    not in that loop for long."""
     starts = np.flatnonzero(wave == first)
     left = np.concatenate([[0], np.cumsum((wave < first) | (wave > last))])
     begin, end = starts[:-1], starts[1:]

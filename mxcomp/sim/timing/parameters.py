@@ -87,7 +87,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Residuals:
-    """How far estimates of left-out tiles were off: measured / modelled, the 10th and 90th percentile.
+    """The error of estimates of left-out tiles: the 10th and 90th percentile of measured / modelled.
 
     Attributes:
         below_us: Of estimates below so many µs.
@@ -100,7 +100,7 @@ class Residuals:
 
 @dataclass(frozen=True)
 class Parameters:
-    """All numbers; see the file for what they mean and where they come from. Rates are bytes per cycle of `clock_ghz`.
+    """All numbers of the model; the file has their meanings and sources. Rates are bytes per cycle of `clock_ghz`.
 
     Attributes:
         cus: Compute units of the GPU.
@@ -137,13 +137,14 @@ class Parameters:
     entries: Mapping[str, Entry] = field(repr=False)
 
     def replaced(self, **values: float) -> Parameters:
-        """With other values of the device's or of a compute unit's numbers, for fits and for what-if questions."""
+        """Returns parameters with other values of the device's or of a compute unit's numbers, for fits and for what-if
+        questions."""
         unit = {name: value for name, value in values.items() if name in Machine._fields}
         changed: dict[str, Any] = {name: value for name, value in values.items() if name not in unit}
         return replace(self, machine=self.machine._replace(**unit), **changed)
 
     def interval(self, modelled_us: float, fitted: bool = False) -> tuple[float, float]:
-        """µs between which 80 % of measurements of such an estimate lay.
+        """Returns the interval in µs that contained 80 % of measurements for such an estimate.
 
         Args:
             fitted: The kernel is of the kind that was fitted: four waves and scaled 16×16×128.
@@ -154,18 +155,19 @@ class Parameters:
 
 
 def mi355x() -> Parameters:
-    """Of MI355X, as they come with this package."""
+    """Returns the parameters of MI355X that come with this package."""
     return parameters_of(get_target(DEFAULT))
 
 
 @cache
 def parameters_of(target: Target) -> Parameters:
-    """Of a GPU, as they come with this package."""
+    """Returns the parameters of a GPU that come with this package."""
     return load((resources.files("mxcomp.sim.timing") / target.timing).read_text(), target)
 
 
 def load(text: str, target: Target) -> Parameters:
-    """Parameters from the text of a file, and what else a GPU decides. Raises SimulationError for one not complete."""
+    """Parses parameters from the text of a file, with the description of the GPU. Raises SimulationError for an
+    incomplete file."""
     try:
         data: dict[str, Any] = tomllib.loads(text)
         device, unit = data["device"], data["compute_unit"]

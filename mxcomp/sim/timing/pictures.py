@@ -1,4 +1,4 @@
-"""Pictures of modelled times, as PNG. They need matplotlib (extra "plot")."""
+"""Draws modelled times as PNG. Needs matplotlib (extra "plot")."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mxcomp.sim.timing.costs import Unit
 from mxcomp.sim.timing.timeline import Timeline
 
 FP4_PEAK, HBM_PEAK = 10.06e15, 8e12
-"""FLOP/s and bytes/s (AMD Instinct MI355X data sheet)."""
+"""The peak FLOP/s and bytes/s (AMD Instinct MI355X data sheet)."""
 
 _COLOURS = {
     Unit.SCALAR: "#9e9e9e", Unit.VECTOR: "#4c78a8", Unit.MATRIX: "#e45756", Unit.LDS: "#f2a900",
@@ -23,7 +23,7 @@ _COLOURS = {
 
 
 def timeline(found: Timeline, cycles: float = 6000.0) -> bytes:
-    """Some cycles in the middle: what each wave issues. Raises SimulationError without matplotlib."""
+    """Draws what each wave issues in some cycles in the middle. Raises SimulationError without matplotlib."""
     plt = pyplot()
     middle = float(found.issued.max()) / 2
     begin, end = max(0.0, middle - cycles / 2), middle + cycles / 2
@@ -41,7 +41,7 @@ def timeline(found: Timeline, cycles: float = 6000.0) -> bytes:
 
 
 def roofline(dispatches: Sequence[tuple[str, float, float, float]]) -> bytes:
-    """Dispatches under the roofs of the chip: (name, FLOP, bytes of HBM, modelled µs) of each.
+    """Draws dispatches under the roofs of the chip: (name, FLOP, bytes of HBM, modelled µs) of each.
 
     Beside it, the bytes per second that each moves. Raises SimulationError without matplotlib.
     """
@@ -64,13 +64,13 @@ def roofline(dispatches: Sequence[tuple[str, float, float, float]]) -> bytes:
 
 
 def check() -> None:
-    """Raises SimulationError where pictures cannot be drawn, before what they are to show takes long to find."""
+    """Raises SimulationError where matplotlib is missing, before anything slow is computed for a picture."""
     if find_spec("matplotlib") is None:
         raise SimulationError("pictures need matplotlib: pip install 'mxcomp[plot]'")
 
 
 def pyplot() -> Any:
-    """matplotlib, which draws into files. Raises SimulationError where it is not installed."""
+    """Returns matplotlib, set to draw into files. Raises SimulationError where it is not installed."""
     check()
     import matplotlib as mpl
 
@@ -81,7 +81,7 @@ def pyplot() -> Any:
 
 
 def png(plt: Any, figure: Any) -> bytes:
-    """A figure's file; it is gone then."""
+    """Returns a figure as a PNG file, and closes it."""
     written = BytesIO()
     figure.savefig(written, bbox_inches="tight")
     plt.close(figure)

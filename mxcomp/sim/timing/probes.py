@@ -1,4 +1,4 @@
-"""What memory instructions touch, asked before they execute. Answers repeat in loops, and are remembered."""
+"""Computes what memory instructions touch before they execute. Answers repeat in loops, and are cached."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mxcomp.sim.numpy.wave import Wave
 from mxcomp.sim.semantics import memory as m
 
 LINE_BYTES = 128
-"""Of L1, L2 and Infinity Cache (CDNA3 white paper, "Memory Hierarchy"; CDNA4 has the same)."""
+"""The line size of L1, L2 and Infinity Cache (CDNA3 white paper, "Memory Hierarchy"; CDNA4 has the same)."""
 
 _LINE_SHIFT = 7
 _KEPT = 4096
 
 
 class Touched(NamedTuple):
-    """One access.
+    """The lines and bank conflicts of one access.
 
     Attributes:
         nbytes: What active lanes move; nothing beyond a buffer's end.
@@ -41,13 +41,13 @@ _NO_LINES = np.empty(0, np.int64)
 
 
 class Probe(Protocol):
-    """Of one instruction."""
+    """Computes what one instruction touches."""
 
     def __call__(self, wave: Wave) -> Touched: ...
 
 
 def probe_of(i: Instruction) -> Probe | None:
-    """None: no memory instruction."""
+    """Returns the probe of an instruction, or None if it accesses no memory."""
     op, operands = m.parse(i.mnemonic), i.memory
     if op is None or operands is None:
         return None
@@ -117,7 +117,7 @@ class _Global:
 
 
 def _lines(first: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """The lines of accesses, each once."""
+    """Returns the lines of accesses, each once."""
     return np.unique(np.concatenate([first, first + (size - 1)]) >> _LINE_SHIFT)
 
 
@@ -133,7 +133,7 @@ class _Pattern(NamedTuple):
 
 
 class _Buffer(_Global):
-    """Raw buffers: in a loop their scalar offset or base moves, and lanes keep their offsets."""
+    """Probes raw buffers: in a loop their scalar offset or base changes, and lanes keep their offsets."""
 
     def __init__(self, op: m.MemoryOp, operands: MemoryOperands, addresses: Addresses) -> None:
         super().__init__(op, addresses)

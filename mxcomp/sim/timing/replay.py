@@ -1,4 +1,4 @@
-"""A compute unit, event by event: when each instruction of a few waves issues, and what it waits for.
+"""Models a compute unit event by event: when each instruction of a few waves issues, and what it waits for.
 
 Waves issue in the order of time. Of those that could at the same time the one with the highest priority does
 (s_setprio), of these the oldest: a wave's priority is {SPIPrio + UserPrio, WaveAge} (CDNA3 ISA, S_SETPRIO). An
@@ -30,13 +30,14 @@ _NONE, _SCALAR, _VECTOR, _MATRIX = int(Unit.NONE), int(Unit.SCALAR), int(Unit.VE
 _LDS, _GLOBAL, _SCALAR_MEMORY, _BARRIER = int(Unit.LDS), int(Unit.GLOBAL), int(Unit.SCALAR_MEMORY), int(Unit.BARRIER)
 _FETCH = int(Unit.FETCH)
 _PACKED, _AWAY = UNITS, UNITS + 1
-"""What else a wave may want: packed float32, and nothing, as it is at a barrier or has ended."""
+"""Further values of what a wave wants: packed float32; and nothing, at a barrier or after its end."""
 _SIMDS = 4
 _PAIRS = 2
-"""SIMDs 0 and 2, 1 and 3: each pair has a queue and a bus of LDS (gfx950-gluon-tutorials, docs/lds_throughput.md)."""
+"""The number of pairs of SIMDs (0 and 2, 1 and 3), each of which has a queue and a bus of LDS (gfx950-gluon-tutorials,
+docs/lds_throughput.md)."""
 _RING = 128
 _FLIGHT = 1024
-"""Loads that are remembered."""
+"""The number of loads in flight that are tracked."""
 
 
 @njit(cache=True, boundscheck=False)
@@ -44,7 +45,7 @@ def replay(
     machine: Any, costs: Any, program: Any, codes: Any, starts: Any, simds: Any, groups: Any, begin: Any,
     accesses: Any, latency: Any, lines: Any, nbytes: Any, conflicts: Any, issued: Any, kept: bool, rounds: int,
 ) -> Any:  # fmt: skip
-    """Cycles until the last wave ends; fills `issued` if it is to be kept.
+    """Returns the cycles until the last wave ends; fills `issued` if it is to be kept.
 
     Args:
         costs: `Costs.arrays()`.
@@ -292,5 +293,5 @@ def replay(
 
 
 def steps_of(codes: tuple[NDArray[np.int32], ...]) -> NDArray[np.int64]:
-    """Where each wave begins in arrays of all waves."""
+    """Returns the index at which each wave begins in arrays of all waves."""
     return np.concatenate([[0], np.cumsum([len(wave) for wave in codes])]).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Tables of GEMMs, one a line: reading, estimating and writing them."""
+"""Reads, estimates and writes tables of GEMMs, one a line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEASURED = "us"
 ADDED = ("modelled_us", "low", "high", "bound")
 Found = TypeVar("Found")
 _GROUP = 40
-"""Rows that a worker does at a time: traces of a kernel serve those that follow."""
+"""The number of rows that a worker estimates at a time; later ones reuse the traces of a kernel."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a line."""
+    """An error in a line."""
 
     line: int
     message: str
 
 
 def read(path: Path) -> tuple[list[Row], list[Fault], list[str]]:
-    """Rows, faulty lines, and the names of all columns. Raises SimulationError for a file that is no such table."""
+    """Returns rows, faulty lines, and the names of all columns. Raises SimulationError for a file that is no such
+    table."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.DictReader(file)
@@ -81,7 +82,7 @@ Task = Callable[[Path, Sequence[Row]], list[Found]]
 
 
 def in_parallel(task: Task[Found], aiter: Path, rows: Sequence[Row], jobs: int | None = None) -> Iterator[Found]:
-    """What a task makes of rows, some at a time in each process; kernels come together, so that traces are reused."""
+    """Applies a task to rows in several processes; rows of a kernel come together, so that traces are reused."""
     Kernels(aiter)  # raises for what is no checkout
     ordered = sorted(rows, key=lambda row: (row.gemm.tile_m, row.gemm.tile_n, row.gemm.m))
     groups = [ordered[start : start + _GROUP] for start in range(0, len(ordered), _GROUP)]
@@ -91,7 +92,7 @@ def in_parallel(task: Task[Found], aiter: Path, rows: Sequence[Row], jobs: int |
 
 
 def examined(kernels: Kernels, row: Row) -> Examination | Fault:
-    """What a launch would do."""
+    """Examines the launch of a row."""
     try:
         return kernels.examine(row.gemm)
     except SimulationError as error:
@@ -99,7 +100,7 @@ def examined(kernels: Kernels, row: Row) -> Examination | Fault:
 
 
 def estimated(aiter: Path, rows: Sequence[Row]) -> list[tuple[Row, Estimate | Fault]]:
-    """The modelled time of each row: a task."""
+    """Returns the modelled time of each row; a task for `in_parallel`."""
     kernels = Kernels(aiter)
     works = [(row, examined(kernels, row)) for row in rows]
     return [(row, work if isinstance(work, Fault) else estimate(work)) for row, work in works]

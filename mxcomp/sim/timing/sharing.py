@@ -1,4 +1,4 @@
-"""Which workgroups of a launch load the same data.
+"""Finds which workgroups of a launch load the same data.
 
 Loads are grouped into streams, one for each register that holds a base and each allocation that is read through it: an
 operand, most often. Of workgroups other than the one that was traced only the first access to each stream is looked
@@ -21,14 +21,15 @@ from mxcomp.sim.memory import Memory
 from mxcomp.sim.semantics import memory as m
 from mxcomp.sim.timing.chip import Batch
 from mxcomp.sim.timing.probes import LINE_BYTES
-from mxcomp.sim.timing.trace import Lines, Recorder, Trace
+from mxcomp.sim.timing.trace import Recorder, Trace, TracedProgram
 
 Stream = tuple[int, int]
-"""Code of the register with the base, start of the allocation."""
+"""The code of the register with the base, and the start of the allocation."""
 
 
 def global_kind(i: Instruction) -> str:
-    """Whether an instruction loads from or stores to global memory: "load", "store" or "". Atomics are stores."""
+    """Returns whether an instruction loads from or stores to global memory: "load", "store" or "". Atomics are
+    stores."""
     op = m.parse(i.mnemonic)
     if op is None or op.space not in ("buffer", "global", "flat"):
         return ""
@@ -36,10 +37,10 @@ def global_kind(i: Instruction) -> str:
 
 
 class Survey:
-    """Which data a workgroup loads: a number for each stream, the same for workgroups that load the same lines."""
+    """The data that a workgroup loads: a number for each stream, equal for workgroups that load the same lines."""
 
-    def __init__(self, dispatch: Dispatch, lines: Lines, trace: Trace) -> None:
-        self.dispatch, self.lines = dispatch, lines
+    def __init__(self, dispatch: Dispatch, program: TracedProgram, trace: Trace) -> None:
+        self.dispatch, self.program = dispatch, program
         memory = dispatch.memory
         found: dict[Stream, list[NDArray[np.int64]]] = {}
         self.look: dict[int, int] = {}
@@ -60,8 +61,8 @@ class Survey:
         self.bytes = np.array([LINE_BYTES * len(np.unique(np.concatenate(lines))) for lines in found.values()], float)
 
     def of(self, workgroup: Workgroup) -> NDArray[np.int64]:
-        """int64[streams]: the first line of each stream, −1 where the workgroup does not load from it."""
-        recorder = Recorder(self.dispatch, workgroup, self.lines)
+        """Returns int64[streams]: the first line of each stream, −1 where the workgroup does not load from it."""
+        recorder = Recorder(self.dispatch, workgroup, self.program)
         result = np.full(len(self.streams), -1, np.int64)
         for wave, accesses in self.look.items():
             start = len(recorder.touched)
@@ -71,7 +72,7 @@ class Survey:
                 if place < start:
                     continue
                 touched = next(numbers).lines
-                instruction = self.lines.instructions[code]
+                instruction = self.program.instructions[code]
                 if len(touched) and global_kind(instruction) == "load":
                     stream = _stream(instruction, int(touched[0]), self.dispatch.memory)
                     if stream in self.streams and result[k := self.streams.index(stream)] < 0:
@@ -88,27 +89,26 @@ def _stream(i: Instruction, line: int, memory: Memory) -> Stream:
 
 
 _CHECKED, _TRIED = 24, 6
-"""Workgroups, drawn at random, by which it is checked that first lines are sums; and that a number may be split at a
-place. Others are where that would be wrong if the number had to be split elsewhere."""
+"""How many random workgroups check that first lines are sums, and that a number may be split at a stride."""
 
 
 class Sharing:
-    """Of a grid. Few workgroups are asked where a stream depends on one or two coordinates of a workgroup only, and
-    where its first line is a sum: of what each coordinate adds, as it is for tiles of a grouped matmul, or of what each
-    digit of the workgroup's number does, as where IREE's kernels make several coordinates of one."""
+    """The data that workgroups of a grid share. Few workgroups are traced where a stream depends on one or two
+    coordinates only, and where its first line is a sum of what each coordinate adds (tiles of a grouped matmul) or of
+    what each digit of the workgroup's number adds (IREE's kernels linearise several coordinates)."""
 
     def __init__(self, survey: Survey, grid: Workgroup, xcds: int) -> None:
         self.survey, self.grid, self._xcds = survey, grid, xcds
         self.total = grid[0] * grid[1] * grid[2]
-        self._steps = 1, grid[0], grid[0] * grid[1]
+        self._grid_strides = 1, grid[0], grid[0] * grid[1]
         self._known: dict[int, NDArray[np.int64]] = {}
         self._axes = self._dependence()
         self._found = dict(self._known)
-        """Those of batches as well, asked or summed."""
-        self._places = None if self._axes is not None else self._summed()
+        """First lines of all workgroups so far, traced or computed as sums."""
+        self._strides = None if self._axes is not None else self._summed()
 
     def batches(self, capacity: int) -> tuple[Batch, ...]:
-        """The first, those after it, and the last, which may be smaller."""
+        """Returns the first batch, those after it, and the last, which may be smaller."""
         whole, rest = divmod(self.total, capacity)
         starts = [(0, 1), (capacity * (whole // 2), whole - 1)] if whole else []
         found = [self._batch(range(start, start + capacity), count) for start, count in starts if count > 0]
@@ -117,7 +117,7 @@ class Sharing:
         return tuple(found)
 
     def unique_bytes(self) -> float:
-        """Loaded by the whole grid, each line once."""
+        """Returns the bytes loaded by the whole grid, each line once."""
         if self._axes is not None:
             sizes = [np.prod([self.grid[axis] for axis in axes], dtype=float) for axes in self._axes]
             return float(np.dot(sizes, self.survey.bytes))
@@ -137,80 +137,82 @@ class Sharing:
         return Batch(len(ids), count, float(fabric), float(chip))
 
     def _numbers(self, ids: Sequence[int]) -> NDArray[np.int64]:
-        """int64[workgroups, streams]: equal for the same data."""
+        """Returns int64[workgroups, streams]: equal for the same data."""
         if self._axes is not None:
-            places = np.array([self._place(k) for k in ids], np.int64).reshape(-1, 3)
+            coordinates = np.array([self._coordinates(k) for k in ids], np.int64).reshape(-1, 3)
             factors = np.zeros((3, len(self._axes)), np.int64)
             for stream, axes in enumerate(self._axes):
                 for axis in axes:
-                    factors[axis, stream] = self._steps[axis]
-            return places @ factors
-        found = self._sums(ids, self._places) if self._places else np.array([self._ask(k) for k in ids], np.int64)
+                    factors[axis, stream] = self._grid_strides[axis]
+            return coordinates @ factors
+        found = (
+            self._sums(ids, self._strides) if self._strides else np.array([self._first_lines(k) for k in ids], np.int64)
+        )
         found = found.reshape(len(ids), len(self.survey.streams))
         self._found.update(zip(ids, found, strict=True))
         return found
 
-    def _sums(self, ids: Sequence[int], places: Sequence[int]) -> NDArray[np.int64]:
-        """First lines of workgroups, by those that have one digit that is not 0; `places`: what digits count.
+    def _sums(self, ids: Sequence[int], strides: Sequence[int]) -> NDArray[np.int64]:
+        """Returns first lines of workgroups as sums over digits; `strides` are the values of the digits.
 
         What one of these does not load, as it has nothing to do, nobody loads who has the same digit there.
         """
-        left, first = np.array(ids, np.int64), self._ask(0)
+        left, first = np.array(ids, np.int64), self._first_lines(0)
         result, loads = np.tile(first, (len(ids), 1)), np.ones((len(ids), len(first)), np.bool_)
-        for place in reversed(places):
-            digits, left = np.divmod(left, place)
+        for stride in reversed(strides):
+            digits, left = np.divmod(left, stride)
             values, which = np.unique(digits, return_inverse=True)
-            found = np.array([self._ask(digit * place) for digit in values.tolist()])
+            found = np.array([self._first_lines(digit * stride) for digit in values.tolist()])
             result += (found - first)[which]
             loads &= (found >= 0)[which]
         return np.where(loads, result, -1)
 
     def _summed(self) -> tuple[int, ...] | None:
-        """What digits count of whose parts first lines are sums: coordinates, or others; None where there are none."""
+        """Returns the digits whose parts add up to first lines: coordinates, or others; None where there are none."""
         checked = np.random.default_rng(0).integers(0, self.total, _CHECKED).tolist()
 
-        def holds(places: Sequence[int]) -> bool:
-            return all((self._ask(k) == self._sums([k], places)).all() for k in checked)
+        def holds(strides: Sequence[int]) -> bool:
+            return all((self._first_lines(k) == self._sums([k], strides)).all() for k in checked)
 
         if self.total <= _SMALL:
             return None
-        if sum(size > 1 for size in self.grid) > 1 and holds(self._steps):
-            return self._steps
-        places, splits, draw = [1], _splits(self.total), random.Random(0)
-        for place in splits:
-            if place % places[-1] == 0:
-                others = [split for split in splits if split > place and split % place]
+        if sum(size > 1 for size in self.grid) > 1 and holds(self._grid_strides):
+            return self._grid_strides
+        strides, splits, draw = [1], _splits(self.total), random.Random(0)
+        for stride in splits:
+            if stride % strides[-1] == 0:
+                others = [split for split in splits if split > stride and split % stride]
                 chosen = [other * draw.randrange(1, -(-self.total // other)) for other in others]
                 tried = checked[:_TRIED] + draw.sample(chosen, min(len(chosen), _CHECKED))
-                if all(self._splits_at(k, place) for k in tried):
-                    places.append(place)
-        return tuple(places) if holds(places) else None
+                if all(self._splits_at(k, stride) for k in tried):
+                    strides.append(stride)
+        return tuple(strides) if holds(strides) else None
 
-    def _splits_at(self, number: int, place: int) -> bool:
-        """Whether a workgroup's first lines are a sum of what its digits from a place on, and those before it, add."""
-        return bool((self._sums([number], (1, place)) == self._ask(number)).all())
+    def _splits_at(self, number: int, stride: int) -> bool:
+        """Returns whether first lines are a sum over the digits before a position and those after it."""
+        return bool((self._sums([number], (1, stride)) == self._first_lines(number)).all())
 
-    def _ask(self, number: int) -> NDArray[np.int64]:
+    def _first_lines(self, number: int) -> NDArray[np.int64]:
         if number not in self._known:
-            self._known[number] = self.survey.of(self._place(number))
+            self._known[number] = self.survey.of(self._coordinates(number))
         return self._known[number]
 
-    def _place(self, number: int) -> Workgroup:
+    def _coordinates(self, number: int) -> Workgroup:
         x, y, _ = self.grid
         return number % x, number // x % y, number // (x * y)
 
     def _dependence(self) -> list[tuple[int, ...]] | None:
-        """The axes of the grid that each stream depends on; None where samples do not show such a rule."""
+        """Returns the axes of the grid that each stream depends on, or None where samples show no such rule."""
         axes = [axis for axis in range(3) if self.grid[axis] > 1]
         if len(axes) < 2:
             return None
         samples = [sorted({0, 1, size // 2, size - 1} & set(range(size))) for size in self.grid]
-        places = [(x, y, z) for x, y, z in product(*samples)]
-        asked = [self._ask(x + self.grid[0] * (y + self.grid[1] * z)) for x, y, z in places]
+        coordinates = [(x, y, z) for x, y, z in product(*samples)]
+        asked = [self._first_lines(x + self.grid[0] * (y + self.grid[1] * z)) for x, y, z in coordinates]
         result = []
         for stream in range(len(self.survey.streams)):
             values = [int(row[stream]) for row in asked]
-            rule = next((rule for rule in _subsets(axes) if _follows(places, values, rule)), None)
+            rule = next((rule for rule in _subsets(axes) if _follows(coordinates, values, rule)), None)
             if rule is None:
                 return None
             result.append(rule)
@@ -218,11 +220,11 @@ class Sharing:
 
 
 _SMALL = 64
-"""Workgroups that are all asked: they are hardly more than finding a rule takes."""
+"""The size of a grid whose workgroups are all traced: finding a rule would take about as long."""
 
 
 def _splits(total: int) -> list[int]:
-    """Where a number up to another one may be split: at what divides that, and at powers of two."""
+    """Returns where a number up to another one may be split: at its divisors, and at powers of two."""
     few = [k for k in range(2, math.isqrt(total) + 1) if total % k == 0]
     powers = [1 << k for k in range(1, total.bit_length())]
     return sorted({*few, *(total // k for k in few), *powers} - {total})
@@ -233,15 +235,15 @@ def _distinct(column: NDArray[np.int64]) -> int:
 
 
 def _subsets(axes: Sequence[int]) -> list[tuple[int, ...]]:
-    """All, the smallest first."""
+    """Returns all subsets, the smallest first."""
     chosen = [tuple(axis for k, axis in enumerate(axes) if bits >> k & 1) for bits in range(1 << len(axes))]
     return sorted(chosen, key=len)
 
 
-def _follows(places: Sequence[Workgroup], values: Sequence[int], axes: tuple[int, ...]) -> bool:
-    """Whether values are equal exactly where the coordinates on these axes are."""
-    by_place: dict[tuple[int, ...], set[int]] = {}
-    for place, value in zip(places, values, strict=True):
-        by_place.setdefault(tuple(place[axis] for axis in axes), set()).add(value)
-    firsts = [next(iter(found)) for found in by_place.values() if len(found) == 1]
-    return len(firsts) == len(by_place) and len(set(firsts)) == len(firsts)
+def _follows(coordinates: Sequence[Workgroup], values: Sequence[int], axes: tuple[int, ...]) -> bool:
+    """Returns whether values are equal exactly where the coordinates on these axes are."""
+    by_coordinates: dict[tuple[int, ...], set[int]] = {}
+    for each, value in zip(coordinates, values, strict=True):
+        by_coordinates.setdefault(tuple(each[axis] for axis in axes), set()).add(value)
+    firsts = [next(iter(found)) for found in by_coordinates.values() if len(found) == 1]
+    return len(firsts) == len(by_coordinates) and len(set(firsts)) == len(firsts)

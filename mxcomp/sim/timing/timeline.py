@@ -1,4 +1,4 @@
-"""What the waves and units of a compute unit do over time, for ui.perfetto.dev."""
+"""Shows what the waves and units of a compute unit do over time, for ui.perfetto.dev."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Timeline:
 
     @classmethod
     def of(cls, work: Examination, parameters: Parameters | None = None) -> Timeline:
-        """The timeline of the trace with the most steps. Raises SimulationError for an empty one."""
+        """Returns the timeline of the trace with the most steps. Raises SimulationError for an empty one."""
         p = parameters or parameters_of(work.target)
         trace, _ = max(work.parts, key=lambda part: part[0].steps)
         rates = Launches.of([work]).rates(p, True)
@@ -60,12 +60,13 @@ class Timeline:
         )  # fmt: skip
 
     def waves(self) -> Iterator[tuple[int, NDArray[np.int32], NDArray[np.float64]]]:
-        """Number, instructions and issues of each wave."""
+        """Yields the number, instructions and issues of each wave."""
         for wave, (start, end) in enumerate(zip(self.starts[:-1], self.starts[1:], strict=True)):
             yield wave, self.codes[start:end], self.issued[start:end]
 
     def events(self) -> list[dict[str, Any]]:
-        """In Chrome's trace event format: a process with a track for each wave, one with a track for each unit.
+        """Returns events in Chrome's trace event format: a process with a track for each wave, and one with a track for
+        each unit.
 
         Times are µs at the peak clock. Of a long kernel these are the first instructions.
         """
@@ -88,7 +89,7 @@ class Timeline:
         return found
 
     def json(self) -> str:
-        """What ui.perfetto.dev and chrome://tracing open."""
+        """Returns the file that ui.perfetto.dev and chrome://tracing open."""
         return json.dumps({"traceEvents": self.events(), "displayTimeUnit": "ns"})
 
 

@@ -1,4 +1,4 @@
-"""What a workgroup executes, instruction by instruction, and the memory that it touches."""
+"""Traces what a workgroup executes, instruction by instruction, and the memory that it touches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mxcomp.sim.timing.probes import Probe, Touched, probe_of
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One workgroup.
+    """The trace of one workgroup.
 
     Attributes:
         instructions: Those of the program, by number.
@@ -54,14 +54,14 @@ class Trace:
     unwritten: tuple[Read, ...] = ()
 
     def goes_like(self, other: Trace) -> bool:
-        """Whether another workgroup executes the same, and touches the same."""
+        """Returns whether another workgroup executes the same, and touches the same."""
         mine: tuple[NDArray[Any], ...] = (*self.codes, *self.accesses, self.lines, self.nbytes, self.conflicts)
         others: tuple[NDArray[Any], ...] = (*other.codes, *other.accesses, other.lines, other.nbytes, other.conflicts)
         return all(np.array_equal(a, b) for a, b in zip(mine, others, strict=False))
 
     @property
     def steps(self) -> int:
-        """Wave instructions."""
+        """The number of wave instructions."""
         return sum(map(len, self.codes))
 
 
@@ -78,15 +78,15 @@ class TracingEngine:
 
     def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
         """Leaves `traces` of the workgroups."""
-        lines = Lines.of(dispatch.program)
+        program = TracedProgram.of(dispatch.program)
         with np.errstate(all="ignore"):
-            self.traces = {number: Recorder(dispatch, number, lines).run() for number in dispatch.workgroups}
+            self.traces = {number: Recorder(dispatch, number, program).run() for number in dispatch.workgroups}
         return {number: trace.counters for number, trace in self.traces.items()}
 
 
 @dataclass(frozen=True, eq=False)
-class Lines:
-    """A program, made ready to be followed.
+class TracedProgram:
+    """A program with what tracing needs.
 
     Attributes:
         runs: By address: the numbers of the instructions from there on that nothing has to be done for, and the
@@ -103,7 +103,7 @@ class Lines:
 
     @staticmethod
     @lru_cache(maxsize=64)
-    def of(ready: Program) -> Lines:
+    def of(ready: Program) -> TracedProgram:
         program = dict(ready.instructions)
         kept = essential(program.values())
         probes = {address: probe for address, i in program.items() if (probe := probe_of(i))}
@@ -116,7 +116,7 @@ class Lines:
                 codes, _, stop = runs.get(end, (array("i"), array("i"), end))
                 codes = array("i", [index[address]]) + codes
                 runs[address] = codes, array("i", [-1]) * len(codes), stop
-        return Lines(tuple(program.values()), index, runs, steps, probes)
+        return TracedProgram(tuple(program.values()), index, runs, steps, probes)
 
 
 def _stores(i: Instruction) -> bool:
@@ -128,8 +128,10 @@ def _stores(i: Instruction) -> bool:
 class Recorder:
     """Follows one workgroup; a trial says what it reads in place of memory that nobody has written."""
 
-    def __init__(self, dispatch: Dispatch, number: Workgroup, lines: Lines, trial: Trial | None = None) -> None:
-        self.dispatch, self.number, self.lines = dispatch, number, lines
+    def __init__(
+        self, dispatch: Dispatch, number: Workgroup, program: TracedProgram, trial: Trial | None = None
+    ) -> None:
+        self.dispatch, self.number, self.program = dispatch, number, program
         self.until = 1 << 62
         """Accesses after which following ends."""
         self.codes = [array("i") for _ in range(dispatch.waves)]
@@ -143,7 +145,7 @@ class Recorder:
         self.waves: dict[int, Wave] = {}
 
     def wave(self, number: int) -> Wave:
-        """A wave, whose registers are made when it is first followed: one may be all that is."""
+        """Returns a wave, whose registers are made when it is first followed: other waves may never be."""
         if number not in self.waves:
             self.waves[number] = Wave(self.group, number, self.dispatch.wave_start(self.number, number))
         return self.waves[number]
@@ -159,9 +161,9 @@ class Recorder:
         return self._trace()
 
     def run_wave(self, wave: Wave) -> None:
-        """To the next barrier or the end."""
-        lines, codes, accesses = self.lines, self.codes[wave.number], self.accesses[wave.number]
-        runs, steps, probes, index = lines.runs, lines.steps, lines.probes, lines.index
+        """Executes a wave up to the next barrier or its end."""
+        program, codes, accesses = self.program, self.codes[wave.number], self.accesses[wave.number]
+        runs, steps, probes, index = program.runs, program.steps, program.probes, program.index
         most = self.dispatch.max_instructions
         pc = wave.pc
         while wave.state == 0 and len(self.touched) < self.until:
@@ -173,8 +175,8 @@ class Recorder:
             if pc not in steps:
                 raise SimulationError(f"workgroup {self.number}, wave {wave.number}: jump to {pc:#x}, no instruction")
             number = index[pc]
-            if wave.skips and is_vector(lines.instructions[number]):
-                pc = lines.instructions[number].end
+            if wave.skips and is_vector(program.instructions[number]):
+                pc = program.instructions[number].end
                 continue
             line, probe = steps[pc], probes.get(pc)
             codes.append(number)
@@ -182,9 +184,9 @@ class Recorder:
                 accesses.append(-1)
             else:
                 accesses.append(len(self.touched))
-                self._touch(wave, probe, lines.instructions[number])
+                self._touch(wave, probe, program.instructions[number])
             if line is None:
-                pc = lines.instructions[number].end
+                pc = program.instructions[number].end
             else:
                 result = (line if wave.index_mode is None else line.under(wave.index_mode)).step(wave)
                 pc = line.end if result is None or result < 0 else result
@@ -198,7 +200,7 @@ class Recorder:
         wave.pc = pc
 
     def follow(self, number: int, accesses: int) -> list[Touched]:
-        """The first accesses of one wave alone: barriers do not hold it up."""
+        """Returns the first accesses of one wave alone; barriers do not block it."""
         wave, before = self.wave(number), len(self.touched)
         self.until = before + accesses
         while wave.state != END and len(self.touched) < self.until:
@@ -219,7 +221,7 @@ class Recorder:
     def _trace(self) -> Trace:
         total = Counter(self.moved)
         steps = np.concatenate([np.frombuffer(codes, np.int32) for codes in self.codes])
-        instructions = self.lines.instructions
+        instructions = self.program.instructions
         for instruction, hits in zip(instructions, np.bincount(steps, minlength=len(instructions)), strict=True):
             for event in events(instruction) if hits else ():
                 total[event] += int(hits)

@@ -1,4 +1,4 @@
-"""The cycles of workgroups on one CU: a replay of their traces."""
+"""Computes the cycles of workgroups on one CU, by a replay of their traces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mxcomp.sim.timing.trace import Trace
 
 
 class Replayed(NamedTuple):
-    """What workgroups that share a CU take, on average over the traces of a launch.
+    """The cycles of workgroups that share a CU, on average over the traces of a launch.
 
     Attributes:
         cycles: Until all have ended.
@@ -31,7 +31,7 @@ class Replayed(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the replay of one trace gives.
+    """The results of the replay of one trace.
 
     Attributes:
         cycles: Until the last instruction's effect.
@@ -80,12 +80,12 @@ def _together(
 
 
 _ROUNDS = 3
-"""Workgroups one after the other in the place of each resident one; the last but one is measured."""
+"""The number of workgroups that follow each other in a resident slot; the last but one is measured."""
 
 
 @lru_cache(maxsize=20_000)
 def _by_turns(trace: Trace, resident: int, machine: Machine, latency: float, free: frozenset[Unit]) -> Replayed:
-    """The cycles from one workgroup's start to the next one's in the same place, while as many run elsewhere."""
+    """Returns the cycles between the starts of successive workgroups in a slot, with all other slots occupied."""
     alone = run(trace, 1, machine, latency, free, warm=True)
     waves = len(trace.codes)
     begin = np.repeat(np.arange(resident) * alone.cycles / resident, waves)
@@ -132,7 +132,7 @@ def run(
         )  # fmt: skip
         return Outcome(float(end), busy, waited, int(misses))
 
-    code = Code.of(ready.place, machine)
+    code = Code.of(ready.ranges, machine)
     if warm and code.fits(machine):
         code = code.complete()
     elif warm:
@@ -142,7 +142,7 @@ def run(
 
 
 def _without(costs: Costs, free: frozenset[Unit]) -> Costs:
-    """Costs with units that take no time; SCALAR stands for the issue of all instructions."""
+    """Returns costs in which units take no time; SCALAR stands for the issue of all instructions."""
     if not free:
         return costs
     changed: dict[str, Any] = {name: getattr(costs, name) for name in costs.__dataclass_fields__}
@@ -155,7 +155,7 @@ def _without(costs: Costs, free: frozenset[Unit]) -> Costs:
 
 class _Prepared(NamedTuple):
     costs: Costs
-    place: NDArray[np.int64]
+    ranges: NDArray[np.int64]
     codes: NDArray[np.int32]
     starts: NDArray[np.int64]
     simds: NDArray[np.int64]
@@ -174,7 +174,7 @@ def _prepared(trace: Trace, resident: int, rounds: int) -> _Prepared:
     accesses = tuple(np.tile(wave, rounds) for wave in trace.accesses) * resident
     return _Prepared(
         costs=costs_of(trace.instructions),
-        place=np.array([(i.offset, i.end) for i in trace.instructions], np.int64).T,
+        ranges=np.array([(i.offset, i.end) for i in trace.instructions], np.int64).T,
         codes=np.concatenate(codes),
         starts=steps_of(codes),
         simds=np.arange(waves * resident) % SIMDS,
