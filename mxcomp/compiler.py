@@ -1,4 +1,4 @@
-"""MLIR in, vmfb out: one process, one session of IREE, our passes between its phases."""
+"""Compiles MLIR to a vmfb: one process, one session of IREE, our passes between its phases."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from mxcomp.run.resident import Resident
 
 _ARCHIVE, _IDENTIFIER, _IDENTIFIED = b"PK\3\4", b"IREE", 16
-"""How a vmfb begins: as an archive, or as a flatbuffer with its identifier among the first bytes."""
+"""The first bytes of a vmfb: of an archive, or of a flatbuffer with its identifier among them."""
 _FOLDING = "executable-configurations"
 """The phase of IREE after which gathers by expert are folded."""
 
 _COMPUTED = 30_000_000
-"""Wave instructions of a call up to which a profile computes what times depend on: half a million take a second."""
+"""The number of wave instructions up to which a profile computes data that times depend on: half a million take a
+second."""
 
 Source: TypeAlias = str | bytes | Path | ir.Module
 
@@ -50,12 +51,12 @@ class Program:
         return f"Program({len(self.vmfb)} bytes, {len(self.report.matmuls)} scaled matmuls for {self.report.target})"
 
     def save(self, path: str | Path) -> None:
-        """Writes the program whole or not at all. Raises InputError."""
+        """Writes the program, completely or not at all. Raises InputError."""
         files.write({path: self.vmfb})
 
     @staticmethod
     def load(path: str | Path, report: str | Path | None = None) -> Program:
-        """A program that was saved; `report` is what `--report` wrote or `Report.to_json` gave. Raises InputError."""
+        """Loads a saved program; `report` is what `--report` wrote or `Report.to_json` returned. Raises InputError."""
         data = files.read(path)
         if not data.startswith(_ARCHIVE) and _IDENTIFIER not in data[:_IDENTIFIED]:
             raise InputError(f"{path} is no compiled program: expected a .vmfb of mxcomp-compile or iree-compile")
@@ -97,7 +98,7 @@ class Program:
         checks: str | Sequence[str] | None = None,
         profile: str | Path | None = None,
     ) -> Resident:
-        """The program, loaded once and called many times: `with program.session() as s: (y,) = s.main(x)`.
+        """Returns the program, loaded once and called many times: `with program.session() as s: (y,) = s.main(x)`.
 
         Arguments are those of `run`. Raises InputError and RunError.
         """
@@ -112,7 +113,7 @@ class Program:
         parameters: Mapping[str, str | Path] | None = None,
         execute: bool = True,
     ) -> Profile:
-        """What each dispatch of a call does, of which module and matmul it is, and its modelled µs on an MI355X.
+        """Returns what each dispatch of a call does, its module and matmul, and its modelled µs on an MI355X.
 
         Args:
             arrays: Arguments of the call.
@@ -188,7 +189,7 @@ def compile(
 
 
 def compile_with(source: Source, options: Options, flags: Sequence[str], compile_to: str = "end") -> Program:
-    """`compile` with options made, and flags complete. An error that it raises has the report made so far."""
+    """Compiles with complete options and flags. An error that it raises has the report made so far."""
     if compile_to not in PHASES:
         raise InputError(f"unknown compilation phase '{compile_to}': expected one of {', '.join(PHASES)}")
     if PHASES.index(compile_to) < PHASES.index(_FOLDING):
@@ -212,7 +213,7 @@ def compile_with(source: Source, options: Options, flags: Sequence[str], compile
 
 
 def _advance(session: Session, source: Source, options: Options, report: Report, compile_to: str) -> None:
-    """Our passes between IREE's phases, up to the end of the phase `compile_to`."""
+    """Runs our passes between IREE's phases, up to the end of the phase `compile_to`."""
     module = session.load(*read_source(source))
     pipeline.run(module, pipeline.IMPORTING_PASSES, options)
 
@@ -247,7 +248,7 @@ def _advance(session: Session, source: Source, options: Options, report: Report,
 
 
 def _naming_operators(error: CompileError, source: Source) -> CompileError:
-    """An error of IREE's importers that says for which of PyTorch's operators, if it is for any."""
+    """Returns an error of IREE's importers with the PyTorch operators that caused it, if any did."""
     with closing(Session()) as session:
         module = session.load(*read_source(source))
         pipeline.run(module, pipeline.IMPORTING_PASSES, Options.make())

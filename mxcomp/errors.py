@@ -21,7 +21,7 @@ class MxcompError(Exception):
         self.report: Any = None
 
     def with_report(self, report: Any, warnings: tuple[str, ...]) -> Self:
-        """The same error of a compilation, with what is known of its matmuls; `warnings` come before diagnostics."""
+        """Returns the same error with the report of the compilation so far; `warnings` come before diagnostics."""
         error = type(self)(self.message, (*warnings, *self.diagnostics))
         error.report, error.__cause__ = report, self.__cause__
         return error
@@ -44,7 +44,7 @@ class CompileError(MxcompError):
 
 
 class InternalError(CompileError):
-    """A pass of ours failed or left invalid IR; `diagnostics` says how. Never the module's fault."""
+    """A pass of mxcomp failed or left invalid IR; `diagnostics` says how. Never the module's fault."""
 
     def __init__(self, message: str, diagnostics: tuple[str, ...] = ()) -> None:
         super().__init__(message.removesuffix(_OURS) + _OURS, diagnostics)
@@ -54,4 +54,4 @@ _OURS = ": this is a bug in mxcomp"
 
 
 class VerifyError(MxcompError):
-    """A program cannot be verified on the CPU (never: its numbers are wrong, which is a result, not an error)."""
+    """A program cannot be verified on the CPU (wrong numbers are a result, not this error)."""

@@ -1,4 +1,4 @@
-"""What is compiled in the place of a program that we, or IREE behind us, could not compile: less of ours.
+"""Fallbacks for a program that we, or IREE after us, could not compile: fewer of our optimisations.
 
 Nobody who has a valid module is served by an error of which he can change nothing. What is left out is a matter of
 speed only, so the program that is made is right, and slower; the report and a warning say so.
@@ -20,11 +20,11 @@ _STEPS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("without ukernels", {"ukernels": "none", "tuned": None}),
     ("by IREE's own lowering of scaled matmuls", {"data_tiling": False}),
 )
-"""What is compiled in each step, and the options that it changes beside those of the steps before."""
+"""The fallbacks in order, with the options that each disables in addition to those before."""
 
 
 def steps(options: Options) -> Iterator[tuple[str, Options]]:
-    """How to compile, with options: first as asked for, then with less, unless that is what was asked for.
+    """Yields the options to try: first as asked for, then with less, unless that is what was asked for.
 
     With `--ukernel-dir` there is no fallback: the author of those kernels wants the error.
     """
@@ -38,6 +38,6 @@ def steps(options: Options) -> Iterator[tuple[str, Options]]:
 
 
 def may_help(error: CompileError, report: Report) -> bool:
-    """Whether something of ours was in the module that could not be compiled."""
+    """Returns whether the module that could not be compiled contained something of ours."""
     ours = [matmul.operands != PLAIN for matmul in report.matmuls] + [bool(each.ukernel) for each in report.attentions]
     return isinstance(error, InternalError) or any(ours)

@@ -1,4 +1,4 @@
-"""What a compilation is asked to do: one frozen value, handed to every pass."""
+"""The options of a compilation: one frozen value, passed to every pass."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from mxcomp.errors import InputError
 from mxcomp.target import DEFAULT, Target, get_target
 
 FASTEST, BENEFIT, NONE = "fastest", "benefit", "none"
-"""Which ukernels to take: that of the shortest modelled time, the match of highest benefit, or none."""
+"""How ukernels are chosen: by the shortest modelled time, by the highest benefit of a match, or not at all."""
 
 AUTO, ON, OFF = "auto", "on", "off"
-"""When matmuls quantise operands or results: where that is modelled to be faster, wherever they can, or never."""
+"""Whether matmuls quantise operands or results: where that is modelled to be faster, wherever they can, or never."""
 
 STRICT = "MXCOMP_STRICT"
-"""A variable of the environment, of any value: compilations are strict that do not say."""
+"""The environment variable that, with any value, makes compilations strict by default."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Options:
         fuse_quantisers: str = AUTO,
         strict: bool = False,
     ) -> Options:
-        """Options from user input. Raises TargetError or InputError."""
+        """Returns options from user input. Raises TargetError or InputError."""
         switches = {"data-tiling": data_tiling, "versions": versions}
         is_on = {name: _is_on(name, value) for name, value in switches.items()}
         if not ukernels:

@@ -1,4 +1,4 @@
-"""The passes in order, and where in IREE's pipeline they stand.
+"""The passes in order, and their position in IREE's pipeline.
 
     source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise bitcasts, check scales,
            recognise, check sizes, hold constants, encode, take attention, fuse consumers, materialise,
@@ -31,7 +31,7 @@ from mxcomp.passes import get_pass, workarounds
 
 IMPORTING_PASSES = ("mxcomp-import-torch",)
 ENTRY_PASSES = workarounds.ENTRY
-"""Of whole programs, which a plugin's functions are none of."""
+"""The passes for whole programs; a plugin's functions are none."""
 PREPARING_PASSES = (
     "mxcomp-inline-calls",
     "mxcomp-expand-reshapes",
@@ -71,7 +71,8 @@ CONFIGURED_PASSES = (
 )
 
 _VERIFIED = ("mxcomp-recognise", "mxcomp-materialise", "mxcomp-sort-slots")
-"""The last of them is in front of passes of IREE's, which may end the process over invalid IR."""
+"""The passes after which the module is verified; the last one precedes passes of IREE, which may end the process over
+invalid IR."""
 
 
 def run(module: ir.Operation, names: tuple[str, ...], options: Options) -> None:

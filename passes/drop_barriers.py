@@ -35,7 +35,7 @@ def _drop_barriers(function: ir.Operation) -> None:
     barriers = [
         op for op in graph.walk(function) if op.name == overwriting.BARRIER and overwriting.is_tensor(op.results[0])
     ]
-    dropped = [op for op in barriers if overwriting.writers(graph.behind(op.results[0], _SAME), _SAME)]
+    dropped = [op for op in barriers if overwriting.writers(graph.look_through(op.results[0], _SAME), _SAME)]
     for op in dropped:
         for result, value in zip(op.results, op.operands, strict=True):
             result.replace_all_uses_with(value)

@@ -76,7 +76,7 @@ def _load_whole(load: ir.Operation) -> None:
         return
     shape = list(ir.RankedTensorType(load.results[0].type).shape)
     with load.location, ir.InsertionPoint(load):
-        if (whole := buffers.again(expanded.operands[0], shape)) is not None:
+        if (whole := buffers.rebind(expanded.operands[0], shape)) is not None:
             load.operands[0] = whole
 
 

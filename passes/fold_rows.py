@@ -76,7 +76,7 @@ def _rows(units: ir.Operation) -> ir.Value | None:
     *rows, columns = kind.shape  # IREE drops the dimension of a single row
     with load.location, ir.InsertionPoint(load):
         shape = math.prod(rows), columns * element_format(str(kind.element_type)).bits // 8
-        return buffers.again(load.operands[0], shape, ir.IntegerType.get_signless(8))
+        return buffers.rebind(load.operands[0], shape, ir.IntegerType.get_signless(8))
 
 
 def _tile(scales: ir.Value) -> ir.Value:

@@ -10,7 +10,7 @@ After:
 
     scf.forall (%y, %x) in (40, 112) … {
       %i = %y * 112 + %x
-      %row, %column = …                       (`mxcomp.layout.order.place`)
+      %row, %column = …                       (`mxcomp.layout.order.tile_of`)
       … tensor.extract_slice %lhs[%row, 0, …]
       %r = iree_codegen.inner_tiled … {lowering_config = #iree_gpu.lowering_config<{…}>}
       … consumers of %r, in its tile
@@ -28,10 +28,10 @@ from iree.compiler.dialects import iree_gpu
 from iree.compiler.passmanager import PassManager
 
 from mxcomp.errors import CompileError
-from mxcomp.layout.order import Order, place
+from mxcomp.layout.order import Order, tile_of
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import to_python
-from mxcomp.mlir.whole import Number, Whole, least
+from mxcomp.mlir.unsigned import Number, Unsigned, minimum
 from mxcomp.options import Options
 from mxcomp.packing.result_tiles import WORKGROUP_ORDER
 
@@ -97,12 +97,12 @@ def _permute(loop: ir.Operation, order: Order) -> None:
     segments = list(ir.DenseI32ArrayAttr(loop.attributes["operandSegmentSizes"]))
     upper = iter(list(loop.operands)[segments[0] : segments[0] + segments[1]])
     with ir.InsertionPoint.at_block_begin(body), loop.location:
-        counts: list[Number] = [Whole.of(next(upper)) if size == build.DYNAMIC else size for size in sizes]
-        given = [Whole.of(index) for index in indices]
+        counts: list[Number] = [Unsigned.of(next(upper)) if size == build.DYNAMIC else size for size in sizes]
+        given = [Unsigned.of(index) for index in indices]
         number: Number = 0
         for one, count in zip(given, counts, strict=True):
             number = number * count + one
         matrices, rows, columns = [1, *counts][-3:]
-        taken = place(number, (matrices, rows, columns), order.xcds, order.band, least)[-len(sizes) :]
+        taken = tile_of(number, (matrices, rows, columns), order.xcds, order.band, minimum)[-len(sizes) :]
         for index, one, new in zip(indices, given, taken, strict=True):
             index.replace_all_uses_except(new.index, one.value.owner.operation)

@@ -36,7 +36,7 @@ from mxcomp.errors import CompileError
 from mxcomp.matching.decision import VERSIONS
 from mxcomp.mlir import build, dispatches, graph
 from mxcomp.mlir.dispatches import DISPATCH
-from mxcomp.mlir.earlier import Earlier
+from mxcomp.mlir.rematerialise import Rematerialiser
 from mxcomp.options import Options
 
 _VIEWS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast", "flow.tensor.reshape", "tensor.cast")
@@ -166,19 +166,19 @@ def _skip_packing(chains: list[_Chain], executables: _Executables) -> None:
             of_chains.setdefault(id(chain), (chain, set()))[1].add(i)
         if None in users or any(len(chain.calls) == len(used) for chain, used in of_chains.values()):
             continue
-        earlier = Earlier(packing)
-        if all(each is None or earlier.has(each) for chain, _ in of_chains.values() for each in chain.conditions):
-            _skip(packing, list(of_chains.values()), earlier, executables)
+        before = Rematerialiser(packing)
+        if all(each is None or before.can_get(each) for chain, _ in of_chains.values() for each in chain.conditions):
+            _skip(packing, list(of_chains.values()), before, executables)
 
 
 def _skip(
-    packing: ir.Operation, users: list[tuple[_Chain, set[int]]], earlier: Earlier, executables: _Executables
+    packing: ir.Operation, users: list[tuple[_Chain, set[int]]], before: Rematerialiser, executables: _Executables
 ) -> None:
     """Lets a dispatch run if one of these versions of chains does."""
     with packing.location, ir.InsertionPoint(packing):
         runs: ir.Value | None = None
         for chain, used in users:
-            active = _exclusive([None if each is None else earlier.get(each) for each in chain.conditions])
+            active = _exclusive([None if each is None else before.get(each) for each in chain.conditions])
             for i in sorted(used):
                 runs = active[i] if runs is None else arith.MaxUIOp(runs, active[i]).result
         assert runs is not None
@@ -192,7 +192,7 @@ def _skip(
 def _sources(call: ir.Operation) -> Iterator[ir.Operation]:
     """The dispatches whose results a call takes."""
     for operand in call.operands:
-        source = graph.producer(graph.behind(operand, _VIEWS))
+        source = graph.producer(graph.look_through(operand, _VIEWS))
         if source is not None and source.name == DISPATCH:
             yield source
 

@@ -1,1 +1,2 @@
-"""Codes of narrow elements as IR: decoding, encoding, and one code a byte, where IREE cannot load or store the type."""
+"""IR that decodes and encodes narrow elements as integer codes, one code a byte, where IREE cannot load or store the
+type."""

@@ -1,4 +1,4 @@
-"""Constants of 4-, 6- and 8-bit floats as their bytes: IREE 3.13 evaluates nothing that is computed from the former.
+"""Stores constants of 4-, 6- and 8-bit floats as bytes: IREE 3.13 does not constant-fold operations on these types.
 
 %w = arith.constant dense<…> : tensor<16x2x32xf4E2M1FN>
 
@@ -21,7 +21,7 @@ _BYTE = 8
 
 
 def in_bytes(value: ir.Attribute) -> ir.DenseElementsAttr | None:
-    """The bytes of a constant tensor, in its shape but for the last dimension; None if it is of other types.
+    """Returns the bytes of a constant tensor, in its shape but for the last dimension; None for other element types.
 
     Or if a row is no whole number of bytes, or they are a resource's, which nobody can read here.
     """
@@ -45,7 +45,7 @@ def in_bytes(value: ir.Attribute) -> ir.DenseElementsAttr | None:
 
 
 def _codes(value: ir.DenseElementsAttr, kind: ir.RankedTensorType, bits: int) -> NDArray[np.uint8]:
-    """One code a byte. The bindings read no such elements, but MLIR folds them to integers."""
+    """Returns one code a byte. The bindings cannot read such elements, but MLIR folds their bitcast to integers."""
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
         integers = build.tensor_type(kind.shape, ir.IntegerType.get_signless(bits))

@@ -1,4 +1,4 @@
-"""Element values from their codes, for where IREE cannot load or convert an element type, or not from these places."""
+"""Decodes elements, where IREE cannot load or convert an element type, or not from where it is stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mxcomp.mlir.build import static_sizes
 
 
 def value_of(code: ir.Value, element: str) -> ir.Value:
-    """The f32 value of a code in i32, of an MX element or of an E8M0 scale."""
+    """Returns the f32 value of a code in i32, of an MX element or of an E8M0 scale."""
     f32, bits = ir.F32Type.get(), ir.FloatType(ir.Type.parse(element)).width
     if element == SCALE_TYPE:
         return _scale(code)
@@ -25,7 +25,7 @@ def value_of(code: ir.Value, element: str) -> ir.Value:
 
 
 def _scale(code: ir.Value) -> ir.Value:
-    """2^(code - 127) as f32: NaN for 255, a denormal for 0, of which arith.extf makes 0."""
+    """Returns 2^(code - 127) as f32: NaN for 255, and a denormal for 0, which arith.extf flushes to 0."""
     i32 = ir.IntegerType.get_signless(32)
 
     def constant(number: int) -> ir.Value:
@@ -37,7 +37,7 @@ def _scale(code: ir.Value) -> ir.Value:
 
 
 def _small(code: ir.Value, element: ElementFormat) -> ir.Value:
-    """The f32 value of a code of at most 6 bits: such formats have neither infinity nor NaN.
+    """Returns the f32 value of a code of at most 6 bits: such formats have neither infinity nor NaN.
 
     The magnitude is a count of `step`, computed in integers because f32 denormals may be flushed.
     """
@@ -60,17 +60,17 @@ def _small(code: ir.Value, element: ElementFormat) -> ir.Value:
 
 
 def scaled(element: ir.Value, scale: ir.Value) -> ir.Value:
-    """What arith.scaling_extf makes of an element that is extended to f32 already."""
+    """Returns the result of arith.scaling_extf for an element that is extended to f32 already."""
     return arith.MulFOp(element, scale_value(scale)).result
 
 
 def scale_value(scale: ir.Value) -> ir.Value:
-    """A scale as f32, a power of two whatever its type."""
+    """Returns a scale as f32: a power of two, whatever its type."""
     return _scale(code_of(scale))
 
 
 def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
-    """f32 values [(batch,) rows, K] of an operand in canonical form, from wherever its bytes are stored."""
+    """Returns the f32 values [(batch,) rows, K] of an operand in canonical form, read from its stored bytes."""
     *lead, blocks, size = static_sizes(elements)
     assert size is not None
     result = build.tensor_type((*lead, None if blocks is None else blocks * size), "f32")
@@ -87,22 +87,22 @@ def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     sizes = build.dynamic_sizes(elements)
     if blocks is None:
         sizes[-1] = build.apply(ir.AffineExpr.get_dim(0) * size, [sizes[-1]])
-    return build.by_place(result, body, sizes)
+    return build.generate(result, body, sizes)
 
 
 def stored_codes(elements: ir.Value) -> ir.Value:
-    """The codes of a tensor of any shape, one in an i8, read from its bytes."""
+    """Returns the codes of a tensor of any shape, one in an i8, read from its bytes."""
     result = build.tensor_type(static_sizes(elements), "i8")
     source = codes(elements, ir.AffineMap.get_identity(result.rank)).settled
 
     def body(place: list[ir.Value]) -> ir.Value:
         return arith.TruncIOp(result.element_type, source.at(place)).result
 
-    return build.by_place(result, body, build.dynamic_sizes(elements))
+    return build.generate(result, body, build.dynamic_sizes(elements))
 
 
 def unpacked(operand: ir.Value, sizes: list[ir.Value]) -> ir.Value:
-    """The codes of an operand in canonical form, one a byte, [(batch,) rows, K] or [(batch,) rows, K/32]."""
+    """Returns the codes of an operand in canonical form, one a byte, [(batch,) rows, K] or [(batch,) rows, K/32]."""
     source = codes(operand)
     outer = static_sizes(operand)[: source.places.n_dims]
     if ir.RankedTensorType(operand.type).rank > len(outer):
@@ -112,4 +112,4 @@ def unpacked(operand: ir.Value, sizes: list[ir.Value]) -> ir.Value:
     def body(place: list[ir.Value]) -> ir.Value:
         return arith.TruncIOp(result.element_type, source.at(place)).result
 
-    return build.by_place(result, body, sizes)
+    return build.generate(result, body, sizes)

@@ -1,4 +1,4 @@
-"""Elements of less than a byte as codes in i8, one a byte, and without gaps: the conversions between them, as IR."""
+"""Converts elements of less than a byte between codes in i8, one a byte, and packed codes without gaps."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _GROUP = 32
 
 
 def code_tensor(kind: ir.Type) -> ir.RankedTensorType:
-    """The type of the codes of a tensor."""
+    """Returns the type of the codes of a tensor."""
     return ir.RankedTensorType.get(ir.RankedTensorType(kind).shape, ir.IntegerType.get_signless(8))
 
 
 def narrow(value: ir.Value, kind: ir.Type) -> ir.Value:
-    """A scalar of type `kind` from its code; what is no code, and 6-bit ones (`six_bit`), as they are."""
+    """Returns a scalar of type `kind` from its code; other scalars, and 6-bit ones (`six_bit`), are returned
+    unchanged."""
     if value.type == kind or is_six_bit(kind) or not is_sub_byte(kind):
         return value
     bits = ir.IntegerType.get_signless(kind.width)
@@ -34,7 +35,7 @@ def narrow(value: ir.Value, kind: ir.Type) -> ir.Value:
 
 
 def widen(value: ir.Value) -> ir.Value:
-    """The code of a scalar of less than a byte, others as they are."""
+    """Returns the code of a scalar of less than a byte; other scalars are returned unchanged."""
     if not is_sub_byte(value.type):
         return value
     bits = ir.IntegerType.get_signless(value.type.width)
@@ -43,7 +44,7 @@ def widen(value: ir.Value) -> ir.Value:
 
 
 def as_generic(op: ir.Operation) -> ir.Operation:
-    """An elementwise operation on tensors as one on scalars in a linalg.generic, at the insertion point."""
+    """Returns an elementwise operation on tensors as a linalg.generic, at the insertion point."""
     result = ir.RankedTensorType(op.results[0].type)
     inputs = [value for value in op.operands if isinstance(value.type, ir.RankedTensorType)]
 
@@ -57,12 +58,12 @@ def as_generic(op: ir.Operation) -> ir.Operation:
 
 
 def loaded(value: ir.Value) -> ir.Value:
-    """The codes of a tensor that IREE can load."""
+    """Returns the codes of a tensor that IREE can load."""
     return build.elementwise(code_tensor(value.type), [value], widen)
 
 
 def decoded(codes: ir.Value, kind: ir.Type) -> ir.Value:
-    """The f32 values of 6-bit elements of a tensor type, from their codes."""
+    """Returns the f32 values of 6-bit elements of a tensor type, from their codes."""
     element = str(ir.RankedTensorType(kind).element_type)
 
     def body(code: ir.Value) -> ir.Value:
@@ -72,7 +73,7 @@ def decoded(codes: ir.Value, kind: ir.Type) -> ir.Value:
 
 
 def dense(codes: ir.Value, kind: ir.Type, location: ir.Location) -> ir.Value:
-    """Codes without gaps, the first in the lowest bits, as a tensor of type `kind`. Raises InputError."""
+    """Returns codes without gaps, the first in the lowest bits, as a tensor of type `kind`. Raises InputError."""
     bits = ir.RankedTensorType(kind).element_type.width
     *_, last = build.static_sizes(codes) or [None]
     sizes = build.dynamic_sizes(codes)
@@ -88,7 +89,7 @@ def dense(codes: ir.Value, kind: ir.Type, location: ir.Location) -> ir.Value:
 
 
 def _words_of_rows(codes: ir.Value, bits: int, sizes: list[ir.Value]) -> ir.Value:
-    """[…, K/32, words] i64 from codes […, K]."""
+    """Returns […, K/32, words] i64 from codes […, K]."""
     *rows, last = build.static_sizes(codes)
     element = ir.RankedTensorType(codes.type).element_type
     if last != _GROUP:
@@ -99,7 +100,8 @@ def _words_of_rows(codes: ir.Value, bits: int, sizes: list[ir.Value]) -> ir.Valu
 
 
 def words(codes: ir.Value, bits: int, inside: int, sizes: list[ir.Value]) -> ir.Value:
-    """[…, words] i64 from codes […, 32], the first in the lowest bits; `inside` dimensions make up the 32."""
+    """Returns […, words] i64 from codes […, 32], the first in the lowest bits; the last `inside` dimensions make up the
+    32."""
     i64 = ir.IntegerType.get_signless(_WORD_BITS)
     source = ir.RankedTensorType(codes.type)
     result = word_tensor(source, bits, inside)
@@ -121,13 +123,13 @@ def words(codes: ir.Value, bits: int, inside: int, sizes: list[ir.Value]) -> ir.
 
 
 def word_tensor(elements: ir.RankedTensorType, bits: int, inside: int) -> ir.RankedTensorType:
-    """i64 for every block of 32 elements, which so many of the last dimensions make up."""
+    """Returns the type of an i64 for every block of 32 elements, which so many of the last dimensions make up."""
     count = _GROUP * bits // _WORD_BITS
     return ir.RankedTensorType.get([*elements.shape[:-inside], count], ir.IntegerType.get_signless(_WORD_BITS))
 
 
 def _shifted(bits: ir.Value, left: ir.Value) -> ir.Value:
-    """`bits` shifted to the left, or to the right if negative; what leaves the word is gone."""
+    """Returns `bits` shifted to the left, or to the right if negative; bits shifted out are dropped."""
     i64 = left.type
     zero, last = (arith.ConstantOp(i64, value).result for value in (0, _WORD_BITS - 1))
     right = arith.MinSIOp(arith.SubIOp(zero, left).result, last).result
@@ -138,7 +140,7 @@ def _shifted(bits: ir.Value, left: ir.Value) -> ir.Value:
 
 
 def _bytes(codes: ir.Value, bits: int, sizes: Sequence[ir.Value]) -> ir.Value:
-    """The bytes of codes of any shape, each put together from the codes that are in it."""
+    """Returns the bytes of codes of any shape, each assembled from the codes that overlap it."""
     i8, shape = ir.IntegerType.get_signless(8), build.static_sizes(codes)
     total = None if sizes else math.prod(size or 1 for size in shape)
     flat = build.collapse(codes, [list(range(len(shape)))]) if len(shape) > 1 else codes
@@ -159,11 +161,11 @@ def _bytes(codes: ir.Value, bits: int, sizes: Sequence[ir.Value]) -> ir.Value:
         assert value is not None
         return arith.TruncIOp(i8, value).result
 
-    return build.by_place(result, body, sizes)
+    return build.generate(result, body, sizes)
 
 
 def _moved(code: ir.Value, left: ir.Value, negative: bool) -> ir.Value:
-    """An i32 code shifted to the left by so many bits, or, where these are `negative`, to the right."""
+    """Returns an i32 code shifted to the left, or to the right if `negative`."""
     i32 = code.type
     distance = arith.IndexCastOp(i32, left).result
     if not negative:

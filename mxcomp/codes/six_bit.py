@@ -1,4 +1,4 @@
-"""What bodies of linalg ops do with 6-bit scalars, in integers and f32: IREE's code generation has no such types.
+"""Computes bodies of linalg ops on 6-bit scalars in integers and f32: IREE has no code generation for such types.
 
 A scalar is its code in an i8 while it is moved, and an f32 while it is calculated with:
 
@@ -21,12 +21,13 @@ from mxcomp.formats import UNLOADABLE
 
 
 def is_six_bit(kind: ir.Type) -> bool:
-    """Whether it is a 6-bit float, or a tensor of them."""
+    """Returns whether it is a 6-bit float, or a tensor of them."""
     return str(ir.RankedTensorType(kind).element_type if isinstance(kind, ir.RankedTensorType) else kind) in UNLOADABLE
 
 
 def rewrite(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
-    """For `inline`: what stands for an operation on 6-bit scalars, where codes or f32 values stand for these.
+    """Returns the value that replaces an operation on 6-bit scalars, whose operands are codes or f32 values; for
+    `inline`.
 
     None for other operations. Raises InputError for operations that have no meaning here.
     """
@@ -74,7 +75,7 @@ def _negated(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
 
 
 def _bitcast(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
-    """Between elements and i6, of which codes are the bits."""
+    """Replaces a bitcast between elements and i6, whose bits are the codes."""
     if str(op.operands[0].type) not in UNLOADABLE:
         return arith.ExtUIOp(ir.IntegerType.get_signless(8), operands[0]).result
     code = _code(op, operands[0])
@@ -103,7 +104,7 @@ _MEANINGS: Mapping[str, Callable[[ir.Operation, list[ir.Value]], ir.Value]] = {
 
 
 def _value(op: ir.Operation, operands: list[ir.Value], index: int) -> ir.Value:
-    """An operand of `op` as f32."""
+    """Returns an operand of `op` as f32."""
     value = operands[index]
     if value.type == ir.F32Type.get():
         return value
@@ -118,7 +119,7 @@ def _code(op: ir.Operation, value: ir.Value) -> ir.Value:
 
 
 def cast(value: ir.Value, kind: ir.Type) -> ir.Value:
-    """An f32 value as another float."""
+    """Returns an f32 value as another float."""
     if value.type == kind:
         return value
     wider = ir.FloatType(kind).width > 32

@@ -1,4 +1,4 @@
-"""Codes of elements and scales where they are stored, in whatever order and width, as IR that reads their bytes."""
+"""Reads codes of elements and scales from the bytes in which they are stored, in any order and width."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mxcomp.mlir.build import static_sizes
 
 @dataclass(frozen=True)
 class Codes:
-    """The codes of a gathered operand. `view` holds bytes: 8-bit ones in `shape`, others without dimensions.
+    """The codes of a gathered operand. `view` contains bytes: 8-bit ones in `shape`, others without dimensions.
 
     `sizes` are `shape` as values.
     """
@@ -33,7 +33,7 @@ class Codes:
         return replace(self, view=settled(self.view))
 
     def at(self, position: Sequence[ir.Value]) -> ir.Value:
-        """The code of an element at (batch,) row and K, as i32; of a scale at (batch,) row and block."""
+        """Returns the code of an element at (batch,) row and K, as i32; of a scale at (batch,) row and block."""
         i32 = ir.IntegerType.get_signless(32)
         place = [build.apply(expr, position) for expr in self.places.results]
         if self.bits == 8:
@@ -55,7 +55,8 @@ class Codes:
 
 
 def codes(operand_: ir.Value, places: ir.AffineMap | None = None) -> Codes:
-    """The codes of an operand in canonical form, elements or scales, gathered or not; or of a tensor by `places`."""
+    """Returns the codes of an operand in canonical form, elements or scales, gathered or not; or of a tensor by
+    `places`."""
     source, places = viewed(operand_) if places is None else (operand_, places)
     shape, store = static_sizes(source), storage(source)
     bits = ir.RankedTensorType(source.type).element_type.width

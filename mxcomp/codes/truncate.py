@@ -1,4 +1,5 @@
-"""Elements of 4 and 6 bits in integers: IREE has no code generation for 6 bits, and rounds to 4 wrongly on CPUs.
+"""Truncates to elements of 4 and 6 bits in integers: IREE has no code generation for 6 bits, and rounds to 4 wrongly on
+CPUs.
 
 An element's magnitude is counted in steps of its exponent: n = roundeven(|x| / 2^(e - mantissa bits)), with e the
 exponent of x, but at least that of the smallest normal. Then its code is n + ((e - smallest) << mantissa bits): n
@@ -19,12 +20,12 @@ _F32_BITS, _MANTISSA_BITS = 32, 23
 
 
 def code_type(element: ir.Type) -> ir.Type:
-    """What an element is while it is computed: its code in an i8, or itself if it is not of 6 bits."""
+    """Returns the type that an element is computed in: i8 for the code of 6 bits, else its own."""
     return ir.IntegerType.get_signless(8) if str(element) in UNLOADABLE else element
 
 
 def rewrite(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
-    """The code that a truncation to 6 bits gives; None for other operations. See `inline`."""
+    """Returns the code that replaces a truncation to 6 bits; None for other operations. See `inline`."""
     fmt = UNLOADABLE.get(str(op.results[0].type))
     if fmt is None or op.name not in TRUNCATIONS:
         return None
@@ -32,7 +33,7 @@ def rewrite(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
 
 
 def as_element(op: ir.Operation) -> ir.Value:
-    """What a truncation to f4E2M1FN gives, at the insertion point."""
+    """Returns the result of a truncation to f4E2M1FN, at the insertion point."""
     fmt = FORMATS["E2M1"]
     code = arith.TruncIOp(ir.IntegerType.get_signless(fmt.bits), _truncated(list(op.operands), fmt)).result
     return arith.BitcastOp(op.results[0].type, code).result
@@ -46,7 +47,7 @@ def _truncated(operands: list[ir.Value], fmt: ElementFormat) -> ir.Value:
 
 
 def _divided(x: ir.Value, scale: ir.Value) -> ir.Value:
-    """x / scale, by two powers of two: 2^-127 … 2^127 have no inverses among normal f32."""
+    """Returns x / scale, as two multiplications: 2^-127 … 2^127 have no inverses among normal f32."""
     exponent = arith.SubIOp(_int(E8M0_BIAS), code_of(scale)).result
     half = arith.ShRSIOp(exponent, _int(1)).result
     for part in (half, arith.SubIOp(exponent, half).result):
@@ -71,7 +72,7 @@ def _code(x: ir.Value, fmt: ElementFormat) -> ir.Value:
 
 
 def _power_of_two(exponent: ir.Value) -> ir.Value:
-    """2^exponent as f32, for exponents of normal numbers."""
+    """Returns 2^exponent as f32, for exponents of normal numbers."""
     field = arith.AddIOp(exponent, _int(E8M0_BIAS)).result
     return arith.BitcastOp(ir.F32Type.get(), arith.ShLIOp(field, _int(_MANTISSA_BITS)).result).result
 

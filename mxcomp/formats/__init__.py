@@ -1,4 +1,4 @@
-"""Microscaling formats in NumPy: the one place that says what the numbers mean.
+"""Defines microscaling formats in NumPy; all other code takes their meaning from here.
 
 >>> import numpy as np
 >>> from mxcomp.formats import E2M1, dequantise, pack_bits, quantise

@@ -41,42 +41,42 @@ class ElementFormat:
 
     @property
     def bits(self) -> int:
-        """Width of one element."""
+        """The width of one element."""
         return 1 + self.exponent_bits + self.mantissa_bits
 
     @property
     def loadable(self) -> bool:
-        """Whether IREE 3.13 has code generation for it: for whole bytes, and whole parts of one."""
+        """Whether IREE 3.13 has code generation for it: if its width divides, or is a multiple of, a byte."""
         return 8 % self.bits == 0
 
     @property
     def bias(self) -> int:
-        """Exponent bias."""
+        """The exponent bias."""
         return (1 << self.exponent_bits - 1) - 1
 
     @property
     def max_code(self) -> int:
-        """Code of the largest finite value."""
+        """The code of the largest finite value."""
         reserved = 1 << self.mantissa_bits if self.has_inf else int(self.has_nan)
         return (1 << self.bits - 1) - 1 - reserved
 
     @property
     def nan_code(self) -> int:
-        """Code given to a positive NaN: all ones, or the largest finite value in a format without NaN."""
+        """The code of a positive NaN: all ones, or the largest finite value in a format without NaN."""
         return (1 << self.bits - 1) - 1
 
     @property
     def emax(self) -> int:
-        """Exponent of the largest power of two in the format."""
+        """The exponent of the largest power of two in the format."""
         return (self.max_code >> self.mantissa_bits) - self.bias
 
     @property
     def max_finite(self) -> float:
-        """Largest finite value."""
+        """The largest finite value."""
         return float(self.values()[self.max_code])
 
     def values(self) -> F32:
-        """Decode table, float32[2**bits], indexed by code. Shared and read-only."""
+        """The decode table, float32[2**bits], indexed by code. Shared and read-only."""
         return _decode_table(self)
 
     def __str__(self) -> str:
@@ -95,10 +95,10 @@ FORMATS: dict[str, ElementFormat] = {
 """The formats by name (``"E2M1"``) and by MLIR type (``"f4E2M1FN"``)."""
 
 UNLOADABLE = {fmt.mlir_type: fmt for fmt in FORMATS.values() if not fmt.loadable}
-"""Those that IREE has no code generation for, by MLIR type."""
+"""The formats that IREE has no code generation for, by MLIR type."""
 
 ELEMENT_TYPES = tuple(fmt.mlir_type for name, fmt in FORMATS.items() if name == fmt.name)
-"""Their MLIR types. Any two may meet in a product."""
+"""The MLIR types of all element formats. Any two may be multiplied."""
 
 
 def element_format(fmt: ElementFormat | str) -> ElementFormat:

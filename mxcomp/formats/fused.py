@@ -1,4 +1,4 @@
-"""`quantise` and `pack_bits` of whole weights in one compiled pass, on all cores, bit for bit.
+"""Fuses `quantise` and `pack_bits` of whole weights into one compiled pass on all cores, with the same bits.
 
 Numba compiles the loop once for a machine (about a second) and keeps it beside this file, or in the user's cache.
 """
@@ -19,13 +19,13 @@ from mxcomp.formats.elements import F32, U8, ElementFormat, as_float32, element_
 from mxcomp.formats.scales import E8M0_NAN, SCALE_MODES
 
 _PIECE = 2**19
-"""Elements that a thread takes at once: they stay in its cache."""
+"""The number of elements that a thread processes at once, so that they stay in its cache."""
 
 _MANTISSA = 0x7FFFFF
 
 
 def quantise_packed(x: NDArray[Any], fmt: ElementFormat | str, mode: str = "even") -> tuple[U8, U8]:
-    """`quantise` along the last axis, codes packed by `pack_bits`: uint8[..., K · bits / 8] and uint8[..., K / 32].
+    """Quantises along the last axis and packs the codes: uint8[..., K · bits / 8] and uint8[..., K / 32].
 
     Raises what the two raise.
     """
@@ -56,8 +56,9 @@ def quantise_packed(x: NDArray[Any], fmt: ElementFormat | str, mode: str = "even
 
 
 def _numbers(fmt: ElementFormat, mode: str) -> tuple[np.uint32, ...]:
-    """What the loop has to know: of the format bits, mantissa bits, bias, and its largest number as float32; of scales
-    the exponent that is subtracted, and what is added to the bits of a largest magnitude so that a carry raises it."""
+    """Returns the parameters of the loop: the format's bits, mantissa bits, bias, and largest number as float32; the
+    exponent that is subtracted from scales, and what is added to the bits of a block's largest magnitude so that a
+    carry increments its exponent."""
     largest = int(np.float32(fmt.max_finite).view(np.uint32))
     carries = {
         "floor": 0,
@@ -78,7 +79,7 @@ def _float32(rows: NDArray[Any]) -> F32:
 def _quantise(
     x: Any, packed: Any, scales: Any, bits: Any, mantissa_bits: Any, bias: Any, largest: Any, emax: Any, carry: Any
 ) -> None:
-    """One block after another; `x` are the bits of float32."""
+    """Quantises one block after another; `x` are the bits of float32."""
     values = np.empty(1, np.uint32).repeat(MX_BLOCK)
     floats = values.view(np.float32)
     codes = np.empty(MX_BLOCK, np.uint32)

@@ -1,4 +1,4 @@
-"""Element codes packed without gaps, little-endian: the first code along K takes the lowest bits."""
+"""Packs element codes without gaps, little-endian: the first code along K takes the lowest bits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pack_bits(codes: U8, fmt: ElementFormat | str) -> U8:
 
 
 def unpack_bits(packed: U8, fmt: ElementFormat | str) -> U8:
-    """Inverse of `pack_bits`: from uint8[..., bytes] to uint8[..., bytes * 8 / bits] codes, one per byte.
+    """Inverts `pack_bits`: from uint8[..., bytes] to uint8[..., bytes * 8 / bits] codes, one per byte.
 
     Raises TypeError for another dtype, ValueError for an unknown format or, for fp6, bytes not a multiple of 3.
     """

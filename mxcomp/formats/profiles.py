@@ -1,4 +1,4 @@
-"""What implementations do where OCP Microscaling v1.0 leaves a choice, or where they depart from it.
+"""Quantisers of implementations, where OCP Microscaling v1.0 leaves a choice or they depart from it.
 
 ==============================  ===================  =============================  ============================
 case                            ocp                  torchao 0.18                   aiter
@@ -114,4 +114,4 @@ PROFILES: dict[str, Profile] = {
     "torchao": Profile(_torchao_scales, _torchao_scaled),
     "aiter": Profile(_aiter_scales, _aiter_scaled, ties="away", modes=("even",), formats=(E2M1,)),
 }
-"""Quantisers by name."""
+"""The quantisers by name."""

@@ -144,6 +144,6 @@ def _split(x: NDArray[Any], axis: int, block_size: int) -> NDArray[Any]:
 
 
 def _join(blocks: NDArray[Any], axis: int) -> NDArray[Any]:
-    """Inverse of `_split`."""
+    """Inverts `_split`."""
     *lead, count, block_size = blocks.shape
     return np.moveaxis(blocks.reshape(*lead, count * block_size), -1, axis)

@@ -81,4 +81,4 @@ SCALE_MODES: dict[str, Callable[[F32, ElementFormat], I32]] = {
     "ceil": _ceil,
     "rceil": _rceil,
 }
-"""Scale modes: from finite block maxima to exponents that are not yet clamped to E8M0's range."""
+"""Functions from finite block maxima to exponents that are not yet clamped to E8M0's range, by scale mode."""

@@ -14,7 +14,7 @@ _SCALE_PAD = (256, 8)  # rows × K blocks
 
 
 def shuffle_weight(weight: U8, *, pad_k_to: int = 0) -> U8:
-    """AITER's weight layout (16, 16): 16 rows of 16 bytes become contiguous.
+    """Returns weights in AITER's layout (16, 16): 16 rows of 16 bytes become contiguous.
 
     Rows and bytes are split as [N/16, 16] and [K/32, 2, 16] and ordered [N/16, K/32, 2, 16 rows, 16 bytes].
     Source: `shuffle_weight` in aiter/ops/shuffle.py with layout=(16, 16), for elements of one byte (packed fp4, fp8).
@@ -40,7 +40,7 @@ def shuffle_weight(weight: U8, *, pad_k_to: int = 0) -> U8:
 
 
 def unshuffle_weight(shuffled: U8) -> U8:
-    """Inverse of `shuffle_weight` for uint8[..., N, K bytes]; padding stays. Raises as `shuffle_weight` does."""
+    """Inverts `shuffle_weight` for uint8[..., N, K bytes]; padding stays. Raises as `shuffle_weight` does."""
     _check_uint8(shuffled, "weight", 2)
     batch, n, rows, k, halves, lane = _weight_shape(shuffled)
     tiles = shuffled.reshape(batch, n, k, halves, rows, lane)
@@ -48,7 +48,8 @@ def unshuffle_weight(shuffled: U8) -> U8:
 
 
 def shuffle_scale(scales: U8) -> U8:
-    """AITER's scale layout, its e8m0_shuffle: tiles of 32 rows × 8 K blocks, four scales of one lane per 32-bit word.
+    """Returns scales in AITER's e8m0_shuffle layout: tiles of 32 rows × 8 K blocks, four scales of one lane per 32-bit
+    word.
 
     Rows and K blocks are split as [M/32, 2, 16] and [K/8, 2, 4] and ordered [M/32, K/8, 4, 16, 2 (K), 2 (M)].
     Source: `shuffle_scale` in aiter/ops/shuffle.py, which `e8m0_shuffle` in aiter/utility/fp4_utils.py calls; the
@@ -73,7 +74,7 @@ def shuffle_scale(scales: U8) -> U8:
 
 
 def unshuffle_scale(shuffled: U8, shape: tuple[int, int] | None = None) -> U8:
-    """Inverse of `shuffle_scale`, cut to ``shape`` = (M, K/32) if given.
+    """Inverts `shuffle_scale`, and cuts to ``shape`` = (M, K/32) if given.
 
     Raises TypeError unless ``shuffled`` is uint8, ValueError unless it has a shape `shuffle_scale` returns.
     """

@@ -1,4 +1,4 @@
-"""Memory of the simulated devices: what is allocated, and which devices can access it."""
+"""Manages memory of the simulated devices: allocations, and which devices can access them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mxcomp.hip.storage import available_bytes
 from mxcomp.sim import Buffer, Device
 
 _ALWAYS_ALLOWED = 64 << 20
-"""Bytes that are allocated without asking how much memory there is."""
+"""Allocations up to this number of bytes are made without checking the free memory."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Allocation:
 
 
 class Allocations:
-    """Serves the requests of the protocol that are about memory."""
+    """Serves the requests of the protocol that concern memory."""
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self._devices = devices
@@ -53,7 +53,7 @@ class Allocations:
         return 0, b""
 
     def _others(self, allocation: Allocation) -> set[int]:
-        """Devices that can access what another one has allocated."""
+        """Returns the devices that can access an allocation of another one."""
         if allocation.kind is MemoryKind.HOST:
             return set(range(len(self._devices))) - {allocation.device}
         return self._peers[allocation.device]
@@ -70,7 +70,7 @@ class Allocations:
         return 0, b""
 
     def mark_host_memory(self, kernarg: bytes) -> None:
-        """Marks host memory that a kernel gets a pointer to as written. Marking all of it at once would commit it."""
+        """Marks host memory whose pointer a kernel gets as written. Marking all of it at once would commit it."""
         if not self._unmarked:
             return
         for address in {word for (word,) in struct.iter_unpack("<Q", kernarg[: len(kernarg) & ~7])}:
@@ -81,7 +81,7 @@ class Allocations:
                     del self._unmarked[start]
 
     def unmark(self) -> None:
-        """Takes all memory of devices for never written: what kernels have stored is of no use to what follows."""
+        """Marks all device memory as never written: what kernels have stored must not affect what follows."""
         marks = self._devices[0].memory.written if self._devices else None
         for allocation in self._allocations.values():
             if marks is not None and allocation.kind is MemoryKind.DEVICE:
@@ -90,6 +90,6 @@ class Allocations:
 
 
 def check_room(nbytes: int) -> None:
-    """Raises Refusal where this machine has not as many bytes left."""
+    """Raises Refusal where this machine does not have that many bytes left."""
     if nbytes > _ALWAYS_ALLOWED and nbytes > (free := available_bytes()):
         raise Refusal(ErrorCode.OUT_OF_MEMORY, f"{nbytes} bytes asked for, this machine has {free} left")

@@ -1,4 +1,4 @@
-"""Compiles the driver library. Used while mxcomp is being installed, so it imports nothing else of it."""
+"""Compiles the driver library. It runs while mxcomp is being installed, and imports no other module of it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent / "driver"
 NAME = "libamdhip64.so"
-"""What IREE looks for."""
+"""The file name that IREE looks for."""
 
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-pthread")
 _ZIG_TARGETS = {"x86_64": "x86_64-linux-gnu.2.28", "aarch64": "aarch64-linux-gnu.2.28"}
-"""An old C library, so that the file runs elsewhere too."""
+"""Targets with an old C library, so that the file runs on other machines too."""
 
 _PROBE = '#include <pthread.h>\n#include <stdio.h>\nint probe(void) { return puts(""); }\n'
 
@@ -30,7 +30,7 @@ class BuildError(Exception):
 
 
 def digest() -> str:
-    """The digest of the sources and the machine. It is part of the library, so that one of others is recognised."""
+    """Returns the digest of the sources and the machine. The library contains it, so that a stale one is recognised."""
     content = hashlib.sha256(platform.machine().encode())
     for path in sorted(SOURCES.glob("*.[ch]")):
         content.update(path.read_bytes())
@@ -38,12 +38,13 @@ def digest() -> str:
 
 
 def is_current(library: Path) -> bool:
-    """Whether a library is there and made of these sources."""
+    """Returns whether a library exists and was built from these sources."""
     return library.is_file() and digest().encode() in library.read_bytes()
 
 
 def build(library: Path, flags: Sequence[str] = ()) -> None:
-    """Makes the library whole or not at all; `flags` are for the compiler, such as sanitizers. Raises BuildError."""
+    """Builds the library completely or not at all; `flags` are for the compiler, such as sanitizers. Raises
+    BuildError."""
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as directory:
         result = Path(directory) / NAME
@@ -54,7 +55,8 @@ def build(library: Path, flags: Sequence[str] = ()) -> None:
 
 
 def platform_tag(library: Path, tag: str) -> str:
-    """The tag of a wheel with the library, by the newest glibc that it takes a function of; it needs nothing else.
+    """Returns the wheel tag of the library, by the newest glibc version whose functions it uses; it needs no other
+    library.
 
     `tag` is what one has where there are no such functions, as with musl.
     """
@@ -63,7 +65,7 @@ def platform_tag(library: Path, tag: str) -> str:
 
 
 def compiler() -> tuple[str, ...]:
-    """The first C compiler that works. Raises BuildError."""
+    """Returns the first C compiler that works. Raises BuildError."""
     tried = []
     for command in _candidates():
         with tempfile.TemporaryDirectory() as directory:

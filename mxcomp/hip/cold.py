@@ -1,4 +1,4 @@
-"""Cold starts: kernels that were never simulated on this machine are compiled, once, by all of its cores.
+"""Compiles kernels that were never simulated on this machine once, on all of its cores (cold starts).
 
 The worker compiles a kernel when it is launched, in the order of launches. Meanwhile other processes compile the other
 kernels of the code object from the last one on, so that they meet in the middle. What is compiled goes to the cache,
@@ -20,7 +20,7 @@ from mxcomp.sim.fast import object_cache, objects
 from mxcomp.support import caches, workers
 
 _NICE = 5
-"""Kernels that are launched now come first."""
+"""The niceness of compiling processes, so that launches of other kernels come first."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class _Helper:
     is_gone: bool = False
 
     def take(self, block: bool) -> bool:
-        """Reads what was written; whether the process may write more."""
+        """Reads what was written, and returns whether the process may write more."""
         os.set_blocking(self.stream, block)
         try:
             data = os.read(self.stream, 2)
@@ -46,14 +46,14 @@ class _Helper:
         return bool(data)
 
     def wait_for(self, number: int | None) -> None:
-        """Until a kernel that has been begun is done, or the process is gone."""
+        """Waits until a kernel that has been begun is done, or the process is gone."""
         while self.take(block=False):
             pass
         while self.seen.get(number) == 1 and self.take(block=True):
             pass
 
     def end(self) -> None:
-        """Of the process, which has closed the stream."""
+        """Waits for the end of the process, which has closed the stream."""
         os.close(self.stream)
         with suppress(ChildProcessError):
             os.waitpid(self.process, 0)
@@ -63,7 +63,7 @@ class ColdStarts:
     """The kernels of one worker that are being compiled."""
 
     def __init__(self, processes: int | None = None, own_files: Sequence[int] = (SOCKET,)) -> None:
-        """`processes` compile, by default one for each core; the others close `own_files`, which this one has."""
+        """Starts up to `processes`, by default one for each core; they close `own_files`, which belong to this one."""
         self._own_files = own_files
         self._processes = (os.cpu_count() or 1) if processes is None else processes
         self._known: set[tuple[Module, bool]] = set()
@@ -71,7 +71,7 @@ class ColdStarts:
         self._helpers: list[_Helper] = []
 
     def prepare(self, kernel: Kernel, checks: Collection[str]) -> None:
-        """Before a launch: has the code object's other kernels compiled, if this is the first that has to be.
+        """Compiles the code object's other kernels too, before the first launch that needs compilation.
 
         Says on stderr how many there are. Waits where the launch's own kernel is about to be done. A program whose
         launches all have their kernels leaves it at that: what it does not launch would not be done before it ends.
@@ -87,9 +87,9 @@ class ColdStarts:
         self._helpers = [helper for helper in self._helpers if not helper.is_gone]
 
     def _begin(self, missing: Sequence[Kernel], first: Kernel, checks: Collection[str]) -> None:
-        place = _cache()
-        print(_announcement(len(missing), place), file=sys.stderr, flush=True)
-        if place is None:
+        directory = _cache()
+        print(_announcement(len(missing), directory), file=sys.stderr, flush=True)
+        if directory is None:
             return  # what another process compiled would stay there
         others = [kernel for kernel in reversed(missing) if kernel is not first]
         self._numbers |= {kernel: number for number, kernel in enumerate(others, len(self._numbers))}
@@ -97,7 +97,7 @@ class ColdStarts:
         self._helpers += [self._help(others[k::count], checks) for k in range(count)]
 
     def _help(self, kernels: Sequence[Kernel], checks: Collection[str]) -> _Helper:
-        """A process that compiles these; it ends with this one."""
+        """Starts a process that compiles these kernels; it ends with this one."""
         reading, writing = os.pipe()
         parent = os.getpid()
         if process := os.fork():
@@ -117,14 +117,14 @@ class ColdStarts:
             os._exit(0)  # whatever went wrong: the launch compiles the kernel itself, and says so
 
 
-def _announcement(count: int, place: Path | None) -> str:
+def _announcement(count: int, directory: Path | None) -> str:
     kernels = "1 kernel" if count == 1 else f"{count} kernels"
-    where = "for this process only" if place is None else f"once: kept in {_short(place)}"
+    where = "for this process only" if directory is None else f"once: kept in {_short(directory)}"
     return f"mxcomp simulator: compiling {kernels} for this processor, {where}"
 
 
 def _cache() -> Path | None:
-    """Where kernels are kept. None where they cannot be; the reason has been said."""
+    """Returns the cache directory of kernels, or None if there cannot be one; the reason has been reported."""
     try:
         return object_cache.directory()
     except caches.CacheError:

@@ -1,4 +1,4 @@
-"""Simulated devices as the driver library asks for them: one handler for each operation of the protocol."""
+"""Simulated devices as the driver library calls them: one handler for each operation of the protocol."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from mxcomp.hip.dump import OperandDump
 
 _COMPILED = ("fast", "both")
-"""Engines that execute compiled kernels."""
+"""The engines that execute compiled kernels."""
 
 
 class Devices:
-    """Settings and launches; `Allocations` and `Programs` serve what is about memory and code."""
+    """Serves settings and launches; `Allocations` and `Programs` serve memory and code."""
 
     def __init__(self, data_file: int, marks_file: int) -> None:
         self._files = data_file, marks_file
@@ -59,7 +59,7 @@ class Devices:
         }
 
     def _configure(self, device: int, a: int, b: int, payload: bytes) -> Answer:
-        """Settings that make no sense also fail what follows: IREE cannot take every error."""
+        """Applies settings. Invalid ones also fail later requests, as IREE does not report every error."""
         try:
             self._apply(payload)
             self._unusable = None
@@ -122,7 +122,7 @@ class Devices:
         return 0, b""
 
     def _prepare(self, kernel: Kernel, settings: Settings) -> None:
-        """Has kernels compiled by several processes, if they never were and the engine needs that."""
+        """Compiles kernels in several processes, if the engine needs that and they never were."""
         if settings.engine in _COMPILED and kernel not in self._launched:
             if self._cold is None:
                 from mxcomp.hip.cold import ColdStarts  # LLVM comes along
@@ -133,7 +133,7 @@ class Devices:
     def _timed(
         self, launch: Callable[..., LaunchStats], settings: Settings
     ) -> tuple[LaunchStats | None, dict[str, object]]:
-        """What a launch would do and how long it would take, or why that cannot be said."""
+        """Returns what a launch would do and its modelled time, or why there is none."""
         from mxcomp.sim.timing import Examiner, Timeline, estimate
 
         examiner = Examiner()
@@ -166,7 +166,7 @@ class Devices:
 
 
 def _settle() -> None:
-    """Takes what now exists out of garbage collection, so that collecting what launches leave is quick and frequent.
+    """Excludes existing objects from garbage collection, so that collecting what launches leave is quick and frequent.
 
     Python collects the oldest generation when it has grown by a quarter; a decoded kernel is a large generation, and
     launches leave few but large objects.

@@ -20,13 +20,13 @@ from mxcomp.sim.errors import SimulationError
 from mxcomp.support import files
 
 INDEX = "operands.jsonl"
-"""Says of each file of the directory, one JSON object a line, what it is."""
+"""The file that describes each file of the directory, one JSON object a line."""
 
 _POINTER_BYTES = 8
 
 
 Number: TypeAlias = int | list[int]
-"""As in `mxcomp.report.kernel_operands`."""
+"""A number as in `mxcomp.report.kernel_operands`."""
 
 
 class _Operand(TypedDict):
@@ -49,7 +49,7 @@ class _Kernel(TypedDict, total=False):
 
 
 class Matmul(_Kernel, total=False):
-    """What is used here of a scaled matmul in a report (`mxcomp.report.ScaledMatmul`)."""
+    """The fields of a scaled matmul in a report (`mxcomp.report.ScaledMatmul`) that are used here."""
 
     location: Required[str]
     dispatches: Required[list[str]]
@@ -146,11 +146,11 @@ class OperandDump:
 
 
 _TRANSPOSED = {"lhs": "rhs", "rhs": "lhs", "lhs_scale": "rhs_scale", "rhs_scale": "lhs_scale"}
-"""What operands of a matmul that is computed transposed are, by what they are multiplied as."""
+"""Maps operands of a matmul that is computed transposed to the operands that they are in the source."""
 
 
 def read_report(path: str) -> list[Matmul]:
-    """The matmuls of a report. Raises InputError."""
+    """Returns the matmuls of a report. Raises InputError."""
     data = files.read(path)
     try:
         return msgspec.json.decode(data, type=_Report)["matmuls"]
@@ -159,7 +159,7 @@ def read_report(path: str) -> list[Matmul]:
 
 
 def _arguments(kernel: Kernel, kernarg: bytes) -> tuple[list[int], list[int]]:
-    """Pointers to bindings and push constants: IREE's kernels take them in this order."""
+    """Returns pointers to bindings and push constants, in the order in which IREE's kernels take them."""
     arguments = [argument for argument in kernel.arguments if not argument.is_hidden]
     words = [int.from_bytes(kernarg[a.offset : a.offset + a.size], "little") for a in arguments]
     count = sum(argument.size == _POINTER_BYTES for argument in arguments)
@@ -167,7 +167,7 @@ def _arguments(kernel: Kernel, kernarg: bytes) -> tuple[list[int], list[int]]:
 
 
 def _number(value: int | list[int], constants: list[int]) -> int:
-    """A number of a report, see `mxcomp.report.kernel_operands`."""
+    """Returns the value of a number of a report; see `mxcomp.report.kernel_operands`."""
     if isinstance(value, int):
         return value
     return sum(constants[ordinal] << 32 * place for place, ordinal in enumerate(value))

@@ -1,4 +1,4 @@
-"""Calls that take long, which signals can end."""
+"""Makes long calls interruptible by signals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BETWEEN_SECONDS = 0.1
 
 
 def interruptible(work: Callable[[], Result], abort: Callable[[], None] | None) -> Result:
-    """What `work` returns or raises; or what a signal handler raises meanwhile, KeyboardInterrupt for one.
+    """Returns or raises what `work` does, or raises what a signal handler raises meanwhile, such as KeyboardInterrupt.
 
     Python runs signal handlers in its main thread and not during a call into C, so that the main thread leaves the
     work to another one and waits. `abort` is to make the work fail soon; work that cannot be aborted goes on by
@@ -36,7 +36,7 @@ def interruptible(work: Callable[[], Result], abort: Callable[[], None] | None) 
 
 
 class _Worker(threading.Thread, Generic[Result]):
-    """Does one thing; a program may end without waiting for it."""
+    """Executes one call in a daemon thread, for which a program does not wait at its end."""
 
     def __init__(self, work: Callable[[], Result]) -> None:
         super().__init__(name="mxcomp-run", daemon=True)
@@ -56,7 +56,7 @@ class _Worker(threading.Thread, Generic[Result]):
             self.finished.set()
 
     def outcome(self) -> Result:
-        """Forgets it: an error holds on to what the work had in hand."""
+        """Returns the outcome and forgets it, as an error keeps the objects of its frames alive."""
         try:
             if self._error is not None:
                 raise self._error

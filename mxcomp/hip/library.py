@@ -1,4 +1,4 @@
-"""Finds the driver library, and says how to use it: IREE's flag or variable for it, and the environment it reads."""
+"""Finds the driver library, and sets IREE's flag or variable for it and the environment that it reads."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from mxcomp.support import caches
 
 PYTHON_VARIABLE = "MXCOMP_PYTHON"
 IREE_VARIABLE = "IREE_HIP_DYLIB_PATH"
-"""What IREE's driver looks at where no --hip_dylib_path is given."""
+"""The environment variable that IREE's driver reads where no --hip_dylib_path is given."""
 
 _PACKAGED = Path(__file__).parent / "_lib" / build.NAME
 
 
 def hip_dylib() -> Path:
-    """The library: installed, or built into the user's cache; for this process alone where that is not to be trusted.
+    """Returns the library: installed, or built into the user's cache; into a temporary directory if that is not
+    trusted.
 
     Raises InputError where it cannot be had.
     """
@@ -35,19 +36,19 @@ def hip_dylib() -> Path:
 
 
 def lasting_hip_dylib() -> Path:
-    """The library where it stays, for other processes. Raises InputError; CacheError where there is no such place."""
+    """Returns a library that other processes can use later. Raises InputError, or CacheError where there is none."""
     if build.is_current(_PACKAGED):
         return _PACKAGED
     return _built(caches.own("hip", build.digest()[:16]) / build.NAME)
 
 
 def hip_dylib_directory() -> Path:
-    """What --hip_dylib_path takes."""
+    """Returns the value for --hip_dylib_path."""
     return hip_dylib().parent
 
 
 def interrupt(path: Path) -> None:
-    """Ends what this process is simulating: the calls that wait for it fail, and simulated devices are lost.
+    """Ends the simulation in this process: calls that wait for it fail, and simulated devices are lost.
 
     A device that is made afterwards is on a new simulation. Does nothing where the library is not in use.
     """
@@ -56,19 +57,19 @@ def interrupt(path: Path) -> None:
 
 
 def reported(path: Path) -> None:
-    """Says that what failed last has been shown: else the library prints it when this process ends."""
+    """Tells the library that its last failure has been shown; else it prints it when this process ends."""
     if (loaded := _loaded(path)) is not None:
         loaded.mxcomp_reported()
 
 
 def environment(**settings: str | None) -> dict[str, str]:
-    """Variables for the library: this Python, and MXCOMP_SIM_* for each setting that is given."""
+    """Returns environment variables for the library: this Python, and MXCOMP_SIM_* for each setting that is given."""
     given = {f"MXCOMP_SIM_{name.upper()}": value for name, value in settings.items() if value is not None}
     return {PYTHON_VARIABLE: sys.executable} | given
 
 
 def _loaded(path: Path) -> ctypes.CDLL | None:
-    """The library, if it is in use."""
+    """Returns the library, if it is loaded."""
     try:
         return ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_NOLOAD)
     except OSError:
@@ -76,7 +77,7 @@ def _loaded(path: Path) -> ctypes.CDLL | None:
 
 
 def _built(library: Path) -> Path:
-    """The library, which is built unless it is there, and nobody else's. Raises InputError."""
+    """Returns the library, built if it is missing or not this user's own. Raises InputError."""
     try:
         if not (build.is_current(library) and caches.is_own(library.stat())):
             build.build(library)
@@ -88,7 +89,7 @@ def _built(library: Path) -> Path:
 
 @cache
 def _of_process() -> Path:
-    """A directory that is there until this process ends."""
+    """Returns a directory that exists until this process ends."""
     made = tempfile.mkdtemp(prefix="mxcomp-hip-")
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return Path(made)

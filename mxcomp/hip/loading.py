@@ -1,4 +1,4 @@
-"""Reads code objects that programs bring, and checks what devices and the driver library rely on.
+"""Reads code objects of programs, and checks what devices and the driver library rely on.
 
 `mxcomp.sim` reads a code object; what its metadata says of arguments it takes as it is, since there the caller lays
 out the arguments. Here the driver library does, in the memory of a program that trusts it.
@@ -30,11 +30,11 @@ _BYTES_OF_KIND = {
     "hidden_private_base": 4,
     "hidden_shared_base": 4,
 }
-"""Bytes of arguments whose kind says it: the others are by value, or hidden and 0."""
+"""The sizes of arguments that their kind determines; others are by value, or hidden and 0."""
 
 
 def read(data: bytes) -> Module:
-    """A code object whose kernels' arguments lie side by side in their segments. Raises CodeObjectError."""
+    """Reads a code object, and checks that the arguments of its kernels do not overlap. Raises CodeObjectError."""
     module = code_object.load(data)
     for kernel in module.kernels.values():
         _check_arguments(kernel)
@@ -43,7 +43,7 @@ def read(data: bytes) -> Module:
 
 
 def most_threads(kernel: Kernel) -> int:
-    """Work-items that a workgroup may have. Raises CodeObjectError."""
+    """Returns the largest number of work-items of a workgroup. Raises CodeObjectError."""
     value = kernel.metadata.get(".max_flat_workgroup_size", _MOST_THREADS)
     if not isinstance(value, int) or not 1 <= value <= _MOST_THREADS:
         raise CodeObjectError(f"kernel {kernel.name}: workgroups of {value!r}, expected 1 to {_MOST_THREADS}")
@@ -51,13 +51,13 @@ def most_threads(kernel: Kernel) -> int:
 
 
 def has_variables(data: bytes) -> bool:
-    """Whether a code object that has been read has data that kernels may change, so that each load needs its own."""
+    """Returns whether a code object has data that kernels may change, so that each load needs its own copy."""
     elf = ELFFile(io.BytesIO(data))
     return any(elf.get_section_by_name(name) is not None for name in (".data", ".bss"))
 
 
 def find_variable(data: bytes, module: Module, name: str) -> tuple[int, int] | None:
-    """Virtual address and bytes of a variable; None if there is none. Raises CodeObjectError."""
+    """Returns the virtual address and size of a variable, or None. Raises CodeObjectError."""
     try:
         table: Any = ELFFile(io.BytesIO(data)).get_section_by_name(".dynsym")
         symbols = (table and table.get_symbol_by_name(name)) or ()

@@ -1,4 +1,4 @@
-"""Code objects on the simulated devices, their kernels and variables."""
+"""Manages code objects on the simulated devices, their kernels and variables."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Code:
 
 @dataclass
 class LoadedModule:
-    """One load of a code object, and the kernels that were asked for."""
+    """One load of a code object, and the kernels that were looked up in it."""
 
     code: Code
     kernels: list[int] = field(default_factory=list)
 
 
 class Programs:
-    """Serves the requests of the protocol that are about code objects."""
+    """Serves the requests of the protocol that concern code objects."""
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self._devices = devices
@@ -45,7 +45,7 @@ class Programs:
         self._last_id = 0
 
     def kernel(self, identity: int) -> Kernel:
-        """A kernel that `function` gave a number."""
+        """Returns a kernel by the number that `function` gave it."""
         return self._kernels[identity]
 
     def _new_id(self) -> int:

@@ -22,7 +22,7 @@ class Operation(IntEnum):
 
 
 class ErrorCode(IntEnum):
-    """`hipError_t`."""
+    """Values of `hipError_t`."""
 
     SUCCESS = 0
     INVALID_VALUE = 1
@@ -36,39 +36,41 @@ class ErrorCode(IntEnum):
 
 
 class MemoryKind(IntEnum):
-    """HOST memory is the host's to write at any time, so that nothing in it counts as unwritten."""
+    """The kind of an allocation. The host may write HOST memory at any time, so nothing in it counts as unwritten."""
 
     DEVICE = 0
     HOST = 1
 
 
 REQUEST = struct.Struct("<IIQQQ")
-"""Operation, device, two numbers, bytes of payload."""
+"""The layout of a request: operation, device, two numbers, bytes of payload."""
 
 REPLY = struct.Struct("<iIQ")
-"""Code, bytes of payload (unless the code is SUCCESS, a message), a number."""
+"""The layout of a reply: code, bytes of payload (a message, unless the code is SUCCESS), a number."""
 
 FUNCTION = struct.Struct("<6I")
-"""Bytes of arguments, of LDS and of scratch, registers, most threads, number of arguments."""
+"""The layout of a kernel's description: bytes of arguments, of LDS and of scratch, registers, most threads, number of
+arguments."""
 
 ARGUMENT = struct.Struct("<2I")
-"""Offset and bytes; one for each explicit argument follows FUNCTION."""
+"""The layout of an argument: offset and bytes; one for each explicit argument follows FUNCTION."""
 
 MOST_ARGUMENTS = 256
 MOST_KERNARG_BYTES = 65536
 
 LAUNCH = struct.Struct("<8I")
-"""Grid in workgroups, block in work-items, bytes of dynamic LDS, nothing; the argument segment follows."""
+"""The layout of a launch: grid in workgroups, block in work-items, bytes of dynamic LDS, padding; the argument segment
+follows."""
 
 SOCKET, DATA, MARKS = 3, 4, 5
-"""File descriptors of the worker."""
+"""The file descriptors of the worker."""
 
 Answer = tuple[int, bytes]
-"""What a request is answered with: a number and a payload."""
+"""The answer to a request: a number and a payload."""
 
 
 class Refusal(Exception):  # noqa: N818 (not always an error)
-    """A request that fails with a code of its own."""
+    """A request fails with an error code of its own."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)

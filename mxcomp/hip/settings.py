@@ -1,4 +1,4 @@
-"""What the environment says about the simulator, as the driver library passes it on."""
+"""Settings of the simulator from the environment, as the driver library passes them on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PREFIX = "MXCOMP_SIM_"
 
 @dataclass(frozen=True)
 class Settings:
-    """How launches are executed; see `mxcomp.sim.Device`.
+    """Settings of launches; see `mxcomp.sim.Device`.
 
     Attributes:
         max_instructions: Wave instructions of a workgroup before it counts as an endless loop.
@@ -36,7 +36,7 @@ class Settings:
 
     @classmethod
     def of(cls, variables: Mapping[str, str]) -> Settings:
-        """Settings of MXCOMP_SIM_ENGINE, _CHECKS and so on, as the fields are called. Raises SimulationError."""
+        """Returns settings from MXCOMP_SIM_ENGINE, _CHECKS and so on, named like the fields. Raises SimulationError."""
         given = {name: variables.get(PREFIX + name.upper()) or None for name in cls.__dataclass_fields__}
         engine, order = given["engine"] or "fast", given["schedule"] or "forward"
         if engine not in ENGINES:
@@ -59,7 +59,7 @@ def _whole_number(name: str, text: str | None, default: int) -> int:
 
 
 def _checks(text: str | None) -> tuple[str, ...] | None:
-    """Names of checks from a list with commas, "all" or "none"; None: all that there are."""
+    """Returns names of checks from a list with commas, "all" or "none"; None: all."""
     if text is None or text == "all":
         return None
     names = () if text == "none" else tuple(name for name in text.split(",") if name)

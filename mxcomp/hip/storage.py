@@ -1,4 +1,4 @@
-"""Device memory that the host program sees as well."""
+"""Device memory that the host program can access."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import numpy as np
 
 
 class SharedStorage:
-    """`mxcomp.sim.memory.Storage` in two files, the contents and the marks of what has been written."""
+    """Implements `mxcomp.sim.memory.Storage` with two files: the contents, and the marks of what has been written."""
 
     def __init__(self, data_file: int, marks_file: int, capacity: int) -> None:
         self._maps = mmap.mmap(data_file, capacity), mmap.mmap(marks_file, capacity)
         self.data, self.written = (np.frombuffer(each, np.uint8) for each in self._maps)
 
     def discard(self, start: int, end: int) -> None:
-        """Gives pages back to the system; they read as zeros from now on."""
+        """Returns pages to the system; they read as zeros from now on."""
         if end > start:
             for each in self._maps:
                 each.madvise(mmap.MADV_REMOVE, start, end - start)
 
 
 def available_bytes() -> int:
-    """Memory of this machine that can still be used."""
+    """Returns the memory of this machine that is still available."""
     with open("/proc/meminfo") as lines:
         for line in lines:
             if line.startswith("MemAvailable:"):

@@ -1,4 +1,4 @@
-"""Warnings of the simulator on stderr: one line for each kernel and kind, whatever number of places it is about."""
+"""Prints warnings of the simulator on stderr: one line for each kernel and kind of warning."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from mxcomp.sim.findings import Finding
 
 _OURS = "mxcomp_"
-"""What names of executables begin with that mxcomp's passes outline."""
+"""The prefix of the names of executables that mxcomp's passes outline."""
 
 
 class Warnings:
-    """What was said so far, of one simulation."""
+    """The warnings of one simulation so far."""
 
     def __init__(self) -> None:
         self._said: set[tuple[str, str]] = set()
 
     def say(self, kernel: str, findings: Sequence[Finding]) -> None:
-        """Prints the first finding of each kind that was not said of the kernel, and how many more there are."""
+        """Prints the first finding of each kind that is new for the kernel, and how many more there are."""
         kinds: dict[str, list[Finding]] = {}
         for finding in findings:
             kinds.setdefault(finding.check, []).append(finding)
@@ -31,6 +31,6 @@ class Warnings:
 
 
 def owner(kernel: str) -> str:
-    """A kernel by its name, and who made it."""
+    """Returns a kernel's name, and who made it."""
     made_by = "made by mxcomp" if kernel.startswith(_OURS) else "not made by mxcomp"
     return f"kernel {kernel} ({made_by})"

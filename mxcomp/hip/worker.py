@@ -17,7 +17,7 @@ from mxcomp.hip.protocol import DATA, MARKS, REPLY, REQUEST, SOCKET, ErrorCode, 
 from mxcomp.sim.errors import CodeObjectError, SimulationError
 
 _CODES = {Operation.LAUNCH: ErrorCode.LAUNCH_FAILURE, Operation.ALLOC: ErrorCode.OUT_OF_MEMORY}
-"""What a request fails with, where the error does not say; IREE forgets the message of an UNKNOWN one."""
+"""The error codes of exceptions that have none of their own; IREE drops the message of an UNKNOWN error."""
 
 _LONGEST_MESSAGE = 4000
 

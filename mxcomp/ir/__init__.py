@@ -1,4 +1,4 @@
-"""Programs with MX scaled matmuls, written in Python: modules that `mxcomp.compile` takes.
+"""Builds programs with MX scaled matmuls in Python: modules that `mxcomp.compile` takes.
 
     import mxcomp.ir as mx
 
@@ -58,7 +58,7 @@ class Operand:
 
 
 def module(function: Callable[..., ir.Value | Sequence[ir.Value]], *types: str) -> ir.Module:
-    """A module with one public function, of the name and body of `function`.
+    """Returns a module with one public function, with the name and body of `function`.
 
     `types` are those of its arguments, as MLIR spells tensors ("?x4096xbf16") and scalars ("f32"). Raises InputError
     for types that MLIR cannot parse, and where what `function` builds is not valid.
@@ -83,7 +83,7 @@ def _type(text: str) -> ir.Type:
 
 
 def operand(elements: ir.Value, scales: ir.Value, fmt: ElementFormat | str) -> Operand:
-    """An operand from its bytes, as they come in as arguments.
+    """Returns an operand from the bytes of arguments.
 
     `elements` are i8 [(batch,) rows, K · bits / 8], without gaps, `scales` i8 [(batch,) rows, K/32]; rows may be
     dynamic. Raises InputError for other types and shapes.
@@ -103,7 +103,7 @@ def operand(elements: ir.Value, scales: ir.Value, fmt: ElementFormat | str) -> O
 
 
 def constant(codes: NDArray[np.uint8], scales: NDArray[np.uint8], fmt: ElementFormat | str) -> Operand:
-    """An operand that is part of the program: codes [rows, K] and scales [rows, K/32] of `mxcomp.formats.quantise`."""
+    """Returns a constant operand: codes [rows, K] and scales [rows, K/32] of `mxcomp.formats.quantise`."""
     packed = pack_bits(codes, element_format(fmt))
     elements, scale_bytes = (
         arith.ConstantOp(build.tensor_type(data.shape, "i8"), _dense(data)).result for data in (packed, scales)
@@ -116,7 +116,7 @@ def _dense(data: NDArray[np.uint8]) -> ir.DenseElementsAttr:
 
 
 def quantise(value: ir.Value, fmt: ElementFormat | str, mode: str = "even") -> Operand:
-    """[M, K] of f32, f16 or bf16 in MX, quantised by the program; M may be dynamic.
+    """Quantises [M, K] of f32, f16 or bf16 to MX in the program; M may be dynamic.
 
     Bit for bit `mxcomp.formats.quantise` in the scale mode `mode`. Raises InputError for another type, mode or K.
     """
@@ -124,7 +124,8 @@ def quantise(value: ir.Value, fmt: ElementFormat | str, mode: str = "even") -> O
 
 
 def scaled_matmul(lhs: Operand, rhs: Operand) -> ir.Value:
-    """LHS times transposed RHS, f32 [(batch,) M, N]; M and N may be dynamic. Raises InputError for other shapes."""
+    """Returns LHS times transposed RHS, f32 [(batch,) M, N]; M and N may be dynamic. Raises InputError for other
+    shapes."""
     shapes = [build.static_sizes(side.elements) for side in (lhs, rhs)]
     if len({len(shape) for shape in shapes}) > 1 or shapes[0][-2] != shapes[1][-2] or shapes[0][:-3] != shapes[1][:-3]:
         raise InputError(f"a scaled matmul of {lhs.elements.type} and {rhs.elements.type}: batch and K must be equal")
@@ -132,7 +133,7 @@ def scaled_matmul(lhs: Operand, rhs: Operand) -> ir.Value:
 
 
 def dequantised_matmul(x: ir.Value, weights: Operand) -> ir.Value:
-    """[(batch,) M, K] of bf16, not quantised, times transposed dequantised weights: f32 [(batch,) M, N].
+    """Returns [(batch,) M, K] of bf16, not quantised, times transposed dequantised weights: f32 [(batch,) M, N].
 
     Weights are dequantised to bf16, which is exact. For few rows that happens in the registers of one kernel. Raises
     InputError for others.
@@ -177,7 +178,8 @@ def dequantised_matmul(x: ir.Value, weights: Operand) -> ir.Value:
 
 
 def elementwise(body: Callable[..., ir.Value], *inputs: ir.Value, result: str | None = None) -> ir.Value:
-    """A tensor of the first input's shape, of which `body` computes each element from those of the inputs, in f32.
+    """Returns a tensor of the first input's shape, of which `body` computes each element from those of the inputs, in
+    f32.
 
     Inputs after the first are broadcast as NumPy does, from the last dimension on. `result` is the element type, by
     default that of the first input. What follows a scaled matmul in this way becomes a part of it. Raises InputError
@@ -210,7 +212,7 @@ def _broadcast(value: ir.Value, shape: Sequence[int | None]) -> ir.AffineMap:
 
 
 def cast(value: ir.Value, kind: ir.Type) -> ir.Value:
-    """A float of a body as one of another type, rounded to nearest even where that is narrower."""
+    """Casts a float in a body to another type, rounded to nearest even where that is narrower."""
     if value.type == kind:
         return value
     wider = ir.FloatType(kind).width > ir.FloatType(value.type).width
@@ -228,32 +230,34 @@ def _pair(a: Scalar, b: Scalar) -> tuple[ir.Value, ir.Value]:
 
 
 def add(a: Scalar, b: Scalar) -> ir.Value:
-    """a + b, of f32 scalars in a body."""
+    """Returns a + b, of f32 scalars in a body."""
     return arith.AddFOp(*_pair(a, b)).result
 
 
 def subtract(a: Scalar, b: Scalar) -> ir.Value:
-    """a - b, of f32 scalars in a body."""
+    """Returns a - b, of f32 scalars in a body."""
     return arith.SubFOp(*_pair(a, b)).result
 
 
 def multiply(a: Scalar, b: Scalar) -> ir.Value:
-    """a · b, of f32 scalars in a body."""
+    """Returns a · b, of f32 scalars in a body."""
     return arith.MulFOp(*_pair(a, b)).result
 
 
 def divide(a: Scalar, b: Scalar, approximate: bool = False) -> ir.Value:
-    """a / b, of f32 scalars in a body; `approximate`: or a times what is nearly 1 / b, by a single instruction."""
+    """Returns a / b, of f32 scalars in a body; `approximate` allows a times an approximate reciprocal, in a single
+    instruction."""
     return arith.DivFOp(*_pair(a, b), fastmath=_approximation(approximate)).result
 
 
 def maximum(a: Scalar, b: Scalar) -> ir.Value:
-    """The larger of two f32 scalars in a body, NaN if one is."""
+    """Returns the larger of two f32 scalars in a body, NaN if one is."""
     return arith.MaximumFOp(*_pair(a, b)).result
 
 
 def exp(a: ir.Value, approximate: bool = False) -> ir.Value:
-    """e to the power of an f32 scalar in a body; `approximate`: as 2 to the power of a times a constant, rounded."""
+    """Returns e to the power of an f32 scalar in a body; `approximate` computes 2 to the power of a times a rounded
+    constant."""
     return mlir_math.ExpOp(a, fastmath=_approximation(approximate)).result
 
 
@@ -262,5 +266,5 @@ def _approximation(allowed: bool) -> ir.Attribute | None:
 
 
 def tanh(a: ir.Value) -> ir.Value:
-    """The hyperbolic tangent of an f32 scalar in a body."""
+    """Returns the hyperbolic tangent of an f32 scalar in a body."""
     return mlir_math.TanhOp(a).result

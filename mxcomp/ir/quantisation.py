@@ -1,4 +1,4 @@
-"""Dynamic quantisation to MX as IR: what a model's author writes in front of a scaled matmul, in linalg.
+"""Builds dynamic quantisation to MX as IR in linalg, as a model's author writes it in front of a scaled matmul.
 
     %bits  = linalg.generic … ins(%x : tensor<64x8x32xf32>) { |x| as i32, arith.maxui } -> tensor<64x8xi32>
     %scale = linalg.generic … ins(%bits) { exponent by mode; 0xFF if not finite } -> tensor<64x8xf8E8M0FNU>
@@ -23,7 +23,7 @@ from mxcomp.mlir import build
 
 SOURCE_TYPES = ("f32", "f16", "bf16")
 UNQUANTISED = "bf16"
-"""What activations are where they are no MX format: rounded to bf16, if they are not, and multiplied as they are."""
+"""The format name of activations that are not quantised: they are rounded to bf16 if needed."""
 _EXPONENT_BITS, _MANTISSA = 23, 0x7FFFFF
 _INFINITY, _MAGNITUDE = 0x7F800000, 0x7FFFFFFF
 
@@ -38,7 +38,8 @@ SCALE_CARRIES: dict[str, Callable[[ElementFormat], int]] = {
     "ceil": lambda fmt: _MANTISSA,
     "rceil": lambda fmt: _MANTISSA - _mantissa_of_max(fmt),
 }
-"""By scale mode, what is added to the bits of a block's largest magnitude, so that a carry raises the exponent."""
+"""For each scale mode, the number that is added to the bits of a block's largest magnitude, so that a carry increments
+the exponent."""
 
 
 def quantise(value: ir.Value, element: str, mode: str = "even") -> tuple[ir.Value, ir.Value]:
@@ -75,13 +76,14 @@ def _checked(source: ir.RankedTensorType, element: str, mode: str) -> ElementFor
 
 
 def _maps() -> tuple[ir.AffineMap, ir.AffineMap]:
-    """Over (m, ko, kb): elements, and what there is one of per block."""
+    """Returns maps over (m, ko, kb): of elements, and of one value per block."""
     m, ko, kb = (ir.AffineExpr.get_dim(i) for i in range(3))
     return ir.AffineMap.get(3, 0, [m, ko, kb]), ir.AffineMap.get(3, 0, [m, ko])
 
 
 def _amax(blocks: ir.Value, rows: list[ir.Value]) -> ir.Value:
-    """Bits of the largest magnitude of each block, as f32. Compared as integers, infinities and NaN come out on top."""
+    """Returns the bits of the largest magnitude of each block, as f32. Compared as integers, infinities and NaN are the
+    largest."""
     i32 = ir.IntegerType.get_signless(32)
     result = build.tensor_type(build.static_sizes(blocks)[:2], i32)
     zero = arith.ConstantOp(i32, 0).result
@@ -122,14 +124,14 @@ def _elements(blocks: ir.Value, amax: ir.Value, fmt: ElementFormat, mode: str, r
 
 
 def _code(bits: ir.Value, fmt: ElementFormat, mode: str) -> ir.Value:
-    """The E8M0 code of a finite block as i32; 2^-127 is the smallest, and too large ones do not occur."""
+    """Returns the E8M0 code of a finite block as i32; 2^-127 is the smallest, and overflow does not occur."""
     rounded = arith.AddIOp(bits, _constant(SCALE_CARRIES[mode](fmt))).result
     exponent = arith.ShRUIOp(rounded, _constant(_EXPONENT_BITS)).result
     return arith.MaxSIOp(arith.SubIOp(exponent, _constant(fmt.emax)).result, _constant(0)).result
 
 
 def _largest(bits: ir.Value, fmt: ElementFormat, mode: str) -> ir.Value:
-    """The largest finite element times the scale, as f32; the largest f32 where that is more."""
+    """Returns the largest finite element times the scale, as f32, limited to the largest f32."""
     exponent = arith.AddIOp(_code(bits, fmt, mode), _constant(fmt.emax)).result
     product = arith.OrIOp(arith.ShLIOp(exponent, _constant(_EXPONENT_BITS)).result, _constant(_mantissa_of_max(fmt)))
     bounded = arith.MinUIOp(product.result, _constant(_INFINITY - 1)).result

@@ -20,11 +20,11 @@ from mxcomp.layout.swizzle import COLUMNS, ROWS, Dim, TileSwizzle, split
 LHS, RHS, LHS_SCALE, RHS_SCALE, ACC = range(5)
 OPERAND_NAMES = ("lhs", "rhs", "lhs_scale", "rhs_scale", "acc")
 GATE_AND_UP = (0, 1)
-"""Which of two rows that follow each other in gated weights are whose."""
+"""The names of the two rows in each pair of rows of gated weights."""
 
 
 class IntrinsicShape(NamedTuple):
-    """Lane layout of one scaled MFMA: m, n, K elements, and accumulator rows per lane as (outer, inner) factors.
+    """The lane layout of one scaled MFMA: m, n, K elements, and accumulator rows per lane as (outer, inner) factors.
 
     A lane of `lanes` has `block` elements along K of each factor, which share a scale.
     """
@@ -38,18 +38,18 @@ class IntrinsicShape(NamedTuple):
     lanes: int
 
     def lane_bytes(self, element: str) -> int:
-        """Bytes of a fragment's elements in a lane."""
+        """Returns the bytes of a fragment's elements in a lane."""
         return self.block * element_format(element).bits // 8
 
     def lane_unit(self, element: str) -> int:
-        """Consecutive elements along K that a lane holds together: those of 8 bits lie in two halves, which lie apart.
+        """Returns the number of consecutive elements along K in a lane; 8-bit elements are in two separate halves.
 
         Source: CDNA4 ISA, section 7.1.5.
         """
         return self.block // 2 if element_format(element).bits == 8 else self.block
 
     def holds_blocks(self, element: str) -> bool:
-        """Whether a lane holds whole blocks."""
+        """Whether a lane has whole blocks."""
         return self.lane_unit(element) == self.block
 
 
@@ -57,7 +57,7 @@ INTRINSICS = {
     "MFMA_SCALE_F32_16x16x128_B32": IntrinsicShape(16, 16, 128, 1, 4, block=32, lanes=64),
     "MFMA_SCALE_F32_32x32x64_B32": IntrinsicShape(32, 32, 64, 4, 4, block=32, lanes=64),
 }
-"""Scaled MFMA instructions (lane layouts: AMD CDNA4 ISA, v_mfma_scale_f32_*_f8f6f4). A `Target` says which it has."""
+"""Scaled MFMA instructions (lane layouts: AMD CDNA4 ISA, v_mfma_scale_f32_*_f8f6f4). A `Target` lists those it has."""
 
 
 def _intrinsic_swizzle(shape: IntrinsicShape, operand: int, unit: int) -> TileSwizzle:
@@ -78,7 +78,7 @@ def _intrinsic_swizzle(shape: IntrinsicShape, operand: int, unit: int) -> TileSw
 
 @dataclass(frozen=True)
 class DataTiledLayout:
-    """A workgroup tile of a scaled matmul: fields as in `#iree_gpu.data_tiled_scaled_mma_layout`.
+    """The workgroup tile of a scaled matmul, with the fields of `#iree_gpu.data_tiled_scaled_mma_layout`.
 
     `scale_permutation`, where given, orders the scale factors [[intrinsics, lanes], [intrinsics_k, lanes_k]] before
     subgroups are added, in place of what the interleavings give: [3, 1, 0, 2] or the older [3, 0, 1, 2].
@@ -149,7 +149,7 @@ class DataTiledLayout:
 
     @property
     def tile(self) -> tuple[int, int, int]:
-        """Tile size (M, N, K) in elements."""
+        """The tile size (M, N, K) in elements."""
         return (
             self.shape.m * self.intrinsics_m * self.subgroups_m,
             self.shape.n * self.intrinsics_n * self.subgroups_n,
@@ -158,23 +158,23 @@ class DataTiledLayout:
 
     @property
     def workgroup_tile(self) -> tuple[int, int, int]:
-        """What a workgroup computes: (M, N) in elements, and K of a tile."""
+        """The part that a workgroup computes: (M, N) in elements, and K of a tile."""
         m, n, k = self.tile
         units_m, units_n = self.units or (1, 1)
         return m * units_m, n * units_n, k
 
     def packed(self, units: tuple[int, int]) -> DataTiledLayout:
-        """How operands lie for this layout, padded to so many units."""
+        """Returns the layout of packed operands, padded to so many units."""
         return replace(self, units=units, lane_columns=False)
 
     @property
     def half(self) -> DataTiledLayout:
-        """Where tiles of gate, and of up, lie of a gated layout."""
+        """The layout of the tiles of gate, and of up, in a gated layout."""
         return replace(self, subgroups_m=1, gated=False)
 
     @property
     def threads(self) -> int:
-        """Lanes that the layout distributes over."""
+        """The number of lanes that the layout distributes over."""
         return self.shape.lanes * self.subgroups_m * self.subgroups_n
 
     @property
@@ -184,7 +184,7 @@ class DataTiledLayout:
         return all(self.swizzle(i) == plain.swizzle(i) for i in (LHS_SCALE, RHS_SCALE))
 
     def swizzle(self, operand: int, element: str | None = None) -> TileSwizzle:
-        """The tile swizzle of operand 0 … 4 (port of getSwizzleImpl in IREE's GPUTileSwizzleUtils.cpp).
+        """Returns the tile swizzle of operand 0 … 4 (port of getSwizzleImpl in IREE's GPUTileSwizzleUtils.cpp).
 
         IREE takes all elements for blocks of 32 along K. With the `element` type of LHS or RHS it is the swizzle that
         the hardware wants: for 8 bits, of source dimensions [rows, K/16, 16]. Its last two packed dimensions, two
@@ -193,7 +193,7 @@ class DataTiledLayout:
         return _swizzle(self, operand, element)
 
     def packing(self, operand: int, element: str | None = None) -> TileSwizzle:
-        """Where the packed tile of operand 0 … 4 lies in the source: as `swizzle`, but for lane rows and row lines.
+        """Returns the swizzle by which operand 0 … 4 is packed: `swizzle` without lane rows and row lines.
 
         Its packed dimensions then may be finer than those of `swizzle`, which they lie in, in the same order. And of a
         fragment of 8-bit elements in units the first halves of all lanes come first: so lanes load what lies together,
@@ -215,11 +215,12 @@ class DataTiledLayout:
 
     @property
     def _lane_factors(self) -> int:
-        """Factors that an intrinsic's rows have in the accumulator: (outer,) group and inner."""
+        """Returns the factors of an intrinsic's rows in the accumulator: (outer,) group and inner."""
         return 2 + (self.shape.acc_outer > 1)
 
     def _with_lane_columns(self, swizzle: TileSwizzle) -> TileSwizzle:
-        """Accumulators whose rows in a fragment, (outer, group, inner) of a lane, are its columns, and the reverse."""
+        """Transposes accumulators: rows in a fragment, (outer, group, inner) of a lane, become its columns, and the
+        reverse."""
         rows, columns = swizzle.expand_shape
         front, last = len(rows) - self._lane_factors, len(rows) + len(columns) - 1
         order = [*range(front), last, *range(len(rows), last), *range(front, len(rows))]
@@ -229,7 +230,7 @@ class DataTiledLayout:
         return replace(swizzle, expand_shape=expanded, permutation=tuple(places[p] for p in swizzle.permutation))
 
     def _with_lane_rows(self, swizzle: TileSwizzle, operand: int) -> TileSwizzle:
-        """Rows [subgroups, intrinsics, (outer, group, inner) of a lane] in the order [subgroups, group, …]."""
+        """Returns rows [subgroups, intrinsics, (outer, group, inner) of a lane] in the order [subgroups, group, …]."""
         rows, *others = swizzle.expand_shape
         if operand != ACC:
             *front, lanes = rows
@@ -247,12 +248,13 @@ class DataTiledLayout:
         return replace(swizzle, expand_shape=(tuple(rows[i] for i in order), *others), permutation=permutation)
 
     def packed_shape(self, operand: int, outer: Iterable[int | None]) -> tuple[int | None, ...]:
-        """Full packed tensor shape: outer tile counts (rows, K tiles), a 1 for the block dimension, packed tile."""
+        """Returns the full packed tensor shape: outer tile counts (rows, K tiles), a 1 for the block dimension, packed
+        tile."""
         unit = (1,) if operand in (LHS, RHS) else ()
         return (*outer, *unit, *self.swizzle(operand).packed_shape)
 
     def multiplied_shape(self, operand: int, packed: Sequence[int | None]) -> tuple[int | None, ...]:
-        """A packed operand of this shape as workgroups take it: tiles of rows in their units, where there are."""
+        """Returns a packed operand's shape as workgroups read it: tiles of rows in their units, if there are units."""
         if self.units is None or operand == ACC:
             return tuple(packed)
         at = len(packed) - len(self.packed_shape(operand, (None, None)))
@@ -261,7 +263,7 @@ class DataTiledLayout:
 
 
 def _with_row_lines(swizzle: TileSwizzle) -> TileSwizzle:
-    """[…, blocks, rows, 32] of a fragment in the order [rows, blocks, 32]; scales as they are, in such factors."""
+    """Returns […, blocks, rows, 32] of a fragment in the order [rows, blocks, 32]; scales are unchanged."""
     columns = swizzle.expand_shape[COLUMNS]
     blocks, rows = columns[-1], swizzle.expand_shape[ROWS][-1]
     swizzle = split(swizzle, 0, [Dim(rows.kind, blocks.size), Dim(rows.kind, rows.size // blocks.size)])
@@ -272,13 +274,13 @@ def _with_row_lines(swizzle: TileSwizzle) -> TileSwizzle:
 
 
 def _with_blocks_in_rows(swizzle: TileSwizzle) -> TileSwizzle:
-    """[…, blocks, rows, 32] of a fragment in the order [rows, blocks, 32]."""
+    """Returns […, blocks, rows, 32] of a fragment in the order [rows, blocks, 32]."""
     *outer, blocks, rows, inside = swizzle.permutation
     return replace(swizzle, permutation=(*outer, rows, blocks, inside))
 
 
 def _with_halves_apart(swizzle: TileSwizzle) -> TileSwizzle:
-    """[…, blocks, rows, halves, 16] of a fragment in the order [halves, blocks, rows, 16]."""
+    """Returns […, blocks, rows, halves, 16] of a fragment in the order [halves, blocks, rows, 16]."""
     *outer, blocks, rows, halves, inside = swizzle.permutation
     return replace(swizzle, permutation=(*outer, halves, blocks, rows, inside))
 
@@ -307,13 +309,13 @@ def _swizzle(layout: DataTiledLayout, operand: int, element: str | None) -> Tile
 
 
 def layout_from(entries: dict[str, Any]) -> DataTiledLayout:
-    """A layout from the entries of a dictionary attribute. Raises ValueError, TypeError."""
+    """Returns a layout from the entries of a dictionary attribute. Raises ValueError, TypeError."""
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entries.items()}
     return DataTiledLayout(**values)
 
 
 def layout_entries(layout: DataTiledLayout) -> dict[str, Any]:
-    """Inverse of `layout_from`; defaults are left out."""
+    """Inverts `layout_from`; defaults are left out."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in _entries(layout).items()}
 
 

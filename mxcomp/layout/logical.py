@@ -1,4 +1,4 @@
-"""MX data as float32 numbers in logical order, whatever the bytes look like: for people who debug."""
+"""MX data as float32 numbers in logical order, whatever its layout in memory, for debugging."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ U8 = NDArray[np.uint8]
 
 SCALE_TYPES = (E8M0.mlir_type, E8M0.name)
 TYPES = (*FORMATS, *SCALE_TYPES)
-"""What bytes can be taken for."""
+"""The types that bytes can be interpreted as."""
 
 
 def numbers(data: NDArray[Any], kind: str, scales: NDArray[Any] | None = None) -> F32:
-    """The numbers that bytes stand for.
+    """Decodes bytes to numbers.
 
     Args:
         data: uint8 or int8 [..., bytes], elements without gaps, the first in the lowest bits; or [..., bytes of a
@@ -59,7 +59,7 @@ def _bytes(data: NDArray[Any], what: str) -> U8:
 
 
 def stored_bytes(shape: Sequence[int], kind: str) -> int:
-    """What an operand takes in memory; `shape` counts elements of MLIR type `kind`."""
+    """Returns the size of an operand in memory; `shape` counts elements of MLIR type `kind`."""
     bits = 8 if kind in SCALE_TYPES else element_format(kind).bits
     return int(np.prod(shape, dtype=np.int64)) * bits // 8
 
@@ -67,7 +67,7 @@ def stored_bytes(shape: Sequence[int], kind: str) -> int:
 def operand(
     data: U8, name: str, kind: str, shape: Sequence[int], layout: Mapping[str, Any] | None, rows: int | None, k: int
 ) -> F32:
-    """An operand of a matmul dispatch, in logical order.
+    """Returns an operand of a matmul dispatch in logical order.
 
     Args:
         data: All of its bytes.

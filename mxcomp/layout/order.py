@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Order:
-    """Each of `xcds` takes as many consecutive tiles as the others (or one more), in bands of `band` rows."""
+    """An order in which each of `xcds` gets equally many consecutive tiles (up to one), in bands of `band` rows."""
 
     xcds: int = 1
     band: int = 1
@@ -25,13 +25,14 @@ class Order:
 
 
 PLAIN_ORDER = Order()
-"""Columns first, then rows, then matrices of a batch."""
+"""The order with columns innermost, then rows, then matrices of a batch."""
 
 
-def place(
+def tile_of(
     number: Any, grid: tuple[Any, Any, Any], xcds: Any, band: Any, least: Callable[[Any, Any], Any]
 ) -> tuple[Any, Any, Any]:
-    """Matrix, row and column of the tile that workgroup `number` computes, in an order of these `xcds` and `band`.
+    """Returns matrix, row and column of the tile that workgroup `number` computes, in an order of these `xcds` and
+    `band`.
 
     `grid` counts matrices, rows and columns. Anything that has the arithmetic of whole numbers will do, among them
     arrays, and values of a program; `least` is the smaller of two. Each tile of the grid has one number.

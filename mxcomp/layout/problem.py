@@ -1,4 +1,4 @@
-"""What is multiplied: the sizes and element types of one scaled matmul, as plain data."""
+"""The sizes and element types of one scaled matmul, as plain data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mxcomp.formats import E8M0, BlockFormat, block_format
 T = TypeVar("T")
 
 SCALES_AND_RESULT = (E8M0.mlir_type, E8M0.mlir_type, "f32")
-"""Types of a problem behind those of LHS and RHS."""
+"""The types of a problem after those of LHS and RHS."""
 
 
 def flipped(operands: Sequence[T]) -> tuple[T, ...]:
-    """What there is of each operand, with RHS in the place of LHS, for a matmul that is computed transposed."""
+    """Returns the entries of operands with LHS and RHS swapped, for a matmul that is computed transposed."""
     lhs, rhs, lhs_scale, rhs_scale, *acc = operands
     return (rhs, lhs, rhs_scale, lhs_scale, *acc)
 
@@ -44,30 +44,30 @@ class Problem:
 
     @property
     def dynamic(self) -> tuple[str, ...]:
-        """Which of m, n and k only the running program knows."""
+        """The sizes among m, n and k that are known only at run time."""
         return tuple(axis for axis, size in self.sizes.items() if size is None)
 
     @property
     def formats(self) -> tuple[BlockFormat | None, BlockFormat | None]:
-        """The block formats of LHS and RHS; None for an operand that is multiplied as it is."""
+        """The block formats of LHS and RHS; None for an operand that is not quantised."""
         lhs, rhs, lhs_scale, rhs_scale, *_ = self.types
         return block_format(lhs, lhs_scale), block_format(rhs, rhs_scale)
 
     @property
     def block(self) -> int:
-        """Elements along K that share a scale. Raises StopIteration for a problem without any."""
+        """The number of elements along K that share a scale. Raises StopIteration for a problem without scales."""
         return next(each.size for each in self.formats if each is not None)
 
     @property
     def matrices(self) -> int:
-        """How many matrices the batch has; 1 without one."""
+        """The number of matrices of the batch; 1 without one."""
         return math.prod(self.batch)
 
     @property
     def flipped(self) -> Problem:
-        """The problem of the transposed result: RHS is multiplied in the place of LHS."""
+        """Returns the problem of the transposed result, with LHS and RHS swapped."""
         return replace(self, m=self.n, n=self.m, types=flipped(self.types), stored=self.stored[::-1])
 
     def held(self, operand: int) -> int:
-        """How many matrices a buffer of LHS (0) or RHS (1) has."""
+        """Returns the number of matrices in a buffer of LHS (0) or RHS (1)."""
         return self.stored[operand] or self.matrices

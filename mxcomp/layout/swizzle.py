@@ -1,4 +1,4 @@
-"""How one tile of an operand is permuted in memory, as plain data.
+"""The permutation of one operand tile in memory, as plain data.
 
 Every source dimension of the tile is expanded into instruction-internal, cross-thread and cross-intrinsic factors, and
 the expanded tile is permuted: IREE's TileSwizzle (GPUTileSwizzleUtils.cpp in IREE).
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 ROWS, COLUMNS = 0, 1
-"""Source dimensions of a tile: rows are M or N, columns are K blocks (for the accumulator: M and N)."""
+"""The source dimensions of a tile: rows are M or N, columns are K blocks (for the accumulator: M and N)."""
 
 
 class Dim(NamedTuple):
@@ -42,21 +42,21 @@ class TileSwizzle:
 
     @cached_property
     def tile_shape(self) -> tuple[int, ...]:
-        """Shape of the tile before expansion."""
+        """The shape of the tile before expansion."""
         return tuple(math.prod(dim.size for dim in dims) for dims in self.expand_shape)
 
     @cached_property
     def packed_shape(self) -> tuple[int, ...]:
-        """Shape of the tile after expansion and permutation."""
+        """The shape of the tile after expansion and permutation."""
         return tuple(self.dims[i].size for i in self.permutation)
 
     def tiles(self, source_dim: int, size: int | None) -> int | None:
-        """How many tiles cover `size` of a source dimension, those of padding included; None if dynamic."""
+        """Returns the number of tiles that cover `size` of a source dimension, including padding; None if dynamic."""
         multiple = self.multiples[source_dim]
         return None if size is None else -(-size // (self.tile_shape[source_dim] * multiple)) * multiple
 
     def strides(self, source_dim: int) -> tuple[int, ...]:
-        """For each packed dimension, how far one step moves along `source_dim` of the tile (0: not at all)."""
+        """Returns, for each packed dimension, the distance of one step along `source_dim` of the tile (0: none)."""
         flat: list[int] = []
         for index, dims in enumerate(self.expand_shape):
             stride = self.tile_shape[index]
@@ -75,7 +75,7 @@ class TileSwizzle:
         return replace(self, expand_shape=tuple(shape), permutation=(at, *(p + (p >= at) for p in self.permutation)))
 
     def over_units(self, rows: int, columns: int) -> TileSwizzle:
-        """So many of these tiles as one: [rows, columns] are its outermost packed dimensions, a count of 1 too."""
+        """Returns so many of these tiles as one: [rows, columns] become its outermost packed dimensions, even if 1."""
         first, second = self.expand_shape
         places = [p + 1 + (p >= len(first)) for p in self.permutation]
         dims = (Dim("CrossIntrinsic", rows), *first), (Dim("CrossIntrinsic", columns), *second)
@@ -110,7 +110,7 @@ class TileSwizzle:
         return np.ascontiguousarray(padded.reshape(sizes).transpose(order))
 
     def unpack(self, packed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Inverse of `pack` for a source of the given shape; padding is dropped."""
+        """Inverts `pack` for a source of the given shape; padding is dropped."""
         positions = self.pack(np.arange(math.prod(shape), dtype=np.int64).reshape(shape) + 1)
         if positions.shape != packed.shape:
             raise ValueError(f"packed shape {packed.shape} does not belong to source shape {shape}: {positions.shape}")
@@ -128,7 +128,8 @@ class TileSwizzle:
 
 
 def split(swizzle: TileSwizzle, at: int, parts: list[Dim]) -> TileSwizzle:
-    """`swizzle` with factor `at` of its first source dimension split into `parts`, which stay together in the tile."""
+    """Returns `swizzle` with factor `at` of its first source dimension split into `parts`, which stay together in the
+    tile."""
     rows, *others = swizzle.expand_shape
     more = len(parts) - 1
     permutation: list[int] = []

@@ -120,7 +120,7 @@ def _added(op: ir.Operation) -> ir.Value | None:
 
 
 def _uncast(value: ir.Value) -> ir.Value:
-    return graph.behind(value, _CASTS)
+    return graph.look_through(value, _CASTS)
 
 
 def _dims(found: ir.AffineMap) -> list[int] | None:
@@ -182,7 +182,7 @@ def _scattered(op: ir.Operation) -> ir.Value | None:
         return None
     *_, end = made[0].regions[0].blocks[0].operations
     row, id_ = (
-        graph.behind(end.operands[ir.OpResult(value).result_number], _INTEGER_CASTS)
+        graph.look_through(end.operands[ir.OpResult(value).result_number], _INTEGER_CASTS)
         for value in columns
         if value is not None
     )
@@ -191,7 +191,7 @@ def _scattered(op: ir.Operation) -> ir.Value | None:
         return None
     ids, at, _ = read.operands
     tokens = static_sizes(ids)[0]
-    return ids if graph.behind(at, _INTEGER_CASTS) == row and tokens == static_sizes(original)[0] else None
+    return ids if graph.look_through(at, _INTEGER_CASTS) == row and tokens == static_sizes(original)[0] else None
 
 
 def _column(indices: ir.Value, column: int) -> ir.Value | None:
@@ -201,7 +201,7 @@ def _column(indices: ir.Value, column: int) -> ir.Value | None:
         if offsets[0] != 0 or sizes != [static_sizes(indices)[0], 1] or list(op.opview.static_strides) != [1, 1]:
             return None
         if offsets[1] == column:
-            return graph.behind(op.operands[0], ("tensor.expand_shape", "tensor.collapse_shape"))
+            return graph.look_through(op.operands[0], ("tensor.expand_shape", "tensor.collapse_shape"))
         indices = op.operands[1]
     return None
 
@@ -233,7 +233,7 @@ def _counted(op: ir.Operation, by_token: bool) -> ir.Value | None:
         return None
     if not _is_wide(equal.operands[0].type):
         return None
-    sides = [graph.behind(value, _INTEGER_CASTS) for value in equal.operands]
+    sides = [graph.look_through(value, _INTEGER_CASTS) for value in equal.operands]
     for side, other in (sides, sides[::-1]):
         loop = graph.producer(other)
         if loop is None or loop.name != "linalg.index" or ir.IntegerAttr(loop.attributes["dim"]).value != expert:
@@ -252,7 +252,7 @@ def _are_different(ids: ir.Value) -> bool:
             if (
                 maps[0] != maps[1]
                 or not _is_wide(build.element(ids))
-                or not isinstance(graph.behind(yielded(op), _INTEGER_CASTS), ir.BlockArgument)
+                or not isinstance(graph.look_through(yielded(op), _INTEGER_CASTS), ir.BlockArgument)
             ):
                 return False
         elif op.name == "tensor.extract_slice":
@@ -277,5 +277,5 @@ def _is_counting(value: ir.Value) -> bool:
     op = graph.producer(value)
     if op is None or not is_elementwise(op) or (indexing_maps(op) or [])[-1] != ir.AffineMap.get_identity(_MATRIX):
         return False
-    index = graph.producer(graph.behind(yielded(op), _INTEGER_CASTS))
+    index = graph.producer(graph.look_through(yielded(op), _INTEGER_CASTS))
     return index is not None and index.name == "linalg.index" and ir.IntegerAttr(index.attributes["dim"]).value == 1

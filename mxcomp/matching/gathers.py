@@ -98,7 +98,7 @@ def find(operand: ir.Value) -> Gather | None:
 
     All sizes are static.
     """
-    op = graph.producer(graph.behind(operand, BITCASTS))
+    op = graph.producer(graph.look_through(operand, BITCASTS))
     gather = None if op is None else _gather(op)
     if gather is None or None in (*static_sizes(operand), *static_sizes(gather.source)):
         return None

@@ -228,7 +228,7 @@ def _gather(source: ir.Value, places: ir.AffineMap, result: ir.RankedTensorType,
             loops[-2:] = [build.apply(block * result.shape[-1] + inner, loops[-2:])]
         return tensor.ExtractOp(source, [build.apply(expr, loops) for expr in places.results]).result
 
-    gathered = build.by_place(result, body, sizes)
+    gathered = build.generate(result, body, sizes)
     gathered.owner.attributes[GATHER] = ir.AffineMapAttr.get(places)
     return gathered
 

@@ -26,7 +26,7 @@ from mxcomp.ukernels.weight_only import ACTIVATIONS, MOST_ROWS
 
 def argument(op: ir.Operation, factor: ir.Value) -> int | None:
     """Which operand of a contraction a factor is, if that is a tensor of bf16, or one of those extended to f32."""
-    factor = graph.behind(factor, (EXTENDS,))
+    factor = graph.look_through(factor, (EXTENDS,))
     if not isinstance(factor, ir.BlockArgument) or ir.BlockArgument(factor).owner != op.regions[0].blocks[0]:
         return None
     position = ir.BlockArgument(factor).arg_number

@@ -1,1 +1,1 @@
-"""Times of the dispatches of one scaled matmul: modelled without a GPU, measured with one."""
+"""Times the dispatches of programs: modelled without a GPU, measured with one."""

@@ -1,4 +1,4 @@
-"""Reads the AMDGPU assembly that IREE dumps: what instructions a kernel has, and what resources it takes."""
+"""Reads the AMDGPU assembly that IREE dumps: the instructions of a kernel, and its registers and LDS."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class KernelAssembly:
     metadata: dict[str, int]
 
     def count(self, prefix: str) -> int:
-        """Instructions whose mnemonic starts with `prefix`."""
+        """Returns the number of instructions whose mnemonic starts with `prefix`."""
         return sum(count for mnemonic, count in self.instructions.items() if mnemonic.startswith(prefix))
 
     @property
     def vgprs(self) -> int:
-        """Vector registers per lane, accumulator registers included."""
+        """The number of vector registers per lane, accumulator registers included."""
         return self.metadata["vgpr_count"]
 
     @property
@@ -49,12 +49,12 @@ class KernelAssembly:
 
 
 def read_dump(directory: str | Path) -> list[KernelAssembly]:
-    """The kernels of all `.rocmasm` files in a directory, by file and position."""
+    """Returns the kernels of all `.rocmasm` files in a directory, by file and position."""
     return [kernel for path in sorted(Path(directory).glob("*.rocmasm")) for kernel in parse(path.read_text())]
 
 
 def parse(text: str) -> list[KernelAssembly]:
-    """The kernels of one assembly file."""
+    """Returns the kernels of one assembly file."""
     metadata = {str(entry["name"]): entry for entry in _metadata(text)}
     kernels = []
     for name, instructions in _functions(text):
@@ -76,7 +76,7 @@ def _functions(text: str) -> Iterator[tuple[str, Counter[str]]]:
 
 
 def _metadata(text: str) -> Iterator[dict[str, int | str]]:
-    """Kernel entries of the `.amdgpu_metadata` block (YAML, but regular: one key a line)."""
+    """Yields the kernel entries of the `.amdgpu_metadata` block (YAML, but regular: one key a line)."""
     block = text.partition(".amdgpu_metadata")[2].partition(".end_amdgpu_metadata")[0]
     for part in re.split(r"^  - (?=\.a)", block, flags=re.M)[1:]:
         entry: dict[str, int | str] = {}

@@ -1,4 +1,4 @@
-"""A program in several configurations, and a peer's kernel beside it: what each dispatch takes."""
+"""Times each dispatch of a program in several configurations, and a peer's kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mxcomp.measuring.subject import Subject
 from mxcomp.selection.tuned_lines import MEASURED, MODELLED
 
 AITER = "AITER"
-"""The configuration that is the fastest of AITER's kernels for the size, by the model: the dispatch alone."""
+"""The configuration that stands for AITER's fastest kernel for the size, by the model: the dispatch alone."""
 
 _INPUT = re.compile(r"%input\d+: (?P<type>tensor<(?P<shape>(?:[\d?]+x)*)(?P<element>\w+)>|[\w!.<>]+)")
 _ELEMENTS: dict[str, type] = {
@@ -50,14 +50,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Failed:
-    """A task of which nothing is known but why."""
+    """A task that failed, with the reason."""
 
     task: Task
     reason: str
 
 
 def timed(task: Task, stopwatch: Stopwatch | None = None) -> list[Record] | Failed:
-    """Records of each dispatch, and of all of them. Raises InputError for a device that is not there."""
+    """Returns records of each dispatch, and of their sum. Raises InputError for a device that does not exist."""
     try:
         if task.configuration == AITER:
             return [_aiter(task)]
@@ -92,7 +92,8 @@ def _record(task: Task, part: str, d: Dispatch, source: str) -> Record:
 
 
 def _measured(task: Task, program: Recorded, vmfb: bytes, stopwatch: Stopwatch) -> tuple[list[Dispatch], Dispatch]:
-    """Dispatches, and a call as a whole; of a matmul after its result has been compared with float64."""
+    """Returns records of dispatches, and of a call as a whole; the result of a matmul is compared with float64
+    first."""
     arguments = task.subject.operands() if task.subject else [np.array(each) for each in nothing(vmfb)]
     results, taken = stopwatch.call(vmfb, arguments)
     if task.subject and (wrong := task.subject.objection(arguments, results[0])):
@@ -103,7 +104,8 @@ def _measured(task: Task, program: Recorded, vmfb: bytes, stopwatch: Stopwatch) 
 
 
 def nothing(vmfb: bytes) -> list[np.ndarray]:
-    """Arguments of zeros, which take no memory, of the types that the only function declares. Raises InputError."""
+    """Returns the arguments of zeros, which take no memory, of the types that the only function declares. Raises
+    InputError."""
     module = rt.VmModule.copy_buffer(rt.VmInstance(), vmfb)
     names = [name for name in module.function_names if not name.startswith("__") and not name.endswith("$async")]
     if len(names) != 1:
@@ -120,7 +122,7 @@ def nothing(vmfb: bytes) -> list[np.ndarray]:
 
 
 def _aiter(task: Task) -> Record:
-    """Modelled wherever: its launch is no program of IREE's. Raises SimulationError."""
+    """Returns the modelled time on any device: AITER's launch is no program of IREE's. Raises SimulationError."""
     from mxcomp.sim.timing.aiter import Gemm, Kernels
     from mxcomp.sim.timing.estimates import estimate
 

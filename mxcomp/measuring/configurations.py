@@ -1,4 +1,4 @@
-"""Ways to compile the same program: with and without data tiling and ukernels, ours and stock IREE's own."""
+"""Compiles the same program in several ways: with and without data tiling and ukernels, ours and stock IREE's own."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ MATMUL = "matmul"
 _PARTS = ("encode LHS", "encode RHS", "encode LHS scales", "encode RHS scales")
 PARTS = (MATMUL, *_PARTS)
 _OURS = dict(zip(("pack_lhs", "pack_rhs", "pack_lhs_scale", "pack_rhs_scale"), _PARTS, strict=True))
-"""By the names in reports."""
+"""The names of our dispatches in reports."""
 _IREES = re.compile(r"_?encoding_\d+_encode_")
-"""Kernels that encode operands, perhaps several of one shape. IREE launches them in the order of operands."""
+"""The names of IREE's dispatches that encode operands, several of which may have one shape; IREE launches them in the
+order of operands."""
 
 _DATA_TILING = "--iree-dispatch-creation-data-tiling"
 _UKERNELS = "--iree-rocm-enable-tensor-ukernels"
@@ -27,7 +28,7 @@ _UKERNELS = "--iree-rocm-enable-tensor-ukernels"
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program at the end of phase `hal`, as text, and the flags of the session that takes it from there.
+    """A program at the end of phase `hal`, as text, and the session flags for the rest of its compilation.
 
     `report` is of our compilation; None where IREE compiled it.
     """
@@ -37,7 +38,7 @@ class Compiled:
     report: Report | None = None
 
     def parts(self, kernels: Sequence[str]) -> list[str]:
-        """What each dispatch does, where it is a program of one matmul; names of kernels else."""
+        """The part that each dispatch computes, for a program of one matmul; else the names of kernels."""
         found = _irees_parts(kernels) if self.report is None else self._our_parts(kernels)
         is_one = found.count(MATMUL) == 1
         return found if is_one else list(kernels)
@@ -71,7 +72,7 @@ def _ours(source: bytes, **options: str | bool) -> Compiled:
 
 
 def _stock(source: bytes, *flags: str) -> Compiled:
-    """By IREE alone. Raises CompileError where it cannot."""
+    """Compiles with IREE alone. Raises CompileError."""
     with closing(Session((*_flags(), *flags))) as session:
         session.load(source, "source")
         session.run("start", "hal")
@@ -86,4 +87,5 @@ CONFIGURATIONS: Mapping[str, Callable[[bytes], Compiled]] = {
     "IREE dt": lambda source: _stock(source, _DATA_TILING),
     "IREE dt + uk": lambda source: _stock(source, _DATA_TILING, _UKERNELS),
 }
-"""dt: data tiling; uk: ukernels. Those of stock IREE are its code generation and its builtin ukernel."""
+"""The configurations by name. dt: data tiling; uk: ukernels. Those of stock IREE are its code generation and its
+builtin ukernel."""

@@ -1,4 +1,4 @@
-"""Layers of a decoder of transformers at real dimensions, without weights, for the call that makes one more token.
+"""Builds layers of transformers' decoders at real dimensions, without weights, for the call that generates one token.
 
 They are built on the device meta, quantised there, and then get memory that nobody writes or reads. A layer's program
 takes what the layer before it left, the position, and the layer's cache, which it returns with the new row in it.
@@ -28,7 +28,7 @@ _DTYPE = torch.bfloat16
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a decoder: its head, or one of the layers that are all alike.
+    """A part of a decoder: its head, or one of several equal layers.
 
     Attributes:
         name: "dense, full attention", "experts, sliding attention", "head".
@@ -47,7 +47,8 @@ class Piece:
     top_k: int = 0
 
     def arguments(self, batch: int, position: int) -> tuple[torch.Tensor, ...]:
-        """The arguments of a call for so many sequences; memory that nobody writes, but for the position."""
+        """Returns the arguments of a call for so many sequences: memory that is never written, except for the
+        position."""
         x = torch.empty(batch, 1, self.sizes[0], dtype=_DTYPE)
         if not self.caches:
             return (x,)
@@ -55,16 +56,17 @@ class Piece:
 
     @property
     def experts(self) -> ScaledExperts | None:
-        """Its mixture's, if there is one."""
+        """The mixture of experts, if there is one."""
         return next((each for each in self.module.modules() if isinstance(each, ScaledExperts)), None)
 
     @property
     def floats(self) -> frozenset[str]:
-        """Linear layers without MX weights, by their names."""
+        """The names of linear layers without MX weights."""
         return frozenset(name for name, each in self.module.named_modules() if isinstance(each, torch.nn.Linear))
 
     def weight_bytes(self, batch: int) -> tuple[float, float]:
-        """That are stored, and that are read for so many tokens: of experts those that some token chooses."""
+        """Returns the bytes of weights that are stored, and that are read for so many tokens: only chosen experts are
+        read."""
         stored = float(sum(each.nbytes for each in self.module.state_dict().values()))
         if self.experts is None:
             return stored, stored
@@ -74,19 +76,19 @@ class Piece:
 
     @property
     def cache_bytes(self) -> tuple[int, int]:
-        """That are read and written for a sequence."""
+        """The bytes of cache that are read and written for a sequence."""
         read = _DTYPE.itemsize * sum(heads * slots * size for heads, slots, size in self.caches)
         return read, _DTYPE.itemsize * sum(heads * size for heads, _, size in self.caches)
 
     @property
     def activation_bytes(self) -> tuple[int, int]:
-        """That are read and written for a token."""
+        """Returns the bytes of activations that are read and written for a token."""
         given, made = self.sizes
         return _DTYPE.itemsize * given, _DTYPE.itemsize * made
 
 
 class _Cache(torch.nn.Module):
-    """A cache, [batch, heads, slots, size], with a new row in its place; a module, so that profiles name it."""
+    """A cache, [batch, heads, slots, size], that inserts a new row; a module, so that profiles name it."""
 
     def forward(self, old: torch.Tensor, new: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
         place = torch.arange(old.shape[2]) - at[0]
@@ -95,7 +97,7 @@ class _Cache(torch.nn.Module):
 
 
 class _Slots(CacheLayerMixin):
-    """Keys and values of a layer, of which the new ones take the slot `at`."""
+    """The keys and values of a layer; the new ones go into the slot `at`."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, at: torch.Tensor, cache: torch.nn.Module) -> None:
         super().__init__()
@@ -118,14 +120,14 @@ class _Slots(CacheLayerMixin):
 
 
 class _Kept(torch.nn.Module):
-    """In the place of a cache: what a layer would keep of a token, and nothing else."""
+    """Replaces a cache and returns the keys and values of the token alone."""
 
     def forward(self, old: torch.Tensor, new: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
         return new
 
 
 class _Layer(torch.nn.Module):
-    """A layer's output and its new cache. The slots of a window are taken by turns."""
+    """Returns a layer's output and its new cache. A sliding window reuses its slots cyclically."""
 
     def __init__(self, layer: torch.nn.Module, rotary: torch.nn.Module) -> None:
         super().__init__()
@@ -151,7 +153,7 @@ class _Layer(torch.nn.Module):
 
 
 class _Head(torch.nn.Module):
-    """Logits of the last layer's output."""
+    """Computes logits from the last layer's output."""
 
     def __init__(self, norm: torch.nn.Module, product: torch.nn.Module) -> None:
         super().__init__()
@@ -162,7 +164,7 @@ class _Head(torch.nn.Module):
 
 
 def configuration(values: Mapping[str, Any], name: str) -> PreTrainedConfig:
-    """As a config.json has it. Raises InputError for one that no decoder can be built of."""
+    """Returns a config.json as transformers reads it. Raises InputError for one that is no decoder."""
     kind = values.get("model_type")
     if not isinstance(kind, str):
         raise InputError(f"{name}: no 'model_type': expected a configuration of a decoder of transformers")
@@ -177,7 +179,7 @@ def configuration(values: Mapping[str, Any], name: str) -> PreTrainedConfig:
 
 
 def pieces(config: PreTrainedConfig, context: int, name: str, types: tuple[str, str]) -> Iterator[Piece]:
-    """The layers of a decoder that differ, one of each kind, and its head; `types`: of activations and of weights.
+    """Returns one of each kind of layer of a decoder, and its head; `types`: of activations and of weights.
 
     Raises InputError where the model is not built as decoders of transformers mostly are.
     """
@@ -218,12 +220,12 @@ def _attention(config: PreTrainedConfig, number: int) -> str:
 
 
 def _window(config: PreTrainedConfig) -> int | None:
-    """Tokens that a layer sees which does not see all of them."""
+    """Returns the size of a layer's sliding window, if it has one."""
     return getattr(config, "sliding_window", None) or getattr(config, "attention_chunk_size", None)
 
 
 def _kept(module: _Layer, config: PreTrainedConfig) -> list[tuple[int, int]]:
-    """Heads and sizes of keys and values that a layer keeps of a token."""
+    """Returns the heads and sizes of keys and values that a layer caches of a token."""
     with torch.device("meta"), torch.no_grad():
         none, position = torch.empty(0), torch.zeros(1, dtype=torch.int64)
         slots = _Slots(none, none, position, _Kept())
@@ -232,14 +234,14 @@ def _kept(module: _Layer, config: PreTrainedConfig) -> list[tuple[int, int]]:
 
 
 def _quantised(config: PreTrainedConfig, prefix: str) -> Callable[[str, torch.nn.Linear], bool]:
-    """Which linear layers get MX weights: all but those that a published checkpoint keeps as they are."""
+    """Returns which linear layers get MX weights: all that a published checkpoint quantises."""
     told = getattr(config, "quantization_config", None) or {}
     kept = [each.replace(".*.", f".{prefix.rpartition('.')[2]}.") for each in told.get("modules_to_not_convert") or ()]
     return lambda name, _: not any(f"{prefix}.{name}.".startswith(f"{each}.") for each in kept)
 
 
 def _filled(module: torch.nn.Module) -> torch.nn.Module:
-    """With memory in place of tensors on the device meta; pages that are never touched take none."""
+    """Replaces tensors on the device meta by memory; pages that are never touched take none."""
 
     def memory(tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty_like(tensor, device="cpu") if tensor.is_meta else tensor
@@ -248,13 +250,13 @@ def _filled(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def array(tensor: torch.Tensor) -> NDArray[Any]:
-    """An argument as NumPy has it, in the same memory."""
+    """Returns an argument as NumPy array, in the same memory."""
     return as_array(tensor) if tensor.is_floating_point() else tensor.numpy()
 
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Errors of transformers and of PyTorch, of what they were not made for, as the user's."""
+    """Turns errors of transformers and of PyTorch about unsupported models into the user's errors."""
     try:
         yield
     except MxcompError:

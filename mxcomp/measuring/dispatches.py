@@ -1,4 +1,4 @@
-"""What each dispatch of a program takes: modelled by a replay of its kernels, or measured on a GPU."""
+"""Times each dispatch of a program: modelled by a replay of its kernels, or measured on a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mxcomp.run import runtime
 
 _RUNS = 7
 _SECONDS = 5e-3
-"""What the repetitions of a dispatch are to take about, so that what else a call takes matters little."""
+"""The time that the repetitions of a dispatch should take, so that the overhead of a call matters little."""
 _REPEATED, _MORE = (10, 200), 8
 
 
@@ -41,7 +41,7 @@ class Dispatch:
 
 
 def modelled(vmfb: bytes, inputs: Sequence[np.ndarray]) -> list[Dispatch]:
-    """Of a call of the only function; nothing is computed. Raises RunError, as for a kernel that cannot be followed."""
+    """Returns the modelled dispatches of a call of the only function; nothing is computed. Raises RunError."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "profile.jsonl"
         runtime.run(vmfb, None, inputs, "sim", "timing", profile=path)
@@ -57,8 +57,8 @@ def modelled(vmfb: bytes, inputs: Sequence[np.ndarray]) -> list[Dispatch]:
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """How calls are timed: on which device, by which clock, how often; and how often a dispatch is repeated in a call,
-    None: by what it takes.
+    """Settings for timing calls: the device, the clock, the number of calls; and how often a dispatch is repeated in a
+    call (None: by its time).
     """
 
     device: str = "hip"
@@ -67,12 +67,13 @@ class Stopwatch:
     count: int | None = None
 
     def call(self, vmfb: bytes, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[float]]:
-        """Results of the only function, and µs of some calls. Raises RunError."""
+        """Returns results of the only function, and µs of some calls. Raises RunError."""
         results, seconds = runtime.timed(vmfb, inputs, self.device, self.runs, self.clock)
         return results, [1e6 * each for each in seconds]
 
     def dispatch(self, program: Recorded, inputs: Sequence[np.ndarray], index: int, once: float) -> Dispatch:
-        """One dispatch of a program that takes `once` µs: what more of it take longer, each. Caches are warm.
+        """Returns µs of one dispatch, from the difference between few and many repetitions; one takes about `once` µs.
+        Caches are warm.
 
         Raises RunError where that is less than calls differ by.
         """
@@ -85,7 +86,8 @@ class Stopwatch:
         raise runtime.RunError(f"{kernel} takes less than calls differ by: is the GPU busy with something else?")
 
     def _counts(self, once: float) -> list[int]:
-        """How often a dispatch is repeated, and how often where that is too little to tell."""
+        """Returns numbers of repetitions of a dispatch: the usual one, and a larger one if the difference is too
+        small."""
         least, most = _REPEATED
         count = max(least, min(most, int(1e6 * _SECONDS / once))) if once else most
         return [self.count] if self.count else [count, _MORE * count]

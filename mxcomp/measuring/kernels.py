@@ -1,4 +1,4 @@
-"""What one ukernel costs: cycles of its loop, from the table of times; registers and LDS, by compiling it alone."""
+"""Costs of one ukernel: cycles of its loop, from the table of times; registers and LDS, by compiling it alone."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ from mxcomp.support import caches
 from mxcomp.ukernels.family import IN_ROWS
 
 LOOP_RATE = 28.0
-"""Bytes a cycle that a compute unit gets from memory while a loop is looked at."""
+"""The bytes a cycle that a compute unit gets from memory in the model of a loop."""
 
 ALONE = ("data_tiled", "row_major", *IN_ROWS)
-"""Operands of ukernels that a matmul takes by itself, which others do behind or in front of something."""
+"""The kinds of operands of ukernels that compute a matmul without fused quantisation or consumers."""
 
 _TILES = {"m": 2, "n": 2, "k": 4}
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Modelled cycles of a K tile, and the part of them that MFMA take."""
+    """The modelled cycles of a K tile, and the fraction of them that MFMA instructions take."""
 
     cycles: float
     mfma: float
 
 
 def loop(times: KernelTimes, rate: float = LOOP_RATE) -> Loop:
-    """The loop of a workgroup alone on its compute unit, from the second to the last number of K tiles of the table."""
+    """Returns the loop of a single workgroup on its compute unit, from the second to the last number of K tiles of the
+    table."""
     *_, short, long = sorted(times.load_bytes)
     rates = Rates(np.full(1, parameters_of(times.target).warm_latency), np.full(1, rate))
     (less, few), (more, many) = (times.cycles(k, rates, True, 1) for k in (short, long))
@@ -52,7 +53,7 @@ def loop(times: KernelTimes, rate: float = LOOP_RATE) -> Loop:
 
 
 class Registers(msgspec.Struct, frozen=True):
-    """What a compute unit has to give a kernel: registers of a lane and of a wave, and bytes of LDS."""
+    """The resources of a kernel: registers of a lane and of a wave, and bytes of LDS."""
 
     vgprs: int
     sgprs: int
@@ -61,7 +62,8 @@ class Registers(msgspec.Struct, frozen=True):
 
 
 def registers(ukernel: Ukernel, directories: Sequence[str | Path]) -> Registers | None:
-    """What a ukernel takes in a matmul of a few tiles; None where none takes it. Kept in the user's cache.
+    """Returns the resources of a ukernel in a matmul of a few tiles, or None where it is not chosen. Kept in the user's
+    cache.
 
     Needs a current context. Raises MxcompError.
     """
@@ -77,7 +79,7 @@ def registers(ukernel: Ukernel, directories: Sequence[str | Path]) -> Registers 
 
 
 def _kept(ukernel: Ukernel) -> Path | None:
-    """Where its registers are kept, if there is a place."""
+    """Returns the file in which its registers are cached, if there is a cache."""
     versions = (__version__, metadata.version("iree-base-compiler"))
     try:
         return caches.own("kernels") / sha256("\n".join((*versions, ukernel.text())).encode()).hexdigest()
@@ -105,7 +107,7 @@ def _compiled(ukernel: Ukernel, directories: Sequence[str | Path]) -> Registers 
 
 
 def _matmul(ukernel: Ukernel) -> ir.Module:
-    """A matmul of a few tiles."""
+    """Returns a matmul of a few tiles."""
     lhs, rhs = (element_format(kind) for kind in ukernel.types[:2])
     tiles = dict(zip("mnk", ukernel.tile, strict=True))
     m, n, k = (_size(ukernel.constraints.get(axis, Constraint()), tiles[axis], _TILES[axis]) for axis in "mnk")
@@ -117,7 +119,7 @@ def _matmul(ukernel: Ukernel) -> ir.Module:
 def matmul_of_arguments(
     m: int, n: int, k: int, lhs: ElementFormat, rhs: ElementFormat, result: str = "f32"
 ) -> ir.Module:
-    """A module with a matmul of m x n x k whose operands, as bytes, and their scales are arguments."""
+    """Returns a module with a matmul of m x n x k whose operands, as bytes, and their scales are arguments."""
 
     def matmul(a: ir.Value, a_scale: ir.Value, b: ir.Value, b_scale: ir.Value) -> ir.Value:
         return stored(mx.scaled_matmul(mx.operand(a, a_scale, lhs), mx.operand(b, b_scale, rhs)), result)
@@ -131,13 +133,13 @@ def matmul_of_arguments(
 
 
 def stored(value: ir.Value, result: str) -> ir.Value:
-    """A tensor as it is stored with elements of the type `result`."""
+    """Returns a tensor rounded to elements of the type `result`."""
     is_so = str(build.element(value)) == result
     return value if is_so else mx.elementwise(lambda each: each, value, result=result)
 
 
 def _size(bounds: Constraint, tile: int, count: int) -> int:
-    """So many tiles, or what is nearest and allowed."""
+    """Returns the size of so many tiles, or the nearest that is allowed."""
     size = min(max(tile * count, bounds.min or 1), bounds.max or tile * count)
     size -= size % (bounds.div or 1)
     return size - bounds.odd if bounds.odd and bounds.violation("", size) else size

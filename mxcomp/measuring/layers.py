@@ -1,4 +1,4 @@
-"""Layers whose operands are quantised in the program, plain, re-quantised and gated, and µs of what was decided on.
+"""Layers whose operands are quantised in the program, requantised and gated, and modelled µs of the chosen plans.
 
 plain:  y = q(x)·fcᵀ
 chain:  y = q(relu(q(x)·upᵀ))·downᵀ
@@ -58,14 +58,14 @@ class Layer:
 
     @property
     def products(self) -> list[tuple[int, int, int]]:
-        """N, K and bytes of a stored element of each: of two that meet the first is stored in f32."""
+        """N, K and stored bytes per element of each product; of two that are joined, the first is stored in f32."""
         wide, narrow = (self.inter, self.hidden), (self.hidden, self.inter)
         if self.kind == PLAIN:
             return [(*wide, _BF16)]
         return [*[(*wide, _F32)] * (self.kind == GATED), (*wide, _BF16), (*narrow, _BF16)]
 
     def module(self) -> ir.Module:
-        """Its weights are parameters; x and y are bf16."""
+        """Returns a module whose weights are parameters; x and y are bf16."""
         kind = element_format(self.element)
 
         def layer(x: ir.Value) -> ir.Value:
@@ -81,7 +81,7 @@ class Layer:
 
 
 def _parameters(index: int, n: int, k: int, element: str) -> mx.Operand:
-    """A matrix of weights that is loaded from globals."""
+    """Returns a matrix of weights that is loaded from globals."""
     values: list[ir.Value] = []
     for part, size in (("elements", k * element_format(element).bits // 8), ("scales", k // mx_format(element).size)):
         kind, name = build.tensor_type([n, size], "i8"), f"w{index}.{part}"
@@ -108,14 +108,14 @@ def _silu_product(gate: ir.Value, up: ir.Value) -> ir.Value:
 
 
 def decided(layer: Layer, options: Options) -> list[Plan]:
-    """Plans of its matmuls; nothing is compiled."""
+    """Returns the plans of its matmuls without compiling."""
     module = layer.module()
     pipeline.run(module.operation, (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
     return [plan for _, plan in plans_below(module.operation)]
 
 
 def profiled(layer: Layer, rows: Sequence[int], folder: Path, fuse_quantisers: str) -> list[Profile]:
-    """The profile of a call for each number of rows, modelled; nothing is computed."""
+    """Returns the modelled profile of a call for each number of rows; nothing is computed."""
     program = mxcomp.compile(str(layer.module()), packed_parameters=True, fuse_quantisers=fuse_quantisers, strict=True)
     index, manifest = ParameterIndex(), program.report.manifest
     assert isinstance(manifest, Manifest)
@@ -128,7 +128,8 @@ def profiled(layer: Layer, rows: Sequence[int], folder: Path, fuse_quantisers: s
 
 
 def modelled(layer: Layer, plans: Sequence[Plan], rows: int, registry: Registry) -> list[float]:
-    """µs of every dispatch for so many rows, by tables of replays: quantisers, and matmuls as they are planned."""
+    """Returns modelled µs of every dispatch for so many rows, from tables of replays: quantisers, and matmuls as
+    planned."""
     problems = [Problem(rows, n, k, (layer.element, layer.element, *SCALES_AND_RESULT)) for n, k, _ in layer.products]
     chosen = [each.at(rows) for each in plans]
     found: list[float] = []
@@ -145,7 +146,7 @@ def modelled(layer: Layer, plans: Sequence[Plan], rows: int, registry: Registry)
 
 
 def _between(layer: Layer, problem: Problem, before: Plan, target: Target) -> list[float]:
-    """µs of the dispatches between the products before and the last one."""
+    """Returns µs of the dispatches between the products before and the last one."""
     if not isinstance(before, Requantised) or before.requantised_for is None:
         return [quantising.apart_us(target, problem, 8 * _BF16)]
     is_packed = MFMA.holds_blocks(layer.element)
@@ -153,7 +154,7 @@ def _between(layer: Layer, problem: Problem, before: Plan, target: Target) -> li
 
 
 def _product(plan: Plan, problem: Problem, size: int, joined: bool, registry: Registry) -> float:
-    """µs of a matmul; `joined`: with SwiGLU of its result and another one's behind it."""
+    """Returns µs of a matmul; `joined`: with SwiGLU of its result and of another one's fused behind it."""
     if isinstance(plan, Requantised):
         is_quantised = plan.requantised_for is not None and (joined or size != _F32)
         suffix = (JOINED if joined else RESULT) if is_quantised else BESIDE

@@ -1,4 +1,4 @@
-"""Models of transformers by their configurations: modelled µs of a layer of each kind and of the head, for one token.
+"""Models of transformers by their configurations: modelled µs of each kind of layer and of the head, for one token.
 
 Dispatches are modelled by replays of what was compiled, products of experts by what even routing is expected to give.
 What a token would take at least stands beside it: bytes that must move, at the modelled rate of HBM, and launches.
@@ -34,19 +34,20 @@ if TYPE_CHECKING:
     from mxcomp.measuring.decoders import Piece
 
 HBM_GIGABYTES = 288
-"""Of one GPU (AMD Instinct MI355X data sheet)."""
+"""The HBM capacity of one GPU in GB (AMD Instinct MI355X data sheet)."""
 
 TOKEN = "token"
-"""The piece that is all of them, each as often as a token goes through it."""
+"""The name of the entry for a whole token: all pieces, each as often as a token passes through it."""
 
 _SCOPE = "model"
 _LAUNCHES = {"layer": 7, "head": 2}
-"""Dispatches that a piece would be at least: of a layer both norms, q, k and v, the cache, attention, its output, gate
-and up, and down; some of them are one; of the head its norm and its product."""
+"""The least number of dispatches of a piece: of a layer both norms, q, k and v, the cache, attention, its output, gate
+and up, and down, some of which may be fused; of the head its norm and its product."""
 
 
 class Setting(NamedTuple):
-    """Sequences that are decoded together, slots of each one's cache, and elements of activations and of weights."""
+    """The number of sequences that are decoded together, the slots of each cache, and the element types of activations
+    and weights."""
 
     batch: int
     context: int
@@ -55,7 +56,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A piece of a model in a setting, or all of a token.
+    """The times of a piece of a model in a setting, or of a whole token.
 
     Attributes:
         count: How many such pieces a token goes through.
@@ -107,13 +108,13 @@ _SUMMED = ("us", "low", "high", "floor_us", *KINDS, "weight_bytes", "cache_bytes
 
 @cache
 def published() -> dict[str, dict[str, Any]]:
-    """Configurations as they were published, by the names that we give them."""
+    """Returns the published configurations, by our names for them."""
     found: dict[str, dict[str, Any]] = json.loads((resources.files(__package__) / "published.json").read_text())
     return found
 
 
 def configuration(name: str) -> dict[str, Any]:
-    """By a name, a folder with a config.json, or such a file. Raises InputError."""
+    """Returns a configuration by a name, a folder with a config.json, or such a file. Raises InputError."""
     if name in published():
         return published()[name]
     path = Path(name)
@@ -132,7 +133,7 @@ def configuration(name: str) -> dict[str, Any]:
 
 
 def check(setting: Setting) -> None:
-    """Raises InputError for a setting that cannot be."""
+    """Raises InputError for an invalid setting."""
     for name, size in (("batch", setting.batch), ("context", setting.context)):
         if size < 1:
             raise InputError(f"--{name}: {size}: expected 1 or more")
@@ -141,8 +142,8 @@ def check(setting: Setting) -> None:
 
 
 def modelled(name: str, setting: Setting, known: dict[Any, Profile]) -> Iterator[Entry]:
-    """Each kind of layer and the head, and then a whole token; `known` keeps profiles of pieces that do not change with
-    the context, as the head does not. Raises what compiling and calling raise.
+    """Yields the entry of each kind of layer and of the head, and then of a whole token; `known` caches profiles of
+    pieces that do not change with the context, such as the head. Raises what compiling and calling raise.
     """
     from mxcomp.measuring import decoders
 
@@ -157,7 +158,7 @@ def modelled(name: str, setting: Setting, known: dict[Any, Profile]) -> Iterator
 
 
 def whole(entries: list[Entry]) -> Entry:
-    """A token's, of those of its pieces."""
+    """Returns the entry of a token from those of its pieces."""
     first, *_ = entries
     sums = {field: sum(each.count * getattr(each, field) for each in entries) for field in _SUMMED}
     speed = 1e6 * first.batch / sums["us"]
@@ -165,7 +166,8 @@ def whole(entries: list[Entry]) -> Entry:
 
 
 def _profile(piece: Piece, setting: Setting) -> Profile:
-    """Of a call for the last slot of the cache; nothing is computed, and weights are zeros that are in no file."""
+    """Returns the profile of a call for the last slot of the cache; nothing is computed, and weights are zeros that are
+    in no file."""
     from mxcomp.measuring import decoders
     from mxcomp.torch.exporting import module_of
     from mxcomp.torch.parameters import Parameters
@@ -213,7 +215,7 @@ def _entry(name: str, setting: Setting, piece: Piece, profile: Profile) -> Entry
 
 
 def _experts(piece: Piece, setting: Setting) -> moe.Entry | None:
-    """Both products of experts, as even routing is expected to give them; None for a piece that has none.
+    """Returns both products of experts for the expected even routing, or None for a piece without experts.
 
     What a call's dispatches would take depends on which experts tokens choose, which nobody computes here.
     """
@@ -231,7 +233,7 @@ def _experts(piece: Piece, setting: Setting) -> moe.Entry | None:
 
 
 def _before_experts(called: Sequence[DispatchProfile]) -> list[DispatchProfile]:
-    """Without experts' products, and what follows these up to the sum over a token's experts."""
+    """Returns the dispatches without experts' products, and those from there up to the sum over a token's experts."""
     products = False
     found = []
     for each in called:
@@ -250,11 +252,11 @@ _WORK: tuple[tuple[str, str, str], ...] = (
     ("elementwise", "", r"norm|act_fn|layer$|shared_experts|mlp$"),
     ("other", "", r"experts|router|gate$|^$"),
 )
-"""Kinds of work that is not of our matmuls: by what is in the name of a kernel, or of a module of PyTorch."""
+"""The kinds of work other than our matmuls, by text in the name of a kernel or of a PyTorch module."""
 
 
 def work_of(dispatch: DispatchProfile, floats: Collection[str] = ()) -> str:
-    """Which of `KINDS` a dispatch is; `floats`: linear layers that have no MX weights."""
+    """Returns which of `KINDS` a dispatch is; `floats`: linear layers that have no MX weights."""
     if dispatch.kind in _OURS:
         return "matmuls"
     modules = [module for place in dispatch.places[:1] for module in place.modules]

@@ -1,4 +1,4 @@
-"""Layers of mixtures of experts as tables list them, and the two grouped matmuls of each, modelled."""
+"""Models layers of mixtures of experts as tables list them, by the two grouped matmuls of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = ("model", "activation")
 PUBLISHED = ("us_gemm1", "us_gemm2")
 PEERS = ("peer_us_gemm1", "peer_us_gemm2")
 BLOCK_M = tuple(routing.MEANS)
-"""Rows of a block: the M of a ukernel's tile, or few of its rows."""
+"""The numbers of rows of a block: the M of a ukernel's tile, or fewer rows of it."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class _Names:
 
 @dataclass(frozen=True)
 class Layer(Sizes, _Names):
-    """What a line of a table asks for: names, then sizes of the layer and types of activations and weights."""
+    """A layer that a line of a table describes: names, then sizes of the layer and types of activations and weights."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line: its number, from 1, and what it has of published times and of a peer's in the same model, else None."""
+    """A line: its number, from 1, and published times and times of a peer in the same model, or None."""
 
     line: int
     layer: Layer
@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a line."""
+    """An error in a line."""
 
     line: int
     message: str
@@ -97,7 +97,7 @@ class Entry(Layer):
 
 
 def read(path: Path) -> tuple[list[Row], list[Fault]]:
-    """Rows and faulty lines. Raises InputError for a file that is no such table."""
+    """Returns rows and faulty lines. Raises InputError for a file that is no such table."""
     needed = (*SIZES, *TYPES)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -134,7 +134,7 @@ def _row(line: int, given: Mapping[str, str | None]) -> Row | Fault:
 
 
 def _unfit(layer: Layer) -> str:
-    """What is wrong with a layer, or ""."""
+    """Returns why a layer is not supported, or ""."""
     if min(getattr(layer, name) for name in SIZES) < 1:
         found = ",".join(f"{name}={getattr(layer, name)}" for name in SIZES)
         return f"sizes of {found}: expected 1 and more"
@@ -151,7 +151,7 @@ def _unfit(layer: Layer) -> str:
 
 
 def modelled(rows: Sequence[Row]) -> list[tuple[Row, Entry | Fault]]:
-    """The fastest ukernels and rows of a block for each layer, by modelled time: a task."""
+    """Returns the fastest ukernels and rows of a block for each layer, by modelled time; a task for workers."""
     return list(_modelled(rows))
 
 
@@ -183,13 +183,14 @@ def _entry(row: Row, block_m: int, first: Product, second: Product) -> Entry:
 
 
 def with_published(entry: Entry, row: Row) -> Entry:
-    """An entry with what a line says of others."""
+    """Returns an entry with the published times of a line."""
     first, second = row.published
     both, peer = _sum(row.published), _sum(row.peer)
     return replace(entry, published_us_gemm1=first, published_us_gemm2=second, published_us=both, peer_us=peer)
 
 
 def _sum(us: tuple[float | None, float | None]) -> float | None:
-    """Of both, where both are there and not nothing: a table has 0 for a second matmul that is part of the first."""
+    """Returns the sum of both times, if both are given and not 0: a table has 0 for a second matmul that is part of the
+    first."""
     first, second = us
     return None if first is None or second is None or first + second <= 0 else round(first + second, 3)

@@ -1,4 +1,4 @@
-"""Pictures of compared times, as PNG. They need matplotlib (extra "plot")."""
+"""Draws compared times as PNG. Needs matplotlib (extra "plot")."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mxcomp.measuring.records import END_TO_END, Record
 from mxcomp.sim.timing.pictures import FP4_PEAK, png, pyplot
 
 Points = Sequence[tuple[float, float]]
-"""FLOP of a matmul, and the µs it takes."""
+"""Pairs of a matmul's FLOP and its µs."""
 
 
 def bars(records: Sequence[Record]) -> bytes:
-    """A bar for each configuration of one program, of its dispatches; and for each part of it one beside the other."""
+    """Draws a bar for each configuration of one program, of its dispatches, and bars for each of its parts."""
     plt = pyplot()
     names = list(dict.fromkeys(each.configuration for each in records))
     dispatches = [each for each in records if each.part != END_TO_END]
@@ -47,7 +47,7 @@ def bars(records: Sequence[Record]) -> bytes:
 
 
 def decoding(entries: Sequence[Entry]) -> bytes:
-    """A token of a model by kind of work, a bar for each setting, with its floor."""
+    """Draws a token of a model by kind of work, with a bar for each setting, and its lower bound."""
     plt = pyplot()
     tokens = [each for each in entries if each.piece == TOKEN]
     names = [f"batch {each.batch}\ncontext {each.context}" for each in tokens]
@@ -65,7 +65,7 @@ def decoding(entries: Sequence[Entry]) -> bytes:
 
 
 def speed(series: Mapping[str, Points], source: str) -> bytes:
-    """FLOP/s over FLOP, of some kernels of each series."""
+    """Draws FLOP/s over FLOP, of some kernels of each series."""
     plt = pyplot()
     figure, axes = plt.subplots(figsize=(8, 5), dpi=110)
     for name, points in series.items():

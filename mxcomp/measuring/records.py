@@ -1,4 +1,4 @@
-"""Times as they are written down: one record for each dispatch of a program in one configuration."""
+"""Records of times: one for each dispatch of a program in one configuration."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 END_TO_END = "end to end"
-"""The part that is all of a call: modelled, the sum of its dispatches; measured, what the fastest call takes."""
+"""The name of the record of a whole call: the sum of its dispatches if modelled; the fastest call if measured."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One dispatch, or all of a call.
+    """The time of one dispatch, or of a whole call.
 
     Attributes:
         subject: Sizes as MxNxK with types and result, or a model's file.
@@ -48,14 +48,14 @@ Kind = TypeVar("Kind", bound="DataclassInstance")
 
 
 def to_json(records: Sequence[DataclassInstance]) -> bytes:
-    """A list of objects."""
+    """Returns a list of objects as JSON."""
     return (json.dumps([asdict(each) for each in records], indent=1) + "\n").encode()
 
 
 def write(
     records: Sequence[DataclassInstance], kind: type[DataclassInstance], json_file: Path | None, csv_file: Path | None
 ) -> None:
-    """To the files that are named, both or neither."""
+    """Writes the files that are named, both or neither."""
     results: dict[str | Path, bytes] = {}
     if json_file:
         results[json_file] = to_json(records)
@@ -65,12 +65,12 @@ def write(
 
 
 def to_csv(records: Sequence[DataclassInstance], kind: type[DataclassInstance]) -> bytes:
-    """A line for each, behind the names of their fields."""
+    """Returns CSV: the names of the fields, then a line for each record."""
     return files.table([each.name for each in fields(kind)], map(asdict, records)).encode()
 
 
 def from_json(path: Path, kind: type[Kind], tool: str) -> list[Kind]:
-    """What `to_json` of an earlier run wrote. Raises InputError for anything else."""
+    """Returns the records that `to_json` wrote in an earlier run. Raises InputError for anything else."""
     try:
         found = json.loads(path.read_text())
         if not isinstance(found, list):

@@ -1,4 +1,4 @@
-"""Programs in which one dispatch happens many times: the difference to one time is what the dispatch takes.
+"""Builds programs that repeat one dispatch many times; the difference to a single one is the time of the dispatch.
 
 Of a module at IREE's phase `hal`,
 
@@ -20,11 +20,12 @@ from mxcomp.mlir.session import Session
 
 _DISPATCH, _BARRIER = "hal.command_buffer.dispatch", "hal.command_buffer.execution_barrier"
 _ENTRY_POINT = "entry_point"
-"""Of the operation that looks up which function is launched."""
+"""Matches the operation that looks up the function that is launched."""
 
 
 class Recorded:
-    """A program compiled to the end of phase `hal`, of which programs are made; `flags` are those of the session."""
+    """A program compiled to the end of phase `hal`, from which repeating programs are made; `flags` are those of the
+    session."""
 
     def __init__(self, text: bytes, flags: Sequence[str]) -> None:
         self._text, self._flags = text, flags
@@ -34,7 +35,7 @@ class Recorded:
             """Of each dispatch in order."""
 
     def program(self, index: int = 0, count: int = 1) -> bytes:
-        """The vmfb, with the dispatch of this number `count` times. Raises CompileError."""
+        """Returns the vmfb with the dispatch of this number repeated `count` times. Raises CompileError."""
         with closing(Session(self._flags)) as session:
             session.load(self._text, "program")
             if count > 1:
@@ -48,7 +49,7 @@ def _dispatches(module: ir.Operation) -> list[ir.Operation]:
 
 
 def _kernel(dispatch: ir.Operation) -> str:
-    """The function that is launched."""
+    """Returns the function that is launched."""
     for operand in dispatch.operands:
         made = graph.producer(operand)
         if made is not None and _ENTRY_POINT in made.attributes:

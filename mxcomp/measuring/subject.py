@@ -1,4 +1,4 @@
-"""A scaled matmul to be timed: its program, operands for it, and what its result has to be."""
+"""A scaled matmul to be timed: its program, operands for it, and a check of its result."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mxcomp.layout.problem import Problem
 Bytes = NDArray[np.uint8]
 _NUMPY = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 RESULT_BYTES = {name: kind.itemsize for name, kind in _NUMPY.items()}
-"""Of an element of the result."""
+"""The bytes of an element of the result, by type."""
 
 _SCALES = {"f32": (115, 139), "bf16": (115, 139), "f16": (105, 121)}
-"""Codes of random scales: one in the wrong place changes a result far beyond rounding. f16 has few exponents."""
+"""The range of random scale codes: a misplaced scale changes a result far beyond rounding. f16 has few exponents."""
 _ALL = 1 << 28
-"""Products up to which every element of a result is checked; beyond, some rows and some columns of it are."""
+"""The number of products up to which every element of a result is checked; beyond, some rows and columns are."""
 _SAMPLED, _AT_A_TIME = 16, 1024
 
 
@@ -43,7 +43,7 @@ class Subject:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of the arguments, in bytes: LHS, its scales, RHS, its scales."""
+        """The shapes of the arguments in bytes: LHS, its scales, RHS, its scales."""
         m, n, k = self.sizes
         kinds = (element_format(kind) for kind in self.problem.types[:2])
         sides = ((rows, k * kind.bits // 8) for rows, kind in zip((m, n), kinds, strict=True))
@@ -51,7 +51,7 @@ class Subject:
         return tuple((*self.problem.batch, rows, columns) for rows, width in sides for columns in (width, blocks))
 
     def source(self) -> str:
-        """A module whose only function multiplies its arguments, and rounds the product to `result`."""
+        """Returns a module whose only function multiplies its arguments, and rounds the product to `result`."""
         lhs, rhs = self.problem.types[:2]
 
         def matmul(a: ir.Value, a_scale: ir.Value, b: ir.Value, b_scale: ir.Value) -> ir.Value:
@@ -61,11 +61,11 @@ class Subject:
         return str(mx.module(matmul, *(f"{'x'.join(map(str, shape))}xi8" for shape in self.shapes)))
 
     def nothing(self) -> list[NDArray[np.int8]]:
-        """Arguments of the right shapes that take no memory, for a program that is not computed."""
+        """Returns the arguments of the right shapes that take no memory, for a program that is not computed."""
         return [np.broadcast_to(np.int8(0), shape) for shape in self.shapes]
 
     def operands(self, seed: int = 0) -> list[NDArray[np.int8]]:
-        """Random arguments: any finite elements, and scales that differ."""
+        """Returns random arguments: any finite elements, and scales that differ."""
         rng = np.random.default_rng(seed)
         found = []
         for index, shape in enumerate(self.shapes):
@@ -77,7 +77,7 @@ class Subject:
         return found
 
     def objection(self, arguments: list[NDArray[np.int8]], result: np.ndarray) -> str:
-        """What is wrong with a result against float64, or "".
+        """Returns how a result differs from float64, or "".
 
         Errors may be those of K additions in f32, K · 2^-24 of Σ|a·b| (Higham, Accuracy and Stability of Numerical
         Algorithms, §3.1), and one rounding to the type of the result.
@@ -106,13 +106,13 @@ class _Side:
     kind: str
 
     def values(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """float64 [rows, K]."""
+        """The values as float64 [rows, K]."""
         elements = decode(unpack_bits(self.packed[rows], self.kind), self.kind).astype(np.float64)
         return elements * decode_e8m0(self.scales[rows]).astype(np.float64).repeat(MX_BLOCK, axis=1)
 
 
 def _finite(codes: Bytes, kind: str) -> Bytes:
-    """Bytes of elements, with zeros for those of 8 bits that are no finite number."""
+    """Returns bytes of elements, with zeros for 8-bit codes that are no finite number."""
     if element_format(kind).bits < 8:
         return codes
     all_codes = np.arange(256, dtype=np.uint8)
@@ -120,7 +120,7 @@ def _finite(codes: Bytes, kind: str) -> Bytes:
 
 
 def _parts(m: int, n: int, k: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Rows and columns whose elements are checked: all, or some rows and some columns from end to end."""
+    """Returns the rows and columns whose elements are checked: all, or some spread over the whole range."""
     rows, columns = np.arange(m), np.arange(n)
     if m * n * k <= _ALL:
         yield rows, columns
@@ -135,7 +135,7 @@ def _pieces(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 
 
 def _wrong(a: NDArray[np.float64], b: NDArray[np.float64], found: np.ndarray) -> tuple[int, int, str] | None:
-    """The first element of a result that is not a · bᵀ, and what is wrong with it."""
+    """Returns a message about the first element of a result that is not a · bᵀ."""
     expected, error = a @ b.T, a.shape[1] * 2.0**-24 * (np.abs(a) @ np.abs(b).T)
     with np.errstate(over="ignore"):
         low, high = ((expected + sign * error).astype(found.dtype).astype(np.float64) for sign in (-1, 1))

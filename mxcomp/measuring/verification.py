@@ -41,7 +41,7 @@ CPU_FLAGS = (
 
 @dataclass(frozen=True)
 class MatmulCheck:
-    """One scaled matmul against float64.
+    """One scaled matmul compared with float64.
 
     `error` is the largest |result − expected| / Σ|a·b| over the result; `bound` is what f32 accumulation of K products
     can give, K · 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, §3.1). NaN must meet NaN.
@@ -69,7 +69,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether there was something to check, and all of it is right."""
+        """Whether something was checked, and all of it is right."""
         return bool(self.checks) and all(check.ok for check in self.checks)
 
     @property
@@ -106,7 +106,7 @@ def verify(
 
 @dataclass(frozen=True)
 class _Watched:
-    """A program whose function also returns what was multiplied: where each scaled matmul is, and its types."""
+    """A program whose function also returns the operands and results of each scaled matmul, with their types."""
 
     vmfb: bytes
     function: str
@@ -174,7 +174,7 @@ def _watch(entry: ir.Operation) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _bytes(value: ir.Value) -> ir.Value:
-    """[(batch,) rows, bytes] of elements or scales; of operands stored in another order, one code a byte."""
+    """Returns [(batch,) rows, bytes] of elements or scales; operands stored in another order as one code a byte."""
     element = str(ir.RankedTensorType(value.type).element_type)
     is_scale = element == SCALE_TYPE
     *rows, blocks = build.static_sizes(value)[: None if is_scale else -1]

@@ -1,4 +1,4 @@
-"""What the whole compiler needs of MLIR and IREE: building and reading IR, attributes, and sessions of IREE."""
+"""Builds and reads IR and attributes, and runs sessions of IREE; used by the whole compiler."""
 
 from mxcomp.support import iree_versions
 
@@ -6,4 +6,4 @@ iree_versions.check()  # before anything of IREE is imported that another versio
 
 from mxcomp.mlir import dialects  # noqa: E402
 
-dialects.settle_all()
+dialects.register_all()

@@ -1,4 +1,4 @@
-"""What sizes are assumed to be, which code generation relies on."""
+"""Assumptions about sizes, which code generation relies on (`util.assume.int`)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from mxcomp.mlir import build, graph
 
 @dataclass(frozen=True)
 class Range:
-    """From `low` to `high`, both included; neither is negative."""
+    """An interval from `low` to `high`, both included; neither is negative."""
 
     low: int
     high: int
 
 
 def assume(value: ir.Value, known: Range) -> ir.Value:
-    """`value`, known to be in a range."""
+    """Returns `value` with the assumption that it is in a range."""
     assumption = ir.Attribute.parse(f"#util.int.assumption<umin = {known.low}, umax = {known.high}>")  # has no builder
     assumptions = ir.ArrayAttr.get([ir.ArrayAttr.get([assumption])])
     return util.AssumeIntOp([value.type], [value], assumptions).results[0]
 
 
 def hidden_one() -> ir.Value:
-    """A size of 1 that IREE does not know, which would drop the dimension otherwise."""
+    """Returns a size of 1 that IREE does not know: it would fold a static unit dimension away."""
     return assume(build.barrier(build.constant_index(1)), Range(1, 2))  # from 1 to 1 would be folded
 
 
 def assumed(value: ir.Value) -> Range | None:
-    """What an index is known to be by an assumption, or as a count of tiles that cover a size known so."""
+    """Returns the assumed range of an index, or of a number of tiles that cover an assumed size."""
     op = graph.producer(value)
     if op is None:
         return None
@@ -46,7 +46,7 @@ def assumed(value: ir.Value) -> Range | None:
 
 
 def _step(op: ir.Operation) -> int:
-    """The tile that an operation divides its only operand by, rounding up; 0 for others."""
+    """Returns the tile that an operation divides its only operand by, rounding up; 0 for others."""
     if op.name != "affine.apply" or len(op.operands) != 1:
         return 0
     (expr,) = ir.AffineMapAttr(op.attributes["map"]).value.results

@@ -1,4 +1,5 @@
-"""Attributes of IREE's dialects that have no builder in the bindings, and dictionaries to and from Python."""
+"""Builds attributes of IREE's dialects that have no builder in the bindings, and converts dictionaries to and from
+Python."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from mxcomp.mlir import build
 
 
 def to_python(attribute: ir.Attribute) -> Any:
-    """Dictionaries, arrays, strings, integers, booleans and types as plain Python; types become their text."""
+    """Converts dictionaries, arrays, strings, integers, booleans and types to plain Python; types become text."""
     match attribute:
         case ir.DictAttr():
             return {named.name: to_python(named.attr) for named in attribute}
@@ -30,7 +31,7 @@ def to_python(attribute: ir.Attribute) -> Any:
 
 
 def from_python(value: Any) -> ir.Attribute:
-    """Inverse of `to_python` for everything but types."""
+    """Inverts `to_python` for everything but types."""
     match value:
         case dict():
             return ir.DictAttr.get({key: from_python(item) for key, item in value.items()})
@@ -46,7 +47,7 @@ def from_python(value: Any) -> ir.Attribute:
 
 
 def encoding(operand: int, types: Sequence[str], maps: list[ir.AffineMap], sizes: list[int | None]) -> ir.Attribute:
-    """`#iree_encoding.encoding` of one operand of a scaled matmul."""
+    """Returns the `#iree_encoding.encoding` of one operand of a scaled matmul."""
     return ir.Attribute.parse(
         f"#iree_encoding.encoding<operand_index = {operand} : index, op_type = scaled_matmul, "
         f"element_types = [{', '.join(types)}], "
@@ -59,13 +60,13 @@ _NAMED_PARAMETER = re.compile(r'#flow\.parameter\.named<(?:"(?P<scope>.*)"::)?"(
 
 
 def named_parameter(scope: str, key: str, type_: ir.Type) -> ir.Attribute:
-    """`#flow.parameter.named`; an empty scope is none."""
+    """Returns a `#flow.parameter.named`; an empty scope means none."""
     name = "::".join(str(ir.StringAttr.get(part)) for part in ([scope, key] if scope else [key]))
     return ir.Attribute.parse(f"#flow.parameter.named<{name}> : {type_}")
 
 
 def parameter_name(attribute: ir.Attribute) -> tuple[str, str] | None:
-    """Scope ("" for none) and key of a `#flow.parameter.named`; None for any other attribute."""
+    """Returns the scope ("" for none) and key of a `#flow.parameter.named`; None for any other attribute."""
     if type(attribute) is not ir.Attribute:  # the bindings know it, as constants, whose text may be long
         return None
     found = _NAMED_PARAMETER.fullmatch(str(attribute))
@@ -73,7 +74,7 @@ def parameter_name(attribute: ir.Attribute) -> tuple[str, str] | None:
 
 
 def mma_layout(layout: DataTiledLayout, types: Sequence[str]) -> ir.Attribute:
-    """`#iree_gpu.data_tiled_scaled_mma_layout` with the fields of `layout`."""
+    """Returns `#iree_gpu.data_tiled_scaled_mma_layout` with the fields of `layout`."""
     fields = {
         "intrinsic": layout.intrinsic,
         "lhs_elem_type": types[0],
@@ -97,13 +98,14 @@ def mma_semantics(opaque: bool) -> ir.Attribute:
 
 
 UKERNEL = "iree_codegen.ukernel"
-"""On an operation: the descriptor of the ukernel that computes it."""
+"""The attribute of an operation with the descriptor of the ukernel that computes it."""
 
 KERNEL = "mxcomp.kernel"
-"""On an operation with a descriptor: the text of a module with its kernel, which is none of the registry's."""
+"""The attribute of an operation with the text of a module that has its kernel, which is not in the registry."""
 
 LONGEST_SIZE = "mxcomp.longest_size"
-"""A module with it says what no changing size of its arguments exceeds: kernels are made for it, right beyond it."""
+"""The attribute of a module with an upper bound of the dynamic sizes of its arguments: kernels are tuned for it, and
+correct beyond it."""
 
 
 def ukernel_descriptor(name: str) -> ir.Attribute:
@@ -118,7 +120,7 @@ def compilation_info(
     reorder: bool,
     ukernel: bool,
 ) -> ir.Attribute:
-    """`#iree_codegen.compilation_info` for the TileAndFuse pipeline with these workgroup tile sizes.
+    """Returns `#iree_codegen.compilation_info` for the TileAndFuse pipeline with these workgroup tile sizes.
 
     `lanes` are those of a wave. `reorder` walks tiles in an order that keeps one operand in cache (IREE's choice for
     its data-tiled ukernel); it needs more than one tile in both dimensions. Without a ukernel, which would do both
@@ -142,7 +144,7 @@ def compilation_info(
 def tiled(
     workgroup: Sequence[int], thread: Sequence[int], reduction: Sequence[int], threads: int, lanes: int
 ) -> ir.Attribute:
-    """`#iree_codegen.compilation_info` for the TileAndFuse pipeline with these tile sizes of each loop.
+    """Returns `#iree_codegen.compilation_info` for the TileAndFuse pipeline with these tile sizes of each loop.
 
     `lanes` are those of a wave.
     """

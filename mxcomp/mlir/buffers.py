@@ -1,4 +1,4 @@
-"""Buffers of a dispatch's bindings, once more as others of the same bytes."""
+"""Binds buffers of a dispatch again, as other views of the same bytes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ LOAD, STORE = "iree_codegen.load_from_buffer", "iree_codegen.store_to_buffer"
 _FROM_BINDING = ("amdgpu.fat_raw_buffer_cast", "hal.interface.binding.subspan")
 
 
-def again(buffer: ir.Value, shape: Sequence[int], element: ir.Type | None = None) -> ir.Value | None:
-    """A buffer of a binding, in another shape without gaps, perhaps of other elements; at the insertion point.
+def rebind(buffer: ir.Value, shape: Sequence[int], element: ir.Type | None = None) -> ir.Value | None:
+    """Returns the buffer of a binding in another contiguous shape, perhaps of other elements; at the insertion point.
 
     None for a buffer that comes from elsewhere.
     """
@@ -34,7 +34,7 @@ def again(buffer: ir.Value, shape: Sequence[int], element: ir.Type | None = None
 
 
 def dense_strides(shape: Sequence[int]) -> list[int]:
-    """Of a static shape without gaps."""
+    """Returns the strides of a static contiguous shape."""
     return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
 
 

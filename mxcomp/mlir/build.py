@@ -17,14 +17,15 @@ DYNAMIC = ir.ShapedType.get_dynamic_size()
 def tensor_type(
     shape: Iterable[int | None], element: ir.Type | str, encoding: ir.Attribute | None = None
 ) -> ir.RankedTensorType:
-    """A ranked tensor type; None is a dynamic size."""
+    """Returns a ranked tensor type; None is a dynamic size."""
     element = ir.Type.parse(element) if isinstance(element, str) else element
     sizes = [DYNAMIC if size is None else size for size in shape]
     return ir.RankedTensorType.get(sizes, element, encoding=encoding)
 
 
 def static_sizes(value: ir.Value) -> list[int | None]:
-    """Sizes of a ranked tensor, None where dynamic; none of a scalar, which linalg operations may take too."""
+    """Returns the sizes of a ranked tensor, None where dynamic; none for a scalar, which linalg operations may take
+    too."""
     if not isinstance(value.type, ir.RankedTensorType):
         return []
     tensor_ = ir.RankedTensorType(value.type)
@@ -32,17 +33,17 @@ def static_sizes(value: ir.Value) -> list[int | None]:
 
 
 def element(value: ir.Value) -> ir.Type:
-    """The element type of a ranked tensor; of a scalar its own type."""
+    """Returns the element type of a ranked tensor; of a scalar its own type."""
     return ir.RankedTensorType(value.type).element_type if isinstance(value.type, ir.RankedTensorType) else value.type
 
 
 def is_narrow(kind: ir.Type) -> bool:
-    """Whether a type is one that elements or scales are stored in: 8 bits or less."""
+    """Returns whether a type is one that elements or scales are stored in: 8 bits or less."""
     return isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width <= 8
 
 
 def is_sub_byte(kind: ir.Type) -> bool:
-    """Whether a type takes less than a byte in memory. Booleans and integers of odd widths take whole ones."""
+    """Returns whether a type takes less than a byte in memory. Booleans and integers of odd widths take whole bytes."""
     if isinstance(kind, ir.IntegerType):
         return kind.width in (2, 4)
     return isinstance(kind, ir.FloatType) and kind.width < 8
@@ -58,7 +59,7 @@ def constant_index(value: int) -> ir.Value:
 
 
 def as_index(value: ir.Value) -> ir.Value:
-    """A size that is an index or an integer, as an index."""
+    """Returns a size that is an index or an integer, as an index."""
     index = ir.IndexType.get()
     return value if value.type == index else arith.IndexCastOp(index, value).result
 
@@ -68,7 +69,7 @@ def dim(value: ir.Value, index: int) -> ir.Value:
 
 
 def dynamic_sizes(value: ir.Value) -> list[ir.Value]:
-    """`tensor.dim` of each dynamic dimension."""
+    """Returns `tensor.dim` of each dynamic dimension."""
     shape = ir.RankedTensorType(value.type)
     return [dim(value, i) for i in range(shape.rank) if shape.is_dynamic_dim(i)]
 
@@ -79,7 +80,8 @@ def bitcast(
     sizes: Sequence[ir.Value] | None = None,
     result_sizes: Sequence[ir.Value] | None = None,
 ) -> ir.Value:
-    """`iree_tensor_ext.bitcast`, also across ranks; `sizes` are the dynamic sizes of the source, and of the result."""
+    """Returns `iree_tensor_ext.bitcast`, also across ranks; `sizes` are the dynamic sizes of the source, and of the
+    result."""
     if value.type == result:
         return value
     if sizes is None:
@@ -88,7 +90,7 @@ def bitcast(
 
 
 def set_encoding(value: ir.Value, encoding: ir.Attribute, dims: Sequence[ir.Value]) -> ir.Value:
-    """`iree_encoding.set_encoding`; `dims` are the dynamic sizes that the encoding speaks of."""
+    """Returns `iree_encoding.set_encoding`; `dims` are the dynamic sizes that the encoding refers to."""
     plain = ir.RankedTensorType(value.type)
     encoded = ir.RankedTensorType.get(plain.shape, plain.element_type, encoding=encoding)
     return ir.Operation.create("iree_encoding.set_encoding", results=[encoded], operands=[value, *dims]).result
@@ -97,7 +99,8 @@ def set_encoding(value: ir.Value, encoding: ir.Attribute, dims: Sequence[ir.Valu
 def unset_encoding(
     value: ir.Value, plain: ir.RankedTensorType, sizes: Sequence[ir.Value], dims: Sequence[ir.Value]
 ) -> ir.Value:
-    """`iree_encoding.unset_encoding`; `sizes` are the dynamic sizes of the result, `dims` those of the encoding."""
+    """Returns `iree_encoding.unset_encoding`; `sizes` are the dynamic sizes of the result, `dims` those of the
+    encoding."""
     return ir.Operation.create(
         "iree_encoding.unset_encoding",
         results=[plain],
@@ -107,7 +110,7 @@ def unset_encoding(
 
 
 def product(values: Sequence[ir.Value]) -> ir.Value:
-    """The product of sizes."""
+    """Returns the product of sizes."""
     result = values[0]
     for value in values[1:]:
         result = arith.MulIOp(result, value).result
@@ -115,14 +118,14 @@ def product(values: Sequence[ir.Value]) -> ir.Value:
 
 
 def barrier(value: ir.Value) -> ir.Value:
-    """The same value, of which IREE does not know what computed it, but its sizes."""
+    """Returns the value behind an optimisation barrier that keeps its sizes known."""
     hidden = ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value]).result
     sizes = dynamic_sizes(value) if isinstance(value.type, ir.RankedTensorType) else []
     return tie_shape(hidden, sizes) if sizes else hidden
 
 
 def tie_shape(value: ir.Value, sizes: Sequence[ir.Value]) -> ir.Value:
-    """The same tensor, known to have these dynamic sizes."""
+    """Returns the same tensor, known to have these dynamic sizes."""
     return flow.TensorTieShapeOp(value, sizes).result
 
 
@@ -148,7 +151,7 @@ def generic(
     iterators: Sequence[str],
     body: Callable[..., ir.Value],
 ) -> ir.Operation:
-    """A `linalg.generic` with one result; `body` takes the block arguments and returns the value to yield."""
+    """Returns a `linalg.generic` with one result; `body` takes the block arguments and returns the value to yield."""
     return generics([result], inputs, [init], maps, iterators, lambda *arguments: [body(*arguments)])
 
 
@@ -160,7 +163,7 @@ def generics(
     iterators: Sequence[str],
     body: Callable[..., Sequence[ir.Value]],
 ) -> ir.Operation:
-    """A `linalg.generic` with any results; `body` takes the block arguments and returns the values to yield."""
+    """Returns a `linalg.generic` with any results; `body` takes the block arguments and returns the values to yield."""
     types = ir.ArrayAttr.get([iterator_type(kind) for kind in iterators])
     op = linalg.GenericOp(results, inputs, inits, ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]), types)
     elements = [element(value) for value in (*inputs, *inits)]
@@ -171,7 +174,7 @@ def generics(
 
 
 def iterator_type(kind: str) -> ir.Attribute:
-    """`#linalg.iterator_type`: "parallel" or "reduction". The bindings have no builder for it."""
+    """Returns a `#linalg.iterator_type`: "parallel" or "reduction". The bindings have no builder for it."""
     return ir.Attribute.parse(f"#linalg.iterator_type<{kind}>")
 
 
@@ -181,7 +184,7 @@ def elementwise(
     body: Callable[..., ir.Value],
     sizes: Sequence[ir.Value] | None = None,
 ) -> ir.Value:
-    """A tensor of which `body` computes each element from those of `inputs` at the same place.
+    """Returns a tensor of which `body` computes each element from the elements of `inputs` at the same indices.
 
     `sizes` are the dynamic sizes, by default those of the first input.
     """
@@ -191,20 +194,20 @@ def elementwise(
     return generic(result, inputs, empty(result, sizes), maps, iterators, lambda *given: body(*given[:-1])).results[0]
 
 
-def by_place(
+def generate(
     result: ir.RankedTensorType, body: Callable[[list[ir.Value]], ir.Value], sizes: Sequence[ir.Value] = ()
 ) -> ir.Value:
-    """A tensor of which `body` computes each element from its subscripts; `sizes` are the dynamic sizes."""
+    """Returns a tensor of which `body` computes each element from its indices; `sizes` are the dynamic sizes."""
     return elementwise(result, [], lambda: body([linalg.IndexOp(i).result for i in range(result.rank)]), sizes)
 
 
 def apply(expression: ir.AffineExpr, dims: Sequence[ir.Value]) -> ir.Value:
-    """`affine.apply` of an expression over `dims`."""
+    """Returns `affine.apply` of an expression over `dims`."""
     return affine.AffineApplyOp(ir.AffineMap.get(len(dims), 0, [expression]), dims).result
 
 
 def clamp(index: ir.Value, size: int | ir.Value) -> ir.Value:
-    """`index`, but at most the last of `size` positions."""
+    """Returns `index`, limited to the last of `size` positions."""
     position, dynamic = ir.AffineExpr.get_dim(0), isinstance(size, ir.Value)
     last = ir.AffineExpr.get_dim(1) - 1 if dynamic else ir.AffineExpr.get_constant(size - 1)
     bound = ir.AffineMap.get(1 + dynamic, 0, [position, last])
@@ -212,7 +215,7 @@ def clamp(index: ir.Value, size: int | ir.Value) -> ir.Value:
 
 
 def collapse(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
-    """`tensor.collapse_shape` of dimensions in these groups."""
+    """Returns `tensor.collapse_shape` of dimensions in these groups."""
     sizes = static_sizes(value)
     known = [[sizes[i] for i in group] for group in groups]
     shape = [None if None in group else math.prod(size or 1 for size in group) for group in known]
@@ -221,7 +224,7 @@ def collapse(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
 
 
 def tiles(size: int | None, tile: int) -> int | None:
-    """How many tiles cover `size`; None if dynamic."""
+    """Returns the number of tiles that cover `size`, or None if dynamic."""
     return None if size is None else -(-size // tile)
 
 
@@ -244,7 +247,7 @@ def transpose(value: ir.Value, init: ir.Value, permutation: Sequence[int]) -> ir
 
 
 def leading_slice(value: ir.Value, result: ir.RankedTensorType, extents: Sequence[ir.Value | None]) -> ir.Value:
-    """The top left [M, N] of matrices; `extents` are M and N where dynamic."""
+    """Returns the top left [M, N] of matrices; `extents` are M and N where dynamic."""
     none, rank = ir.ShapedType.get_dynamic_size(), result.rank
     sizes = [none if result.is_dynamic_dim(i) else result.get_dim_size(i) for i in range(rank)]
     dynamic = [extent for extent in extents if extent is not None]
@@ -255,7 +258,8 @@ def leading_slice(value: ir.Value, result: ir.RankedTensorType, extents: Sequenc
 def dispatch_region(
     results: Sequence[ir.RankedTensorType], sizes: Sequence[ir.Value], enabled: bool = True
 ) -> Iterator[_Region]:
-    """Builds a `flow.dispatch.region`, or, not enabled, its body in place; `sizes` are all dynamic ones of the results.
+    """Builds a `flow.dispatch.region`, or, not enabled, its body in place; `sizes` are all dynamic sizes of the
+    results.
 
     The body sets `region.returned`; afterwards `region.results` are the values to use.
     """

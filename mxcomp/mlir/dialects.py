@@ -1,4 +1,4 @@
-"""Dialects for whose operations IREE's bindings have no Python classes.
+"""Registers dialects for whose operations IREE's bindings have no Python classes.
 
 The bindings look for the module of an operation's dialect whenever they hand the operation out. That there is one they
 remember; that there is none they do not, and ask Python's import system again, 70 µs each time: more than half of what
@@ -18,11 +18,11 @@ _PACKAGE = "iree.compiler.dialects"
 _WITHOUT_CLASSES = (
     "bufferization", "iree_encoding", "iree_linalg_ext", "iree_vector_ext", "tm_tensor", "torch", "torch_c",
 )  # fmt: skip
-"""Those without a module in IREE 3.13, of a model on its way through our passes."""
+"""Dialects without a module in IREE 3.13 whose operations our passes meet."""
 
 
-def settle(name: str) -> None:
-    """Makes the bindings remember that a dialect's operations have no classes, unless there is a module with such.
+def register(name: str) -> None:
+    """Makes the bindings remember that a dialect's operations have no classes, unless there is a module with them.
 
     They are shown an empty module for this once. Bindings that cannot be asked stay as they are, which is only slower.
     """
@@ -37,7 +37,7 @@ def settle(name: str) -> None:
         del sys.modules[qualified]
 
 
-def settle_all() -> None:
-    """`settle` for all that are known."""
+def register_all() -> None:
+    """Registers all dialects without classes."""
     for name in _WITHOUT_CLASSES:
-        settle(name)
+        register(name)

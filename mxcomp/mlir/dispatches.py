@@ -13,43 +13,43 @@ TIED = "tied_operands"
 
 
 class EntryPoint(NamedTuple):
-    """By symbols: an executable of this module, or one that links into it, and a function in it."""
+    """The symbols of an executable of this module, or of one that links into it, and of a function in it."""
 
     executable: str
     function: str
 
 
 def entry_points(dispatch: ir.Operation) -> list[EntryPoint]:
-    """What it may call: one, but where which of them runs is decided later."""
+    """Returns the functions that it may call: one, unless the choice is made later."""
     symbols = (ir.SymbolRefAttr(symbol).value for symbol in ir.ArrayAttr(dispatch.attributes["entry_points"]))
     return [EntryPoint(path[0], path[-1]) for path in symbols]
 
 
 def entry_point(dispatch: ir.Operation) -> EntryPoint:
-    """What it calls, where that is decided."""
+    """Returns the function that it calls."""
     (found,) = entry_points(dispatch)
     return found
 
 
 def workload(dispatch: ir.Operation) -> list[ir.Value]:
-    """What its workgroups are counted from."""
+    """Returns the operands from which the number of workgroups is computed."""
     return list(dispatch.operands)[: ir.DenseI32ArrayAttr(dispatch.attributes[SEGMENTS])[0]]
 
 
 def arguments(dispatch: ir.Operation) -> int:
-    """How many operands the function is given: neither workload nor sizes of tensors."""
+    """Returns the number of operands that the function gets, without workload and sizes of tensors."""
     count: int = ir.DenseI32ArrayAttr(dispatch.attributes[SEGMENTS])[1]
     return count
 
 
 def result_dims(dispatch: ir.Operation) -> list[ir.Value]:
-    """The sizes of its results that are not static."""
+    """Returns the dynamic sizes of its results."""
     *others, _ = ir.DenseI32ArrayAttr(dispatch.attributes[SEGMENTS])
     return list(dispatch.operands)[sum(others) :]
 
 
 def written_over(dispatch: ir.Operation) -> set[int]:
-    """The operands, by number, in whose place its results are written."""
+    """Returns the numbers of the operands that its results are written over (tied operands)."""
     start = len(workload(dispatch))
     tied = ir.ArrayAttr(dispatch.attributes[TIED]) if TIED in dispatch.attributes else ()
     numbers = [ir.IntegerAttr(number).value for number in tied]
@@ -57,7 +57,7 @@ def written_over(dispatch: ir.Operation) -> set[int]:
 
 
 def tied(arguments: Iterable[int]) -> ir.ArrayAttr:
-    """The attribute that says of each result which argument it is written over."""
+    """Returns the attribute that says of each result which argument it is tied to."""
     return ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IndexType.get(), number) for number in arguments])
 
 
@@ -68,7 +68,7 @@ def with_operands(
     argument_dims: Sequence[ir.Value] = (),
     **others: ir.Attribute,
 ) -> ir.Operation:
-    """The dispatch once more at the insertion point, with operands behind those of each kind, and other attributes."""
+    """Returns a copy of the dispatch at the insertion point, with more operands of each kind, and other attributes."""
     segments = list(ir.DenseI32ArrayAttr(dispatch.attributes[SEGMENTS]))
     rest, operands = iter(list(dispatch.operands)), list[ir.Value]()
     added: tuple[Sequence[ir.Value], ...] = (workload, arguments, argument_dims, ())

@@ -1,4 +1,4 @@
-"""Flags of iree-compile that belong to its main program: IREE's sessions do not know them, and `Session` does them.
+"""Flags of iree-compile's main program, which IREE's sessions do not know and `Session` implements.
 
 --compile-mode --compile-from --output-format --emit-mlir-bytecode[-version] --verify --dump-compilation-phases-to
 --remarks-filter --remarks-output-file
@@ -22,7 +22,7 @@ _TRUE, _FALSE = ("", "true", "TRUE", "True", "1"), ("false", "FALSE", "False", "
 
 @dataclass(frozen=True)
 class DriverFlags:
-    """Their values. With `compile_from` "input" a module has been through IREE's phase `input` already."""
+    """The values of the flags. With `compile_from` "input" a module has been through IREE's phase `input` already."""
 
     compile_mode: str = "std"
     compile_from: str = "start"
@@ -36,7 +36,7 @@ class DriverFlags:
 
     @staticmethod
     def of(flags: Sequence[str]) -> DriverFlags:
-        """The values that flags give, each as `split` returns it; the last one counts. Raises InputError."""
+        """Parses flags as `split` returns them; the last one counts. Raises InputError."""
         values: dict[str, Any] = {}
         for flag in flags:
             name, _, text = flag.removeprefix("--").partition("=")
@@ -59,18 +59,18 @@ class DriverFlags:
         return result
 
     def is_text(self, compile_to: str) -> bool:
-        """Whether what is written is text: MLIR or C."""
+        """Whether the output is text: MLIR or C."""
         if compile_to == "end" and self.output_format != "vm-asm":
             return self.output_format == "vm-c"
         return not self.emit_mlir_bytecode
 
 
 _KINDS = {field.name.replace("_", "-"): type(field.default) for field in fields(DriverFlags)}
-"""Names of flags, and the types of their values."""
+"""The names of flags, and the types of their values."""
 
 
 def split(flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Flags of the main program, each as --name=value or --name, and all others. Raises InputError.
+    """Returns flags of the main program, each as --name=value or --name, and all others. Raises InputError.
 
     As LLVM reads them: with one dash or two, and the value behind "=" or, unless it is a boolean, as the next argument.
     """

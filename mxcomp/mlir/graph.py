@@ -1,4 +1,4 @@
-"""The graph of operations in a module: walking it, what computes a value, symbols, and erasing what is unused."""
+"""The graph of operations in a module: walking it, finding producers, symbols, and erasing unused operations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from iree.compiler import ir
 
 
 def walk(root: ir.Operation, bodies: bool = True) -> Iterator[ir.Operation]:
-    """All operations below `root`, each before those in its regions; safe against changes to the current one.
+    """Yields all operations below `root`, each before those in its regions; safe against changes to the current one.
 
     Without `bodies` those of linalg operations are left out, which are most of a model's.
     """
@@ -24,7 +24,7 @@ def walk(root: ir.Operation, bodies: bool = True) -> Iterator[ir.Operation]:
 
 
 def number(value: ir.Value) -> int | None:
-    """The integer that a value is, a truth value included; None where it is no constant one."""
+    """Returns the integer of a constant value, a boolean included; None for other values."""
     op = producer(value)
     if op is None or op.name != "arith.constant":
         return None
@@ -33,23 +33,23 @@ def number(value: ir.Value) -> int | None:
 
 
 def symbol_name(op: ir.Operation) -> str:
-    """The symbol an operation defines, "" if it defines none."""
+    """Returns the symbol an operation defines, or ""."""
     return ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
 
 
 def is_public(op: ir.Operation) -> bool:
-    """Whether a symbol can be used from outside of its module."""
+    """Returns whether a symbol can be used from outside of its module."""
     return "sym_visibility" not in op.attributes or ir.StringAttr(op.attributes["sym_visibility"]).value == "public"
 
 
 def location_text(location: ir.Location) -> str:
-    """file:line:column of a location, the innermost where it is nested, the first where there are several."""
-    found = next(places(location), None)
+    """Returns file:line:column of a location: the innermost of nested ones, the first of several."""
+    found = next(file_locations(location), None)
     return str(location) if found is None else f"{found.filename}:{found.start_line}:{found.start_col}"
 
 
 def location_name(location: ir.Location) -> str:
-    """The name that a location gives its operation, the outermost where there are several; "" for none."""
+    """Returns the name that a location gives its operation, the outermost of several; "" for none."""
     match location:
         case ir.NameLoc():
             return str(location.name_str)
@@ -60,23 +60,23 @@ def location_name(location: ir.Location) -> str:
     return ""
 
 
-def places(location: ir.Location) -> Iterator[ir.FileLineColLoc]:
-    """Where it leads, the innermost first."""
+def file_locations(location: ir.Location) -> Iterator[ir.FileLineColLoc]:
+    """Yields the file locations in a location, the innermost first."""
     match location:
         case ir.FileLineColLoc():
             yield location
         case ir.NameLoc():
-            yield from places(location.child_loc)
+            yield from file_locations(location.child_loc)
         case ir.CallSiteLoc():
-            yield from places(location.callee)
-            yield from places(location.caller)
+            yield from file_locations(location.callee)
+            yield from file_locations(location.caller)
         case ir.FusedLoc():
             for each in location.locations:
-                yield from places(each)
+                yield from file_locations(each)
 
 
 def root(op: ir.Operation) -> ir.Operation:
-    """The outermost operation around `op`: its module."""
+    """Returns the outermost operation around `op`: its module."""
     while op.parent is not None:
         op = op.parent.operation
     return op
@@ -87,7 +87,7 @@ def module_block(root: ir.Operation) -> ir.Block:
 
 
 def executables(module: ir.Operation) -> dict[str, ir.Operation]:
-    """The executables of a module at IREE's flow phase, by their symbols."""
+    """Returns the executables of a module at IREE's flow phase, by their symbols."""
     top = (view.operation for view in module_block(module).operations)
     return {symbol_name(op): op for op in top if op.name == "flow.executable"}
 
@@ -96,7 +96,7 @@ _DISPATCHES = ("flow.dispatch.region", "flow.dispatch.workgroups", "flow.executa
 
 
 def is_in_dispatch(op: ir.Operation) -> bool:
-    """Whether an operation is part of a dispatch, which IREE moves nothing into."""
+    """Returns whether an operation is part of a dispatch, which IREE moves nothing into."""
     above: ir.Operation | None = op
     while (above := None if above is None else above.parent) is not None:
         if above.name in _DISPATCHES:
@@ -105,7 +105,7 @@ def is_in_dispatch(op: ir.Operation) -> bool:
 
 
 def producer(value: ir.Value) -> ir.Operation | None:
-    """The operation that a value is a result of; None for arguments."""
+    """Returns the operation that defines a value, or None for block arguments."""
     owner = value.owner
     return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
 
@@ -113,26 +113,27 @@ def producer(value: ir.Value) -> ir.Operation | None:
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 
 
-def behind(value: ir.Value, names: Collection[str]) -> ir.Value:
-    """What a value is made of by operations of these names alone, each of its first operand; the value if by none."""
+def look_through(value: ir.Value, names: Collection[str]) -> ir.Value:
+    """Follows a value through operations of these names, by their first operand."""
     while (op := producer(value)) is not None and op.name in names:
         value = op.operands[0]
     return value
 
 
-def viewed(value: ir.Value) -> ir.Value:
-    """The tensor that a value is a reshape or cast of; the value itself if it is none."""
-    return behind(value, _VIEWS)
+def look_through_views(value: ir.Value) -> ir.Value:
+    """Follows a value through reshapes and casts."""
+    return look_through(value, _VIEWS)
 
 
 def only_user(op: ir.Operation) -> ir.Operation | None:
-    """The operation that alone reads the first result, once; None if there is no such."""
+    """Returns the operation that is the only user of the first result, or None."""
     users = [use.owner.operation for use in op.results[0].uses]
     return users[0] if len(users) == 1 else None
 
 
 def inputs(op: ir.Operation) -> list[tuple[ir.Operation, int]]:
-    """Where an operation takes values from outside itself: its own operands, and those of operations in its regions."""
+    """Yields the uses of values from outside of an operation: its own operands, and those of operations in its
+    regions."""
     inner = list(walk(op))
     made = {value for below in inner for value in below.results}
     made |= {
@@ -143,8 +144,8 @@ def inputs(op: ir.Operation) -> list[tuple[ir.Operation, int]]:
 
 
 def without_cast(value: ir.Value) -> ir.Value:
-    """The tensor behind `tensor.cast`, which may know more or fewer of its sizes."""
-    return behind(value, ("tensor.cast",))
+    """Returns the tensor in front of a `tensor.cast`, which may know more or fewer of its sizes."""
+    return look_through(value, ("tensor.cast",))
 
 
 def erase_dead(op: ir.Operation) -> None:
@@ -162,7 +163,7 @@ _PURE = ("linalg.", "tensor.", "iree_tensor_ext.bitcast", "arith.constant", "uti
 
 
 def erase_unused(values: Iterable[ir.Value]) -> None:
-    """Erases what computes these values and nothing else, as far as that has no effect."""
+    """Erases the operations that compute these values and nothing else, as far as they have no side effects."""
     found: set[ir.Operation] = set()
     pending = [producer(value) for value in values]
     while pending:

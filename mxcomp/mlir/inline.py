@@ -1,4 +1,4 @@
-"""Bodies of linalg ops, copied to where a pass computes the same."""
+"""Copies bodies of linalg ops to where a pass computes the same."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from iree.compiler import ir
 from mxcomp.mlir.linalg_ops import yielded
 
 Rewrite: TypeAlias = Callable[[ir.Operation, list[ir.Value]], ir.Value | None]
-"""From an operation of a body and its new operands to what stands for its result; None where it is to be copied."""
+"""Maps an operation of a body and its new operands to the replacement of its result; None: the operation is copied."""
 
 
 def inline(op: ir.Operation, arguments: Sequence[ir.Value], rewrite: Rewrite = lambda op, operands: None) -> ir.Value:
-    """The body of a linalg op at the insertion point; the value it yields. Constants from outside are copied along."""
+    """Copies the body of a linalg op to the insertion point, and returns the value it yields. Constants from outside
+    are copied along."""
     block = op.regions[0].blocks[0]
     known = dict(zip(block.arguments, arguments, strict=False))
 
@@ -38,6 +39,6 @@ def inline(op: ir.Operation, arguments: Sequence[ir.Value], rewrite: Rewrite = l
 
 
 def constant(value: ir.Value) -> ir.Value:
-    """A copy of a constant at the insertion point, so that no region has to be handed it; other values as they are."""
+    """Returns a copy of a constant at the insertion point, so that no region captures it; other values as they are."""
     op = value.owner.operation if isinstance(value.owner, ir.Operation | ir.OpView) else None
     return op.clone().results[0] if op is not None and op.name == "arith.constant" else value

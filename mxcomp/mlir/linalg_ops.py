@@ -1,4 +1,4 @@
-"""What linalg operations say of themselves: indexing maps, iterators, and what their bodies do."""
+"""Reads linalg operations: indexing maps, iterators, and the properties of their bodies."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ EXTENDS = "arith.extf"
 
 
 def yielded(op: ir.Operation) -> ir.Value:
-    """The value a single-result linalg op yields."""
+    """Returns the value a single-result linalg op yields."""
     return list(op.regions[0].blocks[0].operations)[-1].operands[0]
 
 
 def indexing_maps(op: ir.Operation) -> list[ir.AffineMap] | None:
-    """Indexing maps of a linalg op, named ones included; None for others."""
+    """Returns the indexing maps of a linalg op, named ones included; None for others."""
     maps = linalg.get_indexing_maps(op) if op.name.startswith("linalg.") else None
     return [ir.AffineMapAttr(attr).value for attr in maps] if maps is not None else None
 
 
 def is_elementwise(op: ir.Operation) -> bool:
-    """Whether each result element of a linalg op comes from one element of each input."""
+    """Returns whether each result element of a linalg op comes from one element of each input."""
     maps = indexing_maps(op)
     return maps is not None and len(op.results) == 1 and len(maps) == len(op.operands) and maps[-1].is_permutation
 
 
 def extended_from(value: ir.Value) -> ir.Value:
-    """The tensor whose elements are those of another, each extended where it is; that itself, if none are."""
+    """Returns the tensor from whose elements those of another are extended one by one; the tensor itself if none is."""
     op = producer(value)
     if op is None or not _extends(op) or static_sizes(op.operands[0]) != static_sizes(value):
         return value
@@ -39,7 +39,7 @@ def extended_from(value: ir.Value) -> ir.Value:
 
 
 def _extends(op: ir.Operation) -> bool:
-    """Whether an operation on tensors extends each element where it is, and does nothing else."""
+    """Returns whether an operation on tensors extends each element, and does nothing else."""
     if op.name == EXTENDS:
         return True
     if not is_elementwise(op) or len(op.operands) != 2:
@@ -50,36 +50,36 @@ def _extends(op: ir.Operation) -> bool:
 
 
 def reads_init(op: ir.Operation) -> bool:
-    """Whether the body of a linalg op reads what is in its result before."""
+    """Returns whether the body of a linalg op reads its init operands."""
     *_, out = op.regions[0].blocks[0].arguments
     return any(True for _ in out.uses)
 
 
 def only_calculates(op: ir.Operation) -> bool:
-    """Whether all that the body of a linalg op does is to calculate what it yields."""
+    """Returns whether the body of a linalg op has no effect but to calculate what it yields."""
     *body, _ = op.regions[0].blocks[0].operations
     return all(view.operation.name.startswith(("arith.", "math.")) for view in body)
 
 
 def reassociation(op: ir.Operation) -> list[list[int]]:
-    """The groups of a tensor.expand_shape or collapse_shape."""
+    """Returns the groups of a tensor.expand_shape or collapse_shape."""
     return [[ir.IntegerAttr(i).value for i in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])]
 
 
 def inputs(op: ir.Operation) -> list[ir.Value]:
-    """What a linalg op on tensors reads, without the tensors that its results start from."""
+    """Returns the inputs of a linalg op on tensors, without its inits."""
     return list(op.operands)[: len(op.operands) - len(op.results)]
 
 
 def iterators(op: ir.Operation) -> list[str]:
-    """The iterator types of any linalg op: its result's loops are parallel."""
+    """Returns the iterator types of any linalg op: its result's loops are parallel."""
     *_, output = indexing_maps(op) or []
     parallel = {ir.AffineDimExpr(e).position for e in output.results if isinstance(e, ir.AffineDimExpr)}
     return ["parallel" if loop in parallel else "reduction" for loop in range(output.n_dims)]
 
 
 def loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> dict[int, int | None]:
-    """How many steps the loops of a linalg op with these maps have, as far as operands tell; None if dynamic."""
+    """Returns the trip counts of the loops of a linalg op with these maps, as far as operands tell; None if dynamic."""
     sizes: dict[int, int | None] = {}
     for value, subscripts in zip(op.operands, maps, strict=True):
         if not subscripts.results:
@@ -92,12 +92,12 @@ def loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> dict[int, int | No
 
 
 def sums_products(op: ir.Operation) -> bool:
-    """Whether a linalg op sums over loops what it computes from two tensors or more."""
+    """Returns whether a linalg op sums over loops what it computes from two tensors or more."""
     return indexing_maps(op) is not None and "reduction" in iterators(op) and len(inputs(op)) > 1
 
 
 def steps_reduced(op: ir.Operation) -> int | None:
-    """How many steps of a linalg op with loops make one element of its result; None if, or perhaps if, dynamic."""
+    """Returns the number of loop steps of a linalg op per element of its result; None if it is, or may be, dynamic."""
     maps = indexing_maps(op) or []
     sizes = loop_sizes(op, maps)
     kept = {ir.AffineDimExpr(e).position for e in maps[-1].results if isinstance(e, ir.AffineDimExpr)}
@@ -107,7 +107,7 @@ def steps_reduced(op: ir.Operation) -> int | None:
 
 
 def is_zero(value: ir.Value) -> bool:
-    """Whether a value is a floating-point zero, or a tensor of them."""
+    """Returns whether a value is a floating-point zero, or a tensor of them."""
     op = value.owner
     if not isinstance(op, ir.OpView):
         return False

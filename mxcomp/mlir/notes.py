@@ -1,5 +1,5 @@
-"""What passes note on the module, and the report takes from there: why something was left unfused, what became of
-attention, and what users ought to know of their files.
+"""Notes of passes on the module, which the report takes from there: why something was left unfused, how attention was
+compiled, and warnings about the user's files.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import from_python, to_python
 
 UNFUSED = "mxcomp.unfused"
-"""On the module while passes run: reasons, by the index of the matmul."""
+"""The module attribute with reasons, by the index of the matmul, while passes run."""
 
 WARNINGS = "mxcomp.warnings"
-"""On the module while passes run: lines for users, about no matmul in particular."""
+"""The module attribute with lines for users about no matmul in particular, while passes run."""
 
 ATTENTIONS = "mxcomp.attentions"
-"""On the module while passes run: what became of each attention."""
+"""The module attribute with the outcome of each attention, while passes run."""
 
 
 def attend(module: ir.Operation, entries: Sequence[Mapping[str, Any]]) -> None:
-    """Puts on a module what became of each attention."""
+    """Adds the outcome of each attention to a module."""
     if entries:
         with module.context:
             module.attributes[ATTENTIONS] = from_python([dict(each) for each in entries])
 
 
 def take_attentions(module: ir.Operation) -> list[dict[str, Any]]:
-    """What became of each attention, which is then gone from the module."""
+    """Returns the outcome of each attention, and removes it from the module."""
     if ATTENTIONS not in module.attributes:
         return []
     entries: list[dict[str, Any]] = to_python(module.attributes[ATTENTIONS])
@@ -39,13 +39,13 @@ def take_attentions(module: ir.Operation) -> list[dict[str, Any]]:
 
 
 def warn(module: ir.Operation, lines: Sequence[str]) -> None:
-    """Puts warnings on a module."""
+    """Adds warnings to a module."""
     if lines:
         module.attributes[WARNINGS] = ir.ArrayAttr.get([ir.StringAttr.get(line) for line in lines], module.context)
 
 
 def take_warnings(module: ir.Operation) -> list[str]:
-    """The warnings, which are then gone from the module."""
+    """Returns the warnings, and removes them from the module."""
     if WARNINGS not in module.attributes:
         return []
     lines = [ir.StringAttr(line).value for line in ir.ArrayAttr(module.attributes[WARNINGS])]
@@ -64,13 +64,13 @@ def note(op: ir.Operation, index: int, reason: str) -> None:
 
 
 def drop(op: ir.Operation, index: int) -> None:
-    """Takes back what was noted for a matmul."""
+    """Removes the notes of a matmul."""
     root = graph.root(op)
     _put(root, {key: reasons for key, reasons in _noted(root).items() if key != str(index)})
 
 
 def take(module: ir.Operation) -> dict[int, list[str]]:
-    """The reasons by matmul, which are then gone from the module."""
+    """Returns the reasons by matmul, and removes them from the module."""
     noted = _noted(module)
     if UNFUSED in module.attributes:
         del module.attributes[UNFUSED]

@@ -1,4 +1,4 @@
-"""Which values may be written over at IREE's flow phase, and by what."""
+"""Finds values that may be overwritten in place at IREE's flow phase, and by which operations."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _READERS = ("flow.tensor.load", "flow.tensor.slice", "hal.tensor.export", "hal.t
 
 
 def is_view(value: ir.Value) -> bool:
-    """Whether a value is another one, seen in another shape."""
+    """Returns whether a value is a view of another one, in another shape."""
     op = graph.producer(value)
     return op is not None and op.name in VIEWS
 
 
 def uses(value: ir.Value, views: Collection[str] = VIEWS) -> Iterator[ir.OpOperand]:
-    """The uses of a value and of its views."""
+    """Yields the uses of a value and of its views."""
     for use in value.uses:
         owner = use.owner.operation
         if owner.name in views:
@@ -32,7 +32,7 @@ def uses(value: ir.Value, views: Collection[str] = VIEWS) -> Iterator[ir.OpOpera
 
 
 def writers(value: ir.Value, views: Collection[str] = VIEWS) -> list[ir.Operation]:
-    """The operations that may write over a value: all that are not known to only read it."""
+    """Returns the operations that may write over a value: all that are not known to only read it."""
     return [use.owner.operation for use in uses(value, views) if not _only_reads(use)]
 
 
@@ -44,7 +44,7 @@ def _only_reads(use: ir.OpOperand) -> bool:
 
 
 def functions(module: ir.Operation) -> list[ir.Operation]:
-    """What stands in a module, executables left out."""
+    """Returns the operations of a module, without executables."""
     found = [view.operation for view in graph.module_block(module).operations]
     return [op for op in found if op.name != _EXECUTABLE]
 
@@ -54,7 +54,8 @@ def is_tensor(value: ir.Value) -> bool:
 
 
 def written_over(module: ir.Operation) -> Iterator[tuple[ir.Value, list[ir.Operation]]]:
-    """The tensors below `module` that something may write over, and what does; safe against uses that are added."""
+    """Yields the tensors below `module` that something may write over, with the writers; safe against uses that are
+    added."""
     for function in functions(module):
         for value in list(_tensors(function)):
             if not is_view(value) and (found := writers(value)):
@@ -62,7 +63,7 @@ def written_over(module: ir.Operation) -> Iterator[tuple[ir.Value, list[ir.Opera
 
 
 def _tensors(function: ir.Operation) -> Iterator[ir.Value]:
-    """All tensors of a function, arguments of its blocks included."""
+    """Yields all tensors of a function, arguments of its blocks included."""
     for op in (function, *graph.walk(function)):
         blocks = [block for region in op.regions for block in region.blocks]
         for value in (*op.results, *(argument for block in blocks for argument in block.arguments)):
@@ -70,6 +71,6 @@ def _tensors(function: ir.Operation) -> Iterator[ir.Value]:
                 yield value
 
 
-def hidden(value: ir.Value) -> ir.Value:
-    """The same value, with something between that IREE cannot look through."""
+def barrier(value: ir.Value) -> ir.Value:
+    """Returns the value behind an optimisation barrier."""
     return ir.Operation.create(BARRIER, results=[value.type], operands=[value]).result

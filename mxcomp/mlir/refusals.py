@@ -1,4 +1,4 @@
-"""Which operators of PyTorch's IREE cannot import: its own error may name a constant beside them, or no line.
+"""Names the PyTorch operators that IREE cannot import: its own error may name another operation, or no line.
 
 Each operator is lowered alone, in a function of its own, with the constants and lists that it is given.
 """
@@ -15,11 +15,11 @@ from mxcomp.mlir import graph
 _TO_IREE = "builtin.module(torch-to-iree)"
 _OPERATORS = ("torch.aten.", "torch.prims.", "torch.operator")
 _COPIED = ("torch.constant.", "torch.prim.ListConstruct")
-"""What an operator is lowered with: it is a constant, or nothing that a function can be given."""
+"""Operations that are copied with an operator to test it: constants, and values that no function argument can have."""
 
 
 def refused(module: ir.Module) -> list[str]:
-    """Operators that cannot be lowered, with their types, modules of torch and source lines, each kind once."""
+    """Returns operators that cannot be lowered, with their types, modules of torch and source lines, each kind once."""
     return [f"{_name(op)}, {op.location}" for op in _kinds(module) if not _is_lowered(op)]
 
 
@@ -56,7 +56,7 @@ def _is_lowered(op: ir.Operation) -> bool:
 
 
 def _given(op: ir.Operation) -> Iterator[ir.Value]:
-    """What an operation, copied, takes from elsewhere."""
+    """Returns the outside values that a copied operation uses."""
     for value in op.operands:
         producer = graph.producer(value)
         if producer is not None and producer.name.startswith(_COPIED):
@@ -66,7 +66,7 @@ def _given(op: ir.Operation) -> Iterator[ir.Value]:
 
 
 def _copied(op: ir.Operation, values: dict[ir.Value, ir.Value]) -> ir.Operation:
-    """The operation here, behind the constants and lists that it is given."""
+    """Copies the operation here, behind the constants and lists that it uses."""
     for value in op.operands:
         producer = graph.producer(value)
         if value not in values and producer is not None:

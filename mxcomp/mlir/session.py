@@ -23,7 +23,7 @@ PHASES = (
     "start", "input", "abi", "preprocessing", "global-optimization", "dispatch-creation", "flow", "stream",
     "executable-sources", "executable-configurations", "executable-targets", "hal", "vm", "end",
 )  # fmt: skip
-"""IREEVMPipelinePhase names. A wrong name is ignored silently by IREE, so they are checked here."""
+"""The names of IREEVMPipelinePhase. IREE silently ignores a wrong name, so they are checked here."""
 
 _BYTECODE_MAGIC = b"ML\xefR"
 _LONGEST_DIAGNOSTIC = 1000
@@ -41,7 +41,7 @@ def set_global_flags(program: str, flags: Sequence[str]) -> None:
 
 
 def flag_values(flags: Sequence[str] = ()) -> dict[str, str]:
-    """Values of all session flags by name, after `flags` and global ones: lists joined by commas, "" where not given.
+    """Returns all session flags by name, after `flags` and global ones: lists joined by commas, "" where not given.
 
     Raises InputError where one of `flags` is refused.
     """
@@ -71,11 +71,11 @@ class NamedSource(bytes):
 
 
 SPLIT_MARK = "// -----"
-"""The line between modules in one file, which may go on; the same as in MLIR's own tools."""
+"""The line between modules in one file, which may have more behind it; the same as in MLIR's own tools."""
 
 
 def split_source(source: bytes, name: str) -> Iterator[NamedSource]:
-    """The modules of a file, each behind empty lines, so that locations are those of the file."""
+    """Returns the modules of a file, each behind empty lines, so that locations are those of the file."""
     line = 0
     for piece in re.split(rf"^{SPLIT_MARK}.*$".encode(), source, flags=re.M):
         padded = b"\n" * line + piece
@@ -110,7 +110,7 @@ class Session:
         self.phase = self._flags.compile_from
 
     def _set_up(self) -> None:
-        """Tells the invocation what flags of the main program say."""
+        """Applies flags of the main program to the invocation."""
         handle, flags = ctypes.c_void_p(self._invocation._inv_p), self._flags
         _lib.ireeCompilerInvocationSetVerifyIR(handle, ctypes.c_bool(flags.verify))
         _lib.ireeCompilerInvocationSetDumpCompilationPhasesTo(handle, flags.dump_compilation_phases_to.encode())
@@ -145,7 +145,8 @@ class Session:
         return self.module
 
     def advance(self, phase: str, stop: str = "end") -> bool:
-        """Goes on to the end of a phase, but not beyond `stop`; whether it got there. Raises what `run` raises."""
+        """Runs to the end of a phase, but not beyond `stop`, and returns whether it got there. Raises what `run`
+        raises."""
         if PHASES.index(stop) < PHASES.index(self._flags.compile_from):
             raise InputError(
                 f"--compile-to={stop}: expected {self._flags.compile_from} or later, as --compile-from says"
@@ -168,7 +169,7 @@ class Session:
         self.phase = to_phase
 
     def output(self) -> bytes:
-        """The vmfb, or what --output-format asks for; before phase "end", MLIR. Raises CompileError."""
+        """Returns the vmfb, or what --output-format asks for; before phase "end", MLIR. Raises CompileError."""
         if self.phase == "end" and self._flags.output_format != "vm-asm":
             return self.vm_bytecode() if self._flags.output_format == "vm-bytecode" else self._written(self._write_c)
         if self._flags.emit_mlir_bytecode:
@@ -181,7 +182,7 @@ class Session:
             raise CompileError(f"the pass pipeline {pipeline} failed", self._take_diagnostics())
 
     def vm_bytecode(self) -> bytes:
-        """The compiled module as vmfb bytes, after phase `end`. Raises CompileError."""
+        """Returns the compiled module as vmfb bytes, after phase `end`. Raises CompileError."""
         return self._written(self._invocation.output_vm_bytecode)
 
     def _write_c(self, output: api.Output) -> None:
@@ -207,7 +208,7 @@ class Session:
 
 
 def read_source(source: str | bytes | Path | ir.Module) -> tuple[bytes, str]:
-    """Source bytes and a name for diagnostics.
+    """Returns source bytes and a name for diagnostics.
 
     `source` is a path, MLIR text, bytes (text or bytecode) or an `ir.Module`; text is told from a path by its line
     break or brace. Raises InputError for a missing or unreadable file.

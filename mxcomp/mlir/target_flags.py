@@ -1,4 +1,4 @@
-"""Which GPU a compilation is for: flags of iree-compile that say it, against the target."""
+"""Checks the iree-compile flags that select a GPU against the target."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from mxcomp.target import Target
 
 _DEVICE, _BACKEND, _GPU = "--iree-hal-target-device", "--iree-hal-target-backends", "--iree-rocm-target"
 _DEVICES = re.compile(r"(\w+=)?(hip|amdgpu)(\[\d+\])?")
-"""IREE's names of devices that run code of ROCm: with a name of the user's own in front, with an ordinal behind."""
+"""Matches IREE's names of ROCm devices, with an optional name of the user's in front and ordinal behind."""
 
 
 def missing(target: Target, flags: Sequence[str] = ()) -> tuple[str, ...]:
-    """Flags of `target` that are neither in `flags` nor set globally. Raises InputError for those of another target."""
+    """Returns the flags of `target` that are neither in `flags` nor set globally. Raises InputError for those of
+    another target."""
     given = flag_values(flags)
     _check(given, target)
     device_is_given = given[_DEVICE] or given[_BACKEND]

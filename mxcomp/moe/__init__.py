@@ -45,25 +45,26 @@ class Experts:
 
 
 Activation: TypeAlias = Callable[[ir.Value, ir.Value], ir.Value] | str
-"""Of an f32 gate and an f32 up projection; or the name of one of `ACTIVATIONS`."""
+"""A function of an f32 gate and an f32 up projection; or the name of one of `ACTIVATIONS`."""
 
 
 def swiglu(gate: ir.Value, up: ir.Value) -> ir.Value:
-    """SiLU of the gate, times the up projection."""
+    """Returns SiLU of the gate, times the up projection."""
     return mx.multiply(_sigmoid_times(gate, mx.subtract(0.0, gate)), up)
 
 
 def clamped_swiglu(
     gate: ir.Value, up: ir.Value, alpha: float = 1.702, limit: float = 7.0, offset: float = 1.0
 ) -> ir.Value:
-    """GPT-OSS's: gate · sigmoid(alpha · gate) · (up + offset), with the gate at most, and up within, the limit."""
+    """Returns GPT-OSS's activation: gate · sigmoid(alpha · gate) · (up + offset), with the gate at most, and up within,
+    the limit."""
     if math.isfinite(limit):
         gate, up = _minimum(gate, limit), mx.maximum(_minimum(up, limit), -limit)
     return mx.multiply(_sigmoid_times(gate, mx.multiply(gate, -alpha)), mx.add(up, offset) if offset else up)
 
 
 def _sigmoid_times(gate: ir.Value, exponent: ir.Value) -> ir.Value:
-    """gate / (1 + e to the power of an exponent), off by some units in the last place of f32.
+    """Returns gate / (1 + e to the power of an exponent), off by some units in the last place of f32.
 
     Computed exactly it is most of what a tile of gate and up does behind its product: 25 instructions, not 7.
     """
@@ -71,14 +72,14 @@ def _sigmoid_times(gate: ir.Value, exponent: ir.Value) -> ir.Value:
 
 
 def gelu(gate: ir.Value, up: ir.Value) -> ir.Value:
-    """GELU of the gate (its approximation by tanh), times the up projection."""
+    """Returns GELU of the gate (its approximation by tanh), times the up projection."""
     cube = mx.multiply(mx.multiply(gate, gate), gate)
     inner = mx.multiply(mx.add(gate, mx.multiply(cube, 0.044715)), 0.7978845608028654)
     return mx.multiply(mx.multiply(mx.multiply(gate, 0.5), mx.add(mx.tanh(inner), 1.0)), up)
 
 
 ACTIVATIONS = {function.__name__: function for function in (swiglu, clamped_swiglu, gelu)}
-"""By their names."""
+"""The activations by name."""
 
 
 def _activation(wanted: Activation) -> Callable[[ir.Value, ir.Value], ir.Value]:
@@ -94,7 +95,7 @@ def _minimum(a: ir.Value, limit: float) -> ir.Value:
 
 
 def gather(source: ir.Value, ids: ir.Value, divisor: int = 1) -> ir.Value:
-    """Parts of [count, …] by integers [ids…], each divided and then clamped to [0, count): [ids…, …].
+    """Gathers slices of [count, …] by integers [ids…], each divided and then clamped to [0, count): [ids…, …].
 
     So an id that is out of range takes the first or the last part. Raises InputError.
     """
@@ -119,7 +120,7 @@ def gather(source: ir.Value, ids: ir.Value, divisor: int = 1) -> ir.Value:
 
 
 def _gathered(operand: mx.Operand, ids: ir.Value, divisor: int = 1) -> mx.Operand:
-    """Parts of an operand, gathered as bytes."""
+    """Gathers slices of an operand as bytes."""
     parts = []
     for value in (operand.elements, operand.scales):
         kind, sizes = build.element(value), build.static_sizes(value)
@@ -135,23 +136,24 @@ def _gathered(operand: mx.Operand, ids: ir.Value, divisor: int = 1) -> mx.Operan
 
 
 Rows: TypeAlias = mx.Operand | ir.Value
-"""What is multiplied by weights: an MX operand, or a tensor of bf16 that is not quantised."""
+"""The left operand of a grouped matmul: an MX operand, or a tensor of bf16 that is not quantised."""
 
 
 def rows(tokens: Rows, routing: Routing) -> Rows:
-    """The tokens [T, K] of all rows of all blocks: [B, BM, K]. Padding has the last token, which nothing reads."""
+    """Returns the tokens [T, K] of all rows of all blocks: [B, BM, K]. Padding has the last token, which nothing
+    reads."""
     if isinstance(tokens, ir.Value):
         return gather(tokens, routing.slots, routing.top_k)
     return _gathered(tokens, routing.slots, routing.top_k)
 
 
 def by_expert(experts: Experts, routing: Routing) -> mx.Operand:
-    """The weights of the expert of each block: [B, N, K]. Ids out of range are clamped, also negative ones."""
+    """Returns the weights of the expert of each block: [B, N, K]. Ids out of range are clamped, also negative ones."""
     return _gathered(experts.weights, routing.experts)
 
 
 def grouped_matmul(lhs: Rows, experts: Experts, routing: Routing) -> ir.Value:
-    """Rows [B, BM, K] of each block times the weights of its expert, without biases: f32 [B, BM, N].
+    """Returns rows [B, BM, K] of each block times the weights of its expert, without biases: f32 [B, BM, N].
 
     Raises InputError for rows that are neither of MX nor of bf16.
     """
@@ -169,7 +171,8 @@ def layer(
     activation: Activation = swiglu,
     result: str = "bf16",
 ) -> ir.Value:
-    """The experts of a layer, [T, H] for tokens [T, H]: down(activation(gate(x), up(x))), weighted and added up.
+    """Returns the experts of a layer, [T, H] for tokens [T, H]: down(activation(gate(x), up(x))), weighted and added
+    up.
 
     Products of blocks without an expert, whose id is negative, are zero, and not computed.
     What `activation` makes is quantised to `fmt` again; without one it is multiplied as bf16, as tokens of bf16 are.
@@ -193,7 +196,7 @@ def gated_layer(
     result: str = "bf16",
     mode: str = "even",
 ) -> ir.Value:
-    """As `layer`, with gate and up in one tensor of experts, whose rows alternate between them: [E, 2 · inner, …].
+    """Returns the same as `layer`, with gate and up in one tensor of experts, whose rows alternate: [E, 2 · inner, …].
 
     So GPT-OSS stores them. Both are one product, and what `activation` makes of them is quantised in its tile, in scale
     mode `mode`: nothing else of them is written to memory.
@@ -207,14 +210,14 @@ def gated_layer(
 
 
 def gate_and_up(both: ir.Value) -> list[ir.Value]:
-    """Even and odd columns of a tensor [B, BM, 2 · inner]. Raises InputError for an odd number of them."""
+    """Returns the even and odd columns of a tensor [B, BM, 2 · inner]. Raises InputError for an odd number of them."""
     half = build.tensor_type(_halved(both), build.element(both))
     sizes, steps = list(half.shape), [1, 1, 2]
     return [tensor.ExtractSliceOp(half, both, [], [], [], [0, 0, i], sizes, steps).result for i in range(2)]
 
 
 def _halved(both: ir.Value) -> list[int]:
-    """The shape [B, BM, inner] of gate, and of up."""
+    """Returns the shape [B, BM, inner] of gate, and of up."""
     *outer, width = (size or 0 for size in build.static_sizes(both))
     if width % 2:
         raise InputError(f"gate and up in {width} rows: expected an even number of them")
@@ -222,7 +225,8 @@ def _halved(both: ir.Value) -> list[int]:
 
 
 def _met(activation: Callable[[ir.Value, ir.Value], ir.Value], both: ir.Value) -> ir.Value:
-    """Hidden activations of gate and up that alternate, f32 [B, BM, 2 · inner]: in one operation, without copies."""
+    """Returns hidden activations of gate and up that alternate, f32 [B, BM, 2 · inner]: in one operation, without
+    copies."""
     shape = _halved(both)
     pairs = build.tensor_type([*shape, 2], build.element(both))
     split = tensor.ExpandShapeOp(pairs, both, [[0], [1], [2, 3]], [], [*shape, 2]).result
@@ -242,14 +246,14 @@ def _met(activation: Callable[[ir.Value, ir.Value], ir.Value], both: ir.Value) -
 def _behind(
     hidden: ir.Value, down: Experts, routing: Routing, fmt: str | None, result: str, mode: str = "even"
 ) -> ir.Value:
-    """The rest of a layer, from hidden activations f32 [B, BM, inner]."""
+    """Returns the rest of a layer, from hidden activations f32 [B, BM, inner]."""
     out = grouped_matmul(requantised(hidden, fmt, mode), down, routing)
     out = _combined(lambda y: y, [_Part(out, down.bias)], routing, result)
     return _added_up(out, routing, result)
 
 
 def requantised(hidden: ir.Value, fmt: str | None, mode: str = "even") -> Rows:
-    """Hidden activations [B, BM, inner] in a format, or in bf16."""
+    """Returns hidden activations [B, BM, inner] in a format, or in bf16."""
     if fmt is None:
         return mx.elementwise(lambda value: value, hidden, result="bf16")
     blocks, height, _ = build.static_sizes(hidden)
@@ -269,7 +273,7 @@ class _Part:
 def _combined(
     activation: Callable[..., ir.Value], parts: Sequence[_Part], routing: Routing, result: str = "f32"
 ) -> ir.Value:
-    """[B, BM, N] of products, each with the bias of its block's expert; of zeros where there is no expert."""
+    """Returns [B, BM, N] of products, each with the bias of its block's expert; zeros where there is no expert."""
     biases = [None if part.bias is None else gather(part.bias, routing.experts) for part in parts]
     values = [part.value for part in parts]
     inputs = [*values, *(bias for bias in biases if bias is not None), routing.experts]
@@ -293,7 +297,7 @@ def _combined(
 
 
 def _expanded(value: ir.Value, outer: list[int | None]) -> ir.Value:
-    """The first dimension taken apart."""
+    """Returns a tensor whose first dimension is split."""
     _, *inner = build.static_sizes(value)
     shape = [size or 0 for size in (*outer, *inner)]
     kind = build.tensor_type(shape, build.element(value))
@@ -302,7 +306,8 @@ def _expanded(value: ir.Value, outer: list[int | None]) -> ir.Value:
 
 
 def _added_up(rows_: ir.Value, routing: Routing, result: str) -> ir.Value:
-    """Rows [B, BM, H] of all slots, weighted and added up: [T, H]. Nothing is added where a position is no row."""
+    """Returns rows [B, BM, H] of all slots, weighted and added up: [T, H]. Positions outside of the rows add
+    nothing."""
     flat = build.collapse(rows_, [[0, 1], [2]])
     count, width = build.static_sizes(flat)
     total = build.tensor_type([build.static_sizes(routing.weights)[0], width], "f32")
@@ -312,7 +317,7 @@ def _added_up(rows_: ir.Value, routing: Routing, result: str) -> ir.Value:
     def body(position: ir.Value, weight: ir.Value, acc: ir.Value) -> ir.Value:
         is_row = s.above(count or 0, position)
         row = s.select(is_row, position, 0)
-        weighted = s.multiplied(mx.cast(s.at(flat, row, s.place(1)), acc.type), weight)
+        weighted = s.multiplied(mx.cast(s.at(flat, row, s.loop_index(1)), acc.type), weight)
         return s.added(acc, s.select(is_row, weighted, 0.0))
 
     iterators = ["parallel", "parallel", "reduction"]

@@ -1,4 +1,4 @@
-"""What `mxcomp.torch.operators.gated_experts` means: matmuls grouped by expert, on tensors of its operands."""
+"""Implements `mxcomp.torch.operators.gated_experts` as matmuls grouped by expert, on tensors of its operands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def build_layer(
     limit: float,
     offset: float,
 ) -> ir.Value:
-    """[T, K] of the first tensor's type, from those of the operator in their order. Raises InputError."""
+    """Returns [T, K] of the first tensor's type, from the operator's operands in their order. Raises InputError."""
     x, chosen, shares, gate_up, gate_up_scales, gate_up_bias, down, down_scales, down_bias = tensors
     _check(tensors, weight_format)
     (tokens, _), (_, top_k), (experts, *_) = (build.static_sizes(value) for value in (x, shares, gate_up))
@@ -68,7 +68,7 @@ def _check(tensors: Sequence[ir.Value], weight_format: str) -> None:
 
 
 def _i32(value: ir.Value) -> ir.Value:
-    """Integers of 64 bits as such of 32; those that are none of either are out of range of experts, too."""
+    """Converts integers of 64 bits to 32; values that do not fit are out of range of experts, too."""
     i32, sizes = ir.IntegerType.get_signless(32), [size or 0 for size in build.static_sizes(value)]
 
     def narrow(number: ir.Value, _: ir.Value) -> ir.Value:

@@ -1,4 +1,4 @@
-"""What is computed for all experts and tokens, computed for blocks of rows instead, each of one expert.
+"""Converts computations over all experts and tokens to computations over blocks of rows, each of one expert.
 
 Dimensions [E, T] of values become [B, BM]: operations are copied with those sizes, up to what has one of the two alone.
 That is gathered: by the expert of each block, or by the token of each row. A dimension may also be both, E · T.
@@ -23,7 +23,7 @@ _BYTE = 8
 
 
 class NotGroupedError(Exception):
-    """Something that is computed from experts or tokens in a way that blocks do not allow."""
+    """A value depends on experts or tokens in a way that blocks do not allow."""
 
 
 class Blocks:
@@ -39,7 +39,8 @@ class Blocks:
         self._known: dict[tuple[ir.Value, int | None, int | None], ir.Value] = {}
 
     def value(self, value: ir.Value, expert: int | None, token: int | None) -> ir.Value:
-        """A tensor whose dimensions `expert` and `token` are E and T, for blocks and rows. Raises NotGroupedError.
+        """Returns the value for blocks and rows of a tensor whose dimensions `expert` and `token` are E and T. Raises
+        NotGroupedError.
 
         Where they are one dimension, it is E · T.
         """
@@ -56,7 +57,7 @@ class Blocks:
             raise NotGroupedError(f"{value.type}: expected static sizes, {experts} experts and {tokens} tokens")
 
     def _rows(self, value: ir.Value, token: int | None) -> ir.Value:
-        """By the token of each row: [B, BM, …]."""
+        """Gathers by the token of each row: [B, BM, …]."""
         return self._gathered(value, token, self.routing.slots, self.extent.top_k)
 
     def _gathered(self, value: ir.Value, dim: int | None, ids: ir.Value, divisor: int) -> ir.Value:
@@ -146,7 +147,7 @@ class Blocks:
         return build.bitcast(self.value(source, expert, token), self._type(result, expert, token))
 
     def _copied(self, op: ir.Operation, number: int, expert: int, token: int | None) -> ir.Value:
-        """A linalg operation with other sizes, and its results, all of them."""
+        """Copies a linalg operation with other sizes, and remembers all its results."""
         maps = indexing_maps(op) or []
         outs = maps[len(maps) - len(op.results) :]
         loop = _loop(outs[number].results[expert])
@@ -184,7 +185,7 @@ class Blocks:
         return given, ir.AffineMap.get(subscripts.n_dims, 0, dims)
 
     def _hidden(self, product: ir.Value) -> ir.Value:
-        """A product, of which nothing is read where a block has no expert: kernels need not compute it there."""
+        """Marks a product as unread where a block has no expert: kernels need not compute it there."""
         kind = ir.RankedTensorType(product.type)
         if not isinstance(kind.element_type, ir.FloatType):
             return product
@@ -213,7 +214,8 @@ def _loop(expr: ir.AffineExpr) -> int:
 
 
 def _dim(subscripts: ir.AffineMap, loop: int) -> int | None:
-    """The dimension that a loop indexes alone, if any. Raises NotGroupedError where others do so with it."""
+    """Returns the dimension that a loop indexes alone, if any. Raises NotGroupedError where other loops contribute to
+    it."""
     found = [i for i, expr in enumerate(subscripts.results) if not isinstance(expr, ir.AffineConstantExpr)]
     dims = [i for i in found if _loop(subscripts.results[i]) == loop]
     if len(dims) > 1:
@@ -222,7 +224,7 @@ def _dim(subscripts: ir.AffineMap, loop: int) -> int | None:
 
 
 def _check_body(op: ir.Operation, loops: Sequence[int]) -> None:
-    """Raises NotGroupedError for a body that asks for the number of an expert or token, or reads what is outside."""
+    """Raises NotGroupedError for a body that uses the index of an expert or token, or outside values."""
     for inner in graph.walk(op):
         if inner.name == "linalg.index" and ir.IntegerAttr(inner.attributes["dim"]).value in loops:
             raise NotGroupedError("the number of an expert or token is part of what is computed")
@@ -235,7 +237,7 @@ def _check_body(op: ir.Operation, loops: Sequence[int]) -> None:
 def _generic(
     op: ir.Operation, results: Sequence[ir.Type], operands: Sequence[ir.Value], maps: Sequence[ir.AffineMap]
 ) -> list[ir.Value]:
-    """A `linalg.generic` with the body of another operation."""
+    """Returns a `linalg.generic` with the body of another operation."""
     count = len(operands) - len(results)
     made = linalg.GenericOp(
         list(results),

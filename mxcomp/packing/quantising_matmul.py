@@ -98,7 +98,7 @@ def _padded(
         return tensor.ExtractOp(view, [place, at]).result
 
     with build.dispatch_region([whole], counts) as region:
-        region.returned = [build.by_place(whole, word, counts)]
+        region.returned = [build.generate(whole, word, counts)]
     return [outer], region.results[0], counts
 
 

@@ -111,7 +111,7 @@ def _decoded(source: ir.Value, element: str, block: int, rows: list[ir.Value]) -
         code = arith.AndIOp(arith.ShRUIOp(pair, shift).result, arith.ConstantOp(i32, 63).result).result
         return value_of(code, element)
 
-    return build.by_place(result, body, rows)
+    return build.generate(result, body, rows)
 
 
 def _product_of(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Value, acc: ir.Value) -> ir.Value:

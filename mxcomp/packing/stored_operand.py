@@ -81,7 +81,7 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynam
     words = _words(source, target, bits)
     packed = build.tensor_type((*batch, *outer, *words.shape), words.element)
     with build.dispatch_region([packed], tiles, enabled=regions and not is_constant(source)) as region:
-        region.returned = [build.by_place(packed, words.compute, tiles)]
+        region.returned = [build.generate(packed, words.compute, tiles)]
     shape = layout.multiplied_shape(operand, (*batch, *layout.packed_shape(operand, outer)))
     if bits:
         shape, element = (*shape[:-1], layout.shape.block * bits // 8), "i8"

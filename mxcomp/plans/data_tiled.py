@@ -22,7 +22,7 @@ from mxcomp.plans.plan import Plan, Proposal, left
 from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Ukernel
 from mxcomp.selection.ranking import DYNAMIC_M, Candidate, candidate, fastest
-from mxcomp.selection.sharing import least
+from mxcomp.selection.sharing import best_order
 from mxcomp.ukernels.weight_only import ACTIVATIONS
 
 _NAMED = 2
@@ -80,7 +80,7 @@ def _chosen(problem: Problem, site: Site, context: Context) -> Plan:
     missing = options.target.lacks_instruction(layout.intrinsic, problem.types)
     if missing or not all(element_format(kind).loadable for kind in problem.types[:2]):
         return left(missing or reason, problem)
-    order = least(problem, layout.workgroup_tile, options.target)
+    order = best_order(problem, layout.workgroup_tile, options.target)
     chosen = DataTiled(layout=layout, workgroup_size=(layout.threads, 1, 1), order=order, reason=reason)
     return chosen.bounded(problem, options)
 
@@ -97,7 +97,7 @@ def select(operands: str, problem: Problem, context: Context) -> tuple[Ukernel |
 def order_of(problem: Problem, ukernel: Ukernel, result_bytes: int = 4) -> Order:
     """The order of workgroups: the fastest of a ukernel whose times are known, else that with the least to load."""
     timed = candidate(ukernel, problem, result_bytes)
-    return least(problem, ukernel.tile, ukernel.target) if timed is None else timed.order
+    return best_order(problem, ukernel.tile, ukernel.target) if timed is None else timed.order
 
 
 def _why(ranked: Sequence[Candidate], m: int | None) -> str | None:

@@ -96,7 +96,7 @@ class RowOperand(Tiled):
             place = [build.clamp(build.apply(row, loops), problem.m or 1), build.apply(column, loops)]
             return tensor.ExtractOp(elements, place).result
 
-        return build.by_place(build.tensor_type(shape, element), body)
+        return build.generate(build.tensor_type(shape, element), body)
 
 
 def choose(

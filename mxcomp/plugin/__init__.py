@@ -1,4 +1,4 @@
-"""Files that make a stock iree-compile compile a model's scaled matmuls as mxcomp does."""
+"""Writes files that make a stock iree-compile compile a model's scaled matmuls as mxcomp does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plugin replaces: operations that one matcher finds by their last one, and what they take from outside.
+"""The operations that a plugin replaces: a DAG that a matcher finds by its last operation, and its inputs.
 
 That is a whole function where it may be, with all that its matmuls share and fuse with, in as many dispatches as in
 process; else each scaled matmul by itself. A matcher finds no more than what one operation's result is computed from,
@@ -23,7 +23,7 @@ _FUNCTIONS = ("util.func", "func.func")
 
 
 class Dag:
-    """The operations that a root's result is computed from, users last, as far as values that are not `is_outside`.
+    """The operations that a root's result is computed from, users last, up to values that are `is_outside`.
 
     `inputs` are these values, empty tensors, and dynamic sizes.
     """
@@ -63,7 +63,8 @@ class Dag:
 
 
 def of_matmul(candidate: Candidate) -> Dag:
-    """The operations of one matmul before recognition; its inputs are its operands as recognition found them."""
+    """Returns the operations of one matmul before recognition; its inputs are its operands as recognition found
+    them."""
     taken = {_stored(leaf.value) for side in (candidate.lhs, candidate.rhs) for leaf in side.leaves}
     accumulator = candidate.root.operands[-1]
     if (source := graph.producer(accumulator)) is not None and source.name != "linalg.fill":
@@ -72,13 +73,14 @@ def of_matmul(candidate: Candidate) -> Dag:
 
 
 def _stored(value: ir.Value) -> ir.Value:
-    """The tensor that holds an operand. IREE 3.13 takes a tensor of 6-bit elements that is moved for larger."""
+    """Returns the tensor that contains an operand. IREE 3.13 overestimates the size of a tensor of 6-bit elements that
+    is moved."""
     value = whole(value)
-    return graph.behind(value, BITCASTS) if is_six_bit(value.type) else value
+    return graph.look_through(value, BITCASTS) if is_six_bit(value.type) else value
 
 
 def whole_functions(candidates: Iterable[Candidate]) -> list[Dag]:
-    """The functions around all matmuls; none if one of these cannot be taken whole.
+    """Returns the functions around all matmuls; none if one of them cannot be replaced as a whole.
 
     Matchers are tried operation by operation: those of single matmuls would take what those of functions wait for.
     """
@@ -90,7 +92,7 @@ def whole_functions(candidates: Iterable[Candidate]) -> list[Dag]:
 
 
 def _of_function(function: ir.Operation, matmuls: list[ir.Operation]) -> Dag | None:
-    """What computes a function's result, if that is one tensor and nothing else is computed."""
+    """Returns the operations of a function, if it computes a single tensor and nothing else."""
     if function.name not in _FUNCTIONS or len(function.regions[0].blocks) != 1:
         return None
     *_, end = function.regions[0].blocks[0].operations
@@ -111,7 +113,7 @@ def _of_function(function: ir.Operation, matmuls: list[ir.Operation]) -> Dag | N
 
 
 def _calculates(op: ir.Operation | None) -> bool:
-    """Whether an operation makes one tensor of static sizes, or a number, of nothing but its operands."""
+    """Returns whether an operation computes one static tensor, or a number, from its operands alone."""
     if op is None or not op.name.startswith(_CALCULATIONS) or len(op.results) != 1:
         return False
     kind = op.results[0].type
@@ -121,7 +123,7 @@ def _calculates(op: ir.Operation | None) -> bool:
 
 
 def _is_fixed(op: ir.Operation) -> bool:
-    """Whether a tensor is computed from constants alone: IREE evaluates it, of which a function's passes know nothing.
+    """Returns whether a tensor is computed from constants alone: IREE evaluates it, unseen by a function's passes.
 
     As they are stored, constants may be operands.
     """
@@ -131,7 +133,7 @@ def _is_fixed(op: ir.Operation) -> bool:
 
 
 def _uses_constants(op: ir.Operation) -> bool:
-    """Whether an operation's body uses a constant, or another value from outside of it.
+    """Returns whether an operation's body uses a constant, or another value from outside of it.
 
     IREE 3.13 moves constants out of bodies before it matches anything, and a body that uses a value from outside equals
     no other: so quantisers are not taken, nor most activation functions (the smallest
@@ -152,7 +154,7 @@ def _function(op: ir.Operation) -> ir.Operation:
 
 
 def _around(op: ir.Operation) -> Iterator[ir.Operation]:
-    """An operation, and those in whose regions it is."""
+    """Yields an operation, and those in whose regions it is."""
     yield op
     while op.parent is not None:
         op = op.parent.operation

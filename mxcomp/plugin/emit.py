@@ -1,4 +1,4 @@
-"""Files that make a stock iree-compile compile one model's scaled matmuls as mxcomp does, without any Python.
+"""Writes files that make a stock iree-compile compile one model's scaled matmuls as mxcomp does, without Python.
 
     match.mlir    a transform spec for preprocessing: finds each scaled matmul of the model by its operations and calls
                   a function that holds its packing and matmul, as dispatches that are ready to compile
@@ -71,7 +71,7 @@ def emit_plugin(
 
 
 def _specs(source: Source, options: Options, program: Program, session_flags: Sequence[str]) -> dict[str, str]:
-    """The specs, by the names of their files."""
+    """Returns the specs, by the names of their files."""
     data, name = read_source(source)
     session = Session(session_flags)
     session.load(data, name)
@@ -115,11 +115,11 @@ def _check_apart(candidates: Sequence[Candidate]) -> None:
 
 
 _SPEC = "mxcomp.tried.mlir"
-"""No file of a user's has this name, as far as one can tell."""
+"""The file name of the spec in locations, unlike any file of a user's."""
 
 
 def _left_over(spec: str, source: NamedSource, session_flags: Sequence[str]) -> list[str]:
-    """Where there are scaled matmuls once IREE has replaced what it finds with a match spec.
+    """Returns the locations of scaled matmuls that remain after IREE has applied a match spec.
 
     Places are of the module, or of a file `_SPEC`: those that the spec's functions leave to IREE.
     """
@@ -147,7 +147,7 @@ def _below(op: ir.Operation, name: str) -> ir.Operation:
 
 
 def _match_spec(found: list[Dag], options: Options) -> ir.Module:
-    """A copy of the match template with a matcher, an action and a function for all that is distinct."""
+    """Returns a copy of the match template with a matcher, an action and a function for each distinct matmul."""
     module = _template("match.mlir")
     match, call = _symbol(module, "match"), _symbol(module, "call")
     _symbol(module, "matmul").erase()
@@ -197,7 +197,7 @@ def _add_action(sequence: ir.Operation, name: str, symbols: list[ir.Operation]) 
 
 
 def _link_spec(names: list[str], compiled: ir.Operation, options: Options) -> ir.Module:
-    """A copy of the link template for the ukernels `names`; the target is read from a compiled module."""
+    """Returns a copy of the link template for the ukernels `names`; the target is read from a compiled module."""
     module = _template("link.mlir")
     registry = Registry(options.target, options.ukernel_dirs, stock=not options.reads_in_place)
     _symbol(module, "ukernel").erase()

@@ -1,4 +1,4 @@
-"""Functions that do what a model's matmuls do, each compiled by itself as far as dispatches."""
+"""Functions that compute a model's matmuls, each compiled by itself up to dispatches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SLICE = "mxcomp.slice"
 
 
 def library(name: str, dag: Dag, options: Options) -> ir.Module:
-    """A module with the matmul's function, compiled as far as dispatches, and their executables."""
+    """Returns a module with the matmul's function, compiled up to dispatches, and their executables."""
     module = ir.Module.create()
     function = _function(name, dag, module)
     pipeline.run(module.operation, (*pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
@@ -31,14 +31,14 @@ def library(name: str, dag: Dag, options: Options) -> ir.Module:
 
 
 def key(dag: Dag) -> str:
-    """Equal for what one matcher and one function serve."""
+    """Returns a key that is equal for matmuls that share a matcher and a function."""
     module = ir.Module.create()
     _function("key", dag, module)
     return str(module)  # a function by itself is printed without what is in it
 
 
 def _function(name: str, dag: Dag, module: ir.Module) -> ir.Operation:
-    """A public function over `dag.inputs` that does what the matmul's operations do."""
+    """Returns a public function over `dag.inputs` that computes the same as the matmul's operations."""
     result = dag.root.results[0].type
     inputs = [value.type for value in dag.inputs]
     attributes = {
@@ -57,7 +57,7 @@ def _function(name: str, dag: Dag, module: ir.Module) -> ir.Operation:
 
 
 def _marks(value: ir.Value) -> dict[str, ir.Attribute]:
-    """What passes ought to know of an operand that is a function's argument."""
+    """Returns the attributes by which passes treat an operand that is a function's argument."""
     marked = {CONSTANT: is_constant(value), _SLICE: isinstance(value.type, ir.RankedTensorType) and _is_slice(value)}
     return {name: ir.UnitAttr.get() for name, is_so in marked.items() if is_so}
 

@@ -1,4 +1,4 @@
-"""The flags that make a stock iree-compile read a plugin, as lines of an LLVM response file."""
+"""Writes the flags that make a stock iree-compile read a plugin, as lines of an LLVM response file."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ MATCH, LINK, RESPONSE = "match.mlir", "link.mlir", "mxcomp.rsp"
 
 
 def response_file(directory: Path, flags: Sequence[str]) -> list[str]:
-    """A line for each of `flags`, one for MATCH and, last, one for LINK. Raises InputError for names it cannot hold."""
+    """Returns a line for each of `flags`, one for MATCH and, last, one for LINK. Raises InputError for names it cannot
+    contain."""
     return [_token(flag) for flag in (*flags, *spec_flags(str(directory / MATCH), _pass_option(directory / LINK)))]
 
 
 def spec_flags(match: str, link: str) -> tuple[str, str]:
-    """The flags for the files MATCH, a path, and LINK, a path as the value of a pass's option."""
+    """Returns the flags for the files MATCH, a path, and LINK, a path as the value of a pass's option."""
     interpreter = f"iree-preprocessing-transform-interpreter{{transform-spec-path={link}}}"
     variant = f"builtin.module(hal.executable.variant(builtin.module({interpreter})))"
     return (
@@ -26,13 +27,13 @@ def spec_flags(match: str, link: str) -> tuple[str, str]:
 
 
 def _token(flag: str) -> str:
-    """A flag as one token: inside double quotes a backslash keeps the next character as it is."""
+    """Quotes a flag as one token: inside double quotes a backslash keeps the next character as it is."""
     escaped = flag.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def _pass_option(path: Path) -> str:
-    """A path as the value of a pass's option: quoted, so that MLIR does not split it at spaces.
+    """Quotes a path as the value of a pass's option, so that MLIR does not split it at spaces.
 
     MLIR knows no escapes: neither for a quote inside of quotes, nor for the braces that it counts to find the end of
     a pass's options.

@@ -1,4 +1,5 @@
-"""A shell script that calls a stock iree-compile with a plugin's files, wherever its directory is moved or copied to.
+"""Writes a shell script that calls a stock iree-compile with a plugin's files, wherever its directory is moved or
+copied to.
 
 A response file holds names of files as iree-compile would open them from where it is called, so that a directory named
 in it stays where it is. The script finds its own directory out instead.
@@ -15,7 +16,7 @@ SCRIPT = "compile.sh"
 
 _DIRECTORY = "@directory@"
 _PATH = '"$directory"'
-"""The directory's name where flags have `_DIRECTORY`, between the quotes of what stands around it."""
+"""The shell expression for the directory, which replaces `_DIRECTORY` in flags between the quotes around it."""
 
 _TEMPLATE = """\
 #!/bin/sh
@@ -30,12 +31,12 @@ exec "${{IREE_COMPILE:-iree-compile}}" {flags} "$@"
 
 
 def script(flags: Sequence[str], is_linked: bool) -> str:
-    """The script, with `flags` before the plugin's own; `is_linked`: there is a LINK."""
+    """Returns the script, with `flags` before the plugin's own; `is_linked`: there is a LINK."""
     match, link = spec_flags(f"{_DIRECTORY}/{MATCH}", f'"{_DIRECTORY}/{LINK}"')
     own = (match, link) if is_linked else (match,)
     return _TEMPLATE.format(script=SCRIPT, flags=" ".join(map(_word, (*flags, *own))))
 
 
 def _word(flag: str) -> str:
-    """A flag as one word of a shell; the parts around the directory's name are quoted each by itself."""
+    """Quotes a flag as one word of a shell; the parts around the directory's name are quoted each by itself."""
     return _PATH.join(shlex.quote(part) if part else "" for part in flag.split(_DIRECTORY))

@@ -1,4 +1,5 @@
-"""What a stock iree-compile 3.13 gets wrong, or cannot compile, in the part of a model that a plugin leaves to it."""
+"""Finds operations that a stock iree-compile 3.13 miscompiles, or cannot compile, in the part of a model that a plugin
+leaves to it."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ _RETURNS = ("func.return", "util.return", "hal.tensor.export")
 
 
 def check(module: ir.Operation, candidates: Iterable[Candidate], taken: Collection[ir.Operation]) -> None:
-    """Raises InputError for an operation that neither a plugin takes nor a stock iree-compile serves.
+    """Raises InputError for an operation that neither a plugin replaces nor a stock iree-compile compiles correctly.
 
     `candidates` are the matmuls below `module` that the plugin is for, `taken` all operations that it replaces.
     """
@@ -65,7 +66,7 @@ def _refuse(op: ir.Operation, fault: str) -> None:
 
 
 def _quantiser(candidate: Candidate) -> set[ir.Operation]:
-    """The operations that quantise operands in blocks of 32: lanes of IREE's kernels store these whole."""
+    """Returns the operations that quantise operands in blocks of 32: lanes of IREE's kernels store whole blocks."""
     found: set[ir.Operation] = set()
     for side in (candidate.lhs, candidate.rhs):
         elements = _in_rows(side.element, (side.block, 1))
@@ -76,7 +77,7 @@ def _quantiser(candidate: Candidate) -> set[ir.Operation]:
 
 
 def _in_rows(leaf: Leaf, strides: tuple[int, ...]) -> ir.Value | None:
-    """The tensor furthest back of a leaf's that is [rows, K/32, 32] or [rows, K/32], with these strides of K."""
+    """Returns the first of a leaf's tensors that is [rows, K/32, 32] or [rows, K/32], with these strides of K."""
     for value, subscripts in reversed(leaf.places):
         inner = subscripts[1:]
         if tuple(index.stride for index in inner) == strides and {"k", ""}.issuperset(index.axis for index in inner):
@@ -85,7 +86,7 @@ def _in_rows(leaf: Leaf, strides: tuple[int, ...]) -> ir.Value | None:
 
 
 def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
-    """What is wrong with an operation; "" if nothing is."""
+    """Returns what is wrong with an operation, or ""."""
     if op.name == "arith.truncf" and "f4E2M1FN" in str(op.results[0].type):
         return "rounds f4E2M1FN wrongly"
     decision = decision_of(op)
@@ -121,10 +122,10 @@ def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
 
 
 def _is_needed_elsewhere(value: ir.Value, writer: ir.Operation) -> bool:
-    """Whether IREE overlooks a reader of what an operation writes over, see mxcomp-place-results, -keep-for-steps and
-    -keep-for-callers.
+    """Returns whether IREE overlooks a reader of what an operation writes over, see mxcomp-place-results,
+    -keep-for-steps and -keep-for-callers.
     """
-    source = graph.viewed(value)
+    source = graph.look_through_views(value)
     op = graph.producer(source)
     users = [use.owner.operation for use in source.uses]
     if op is not None and _is_made_of_nothing(op) and (len(users) > 1 or _has_twin(op)):
@@ -140,7 +141,7 @@ def _is_made_of_nothing(op: ir.Operation) -> bool:
 
 
 def _has_twin(op: ir.Operation) -> bool:
-    """Whether another operation may make the same of nothing, of which CSE makes one."""
+    """Returns whether CSE may merge an operation without operands with an equal one."""
     kind = op.results[0].type
     others = (other for other in graph.walk(graph.root(op), bodies=False) if other != op)
     return any(_is_made_of_nothing(other) and other.results[0].type == kind for other in others)

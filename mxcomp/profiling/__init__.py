@@ -1,4 +1,4 @@
-"""What each dispatch of a program does on the simulated GPU, and how long it would take on an MI355X, modelled."""
+"""Profiles the dispatches of a program on the simulated GPU: what each does, and its modelled time on an MI355X."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FITTED = "the model was fitted to GEMMs, and says less of other kernels"
-"""Said wherever modelled times of whole programs are."""
+"""The remark that is printed wherever modelled times of whole programs are."""
 
 _COUNTED: Mapping[str, tuple[str, ...]] = {
     "MFMA": ("mfma",),
@@ -30,23 +30,25 @@ _COUNTED: Mapping[str, tuple[str, ...]] = {
     "LDS bytes": ("lds.load.bytes", "lds.store.bytes"),
     "bank conflicts": ("lds.conflict.cycles",),
 }
-"""Columns of the table, and the counters (see `mxcomp.sim.counters`) that each adds up."""
+"""The columns of the table, with the counters (see `mxcomp.sim.counters`) that each adds up."""
 
 _KINDS: Mapping[str, tuple[str, str, str]] = {
     "our matmuls": (r"matmul|sum", "", ""),
     "our packing": (r"pack_|quantise_|pad_", "", ""),
     "attention": (r"attention|combine", r"attention", r"(?i)attn|attention"),
 }
-"""Kinds of dispatches: by what the part of a matmul begins with, or what is in the name of a kernel or of a module."""
+"""The kinds of dispatches, with prefixes of a matmul's part, or text in the name of a kernel or module, that identify
+them."""
 _OTHERS = "the rest, by IREE"
 
 _LOADING = "_initializer"
-"""What kernels' names begin with that IREE's initialisers launch."""
+"""The prefix of the names of kernels that IREE's initialisers launch."""
 _GENERATED = re.compile(r"^(?:mxcomp_)?(?:_initializer_\d+|.+?)(?:\$async)?_dispatch_\d+_")
-"""What IREE puts in front of what a kernel does."""
+"""Matches the prefix that IREE puts in front of a description of a kernel."""
 
 _NAME_COLUMNS, _NAMED = 34, 3
-"""A dispatch's name gets at least as many, if it is that long; modules that it names."""
+"""The least width of the column of dispatch names, if they are that long; and the number of modules that a name
+lists."""
 
 
 @dataclass(frozen=True)
@@ -110,33 +112,35 @@ class DispatchProfile:
 
     @property
     def us(self) -> float:
-        """Modelled; 0 where that is not known."""
+        """The modelled time; 0 if it is unknown."""
         return 0.0 if self.modelled is None else self.modelled.us
 
     @property
     def part(self) -> str:
-        """What it does of a scaled matmul: "matmul", "quantise_lhs"; "" for what IREE made of other operations."""
+        """The part of a scaled matmul that it computes: "matmul", "quantise_lhs"; "" for dispatches that IREE made of
+        other operations."""
         return self.places[0].part if self.places else ""
 
     @property
     def module(self) -> str:
-        """Of which module of PyTorch it is, "" where there is none: "layers.0.mlp.up_proj", "layers.*.mlp.up_proj"."""
+        """The PyTorch module that it belongs to: "layers.0.mlp.up_proj", "layers.*.mlp.up_proj"; "" if there is
+        none."""
         found = dict.fromkeys(module for place in self.places for module in place.modules)
         return tables.starred(list(found)) if len(self.places) > 1 else " + ".join(found)
 
     @property
     def location(self) -> str:
-        """Where the source has it, file:line:column; "" where that is not known."""
+        """The source location, file:line:column; "" if it is unknown."""
         return self.places[0].location if self.places else ""
 
     @property
     def owner(self) -> str:
-        """Which part of which matmul it computes, where a report says so: "pack_lhs of layers.0.mlp.up_proj"."""
+        """The part and matmul that it computes, if a report is given: "pack_lhs of layers.0.mlp.up_proj"."""
         return f"{self.part} of {self.module or self.places[0].name}" if self.part else ""
 
     @property
     def name(self) -> str:
-        """What it does, of which module or where in the source, for people: "matmul of layers.0.mlp.up_proj"."""
+        """A description for people, with its module or source location: "matmul of layers.0.mlp.up_proj"."""
         return _name(self, "")
 
     @property
@@ -146,7 +150,7 @@ class DispatchProfile:
 
     @property
     def kind(self) -> str:
-        """What one would ask about: "our matmuls", "our packing", "attention" and others."""
+        """The category it is summed up in: "our matmuls", "our packing", "attention" and others."""
         asked = (self.part, re.match), (self.kernel, re.search), (self.module, re.search)
         for kind, patterns in _KINDS.items():
             pairs = zip(patterns, asked, strict=True)
@@ -155,14 +159,14 @@ class DispatchProfile:
         return _OTHERS
 
     def entries(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Returns all fields, for JSON."""
         names = ("kind", "part", "module", "location", "owner", "is_loading")
         return {**{name: getattr(self, name) for name in names}, **asdict(self), "places": len(self.places)}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Dispatches of a call of one kind: how many, their modelled µs, and what part of the call's that is."""
+    """The dispatches of a call of one kind: their number, modelled µs, and share of the call's time."""
 
     name: str
     dispatches: int
@@ -172,14 +176,14 @@ class Kind:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a table shows: so many of the slowest dispatches, None for all; in the order of launches, or by time."""
+    """The rows that a table shows: the slowest dispatches, or all if None; in the order of launches, or by time."""
 
     top: int | None = None
     in_order: bool = False
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """From `top:N`, `in-order`, or both with a comma. Raises InputError."""
+        """Parses `top:N`, `in-order`, or both with a comma. Raises InputError."""
         found: dict[str, Any] = {}
         for word in filter(None, text.split(",")):
             name, _, number = word.partition(":")
@@ -194,33 +198,34 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Profile:
-    """The dispatches of a call in their order, those of loading the program first."""
+    """The dispatches of a call in order, those of loading the program first."""
 
     dispatches: tuple[DispatchProfile, ...]
 
     @property
     def called(self) -> tuple[DispatchProfile, ...]:
-        """Those of the call."""
+        """The dispatches of the call itself."""
         return tuple(d for d in self.dispatches if not d.is_loading)
 
     @property
     def loading(self) -> tuple[DispatchProfile, ...]:
-        """Those of loading the program, which a program does once."""
+        """The dispatches that run once, when the program is loaded."""
         return tuple(d for d in self.dispatches if d.is_loading)
 
     @property
     def modelled_us(self) -> float:
-        """The call: the sum over dispatches that can be modelled, launches included, nothing in between."""
+        """The modelled time of the call: the sum over dispatches that can be modelled, launches included, without
+        gaps."""
         return sum(d.us for d in self.called)
 
     @property
     def loading_us(self) -> float:
-        """The same of loading."""
+        """The modelled time of loading."""
         return sum(d.us for d in self.loading)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The call by kinds of dispatches, the one that takes longest first."""
+        """The call summed up by kind of dispatch, the longest first."""
         found: dict[str, list[float]] = {}
         for d in self.called:
             found.setdefault(d.kind, []).append(d.us)
@@ -234,11 +239,11 @@ class Profile:
 
     @property
     def instructions(self) -> int:
-        """Of all waves."""
+        """The number of instructions of all waves."""
         return sum(d.counters.get("instructions", 0) for d in self.dispatches)
 
     def to_json(self) -> str:
-        """All of it."""
+        """Returns the profile as JSON."""
         data = {
             "modelled_us": self.modelled_us, "loading_us": self.loading_us, "model": FITTED,
             "guessed": len(self.guessed), "kinds": [asdict(kind) for kind in self.kinds],
@@ -247,7 +252,7 @@ class Profile:
         return json.dumps(data, indent=2) + "\n"
 
     def to_csv(self) -> str:
-        """A line for each dispatch, in order: whose it is, its modelled times, what it counted."""
+        """Returns a line for each dispatch, in order: its name, modelled times, and counters."""
         counters = sorted({name for d in self.dispatches for name in d.counters})
         rows = []
         for number, d in enumerate(self.dispatches):
@@ -261,7 +266,8 @@ class Profile:
         return files.table([*(columns or ["number"]), *counters], rows)
 
     def print(self, stream: TextIO, wanted: Wanted = Wanted(), width: int | None = None) -> None:
-        """For people: the call by kinds, its dispatches, the slowest first, and what is done at loading.
+        """Prints a summary for people: the call by kinds, its dispatches, the slowest first, and the dispatches of
+        loading.
 
         Times are modelled, and the simulator's own is not among them.
         """
@@ -279,7 +285,7 @@ class Profile:
             _print(stream, chosen, f"once, when the program is loaded: {title}", self.loading_us, width)
 
     def table(self) -> Table:
-        """All dispatches in order, with all that is known of them: a table of rich's, however wide."""
+        """Returns all dispatches in order with all columns, as a table of rich's, however wide."""
         chosen, _ = _chosen(self.dispatches, Wanted(in_order=True))
         (table,) = tables.fitted(_COLUMNS, _rows(chosen, self.modelled_us, ""), sys.maxsize)
         table.caption = self._caption()
@@ -313,7 +319,7 @@ _COLUMNS = (
 
 
 def _chosen(dispatches: Sequence[DispatchProfile], wanted: Wanted) -> tuple[list[tuple[int, DispatchProfile]], str]:
-    """What is shown, with its number in the order of launches; and how that is called."""
+    """Returns the dispatches to show, with their numbers in the order of launches; and a caption."""
     count = len(dispatches) if wanted.top is None else min(wanted.top, len(dispatches))
     chosen = sorted(enumerate(dispatches), key=lambda each: -each[1].us)[:count]
     which = "the slowest first" if count == len(dispatches) else f"the {count} slowest of {len(dispatches)}"
@@ -346,7 +352,7 @@ def _rows(chosen: Sequence[tuple[int, DispatchProfile]], total: float, common: s
 
 
 def _name(d: DispatchProfile, common: str) -> str:
-    """What it does, of which module or where in the source."""
+    """Returns a description of a dispatch, with its module or source location."""
     does = d.part or _GENERATED.sub("", d.kernel)
     if not d.places:
         return d.kernel
@@ -363,7 +369,7 @@ def _share(us: float, total: float) -> float:
 
 
 def read(path: Path, places: Iterable[Launch] = (), function: str | None = None) -> Profile:
-    """What the simulator's worker noted, a line of JSON for each launch; nothing where it noted none.
+    """Returns the launches that the simulator's worker logged, a line of JSON each; nothing if it logged none.
 
     `places` are those of the program, of a report, and `function` is what was called: they say whose each launch is.
     """

@@ -1,4 +1,4 @@
-"""Where a program launches kernels, and which of these places each launch of a call comes from.
+"""Finds the launch sites of a program, and the one that each launch of a call comes from.
 
 Layers of a model share kernels, so that a kernel's name does not say whose it is; the order of launches mostly does.
 """
@@ -17,7 +17,7 @@ from mxcomp.support import files
 
 @dataclass(frozen=True)
 class Launch:
-    """A place in a program that launches a kernel.
+    """A launch site: an operation of a program that launches a kernel.
 
     Attributes:
         part: What it does of a scaled matmul, such as "pack_rhs"; "" for what IREE made of other operations.
@@ -36,19 +36,19 @@ class Launch:
 
     @property
     def name(self) -> str:
-        """How people call it: by PyTorch's modules, the place in the source, or the number of a matmul."""
+        """Its name for people: PyTorch's modules, the source location, or the number of a matmul."""
         numbered = "" if self.matmul is None else f"matmul {self.matmul}"
         return " + ".join(self.modules) or self.location or numbered
 
 
 class _Report(msgspec.Struct):
-    """What of a report is read."""
+    """The fields of a report that are read."""
 
     launches: list[Launch]
 
 
 def read(report: str | Path) -> tuple[Launch, ...]:
-    """The places that a report of mxcomp-compile names. Raises InputError."""
+    """Returns the launch sites that a report of mxcomp-compile lists. Raises InputError."""
     try:
         return tuple(msgspec.json.decode(files.read(report), type=_Report).launches)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -58,7 +58,7 @@ def read(report: str | Path) -> tuple[Launch, ...]:
 
 
 def assigned(kernels: Sequence[str], places: Sequence[Launch], function: str | None = None) -> list[tuple[Launch, ...]]:
-    """For each launch of a call the places that it can come from: mostly one, none for a kernel of no place.
+    """Returns the launch sites that each launch of a call can come from: mostly one, none for a kernel without a site.
 
     Launches come in the order of places, those of loading first. Where the program has branches, some places launch
     nothing, and where that leaves a choice, there are several; in loops all those of the kernel.
@@ -80,7 +80,7 @@ def assigned(kernels: Sequence[str], places: Sequence[Launch], function: str | N
 
 
 def _sequences(places: Sequence[Launch], function: str | None) -> Iterator[list[Launch]]:
-    """Loading, and each function behind it."""
+    """Returns the sequences of launch sites: that of loading, and that of each function behind it."""
     loading = [place for place in places if not place.function]
     functions = list(dict.fromkeys(place.function for place in places if place.function))
     for name in [function] if function in functions else functions or [""]:
@@ -88,7 +88,7 @@ def _sequences(places: Sequence[Launch], function: str | None) -> Iterator[list[
 
 
 def _in_order(kernels: Sequence[str], places: Sequence[Launch]) -> list[list[Launch]]:
-    """The places that each launch can have if all are in order; nothing where they cannot be."""
+    """Returns the sites that each launch can have if all are in order; nothing if they cannot be."""
     first = _earliest(kernels, places)
     if not first:
         return []
@@ -101,7 +101,7 @@ def _in_order(kernels: Sequence[str], places: Sequence[Launch]) -> list[list[Lau
 
 
 def _earliest(kernels: Sequence[str], places: Sequence[Launch]) -> list[int]:
-    """The first index that each launch can have; nothing where they are not in order."""
+    """Returns the first index that each launch can have; nothing if they are not in order."""
     indices, rest = [], enumerate(places)
     for kernel in kernels:
         index = next((k for k, place in rest if place.kernel == kernel), None)

@@ -28,14 +28,14 @@ from mxcomp.ukernels import KINDS, PLAIN_KINDS, family
 __all__ = ["Constraint", "Registry", "Ukernel", "accepts", "read"]
 
 _NEAREST, _LIKENESS = 3, 0.7
-"""Names that are proposed for one that there is not, at most, and the least likeness of them, of 1."""
+"""The largest number of names that are proposed for an unknown one, and their least similarity (of 1)."""
 
 
 AnyInstance = TypeVar("AnyInstance", bound=family.Instance)
 
 
 class Registry:
-    """All ukernels of the package and of `directories` for a GPU, by name. Needs a current context.
+    """All ukernels for a GPU, of the package and of `directories`, by name. Needs a current context.
 
     Files are read for their rules, those of the package once in a process; instances of the family are written
     when they are linked. `stock`: for a compiler without mxcomp-unmask-stores, `Instance.stock` of them. `excluded` are
@@ -51,15 +51,15 @@ class Registry:
         self.ukernels = {name: each for name, each in found.items() if name not in self.excluded}
 
     def is_foreign(self, ukernel: Ukernel) -> bool:
-        """Whether it comes from one of the directories, not from the package."""
+        """Returns whether a ukernel comes from one of the directories, not from the package."""
         return ukernel.path.parent in self._directories
 
     def able(self, instances: Iterable[AnyInstance]) -> list[AnyInstance]:
-        """Those that the GPU can run."""
+        """The ukernels that the GPU can run."""
         return [each for each in instances if each.name in self.ukernels]
 
     def lacking(self, instances: Iterable[family.Instance]) -> str:
-        """Why the GPU cannot run the first of those that it cannot; "" if it can run all."""
+        """Returns why the GPU cannot run the first unsupported ukernel; "" if it can run all."""
         return next((self.excluded[each.name].objection for each in instances if each.name in self.excluded), "")
 
     def __getitem__(self, name: str) -> Ukernel:
@@ -71,14 +71,14 @@ class Registry:
             raise UkernelError(f"unknown ukernel '{name}': {self.nearest(name)}known are {self._names()}") from None
 
     def nearest(self, name: str) -> str:
-        """What else may be meant by a name that there is not, to begin what to do with; "" if nothing is alike."""
+        """Returns a proposal of similar names for an unknown one, as the beginning of a hint; "" if there is none."""
         if (now := renamed(name)) in self.ukernels:
             return f"it is called {now} now; "
         found = get_close_matches(name, self.ukernels, _NEAREST, _LIKENESS)
         return f"is {' or '.join(found)} meant? " if found else ""
 
     def _names(self) -> str:
-        """All names, those of the family by their pattern."""
+        """Returns all names, those of the family by their pattern."""
         files = [ukernel.name for ukernel in self.ukernels.values() if ukernel.instance is None]
         instances = [ukernel for ukernel in self.ukernels.values() if ukernel.instance is not None]
         if not instances:
@@ -92,7 +92,7 @@ class Registry:
         )
 
     def select(self, operands: str, problem: Problem, name: str | None = None) -> tuple[Ukernel | None, str]:
-        """The matching ukernel of highest benefit (or `name`, if it matches), else None and the reasons."""
+        """Returns the matching ukernel of highest benefit (or `name`, if it matches), else None and the reasons."""
         pool = [self[name]] if name else list(self.ukernels.values())
         reasons: list[str] = []
         matches: list[Ukernel] = []
@@ -115,7 +115,7 @@ class Registry:
 
 @cache
 def _package(target: Target, stock: bool) -> Mapping[str, Ukernel]:
-    """The ukernels of this package, in the order in which they are asked."""
+    """Returns the ukernels of this package, in the order in which they are tried."""
     folder = Path(str(resources.files("mxcomp") / "ukernels" / target.arch))
     instances: Iterable[family.Instance] = chain.from_iterable(kind.INSTANCES for kind in KINDS)
     instances = (each.stock for each in instances) if stock else instances
@@ -130,10 +130,10 @@ _READERS: Mapping[str, Callable[[Path, Target, bool], Iterable[Ukernel]]] = {
     ".mlir": lambda path, target, strict: (read(path, target, strict),),
     ".py": lambda path, target, _: own.read(path, target),
 }
-"""What reads a file, by the end of its name."""
+"""The functions that read a file, by its suffix."""
 
 _HIDDEN = "_"
-"""How the name begins of a file in Python that has no kernels: others import it, or nobody does."""
+"""The prefix of Python files that contain no kernels, and are at most imported by others."""
 
 
 def _add(ukernels: dict[str, Ukernel], directory: Path, target: Target, strict: bool = True) -> None:

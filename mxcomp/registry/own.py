@@ -1,4 +1,4 @@
-"""A user's own kernels in Python: files of a directory of ukernels, which are run, and say what kernels they have.
+"""A user's own kernels in Python: runs the Python files of a directory of ukernels, which define their kernels.
 
     INSTANCES = (Kernel("my_kernel", rule, write),)
 
@@ -23,14 +23,14 @@ from iree.compiler import ir
 
 from mxcomp.errors import UkernelError
 from mxcomp.registry import reading
-from mxcomp.registry.rules import Source, Ukernel, place_of, ruled, said, unreadable
+from mxcomp.registry.rules import Source, Ukernel, location_of, ruled, said, unreadable
 from mxcomp.target import Target
 
 _INSTANCES, _ENTRIES = "INSTANCES", ("name", "rule", "module")
 
 
 def read(path: Path, target: Target) -> tuple[Ukernel, ...]:
-    """The ukernels of a file, each written once to be checked. Needs a current context. Raises UkernelError."""
+    """Returns the ukernels of a file, each written once to be checked. Needs a current context. Raises UkernelError."""
     try:
         return _read(path, target, path.read_text())
     except (OSError, UnicodeDecodeError) as error:
@@ -39,19 +39,19 @@ def read(path: Path, target: Target) -> tuple[Ukernel, ...]:
 
 @cache
 def _read(path: Path, target: Target, text: str) -> tuple[Ukernel, ...]:
-    with _placing(path, None):
+    with _locating_errors(path, None):
         tree = ast.parse(text, str(path))
         values = _run(tree, path)
     line = _line(tree)
-    with _placing(path, line):
+    with _locating_errors(path, line):
         instances = tuple(values.get(_INSTANCES, ()))
     if not instances:
-        raise UkernelError(f"{place_of(path, line)}: no kernel: expected {_INSTANCES}, of mxcomp.ukernels.Kernel")
+        raise UkernelError(f"{location_of(path, line)}: no kernel: expected {_INSTANCES}, of mxcomp.ukernels.Kernel")
     return tuple(_checked(path, target, line, each) for each in instances)
 
 
 def _run(tree: ast.Module, path: Path) -> dict[str, Any]:
-    """What a file defines."""
+    """Returns the names that a file defines."""
     module = ModuleType(f"{__name__}.{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # where dataclasses look for names in annotations
@@ -60,7 +60,7 @@ def _run(tree: ast.Module, path: Path) -> dict[str, Any]:
 
 
 def _line(tree: ast.Module) -> int | None:
-    """Where instances are listed."""
+    """Returns the line where instances are listed."""
     for statement in tree.body:
         targets = getattr(statement, "targets", [getattr(statement, "target", None)])
         if any(isinstance(each, ast.Name) and each.id == _INSTANCES for each in targets):
@@ -69,20 +69,20 @@ def _line(tree: ast.Module) -> int | None:
 
 
 def _checked(path: Path, target: Target, line: int | None, instance: Source) -> Ukernel:
-    with _placing(path, line):
+    with _locating_errors(path, line):
         missing = [entry for entry in _ENTRIES if not hasattr(instance, entry)]
         if missing:
             raise TypeError(f"{instance!r} in {_INSTANCES} has no {missing[0]}: expected mxcomp.ukernels.Kernel")
         name, rule = instance.name, instance.rule
-    ukernel = reading.described(name, path, target, rule, line, _Placed(path, line, instance))
-    with _placing(path, line, name), ir.loc_tracebacks():
+    ukernel = reading.described(name, path, target, rule, line, _Located(path, line, instance))
+    with _locating_errors(path, line, name), ir.loc_tracebacks():
         module = instance.module(path, target)
         module.operation.verify()
     return reading.checked(ukernel, ruled(module, path))
 
 
 @dataclass(frozen=True)
-class _Placed:
+class _Located:
     """An instance whose errors name the file."""
 
     path: Path
@@ -98,25 +98,25 @@ class _Placed:
         return self.instance.rule
 
     def module(self, path: Path, target: Target) -> ir.Module:
-        with _placing(self.path, self.line, self.name):
+        with _locating_errors(self.path, self.line, self.name):
             return self.instance.module(path, target)
 
 
 @contextmanager
-def _placing(path: Path, line: int | None, name: str = "") -> Iterator[None]:
-    """Makes of any exception a UkernelError with its place: the last line of the file on the way to it, or `line`."""
+def _locating_errors(path: Path, line: int | None, name: str = "") -> Iterator[None]:
+    """Converts any exception to a UkernelError with its location: the innermost line of the file, or `line`."""
     kernel = f"@{name}: " if name else ""
     try:
         yield
     except UkernelError:
         raise
     except SyntaxError as error:
-        place = place_of(path, error.lineno) if error.filename == str(path) else place_of(path, line)
-        raise UkernelError(f"{place}: {kernel}{error.msg}") from None
+        location = location_of(path, error.lineno) if error.filename == str(path) else location_of(path, line)
+        raise UkernelError(f"{location}: {kernel}{error.msg}") from None
     except (Exception, SystemExit) as error:
         frames = [number for frame, number in walk_tb(error.__traceback__) if frame.f_code.co_filename == str(path)]
         line = frames[-1] if frames else line
         if isinstance(error, ir.MLIRError):
             raise UkernelError(said(path, error, line, kernel)) from None
         text = " ".join(str(error).split())
-        raise UkernelError(f"{place_of(path, line)}: {kernel}{type(error).__name__}: {text}") from error
+        raise UkernelError(f"{location_of(path, line)}: {kernel}{type(error).__name__}: {text}") from error

@@ -1,4 +1,4 @@
-"""Reads `.mlir` files of ukernels, and checks any of a user's own: what is wrong with it, and where."""
+"""Reads `.mlir` files of ukernels, and checks those of a user; errors say what is wrong, and where."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from mxcomp.registry.rules import (
     Ukernel,
     argument_types,
     line_in,
+    location_of,
     parse,
-    place_of,
     ruled,
     ukernel_from,
 )
@@ -43,36 +43,37 @@ def read(path: Path, target: Target, strict: bool = True) -> Ukernel:
     try:
         rule = to_python(function.attributes[RULE])
     except TypeError as error:
-        raise UkernelError(f"{place_of(path, line)}: @{name}: {error}") from None
+        raise UkernelError(f"{location_of(path, line)}: @{name}: {error}") from None
     return checked(described(name, path, target, rule, line), function, strict)
 
 
 def described(
     name: str, path: Path, target: Target, rule: Any, line: int | None, source: Source | None = None
 ) -> Ukernel:
-    """A ukernel of a user's own, by its rule. Raises UkernelError."""
+    """Returns a user's ukernel from its rule. Raises UkernelError."""
     try:
         _check_kinds(rule)
         ukernel = replace(ukernel_from(name, path, target, rule), line=line, source=source)
         _check(ukernel)
     except KeyError as error:
-        raise UkernelError(f"{place_of(path, line)}: @{name}: {RULE} lacks the entry {error}") from None
+        raise UkernelError(f"{location_of(path, line)}: @{name}: {RULE} lacks the entry {error}") from None
     except (TypeError, ValueError) as error:
-        raise UkernelError(f"{place_of(path, line)}: @{name}: {error}") from None
+        raise UkernelError(f"{location_of(path, line)}: @{name}: {error}") from None
     return ukernel
 
 
 def checked(ukernel: Ukernel, function: ir.Operation, strict: bool = True) -> Ukernel:
-    """With the LDS that its function takes, which is compared with its rule, and with the GPU. Raises UkernelError."""
+    """Returns a ukernel with the LDS that its function allocates, checked against its rule and the GPU. Raises
+    UkernelError."""
     ukernel = replace(ukernel, lds_bytes=lds_bytes(function))
     for location, message in _faults(ukernel, function, strict):
         line = line_in(ukernel.path, location) or line_in(ukernel.path, function.location) or ukernel.line
-        raise UkernelError(f"{place_of(ukernel.path, line)}: @{ukernel.name}: {message}")
+        raise UkernelError(f"{location_of(ukernel.path, line)}: @{ukernel.name}: {message}")
     return ukernel
 
 
 def _check_kinds(rule: Any) -> None:
-    """Raises ValueError where a rule is not a dictionary, or an entry not of its kind (a boolean is no integer)."""
+    """Raises ValueError where a rule is not a dictionary, or an entry is of a wrong type (a boolean is no integer)."""
     if not isinstance(rule, dict):
         raise ValueError(f"{RULE} must be a dictionary, got {rule!r}")
     for key, value in rule.items():
@@ -103,7 +104,7 @@ def _check(ukernel: Ukernel) -> None:
 
 
 def _faults(ukernel: Ukernel, function: ir.Operation, strict: bool) -> Iterator[tuple[ir.Location, str]]:
-    """Where a function contradicts its rule, or takes more than the GPU has, and how."""
+    """Yields how a function contradicts its rule, or uses more than the GPU has."""
     try:
         arguments = argument_types(function)
     except ValueError as error:
@@ -133,13 +134,13 @@ _LDS = "#gpu.address_space<workgroup>"
 
 
 def lds_bytes(function: ir.Operation) -> int:
-    """What a function allocates of LDS."""
+    """Returns the bytes of LDS that a function allocates."""
     kinds = (ir.MemRefType(op.results[0].type) for op in graph.walk(function) if op.name == "memref.alloc")
     return sum(prod(kind.shape) * kind.element_type.width // 8 for kind in kinds if str(kind.memory_space) == _LDS)
 
 
 def accepts(argument: ir.RankedTensorType, shape: Sequence[int | None], element: str) -> bool:
-    """Whether `tensor.cast` takes a tensor of this shape and element type (None: any size) to `argument`."""
+    """Returns whether `tensor.cast` takes a tensor of this shape and element type (None: any size) to `argument`."""
     if argument.rank != len(shape) or str(argument.element_type) != element:
         return False
     return all(

@@ -1,4 +1,4 @@
-"""What ukernels are called whose names a user's table or flag may still have from before.
+"""Maps former names of ukernels, which a user's table or flag may still have, to the current ones.
 
 Suffixes now say: a single wave, row-major A or B, the largest M, workgroups on a compute unit, an intrawave pipeline.
 """
@@ -18,7 +18,7 @@ _KINDS = (
 
 
 def renamed(name: str) -> str:
-    """The name that a ukernel of this name has now; the same where it was never called otherwise."""
+    """Returns the current name of a ukernel; other names are unchanged."""
     for before, now in _KINDS:
         name = before.sub(now, name)
     return _SIZE.sub(_suffixes, name)

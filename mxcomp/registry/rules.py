@@ -1,4 +1,4 @@
-"""What a ukernel's match rule says, and where it is read: from a file, or made for an instance of the family."""
+"""A ukernel's match rule, and its source: a file, or an instance of the family."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Constraint:
                 raise ValueError(f"a constraint must be a positive integer, got {bound!r}")
 
     def violation(self, name: str, size: int | None) -> str:
-        """Why `size` does not satisfy the constraint, or ""."""
+        """Returns why `size` does not satisfy the constraint, or ""."""
         if size is None:
             whole = name.lower() == "k" and self.div is not None and BLOCK % self.div == 0
             bounds = [b for b in ("max", "div", "odd") if getattr(self, b) is not None and not (b == "div" and whole)]
@@ -54,23 +54,23 @@ class Constraint:
 
 
 class Source(Protocol):
-    """What a file in Python has of a kernel."""
+    """A kernel that a Python file defines."""
 
     @property
     def name(self) -> str:
-        """Of the function."""
+        """The name of the function."""
 
     @property
     def rule(self) -> dict[str, Any]:
-        """The entries of `mxcomp.ukernel`."""
+        """Returns the entries of `mxcomp.ukernel`."""
 
     def module(self, path: Path, target: Target) -> ir.Module:
-        """A module with its function for a GPU, whose rule is an attribute."""
+        """Returns a module with its function for a GPU, with the rule as attribute."""
 
 
 @dataclass(frozen=True)
 class Ukernel:
-    """A ukernel's match rule, and where its code is: a file, which for an `instance` of the family writes it.
+    """A ukernel's match rule, and the file of its code; an `instance` of the family writes the code.
 
     `target` is the GPU that it was read for; `archs` those that it is for; none: its layout says it.
     `types` are LHS, RHS, LHS scale, RHS scale and result element types; `operands` is one of `_OPERANDS`;
@@ -96,17 +96,17 @@ class Ukernel:
     lds_bytes: int = field(default=0, compare=False)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Its file, and the line if that is known."""
-        return place_of(self.path, self.line)
+        return location_of(self.path, self.line)
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
-        """Types of LHS, RHS, LHS scales, RHS scales and accumulator, in the current context."""
+        """Returns the types of LHS, RHS, LHS scales, RHS scales and accumulator, in the current context."""
         return argument_types(self.function()) if self.instance is None else self.instance.arguments()
 
     @property
     def objection(self) -> str:
-        """Why the GPU cannot run it; "" if it can."""
+        """Returns why the GPU cannot run it; "" if it can."""
         if not self._is_for_arch:
             return f"it is for {', '.join(self.archs)}, not {self.target.arch}"
         if self.instance is not None:
@@ -120,7 +120,7 @@ class Ukernel:
 
     @property
     def excess(self) -> str:
-        """What it takes more of than the GPU has; "" if there is enough, or if it is for another one."""
+        """Returns which resources exceed those of the GPU; "" if none does, or if it is for another GPU."""
         target, threads = self.target, prod(self.workgroup_size)
         if not self._is_for_arch:
             return ""
@@ -131,7 +131,7 @@ class Ukernel:
         return ""
 
     def mismatch(self, problem: Problem) -> str:
-        """Why this ukernel does not fit a problem, or "" if it does."""
+        """Returns why this ukernel does not fit a problem, or "" if it does."""
         for names in (slice(2), slice(2, 4)):
             if problem.types[names] != self.types[names]:
                 what = "" if names.start is None else "scales of "
@@ -140,7 +140,7 @@ class Ukernel:
         return next((reason for reason in reasons if reason), "")
 
     def function(self) -> ir.Operation:
-        """A new copy of the function in the current context, without its rule and in no module."""
+        """Returns a new copy of the function in the current context, without its rule and in no module."""
         module = self._module()
         function = ruled(module, self.path).detach_from_parent().operation
         del function.attributes[RULE]
@@ -148,7 +148,7 @@ class Ukernel:
         return function
 
     def text(self) -> str:
-        """It as a file of its own, as a directory of ukernels may hold it."""
+        """Returns it as a file of its own, as a directory of ukernels may contain it."""
         module = self._module()
         ir.SymbolTable.set_symbol_name(ruled(module, self.path), self.name)
         return str(module)
@@ -159,7 +159,7 @@ class Ukernel:
 
 
 def parse(path: Path) -> ir.Module:
-    """Raises UkernelError."""
+    """Parses a module. Raises UkernelError."""
     try:
         return ir.Module.parse(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
@@ -173,42 +173,42 @@ def unreadable(path: Path, error: Exception) -> UkernelError:
 
 
 def said(path: Path, error: ir.MLIRError, line: int | None = None, what: str = "") -> str:
-    """The first of MLIR's messages in one line, behind its place: in the file, else in this line of it."""
+    """Returns MLIR's first message in one line, after its location: in the file, else at this line of it."""
     first = next(iter(error.error_diagnostics), None)
     # Of a diagnostic, unlike of an operation, the bindings do not say which kind of location it is.
     found = None if first is None else line_in(path, ir.Location.from_attr(first.location.attr))
     text = str(error) if first is None else first.message
-    return f"{place_of(path, found or line)}: {what}{' '.join(text.split())}"
+    return f"{location_of(path, found or line)}: {what}{' '.join(text.split())}"
 
 
 def line_in(path: Path, location: ir.Location) -> int | None:
-    """The line of a file that a location names."""
+    """Returns the line of a file that a location names."""
     files = (_TEXT, str(path))
-    return next((each.start_line for each in graph.places(location) if each.filename in files), None)
+    return next((each.start_line for each in graph.file_locations(location) if each.filename in files), None)
 
 
 _TEXT = "-"
-"""The name of a file that is parsed as text."""
+"""The file name of source that is parsed as text."""
 
 
-def place_of(path: Path, line: int | None) -> str:
+def location_of(path: Path, line: int | None) -> str:
     return f"{path}:{line}" if line else str(path)
 
 
 def ruled(module: ir.Module, path: Path) -> ir.Operation:
-    """The function of a module, which has the rule. Raises UkernelError."""
+    """Returns the function of a module, which has the rule. Raises UkernelError."""
     functions = [view.operation for view in module.body.operations if RULE in view.operation.attributes]
     if len(functions) != 1 or functions[0].name != "util.func":
         where = functions[-1] if functions else next((view.operation for view in module.body.operations), None)
-        place = place_of(path, where and line_in(path, where.location))
-        raise UkernelError(f"{place}: expected one util.func with a {RULE} attribute, found {len(functions)}")
+        location = location_of(path, where and line_in(path, where.location))
+        raise UkernelError(f"{location}: expected one util.func with a {RULE} attribute, found {len(functions)}")
     return functions[0]
 
 
 def ukernel_from(
     name: str, path: Path, target: Target, rule: dict[str, Any], instance: family.Instance | None = None
 ) -> Ukernel:
-    """A ukernel from the entries of its rule. Raises KeyError, TypeError, ValueError."""
+    """Returns a ukernel from the entries of its rule. Raises KeyError, TypeError, ValueError."""
     rule = dict(rule)
     layout = layout_from(rule.pop("layout")) if "layout" in rule else None
     ukernel = Ukernel(
@@ -242,11 +242,11 @@ ENTRIES: dict[str, tuple[type, type | None]] = {
     "workgroup_size": (list, int),
     "llvm_func_attrs": (dict, str),
 }
-"""The kind of each entry of a rule, and of its items."""
+"""The type of each entry of a rule, and of its items."""
 
 
 def _constraint(axis: str, bounds: dict[str, Any]) -> Constraint:
-    """Raises ValueError for a size or a bound that there is not."""
+    """Parses a constraint. Raises ValueError for an unknown size or bound."""
     if axis not in ("m", "n", "k"):
         raise ValueError(f"constraints of '{axis}': expected m, n or k")
     known = [each.name for each in fields(Constraint)]
@@ -256,14 +256,14 @@ def _constraint(axis: str, bounds: dict[str, Any]) -> Constraint:
 
 
 _COUNTS = (5, 4, 7)
-"""Arguments of ukernels: of packed operands, of activations, and of activations and two matrices."""
+"""The possible numbers of arguments of a ukernel: packed operands, activations, and activations with two matrices."""
 
 
 FIVE = "expected five tensor arguments: LHS, RHS, LHS scales, RHS scales, accumulator"
 
 
 def argument_types(function: ir.Operation) -> tuple[ir.RankedTensorType, ...]:
-    """Raises ValueError."""
+    """Parses the types of arguments. Raises ValueError."""
     if not function.regions[0].blocks:
         raise ValueError("a ukernel needs a body")
     kinds = [argument.type for argument in function.regions[0].blocks[0].arguments]

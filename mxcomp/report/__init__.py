@@ -1,4 +1,4 @@
-"""What became of the scaled matmuls of a module, and where a running kernel finds their operands."""
+"""Reports how each scaled matmul of a module was compiled, and where a running kernel finds its operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the kernels of a compiled module find the operands of its scaled matmuls: binding, offset and shape.
+"""Finds the operands of scaled matmuls in the kernels of a compiled module: binding, offset and shape.
 
 Read from executables at IREE's phase `executable-sources`, where a kernel's arguments have their final order:
 
@@ -25,10 +25,10 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps
 
 _RANK = 3
-"""Dimensions of elements without a batch."""
+"""The rank of elements without a batch."""
 
 Number: TypeAlias = int | list[int]
-"""A number, or the ordinals of the push constants that hold it, the low 32 bits first."""
+"""A number, or the ordinals of the push constants that contain it, the low 32 bits first."""
 
 
 @dataclass
@@ -44,14 +44,14 @@ class StoredOperand:
 
 @dataclass
 class KernelOperands:
-    """Operands of one kernel's matmul, those of which it is known; `rows` is M, None where not known."""
+    """The known operands of one kernel's matmul; `rows` is M, or None where it is not known."""
 
     operands: list[StoredOperand] = field(default_factory=list)
     rows: Number | None = None
 
 
 def find(module: ir.Operation, names: set[str]) -> dict[str, KernelOperands]:
-    """The operands of each kernel of `module` with one of these names that has one scaled matmul."""
+    """Returns the operands of each kernel of `module` with one of these names that has one scaled matmul."""
     functions = [function for function in _kernels(module) if graph.symbol_name(function) in names]
     count = Counter(map(graph.symbol_name, functions))
     found = {}
@@ -81,7 +81,7 @@ def _children(op: ir.Operation, name: str) -> Iterator[ir.Operation]:
 
 
 def _operands(op: ir.Operation) -> list[ir.Value]:
-    """LHS, RHS, LHS scales and RHS scales of a scaled matmul on tensors; nothing for other operations."""
+    """Returns LHS, RHS, LHS scales and RHS scales of a scaled matmul on tensors; nothing for other operations."""
     values = list(op.operands)
     if not values or not isinstance(values[0].type, ir.RankedTensorType):
         return []
@@ -98,7 +98,7 @@ def _operands(op: ir.Operation) -> list[ir.Value]:
 
 
 def _taken_apart(op: ir.Operation) -> list[ir.Value]:
-    """Those of a product of dequantised values (mxcomp-fall-back)."""
+    """Returns the operands of a product of dequantised values (mxcomp-fall-back)."""
     with op.context:
         lhs, rhs, _, _, acc = canonical_maps()
         if indexing_maps(op) != [lhs, rhs, acc]:
@@ -131,7 +131,7 @@ def _stored(operand: str, value: ir.Value) -> StoredOperand | None:
 
 
 def _rows(function: ir.Operation) -> Number | None:
-    """The first size of a dynamic [M, N] result."""
+    """Returns the first size of a dynamic [M, N] result."""
     for op in graph.walk(function):
         if op.name == "hal.interface.binding.subspan" and "<writeonly:" in str(op.results[0].type):
             _, *sizes = _subspan(op)
@@ -140,7 +140,7 @@ def _rows(function: ir.Operation) -> Number | None:
 
 
 def _subspan(op: ir.Operation) -> list[Number | None]:
-    """Offset and dynamic sizes of a subspan."""
+    """Returns the offset and dynamic sizes of a subspan."""
     has_offset, _ = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])
     numbers = [_number(value) for value in op.operands]
     return numbers if has_offset else [0, *numbers]
@@ -156,7 +156,7 @@ _SAME_NUMBER = (
 
 
 def _number(value: ir.Value) -> Number | None:
-    """A constant or what push constants hold; None for anything else."""
+    """Returns a constant, or the push constants of a value; None for anything else."""
     op = _owner(value)
     if op is None:
         return None

@@ -1,4 +1,4 @@
-"""Where a module launches kernels: read from its host code at IREE's phase `executable-sources`.
+"""Finds the launch sites of a module in its host code at IREE's phase `executable-sources`.
 
 stream.cmd.dispatch @main$async_dispatch_4::@…::@main$async_dispatch_4_reduction_…
     loc("mxcomp.0.matmul"("layers.0.mlp.up_proj"("model.py":31:0)))
@@ -16,13 +16,13 @@ from mxcomp.profiling.launches import Launch
 
 _DISPATCH = "stream.cmd.dispatch"
 _OF_FUNCTION = "$async"
-"""Behind the name of a function whose arguments and results come with fences."""
+"""The suffix of a function whose arguments and results come with fences."""
 _PART = re.compile(r"mxcomp\.(?:(?P<matmul>\d+)|attention|cache)\.(?P<part>\w+)")
-"""The name that `mxcomp.packing.packer` gives the location of a part of a matmul, `mxcomp.packing.standing` others."""
+"""Matches the location name that `mxcomp.packing.packer`, or mxcomp-take-attention, gives a part of a matmul."""
 
 
 def find(module: ir.Operation) -> list[Launch]:
-    """All places, in the order of the module; those of loading have no function."""
+    """Returns all launch sites in the order of the module; those of loading have no function."""
     found = []
     for top in graph.module_block(module).operations:
         function = graph.symbol_name(top.operation).removesuffix(_OF_FUNCTION)
@@ -44,7 +44,7 @@ def _launch(op: ir.Operation, function: str) -> Launch:
 
 
 def _names(location: ir.Location) -> Iterator[str]:
-    """The outermost names of a location, and that of a part besides."""
+    """Returns the outermost names of a location, and that of the part."""
     match location:
         case ir.NameLoc():
             name = str(location.name_str)

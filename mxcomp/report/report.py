@@ -1,4 +1,5 @@
-"""What became of every scaled matmul and attention: collected from the IR between phases, printed as JSON or table."""
+"""Reports how every scaled matmul and attention was compiled: collected from the IR between phases, printed as JSON or
+table."""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ from mxcomp.report.kernel_operands import KernelOperands
 from mxcomp.weights.manifest import Manifest
 
 _KERNEL = re.compile(r"\bmx_\w+")
-"""A ukernel that the note of a matmul names: one that quantises or dequantises its operands itself."""
+"""Matches the ukernel that the note of a matmul names: one that quantises or dequantises its operands itself."""
 
 _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
 
 
 @dataclass
 class KernelVersion:
-    """The kernel for up to `max_m` rows of a matmul with a dynamic M, None for all above; entries as of the matmul."""
+    """The kernel for up to `max_m` rows of a matmul with a dynamic M (None: all larger M); entries as of the matmul."""
 
     max_m: int | None
     ukernel: str
@@ -44,7 +45,7 @@ class KernelVersion:
 @dataclass
 class ScaledMatmul:
     """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done, `note`
-    how a choice was made. `name` is what the source calls it: of PyTorch, the module in the model.
+    how a choice was made. `name` is its name in the source; with PyTorch, the module in the model.
 
     `order` is that in which workgroups take tiles, None where IREE decides. `transposed`: RHS is multiplied in the
     place of LHS, in a layout of N × M. `unfused` says why operations around it have a dispatch of their own.
@@ -77,7 +78,8 @@ class ScaledMatmul:
 
 @dataclass
 class Attention:
-    """One attention that was kept whole. Sizes are None where dynamic; `heads` are those of queries, in all batches.
+    """One attention that was kept as a single operation. Sizes are None where dynamic; `heads` are those of queries, in
+    all batches.
 
     `ukernel` is the kernel of ours that computes it, `reason` why it is left to IREE's.
     """
@@ -100,16 +102,17 @@ class Report:
     target: str
     matmuls: list[ScaledMatmul] = field(default_factory=list)
     manifest: Manifest | None = None
-    """What the program reads, if it was compiled with packed parameters."""
+    """The parameters that the program reads, if it was compiled with packed parameters."""
     left_out: list[str] = field(default_factory=list)
     """Lines of a tuned table that are not used: where, why, and what to do."""
     fallback: str | None = None
-    """Why the program is not what was asked for, and what it is (`mxcomp.fallback`)."""
+    """The reason for a fallback, and what the program is instead (`mxcomp.fallback`)."""
     floats: dict[str, str] = field(default_factory=dict)
-    """Modules of a PyTorch model whose weights are floats, by their names, and why (`mxcomp.torch.left_in_floats`)."""
+    """Modules of a PyTorch model whose weights stay floats, by name, and the reasons
+    (`mxcomp.torch.left_in_floats`)."""
     attentions: list[Attention] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
-    """Where the program launches kernels, in order: how profiles name dispatches."""
+    """The launch sites of the program in order, by which profiles name dispatches."""
 
     def collect(self, module: ir.Operation) -> None:
         """Adds every marked matmul below `module`: what recognise and encode decided, before it is materialised."""
@@ -134,14 +137,14 @@ class Report:
             self.matmuls.append(matmul)
 
     def add_unfused(self, module: ir.Operation) -> None:
-        """Adds what passes noted on `module`, of matmuls and of attention, and takes it from there."""
+        """Adds the notes of passes on `module`, about matmuls and attention, and removes them."""
         self.attentions = [Attention(**each) for each in notes.take_attentions(module)]
         reasons = notes.take(module)
         for matmul in self.matmuls:
             matmul.unfused = reasons.get(-1 if matmul.index is None else matmul.index, [])
 
     def take_alone(self) -> None:
-        """For compilations that see matmuls, not what is around them: nothing is quantised in a dispatch of ours."""
+        """Says that nothing is quantised in our dispatches, for compilations that see matmuls alone (plugins)."""
         for matmul in self.matmuls:
             quantised = [part for part in matmul.dispatches if part.startswith("quantise_")]
             named = _KERNEL.findall(matmul.note or "")
@@ -187,13 +190,13 @@ class Report:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What users ought to know, one line each."""
+        """Returns warnings for users, one line each."""
         fallback = [f"warning: {self.fallback}"] if self.fallback else []
         return (*fallback, *(f"{m.location}: warning: {m.warning}" for m in self.matmuls if m.warning))
 
     @staticmethod
     def from_json(text: str | bytes, name: str = "report") -> Report:
-        """Inverse of `to_json`. Raises InputError where the text is no report of this version of mxcomp."""
+        """Inverts `to_json`. Raises InputError where the text is no report of this version of mxcomp."""
         try:
             entries = msgspec.json.decode(text, type=dict[str, Any])
             manifest = entries.pop("manifest", None)
@@ -213,9 +216,9 @@ class Report:
         return json.dumps(entries, indent=2)
 
     def summary(self) -> str:
-        """What became of the matmuls, and of attention, in one line."""
+        """Returns one line that says how the matmuls, and attention, were compiled."""
         return table.summary(self.matmuls, self.attentions)
 
     def print(self, stream: TextIO, width: int | None = None) -> None:
-        """A table for people, as wide as the terminal; where there is none, `width` or 140 columns."""
+        """Prints a table for people, as wide as the terminal; without one, `width` or 140 columns."""
         table.show(self, stream, width)

@@ -1,4 +1,4 @@
-"""What ukernels of a user's directories became: one that spills registers is refused, unless it is asked for by name.
+"""Rejects ukernels of a user's directories that spill registers, unless they are asked for by name.
 
 It computes what it ought to, and slowly: nobody who adds a kernel to be faster wants that without being told.
 """
@@ -22,21 +22,21 @@ _ELF = b"\x7fELF"
 
 
 def refuse(module: ir.Operation, report: Report, options: Options) -> None:
-    """Looks at code in a module at IREE's phase `hal`. Raises UkernelError."""
+    """Checks the code of a module at IREE's phase `hal`. Raises UkernelError."""
     own = _own(module, report, options)
     for kernel in _kernels(module) if own else ():
         ukernel, taken = own.get(kernel.name), kernel.metadata
         spilled = sum(int(taken.get(f".{kind}_spill_count", 0)) for kind in ("vgpr", "sgpr"))
         if ukernel is not None and spilled:
             raise UkernelError(
-                f"{ukernel.place}: @{ukernel.name} spills {spilled} registers, beside {taken['.vgpr_count']} VGPRs and "
-                f"{taken['.sgpr_count']} SGPRs that it has, in {kernel.name}: expected none; "
-                f"--ukernels={ukernel.name} takes it all the same"
+                f"{ukernel.location}: @{ukernel.name} spills {spilled} registers, beside "
+                f"{taken['.vgpr_count']} VGPRs and {taken['.sgpr_count']} SGPRs that it has, "
+                f"in {kernel.name}: expected none; --ukernels={ukernel.name} takes it all the same"
             )
 
 
 def _own(module: ir.Operation, report: Report, options: Options) -> dict[str, Ukernel]:
-    """The user's ukernels that were chosen, by the kernels they are in."""
+    """Returns the user's ukernels that were chosen, by the kernels they are in."""
     with module.context, module.location:
         registry = Registry(options.target, options.ukernel_dirs)
     parts: list[ScaledMatmul | KernelVersion] = [*report.matmuls]

@@ -1,4 +1,4 @@
-"""A report for people: one line of what became of the matmuls, and a table that fits the terminal."""
+"""Prints a report for people: a one-line summary of the matmuls, and a table that fits the terminal."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from mxcomp.report.report import Attention, Report, ScaledMatmul
 
 _TABLE_COLUMNS = 120
-"""A terminal narrower than this gets a few lines for each matmul in place of a row."""
+"""The width below which a terminal gets a few lines for each matmul in place of a row."""
 
 _DIRECTORIES = re.compile(r"/(?:[^\s:/]+/)+(?=[^\s:/]+:\d+:\d+)")
-"""Those of a file in a text that names a place in it."""
+"""Matches the directories of a file in a location."""
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
-"""A part of a module's name that is a number."""
+"""Matches a part of a module's name that is a number."""
 
 _NAMED = 3
-"""Ukernels that a summary names."""
+"""The number of ukernels that a summary names."""
 
 
 def summary(matmuls: Sequence[ScaledMatmul], attentions: Sequence[Attention] = ()) -> str:
-    """What became of the matmuls, and of attention if there is any, in one line:
+    """Returns one line that says how the matmuls, and attention if there is any, were compiled:
 
     3 scaled matmuls: 2 by ukernels (mx_f4_f4_f32_m64_n128_k512), 1 left to IREE; 7 dispatches; 1 attention: by ukernels
     """
@@ -64,7 +64,7 @@ def _of_matmuls(matmuls: Sequence[ScaledMatmul]) -> str:
 
 
 def _running(matmul: ScaledMatmul) -> int:
-    """Dispatches of a call: of several versions one runs."""
+    """Returns the dispatches of a call: of several versions one runs."""
     return len(matmul.dispatches) - max(0, len(matmul.versions) - 1)
 
 
@@ -79,7 +79,8 @@ def _names(ukernels: Sequence[str]) -> str:
 
 
 def show(report: Report, stream: TextIO, width: int | None = None) -> None:
-    """Prints the report to `stream`, as wide as its terminal is, or as `width` says; what layers share, once."""
+    """Prints the report to `stream`, as wide as its terminal is, or as `width` says; repeated layers are printed
+    once."""
     width = width or tables.width_of(stream)
     title, common = f"scaled matmuls for {report.target}", tables.prefix([m.name for m in report.matmuls if m.name])
     groups = _groups(report.matmuls)
@@ -101,9 +102,9 @@ def show(report: Report, stream: TextIO, width: int | None = None) -> None:
 
 
 def _attention_lines(attentions: Sequence[Attention]) -> list[str]:
-    """What became of attention; one line for those that differ in numbers of modules only, such as layers."""
+    """Returns how attention was compiled, with one line for layers that differ only in their numbers."""
     groups = Counter(
-        (_NUMBER.sub("*", each.name) if each.name else place(each.location), _attention_sizes(each),
+        (_NUMBER.sub("*", each.name) if each.name else short_location(each.location), _attention_sizes(each),
          each.ukernel or f"left to IREE: {each.reason}")
         for each in attentions
     )  # fmt: skip
@@ -114,7 +115,7 @@ def _attention_lines(attentions: Sequence[Attention]) -> list[str]:
 
 
 def _attention_sizes(attention: Attention) -> str:
-    """Of all: 16 heads, queries 1, keys ?, of 128."""
+    """Returns the sizes of attention: 16 heads, queries 1, keys ?, of 128."""
     heads, queries, keys, size = (
         "?" if each is None else str(each)
         for each in (attention.heads, attention.queries, attention.keys, attention.size)
@@ -124,7 +125,8 @@ def _attention_sizes(attention: Attention) -> str:
 
 
 def floats_lines(floats: Mapping[str, str]) -> list[str]:
-    """Why modules are in floats; one line for those that differ in numbers: `layers.*.up (2): the filter left it`."""
+    """Returns why modules stay in floats, with one line for those that differ only in numbers: `layers.*.up (2): the
+    filter left it`."""
     groups = Counter((_NUMBER.sub("*", name), reason) for name, reason in floats.items())
     return [
         f"{name or 'the model'}{f' ({count})' if count > 1 else ''}: {reason}"
@@ -133,7 +135,7 @@ def floats_lines(floats: Mapping[str, str]) -> list[str]:
 
 
 def _groups(matmuls: Sequence[ScaledMatmul]) -> list[tuple[str, ScaledMatmul]]:
-    """Matmuls with what they are called; those that differ in numbers of modules only, such as layers, are one."""
+    """Returns matmuls with their names; those of layers that differ only in their numbers are grouped."""
     found: dict[tuple[str, ...], list[ScaledMatmul]] = {}
     for number, matmul in enumerate(matmuls):
         alike = _NUMBER.sub("*", matmul.name) if matmul.name else str(number)
@@ -142,10 +144,10 @@ def _groups(matmuls: Sequence[ScaledMatmul]) -> list[tuple[str, ScaledMatmul]]:
 
 
 def _called(group: Sequence[ScaledMatmul]) -> str:
-    """What the source calls it, if it does, and where it is."""
+    """Returns the name in the source, if there is one, and the location."""
     name = tables.starred([matmul.name for matmul in group if matmul.name])
     several = f"{name} ({len(group)})" if len(group) > 1 else name
-    return "\n".join(filter(None, (several, place(group[0].location))))
+    return "\n".join(filter(None, (several, short_location(group[0].location))))
 
 
 _COLUMNS = (
@@ -160,7 +162,7 @@ _COLUMNS = (
 
 
 def _cells(matmul: ScaledMatmul) -> tuple[str, ...]:
-    """But for its name."""
+    """Returns the cells of a row without the name."""
     return (
         _sizes(matmul),
         " × ".join(matmul.types[:2]),
@@ -172,7 +174,7 @@ def _cells(matmul: ScaledMatmul) -> tuple[str, ...]:
 
 
 def _lines(matmul: ScaledMatmul) -> list[str]:
-    """Of one matmul: what it is, how it is computed, and why not otherwise."""
+    """Returns lines about one matmul: its sizes, how it is computed, and why not otherwise."""
     tile = f"tile {_tile(matmul)}" if matmul.layout is not None else ""
     dispatches = _counted(_running(matmul), "dispatch", "dispatches") if matmul.dispatches else ""
     lines = (
@@ -183,8 +185,8 @@ def _lines(matmul: ScaledMatmul) -> list[str]:
     return list(filter(None, lines))
 
 
-def place(location: str) -> str:
-    """A location without the directories of its file; what is no file stays as it is."""
+def short_location(location: str) -> str:
+    """Returns a location without the directories of its file; other text is unchanged."""
     name, separator, position = location.partition(":")
     return f"{path.basename(name)}{separator}{position.removesuffix(':0')}" if position[:1].isdigit() else location
 
@@ -200,7 +202,7 @@ def _sizes(matmul: ScaledMatmul) -> str:
 
 
 def _tile(matmul: ScaledMatmul) -> str:
-    """M × N × K of a workgroup's tile."""
+    """Returns M × N × K of a workgroup's tile."""
     if matmul.layout is None:
         return "-"
     m, n, k = layout_from(matmul.layout).workgroup_tile

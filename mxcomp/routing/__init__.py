@@ -1,4 +1,4 @@
-"""Routing of a mixture of experts on the device: which experts a token goes to, and tokens sorted by expert.
+"""Routes tokens in a mixture of experts on the device: chooses experts for each token, and sorts tokens by expert.
 
     from mxcomp import routing
 
@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Routing:
-    """What a grouped matmul of B blocks of BM rows asks for; all integers are i32, all sizes static.
+    """The tables that a grouped matmul of B blocks of BM rows takes; all integers are i32, all sizes static.
 
     Slots are the top-k choices of all tokens, slot t · top_k + i the i-th of token t. Tables may also be one's own.
 
@@ -93,7 +93,7 @@ def route(logits: ir.Value, rule: Rule, block_m: int, bias: ir.Value | None = No
 
 
 def given(chosen: ir.Value, weights: ir.Value, experts: int, block_m: int, regions: bool = True) -> Routing:
-    """As `route`, of experts i32 [T, top_k] and weights f32 [T, top_k] that are chosen already.
+    """Routes, like `route`, by experts i32 [T, top_k] and weights f32 [T, top_k] that are chosen already.
 
     An expert outside 0 … experts - 1, such as -1, is not here (on another device, perhaps): it takes no row, and
     nothing is added for it. So top_k may exceed `experts`. Raises InputError.
@@ -108,17 +108,18 @@ def given(chosen: ir.Value, weights: ir.Value, experts: int, block_m: int, regio
 
 
 NOT_HERE = -1
-"""The expert of a slot that has none."""
+"""The expert index of a slot without an expert."""
 
 
 def block_m(tokens: int, experts: int, top_k: int) -> int:
-    """Rows of a block for so many tokens: the fewest of a ukernel that most experts' tokens fit in."""
+    """Returns the number of rows of a block for so many tokens: the smallest of a ukernel that fits most experts'
+    tokens."""
     mean = tokens * top_k / experts
     return next(rows for rows, most in MEANS.items() if tokens <= rows or mean <= most)
 
 
 MEANS = {2: 1, 8: 3, 16: 18, 32: 28, 64: 56, 128: 1200, 256: math.inf}
-"""Up to how many tokens of an expert, on average, blocks have so many rows: experts with more than that take two.
+"""The mean number of tokens of an expert up to which blocks have so many rows: experts with more take two blocks.
 
 2 and 8 rows have ukernels that load no others (`mxcomp.ukernels.family`). Published layers that `mxcomp-bench --moe`
 models take 0.4 % longer in these blocks, on average, than in the fastest for each, and one 12 %.

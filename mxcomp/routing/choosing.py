@@ -1,4 +1,5 @@
-"""Top-k of each token in one dispatch, in linalg: a chain of reductions over a token's experts, a wave to a token.
+"""Chooses the top k experts of each token in one dispatch, in linalg: a chain of reductions over experts, with a wave
+per token.
 
 Scores become unsigned integers in their order, and with the expert behind them keys that are all different; the j-th
 choice is the largest key below the one before. So the choice is exact: equal scores go to the expert with the lowest
@@ -27,24 +28,24 @@ from mxcomp.routing.loops import reduced, split, tabled, tabled_twice
 from mxcomp.routing.rules import SIGMOID, Rule
 
 _OUT, _NAN = 0, 1
-"""Orders below those of all numbers: -inf has 0x007FFFFF. An expert that is out is never chosen."""
+"""Sort keys below those of all numbers: -inf has 0x007FFFFF. An expert with `_OUT` is never chosen."""
 _ALL, _SIGN = 0xFFFFFFFF, 0x80000000
 _NAN_BITS = 0x7FC00000
 _WAVE = 64
 _LEAST_SUM = 1e-20
-"""Added to sums of sigmoids before weights are divided by them, as DeepSeek does: they may all be 0."""
+"""A term added to sums of sigmoids before weights are divided by them, as DeepSeek does: they may all be 0."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Experts i32 [T, top_k] of each token, best first, and their weights f32 [T, top_k]."""
+    """The experts of each token, i32 [T, top_k], best first, and their weights f32 [T, top_k]."""
 
     experts: ir.Value
     weights: ir.Value
 
 
 def choose(logits: ir.Value, rule: Rule, bias: ir.Value | None = None, regions: bool = True) -> Choice:
-    """The choice of a router from its logits [T, E] of f32, f16 or bf16, and a bias f32 [E] for the choice alone.
+    """Returns a router's choice from its logits [T, E] of f32, f16 or bf16, and a bias f32 [E] for the choice alone.
 
     Without a bias logits are compared, with one the scores with it, as f32. `regions`: as one dispatch.
     """
@@ -81,7 +82,7 @@ def _as_f32(logits: ir.Value) -> ir.Value:
 
 
 def _padded(logits: ir.Value) -> ir.Value:
-    """Logits as f32 with NaN behind the last expert, which are never chosen, for whole waves.
+    """Returns logits as f32, padded to whole waves with NaN, which are never chosen.
 
     IREE takes a minute to compile 385 experts, as that is no multiple of 64, and a second for 448.
     """
@@ -90,15 +91,15 @@ def _padded(logits: ir.Value) -> ir.Value:
         return _as_f32(logits)
 
     def element(_: ir.Value) -> ir.Value:
-        is_expert = s.less(s.place(1), experts)
-        value = s.at(logits, s.place(0), s.select(is_expert, s.place(1), experts - 1))
+        is_expert = s.less(s.loop_index(1), experts)
+        value = s.at(logits, s.loop_index(0), s.select(is_expert, s.loop_index(1), experts - 1))
         return s.select(is_expert, s.widened(value), s.number(s.i32(_NAN_BITS)))
 
     return tabled("te", (tokens, -(-experts // _WAVE) * _WAVE), "f32", [], element)
 
 
 def _order(value: ir.Value) -> ir.Value:
-    """An f32 as an unsigned integer in its order."""
+    """Returns an f32 as an unsigned integer with the same order."""
     bits = s.bits(value)
     bits = s.select(s.equal(bits, _SIGN), 0, bits)
     turned = s.select(s.less(bits, 0), s.flipped(bits, _ALL), s.flipped(bits, _SIGN))
@@ -106,18 +107,18 @@ def _order(value: ir.Value) -> ir.Value:
 
 
 def _value(order: ir.Value) -> ir.Value:
-    """The f32 that has this order; 0.0 for -0.0."""
+    """Returns the f32 of a sort key; 0.0 for -0.0."""
     return s.number(s.select(s.less(order, 0), s.flipped(order, _SIGN), s.flipped(order, _ALL)))
 
 
 def _keys(ranked: ir.Value, kept: ir.Value | None, group: int) -> ir.Value:
-    """Keys i64 [T, E], the larger the better; `kept` are groups i32 [T, groups] of `group` experts, 1 or 0."""
+    """Returns keys i64 [T, E], the larger the better; `kept` are groups i32 [T, groups] of `group` experts, 1 or 0."""
     tokens, experts = _sizes(ranked)
 
     def key(value: ir.Value, _: ir.Value) -> ir.Value:
-        order, expert = _order(value), s.place(1)
+        order, expert = _order(value), s.loop_index(1)
         if kept is not None:
-            is_out = s.equal(s.at(kept, s.place(0), s.divided(expert, group)), 0)
+            is_out = s.equal(s.at(kept, s.loop_index(0), s.divided(expert, group)), 0)
             order = s.select(is_out, _OUT, order)
         return s.packed(order, s.minus(experts - 1, expert))
 
@@ -129,7 +130,7 @@ def _expert(key: ir.Value, experts: int) -> ir.Value:
 
 
 def _best(keys: ir.Value, count: int) -> list[ir.Value]:
-    """The `count` largest keys of each row, i64 [T] each."""
+    """Returns the `count` largest keys of each row, i64 [T] each."""
     best: list[ir.Value] = []
     for _ in range(count):
         inputs = [("te", keys), *(("t", each) for each in best[-1:])]
@@ -142,10 +143,10 @@ def _best(keys: ir.Value, count: int) -> list[ir.Value]:
 
 
 def _of_expert(scores: ir.Value, key: ir.Value, experts: int) -> ir.Value:
-    """The score f32 [T] of the expert of a key: a sum with one term."""
+    """Returns the score f32 [T] of the expert of a key, as a sum with one term."""
 
     def term(score: ir.Value, chosen: ir.Value) -> ir.Value:
-        return s.select(s.equal(s.place(1), _expert(chosen, experts)), s.bits(score), 0)
+        return s.select(s.equal(s.loop_index(1), _expert(chosen, experts)), s.bits(score), 0)
 
     tokens, _ = _sizes(scores)
     found = reduced("te", "t", (tokens,), "i32", [("te", scores), ("t", key)], s.plus, term)
@@ -153,7 +154,7 @@ def _of_expert(scores: ir.Value, key: ir.Value, experts: int) -> ir.Value:
 
 
 def _scores(x: ir.Value, rule: Rule) -> ir.Value:
-    """Scores f32 [T, E] of logits f32."""
+    """Returns the scores f32 [T, E] of logits f32."""
     if rule.score == SIGMOID:
         return tabled("te", _sizes(x), "f32", [("te", x)], lambda v, _: s.sigmoid(v))
     (most,) = _best(_keys(x, None, 1), 1)
@@ -162,12 +163,12 @@ def _scores(x: ir.Value, rule: Rule) -> ir.Value:
 
 
 def _exponential(value: ir.Value, most: ir.Value) -> ir.Value:
-    """e to the power of what a logit is above that of the key `most`."""
+    """Returns e to the power of a logit minus that of the key `most`."""
     return s.exp(s.subtracted(value, _value(s.high(most))))
 
 
 def _sum_of_exponentials(x: ir.Value, most: ir.Value) -> ir.Value:
-    """The denominator of a softmax, f32 [T]; NaN are left out."""
+    """Returns the denominator of a softmax, f32 [T]; NaN are left out."""
 
     def term(value: ir.Value, top: ir.Value) -> ir.Value:
         return s.select(s.is_nan(value), 0.0, _exponential(value, top))
@@ -182,14 +183,15 @@ def _with_bias(scores: ir.Value, bias: ir.Value) -> ir.Value:
         return tabled("te", _sizes(scores), "f32", pairs, lambda score, b, _: s.added(score, b))
 
     def with_bias(score: ir.Value, _: ir.Value) -> ir.Value:
-        is_expert = s.less(s.place(1), experts)
-        return s.added(score, s.at(bias, s.select(is_expert, s.place(1), experts - 1)))
+        is_expert = s.less(s.loop_index(1), experts)
+        return s.added(score, s.at(bias, s.select(is_expert, s.loop_index(1), experts - 1)))
 
     return tabled("te", _sizes(scores), "f32", [("te", scores)], with_bias)
 
 
 def _weights(found: list[ir.Value], rule: Rule, from_logits: bool, total: ir.Value | None) -> list[ir.Value]:
-    """Weights of all choices of a token, from their logits, or else scores; `total` is the softmax' denominator."""
+    """Returns the weights of all choices of a token, from their logits, or else scores; `total` is the softmax'
+    denominator."""
     if from_logits and rule.score == SIGMOID:
         found = [s.sigmoid(value) for value in found]
     elif from_logits:
@@ -205,15 +207,15 @@ def _weights(found: list[ir.Value], rule: Rule, from_logits: bool, total: ir.Val
 
 
 def _column(values: list[ir.Value]) -> ir.Value:
-    """That of the second loop's place."""
-    column, found = s.place(1), values[0]
+    """Returns the score at the index of the second loop."""
+    column, found = s.loop_index(1), values[0]
     for j, value in enumerate(values[1:], 1):
         found = s.select(s.equal(column, j), value, found)
     return found
 
 
 def _kept_groups(logits: ir.Value, rule: Rule, bias: ir.Value | None, regions: bool) -> ir.Value:
-    """Which groups are kept, i32 [T, groups] of 1 and 0, in two dispatches."""
+    """Returns which groups are kept, i32 [T, groups] of 1 and 0, in two dispatches."""
     tokens, experts = _sizes(logits)
     size = experts // rule.groups
     shape = (tokens * rule.groups, size)
@@ -222,9 +224,9 @@ def _kept_groups(logits: ir.Value, rule: Rule, bias: ir.Value | None, regions: b
     def key(x: ir.Value, _: ir.Value) -> ir.Value:
         score = s.sigmoid(s.widened(x))
         if bias is not None:
-            first = s.times(s.remainder(s.place(0), rule.groups), size)
-            score = s.added(score, s.at(bias, s.plus(first, s.place(1))))
-        return s.packed(_order(score), s.minus(size - 1, s.place(1)))
+            first = s.times(s.remainder(s.loop_index(0), rule.groups), size)
+            score = s.added(score, s.at(bias, s.plus(first, s.loop_index(1))))
+        return s.packed(_order(score), s.minus(size - 1, s.loop_index(1)))
 
     def both(first: ir.Value, second: ir.Value, _: ir.Value) -> ir.Value:
         return _order(s.added(_value(s.high(first)), _value(s.high(second))))
@@ -235,7 +237,7 @@ def _kept_groups(logits: ir.Value, rule: Rule, bias: ir.Value | None, regions: b
     worth = split(region.results[0], (tokens, rule.groups), [[0, 1]])
 
     def is_better(mine: ir.Value, other: ir.Value) -> ir.Value:
-        earlier = s.both(s.equal(other, mine), s.less(s.place(2), s.place(1)))
+        earlier = s.both(s.equal(other, mine), s.less(s.loop_index(2), s.loop_index(1)))
         return s.select(s.either(s.above(other, mine), earlier), 1, 0)
 
     pairs = [("tg", worth), ("th", worth)]

@@ -1,4 +1,4 @@
-"""The forms of `linalg.generic` that routing is made of: an element at each place, and one for each row of places."""
+"""The forms of `linalg.generic` that routing uses: one result element per index, and reductions."""
 
 from __future__ import annotations
 
@@ -13,49 +13,51 @@ Body = Callable[..., ir.Value]
 Inputs = Sequence[tuple[str, ir.Value]]
 
 
-def tabled(places: str, shape: Sequence[int], kind: str, inputs: Inputs, body: Body) -> ir.Value:
-    """A tensor over the loops `places`, a letter each, of which `body` computes an element from those of the inputs.
+def tabled(loops: str, shape: Sequence[int], kind: str, inputs: Inputs, body: Body) -> ir.Value:
+    """Returns a tensor over the loops `loops`, a letter each, of which `body` computes an element from those of the
+    inputs.
 
     An input is a tensor with the letters of its dimensions: ("te", logits) is read at [t, e].
     """
     init = build.empty(build.tensor_type(shape, kind))
-    return _generic(places, places, inputs, init, body)
+    return _generic(loops, loops, inputs, init, body)
 
 
 def tabled_twice(
-    places: str, shape: Sequence[int], kinds: tuple[str, str], inputs: Inputs,
+    loops: str, shape: Sequence[int], kinds: tuple[str, str], inputs: Inputs,
     body: Callable[..., tuple[ir.Value, ir.Value]],
 ) -> list[ir.Value]:  # fmt: skip
-    """Two tensors as those of `tabled`, in one operation."""
+    """Returns two tensors like those of `tabled`, in one operation."""
     inits = [build.empty(build.tensor_type(shape, kind)) for kind in kinds]
-    return _operation(places, places, inputs, inits, lambda *given: body(*given))
+    return _operation(loops, loops, inputs, inits, lambda *given: body(*given))
 
 
 def reduced(
-    places: str, kept: str, shape: Sequence[int], kind: str, inputs: Inputs,
+    loops: str, kept: str, shape: Sequence[int], kind: str, inputs: Inputs,
     combine: Callable[[ir.Value, ir.Value], ir.Value], body: Body,
 ) -> ir.Value:  # fmt: skip
-    """A tensor over the loops `kept` of `places`: what `body` gives over the others, combined with 0 to start from."""
+    """Returns a tensor over the loops `kept` of `loops`: the values of `body` over the others, combined, starting from
+    0."""
     result = build.tensor_type(shape, kind)
     zero = arith.ConstantOp(result.element_type, 0.0 if kind.startswith("f") else 0).result
     init = build.filled(zero, result)
-    return _generic(places, kept, inputs, init, lambda *given: combine(body(*given[:-1]), given[-1]))
+    return _generic(loops, kept, inputs, init, lambda *given: combine(body(*given[:-1]), given[-1]))
 
 
-def _generic(places: str, kept: str, inputs: Inputs, init: ir.Value, body: Body) -> ir.Value:
-    (result,) = _operation(places, kept, inputs, [init], lambda *given: (body(*given),))
+def _generic(loops: str, kept: str, inputs: Inputs, init: ir.Value, body: Body) -> ir.Value:
+    (result,) = _operation(loops, kept, inputs, [init], lambda *given: (body(*given),))
     return result
 
 
 def _operation(
-    places: str, kept: str, inputs: Inputs, inits: Sequence[ir.Value],
+    loops: str, kept: str, inputs: Inputs, inits: Sequence[ir.Value],
     body: Callable[..., tuple[ir.Value, ...]],
 ) -> list[ir.Value]:  # fmt: skip
     def letters(which: str) -> ir.AffineMap:
-        return ir.AffineMap.get(len(places), 0, [ir.AffineExpr.get_dim(places.index(letter)) for letter in which])
+        return ir.AffineMap.get(len(loops), 0, [ir.AffineExpr.get_dim(loops.index(letter)) for letter in which])
 
     maps = [*(letters(which) for which, _ in inputs), *(letters(kept) for _ in inits)]
-    iterators = [build.iterator_type("parallel" if letter in kept else "reduction") for letter in places]
+    iterators = [build.iterator_type("parallel" if letter in kept else "reduction") for letter in loops]
     values = [value for _, value in inputs]
     op = linalg.GenericOp(
         [init.type for init in inits], values, list(inits),
@@ -68,12 +70,12 @@ def _operation(
 
 
 def split(value: ir.Value, shape: Sequence[int], groups: Sequence[Sequence[int]]) -> ir.Value:
-    """A tensor of more dimensions: `groups` of them take the place of one."""
+    """Returns a tensor of which one dimension is split into `groups`."""
     kind = build.tensor_type(shape, build.element(value))
     return tensor.ExpandShapeOp(kind, value, groups, [], list(shape)).result
 
 
 def part(value: ir.Value, first: Sequence[int], shape: Sequence[int]) -> ir.Value:
-    """What lies from `first` on."""
+    """Returns the slice from `first` on."""
     kind, steps = build.tensor_type(shape, build.element(value)), [1] * len(shape)
     return tensor.ExtractSliceOp(kind, value, [], [], [], list(first), list(shape), steps).result

@@ -23,7 +23,8 @@ class Tables:
 
 
 def choose(logits: NDArray[np.float32], rule: Rule, bias: NDArray[np.float32] | None = None) -> tuple[Ints, Floats]:
-    """Experts [T, top_k], best first, and their weights: of equal scores the lowest expert wins, NaN comes last.
+    """Returns experts [T, top_k], best first, and their weights; of equal scores the lowest expert wins, NaN comes
+    last.
 
     Without a bias logits are compared, exactly; with one float64 scores plus the bias.
     """
@@ -41,7 +42,8 @@ def choose(logits: NDArray[np.float32], rule: Rule, bias: NDArray[np.float32] | 
 
 
 def sort(chosen: Ints, extent: Extent) -> Tables:
-    """Slots by expert in their order, each expert's padded to whole blocks; an expert that there is not has none."""
+    """Returns slots sorted by expert, each expert's padded to whole blocks; slots of experts out of range are
+    dropped."""
     ids = chosen.reshape(-1)
     rows, experts = [], []
     for expert in range(extent.experts):
@@ -56,7 +58,7 @@ def sort(chosen: Ints, extent: Extent) -> Tables:
 
 
 def _order(values: Floats) -> NDArray[np.int64]:
-    """Places of each row from the largest value to the smallest, NaN last, stable."""
+    """Returns the indices of each row from the largest value to the smallest, NaN last, stable."""
     return np.argsort(-values, axis=1, kind="stable")
 
 
@@ -66,14 +68,14 @@ def _sigmoid(x: Floats) -> Floats:
 
 
 def _softmax(x: Floats) -> Floats:
-    """NaN are left out of the sum."""
+    """Returns softmax without NaN in the sum."""
     parts = np.exp(x - np.where(np.isnan(x), -np.inf, x).max(axis=1, keepdims=True))
     result: Floats = parts / np.nansum(parts, axis=1, keepdims=True)
     return result
 
 
 def _grouped(scores: Floats, ranked: Floats, rule: Rule) -> Floats:
-    """`ranked` with NaN for experts whose group is not among the best."""
+    """Returns `ranked` with NaN for experts whose group is not among the best."""
     tokens, experts = ranked.shape
     grouped = scores.reshape(tokens, rule.groups, -1)
     best = np.sort(np.where(np.isnan(grouped), -np.inf, grouped), axis=2)[:, :, -2:].sum(axis=2)

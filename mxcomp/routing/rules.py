@@ -1,4 +1,4 @@
-"""How a router chooses experts, and how large the tables are in which it says so: plain data."""
+"""The rules by which a router chooses experts, and the sizes of its tables, as plain data."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mxcomp.errors import InputError
 SOFTMAX, SIGMOID = "softmax", "sigmoid"
 SCORES = (SOFTMAX, SIGMOID)
 _LARGEST = 2**31 - 1
-"""Slots and rows are counted in i32."""
+"""The largest number of slots and rows, which are counted in i32."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How experts are chosen and weighted.
+    """A rule by which experts are chosen and weighted.
 
     Attributes:
         top_k: Experts of a token.
@@ -55,23 +55,24 @@ class Rule:
 
 
 def gpt_oss(top_k: int = 4) -> Rule:
-    """Softmax over the chosen logits, which have the router's bias in them already."""
+    """Returns GPT-OSS's rule: softmax over the chosen logits, which include the router's bias already."""
     return Rule(top_k)
 
 
 def qwen3(top_k: int = 8, renormalise: bool = True) -> Rule:
-    """Softmax over all experts, then the best, whose weights add up to one (`norm_topk_prob`)."""
+    """Returns Qwen3's rule: softmax over all experts, then the best, whose weights add up to one (`norm_topk_prob`)."""
     return Rule(top_k, renormalise=renormalise)
 
 
 def deepseek_v3(top_k: int = 8, groups: int = 8, kept_groups: int = 4, scale: float = 2.5) -> Rule:
-    """Sigmoids, a bias for the choice alone, groups, a factor. Kimi K2 is the same with one group and 2.827."""
+    """Returns DeepSeek-V3's rule: sigmoids, a bias for the choice alone, groups, a factor. Kimi K2 is the same with one
+    group and 2.827."""
     return Rule(top_k, SIGMOID, scale=scale, groups=groups, kept_groups=kept_groups)
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The static sizes of a routed layer: `tokens`, of which each has `top_k` slots, `experts`, rows of a block."""
+    """The static sizes of a routed layer: `tokens`, each with `top_k` slots, `experts`, rows of a block."""
 
     tokens: int
     experts: int
@@ -87,15 +88,15 @@ class Extent:
 
     @property
     def slots(self) -> int:
-        """Pairs of a token and one of its experts: slot `token · top_k + j` is its j-th."""
+        """The number of pairs of a token and one of its experts: slot `token · top_k + j` is its j-th."""
         return self.tokens * self.top_k
 
     @property
     def blocks(self) -> int:
-        """Blocks of `block_m` rows that there are at most, whatever is chosen: every expert wastes block_m - 1 rows."""
+        """The largest number of blocks of `block_m` rows for any choice: every expert wastes block_m - 1 rows."""
         return (self.slots + min(self.experts, self.slots) * (self.block_m - 1)) // self.block_m
 
     @property
     def rows(self) -> int:
-        """Of all blocks."""
+        """The number of rows of all blocks."""
         return self.blocks * self.block_m

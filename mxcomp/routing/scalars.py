@@ -15,39 +15,39 @@ _LOW_BITS = 31
 
 
 def i32(value: int) -> ir.Value:
-    """A constant of 32 bits, whose value may be signed or unsigned."""
+    """Returns a constant of 32 bits, whose value may be signed or unsigned."""
     return constant(value, ir.IntegerType.get_signless(32))
 
 
 def constant(value: int | float, kind: ir.Type) -> ir.Value:
-    """A number of this type; integers may be signed or unsigned."""
+    """Returns a number of this type; integers may be signed or unsigned."""
     if isinstance(kind, ir.IntegerType):
         value = int(value) - (int(value) >> (kind.width - 1) << kind.width)
     return arith.ConstantOp(kind, value).result
 
 
 def _like(value: Number, other: Number) -> ir.Value:
-    """A number as a constant of the other operand's type."""
+    """Returns a number as a constant of the other operand's type."""
     if isinstance(value, ir.Value):
         return value
     assert isinstance(other, ir.Value)
     return constant(value, other.type)
 
 
-def place(dimension: int) -> ir.Value:
-    """The subscript of a loop, as i32."""
+def loop_index(dimension: int) -> ir.Value:
+    """Returns the subscript of a loop, as i32."""
     index = linalg.IndexOp(dimension).result
     return arith.IndexCastOp(ir.IntegerType.get_signless(32), index).result
 
 
 def subscript(value: ir.Value) -> ir.Value:
-    """An i32 that is not negative as an index."""
+    """Returns a non-negative i32 as an index."""
     return arith.IndexCastOp(ir.IndexType.get(), value).result
 
 
-def at(source: ir.Value, *places: ir.Value) -> ir.Value:
-    """The element of a tensor at i32 places, which must be inside."""
-    return tensor.ExtractOp(source, [subscript(each) for each in places]).result
+def at(source: ir.Value, *indices: ir.Value) -> ir.Value:
+    """Returns the element of a tensor at i32 indices, which must be in range."""
+    return tensor.ExtractOp(source, [subscript(each) for each in indices]).result
 
 
 def _compare(predicate: arith.CmpIPredicate, a: Number, b: Number) -> ir.Value:
@@ -59,12 +59,12 @@ def equal(a: Number, b: Number) -> ir.Value:
 
 
 def less(a: Number, b: Number) -> ir.Value:
-    """Of signed numbers."""
+    """Returns a < b of signed numbers."""
     return _compare(arith.CmpIPredicate.slt, a, b)
 
 
 def above(a: Number, b: Number) -> ir.Value:
-    """a > b of unsigned numbers."""
+    """Returns a > b of unsigned numbers."""
     return _compare(arith.CmpIPredicate.ugt, a, b)
 
 
@@ -95,22 +95,22 @@ def times(a: Number, b: Number) -> ir.Value:
 
 
 def divided(a: Number, b: Number) -> ir.Value:
-    """The quotient of unsigned numbers."""
+    """Returns the quotient of unsigned numbers."""
     return arith.DivUIOp(_like(a, b), _like(b, a)).result
 
 
 def remainder(a: Number, b: Number) -> ir.Value:
-    """What `divided` leaves."""
+    """Returns the remainder of `divided`."""
     return arith.RemUIOp(_like(a, b), _like(b, a)).result
 
 
 def flipped(a: Number, b: Number) -> ir.Value:
-    """Exclusive or."""
+    """Returns the exclusive or."""
     return arith.XOrIOp(_like(a, b), _like(b, a)).result
 
 
 def largest(a: ir.Value, b: ir.Value) -> ir.Value:
-    """Of signed numbers.
+    """Returns the larger of signed numbers.
 
     Reduce only what is not negative: IREE 3.13 takes 0 for the identity of a wave's signed maximum, and the least
     signed number for that of the unsigned one.
@@ -119,36 +119,36 @@ def largest(a: ir.Value, b: ir.Value) -> ir.Value:
 
 
 def clamped(value: ir.Value, last: int) -> ir.Value:
-    """A signed number within [0, last]."""
+    """Returns a signed number within [0, last]."""
     return arith.MinSIOp(arith.MaxSIOp(value, i32(0)).result, i32(last)).result
 
 
 def packed(high: ir.Value, low: ir.Value) -> ir.Value:
-    """An unsigned i32 and an i32 that is not negative as one i64 that is not negative, in the order of the pair."""
+    """Returns an unsigned i32 and a non-negative i32 as one non-negative i64, which orders like the pair."""
     i64 = ir.IntegerType.get_signless(64)
     first, second = (arith.ExtUIOp(i64, each).result for each in (high, low))
     return arith.OrIOp(arith.ShLIOp(first, constant(_LOW_BITS, i64)).result, second).result
 
 
 def high(value: ir.Value) -> ir.Value:
-    """The first of `packed`."""
+    """Returns the first number of `packed`."""
     moved = arith.ShRUIOp(value, constant(_LOW_BITS, value.type)).result
     return arith.TruncIOp(ir.IntegerType.get_signless(32), moved).result
 
 
 def low(value: ir.Value) -> ir.Value:
-    """The second of `packed`."""
+    """Returns the second number of `packed`."""
     i32_ = ir.IntegerType.get_signless(32)
     return both(arith.TruncIOp(i32_, value).result, constant(2**_LOW_BITS - 1, i32_))
 
 
 def bits(value: ir.Value) -> ir.Value:
-    """An f32 as i32."""
+    """Returns the bits of an f32 as i32."""
     return arith.BitcastOp(ir.IntegerType.get_signless(32), value).result
 
 
 def number(value: ir.Value) -> ir.Value:
-    """An i32 as the f32 of these bits."""
+    """Returns the f32 with the bits of an i32."""
     return arith.BitcastOp(ir.F32Type.get(), value).result
 
 
@@ -157,7 +157,7 @@ def is_nan(value: ir.Value) -> ir.Value:
 
 
 def widened(value: ir.Value) -> ir.Value:
-    """A float as f32."""
+    """Returns a float as f32."""
     return value if value.type == ir.F32Type.get() else arith.ExtFOp(ir.F32Type.get(), value).result
 
 
@@ -182,5 +182,5 @@ def exp(a: ir.Value) -> ir.Value:
 
 
 def sigmoid(a: ir.Value) -> ir.Value:
-    """1 / (1 + e^-a)."""
+    """Returns 1 / (1 + e^-a)."""
     return quotient(1.0, added(1.0, exp(subtracted(0.0, a))))

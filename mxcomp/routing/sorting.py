@@ -1,4 +1,4 @@
-"""Slots sorted by expert, each expert's padded to whole blocks: by counting, so stable and the same in every run."""
+"""Sorts slots by expert, each expert's padded to whole blocks, by counting: stable, and equal in every run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from mxcomp.routing.loops import part, reduced, split, tabled
 from mxcomp.routing.rules import Extent
 
 _ONE_TILE, _TILE, _LEAST = 1024, 512, 64
-"""Up to so many slots are counted at once; of more, tiles of at most, and, without padding, at least so many."""
+"""The number of slots up to which they are counted at once; the largest tile of more slots; and the smallest without
+padding."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class Sorted:
 
 @dataclass(frozen=True)
 class _Tiles:
-    """Slots in tiles: how many there are, of how many slots, which go to how many experts, those of whole waves;
-    ids i32 [count, width], -1 behind the last slot.
+    """Slots in tiles: the number of tiles, the slots of each, the number of experts rounded up to whole waves; ids i32
+    [count, width], -1 after the last slot.
     """
 
     count: int
@@ -46,7 +47,8 @@ class _Tiles:
 
 
 def sort(chosen: ir.Value, extent: Extent, regions: bool = True) -> Sorted:
-    """The tables from the experts i32 [T, top_k] of each token, which are below `experts`; negative ones are none."""
+    """Returns the tables from the experts i32 [T, top_k] of each token, which are below `experts`; negative ones are
+    none."""
     ids = build.collapse(chosen, [[0, 1]])
     tiles = _tiled(ids, extent.slots, extent.experts)
     counts = _counted(tiles, regions)
@@ -62,11 +64,12 @@ def sort(chosen: ir.Value, extent: Extent, regions: bool = True) -> Sorted:
 
 
 SORTING = "mxcomp.sorting"
-"""On a barrier of all tables, and of what they are made from: sizes, for mxcomp-sort-slots to make them at once."""
+"""The attribute of a barrier of all tables and their inputs, with the sizes, from which mxcomp-sort-slots makes one
+dispatch."""
 
 
 def _marked(tables: list[ir.Value], ids: ir.Value, extent: Extent) -> list[ir.Value]:
-    """The tables behind a barrier that says what they are."""
+    """Returns the tables behind a barrier that says what they are."""
     sizes = {"slots": extent.slots, "experts": extent.experts, "block_m": extent.block_m, "blocks": extent.blocks}
     operands = [*tables, ids]
     barrier = ir.Operation.create(
@@ -86,28 +89,28 @@ def _tiled(ids: ir.Value, slots: int, experts: int) -> _Tiles:
     if count * width > slots:
 
         def padded(_: ir.Value) -> ir.Value:
-            is_slot = s.less(s.place(0), slots)
-            return s.select(is_slot, s.at(ids, s.select(is_slot, s.place(0), slots - 1)), -1)
+            is_slot = s.less(s.loop_index(0), slots)
+            return s.select(is_slot, s.at(ids, s.select(is_slot, s.loop_index(0), slots - 1)), -1)
 
         ids = tabled("x", (count * width,), "i32", [], padded)
     return _Tiles(count, width, experts, split(ids, (count, width), [[0, 1]]))
 
 
 def _counted(tiles: _Tiles, regions: bool) -> ir.Value:
-    """Of each tile, i32 [count, width + E]: how many slots before each go to its expert, and how many of all slots go
-    to each expert.
+    """Returns counts for each tile, i32 [count, width + E]: the slots before each that go to its expert, and all slots
+    that go to each expert.
 
     Both are one reduction: an expert's total is what a slot behind the last would find.
     """
     shape = (tiles.count, tiles.width + tiles.experts)
 
     def wanted(_: ir.Value) -> ir.Value:
-        row = s.place(1)
+        row = s.loop_index(1)
         is_slot = s.less(row, tiles.width)
-        return s.select(is_slot, s.at(tiles.ids, s.place(0), s.select(is_slot, row, 0)), s.minus(row, tiles.width))
+        return s.select(is_slot, s.at(tiles.ids, s.loop_index(0), s.select(is_slot, row, 0)), s.minus(row, tiles.width))
 
     def counted(mine: ir.Value, other: ir.Value) -> ir.Value:
-        return s.select(s.both(s.equal(mine, other), s.less(s.place(2), s.place(1))), 1, 0)
+        return s.select(s.both(s.equal(mine, other), s.less(s.loop_index(2), s.loop_index(1))), 1, 0)
 
     with build.dispatch_region([build.tensor_type(shape, "i32")], [], regions) as region:
         pairs = [("gr", tabled("gr", shape, "i32", [], wanted)), ("gs", tiles.ids)]
@@ -116,34 +119,37 @@ def _counted(tiles: _Tiles, regions: bool) -> ir.Value:
 
 
 def _before(counts: ir.Value, tiles: _Tiles) -> ir.Value:
-    """How many slots of the tiles before each go to each expert, i32 [tiles + 1, E]; the last row has all slots."""
+    """Returns the number of slots in earlier tiles that go to each expert, i32 [tiles + 1, E]; the last row counts all
+    slots."""
     shape = tiles.count + 1, tiles.experts
     pairs = [("he", part(counts, [0, tiles.width], [tiles.count, tiles.experts]))]
-    return reduced(
-        "geh", "ge", shape, "i32", pairs, s.plus, lambda count: s.select(s.less(s.place(2), s.place(0)), count, 0)
-    )
+
+    def earlier(count: ir.Value) -> ir.Value:
+        return s.select(s.less(s.loop_index(2), s.loop_index(0)), count, 0)
+
+    return reduced("geh", "ge", shape, "i32", pairs, s.plus, earlier)
 
 
 def _rows(
     ids: ir.Value, counts: ir.Value, before: ir.Value | None, tiles: _Tiles, extent: Extent, regions: bool
 ) -> ir.Value:
-    """The sorted row of each slot, i32 [slots + 1], and behind them how many blocks are valid."""
+    """Returns the sorted row of each slot, i32 [slots + 1], and as last element the number of valid blocks."""
     totals, first = (counts, [0, tiles.width]) if before is None else (before, [tiles.count, 0])
     totals = build.collapse(part(totals, first, [1, tiles.experts]), [[0, 1]])
     shape, last = (extent.slots + 1,), extent.slots - 1
 
     def expert(_: ir.Value) -> ir.Value:
-        slot = s.place(0)
+        slot = s.loop_index(0)
         is_slot = s.less(slot, extent.slots)
         return s.select(is_slot, s.at(ids, s.select(is_slot, slot, last)), extent.experts)
 
     def blocks(mine: ir.Value, total: ir.Value) -> ir.Value:
         needed = s.divided(s.plus(total, extent.block_m - 1), extent.block_m)
-        return s.select(s.less(s.place(1), mine), needed, 0)
+        return s.select(s.less(s.loop_index(1), mine), needed, 0)
 
     def row(first_block: ir.Value, mine: ir.Value, _: ir.Value) -> ir.Value:
-        is_slot = s.less(s.place(0), extent.slots)
-        slot = s.select(is_slot, s.place(0), 0)
+        is_slot = s.less(s.loop_index(0), extent.slots)
+        slot = s.select(is_slot, s.loop_index(0), 0)
         tile = s.divided(slot, tiles.width)
         rank = s.at(counts, tile, s.remainder(slot, tiles.width))
         if before is not None:
@@ -159,9 +165,9 @@ def _rows(
 
 
 def _scattered(rows: ir.Value, extent: Extent) -> ir.Value:
-    """The slot of each row, i32 [B · block_m], and behind them places for slots without an expert."""
+    """Returns the slot of each row, i32 [B · block_m], followed by positions for slots without an expert."""
     kind = build.tensor_type((extent.rows + extent.slots,), "i32")
-    slots = tabled("x", (extent.slots,), "i32", [], lambda _: s.place(0))
+    slots = tabled("x", (extent.slots,), "i32", [], lambda _: s.loop_index(0))
     op = ir.Operation.create(
         "iree_linalg_ext.scatter",
         results=[kind],
@@ -180,10 +186,10 @@ def _scattered(rows: ir.Value, extent: Extent) -> ir.Value:
 
 
 def _experts(slots: ir.Value, ids: ir.Value, extent: Extent) -> ir.Value:
-    """The expert of each block: that of its first row, which only a block behind the valid ones has not."""
+    """Returns the expert of each block: that of its first row, which every valid block has."""
 
     def expert(_: ir.Value) -> ir.Value:
-        slot = s.at(slots, s.times(s.place(0), extent.block_m))
+        slot = s.at(slots, s.times(s.loop_index(0), extent.block_m))
         is_slot = s.less(slot, extent.slots)
         return s.select(is_slot, s.at(ids, s.select(is_slot, slot, 0)), -1)
 

@@ -1,1 +1,1 @@
-"""Running programs that were compiled: runtime, devices, arguments, what IREE's statuses mean."""
+"""Runs compiled programs: runtime, devices, arguments, and explanations of IREE's statuses."""

@@ -1,4 +1,4 @@
-"""Arrays as others give them: arguments, and files of NumPy, which may be damaged.
+"""Arrays from users: arguments, and NumPy files, which may be damaged.
 
 What a file claims is checked before memory is taken.
 """
@@ -23,11 +23,11 @@ Item = TypeVar("Item")
 _SUFFIX = ".npy"
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _KEPT = 2
-"""Arrays of an .npz file that are kept: slices of elements and of scales are asked for by turns."""
+"""The number of arrays of an .npz file that are cached, as slices of elements and of scales are read alternately."""
 
 
 def given(value: Any, index: int) -> NDArray[Any]:
-    """Argument `index` as an array of NumPy, in C order. Raises InputError for what NumPy cannot take for one."""
+    """Returns argument `index` as a NumPy array in C order. Raises InputError for other objects."""
     try:
         return np.asarray(value, order="C")
     except (TypeError, ValueError, RuntimeError) as error:  # tensors of PyTorch raise each of them
@@ -36,13 +36,13 @@ def given(value: Any, index: int) -> NDArray[Any]:
 
 
 def _type(value: Any) -> str:
-    """What a value is, with the type of its elements if it has one."""
+    """Returns the type of a value, with the type of its elements if it has one."""
     dtype = getattr(value, "dtype", None)
     return type(value).__name__ if dtype is None else f"{type(value).__name__} of {dtype}"
 
 
 def read_npy(path: str | Path) -> NDArray[Any]:
-    """The array of a .npy file, which stays mapped. Raises InputError."""
+    """Returns the array of a .npy file, which stays mapped. Raises InputError."""
     try:
         return npy.open_memmap(path, "r")
     except OSError as error:
@@ -52,7 +52,7 @@ def read_npy(path: str | Path) -> NDArray[Any]:
 
 
 class Npz(Mapping[str, Item]):
-    """What is made of the arrays of an .npz file, by name, each when it is asked for. Reading raises InputError."""
+    """The arrays of an .npz file by name, each converted when it is asked for. Reading raises InputError."""
 
     def __init__(self, path: str | Path, make: Callable[[NDArray[Any]], Item]) -> None:
         self._path, self._make = path, make
@@ -89,7 +89,7 @@ class Npz(Mapping[str, Item]):
 
 
 def _check_size(stream: IO[bytes], size: int) -> None:
-    """Raises ValueError where an array is of another size than the file has for it."""
+    """Raises ValueError where an array's size differs from that of its data in the file."""
     version = npy.read_magic(stream)
     if version not in _HEADERS:  # of records with names that are no ASCII, which no tensor of ours has
         raise ValueError(f"version {version} of .npy: expected {' or '.join(map(str, _HEADERS))}")
@@ -100,5 +100,5 @@ def _check_size(stream: IO[bytes], size: int) -> None:
 
 
 def _line(error: Exception) -> str:
-    """What an error says, in one line."""
+    """Returns the message of an error, in one line."""
     return " ".join(str(error).split()) or type(error).__name__

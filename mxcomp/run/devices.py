@@ -20,14 +20,14 @@ from mxcomp.hip.settings import Settings
 from mxcomp.sim.errors import SimulationError
 
 DRIVERS = {"cpu": "local-sync", "sim": "hip", "hip": "hip"}
-"""Names of devices, and IREE's driver for each."""
+"""IREE's driver for each name of a device."""
 
 _environment = threading.Lock()
 
 
 @dataclass
 class Kept:
-    """A device of one name that is kept while nothing fails on it, and what programs on it keep with it.
+    """A device that is kept while nothing fails on it, with what programs on it share.
 
     Giving a simulated one back takes IREE and Python's garbage collection a while.
     """
@@ -36,19 +36,19 @@ class Kept:
     is_simulated: bool = False
 
     def drop(self) -> None:
-        """Forgets the device, whose work has failed: the caller shows why."""
+        """Forgets the device after a failure, which the caller reports."""
         if self.is_simulated and self.device is not None:
             library.reported(_library())
         self.device = None
 
-    def settle(self, device: rt.HalDevice) -> None:
-        """Raises RuntimeError if work has failed on a device, if that is this one: reading a byte of it tells."""
+    def check_failure(self, device: rt.HalDevice) -> None:
+        """Raises RuntimeError if work has failed on this device, by reading a byte of it."""
         if self.is_simulated and device is self.device:
             rt.asdevicearray(device, np.zeros(1, np.uint8)).to_host()
 
 
 def device_of(device: str, settings: dict[str, str | None], kept: Kept) -> rt.HalDevice:
-    """The device of a name, which has been told the settings if it is simulated. Raises InputError."""
+    """Returns the device of a name; a simulated one has the settings applied. Raises InputError."""
     try:
         if device != "sim":
             kept.device = kept.device or _made(device)
@@ -74,7 +74,7 @@ def _made(device: str) -> rt.HalDevice:
 
 @cache
 def simulator() -> rt.HalDriver:
-    """IREE's HIP driver with the simulator for its GPUs, apart from the one that `iree.runtime` keeps.
+    """Returns IREE's HIP driver with the simulator as its GPUs, apart from the one that `iree.runtime` keeps.
 
     Raises InputError where the library cannot be had, or where --hip_dylib_path has been given to this process.
     """
@@ -98,7 +98,7 @@ def _library() -> Path:
 
 @contextmanager
 def _variables(variables: dict[str, str]) -> Iterator[None]:
-    """Environment variables for as long as IREE's driver or ours looks at them."""
+    """Sets environment variables while IREE's driver or ours reads them."""
     with _environment:
         before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)

@@ -15,7 +15,7 @@ from mxcomp.run.devices import Kept, device_of
 
 
 class Resident:
-    """A loaded program, to be called many times: what it keeps between calls, such as a cache in globals, stays.
+    """A loaded program, to be called many times; its globals, such as a cache, keep their values between calls.
 
         with program.session(parameters={"model": "weights.irpa"}) as s:
             (y,) = s.main(x)
@@ -53,7 +53,7 @@ class Resident:
         self.close()
 
     def close(self) -> None:
-        """Gives the program, its parameters and the device back; calls raise InputError from now on."""
+        """Releases the program, its parameters and the device; calls raise InputError from now on."""
         self._is_open, self._program, self._kept.device = False, None, None
 
     def run(self, *arrays: np.ndarray, function: str | None = None) -> list[np.ndarray]:
@@ -75,7 +75,7 @@ class Resident:
         return runtime.on(self._device, lambda _: work(), self._kept)
 
     def _loaded(self) -> runtime.Loaded:
-        """The program on its device, which is told the settings again: other calls may have changed them."""
+        """Returns the program on its device, with the settings applied again, as other calls may have changed them."""
         before = self._kept.device
         if self._program is None or before is None:
             self._program = runtime.load(self._vmfb, self._device, self._settings, self._parameters, self._kept)

@@ -25,7 +25,7 @@ from mxcomp.run.arrays import given
 from mxcomp.run.devices import DRIVERS, Kept, device_of, end_simulation
 
 _of_thread = threading.local()
-"""`kept`: a thread's `Kept` by the device's name."""
+"""The state of a thread, with its `Kept` by the device's name."""
 
 
 class RunError(MxcompError):
@@ -74,7 +74,7 @@ def settings(
     seed: int | None,
     profile: str | Path | None,
 ) -> dict[str, str | None]:
-    """The arguments of `run` that are about the simulator, as `mxcomp.hip.settings` reads them."""
+    """Returns the arguments of `run` that concern the simulator, as `mxcomp.hip.settings` reads them."""
     listed = checks if checks is None or isinstance(checks, str) else ",".join(checks) or "none"
     return {
         "engine": engine, "checks": listed, "schedule": schedule, "seed": None if seed is None else str(seed),
@@ -89,7 +89,8 @@ def timed(
     runs: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[list[np.ndarray], list[float]]:
-    """The results of a module's only function, and how many seconds each of `runs` further calls takes by a clock.
+    """Returns the results of a module's only function, and the seconds that each of `runs` further calls takes by a
+    clock.
 
     Arguments are on the device before. A call returns when its work is done. Raises what `run` raises.
     """
@@ -111,7 +112,7 @@ Result = TypeVar("Result")
 
 
 def on(device: str, work: Callable[[Kept], Result], kept: Kept | None = None) -> Result:
-    """Does work on a device that signals can end: on this thread's own if none is given.
+    """Executes work on a device, interruptible by signals; by default on this thread's own device.
 
     Raises InputError for a device that there is not.
     """
@@ -136,7 +137,7 @@ def _failure(device: str) -> type[MxcompError]:
 
 @dataclass(frozen=True)
 class _Function:
-    """A function of a module, and the name of the device that it is on."""
+    """A function of a module, and the name of its device."""
 
     name: str
     invoke: rt.FunctionInvoker
@@ -145,7 +146,7 @@ class _Function:
     kept: Kept
 
     def taken(self, inputs: Sequence[Any]) -> list[Any]:
-        """Arguments as IREE takes them: arrays, and numbers where scalars are declared. Raises InputError."""
+        """Returns arguments as IREE takes them: arrays, and numbers where scalars are declared. Raises InputError."""
         types = self._declared()
         known = [*types, *[None] * (len(inputs) - len(types))]
         return [
@@ -154,7 +155,8 @@ class _Function:
         ]
 
     def _array(self, value: Any, number: int) -> np.ndarray:
-        """An argument. One without elements is refused: IREE's HIP driver cannot map it, and waits for ever then."""
+        """Returns an argument. One without elements is rejected: IREE's HIP driver cannot map it, and waits for
+        ever."""
         array = given(value, number)
         if not array.size and self.on != "cpu":
             sizes = "x".join(map(str, array.shape))
@@ -166,19 +168,19 @@ class _Function:
         return signature.arguments(reflection.get(signature.DECLARATION, ""))
 
     def on_device(self, inputs: Sequence[Any]) -> list[Any]:
-        """Copies of arrays in the device's memory; numbers as they are."""
+        """Copies arrays to the device's memory; numbers stay as they are."""
         taken = self.taken(inputs)
         return [rt.asdevicearray(self.device, each) if isinstance(each, np.ndarray) else each for each in taken]
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
-        """Results, on the device still."""
+        """Returns results that are still on the device."""
         with self._failing():
             results = self.invoke(*inputs)
-            self.kept.settle(self.device)
+            self.kept.check_failure(self.device)
             return list(results) if isinstance(results, tuple | list) else [results]
 
     def arrays(self, inputs: Sequence[Any]) -> list[np.ndarray]:
-        """Results, on the host: copies, as memory of the device that is still looked at would keep the device."""
+        """Copies results to the host, as a view of the device's memory would keep the device alive."""
         results = self(inputs)
         with self._failing():
             return [np.asarray(result).copy() for result in results]
@@ -208,13 +210,13 @@ class Loaded:
     kept: Kept
 
     def functions(self) -> list[str]:
-        """Names that can be called."""
+        """The names of functions that can be called."""
         return [
             name for name in self.module.function_names if not name.startswith("__") and not name.endswith("$async")
         ]
 
     def function(self, name: str | None) -> _Function:
-        """A function; None: the only one. Raises InputError where there is none, or where there are several."""
+        """Returns a function; None: the only one. Raises InputError if there is none, or several."""
         chosen = name if name is not None else self._only_function()
         found = self.module.lookup_function(chosen)
         if found is None:
@@ -223,7 +225,7 @@ class Loaded:
         return _Function(chosen, invoke, self.device, self.on, self.kept)
 
     def call(self, name: str | None, inputs: Sequence[Any]) -> list[np.ndarray]:
-        """Results of a function, on the host."""
+        """Returns the results of a function, on the host."""
         function = self.function(name)
         return function.arrays(function.taken(inputs))
 
@@ -241,13 +243,13 @@ def load(
     parameters: Mapping[str, str | Path],
     kept: Kept,
 ) -> Loaded:
-    """Puts a module on a device. Raises what `run` raises."""
+    """Loads a module on a device. Raises what `run` raises."""
     config = rt.Config(device=device_of(device, settings, kept))
     try:
         module = rt.VmModule.copy_buffer(config.vm_instance, vmfb)
         modules = [*config.default_vm_modules, *_parameters(config.vm_instance, parameters), module]
         context = rt.VmContext(config.vm_instance, modules)
-        kept.settle(config.device)
+        kept.check_failure(config.device)
     except (RuntimeError, ValueError, LookupError) as error:  # of IREE's: a parameter's bytes may be too few
         kept.drop()
         why = statuses.explained(str(error))
@@ -256,7 +258,7 @@ def load(
 
 
 def _parameters(instance: rt.VmInstance, files: Mapping[str, str | Path]) -> list[rt.VmModule]:
-    """The module that a program reads its parameters from, if there are any. Raises InputError."""
+    """Returns the module from which a program reads its parameters, if there are any. Raises InputError."""
     if not files:
         return []
     providers = []

@@ -1,4 +1,4 @@
-"""Scalar arguments of programs: numbers of Python's and of NumPy's as IREE's VM takes them.
+"""Converts scalar arguments of programs, numbers of Python and of NumPy, for IREE's VM.
 
 The VM has integers of 32 and 64 bits and floats of these; a bf16 or f16 is passed by its bits. IREE converts nothing
 and refuses nothing: a float for an integer is 0, an integer for a float too, and of one too large it takes some bits.
@@ -22,7 +22,7 @@ _INTEGER = re.compile(r"(?P<sign>[su]?)i(?P<bits>\d+)")
 
 
 def of(value: Any, kind: str, index: int) -> int | float | Any:
-    """Argument `index`, of the scalar type `kind`, for the VM. Raises InputError for what is no such number.
+    """Returns argument `index`, of the scalar type `kind`, for the VM. Raises InputError for other objects.
 
     A value for a type that is not known here stays as it is.
     """
@@ -45,7 +45,7 @@ def of(value: Any, kind: str, index: int) -> int | float | Any:
 
 
 def _is_float(array: np.ndarray) -> bool:
-    """Whether it is one of the floats of ml_dtypes, which NumPy takes for nothing of its own."""
+    """Returns whether it is a float type of ml_dtypes, which NumPy does not count as one."""
     return array.dtype.name.startswith(("bfloat", "float"))
 
 
@@ -69,7 +69,7 @@ def _shown(number: float) -> str:
 
 
 def _odd(number: float) -> float:
-    """The f32 next to a number that is odd, or the number: ml_dtypes makes an f32 first, which would round twice."""
+    """Returns a number rounded to odd as f32: ml_dtypes converts to f32 first, which would round twice."""
     near = np.float32(number)
     if float(near) == number or not np.isfinite(near) or near.view(np.uint32) & 1:
         return float(near)
@@ -90,7 +90,7 @@ def _integer(number: float, kind: str, index: int) -> int:
 
 
 def parsed(text: str, kind: str, index: int) -> str:
-    """The same of a command line, as iree-run-module takes it."""
+    """Returns a scalar of a command line, as iree-run-module takes it."""
     for read in (lambda digits: int(digits, 0), float):
         try:
             number = read(text.strip())

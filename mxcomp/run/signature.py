@@ -1,4 +1,4 @@
-"""What a function of a compiled program declares of its arguments and results."""
+"""The declared arguments and results of a function of a compiled program."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _VALUE = re.compile(
     r"%(?:in|out)put\d+: (?:tensor<(?P<shape>(?:[\d?]+x)*)(?P<element>\w+)>|(?P<scalar>index|[su]?i\d+|b?f\d+\w*)\b)?"
 )
 DECLARATION = "iree.abi.declaration"
-"""What a function's reflection calls its declaration."""
+"""The reflection key of a function's declaration."""
 
 
 @dataclass(frozen=True)
 class TensorType:
-    """A tensor: sizes, None where dynamic, and the MLIR type of its elements."""
+    """A tensor type: sizes, None where dynamic, and the MLIR type of its elements."""
 
     shape: tuple[int | None, ...]
     element: str
@@ -25,16 +25,16 @@ class TensorType:
 
 
 Type = TensorType | str | None
-"""A tensor, a scalar by its MLIR type, or anything else."""
+"""The type of a tensor, of a scalar by its MLIR name, or of anything else."""
 
 
 def arguments(declaration: str) -> list[Type]:
-    """The types of a declaration's arguments; none if it is no declaration."""
+    """Returns the types of a declaration's arguments; none if it is no declaration."""
     return _types(declaration, "arguments")
 
 
 def results(declaration: str) -> list[Type]:
-    """The types of a declaration's results."""
+    """Returns the types of a declaration's results."""
     return _types(declaration, "results")
 
 

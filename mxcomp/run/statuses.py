@@ -1,4 +1,4 @@
-"""What IREE's runtime says when something fails, with a first line that says what it means.
+"""Explains errors of IREE's runtime by a line in front of them.
 
 A status has the place in IREE's sources, a code, and what every layer added; the part that its reader can do something
 about stands somewhere in the middle.
@@ -30,7 +30,7 @@ _MEANINGS = (
     (r"bytecode version|version mismatch", "the program was compiled by another version of IREE than the one here"),
     (r"RESOURCE_EXHAUSTED", "there is not enough memory"),
 )  # fmt: skip
-"""Patterns of IREE's texts, and what to say of the first one that is found."""
+"""Patterns of IREE's texts, and the explanation of the first one that matches."""
 
 _CODE = re.compile(r": (?P<code>[A-Z_]{6,}); (?P<text>[^;]*)")
 
@@ -38,7 +38,7 @@ _SIZES_DIFFER = re.compile(r"mxcomp: (?P<sizes>[^;]+) must be equal, for (?P<pla
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a call failed for its arguments, before it had done anything: its device and globals are as they were.
+    """Returns whether a call was rejected for its arguments, before it changed its device or globals.
 
     Sizes of arguments are compared first (mxcomp-check-sizes), others where they are computed or needed.
     """
@@ -48,11 +48,11 @@ def is_refusal(text: str) -> bool:
 
 
 BRANCH = ", in a branch, a loop or a call"
-"""What a comparison of sizes says at its end where it is not at the beginning of a program."""
+"""The end of the message of a comparison of sizes that is not at the beginning of a program."""
 
 
 def explained(text: str) -> str:
-    """A line of ours, and IREE's text below it.
+    """Returns a line of explanation, and IREE's text below it.
 
         argument 0 has the shape 5, expected 4
         IREE: Error invoking function: c/runtime/src/iree/modules/hal/…

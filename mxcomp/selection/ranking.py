@@ -12,7 +12,7 @@ from mxcomp.matching.decision import DATA_TILED
 from mxcomp.options import Options
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import times
-from mxcomp.selection.sharing import least
+from mxcomp.selection.sharing import best_order
 from mxcomp.sim.timing.parameters import parameters_of
 
 DYNAMIC_M = (1, 16, 64, 256, 1024, 4096)
@@ -64,7 +64,7 @@ def candidate(ukernel: Ukernel, problem: Problem, result_bytes: int = 4) -> Cand
     if problem.m is not None:
         order, us = times.ordered(known, tile, problem, {"m": problem.m, "n": n, "k": k}, result_bytes)
         return Candidate(ukernel, known, order, us)
-    order = least(problem, tile, ukernel.target)
+    order = best_order(problem, tile, ukernel.target)
     each = [{"m": m, "n": n, "k": k} for m in DYNAMIC_M]
     us = geometric_mean(times.modelled(known, tile, problem, sizes, result_bytes, order=order) for sizes in each)
     return Candidate(ukernel, known, order, us)

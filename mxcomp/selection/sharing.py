@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.formats import element_format
-from mxcomp.layout.order import PLAIN_ORDER, Order, place
+from mxcomp.layout.order import PLAIN_ORDER, Order, tile_of
 from mxcomp.layout.problem import Problem
 from mxcomp.target import Target
 
@@ -59,8 +59,8 @@ def ranges(total: int, capacity: int) -> list[tuple[range, int]]:
     return [*found, (range(total - rest, total), 1)] if rest else found
 
 
-def least(problem: Problem, tile: tuple[int, int, int], target: Target) -> Order:
-    """The order in which XCDs load least, with one workgroup (M, N, K) on a CU; the plain one if that saves little.
+def best_order(problem: Problem, tile: tuple[int, int, int], target: Target) -> Order:
+    """The order in which XCDs load the least, with one workgroup (M, N, K) on a CU; the plain one if that saves little.
 
     Where only the running program knows the sizes, one that does for most: 8 columns to 4 rows, of what runs together.
     """
@@ -77,7 +77,7 @@ def least(problem: Problem, tile: tuple[int, int, int], target: Target) -> Order
 def placed(ids: range, grid: tuple[int, int, int], orders: tuple[Order, ...]) -> tuple[Counts, Counts, Counts]:
     """Matrix, row and column of these workgroups' tiles, int64[orders, workgroups] each."""
     xcds, bands = (np.array(values)[:, None] for values in zip(*((o.xcds, o.band) for o in orders), strict=True))
-    matrix, row, column = place(np.arange(ids.start, ids.stop), grid, xcds, bands, np.minimum)
+    matrix, row, column = tile_of(np.arange(ids.start, ids.stop), grid, xcds, bands, np.minimum)
     return matrix, row, column
 
 

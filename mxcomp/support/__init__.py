@@ -1,1 +1,1 @@
-"""What commands share and no compiler needs to know: files, tables, progress, worker processes, caches."""
+"""What commands share and the compiler does not need: files, tables, progress, worker processes, caches."""

@@ -1,4 +1,5 @@
-"""Directories of code that was compiled for this user and will be executed: what others could have written is not used.
+"""Cache directories of compiled code of this user, which will be executed: files that others could have written are not
+used.
 
 A directory is this user's own and closed to others, or it is refused; so is a file in it that is not. Who can write
 where the directory stands could put one of theirs there: then it is theirs, which shows.
@@ -18,11 +19,12 @@ _said: set[str] = set()
 
 
 class CacheError(OSError):
-    """There is no directory that what is compiled can be kept in: the message says why, and what to do."""
+    """There is no directory that can be used as cache: the message says why, and what to do."""
 
 
-def place(*names: str) -> Path:
-    """Where a directory is to be, by the XDG base directory specification. Raises CacheError without a home."""
+def location(*names: str) -> Path:
+    """Returns the path of a cache directory, by the XDG base directory specification. Raises CacheError without a
+    home."""
     try:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:
@@ -31,8 +33,8 @@ def place(*names: str) -> Path:
 
 
 def own(*names: str) -> Path:
-    """That directory, made if it is not there, with those between it and the user's cache. Raises CacheError."""
-    folder = place()
+    """Returns that directory, and creates it with its parents below the user's cache. Raises CacheError."""
+    folder = location()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         for name in ("", *names):
@@ -45,19 +47,19 @@ def own(*names: str) -> Path:
 
 
 def is_own(file: os.stat_result) -> bool:
-    """Whether only this user can have written a file."""
+    """Returns whether only this user can have written a file."""
     return file.st_uid == os.geteuid() and not file.st_mode & _OTHERS_WRITE
 
 
 def say_once(what: str) -> None:
-    """A warning on stderr, once in a process."""
+    """Prints a warning on stderr, once in a process."""
     if what not in _said:
         _said.add(what)
         print(f"mxcomp: warning: {what}", file=sys.stderr, flush=True)
 
 
 def _claim(folder: Path) -> None:
-    """Closes a directory of this user's to others; entries they left before are recognised one by one.
+    """Closes a directory of this user to others; entries they left before are detected one by one.
 
     Raises CacheError for one of another user's.
     """

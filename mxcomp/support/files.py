@@ -1,4 +1,4 @@
-"""Writing results: all files of a command whole, or none.
+"""Writes results: all files of a command completely, or none.
 
 A result is written to a file without a name, on the disk of its place, which gets that name when it is complete: a
 process that is killed leaves nothing. Otherwise it is as if `open` had written it: symbolic links stay and the file
@@ -29,11 +29,12 @@ from pathlib import Path
 from mxcomp.errors import InputError
 
 ABANDONED = 60.0
-"""Seconds that a partial file nobody has locked may be old: its writer may be about to lock it."""
+"""The age in seconds up to which a partial file without a lock is kept: its writer may be about to lock it."""
 
 
 def table(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """CSV: a line for each row behind the names of the columns. Raises ValueError for a field that has no column."""
+    """Returns CSV: the names of the columns, then a line for each row. Raises ValueError for a field that has no
+    column."""
     text = StringIO(newline="")
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
@@ -60,7 +61,7 @@ def write(results: Mapping[str | Path, bytes]) -> None:
             files[-1].content.write_bytes(data)
         for file in files:
             name = file.name
-            file.place(may_be_undone=len(results) > 1)
+            file.commit(may_be_undone=len(results) > 1)
         for name, data in streams.items():
             _write_stream(name, data)
     except BaseException as error:
@@ -77,7 +78,7 @@ def write(results: Mapping[str | Path, bytes]) -> None:
 
 
 def read(name: str | Path) -> bytes:
-    """What a file holds. Raises InputError."""
+    """Returns the contents of a file. Raises InputError."""
     try:
         return Path(name).read_bytes()
     except OSError as error:
@@ -88,7 +89,8 @@ def read(name: str | Path) -> bytes:
 
 @contextmanager
 def writing(name: str | Path) -> Iterator[Path]:
-    """An empty file for someone else to write a large result to: renamed to `name` if all goes well, else removed.
+    """Yields an empty file for someone else to write a large result to: renamed to `name` if all goes well, else
+    removed.
 
     Raises InputError.
     """
@@ -98,7 +100,7 @@ def writing(name: str | Path) -> Iterator[Path]:
             raise InputError(f"cannot write {name}: expected a file")
         file.create()
         yield file.content
-        file.place()
+        file.commit()
     except OSError as error:
         raise _input_error(name, error) from None
     finally:
@@ -106,7 +108,7 @@ def writing(name: str | Path) -> Iterator[Path]:
 
 
 class _File:
-    """A file on its way to its place.
+    """A file that is being written.
 
     Attributes:
         path: Its place.
@@ -130,7 +132,7 @@ class _File:
         return Path(f"/proc/self/fd/{self._handle}")
 
     def create(self) -> None:
-        """Makes an empty partial file, and removes those of others that are dead. Raises OSError."""
+        """Creates an empty partial file, and removes abandoned ones. Raises OSError."""
         with suppress(FileNotFoundError):
             mode = os.stat(self.name).st_mode  # of the link, where there is one: links in a circle are an error
             if stat.S_ISDIR(mode):
@@ -146,8 +148,8 @@ class _File:
             fcntl.flock(self._handle, fcntl.LOCK_EX)
         _remove_abandoned(self.path.parent)
 
-    def place(self, may_be_undone: bool = False) -> None:
-        """Names the partial file, and renames it. Raises OSError."""
+    def commit(self, may_be_undone: bool = False) -> None:
+        """Names the partial file, and renames it to its path. Raises OSError."""
         if not self.part.exists():
             try:
                 os.link(self.content, self.part, src_dir_fd=self._handle)  # which has it follow the link in /proc
@@ -172,7 +174,7 @@ class _File:
                 self._is_new = True
 
     def undo(self) -> None:
-        """Puts back what was there, unless someone else has written the file since. Raises OSError.
+        """Restores the old content, unless someone else has written the file since. Raises OSError.
 
         Goes by what it finds: the step before may have been interrupted at any point.
         """
@@ -193,7 +195,7 @@ class _File:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Removes partial files whose writers were killed: they have not been written to lately, and nobody locks them."""
+    """Removes partial files whose writers were killed: they are old, and nobody locks them."""
     with suppress(OSError):
         for path in folder.glob(".mxcomp-*.part"):
             with suppress(OSError):  # gone since, or someone else's
@@ -207,7 +209,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def _undo(files: Sequence[_File]) -> list[_File]:
-    """Undoes all files, last first. Those whose old content could not be put back."""
+    """Undoes all files, last first, and returns those whose old content could not be restored."""
     lost = []
     for file in reversed(files):
         try:
@@ -223,7 +225,7 @@ def _input_error(name: str | Path, error: OSError, lost: Sequence[_File] = ()) -
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode of a file, None if there is none."""
+    """Returns the device and inode of a file, or None if there is none."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -232,7 +234,8 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _is_stream(name: str | Path) -> bool:
-    """Whether there is something that cannot be replaced, and is no directory. Raises OSError and InputError."""
+    """Returns whether the path is something that cannot be replaced, and is no directory. Raises OSError and
+    InputError."""
     if str(name) == "-":
         return True
     try:

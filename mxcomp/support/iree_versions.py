@@ -1,4 +1,4 @@
-"""Which IREE there is, and whether it is one that mxcomp was made for.
+"""Checks that the installed IREE is the version that mxcomp was made for.
 
 Passes build IREE's operations and read what its phases leave, which changes from release to release:
 `test/mlir/test_iree_contract.py` has what is relied on. IREE 3.12, for one, does not parse the layouts of our ukernels.
@@ -14,10 +14,10 @@ from importlib.util import find_spec
 from mxcomp.errors import InputError
 
 MADE_FOR = (3, 13)
-"""As the dependencies in pyproject.toml say."""
+"""The version of IREE that pyproject.toml requires."""
 
 PACKAGES = {"iree-base-compiler": "iree.compiler", "iree-base-runtime": "iree.runtime"}
-"""Those of IREE, and what one imports of each."""
+"""The packages of IREE, with a module of each to import."""
 
 _SERIES = ".".join(map(str, MADE_FOR))
 _INSTALL = "pip install " + " ".join(f"'{package}~={_SERIES}.0'" for package in PACKAGES)
@@ -44,7 +44,7 @@ def check() -> None:
 
 
 def installed(package: str, module: str) -> str | None:
-    """A package's version; None for a module that no package is known of. Raises InputError where there is neither."""
+    """Returns a package's version, or None for a module of unknown version. Raises InputError where neither exists."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Progress of what takes long: a line on stderr, on a terminal only, and not before two seconds have passed.
+"""Shows the progress of long work: a line on stderr, on a terminal only, and not before two seconds have passed.
 
 It is one line that is written over, with the cursor left as it is: whoever is killed in between leaves nothing behind.
 """
@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Self, TextIO, TypeVar
 
 PATIENCE = 2.0
-"""Seconds in which nothing is shown."""
+"""The number of seconds in which nothing is shown."""
 
 _BETWEEN = 0.2
-"""Seconds between two drawings."""
+"""The number of seconds between two redraws."""
 
 _WIDTH = 24
 _ERASE = "\r\x1b[2K"
@@ -26,7 +26,8 @@ Item = TypeVar("Item")
 
 
 class Bar:
-    """`with Bar("packing", 24) as bar: … bar.advance("layer.3")`; not started where `stream` is no terminal.
+    """A progress bar: `with Bar("packing", 24) as bar: … bar.advance("layer.3")`; not started where `stream` is no
+    terminal.
 
     Args:
         total: Steps; 0 where that is not known.
@@ -66,12 +67,12 @@ class Bar:
             self._stream.flush()
 
     def begin(self, step: str) -> None:
-        """Says what is being done now."""
+        """Sets the text that says what is being done now."""
         self._step = step
         self._draw_if_due()
 
     def advance(self, step: str | None = None) -> None:
-        """One more step is done; `step` is the next one."""
+        """Advances by one step; `step` is the next one."""
         self.done += 1
         self.begin(self._step if step is None else step)
 
@@ -103,7 +104,7 @@ class Bar:
 
 
 def tracked(items: Collection[Item], what: str, stream: TextIO | None = None) -> Iterator[Item]:
-    """The items, with a bar for how many of them are done."""
+    """Yields the items, with a bar for how many of them are done."""
     with Bar(what, len(items), stream=stream) as bar:
         for item in items:
             yield item
@@ -112,6 +113,6 @@ def tracked(items: Collection[Item], what: str, stream: TextIO | None = None) ->
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Shows how long something takes that has no steps."""
+    """Shows the elapsed time of work that has no steps."""
     with Bar(what, ticking=True):
         yield

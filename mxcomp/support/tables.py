@@ -1,4 +1,4 @@
-"""Tables for people that fit their terminal: no cell is cropped, and no column is squeezed to a few letters.
+"""Prints tables that fit the terminal: no cell is cropped, and no column is squeezed to a few letters.
 
 What says nothing is left out: empty columns, and what all names begin with. Where a table is wider than the terminal,
 columns that are optional go, the last first; those left that do not fit stand below, in a table of their own.
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FILE_COLUMNS = 140
-"""Width where the output is no terminal, and COLUMNS does not say another."""
+"""The width where the output is no terminal, and COLUMNS does not give another."""
 
 _PIECE = re.compile(r"[^\s_.,/:×]*(?:[_.,/:×]+\s*|\s+|$)")
-"""Of a line that is folded."""
+"""Matches a piece of text that is not broken when a line is folded."""
 _EMPTY = ("", "-", "0")
 _FRAME, _BETWEEN = 1, 3
-"""Columns of a table's frame: of its edge, and with each of its columns."""
+"""The width of a table's frame: of its edges, and of the separator of each column."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ def show(
 
 
 def say(stream: TextIO, text: str, width: int | None = None, indent: str = "") -> None:
-    """Prints text beside a table, in lines as wide as that may be; further lines are two columns to the right."""
+    """Prints text next to a table, in lines as wide as that may be; further lines are indented by two columns."""
     room = (width or width_of(stream)) - len(indent)
     for number, line in enumerate(_folded(text, room - 2 * bool(indent)).splitlines()):
         print(indent + "  " * bool(indent and number) + line, file=stream)
 
 
 def width_of(stream: TextIO, otherwise: int = FILE_COLUMNS) -> int:
-    """Columns of a terminal, or what COLUMNS says."""
+    """Returns the width of a terminal, or the value of COLUMNS."""
     told = os.environ.get("COLUMNS", "")
     if told.isdecimal() and int(told):
         return int(told)
@@ -75,7 +75,7 @@ def width_of(stream: TextIO, otherwise: int = FILE_COLUMNS) -> int:
 
 
 def fitted(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[Table]:
-    """A table no wider than `width`, or several with the same first column."""
+    """Returns a table no wider than `width`, or several with the same first column."""
     full = [k for k in range(len(columns)) if any(row[k] not in _EMPTY for row in rows)] or [0]
     widths = {k: _width(columns[k], [row[k] for row in rows]) for k in full}
     kept = full
@@ -86,7 +86,7 @@ def fitted(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int)
 
 
 def _width(column: Column, cells: Sequence[str]) -> int:
-    """The least that a column needs: its head may be folded between words."""
+    """Returns the least width of a column: its head may be folded between words."""
     words = max((_cells(word) for word in column.name.split()), default=0)
     widest = max((_cells(line) for text in cells for line in text.split("\n")), default=0)
     return max(words, min(widest, column.fold) if column.fold else widest)
@@ -107,7 +107,7 @@ def _total(widths: dict[int, int], part: Sequence[int]) -> int:
 
 
 def _parts(kept: Sequence[int], widths: dict[int, int], width: int) -> list[list[int]]:
-    """Columns of each table."""
+    """Returns the columns of each table."""
     first, *others = kept
     parts = [[first]]
     for k in others:
@@ -120,7 +120,7 @@ def _parts(kept: Sequence[int], widths: dict[int, int], width: int) -> list[list
 def _table(
     part: Sequence[int], columns: Sequence[Column], rows: Sequence[Sequence[str]], spare: int, widths: dict[int, int]
 ) -> Table:
-    """One table; columns that fold get what is to spare, the first that needs it first."""
+    """Returns one table; columns that fold get the remaining width, the first that needs it first."""
     from rich.table import Table
     from rich.text import Text
 
@@ -139,7 +139,7 @@ def _table(
 
 
 def _folded(text: str, width: int) -> str:
-    """Text in lines of at most `width`, between words, or behind a sign in the middle of one, if that is possible."""
+    """Returns text in lines of at most `width`, folded between words, or else behind a sign within a word."""
     return "\n".join(line for each in text.split("\n") for line in _lines(each, width))
 
 
@@ -155,7 +155,8 @@ def _lines(text: str, width: int) -> list[str]:
 
 
 def prefix(names: Sequence[str], separator: str = ".") -> str:
-    """What all names begin with, up to a separator: "model."; "" for nothing. What is behind begins with no number."""
+    """Returns the common prefix of names up to a separator: "model."; "" if there is none. The rest never begins with a
+    number."""
     if len(set(names)) < 2:
         return ""
     parts = zip(*(name.split(separator)[:-1] for name in names), strict=False)
@@ -166,7 +167,7 @@ def prefix(names: Sequence[str], separator: str = ".") -> str:
 
 
 def starred(names: Sequence[str], separator: str = ".") -> str:
-    """Several names as one, what they differ in as a star: "layers.*.mlp.up_proj"."""
+    """Returns several names as one, with a star where they differ: "layers.*.mlp.up_proj"."""
     parts = [name.split(separator) for name in names]
     if len({len(each) for each in parts}) != 1:
         return " or ".join(names)

@@ -1,4 +1,4 @@
-"""Processes that work for a command, and end with it: an interrupt is one line of the command's, and none of theirs."""
+"""Worker processes that end with their command: an interrupt prints one line of the command, and none of theirs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from mxcomp.errors import MxcompError
 _ALSO_INTERRUPTED_SECONDS = 0.2
 
 _PR_SET_PDEATHSIG = 1
-"""Of linux/prctl.h: the signal that a process gets when the thread that started it is gone."""
+"""The option of Linux's prctl that sets the signal a process gets when the thread that started it ends."""
 
 _prctl = ctypes.CDLL(None).prctl  # found here: between a fork and what comes then as little as can be is to happen
 
 
 class WorkerError(MxcompError):
-    """A process that worked for this one is gone."""
+    """A worker process died."""
 
 
 @contextmanager
 def pool(jobs: int | None = None, fresh: bool = False) -> Iterator[Executor]:
-    """An executor over `jobs` processes, by default one for each core.
+    """Returns an executor over `jobs` processes, by default one for each core.
 
     Ctrl-C reaches all processes of a terminal: workers end at once and silently. Where it, or any other error, reaches
     this process alone, workers are ended from here; where this process is killed, by the system: call it in a thread
@@ -57,7 +57,7 @@ def pool(jobs: int | None = None, fresh: bool = False) -> Iterator[Executor]:
 
 
 def _start(executor: Executor, count: int) -> None:
-    """Starts all workers, which hear of no interrupt before they can end silently."""
+    """Starts all workers with interrupts blocked until they can end silently."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         for _ in range(count):
@@ -67,14 +67,14 @@ def _start(executor: Executor, count: int) -> None:
 
 
 def _begin(parent: int) -> None:
-    """In a worker, before it works."""
+    """Initialises a worker."""
     end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def end_with(parent: int) -> None:
-    """In a process, that it be killed when the thread that started it is gone, however that ended."""
+    """Makes this process be killed when the thread that started it ends, for whatever reason."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # which was gone before
         os._exit(1)

@@ -1,4 +1,4 @@
-"""GPUs: each file of this folder with a `TARGET` adds one, by the name that it has."""
+"""The GPUs: each file of this folder with a `TARGET` adds one, by the name that it has."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mxcomp.target.description import MatrixInstruction, Target
 __all__ = ["DEFAULT", "MatrixInstruction", "Target", "get_target", "targets"]
 
 DEFAULT = "gfx950"
-"""The name of the GPU that programs are compiled for if nobody says which."""
+"""The name of the GPU that programs are compiled for by default."""
 
 
 def targets() -> Mapping[str, Target]:
-    """All GPUs, by name."""
+    """Returns all GPUs, by name."""
     return _targets(tuple(__path__))
 
 
@@ -29,7 +29,7 @@ def _targets(folders: tuple[str, ...]) -> Mapping[str, Target]:
 
 
 def get_target(name: str) -> Target:
-    """The GPU called `name`; raises TargetError for any other one."""
+    """Returns the GPU called `name`; raises TargetError for any other one."""
     try:
         return targets()[name]
     except KeyError:

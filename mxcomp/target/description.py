@@ -1,4 +1,4 @@
-"""What the compiler needs to know of a GPU: a frozen description, passed along, never global."""
+"""A GPU as the compiler sees it: a frozen description that is passed along, never global."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MatrixInstruction:
-    """A matrix instruction that a GPU has, as IREE names it; `mxcomp.layout` has lane layouts of scaled ones.
+    """A matrix instruction of a GPU, by IREE's name; `mxcomp.layout` has lane layouts of scaled ones.
 
     Attributes:
         lhs, rhs: MLIR types of elements that each of its factors may have.
@@ -78,7 +78,8 @@ class Target:
         return ("--iree-hal-target-device=hip", f"--iree-rocm-target={self.arch}")
 
     def lacks_instruction(self, name: str, types: Sequence[str]) -> str:
-        """Why there is no such matrix instruction for LHS and RHS, and scales, of these types; "" if there is one."""
+        """Returns why there is no such matrix instruction for these types of LHS, RHS and scales; "" if there is
+        one."""
         found = next((each for each in self.matrix_instructions if each.name == name), None)
         if found is None:
             return f"{self.name} has no {name}"
@@ -89,6 +90,6 @@ class Target:
         return "" if other is None else f"{name} of {self.name} takes scales of {found.scale}, not {other}"
 
     def lacks_conversion(self, source: str, result: str) -> str:
-        """Why there is no instruction that converts so, with a scale; "" if there is one."""
+        """Returns why there is no such conversion instruction with a scale; "" if there is one."""
         has_it = (source, result) in self.conversions
         return "" if has_it else f"{self.name} has no instruction that converts {source} to {result} with a scale"

@@ -1,4 +1,4 @@
-"""MI350X and MI355X (CDNA4)."""
+"""Describes MI350X and MI355X (CDNA4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SCALE, _BLOCK = "f8E8M0FNU", 32
 
 
 def _scaled(shape: str) -> MatrixInstruction:
-    """v_mfma_scale_f32_*_f8f6f4 (CDNA4 ISA, section 7.1.5)."""
+    """Returns v_mfma_scale_f32_*_f8f6f4 (CDNA4 ISA, section 7.1.5)."""
     return MatrixInstruction(f"MFMA_SCALE_F32_{shape}_B32", _MX, _MX, _SCALE, _BLOCK)
 
 

@@ -1,4 +1,4 @@
-"""mxcomp-bench: times of scaled matmuls with the fastest of our ukernels, beside a peer's, and of whole programs.
+"""mxcomp-bench: times scaled matmuls with the fastest of our ukernels, next to a peer's kernels, and whole programs.
 
 mxcomp-bench 10000x16384x16384 64x14336x4096              # the matmul dispatch of each: a table
 mxcomp-bench --rows FILE.csv --aiter DIR --json OUT       # m,n,k and perhaps tile_m,tile_n of AITER's kernel
@@ -56,8 +56,8 @@ def main(argv: list[str] | None = None) -> int:
 def _bench(args: argparse.Namespace) -> int:
     if args.jobs is not None and args.jobs < 1:
         raise InputError(f"--jobs={args.jobs}: expected 1 or more")
-    common.check_place(args.json)
-    common.check_place(args.csv)
+    common.check_writable(args.json)
+    common.check_writable(args.csv)
     if args.picture:
         _prepare(args.picture)
     if args.model:

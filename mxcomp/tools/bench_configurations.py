@@ -1,4 +1,4 @@
-"""mxcomp-bench --configurations: every dispatch of programs, compiled in several ways."""
+"""mxcomp-bench --configurations: times every dispatch of programs that are compiled in several ways."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from mxcomp.tools import shapes
 _SOURCES = {"sim": MODELLED, "hip": MEASURED}
 _FP4 = ["f4E2M1FN"] * 2
 _NAME_COLUMNS = 16
-"""A kernel's name may be folded to so many."""
+"""The width to which a kernel's name may be folded."""
 _MS = 1000.0
-"""From so many µs on, tables show ms."""
+"""The number of µs from which on tables show ms."""
 
 
 def run(name: str, args: argparse.Namespace) -> int:
-    """Prints and writes records; 1 where a configuration could not be timed. Raises InputError."""
+    """Prints and writes records; returns 1 where a configuration could not be timed. Raises InputError."""
     if args.rows:
         raise InputError("--configurations and --rows: expected sizes or models: one takes minutes")
     if not args.subjects:
@@ -70,7 +70,7 @@ def _key(task: Task, args: argparse.Namespace) -> tuple[str, str, str]:
 
 
 def _tasks(subject: str, args: argparse.Namespace) -> list[Task]:
-    """A task for each configuration, the peer's behind ours where there is such a kernel."""
+    """Returns a task for each configuration, and the peer's after ours where it has a kernel."""
     matmul, name = None, subject
     if Path(subject).suffix or not subject[:1].isdigit():
         if args.result or args.types != _FP4:
@@ -93,7 +93,7 @@ def _write(args: argparse.Namespace, found: Sequence[Record]) -> None:
 
 
 def _print(title: str, shown: Sequence[Record]) -> None:
-    """Parts in rows, configurations in columns."""
+    """Prints parts in rows, configurations in columns."""
     names = list(dict.fromkeys(each.configuration for each in shown))
     present = dict.fromkeys(each.part for each in shown)
     parts = [*(part for part in PARTS if part in present), *(p for p in present if p not in (*PARTS, END_TO_END))]
@@ -114,7 +114,7 @@ def _print(title: str, shown: Sequence[Record]) -> None:
 
 
 def _text(found: Sequence[Record]) -> str:
-    """µs of a part, of all dispatches of the same kernel."""
+    """Returns µs of a part, as text, of all dispatches of the same kernel."""
     us = sum(each.us for each in found)
     return "" if not found else f"{us / _MS:.2f} ms" if us >= _MS else f"{us:.1f} µs"
 

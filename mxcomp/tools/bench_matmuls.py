@@ -1,4 +1,4 @@
-"""mxcomp-bench of matmul dispatches: the fastest ukernel for each size, and AITER's kernel beside it."""
+"""mxcomp-bench of matmul dispatches: times the fastest ukernel for each size, next to AITER's kernel."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from mxcomp.tools import shapes
 from mxcomp.tuning import Failure, Settings, tune
 
 _SHOWN = 40
-"""More matmuls than these are summed up."""
+"""The number of matmuls above which they are summed up."""
 _WRITTEN = 25
-"""After so many of the peer's times the list is written: what is killed goes on from there."""
+"""The number of the peer's times after which the list is written, so that a killed run can be resumed."""
 _ROOFLINE = 12
-"""Matmuls in a picture that names each."""
+"""The number of matmuls up to which a picture names each."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Entry:
 
 
 def run(name: str, args: argparse.Namespace) -> int:
-    """Prints and writes entries; the exit code. Raises InputError."""
+    """Prints and writes entries; returns the exit code. Raises InputError."""
     wanted = [Gemm(*shapes.sizes(text), 0, 0) for text in args.subjects]
     rows: list[table.Row] = []
     if args.rows:
@@ -98,7 +98,7 @@ def run(name: str, args: argparse.Namespace) -> int:
 
 
 def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str) -> Iterator[Entry]:
-    """The fastest ukernel of each size, perhaps for parts of K. Raises InputError where none fits."""
+    """Returns the fastest ukernel of each size, perhaps with split K. Raises InputError where none fits."""
     options, size = Options.make(ukernels=FASTEST), RESULT_BYTES[result]
     with ir.Context(), ir.Location.unknown():
         registry = Registry(options.target)
@@ -121,7 +121,7 @@ def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str) -> Itera
 
 
 def _in_parts(entry: Entry, split: split_k.Split) -> Entry:
-    """The same with K in parts."""
+    """Returns the fastest ukernel with split K."""
     low, high = parameters_of(split.candidate.ukernel.target).interval(split.us)
     return replace(
         entry, kernel=split.candidate.ukernel.name, parts=split.parts,
@@ -132,7 +132,7 @@ def _in_parts(entry: Entry, split: split_k.Split) -> Entry:
 def _measured(
     name: str, entries: Sequence[Entry], before: Sequence[Entry], args: argparse.Namespace, result: str
 ) -> list[Entry]:
-    """The same kernels on the GPU; those whose results are wrong are named, and left out."""
+    """Times the same kernels on the GPU; kernels with wrong results are named, and left out."""
     wanted = {(entry.key, entry.kernel): entry for entry in entries}
     found = {(each.key, each.kernel): each for each in before if each.source == MEASURED}
     left = [key for key in wanted if key not in found]
@@ -151,13 +151,13 @@ def _measured(
 
 
 def _add_peers(name: str, args: argparse.Namespace, left: Sequence[table.Row], entries: list[Entry]) -> None:
-    places = {entry.key: place for place, entry in enumerate(entries)}
+    indices = {entry.key: index for index, entry in enumerate(entries)}
     try:
         for done, (row, found) in enumerate(table.in_parallel(table.estimated, args.aiter, left, args.jobs), 1):
             if isinstance(found, table.Fault):
                 print(f"{name}: {args.rows}:{found.line}: {found.message}: no peer", file=sys.stderr)
-            elif (place := places.get(row.gemm)) is not None:
-                entries[place] = replace(entries[place], peer_us=round(found.us, 3))
+            elif (index := indices.get(row.gemm)) is not None:
+                entries[index] = replace(entries[index], peer_us=round(found.us, 3))
             if done % _WRITTEN == 0:
                 _write(args, entries)
             if sys.stderr.isatty():
@@ -171,7 +171,7 @@ def _write(args: argparse.Namespace, entries: Sequence[Entry]) -> None:
 
 
 def _draw(args: argparse.Namespace, entries: Sequence[Entry]) -> None:
-    """Speed over size; of modelled times the roofline of the largest, too."""
+    """Draws speed over size, and the roofline of the largest if times are modelled."""
     if not args.picture or not entries:
         return
     ours = [(each.flops, each.ours_us) for each in entries]
@@ -190,7 +190,7 @@ def _draw(args: argparse.Namespace, entries: Sequence[Entry]) -> None:
 
 
 def _bytes(entry: Entry, types: Sequence[str], size: int) -> float:
-    """Of operands with their scales, and of the result, each once."""
+    """Returns the bytes of operands with their scales, and of the result, each once."""
     lhs, rhs = (mx_format(kind).block_bytes + 1 for kind in types)
     return (entry.m * lhs + entry.n * rhs) * entry.k / MX_BLOCK + entry.m * entry.n * size
 

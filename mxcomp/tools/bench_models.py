@@ -1,4 +1,4 @@
-"""mxcomp-bench of models: a layer of each kind and the head, at real dimensions without weights, modelled."""
+"""mxcomp-bench of models: models a layer of each kind and the head, at real dimensions without weights."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mxcomp.support.tables import Column
 from mxcomp.tools import common
 
 _LEFT_OUT = ("aiter", "configurations", "jobs", "moe", "result", "rows", "subjects")
-"""Of the other arguments, those that models have no use for."""
+"""The arguments that have no meaning for models."""
 
 
 def run(name: str, args: argparse.Namespace) -> int:
-    """Prints and writes entries; the exit code. Raises InputError."""
+    """Prints and writes entries; returns the exit code. Raises InputError."""
     _check(args)
     settings = [
         Setting(batch, context, tuple(args.types))
@@ -65,7 +65,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _numbers(name: str, text: str) -> list[int]:
-    """Of `1,16,64`. Raises InputError."""
+    """Parses `1,16,64`. Raises InputError."""
     parts = text.split(",")
     if not all(each.strip().isdecimal() for each in parts):
         raise InputError(f"--{name}={text}: expected whole numbers with commas between, for example 1,16,64")

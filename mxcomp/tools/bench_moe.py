@@ -1,4 +1,4 @@
-"""mxcomp-bench of MoE layers: both grouped matmuls of each line of a table, modelled, beside what the table says."""
+"""mxcomp-bench of MoE layers: models both grouped matmuls of each line of a table, next to the table's own times."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from mxcomp.support.tables import Column
 from mxcomp.tools import common
 
 _GROUP = 12
-"""Lines that a worker does at a time; after each the list is written: what is killed goes on from there."""
+"""The number of lines that a worker does at a time; the list is written after each group, so that a killed run can be
+resumed."""
 _SHOWN = 40
-"""More layers than these are summed up by model."""
+"""The number of layers above which they are summed up by model."""
 _LEFT_OUT = ("aiter", "configurations", "picture", "result", "rows", "subjects")
-"""Of the other arguments, those that MoE layers have no use for."""
+"""The arguments that have no meaning for MoE layers."""
 
 
 def run(name: str, args: argparse.Namespace) -> int:
-    """Prints and writes entries; the exit code, 1 where no line could be done. Raises InputError."""
+    """Prints and writes entries; returns the exit code, 1 where no line could be done. Raises InputError."""
     common.check_modelled(args, "--moe", "grouped matmuls", _LEFT_OUT, "--json, --csv and --jobs")
     path: Path = args.moe
     rows, faults = moe.read(path)

@@ -13,11 +13,11 @@ from mxcomp.support import workers
 from mxcomp.tools import relay
 
 _LAST_WORDS = 2.0
-"""Seconds after the end of a child in which those that have its stderr may say something."""
+"""The number of seconds after the end of a child in which other processes that have its stderr may still write."""
 
 
 def call(program: Path, arguments: Sequence[str], name: str) -> int:
-    """The exit code of `program`, whose errors are those of the command `name`; call it in the main thread."""
+    """Returns the exit code of `program`, whose errors are those of the command `name`; call it in the main thread."""
     reading, writing = relay.ends()
     try:
         child = subprocess.Popen(

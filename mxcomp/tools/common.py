@@ -1,4 +1,4 @@
-"""What the command-line tools share: options, version, exit codes."""
+"""Code that the command-line tools share: options, version, exit codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mxcomp.target import DEFAULT
 
 
 def parser(name: str, description: str | None) -> argparse.ArgumentParser:
-    """An argument parser with the options every tool takes."""
+    """Returns an argument parser with the options every tool takes."""
     result = argparse.ArgumentParser(prog=name, description=description, allow_abbrev=False)
     result.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (default)")
     result.add_argument("-o", dest="output", default="-", help="output file, - for stdout (default)")
@@ -70,8 +70,8 @@ def check_modelled(args: argparse.Namespace, mode: str, what: str, unused: Seque
         raise InputError(f"{mode} with {shown}: expected {used} only")
 
 
-def check_place(name: str | Path | None, flag: str = "") -> None:
-    """Raises InputError for a file that cannot be, before what goes there takes long to find."""
+def check_writable(name: str | Path | None, flag: str = "") -> None:
+    """Raises InputError for a file that cannot be written, before its contents take long to compute."""
     if name is None or str(name) == "-":
         return
     path = Path(name)
@@ -90,13 +90,14 @@ def check_place(name: str | Path | None, flag: str = "") -> None:
 
 
 def system_error(error: OSError) -> str:
-    """What the system says, and of which file."""
+    """Returns the system's message, with the file."""
     files = " → ".join(str(file) for file in (error.filename, error.filename2) if file is not None)
     return f"{files}: {error.strerror}" if files and error.strerror else error.strerror or str(error)
 
 
 def exit_code(name: str, run: Callable[[], int | None]) -> int:
-    """Runs a tool: what it returns or 0, 1 with the error on stderr, or 130 after an interrupt, with a line of it.
+    """Runs a tool, and returns its result or 0, 1 with the error on stderr, or 130 with a line of it after an
+    interrupt.
 
     (argparse exits with 2 where it cannot read the command line.)
     """
@@ -123,7 +124,7 @@ def exit_code(name: str, run: Callable[[], int | None]) -> int:
 
 
 def _drop_stdout() -> None:
-    """What is left in its buffer would fail again when Python ends."""
+    """Discards stdout, as flushing the rest of its buffer would fail again when Python ends."""
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         return

@@ -32,7 +32,7 @@ from mxcomp.weights.manifest import FLAG
 
 NAME = "mxcomp-compile"
 _LISTS = ("--iree-list-plugins", "--iree-hal-list-target-backends")
-"""Flags with which iree-compile prints something and compiles nothing."""
+"""Flags with which iree-compile prints a list and compiles nothing."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -93,7 +93,7 @@ def _results(
     iree_flags: Sequence[str],
     target: Sequence[str],
 ) -> tuple[Report, dict[str | Path, bytes]]:
-    """The report, and the program by the name of its file; a plugin has been written then, and there is none."""
+    """Returns the report, and the program by the name of its file; none if a plugin was written instead."""
     if args.emit_plugin:
         flags = (*target, *driver_flags, *iree_flags)
         return emit_plugin(_source(args), options, Path(args.emit_plugin), flags, target), {}
@@ -106,7 +106,7 @@ def _source(args: argparse.Namespace) -> bytes | Path:
 
 
 def _next_command(args: argparse.Namespace) -> str:
-    """What compiles a model with the plugin that has been written."""
+    """Returns the command that compiles a model with the plugin that has been written."""
     model = "model.mlir" if args.input == "-" else args.input
     output = "model.vmfb" if args.output == "-" else args.output
     return shlex.join(("iree-compile", f"@{Path(args.emit_plugin) / RESPONSE}", model, "-o", output))
@@ -118,7 +118,7 @@ def _compile(args: argparse.Namespace, options: Options, flags: Sequence[str]) -
 
 
 def _report(args: argparse.Namespace, report: Report) -> dict[str | Path, bytes]:
-    """What is to be written of the report; a terminal gets a table right away."""
+    """Returns the report as it is to be written; a terminal gets a table right away."""
     if args.report == "-" and sys.stdout.isatty():
         report.print(sys.stdout)
         return {}
@@ -126,7 +126,7 @@ def _report(args: argparse.Namespace, report: Report) -> dict[str | Path, bytes]
 
 
 def _write_beside(error: MxcompError, results: dict[str | Path, bytes]) -> None:
-    """Writes what there is after an error, which stays the one that counts."""
+    """Writes the available results after an error, which remains the one that is reported."""
     try:
         files.write(results)
     except InputError as other:

@@ -1,4 +1,5 @@
-"""--input of mxcomp-run as iree-run-module cannot read it: MX data and bf16 in .npy files, scalars as they are meant.
+"""--input of mxcomp-run for what iree-run-module cannot read: MX data and bf16 in .npy files, and scalars by their
+type.
 
 A .npy file has no bf16 and no fp8: what holds their codes, as uint8 or uint16, is viewed as the type that the argument
 has. Of a number for a scalar argument iree-run-module takes what its parser makes of it: 2 of 2.5, 44 of 300 for an i8,
@@ -25,31 +26,31 @@ _NPY = re.compile(r"@(?P<file>.+\.npy)", re.DOTALL)
 _BYTES = dict.fromkeys(("f8E4M3FN", "f8E5M2", "f8E8M0FNU", "f8E4M3FNUZ", "f8E5M2FNUZ", "i8", "ui8", "si8"), 1) | {
     "bf16": 2, "f16": 2, "i16": 2,
 }  # fmt: skip
-"""Types whose codes .npy files hold as other types, and their bytes."""
+"""The types whose codes .npy files store as other types, and their sizes in bytes."""
 
 
 @contextmanager
 def taken(flags: list[str]) -> Iterator[list[str]]:
-    """Flags for iree-run-module with inputs as it reads them. Raises InputError."""
-    places = [place for place, flag in enumerate(flags) if _FLAG.fullmatch(flag)]
-    types = signature.arguments(flags) if places else []
+    """Returns flags for iree-run-module with inputs as it reads them. Raises InputError."""
+    indices = [position for position, flag in enumerate(flags) if _FLAG.fullmatch(flag)]
+    types = signature.arguments(flags) if indices else []
     changed = list(flags)
     with tempfile.TemporaryDirectory() as directory:
-        for index, (place, kind) in enumerate(zip(places, types, strict=False)):
-            found = _FLAG.fullmatch(flags[place])
+        for index, (position, kind) in enumerate(zip(indices, types, strict=False)):
+            found = _FLAG.fullmatch(flags[position])
             value = found["value"] if found else ""
             if isinstance(kind, str) and not value.startswith(("@", "&", "+")) and "=" not in value:
-                changed[place] = f"--input={scalars.parsed(value, kind, index)}"
+                changed[position] = f"--input={scalars.parsed(value, kind, index)}"
             elif isinstance(kind, TensorType) and (npy := _NPY.fullmatch(value)):
                 path = Path(directory) / f"{index}.bin"
                 if (shape := _codes(npy["file"], kind, index, path)) is not None:
                     sizes = "".join(f"{size}x" for size in shape)
-                    changed[place] = f"--input={sizes}{kind.element}=@{path}"
+                    changed[position] = f"--input={sizes}{kind.element}=@{path}"
         yield changed
 
 
 def _codes(name: str, kind: TensorType, index: int, path: Path) -> tuple[int, ...] | None:
-    """Writes the bytes of an array that holds codes of a type; its shape, or None where IREE reads the file itself."""
+    """Writes the bytes of an array of codes, and returns its shape; None where IREE reads the file itself."""
     if kind.element not in _BYTES:
         return None
     try:

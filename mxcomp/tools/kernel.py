@@ -39,7 +39,7 @@ NAME = "mxcomp-kernel"
 _LIST, _PRINT = "list", "print"
 _PATTERN = re.compile(r"[*?\[]")
 _OWN_BENEFIT = 100
-"""Above those of all files of this package."""
+"""The benefit of a printed ukernel: above those of all files of this package."""
 
 _COLUMNS = (
     Column("name"),
@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def run() -> None:
-        common.check_place(args.output)
+        common.check_writable(args.output)
         with ir.Context(), ir.Location.unknown():
             registry = Registry(get_target(args.target), args.ukernel_dir)
             match args.words:
@@ -108,7 +108,7 @@ def _list(registry: Registry, patterns: Sequence[str], args: argparse.Namespace)
 
 
 def _found(registry: Registry, patterns: Sequence[str], types: str | None) -> Iterator[Ukernel]:
-    """The ukernels that are asked for. Raises InputError if there are none."""
+    """Returns the ukernels that are asked for. Raises InputError if there are none."""
     wanted = [] if types is None else types.split(",")
     if len(wanted) > 2:
         raise InputError(f"--types={types}: expected one for LHS, and perhaps one for RHS behind a comma")
@@ -128,7 +128,7 @@ def _found(registry: Registry, patterns: Sequence[str], types: str | None) -> It
 
 
 def _entries(ukernel: Ukernel, registry: Registry, measure: bool, directories: Sequence[str]) -> dict[str, Any]:
-    """What there is to say of a ukernel."""
+    """Returns the properties of a ukernel to print."""
     known = times.of(ukernel)
     loop = None if known is None else kernels.loop(known)
     taken = kernels.registers(ukernel, directories) if measure else None
@@ -177,7 +177,7 @@ _EXPERTS = "a layer of experts, by their rows"
 
 
 def _chosen(ukernel: Ukernel, registry: Registry) -> str:
-    """Its match rule, in words."""
+    """Returns the match rule, in words."""
     words = [_OPERANDS.get(ukernel.operands, ukernel.operands)] if ukernel.operands != "data_tiled" else []
     words += [each for axis, bounds in ukernel.constraints.items() for each in _bounds(axis.upper(), bounds)]
     if ukernel.instance in gating.INSTANCES:

@@ -1,4 +1,4 @@
-"""mxcomp-opt: runs passes of mxcomp and of IREE on MLIR text, for tests and for looking.
+"""mxcomp-opt: runs passes of mxcomp and of IREE on MLIR text, for tests and for inspection.
 
 mxcomp-opt --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{ukernels=none},canonicalize)' model.mlir
 """
@@ -59,11 +59,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 _BYTECODE = b"ML\xefR"
-"""How bytecode of MLIR begins."""
+"""The first bytes of MLIR bytecode."""
 
 
 def _read(path: str) -> bytes:
-    """Text or bytecode. Raises InputError."""
+    """Reads text or bytecode. Raises InputError."""
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         if not data.startswith(_BYTECODE):
@@ -76,7 +76,8 @@ def _read(path: str) -> bytes:
 
 
 def parse_pipeline(text: str, options: Options) -> list[tuple[str, Options | None]]:
-    """Pipeline elements in order: our passes with their options, and IREE's (None) as text. Raises InputError."""
+    """Returns pipeline elements in order: our passes with their options, and IREE's (None) as text. Raises
+    InputError."""
     match = re.fullmatch(r"\s*builtin\.module\((.*)\)\s*", text, re.S)
     if match is None:
         raise InputError(f"--pass-pipeline={text}: expected builtin.module(…)")
@@ -164,9 +165,9 @@ def check_diagnostics(text: str, error: MxcompError | None) -> None:
         expected += [(number + int(m["offset"] or 0), m["text"]) for m in _EXPECTED.finditer(comment)]
     message = str(error) if error is not None else ""
     found = _LOCATION.search(message)
-    place = int(found["line"]) if found else None
+    expected_line = int(found["line"]) if found else None
     for line, wanted in expected:
-        if wanted not in message or place not in (None, line):
+        if wanted not in message or expected_line not in (None, line):
             raise InputError(f"line {line}: expected error '{wanted}', got '{message or 'none'}'")
     if error is not None and not expected:
         raise error

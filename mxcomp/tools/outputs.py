@@ -29,15 +29,16 @@ _NPY = re.compile(r"(?P<mode>[@+])(?P<file>.+\.npy)", re.DOTALL)
 _CODES = {"bf16": np.uint16} | dict.fromkeys(
     ("f8E4M3FN", "f8E5M2", "f8E8M0FNU", "f8E4M3FNUZ", "f8E5M2FNUZ", "f8E4M3B11FNUZ"), np.uint8
 )
-"""Types that .npy does not know, and what holds their codes there."""
+"""The types that .npy does not know, and the types that store their codes."""
 
 _MOST_PRINTED = 1024
-"""Numbers; of longer arrays the ends (as iree-run-module's --output_max_element_count)."""
+"""The number of elements above which only the ends of an array are printed (as iree-run-module's
+--output_max_element_count)."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A result to show: `scales` is the index of the result with its scales, `file` where to write to."""
+    """A result to show: `scales` is the index of the result with its scales, `file` the file to write to."""
 
     index: int
     flag: str
@@ -48,7 +49,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Saved:
-    """A result that becomes a .npy file of codes."""
+    """A result that is written as a .npy file of codes."""
 
     index: int
     flag: str
@@ -58,13 +59,13 @@ class Saved:
 
 @contextmanager
 def shown(flags: list[str]) -> Iterator[list[str]]:
-    """Flags for iree-run-module without what it does not know; shows and writes the results afterwards.
+    """Yields flags for iree-run-module without those it does not know; shows and writes the results afterwards.
 
     Raises InputError, before anything runs where that can be known.
     """
-    values = [(place, found["value"]) for place, flag in enumerate(flags) if (found := _FLAG.fullmatch(flag))]
-    for place, value in values:
-        _check_place(flags[place], value)
+    values = [(position, found["value"]) for position, flag in enumerate(flags) if (found := _FLAG.fullmatch(flag))]
+    for position, value in values:
+        _check_writable(flags[position], value)
     specs = {k: spec for k, (_, value) in enumerate(values) if (spec := _SPEC.fullmatch(value))}
     results = [
         Shown(k, flags[values[k][0]], spec["kind"], int(spec["scales"]) if spec["scales"] else None, spec["file"])
@@ -72,7 +73,7 @@ def shown(flags: list[str]) -> Iterator[list[str]]:
     ]
     for result in results:
         _check(result, results)
-    saved = _saved([(flags[place], value) for place, value in values], flags)
+    saved = _saved([(flags[position], value) for position, value in values], flags)
     if not results and not saved:
         yield flags
         return
@@ -91,15 +92,15 @@ def shown(flags: list[str]) -> Iterator[list[str]]:
                 _save(each, codes[each.index].read_bytes())
 
 
-def _check_place(flag: str, value: str) -> None:
+def _check_writable(flag: str, value: str) -> None:
     """Raises InputError for a file that cannot be: a simulation takes too long to find that out behind it."""
     spec = _SPEC.fullmatch(value)
     name = spec["file"] if spec else value[1:] if value.startswith(("@", "+")) else None
-    common.check_place(name, f"{flag}: ")
+    common.check_writable(name, f"{flag}: ")
 
 
 def _saved(values: list[tuple[str, str]], flags: list[str]) -> list[Saved]:
-    """The results to be written as .npy that iree-run-module cannot write. Raises InputError."""
+    """Returns the results to be written as .npy that iree-run-module cannot write. Raises InputError."""
     named = {index: found for index, (_, value) in enumerate(values) if (found := _NPY.fullmatch(value))}
     types = signature.results(flags) if named else []
     saved = []
@@ -160,6 +161,6 @@ def _show(result: Shown, data: dict[int, NDArray[np.generic]]) -> None:
 
 
 def text(values: NDArray[np.float32]) -> str:
-    """Numbers as iree-run-module writes them: the shape, then rows in brackets; of long arrays the ends."""
+    """Returns numbers as iree-run-module writes them: the shape, then rows in brackets; of long arrays the ends."""
     shape = "".join(f"{size}x" for size in values.shape)
     return f"{shape}f32=" + np.array2string(values, threshold=_MOST_PRINTED, separator=" ", floatmode="unique")

@@ -1,4 +1,4 @@
-"""--split-input-file: the modules in one file, compiled apart from each other."""
+"""--split-input-file: compiles the modules in one file apart from each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mxcomp.report.report import Report
 
 
 def compile_pieces(source: bytes | Path, options: Options, flags: Sequence[str], compile_to: str) -> Program:
-    """The texts that the modules compile to, with SPLIT_MARK between them, and one report.
+    """Returns the compiled texts of the modules with SPLIT_MARK between them, and one report.
 
     Each is compiled, whatever became of the others; if some could not be, raises one error with what is wrong in all.
     """

@@ -1,4 +1,4 @@
-"""What a child says on stderr, passed on as it comes, with a line of ours in front of a status of IREE's.
+"""Passes on a child's stderr as it comes, with an explanation in front of statuses of IREE.
 
     mxcomp-run: error: 1 arguments are given, expected 4
     c/runtime/src/iree/vm/invocation.c:103: INVALID_ARGUMENT; input list and function mismatch; expected 4 arguments …
@@ -19,13 +19,13 @@ from collections.abc import Callable
 from mxcomp.run import statuses
 
 _PLACE = b"c/runtime/src/iree/"
-"""What a line with a status begins with: a file of IREE's."""
+"""Matches the beginning of a line with a status: a file of IREE."""
 _STATUS = re.compile(re.escape(_PLACE) + rb"\S+:\d+: [A-Z_]{2,}; ")
 _STDERR, _CHUNK = 2, 2**16
 
 
 def ends() -> tuple[int, int]:
-    """Where to read, and what to give a child as its stderr."""
+    """Returns a stream to read from, and the end to give a child as its stderr."""
     if not os.isatty(_STDERR):
         return os.pipe()
     reading, writing = pty.openpty()
@@ -35,7 +35,8 @@ def ends() -> tuple[int, int]:
 
 
 def pass_on(reading: int, name: str, write: Callable[[bytes], object] | None = None) -> None:
-    """Copies all that can be read to stderr, or to `write`, until nobody writes any more; `name` is the command's."""
+    """Copies all that can be read to stderr, or to `write`, until all writers have closed it; `name` is the
+    command's."""
     write = write or _to_stderr
     held = b""
     while data := _read(reading):
@@ -60,7 +61,7 @@ def _may_be_status(line: bytes) -> bool:
 
 
 def _with_meaning(line: bytes, name: str) -> bytes:
-    """A line, behind what it means if it is a status."""
+    """Returns a line with an explanation in front if it is a status."""
     if _STATUS.match(line) is None:
         return line
     meaning, _, status = statuses.explained(line.decode(errors="replace")).partition("\nIREE: ")

@@ -1,4 +1,4 @@
-"""What mxcomp-compile says on stderr of a module that it could compile."""
+"""Remarks of mxcomp-compile on stderr about a module that it could compile."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from mxcomp.options import BENEFIT, FASTEST, NONE, Options
 from mxcomp.report.report import Report, ScaledMatmul
 
 _ASKED_FOR = ("--data-tiling=off", "--ukernels=none")
-"""What reasons begin with, or nearly, that are a user's own."""
+"""Prefixes of reasons that a user asked for."""
 
 
 _SHOWN = 5
-"""Lines of a tuned table that are left out, and said on stderr."""
+"""The number of unused lines of a tuned table that are printed on stderr."""
 
 
 def lines(report: Report, options: Options) -> Iterator[str]:
-    """A line for each scaled matmul that is left to IREE, and one for a ukernel by name that is used nowhere.
+    """Returns a line for each scaled matmul that is left to IREE, and one for a named ukernel that is used nowhere.
 
     Before them why the program is not what was asked for, and the first lines of a tuned table that are left out.
     """
@@ -34,7 +34,7 @@ def lines(report: Report, options: Options) -> Iterator[str]:
 
 
 def _left(matmul: ScaledMatmul) -> Iterator[str]:
-    """One line, unless the user asked for it and it matters to nobody else."""
+    """Returns one line, unless the user asked for it and it matters to nobody else."""
     reason = _reason(matmul)
     asked_for = any(flag in reason for flag in _ASKED_FOR)
     if matmul.warning:

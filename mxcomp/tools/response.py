@@ -12,21 +12,22 @@ from pathlib import Path
 from mxcomp.errors import InputError
 
 DEPTH = 32
-"""Files within files."""
+"""The largest depth of files within files."""
 MOST = 1 << 24
-"""Characters of all files that are read, each as often as it is named: more than a command line may have."""
+"""The largest number of characters of all files that are read, each as often as it is named: more than a command line
+may have."""
 
 _LEAST = 1 << 10
-"""Characters that a file counts at least."""
+"""The number of characters that a file counts at least."""
 
 
 def expanded(arguments: Iterable[str]) -> list[str]:
-    """Arguments without @FILE. Raises InputError."""
+    """Returns arguments with each @FILE expanded. Raises InputError."""
     return _expanded(arguments, (), _Room())
 
 
 def _expanded(arguments: Iterable[str], within: tuple[str, ...], room: _Room) -> list[str]:
-    """`within` are the files that arguments are from."""
+    """Expands arguments; `within` are the files that they are from."""
     result = []
     for argument in arguments:
         if not argument.startswith("@"):
@@ -44,20 +45,21 @@ def _expanded(arguments: Iterable[str], within: tuple[str, ...], room: _Room) ->
 
 
 class _Room:
-    """What is left of `MOST`."""
+    """The remaining part of `MOST`."""
 
     def __init__(self) -> None:
         self._left = MOST
 
     def read(self, name: str) -> str:
-        """A file's text. Raises InputError for one that cannot be read, or with which all are too long."""
+        """Returns a file's text. Raises InputError for one that cannot be read, or with which all are too long."""
         text = _read(name, self._left)
         self._left -= max(len(text), _LEAST)
         return text
 
 
 def tokens(text: str) -> Iterator[str]:
-    """The arguments in a response file. As with LLVM, empty ones are left out, and the end of the text ends a quote."""
+    """Returns the arguments in a response file. As with LLVM, empty ones are left out, and the end of the text ends a
+    quote."""
     token, quote = "", ""
     chars = iter(text)
     for char in chars:
@@ -77,7 +79,7 @@ def tokens(text: str) -> Iterator[str]:
 
 
 def _read(name: str, most: int) -> str:
-    """At most so many characters. Of what has no end, such as a device, no more is read."""
+    """Reads a limited number of characters, as something without an end, such as a device, may be named."""
     try:
         with Path(name).open(encoding="utf-8-sig") as file:
             text = file.read(most + 1)

@@ -47,9 +47,9 @@ NAME = "mxcomp-run"
 _PROFILES = ("profile", "profile_json", "profile_csv", "roofline")
 _SETTINGS = ("engine", "checks", "schedule", "seed", *_PROFILES, "timeline", "dump_operands")
 _FILE_COLUMNS = 200
-"""Of a profile that goes to no terminal: with all that is counted."""
+"""The width of a profile that is not printed on a terminal: enough for all counters."""
 _BARE = {"--profile": "--profile=all"}
-"""Flags without a value, and what they mean: what is behind them is the next argument."""
+"""Flags without a value, and what they mean: the next word is another argument."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -134,11 +134,11 @@ def _call(flags: list[str]) -> int:
 
 @contextmanager
 def _profiled(args: argparse.Namespace, flags: list[str]) -> Iterator[None]:
-    """Prints what dispatches did inside of this, and how long they would take; or writes it to files."""
+    """Profiles the dispatches that run inside of it, and prints the profile or writes it to files."""
     wanted = Wanted.of((args.profile or "").removeprefix("all"))
     places = launches.read(args.report) if args.report else ()
     for name in ("profile_json", "profile_csv", "roofline"):
-        common.check_place(getattr(args, name), f"--{name.replace('_', '-')}: ")
+        common.check_writable(getattr(args, name), f"--{name.replace('_', '-')}: ")
     if args.roofline:
         from mxcomp.sim.timing import pictures  # half of this program's start
 
@@ -167,7 +167,7 @@ def _profiled(args: argparse.Namespace, flags: list[str]) -> Iterator[None]:
 
 
 def _prepare_dump(directory: str, report: str | None) -> Path:
-    """Has operands dumped from now on; gives the index of the files. Raises InputError and SimulationError."""
+    """Makes later launches dump operands, and returns the index of the files. Raises InputError and SimulationError."""
     if report is None:
         raise InputError("--dump-operands needs --report=FILE, as mxcomp-compile --report=FILE writes it")
     read_report(report)
@@ -181,7 +181,7 @@ def _prepare_dump(directory: str, report: str | None) -> Path:
 
 
 def _directory(path: str, what: str) -> Path:
-    """An absolute path, made if it is not there. Raises InputError."""
+    """Returns an absolute path, created if needed. Raises InputError."""
     directory = Path(path).absolute()
     try:
         directory.mkdir(parents=True, exist_ok=True)

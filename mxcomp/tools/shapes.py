@@ -7,13 +7,13 @@ import re
 from mxcomp.errors import InputError
 
 RESULTS = ("bf16", "f16", "f32")
-"""What --result may be."""
+"""The possible values of --result."""
 
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")
 
 
 def sizes(text: str) -> tuple[int, int, int]:
-    """M, N and K. Raises InputError."""
+    """Returns M, N and K. Raises InputError."""
     found = _SHAPE.fullmatch(text)
     if found is None or not all(map(int, found.groups())):
         raise InputError(f"{text}: expected sizes as MxNxK, for example 64x14336x4096")

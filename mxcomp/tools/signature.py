@@ -1,4 +1,4 @@
-"""What the function that iree-run-module is to call declares of arguments and results, known before anything runs."""
+"""The declared arguments and results of the function that iree-run-module is to call, known before anything runs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from mxcomp.run.signature import Type
 
 
 def results(flags: Sequence[str]) -> list[Type]:
-    """Types of the results of the function that flags of iree-run-module name."""
+    """Returns the types of the results of the function that flags of iree-run-module name."""
     return signature.results(_declaration(flags))
 
 
 def arguments(flags: Sequence[str]) -> list[Type]:
-    """Types of its arguments."""
+    """Returns the types of its arguments."""
     return signature.arguments(_declaration(flags))
 
 
 def _declaration(flags: Sequence[str]) -> str:
-    """What the function says of itself.
+    """Returns the declaration in the function's reflection.
 
     Empty where flags, module or function are such that iree-run-module will say what is wrong.
     """
@@ -38,7 +38,7 @@ def _declaration(flags: Sequence[str]) -> str:
 
 
 def _only(module: rt.VmModule) -> rt.VmFunction | None:
-    """The function that IREE takes without a name: the only one that is not its own."""
+    """Returns the function that IREE calls if none is named: the only one that is not its own."""
     names = [name for name in module.function_names if not name.startswith("__") and not name.endswith("$async")]
     return module.lookup_function(names[0]) if len(names) == 1 else None
 

@@ -37,7 +37,7 @@ from mxcomp.tools import common
 NAME = "mxcomp-sim"
 _TIMING_MEMORY = 16 << 30
 _FILLED = 1 << 28
-"""Bytes from which on an empty buffer is not filled with 0xFF: that takes a while."""
+"""The size from which on an empty buffer is not filled with 0xFF, as that takes a while."""
 _NUMBERS = {"i32": "<i", "u32": "<I", "i64": "<q", "u64": "<Q", "f32": "<f", "f64": "<d"}
 _BYTES = re.compile(r"(zeros|empty):(\d+)$")
 
@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def run() -> None:
         for path in (*args.output, args.timeline, args.picture):
-            common.check_place(path)
+            common.check_writable(path)
         if (args.timeline or args.picture) and not args.timing:
             raise InputError("--timeline and --picture show what --timing models: give --timing")
         if args.picture:
@@ -100,7 +100,7 @@ def _list(module: Module, only: str | None, disassemble: bool) -> None:
 
 
 def describe(kernel: Kernel, disassemble: bool) -> str:
-    """A kernel's metadata and listing."""
+    """Returns a kernel's metadata and listing."""
     d = kernel.descriptor
     lines = [
         f"kernel {kernel.name}",
@@ -164,7 +164,7 @@ def _time(data: bytes, args: argparse.Namespace) -> None:
 
 
 def _arguments(device: Device, kernel: Kernel, texts: list[str]) -> tuple[bytes, list[tuple[Buffer, np.ndarray]]]:
-    """The argument block, and the buffers made for it."""
+    """Returns the argument block, and the buffers allocated for it."""
     kernel.check_arguments()
     buffers: list[tuple[Buffer, np.ndarray]] = []
     kernarg = b""
@@ -179,7 +179,7 @@ def _arguments(device: Device, kernel: Kernel, texts: list[str]) -> tuple[bytes,
 
 
 def _argument(device: Device, text: str, buffers: list[tuple[Buffer, np.ndarray]]) -> bytes:
-    """Bytes of an argument; buffers are made and remembered."""
+    """Returns the bytes of an argument; buffers are allocated and remembered."""
     if text.startswith("@"):
         array = np.asarray(read_npy(text[1:]))
     elif match := _BYTES.match(text):
@@ -215,7 +215,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def report(stats: LaunchStats) -> str:
-    """What a launch did, for people."""
+    """Returns a summary of a launch for people."""
     lines = [f"{name:24} {value}" for name, value in sorted(stats.counters.items())]
     o = stats.occupancy
     lines.append(f"{'occupancy':24} {o.waves_per_simd} waves per SIMD, limited by {o.limited_by}")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NAME = "mxcomp-tune"
 _CANDIDATES = {"sim": 0, "hip": 4}
 _WRITTEN = 25
-"""After so many lines that took no time the table is written; after each that did."""
+"""The number of lines without timing after which the table is written; it is also written after each timed line."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -93,7 +93,7 @@ def _tune(args: argparse.Namespace) -> int:
 
 
 def _pool(args: argparse.Namespace) -> AbstractContextManager[Executor]:
-    """Who compiles and times candidates: processes, or other machines."""
+    """Returns the executor that compiles and times candidates: processes, or other machines."""
     from mxcomp.support import workers
     from mxcomp.tuning import machines
 
@@ -104,7 +104,7 @@ def _pool(args: argparse.Namespace) -> AbstractContextManager[Executor]:
 
 
 def _problems(args: argparse.Namespace) -> tuple[list[Key], list[str]]:
-    """What is to be tuned, and what cannot be."""
+    """Returns the problems to tune, and those that cannot be tuned."""
     from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
     from mxcomp.options import Options
     from mxcomp.selection.tuned_lines import Key
@@ -127,13 +127,13 @@ def _problems(args: argparse.Namespace) -> tuple[list[Key], list[str]]:
 
 
 class _Table:
-    """The lines of a table's file, those there were before and those that come. Leaving it writes the file."""
+    """The lines of a table's file, old and new. Leaving it writes the file."""
 
     def __init__(self, path: str, force: bool) -> None:
-        """Raises InputError for a file with lines that would be lost."""
+        """Reads the file. Raises InputError for a file with lines that would be lost."""
         from mxcomp.selection import tuned_lines
 
-        common.check_place(path)
+        common.check_writable(path)
         self._path, self._force, self._unwritten = path, force, 0
         self.added = 0
         self._lines: dict[Key, Line] = {}
@@ -144,7 +144,7 @@ class _Table:
             self._lines = {line.key: line for line in lines}
 
     def has(self, key: Key, settings: Settings) -> bool:
-        """Whether a line of as good a source is there."""
+        """Returns whether there is a line of an equally good source."""
         from mxcomp.selection.tuned_lines import MEASURED
 
         line = None if self._force else self._lines.get(key)
@@ -161,7 +161,7 @@ class _Table:
         return None
 
     def __exit__(self, *_: object) -> None:
-        """After an interrupt too."""
+        """Writes the file, after an interrupt too."""
         if self._unwritten:
             self._write()
 
@@ -175,7 +175,7 @@ class _Table:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """Something to call after each problem, which a terminal shows."""
+    """Returns a function to call after each problem, which updates a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -41,7 +41,7 @@ def kept(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """A decomposition of the operator: into itself, with other operands, or into its arithmetic."""
+    """Returns a decomposition of the operator: into itself, with other operands, or into its arithmetic."""
     if _is_kept.get():
         return NotImplemented
     size, keys = query.shape[-1], key.shape[-2]
@@ -71,7 +71,8 @@ def kept(
 
 
 def _scaled(query: torch.Tensor, usual: float, scale: float | None) -> tuple[torch.Tensor, float | None]:
-    """Queries and the scale to give: None, for which IREE takes the usual one in f32, wherever that is the same."""
+    """Returns the queries and the scale to give: None, for which IREE takes the usual one in f32, wherever that is the
+    same."""
     if scale is None or math.isclose(scale, usual, rel_tol=1e-7):
         return query, None
     if torch.tensor(scale, dtype=query.dtype).item() == scale or query.dtype == torch.float32:
@@ -80,7 +81,7 @@ def _scaled(query: torch.Tensor, usual: float, scale: float | None) -> tuple[tor
 
 
 def _mask(mask: torch.Tensor, sizes: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """A mask [..., L, S] in which each row sees a key, and [..., L, 1], whether it did before."""
+    """Returns a mask [..., L, S] in which each row sees a key, and [..., L, 1], whether it did before."""
     mask = mask[(None,) * (len(sizes) - mask.dim())]
     mask = mask.expand(*mask.shape[:-2], *sizes[-2:])
     if mask.dtype == torch.bool:
@@ -91,7 +92,8 @@ def _mask(mask: torch.Tensor, sizes: list[Any]) -> tuple[torch.Tensor, torch.Ten
 
 
 def _any(rows: torch.Tensor) -> torch.Tensor:
-    """Whether a row has a true one. IREE finds a largest number on all lanes, but not of a constant of dynamic size."""
+    """Returns whether a row has a true one. IREE finds a largest number on all lanes, but not of a constant of dynamic
+    size."""
     if type(rows.shape[-1]) is not int or type(rows.shape[-2]) is not int:
         return rows.any(-1, keepdim=True)
     return rows.float().amax(-1, keepdim=True) > 0

@@ -268,7 +268,7 @@ class _Checks:
         return f"the program's results of {', '.join(self._before)}" if self._before else "the arguments"
 
     def _slack(self, x: np.ndarray, dtype: torch.dtype) -> np.ndarray:
-        """How far each number may be off."""
+        """Returns how far each number may be off."""
         rows = x if x.ndim > 1 else x.reshape(1, -1)
         mean = np.sqrt(np.mean(np.square(rows, dtype=np.float64), axis=-1, keepdims=True)).reshape(*x.shape[:-1], -1)
         eps = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
@@ -276,12 +276,12 @@ class _Checks:
 
 
 def _far(ours: np.ndarray, theirs: np.ndarray, slack: np.ndarray) -> float:
-    """The largest difference as a share of the slack."""
+    """Returns the largest difference as a share of the slack."""
     return float(_shares(ours, theirs, slack).max(initial=0))
 
 
 def _shares(ours: np.ndarray, theirs: np.ndarray, slack: np.ndarray) -> np.ndarray:
-    """Differences as shares of the slack; infinite where one is a NaN, or infinite, and the other not."""
+    """Returns the differences as shares of the slack; infinite where one is a NaN, or infinite, and the other not."""
     same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
     with np.errstate(all="ignore"):
         off = np.where(same, 0, np.abs(ours - theirs) / slack)
@@ -289,7 +289,7 @@ def _shares(ours: np.ndarray, theirs: np.ndarray, slack: np.ndarray) -> np.ndarr
 
 
 def _places(wrong: np.ndarray, what: str = "") -> str:
-    """Where numbers are wrong, of all rows taken for one matrix; `what` its columns are."""
+    """Returns where numbers are wrong, of all rows taken for one matrix; `what` its columns are."""
     matrix = wrong.reshape(-1, wrong.shape[-1] if wrong.ndim else 1)
     rows, columns = (_listed(np.flatnonzero(matrix.any(axis)), matrix.shape[1 - axis]) for axis in (1, 0))
     return f"columns {columns}{what}, rows {rows}"
@@ -306,7 +306,7 @@ def _product(call: Call, rows: np.ndarray, slack: np.ndarray, result: torch.Tens
 
 
 def _differing(quantiser: Quantiser, ours: np.ndarray, theirs: np.ndarray) -> tuple[int, int]:
-    """How many codes differ in blocks with the same scale, and how many scales."""
+    """Returns how many codes differ in blocks with the same scale, and how many scales."""
     if quantiser.format == UNQUANTISED:
         return 0, 0
     (codes, scales), (others, other_scales) = quantiser.codes(ours), quantiser.codes(theirs)
@@ -315,7 +315,7 @@ def _differing(quantiser: Quantiser, ours: np.ndarray, theirs: np.ndarray) -> tu
 
 
 def _where(wrong: np.ndarray, product: Product) -> str:
-    """Which numbers of a result are wrong, and by how much."""
+    """Returns which numbers of a result are wrong, and by how much."""
     with np.errstate(all="ignore"):
         most = np.nanmax(np.where(wrong, np.abs(product.error) / product.bound, 0))
     return (
@@ -335,13 +335,13 @@ def _floats(x: torch.Tensor) -> np.ndarray:
 
 
 def _array(x: torch.Tensor) -> np.ndarray:
-    """A tensor as programs take it."""
+    """Returns a tensor as programs take it."""
     x = x.detach().cpu().contiguous()
     return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
 
 
 def _tensor(x: Any) -> torch.Tensor:
-    """What a program returned as a tensor."""
+    """Returns what a program returned as a tensor."""
     if isinstance(x, torch.Tensor):
         return x.detach().cpu()
     x = np.ascontiguousarray(x)

@@ -32,7 +32,7 @@ def _squeezed(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
 
 
 def _sorted_topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """Those that may come in any order come in order, too."""
+    """Returns those that may come in any order come in order, too."""
     return NotImplemented if sorted else _ATEN.topk.default(x, k, dim, largest, True)
 
 
@@ -42,7 +42,7 @@ def _stable(x: torch.Tensor, *, stable: bool | None = None, dim: int = -1, desce
 
 
 def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> torch.Tensor:
-    """The last so many, and then the others, by each dimension; or by the only one that all are made to."""
+    """Returns the last so many, and then the others, by each dimension; or by the only one that all are made to."""
     if not dims:
         return _rolled(x.reshape(-1), shifts, (0,)).reshape(x.shape)
     for shift, dim in zip(shifts, dims, strict=True):
@@ -60,7 +60,7 @@ def _product(x: Any, y: Any) -> Any:
 
 
 def _histogram(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
-    """How many numbers are in each of equal parts of a range, the last of which has its upper end, too."""
+    """Returns how many numbers are in each of equal parts of a range, the last of which has its upper end, too."""
     if min >= max:
         return NotImplemented  # the range is that of the numbers
     flat = x.reshape(-1)
@@ -77,7 +77,8 @@ def _grouped_mm(
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Any:
-    """Rows [S, K], sorted by group, times the matrix of their group [G, K, N]; rows behind the last end are 0."""
+    """Returns the rows [S, K], sorted by group, times the matrix of their group [G, K, N]; rows behind the last end are
+    0."""
     if ends is None or bias is not None or x.dim() != 2 or weights.dim() != 3:
         return NotImplemented
     groups = (torch.arange(x.shape[0], device=x.device)[:, None] >= ends).sum(-1)
@@ -137,7 +138,7 @@ _counted = ContextVar("_counted", default=False)
 
 
 def _of_counted(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator, or a decomposition, that has no negative indices."""
+    """Returns an operator, or a decomposition, that has no negative indices."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         before = _counted.set(True)
@@ -150,7 +151,7 @@ def _of_counted(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _dims(indices: Sequence[torch.Tensor | None]) -> tuple[list[int], int]:
-    """The dimensions that are indexed, and how many of the others come in front of what is found there.
+    """Returns the dimensions that are indexed, and how many of the others come in front of what is found there.
 
     None do where indices are apart.
     """
@@ -159,7 +160,7 @@ def _dims(indices: Sequence[torch.Tensor | None]) -> tuple[list[int], int]:
 
 
 def _from_beginning(index: torch.Tensor, size: int | torch.SymInt) -> torch.Tensor:
-    """An index that may be negative, which counts from the end, as one that is not."""
+    """Returns an index that may be negative, which counts from the end, as one that is not."""
     return torch.where(index < 0, index + size, index).long()
 
 
@@ -182,7 +183,7 @@ _ROUNDED_ONCE = (
 
 
 def _in_f32(operator: Any, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
-    """An operator of 16-bit floats, computed in f32 and rounded once; `otherwise` is for other types."""
+    """Returns an operator of 16-bit floats, computed in f32 and rounded once; `otherwise` is for other types."""
 
     def wide(x: torch.Tensor, *others: Any, dtype: torch.dtype | None = None, **options: Any) -> Any:
         if x.dtype not in _SHORT:
@@ -196,7 +197,7 @@ def _in_f32(operator: Any, otherwise: Callable[..., Any] | None) -> Callable[...
 
 
 def _addmm(x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-    """A product and a bias of 16-bit floats, rounded once; IREE's importer rounds the product too.
+    """Returns a product and a bias of 16-bit floats, rounded once; IREE's importer rounds the product too.
 
     The product is written as one of f32: IREE takes casts of its factors into the matmul, which stays one of 16 bits.
     """
@@ -211,7 +212,8 @@ def _addmm(x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, *, beta: 
 
 
 def _with_numbers(operator: Any, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """An operator of 16-bit floats and a number that is none, as 0.3: IREE's importer rounds it, PyTorch does not."""
+    """Returns an operator of 16-bit floats and a number that is none, as 0.3: IREE's importer rounds it, PyTorch does
+    not."""
 
     def wide(x: torch.Tensor, y: Any, **options: Any) -> Any:
         short = _SHORT.get(x.dtype) if isinstance(x, torch.Tensor) else None
@@ -239,7 +241,7 @@ def _marked(x: torch.Tensor, dim: int, index: torch.Tensor, value: float) -> Any
 
 
 def _empty(size: Sequence[Any], _: Sequence[int], **options: Any) -> torch.Tensor:
-    """Strides are nothing to IREE."""
+    """Returns the strides are nothing to IREE."""
     return torch.empty(size, dtype=options.get("dtype"))
 
 

@@ -66,7 +66,7 @@ class ScaledExperts(torch.nn.Module):
         return _made(experts, gate_up, down, biases, (weight_format, input_format, mode))
 
     def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """[tokens, K] from [tokens, K], and the experts chosen for each token and their weights, [tokens, k].
+        """Returns [tokens, K] from [tokens, K], and the experts chosen for each token and their weights, [tokens, k].
 
         Nothing is added for an expert that there is not, such as -1.
         """
@@ -105,7 +105,8 @@ class ScaledExpertsOfAll(ScaledExperts):
 
 
 def replacement(module: torch.nn.Module, weight_format: str, input_format: str, mode: str) -> torch.nn.Module | None:
-    """What takes the place of experts; None for a module that is none. Raises ValueError for experts unknown here."""
+    """Returns what takes the place of experts; None for a module that is none. Raises ValueError for experts unknown
+    here."""
     if not _are_experts(module):
         return None
     return ScaledExperts.from_experts(module, weight_format, input_format, mode)
@@ -115,17 +116,18 @@ class Loader(Protocol):
     """A checkpoint that modules are made of; what has been asked for counts as used."""
 
     def has_mx(self, name: str) -> bool:
-        """Whether there is an MX weight of a name."""
+        """Returns whether there is an MX weight of a name."""
 
     def mx(self, name: str, shape: tuple[int, ...]) -> tuple[Scaled, tuple[str, str, str]]:
-        """An MX weight of a shape, and formats and mode for it. Raises InputError."""
+        """Returns an MX weight of a shape, and formats and mode for it. Raises InputError."""
 
     def plain(self, key: str, expected: torch.Tensor) -> torch.Tensor:
-        """A tensor as it is stored. Raises InputError."""
+        """Returns a tensor as it is stored. Raises InputError."""
 
 
 def loaded(loader: Loader, name: str, module: torch.nn.Module) -> torch.nn.Module | None:
-    """What takes the place of experts with MX weights in a checkpoint, fused or by expert; None for anything else."""
+    """Returns what takes the place of experts with MX weights in a checkpoint, fused or by expert; None for anything
+    else."""
     if not _are_experts(module):
         return None
     if all(loader.has_mx(f"{name}.{part}") for part in _WEIGHTS):
@@ -148,7 +150,7 @@ def loaded(loader: Loader, name: str, module: torch.nn.Module) -> torch.nn.Modul
 
 
 def _gathered(loader: Loader, module: Any, name: str, parts: tuple[str, str, str]) -> list[Any]:
-    """Weights of all experts of checkpoints that have each apart: gates above ups, as fused; and downs."""
+    """Returns the weights of all experts of checkpoints that have each apart: gates above ups, as fused; and downs."""
     (count, both, k), (_, _, inner) = _shapes(module)
     shapes = (both // 2, k), (both // 2, k), (k, inner)
     found = [
@@ -175,7 +177,7 @@ def _biases(experts: Any) -> list[torch.Tensor | None]:
 
 
 def _is_transposed(experts: Any) -> bool:
-    """Whether weights are [experts, K, N]. Raises ValueError for sizes that do not fit each other."""
+    """Returns whether weights are [experts, K, N]. Raises ValueError for sizes that do not fit each other."""
     (count, a, b), (others, c, d) = (getattr(experts, name).shape for name in _WEIGHTS)
     if count != others:
         raise ValueError(f"gate_up_proj is of {count} experts, down_proj of {others}")
@@ -187,7 +189,7 @@ def _is_transposed(experts: Any) -> bool:
 
 
 def _shapes(experts: Any) -> list[tuple[int, int, int]]:
-    """[experts, N, K] of gate and up, and of down. Raises InputError."""
+    """Returns [experts, N, K] of gate and up, and of down. Raises InputError."""
     try:
         is_transposed = _is_transposed(experts)
     except ValueError as error:
@@ -221,7 +223,7 @@ def _made(
 
 
 def _kind(experts: Any) -> type[ScaledExperts]:
-    """The module that stands for experts, by how they are called. Raises ValueError where that is not known.
+    """Returns the module that stands for experts, by how they are called. Raises ValueError where that is not known.
 
     With transformers' interface for experts, or as GPT-OSS's, a router's choice comes with the tokens; Llama 4's get
     nothing else. What other experts make of a choice nobody can tell: LongCat's give some tokens back as they are.
@@ -250,6 +252,6 @@ def _numbers(experts: Any) -> tuple[float, float, float]:
 
 
 def _alternating(halves: torch.Tensor) -> torch.Tensor:
-    """[experts, 2 · n, …], gates above ups, with rows of both in turns."""
+    """Returns [experts, 2 · n, …], gates above ups, with rows of both in turns."""
     count, both, *rest = halves.shape
     return halves.reshape(count, 2, both // 2, *rest).transpose(1, 2).reshape(halves.shape).contiguous()

@@ -37,7 +37,7 @@ def export(
     function: str = "main",
     parameters: str | Path | None = None,
 ) -> ir.Module:
-    """A model as an MLIR module for `mxcomp.compile`; `str` of it is what `mxcomp-compile` takes.
+    """Returns a model as an MLIR module for `mxcomp.compile`; `str` of it is what `mxcomp-compile` takes.
 
     Args:
         model: A module; or an `ExportedProgram`, or several by the names of their functions, and then no arguments.
@@ -87,7 +87,7 @@ def compile(
 
 
 def _store(parameters: str | Path | None) -> tuple[Parameters, Path | None]:
-    """Where weights go: their scope is the name of the archive. Raises InputError for a name that is none."""
+    """Returns where weights go: their scope is the name of the archive. Raises InputError for a name that is none."""
     if parameters is None:
         return Parameters(None), None
     path = Path(str(parameters).removesuffix(_ENDING) + _ENDING)

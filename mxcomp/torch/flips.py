@@ -34,7 +34,7 @@ class Quantiser:
         return quantise(x, self.format, self.mode)
 
     def values(self, x: NDArray[np.float32]) -> Array:
-        """The numbers that are multiplied."""
+        """Returns the numbers that are multiplied."""
         if self.format == UNQUANTISED:
             import ml_dtypes
 
@@ -42,7 +42,7 @@ class Quantiser:
         return dequantise(*self.codes(x), self.format, dtype=np.float64)
 
     def at_scales(self, x: NDArray[np.float32], scales: NDArray[np.uint8]) -> Array:
-        """The numbers that are multiplied where the scales are given."""
+        """Returns the numbers that are multiplied where the scales are given."""
         exponents = np.repeat(E8M0_BIAS - scales.astype(np.int32), MX_BLOCK, axis=-1)
         return dequantise(encode(np.ldexp(x, exponents), self.format), scales, self.format, dtype=np.float64)
 
@@ -81,7 +81,7 @@ class Product:
         return self.result - (self.expected + self.bias)
 
     def wrong(self) -> NDArray[np.bool_]:
-        """Which numbers of the result no flips explain, [M, N]; NaN is right where NaN is expected."""
+        """Returns which numbers of the result no flips explain, [M, N]; NaN is right where NaN is expected."""
         found = ~(np.abs(self.error) <= self.bound) & ~(np.isnan(self.result) & np.isnan(self.expected + self.bias))
         for row in map(int, np.flatnonzero(found.any(1))):
             effects = self.effects(row)
@@ -90,7 +90,8 @@ class Product:
         return found
 
     def effects(self, row: int) -> Array:
-        """What flips may do to a row of the result, [flips, N]: that of one activation, or of the scale of a block."""
+        """Returns what flips may do to a row of the result, [flips, N]: that of one activation, or of the scale of a
+        block."""
         x, slack, columns = self.rows[row], self.slack[row], self.weights.T
         found = [np.zeros((0, columns.shape[1]))]
         if np.isfinite(x).all() and self.quantiser.format != UNQUANTISED:
@@ -108,7 +109,7 @@ class Product:
         return np.concatenate(found)[:_MOST]
 
     def _left(self, row: int, effects: Array) -> NDArray[np.bool_]:
-        """What is wrong in a row when the flips that explain most of it have been made.
+        """Returns what is wrong in a row when the flips that explain most of it have been made.
 
         One after the other is made, or taken back, that brings the columns nearest together: the sum of their errors,
         not of squares, so that one wrong row of the weights does not look like many flips.
@@ -129,6 +130,6 @@ class Product:
 
 
 def _moved(x: NDArray[np.float32], slack: NDArray[np.float32]) -> tuple[NDArray[np.float32], ...]:
-    """Rows whose magnitudes are as small, and as large, as they may be."""
+    """Returns the rows whose magnitudes are as small, and as large, as they may be."""
     size = np.abs(x)
     return tuple(np.copysign(each, x).astype(np.float32) for each in (np.maximum(size - slack, 0), size + slack))

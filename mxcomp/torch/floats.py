@@ -33,7 +33,8 @@ class Floats(dict[str, str]):
 
 
 def left_in_floats(model: torch.nn.Module) -> Floats:
-    """The modules of a model that have matrices, or more dimensions, of floats themselves, and why each is left so."""
+    """Returns the modules of a model that have matrices, or more dimensions, of floats themselves, and why each is left
+    so."""
     return Floats(
         {
             name: getattr(module, _REASON, None) or _reason(module)

@@ -38,13 +38,13 @@ class _NamedLocations(ContextCache):
 
 
 def module_name(node: torch.fx.Node) -> str:
-    """The innermost module that a node belongs to, by its name in the exported one; "" for that itself."""
+    """Returns the innermost module that a node belongs to, by its name in the exported one; "" for that itself."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     return str(stack[-1][0]) if stack else ""
 
 
 def imported(programs: Mapping[str, torch.export.ExportedProgram], parameters: Parameters) -> ir.Module:
-    """A module with a function for each program. Raises InputError for what the importer does not know."""
+    """Returns a module with a function for each program. Raises InputError for what the importer does not know."""
     context = ir.Context()
     context.load_all_available_dialects()  # operations made before their dialect is loaded are malformed
     importer = FxImporter(context=context, hooks=parameters)
@@ -64,13 +64,13 @@ def imported(programs: Mapping[str, torch.export.ExportedProgram], parameters: P
 
 
 def _longest(programs: Iterable[torch.export.ExportedProgram]) -> int | None:
-    """The highest that a size may be which changes; None: there is no limit, or no such size."""
+    """Returns the highest that a size may be which changes; None: there is no limit, or no such size."""
     highest = [limits.upper for program in programs for limits in program.range_constraints.values()]
     return max(map(int, highest)) if highest and all(limit < _UNLIMITED for limit in highest) else None
 
 
 def _lowered(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """A copy in the operators of core ATen, without checks, its locations those of the caller's lines."""
+    """Returns a copy in the operators of core ATen, without checks, its locations those of the caller's lines."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of torch, about torch
         lowered = program.run_decompositions(decompositions.table())

@@ -82,12 +82,13 @@ class ScaledLinear(torch.nn.Module):
 
     @classmethod
     def from_torchao(cls, linear: torch.nn.Linear) -> ScaledLinear:
-        """A layer that torchao quantised, its weights as they are. Raises ValueError where it cannot be meant."""
+        """Returns a layer that torchao quantised, its weights as they are. Raises ValueError where it cannot be
+        meant."""
         weight, scale, weight_format, input_format, mode = torchao.taken_apart(linear.weight)
         return cls(weight, scale, _bias(linear), weight_format, input_format, mode, linear.weight.dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., N] from [..., K]."""
+        """Returns [..., N] from [..., K]."""
         rows = x.reshape(-1, x.shape[-1])
         y = scaled_linear(rows, self.elements, self.weight_scale, *self.formats).reshape(*x.shape[:-1], -1)
         return y if self.bias is None else y + self.bias
@@ -158,13 +159,14 @@ def replace_linears(
 
 
 def _is_plain(layer: torch.nn.Module) -> TypeGuard[torch.nn.Linear]:
-    """Whether a layer is called, and computes what a linear layer does: routers of Llama 4 are such, and choose."""
+    """Returns whether a layer is called, and computes what a linear layer does: routers of Llama 4 are such, and
+    choose."""
     is_linear = isinstance(layer, torch.nn.Linear) and not isinstance(layer, NOT_CALLED)
     return is_linear and type(layer).forward is torch.nn.Linear.forward
 
 
 def _experts(model: torch.nn.Module, *formats: str) -> dict[str, torch.nn.Module]:
-    """What replaces experts, by their names; with a warning where they stay as they are."""
+    """Returns what replaces experts, by their names; with a warning where they stay as they are."""
     found: dict[str, torch.nn.Module] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         try:
@@ -177,14 +179,14 @@ def _experts(model: torch.nn.Module, *formats: str) -> dict[str, torch.nn.Module
 
 
 def torchao_linears(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """What replaces the linear layers that torchao quantised, by their names. Raises InputError."""
+    """Returns what replaces the linear layers that torchao quantised, by their names. Raises InputError."""
     return _made(model, ScaledLinear.from_torchao, lambda _, linear: torchao.is_mx(linear.weight))
 
 
 def _made(
     model: torch.nn.Module, make: Callable[[torch.nn.Linear], torch.nn.Module], wanted: Filter
 ) -> dict[str, torch.nn.Module]:
-    """A module for each wanted linear layer, by all its names; one for a layer that is in several places."""
+    """Returns a module for each wanted linear layer, by all its names; one for a layer that is in several places."""
     made: dict[torch.nn.Module, torch.nn.Module] = {}
     found = {}
     for name, layer in model.named_modules(remove_duplicate=False):

@@ -77,7 +77,8 @@ def load(
 
 
 def _scaled(model: torch.nn.Module, loader: _Loader) -> dict[str, torch.nn.Module]:
-    """What takes the places of modules that the checkpoint has MX weights for, by all their names. Raises InputError.
+    """Returns what takes the places of modules that the checkpoint has MX weights for, by all their names. Raises
+    InputError.
 
     A module in several places is stored under one of their names, or the same under all of them.
     """
@@ -98,7 +99,7 @@ def _scaled(model: torch.nn.Module, loader: _Loader) -> dict[str, torch.nn.Modul
 
 
 def _in(key: str, modules: Mapping[str, torch.nn.Module]) -> bool:
-    """Whether a tensor is of one of the modules, or inside of it."""
+    """Returns whether a tensor is of one of the modules, or inside of it."""
     parts = key.split(".")
     return any(".".join(parts[:count]) in modules for count in range(len(parts)))
 
@@ -110,7 +111,8 @@ def _equal(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
 
 
 def _float_type(checkpoint: Checkpoint, state: Mapping[str, torch.Tensor]) -> torch.dtype | None:
-    """The type of most of the floats that a checkpoint has for a model; None where it has none, or does not say it."""
+    """Returns the type of most of the floats that a checkpoint has for a model; None where it has none, or does not say
+    it."""
     sizes: Counter[torch.dtype] = Counter()
     for key in state.keys() & checkpoint.keys():
         dtype = _DTYPES.get(checkpoint[key].dtype or "")
@@ -124,7 +126,7 @@ _EARLIER = {"block_sparse_moe": "mlp"}
 
 
 def _renamed(found: Checkpoint, model: torch.nn.Module) -> Checkpoint:
-    """A checkpoint with names of this version's model."""
+    """Returns a checkpoint with names of this version's model."""
     known = {part for name, _ in model.named_modules() for part in name.split(".")}
     new = {old: name for old, name in _EARLIER.items() if old not in known and name in known}
     names = {key: ".".join(new.get(part, part) for part in key.split(".")) for key in found}
@@ -136,7 +138,7 @@ def _others(names: list[str]) -> str:
 
 
 def _files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
-    """Files of a checkpoint. Raises InputError for a folder without any."""
+    """Returns the files of a checkpoint. Raises InputError for a folder without any."""
     if not isinstance(paths, str | Path):
         return [Path(path) for path in paths]
     folder = Path(paths)
@@ -166,7 +168,7 @@ class _Loader:
         self._tied = {name: group for group in tied for name in group}
 
     def scaled(self, name: str, module: torch.nn.Module) -> torch.nn.Module | None:
-        """What takes a module's place, if the checkpoint has MX weights for it. Raises InputError."""
+        """Returns what takes a module's place, if the checkpoint has MX weights for it. Raises InputError."""
         if isinstance(module, torch.nn.Linear):
             stem = self._stored(f"{name}.weight").removesuffix(".weight")
             if not self.has_mx(stem):
@@ -178,16 +180,17 @@ class _Loader:
         return experts.loaded(self, name, module)
 
     def _stored(self, key: str) -> str:
-        """What a tensor is called in the files: as one of those that it is tied with, if it is not there itself."""
+        """Returns what a tensor is called in the files: as one of those that it is tied with, if it is not there
+        itself."""
         names = key, *self._tied.get(key, ())
         return next((n for n in names if n in self.checkpoint or self.has_mx(n.removesuffix(".weight"))), key)
 
     def has_mx(self, name: str) -> bool:
-        """Whether there is an MX weight of a name."""
+        """Returns whether there is an MX weight of a name."""
         return bool(self.checkpoint.mx_names(name))
 
     def mx(self, name: str, shape: tuple[int, ...]) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[str, str, str]]:
-        """Elements and scales of weights [(experts,) N, K], and formats and mode for them."""
+        """Returns the elements and scales of weights [(experts,) N, K], and formats and mode for them."""
         found = self.checkpoint.mx_weights(name)
         self.used |= set(self.checkpoint.mx_names(name))
         stored = (*found.scales.shape[:-1], found.scales.shape[-1] * 32)
@@ -201,7 +204,7 @@ class _Loader:
         return tensors, (weight_format, self._input_format, self._mode)
 
     def plain(self, key: str, expected: torch.Tensor) -> torch.Tensor:
-        """A tensor as it is stored. Raises InputError for one of another shape or an unknown type."""
+        """Returns a tensor as it is stored. Raises InputError for one of another shape or an unknown type."""
         if key not in self.checkpoint:
             raise InputError(f"{self.checkpoint.name}: no tensor '{key}', which the model has")
         self.used.add(key)
@@ -222,7 +225,7 @@ def _dtype(tensor: Tensor, expected: torch.Tensor) -> torch.dtype | None:
 
 
 def _mapped(data: Bytes) -> torch.Tensor:
-    """The same memory as a tensor, which nobody should write to."""
+    """Returns the same memory as a tensor, which nobody should write to."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that it is not writable
         return torch.from_numpy(np.ascontiguousarray(data))

@@ -19,7 +19,7 @@ def scaled_linear(
     input_format: str = "E2M1",
     mode: str = "even",
 ) -> torch.Tensor:
-    """The product of `x`, quantised to MX, and a transposed MX weight, summed in f32.
+    """Returns the product of `x`, quantised to MX, and a transposed MX weight, summed in f32.
 
     Args:
         x: float32, float16 or bfloat16 [M, K].
@@ -72,7 +72,7 @@ def gated_experts(
     limit: float,
     offset: float,
 ) -> torch.Tensor:
-    """What the experts chosen for each token make of it, times their shares, added up.
+    """Returns what the experts chosen for each token make of it, times their shares, added up.
 
     Between products it is (up + offset) * gate * sigmoid(alpha * gate), the gate at most, and up within, the limit:
     GPT-OSS's clamped SwiGLU with 1.702, 7 and 1, plain SwiGLU with 1, infinity and 0.

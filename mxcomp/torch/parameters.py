@@ -70,7 +70,8 @@ class Parameters(FxImporterHooks):
         )
 
     def _parameter(self, tensor: torch.Tensor, name: str, torch_type: str, small: int) -> ir.Value | None:
-        """A tensor as a parameter, or as a constant, of a `!torch.vtensor` type; None where the importer makes one."""
+        """Returns a tensor as a parameter, or as a constant, of a `!torch.vtensor` type; None where the importer makes
+        one."""
         kind = builtin_type(torch_type)
         if tensor.dtype == torch.bool or tensor.dim() == 0 or kind is None:
             return None
@@ -88,7 +89,7 @@ class Parameters(FxImporterHooks):
         return ir.Operation.create("torch_c.from_builtin_tensor", results=back, operands=[value]).result
 
     def _loaded(self, tensor: torch.Tensor, name: str, kind: ir.Type) -> ir.Value:
-        """A parameter of this type."""
+        """Returns a parameter of this type."""
         assert self.scope is not None
         key = self._key(tensor, name)
         symbol = f"parameter_{list(self.tensors).index(key)}"
@@ -116,11 +117,12 @@ class Parameters(FxImporterHooks):
         return key
 
     def checkpoint(self) -> Checkpoint:
-        """The tensors as `mxcomp.weights.checkpoint.pack` takes them. Raises InputError for one without data."""
+        """Returns the tensors as `mxcomp.weights.checkpoint.pack` takes them. Raises InputError for one without
+        data."""
         return Checkpoint({key: Tensor(as_bytes(tensor, key)) for key, tensor in self.tensors.items()}, "the model")
 
     def plain(self) -> Streamed:
-        """The tensors as they are, each copied, if it has to be, when it is asked for."""
+        """Returns the tensors as they are, each copied, if it has to be, when it is asked for."""
         checkpoint = self.checkpoint()
         return Streamed({key: Later(tensor.data.nbytes, partial(_data, tensor)) for key, tensor in checkpoint.items()})
 
@@ -131,7 +133,7 @@ _NARROW = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu)
 
 
 def _constant(tensor: torch.Tensor, name: str, kind: ir.Type) -> ir.Value:
-    """A tensor as a constant of this type, 8-bit floats by their bytes."""
+    """Returns a tensor as a constant of this type, 8-bit floats by their bytes."""
     if tensor.dtype not in _NARROW:
         return arith.ConstantOp(kind, ir.DenseElementsAttr.get(tensor.cpu().contiguous().numpy())).result
     data = ir.DenseElementsAttr.get(np.ascontiguousarray(as_bytes(tensor, name)).view(np.int8))
@@ -143,7 +145,7 @@ def _data(tensor: Tensor) -> Bytes:
 
 
 def as_bytes(tensor: torch.Tensor, name: str) -> Bytes:
-    """A tensor's bytes, uint8 with its last dimension in bytes; the same memory, if that is possible.
+    """Returns a tensor's bytes, uint8 with its last dimension in bytes; the same memory, if that is possible.
 
     Raises InputError for one without data.
     """

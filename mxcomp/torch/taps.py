@@ -90,7 +90,7 @@ class Tapped(torch.nn.Module):
 
 
 def parted(results: Sequence[_T], shown: Shown) -> tuple[list[_T], dict[str, list[tuple[_T, ...]]]]:
-    """What a `Tapped` model itself returned, and what was in its calls, by the names of their layers."""
+    """Returns what a `Tapped` model itself returned, and what was in its calls, by the names of their layers."""
     outputs = len(results) - sum(count for _, count in shown)
     values, captured = iter(results[outputs:]), dict[str, list[tuple[_T, ...]]]()
     for name, count in shown:
@@ -99,5 +99,5 @@ def parted(results: Sequence[_T], shown: Shown) -> tuple[list[_T], dict[str, lis
 
 
 def tensors(outputs: Any) -> list[torch.Tensor]:
-    """The tensors of what a model returns, in the order of torch's programs."""
+    """Returns the tensors of what a model returns, in the order of torch's programs."""
     return [leaf for leaf in torch.utils._pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]

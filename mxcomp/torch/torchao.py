@@ -27,7 +27,7 @@ _TILE_ROWS, _TILE_COLUMNS, _LANES = 128, 4, 32
 
 
 def is_mx(weight: Any) -> bool:
-    """Whether a parameter is an MX tensor of torchao."""
+    """Returns whether a parameter is an MX tensor of torchao."""
     kind = type(weight)
     return kind.__name__ == "MXTensor" and kind.__module__.startswith("torchao.")
 
@@ -40,7 +40,7 @@ ARITHMETIC = (
 
 
 def exported(programs: Iterable[torch.export.ExportedProgram]) -> dict[str, str]:
-    """The modules of exported programs whose weights torchao quantised, and what becomes of them."""
+    """Returns the modules of exported programs whose weights torchao quantised, and what becomes of them."""
     return {
         name.rpartition(".")[0]: ARITHMETIC
         for program in programs
@@ -50,7 +50,8 @@ def exported(programs: Iterable[torch.export.ExportedProgram]) -> dict[str, str]
 
 
 def taken_apart(weight: Any) -> tuple[Any, ...]:
-    """Elements without gaps and scales, as `scaled_linear` takes them, formats of weight and input, and scale mode.
+    """Returns the elements without gaps and scales, as `scaled_linear` takes them, formats of weight and input, and
+    scale mode.
 
     Raises ValueError where activations are not quantised, in other blocks, or to a format that is unknown here.
     """
@@ -77,7 +78,7 @@ def _format(dtype: Any) -> str:
 
 
 def _row_major(scale: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
-    """Scales out of their tiles: row 32 · j + i of a tile is at [i, j]."""
+    """Returns the scales out of their tiles: row 32 · j + i of a tile is at [i, j]."""
     tiles = -(-rows // _TILE_ROWS), -(-columns // _TILE_COLUMNS)
     blocks = scale.reshape(*tiles, _LANES, _TILE_ROWS // _LANES, _TILE_COLUMNS)
     plain = blocks.permute(0, 3, 2, 1, 4).reshape(tiles[0] * _TILE_ROWS, tiles[1] * _TILE_COLUMNS)

@@ -17,7 +17,8 @@ Groups = tuple[tuple[str, ...], ...]
 
 
 def groups(model: torch.nn.Module) -> Groups:
-    """What is tied in a model: what transformers says of it, by its configuration, and what is one tensor already."""
+    """Returns what is tied in a model: what transformers says of it, by its configuration, and what is one tensor
+    already."""
     sources = {
         _join(prefix, target): _join(prefix, source)
         for prefix, module in model.named_modules()
@@ -44,7 +45,7 @@ def groups(model: torch.nn.Module) -> Groups:
 def chosen(
     tied: Groups, floats: Collection[str], others: Collection[str], equal: Callable[[str, str], bool], checkpoint: str
 ) -> tuple[dict[str, str], set[str]]:
-    """What each tensor that is tied is tied to, and which are not, as a checkpoint has them with another value.
+    """Returns what each tensor that is tied is tied to, and which are not, as a checkpoint has them with another value.
 
     It has `floats`, and `others` in another form: those have the values of a group only where there are no floats.
     """

@@ -23,7 +23,8 @@ _BITS = {name: fmt.bits for name, fmt in FORMATS.items()}
 
 
 def as_array(x: torch.Tensor) -> NDArray[Any]:
-    """A tensor of floats as NumPy has it, in the same memory on the CPU; as float32 if NumPy has no such type."""
+    """Returns a tensor of floats as NumPy has it, in the same memory on the CPU; as float32 if NumPy has no such
+    type."""
     x = x.detach().cpu()
     if x.dtype == torch.bfloat16:
         return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
@@ -31,7 +32,8 @@ def as_array(x: torch.Tensor) -> NDArray[Any]:
 
 
 def quantised(weight: torch.Tensor, weight_format: str, mode: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Elements and scales of weights [..., N, K], in blocks along K; of weights on the device meta on that device.
+    """Returns the elements and scales of weights [..., N, K], in blocks along K; of weights on the device meta on that
+    device.
 
     Raises ValueError unless K is a multiple of 32.
     """
@@ -92,7 +94,7 @@ def _numbers(value: Any) -> Any:
 
 
 def dequantised(elements: torch.Tensor, scales: torch.Tensor, format: str, dtype: torch.dtype) -> torch.Tensor:
-    """Elements without gaps times their scales, in torch's own operators, so that it can be exported."""
+    """Returns the elements without gaps times their scales, in torch's own operators, so that it can be exported."""
     bits = _BITS[format]
     count = math.lcm(bits, 8) // 8  # bytes that whole elements fill
     groups = elements.reshape(*elements.shape[:-1], -1, count).int()

@@ -1,4 +1,5 @@
-"""Which ukernel is the fastest for each problem: candidates are ranked, perhaps compiled and timed, and written down.
+"""Finds the fastest ukernel for each problem: candidates are ranked, optionally compiled and timed, and written to a
+table.
 
 from mxcomp.tuning import Settings, problems_of, tune
 

@@ -1,4 +1,4 @@
-"""Candidates spread over machines, by a Dask cluster of the user's: `mxcomp-tune --dask ADDRESS`.
+"""Distributes candidates over machines, by a Dask cluster of the user's: `mxcomp-tune --dask ADDRESS`.
 
 What a machine had when it went is done by another one, and a machine that comes takes its part. Needs the extra
 "distributed".
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _TIMEOUT = "10s"
-"""In which a scheduler has to answer."""
+"""The time in which a scheduler has to answer."""
 
 
 @contextmanager
 def executor(address: str, one_at_a_time: bool = False) -> Iterator[Executor]:
-    """An executor over the machines of the scheduler at `address`, all of which have this version of mxcomp.
+    """Returns an executor over the machines of the scheduler at `address`, all of which have this version of mxcomp.
 
     Leaving it by an error cancels what is not done. Raises InputError where there is no such cluster.
 
@@ -54,7 +54,7 @@ def executor(address: str, one_at_a_time: bool = False) -> Iterator[Executor]:
 
 
 def _check(client: Client, address: str, one_at_a_time: bool) -> None:
-    """Raises InputError where there are no workers, or some that would find other times than this process.
+    """Raises InputError where there are no workers, or where some would find other times than this process.
 
     One that does not answer is gone, or comes.
     """
@@ -79,14 +79,14 @@ def _version() -> str:
 
 
 def _of_version(version: str, task: Callable[..., Any], *args: Any) -> Any:
-    """What a machine does that may have come later. Raises InputError for another version of mxcomp."""
+    """Runs a task on a machine that may have joined later. Raises InputError for another version of mxcomp."""
     if version != __version__:
         raise InputError(f"a machine that came has mxcomp {__version__}: expected {version}, as here")
     return task(*args)
 
 
 class _Spread(Executor):
-    """Tasks of a client, whose ways of failing are ours: a candidate that ends its machines fails alone."""
+    """The tasks of a client, with our way of failing: a candidate that ends its machines fails alone."""
 
     def __init__(self, client: Client, address: str) -> None:
         self._client, self._address = client, address
@@ -118,5 +118,5 @@ class _Spread(Executor):
             found.set_exception(WorkerError(f"--dask={self._address}: {reason}; {again}"))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Cancels what is not done."""
+        """Cancels pending tasks."""
         self._client.cancel(self._spread)

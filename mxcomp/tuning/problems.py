@@ -18,7 +18,7 @@ from mxcomp.selection.tuned_lines import Key
 
 @dataclass(frozen=True)
 class Problems:
-    """What a model multiplies.
+    """The distinct matmul problems of a model.
 
     Attributes:
         keys: Distinct problems, in the order of the model.
@@ -30,7 +30,7 @@ class Problems:
 
 
 def problems_of(source: Source, options: Options | None = None) -> Problems:
-    """The problems of a model, as far as passes recognise them. Raises the errors of `mxcomp.compile`."""
+    """Returns the problems of a model, as far as passes recognise them. Raises the errors of `mxcomp.compile`."""
     options = Options.make() if options is None else options
     keys: dict[Key, None] = {}
     left = []

@@ -1,4 +1,5 @@
-"""One candidate, compiled and timed: what workers do. Everything here is plain data, so that they may be anywhere."""
+"""Compiles and times one candidate in a worker. All types here are plain data, so that workers may be on other
+machines."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from mxcomp.target import get_target
 
 @dataclass(frozen=True)
 class Trial:
-    """A ukernel for a problem, to be timed on "sim" (modelled, nothing is computed) or "hip" (measured, when right).
+    """A ukernel for a problem, to be timed on "sim" (modelled, nothing is computed) or "hip" (measured, if correct).
 
     With K in `parts`, the dispatch that adds them up counts.
     """
@@ -32,7 +33,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """µs of the matmul dispatch; or why there are none."""
+    """The µs of the matmul dispatch, or why there are none."""
 
     kernel: str
     source: str
@@ -42,7 +43,7 @@ class Outcome:
 
 
 def attempt(trial: Trial, stopwatch: Stopwatch | None = None) -> Outcome:
-    """What comes of a candidate; an error of its own is no exception, so that the others go on.
+    """Returns the outcome of a candidate; its own errors are part of it, so that the others go on.
 
     Raises InputError for what is not about the candidate, such as a device that is not there.
     `stopwatch` is how it is measured. In tests the simulated device stands in for the GPU, with a clock of theirs.
@@ -58,7 +59,7 @@ def attempt(trial: Trial, stopwatch: Stopwatch | None = None) -> Outcome:
 
 
 def source_of(trial: Trial) -> str:
-    """Of its time: modelled or measured."""
+    """Returns the source of its time: modelled or measured."""
     return MODELLED if trial.device == "sim" else MEASURED
 
 
@@ -72,7 +73,8 @@ def _modelled(trial: Trial) -> float:
 
 
 def _measured(trial: Trial, stopwatch: Stopwatch) -> float:
-    """After its result has been compared with float64. Raises MxcompError where it is wrong."""
+    """Returns the measured time, after its result has been compared with float64. Raises MxcompError where it is
+    wrong."""
     subject = Subject(trial.key.problem, trial.key.result or "f32")
     program = _compiled(trial, subject, "hal")
     kernel = _kernel(program, trial)
@@ -87,7 +89,7 @@ def _measured(trial: Trial, stopwatch: Stopwatch) -> float:
 
 
 def _compiled(trial: Trial, subject: Subject, compile_to: str = "end") -> mxcomp.Program:
-    """The program of a candidate: by its name, or with K in parts by a table of one line."""
+    """Returns the program of a candidate: by its name, or with split K by a table of one line."""
     with tempfile.TemporaryDirectory() as directory:
         how: dict[str, Any] = {"ukernels": trial.kernel}
         if trial.parts > 1:
@@ -105,12 +107,12 @@ def _compiled(trial: Trial, subject: Subject, compile_to: str = "end") -> mxcomp
 
 
 def _dispatches(trial: Trial) -> int:
-    """From the matmul's on, one behind the other."""
+    """Returns the dispatches from the matmul's on."""
     return 1 if trial.parts == 1 else 2
 
 
 def _kernel(program: mxcomp.Program, trial: Trial) -> str:
-    """The matmul's function. Raises MxcompError where it is not the ukernel's."""
+    """Returns the matmul's function. Raises MxcompError where it is not the ukernel's."""
     (matmul,) = program.report.matmuls
     if matmul.ukernel != trial.kernel or matmul.kernel is None:
         raise MxcompError(f"it is not used: {matmul.reason}")

@@ -1,4 +1,4 @@
-"""Tuning: for each problem a line of a tuned table, or why there is none."""
+"""Tunes problems: for each, a line of a tuned table, or why there is none."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from mxcomp.target import get_target
 from mxcomp.tuning.trial import Outcome, Trial, attempt
 
 _AHEAD = 8
-"""Problems whose candidates are on their way, while those before them are waited for."""
+"""The number of problems whose candidates are submitted while those before them are waited for."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How problems are tuned.
+    """Settings of tuning.
 
     Attributes:
         device: "sim": times are modelled; "hip": measured on the GPU.
@@ -55,7 +55,7 @@ def tune(
     executor: Executor | None = None,
     task: Attempt = attempt,
 ) -> Iterator[Line | Failure]:
-    """A line or a failure for each problem, in order, as they are done.
+    """Yields a line or a failure for each problem, in order, as they are done.
 
     Candidates are compiled and timed by `executor` (of `concurrent.futures`, Dask's, …), by default one after the
     other in this process; `task` is what it is given, with a `Trial`.
@@ -79,7 +79,7 @@ def tune(
 
 
 def _ranked(key: Key, registry: Registry, settings: Settings) -> list[Outcome]:
-    """By the table of replays, the fastest first: ukernels, and the fastest way with K in parts if it is faster."""
+    """Returns ukernels by the table of replays, the fastest first, and the fastest split K if that is faster."""
     options, size = Options.make(key.target, ukernel_dirs=settings.ukernel_dirs), RESULT_BYTES[key.result or "f32"]
     ranked = fastest(key.problem, registry, options, size)
     found = [Outcome(each.ukernel.name, MODELLED, each.us) for each in ranked]

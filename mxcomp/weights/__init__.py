@@ -1,1 +1,1 @@
-"""Parameters in packed layouts: the manifest of a program, checkpoints, and where an operand lies in a tensor."""
+"""Parameters in packed layouts: the manifest of a program, checkpoints, and views of operands in stored tensors."""

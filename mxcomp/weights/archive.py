@@ -1,4 +1,4 @@
-"""Archives of IREE parameters (.irpa), written tensor by tensor: what is packed is in memory only while it is written.
+"""Writes archives of IREE parameters (.irpa) tensor by tensor: a packed tensor is in memory only while it is written.
 
 The layout is that of runtime/src/iree/schemas/parameter_archive.h in IREE: a header, a table of entries, their names,
 and then the data, each entry aligned. IREE's own writer in Python takes all tensors at once.
@@ -20,10 +20,11 @@ from mxcomp.weights import paging
 from mxcomp.weights.views import Bytes
 
 _HEADER = struct.Struct("<4sHHQQQQ6Q")
-"""Magic, major and minor version, size of the header, next header, flags, number of entries; offset and length of the
-segments of entries, metadata and storage."""
+"""The layout of the header: magic, major and minor version, size of the header, next header, flags, number of entries;
+offset and length of the segments of entries, metadata and storage."""
 _ENTRY = struct.Struct("<QIQ4QQQQ")
-"""Size, type, flags; offset and length of name and metadata; alignment; offset and length in the storage."""
+"""The layout of an entry: size, type, flags; offset and length of name and metadata; alignment; offset and length in
+the storage."""
 _DATA_ENTRY = 2
 _ENTRY_ALIGNMENT, _DATA_ALIGNMENT, _FILE_ALIGNMENT = 16, 64, 4096
 _PIECE = 2**24
@@ -31,7 +32,7 @@ _PIECE = 2**24
 
 @dataclass(frozen=True)
 class Later:
-    """A tensor's bytes when they are asked for; `size` says how many before that."""
+    """A tensor whose bytes are made when they are asked for; `size` is known before."""
 
     size: int
     make: Callable[[], Bytes]
@@ -53,12 +54,12 @@ class Streamed(Mapping[str, Bytes]):
         return len(self._tensors)
 
     def size(self, key: str) -> int:
-        """Bytes of a tensor, which is not made for it."""
+        """Returns the bytes of a tensor without making it."""
         return self._tensors[key].size
 
 
 def save(path: str | Path, tensors: Mapping[str, Bytes]) -> None:
-    """Writes an archive, whole or not at all, with a progress bar on a terminal. Raises InputError."""
+    """Writes an archive, completely or not at all, with a progress bar on a terminal. Raises InputError."""
     sizes = {key: tensors.size(key) if isinstance(tensors, Streamed) else tensors[key].nbytes for key in tensors}
     head, offsets = _head(sizes)
     with files.writing(path) as part, part.open("r+b") as file:
@@ -76,7 +77,7 @@ def save(path: str | Path, tensors: Mapping[str, Bytes]) -> None:
 
 
 def _head(sizes: Mapping[str, int]) -> tuple[bytes, dict[str, int]]:
-    """What is in front of the data, and where in the file the data of each tensor is."""
+    """Returns the bytes in front of the data, and the offset of each tensor's data in the file."""
     names = [key.encode() for key in sizes]
     step = _aligned(_ENTRY.size, _ENTRY_ALIGNMENT)
     table = _aligned(_HEADER.size, _ENTRY_ALIGNMENT)

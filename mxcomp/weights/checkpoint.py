@@ -1,4 +1,4 @@
-"""Checkpoints as published: tensors of .safetensors, .irpa, .gguf and .npz files as bytes, and MX weights in them.
+"""Reads published checkpoints: tensors of .safetensors, .irpa, .gguf and .npz files as bytes, and MX weights in them.
 
     checkpoint = Checkpoint.read("model-00001.safetensors", "model-00002.safetensors")
     weights = checkpoint.mx_weights("model.layers.0.mlp.experts.down_proj[3]")  # expert 3 of GPT-OSS
@@ -39,7 +39,7 @@ NAMINGS = {
     "GPT-OSS, original": (".blocks", ".scales"),
     "compressed-tensors": (".weight_packed", ".weight_scale"),
 }
-"""What follows a weight's name in the names of its elements and of its scales."""
+"""The suffixes of the names of elements and scales that follow a weight's name."""
 
 _BYTES = {"U8", "I8"}
 _SMALL = {
@@ -57,7 +57,7 @@ _DTYPES: dict[str, set[str]] = {
     **{f"{sign}i{width}": {f"I{width}", f"U{width}"} for sign in ("", "s", "u") for width in (16, 32, 64)},
     "i1": {"BOOL"},
 }
-"""Types of tensors in safetensors files, by the MLIR element types that a program may read them as."""
+"""The types of tensors in safetensors files, by the MLIR element types that a program may read them as."""
 
 _SLICED = re.compile(r"(?P<name>.+?)(?P<slices>(?:\[\d+\])*)", re.S)
 
@@ -73,7 +73,7 @@ class Tensor:
     dtype: str | None = None
 
     def misfit(self, expected: TensorType) -> str:
-        """Why this cannot be a tensor of the expected type; "" if it can.
+        """Returns why this cannot be a tensor of the expected type; "" if it can.
 
         Dimensions may be split differently as long as rows stay rows: [N, K/32, 16] bytes are [N, K/2].
         """
@@ -90,15 +90,16 @@ class Tensor:
 
 
 def _boundaries(shape: tuple[int, ...]) -> set[int]:
-    """How much lies within each dimension; a shape that splits the dimensions of another has more of these."""
+    """Returns the number of elements within each dimension; a shape that splits the dimensions of another has more of
+    these."""
     return {math.prod(shape[i:]) for i in range(len(shape) + 1)}
 
 
 _FORMATS = {name: name.rpartition("_")[2] for name in _SMALL.values()} | {"F4": "E2M1"}
-"""Element formats by the types of elements in safetensors files."""
+"""The element formats by the types of elements in safetensors files."""
 _BITS_OF_BYTES = {("", 4): "E2M1", (".weight_packed", 6): "E2M3"}
-"""Element formats where elements are bytes: by the ending of the name, "" for any, and bits. compressed-tensors packs
-6 bits as E2M3 only (compressors/mxfp6/helpers.py there)."""
+"""Element formats of elements stored as bytes: by the suffix of the name, "" for any, and bits. compressed-tensors
+packs 6 bits as E2M3 only (compressors/mxfp6/helpers.py there)."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,8 @@ class Checkpoint(Mapping[str, Tensor]):
 
     @staticmethod
     def read(*paths: str | Path) -> Checkpoint:
-        """The tensors of one or several files, which stay mapped; those of .npz files are read when they are asked for.
+        """Returns the tensors of one or several files, which stay mapped; those of .npz files are read when they are
+        asked for.
 
         Raises InputError.
         """
@@ -147,7 +149,8 @@ class Checkpoint(Mapping[str, Tensor]):
         return checkpoint
 
     def find(self, key: str) -> Tensor:
-        """The tensor called `key`, as it is or in another naming, or the slice that it names. Raises InputError."""
+        """Returns the tensor called `key`, as it is or in another naming, or the slice that it names. Raises
+        InputError."""
         if key in self:
             return self[key]
         name, slices = _split(key)
@@ -162,7 +165,8 @@ class Checkpoint(Mapping[str, Tensor]):
         return tensor
 
     def _stored(self, name: str) -> str | None:
-        """What a tensor is called here. Another naming needs elements and scales: `x.weight` may well be no MX."""
+        """Returns the name of a tensor in the files. Another naming needs elements and scales: `x.weight` need not be
+        MX."""
         if name in self:
             return name
         for ends in NAMINGS.values():
@@ -177,7 +181,8 @@ class Checkpoint(Mapping[str, Tensor]):
         return next((ends for ends in NAMINGS.values() if all(stem + end in self for end in ends)), None)
 
     def mx_weights(self, name: str) -> MxWeights:
-        """Elements and scales of a weight by its logical name, `layer`, `experts.down_proj` or `experts.down_proj[3]`.
+        """Returns elements and scales of a weight by its logical name, `layer`, `experts.down_proj` or
+        `experts.down_proj[3]`.
 
         Raises InputError.
         """
@@ -202,14 +207,14 @@ class Checkpoint(Mapping[str, Tensor]):
         return MxWeights(elements.data.reshape(*lead, -1), scales.data, known or _BITS_OF_BYTES.get(("", bits)))
 
     def mx_names(self, name: str) -> tuple[str, ...]:
-        """What elements and scales of a weight are called in the files; nothing where there are none."""
+        """Returns the names of elements and scales of a weight in the files; nothing where there are none."""
         stem = _split(name)[0]
         return tuple(stem + end for end in self._naming(stem) or ())
 
 
 def pack(manifest: Manifest, checkpoint: Checkpoint, scope: str | None = None) -> Streamed:
-    """The parameters that a program reads, uint8, by key; of one scope, where it has several. Each is packed when it is
-    asked for, so that `save` has no more than one of them in memory.
+    """Returns the parameters that a program reads, uint8, by key; of one scope, where it has several. Each is packed
+    when it is asked for, so that `save` has only one of them in memory.
 
     Raises InputError where the checkpoint lacks a tensor, or has it in another type or shape.
     """
@@ -224,7 +229,8 @@ def pack(manifest: Manifest, checkpoint: Checkpoint, scope: str | None = None) -
 
 
 def _packed(parameter: Parameter, find: Callable[[], Tensor], size: int) -> Later:
-    """What `find` gives is not kept: it may have been read, or converted, for the asking."""
+    """Returns one packed parameter. Tensors of `find` are not cached: they may have been read, or converted, for this
+    call."""
     if parameter.packing is None:
         return Later(size, lambda: find().data)
     return Later(math.prod(parameter.packing.packed.byte_shape), partial(_pack, parameter.packing, find))
@@ -238,7 +244,7 @@ def _pack(packing: Packing, find: Callable[[], Tensor]) -> Bytes:
 
 
 def _split(key: str) -> tuple[str, list[int]]:
-    """Name and slices of `name[1][2]`."""
+    """Returns the name and slices of `name[1][2]`."""
     found = _SLICED.fullmatch(key)
     return (found["name"], [int(i) for i in re.findall(r"\d+", found["slices"])]) if found else (key, [])
 
@@ -257,7 +263,7 @@ def _read(path: Path) -> Mapping[str, Tensor]:
 
 
 def _read_archive(path: Path) -> dict[str, Tensor]:
-    """What IREE reads itself: bytes without shapes and types."""
+    """Reads files that IREE reads itself: bytes without shapes and types."""
     index = rt.ParameterIndex()
     index.load(str(path))
     return {key: Tensor(_stored_bytes(entry)) for key, entry in index.items()}
@@ -270,7 +276,7 @@ def _stored_bytes(entry: rt.ParameterIndexEntry) -> Bytes:
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Bytes from IREE, which knows all types; shapes and types from the file's header."""
+    """Reads bytes with IREE, which knows all types; shapes and types from the file's header."""
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError:
@@ -287,12 +293,12 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _shaped(data: Bytes, shape: list[int]) -> Bytes:
-    """Flat bytes with the shape of their tensor, the last dimension in bytes."""
+    """Returns flat bytes in the shape of their tensor, the last dimension in bytes."""
     return data.reshape(*shape[:-1], data.size // max(math.prod(shape[:-1]), 1))
 
 
 def _read_gguf(path: Path) -> Mapping[str, Tensor]:
-    """With shapes and types, MXFP4 and BF16 among them, by the package gguf; without it, what IREE knows."""
+    """Reads with shapes and types, MXFP4 and BF16 among them, by the package gguf; without it, what IREE supports."""
     try:
         return Gguf(path, Tensor)
     except ImportError:

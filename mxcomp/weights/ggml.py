@@ -1,4 +1,4 @@
-"""Tensors of .gguf files, mapped; MXFP4 weights of ggml, whose blocks are converted when they are asked for.
+"""Reads tensors of .gguf files, mapped; blocks of ggml's MXFP4 weights are converted when they are asked for.
 
 A block is a byte of scale, E8M0, and 16 of elements: byte i has element i in its low nibble and element 16 + i in its
 high one (`block_mxfp4` in ggml). Here such a tensor `x` is two, `x`, elements two a byte with the even K in the low
@@ -20,7 +20,7 @@ from mxcomp.weights.views import Bytes
 
 _MXFP4 = "MXFP4"
 _UNKNOWN_SCALE = 0xFF
-"""2^128 in ggml, a NaN in E8M0."""
+"""The scale code that means 2^128 in ggml, but NaN in E8M0."""
 
 T = TypeVar("T")
 
@@ -57,7 +57,8 @@ class Gguf(Mapping[str, T], Generic[T]):
 
 
 def _tensors(path: Path) -> list[Any]:
-    """What the package gguf finds; it takes what a file claims beyond its end for empty, and counts on for years."""
+    """Returns the tensors that the package gguf finds, after checking sizes: the package reads beyond a file's end as
+    empty, and may loop for years."""
     from gguf import GGUFReader
 
     class Bounded(GGUFReader):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Parameters that a program reads in a layout of ours: which ones, made of what, and how they are packed offline.
+"""The parameters that a program reads in packed layouts: their sources, and how they are packed offline.
 
 Compiled with packed parameters, a program asks for keys such as `fc.weight.packed.rhs.128x512.1f0c2a9b` in place of
 `fc.weight`. The manifest of the compilation lists every parameter that the program reads, and for packed ones the
@@ -52,7 +52,7 @@ class TensorType:
 
 
 def element_bits(element: str) -> int:
-    """Bits that an element of an MLIR type takes in memory. Raises ValueError."""
+    """Returns the bits that an element of an MLIR type takes in memory. Raises ValueError."""
     found = _WIDTH.fullmatch(element)
     if element not in _BITS and found is None:
         raise ValueError(f"unknown element type '{element}'")
@@ -91,19 +91,19 @@ class Packing:
 
     @property
     def plain_view(self) -> View:
-        """The view of a source that is stored as the operand is needed."""
+        """The view of a source that is stored in the operand's own order."""
         return View.row_major(math.prod(self.batch), self.rows, 8 * math.prod(self.matrix_shape[1:]))
 
     @property
     def misfit(self) -> str:
-        """Why the view cannot be one of the operand in the source; "" if it can."""
+        """Returns why the view cannot be one of the operand in the source; "" if it can."""
         size = math.prod(self.type.byte_shape)
         problem = self.view.misfit(self.plain_view, element_bits(self.element), size)
         return problem and f"view of {self.rows} × {self.k} {self.operand} in {self.type}: {problem}"
 
     @property
     def matrix_shape(self) -> tuple[int, ...]:
-        """Shape of the operand, without its batch, as `TileSwizzle.pack` takes it.
+        """The shape of the operand, without its batch, as `TileSwizzle.pack` takes it.
 
         It counts bytes: [rows, units of K, bytes], or [rows, scales].
         """
@@ -114,7 +114,7 @@ class Packing:
 
     @property
     def packed(self) -> TensorType:
-        """The packed tensor as `mxcomp-materialise` has it: elements as bytes, scales as they are."""
+        """The type of the packed tensor in `mxcomp-materialise`: elements as bytes, scales as they are."""
         columns = self.matrix_shape[1]
         outer = [self.swizzle.tiles(dim, size) for dim, size in enumerate((self.rows, columns))]
         index = OPERAND_NAMES.index(self.operand)
@@ -126,7 +126,7 @@ class Packing:
 
     @property
     def key(self) -> str:
-        """The packed parameter's key, with its tile of rows and K: the same for the same bytes of a source.
+        """Returns the packed parameter's key, with its tile of rows and K: equal for equal bytes of a source.
 
         The digest is of what decides on them: type, size, view and swizzle, whatever else differs between layouts.
         """
@@ -143,7 +143,7 @@ class Packing:
         return f"{self.source}.packed.{self.operand}.{tile}.{digest}"
 
     def pack(self, source: Bytes) -> Bytes:
-        """The packed parameter's bytes, uint8 of `packed.byte_shape`, from the source's, of any shape.
+        """Returns the packed parameter's bytes, uint8 of `packed.byte_shape`, from the source's, of any shape.
 
         Raises ValueError where the source is too short.
         """
@@ -154,7 +154,7 @@ class Packing:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter that a program reads; without `packing` as it is in the checkpoint."""
+    """A parameter that a program reads; without `packing` it is read as it is in the checkpoint."""
 
     scope: str
     key: str
@@ -163,7 +163,7 @@ class Parameter:
 
     @property
     def source(self) -> tuple[str, TensorType]:
-        """Key and type in the checkpoint."""
+        """The key and type in the checkpoint."""
         return (self.packing.source, self.packing.type) if self.packing else (self.key, self.type)
 
 
@@ -178,7 +178,7 @@ class Manifest:
         return sorted({parameter.scope for parameter in self.parameters})
 
     def of(self, scope: str | None) -> Iterable[Parameter]:
-        """The parameters of a scope; None: of the only one. Raises InputError."""
+        """Returns the parameters of a scope; None: of the only one. Raises InputError."""
         if not self.parameters:
             raise InputError("the program reads no parameters")
         if scope is None and len(self.scopes) > 1:
@@ -188,7 +188,7 @@ class Manifest:
         return [parameter for parameter in self.parameters if scope in (None, parameter.scope)]
 
     def entries(self) -> dict[str, Any]:
-        """What JSON has of it."""
+        """Returns the manifest as entries for JSON."""
         return {"format": _FORMAT, "version": _VERSION} | asdict(self)
 
     def to_json(self) -> str:
@@ -196,7 +196,7 @@ class Manifest:
 
     @staticmethod
     def from_json(text: str | bytes, name: str = "manifest") -> Manifest:
-        """Inverse of `to_json`. Raises InputError where the text is damaged or of another version of mxcomp."""
+        """Inverts `to_json`. Raises InputError where the text is damaged or of another version of mxcomp."""
         try:
             entries = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -205,7 +205,7 @@ class Manifest:
 
     @staticmethod
     def from_entries(entries: Any, name: str = "manifest") -> Manifest:
-        """Inverse of `entries`. Raises InputError as `from_json` does."""
+        """Inverts `entries`. Raises InputError as `from_json` does."""
         again = f"compile the program again with {FLAG}"
         if not isinstance(entries, dict) or entries.get("format") != _FORMAT:
             raise InputError(f"{name} is not a manifest of parameters: mxcomp-compile {FLAG}={name} writes one")
@@ -228,7 +228,7 @@ def _list(value: Any, name: str) -> list[Any]:
 
 
 def _parameter(entry: dict[str, Any]) -> Parameter:
-    """Raises KeyError, TypeError or ValueError."""
+    """Parses a parameter. Raises KeyError, TypeError or ValueError."""
     scope, key = _checked(entry, scope=str, key=str)
     if entry["packing"] is None:
         return Parameter(scope, key, _type(entry["type"]))
@@ -242,7 +242,7 @@ def _parameter(entry: dict[str, Any]) -> Parameter:
 
 
 def packing_from(entry: Mapping[str, Any]) -> Packing:
-    """A packing from its entries, as in the manifest. Raises KeyError, TypeError or ValueError."""
+    """Returns a packing from its entries in the manifest. Raises KeyError, TypeError or ValueError."""
     source, operand, element, rows, k, batch, view, layout = _checked(
         entry, source=str, operand=str, element=str, rows=int, k=int, batch=list, view=dict, layout=dict
     )
@@ -259,7 +259,7 @@ def packing_from(entry: Mapping[str, Any]) -> Packing:
 
 
 def packing_entries(packing: Packing) -> dict[str, Any]:
-    """Inverse of `packing_from`."""
+    """Inverts `packing_from`."""
     return asdict(packing)
 
 

@@ -1,4 +1,4 @@
-"""Memory of files that are mapped, given back as soon as what is in them has been read.
+"""Returns the memory of mapped files to the system as soon as their contents have been read.
 
 What a process has read of a mapped file counts as its memory until something else needs the space: a checkpoint of
 20 GB that passes through tensor by tensor would seem to take 20 GB.
@@ -13,12 +13,12 @@ import sys
 import numpy as np
 
 _PAGEOUT = 21
-"""MADV_PAGEOUT of Linux 5.4 and later: pages go back to their file, and are read again if they are asked for. Nothing
-is lost, whatever the memory is; a kernel that does not know it refuses, which is no error here."""
+"""MADV_PAGEOUT of Linux 5.4 and later: pages go back to their file, and are read again if they are accessed. Nothing is
+lost, whatever the memory is; a kernel without it returns an error, which is ignored."""
 
 
 def give_back(data: np.ndarray) -> None:
-    """Lets the system have the whole pages of an array, which has been read and is not wanted soon."""
+    """Returns the whole pages of an array to the system, which has been read and is not needed soon."""
     if sys.platform != "linux" or not data.flags.c_contiguous:
         return
     page = mmap.PAGESIZE

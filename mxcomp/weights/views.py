@@ -1,4 +1,4 @@
-"""Where an operand lies in a tensor that is stored in another order, or holds more: nested loops over its bits.
+"""Views of an operand in a tensor that is stored in another order, or contains more: nested loops over its bits.
 
 The rows of expert 2 in [experts 4, K/32 3, rows 100, 16 bytes] of MXFP4, 4800 bytes an expert:
 
@@ -28,7 +28,7 @@ _AXES = ("batch", "rows", "k")
 
 @dataclass(frozen=True)
 class View:
-    """Where the bits of an operand, [(batch,) rows, bits of a row], lie: at `offset` plus a step of each axis.
+    """The positions of the bits of an operand, [(batch,) rows, bits of a row]: `offset` plus a step of each axis.
 
     Two views of the same bits are equal, as `steps_of` makes them.
     """
@@ -40,23 +40,25 @@ class View:
 
     @staticmethod
     def row_major(batch: int, rows: int, bits: int) -> View:
-        """The view of rows of so many bits, one behind the other."""
+        """Returns the view of contiguous rows of so many bits."""
         axes = ((batch, rows * bits), (rows, bits), (bits, 1))
         return View(0, *(((count, step),) if count > 1 else () for count, step in axes))
 
     @property
     def end(self) -> int:
-        """Bits up to the last one."""
+        """The offset after the last bit."""
         return self.offset + sum((count - 1) * step for count, step in (*self.batch, *self.rows, *self.k)) + 1
 
     def unit(self, bits: int) -> int | None:
-        """Bits that can be moved together: 8, or those of an element; None if some element begins inside of another."""
+        """Returns the number of bits that can be moved together: 8, or those of an element; None if some element begins
+        inside of another."""
         *others, (run, step) = *self.batch, *self.rows, *self.k
         lengths = [self.offset, run, *(length for _, length in others)]
         return next((unit for unit in (8, bits) if step == 1 and not any(length % unit for length in lengths)), None)
 
     def take(self, source: Bytes, element: str | None) -> Bytes:
-        """The operand's bytes, uint8[batch · rows, bytes], from the source's; `element` is its type, None for scales.
+        """Returns the operand's bytes, uint8[batch · rows, bytes], from the source's; `element` is its type, None for
+        scales.
 
         Raises ValueError where the source is too short, or elements do not begin at whole ones.
         """
@@ -80,7 +82,8 @@ class View:
         return rows if unit == 8 else _piecewise(pack_bits, rows, element)
 
     def misfit(self, whole: View, bits: int, size: int) -> str:
-        """Why this is no view of an operand as large as `whole`, of elements of `bits`, in a source of `size` bytes."""
+        """Returns why this is no view of an operand as large as `whole`, of elements of `bits`, in a source of `size`
+        bytes."""
         for axis in _AXES:
             found, expected = (math.prod(count for count, _ in getattr(view, axis)) for view in (self, whole))
             if found != expected:
@@ -91,13 +94,13 @@ class View:
 
 
 def _piecewise(convert: Callable[[Bytes, str], Bytes], rows: Bytes, element: str | None) -> Bytes:
-    """Codes from bytes, or bytes from codes, piece by piece: NumPy takes eight times their memory in between."""
+    """Converts between codes and bytes piece by piece: NumPy takes eight times their memory in between."""
     pieces = np.array_split(rows, min(len(rows), 1 + rows.size // 2**22))
     return np.concatenate([convert(piece, element or "") for piece in pieces])
 
 
 def view_from(entry: Mapping[str, Any]) -> View:
-    """A view from its entries, as in the manifest. Raises KeyError, TypeError or ValueError."""
+    """Returns a view from its entries in the manifest. Raises KeyError, TypeError or ValueError."""
     offset, axes = entry["offset"], [entry[axis] for axis in _AXES]
     if type(offset) is not int or offset < 0:
         raise ValueError(f"view: offset {offset!r}: expected an integer from 0 on")
@@ -112,7 +115,7 @@ def _is_step(step: Any) -> bool:
 
 
 def steps_of(table: NDArray[np.int64]) -> Steps | None:
-    """The nested loops that make these places, the first of which is 0; None if there are none."""
+    """Returns the nested loops that produce these positions, the first of which is 0; None if there are none."""
     found: list[tuple[int, int]] = []
     while len(table) > 1:
         step = table[1]

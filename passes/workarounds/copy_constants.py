@@ -41,7 +41,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 def _copy_constants(op: ir.Operation) -> None:
     for i in places_written(op):
-        constant = graph.producer(graph.behind(op.operands[i], SLICES))
+        constant = graph.producer(graph.look_through(op.operands[i], SLICES))
         if constant is not None and constant.name == "arith.constant" and not _is_splat(constant):
             op.operands[i] = copy(build.barrier(op.operands[i]))
 

@@ -60,5 +60,5 @@ def _keep_for_caller(value: ir.Value) -> None:
             with user.location, ir.InsertionPoint(user):
                 encoding = op.attributes["target_encoding"]
                 user.operands[use.operand_number] = hal.TensorExportOp(
-                    source.type, overwriting.hidden(value), encoding, sizes
+                    source.type, overwriting.barrier(value), encoding, sizes
                 ).target

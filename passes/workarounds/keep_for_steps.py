@@ -52,7 +52,7 @@ def _keep_for_later_steps(value: ir.Value, writers: list[ir.Operation]) -> None:
     scope = owner.owner if isinstance(owner, ir.Block) else owner.parent
     for outermost in {outer for writer in writers if (outer := _around_loops(writer, scope)) is not None}:
         with outermost.location, ir.InsertionPoint.after(outermost):
-            overwriting.hidden(value)
+            overwriting.barrier(value)
 
 
 def _around_loops(op: ir.Operation, scope: ir.Operation) -> ir.Operation | None:

@@ -47,7 +47,7 @@ def _keep(op: ir.Operation) -> None:
     inputs = list(op.operands)[:-1]
     if any(_is_single(value) for value in inputs):
         for position, value in enumerate(inputs):
-            source = graph.producer(graph.viewed(value))
+            source = graph.producer(graph.look_through_views(value))
             if not _is_single(value) and source is not None and source.name.startswith("linalg."):
                 op.operands[position] = build.barrier(value)
 

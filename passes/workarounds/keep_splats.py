@@ -36,7 +36,7 @@ def run(module: ir.Operation, options: Options) -> None:
     with module.context:
         for op in [op for op in graph.walk(module, bodies=False) if sums_products(op) and not is_recognised(op)]:
             for index, value in enumerate(inputs(op)):
-                if _is_splat(graph.producer(graph.viewed(value))) and not is_sub_byte(build.element(value)):
+                if _is_splat(graph.producer(graph.look_through_views(value))) and not is_sub_byte(build.element(value)):
                     with op.location, ir.InsertionPoint(op):
                         op.operands[index] = build.barrier(value)
 

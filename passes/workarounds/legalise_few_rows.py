@@ -90,7 +90,7 @@ def _is_product(op: ir.Operation) -> bool:
 
 
 def _was_narrow(value: ir.Value) -> bool:
-    value = graph.viewed(value)
+    value = graph.look_through_views(value)
     if _is_narrow(value):
         return True
     op = graph.producer(value)

@@ -63,11 +63,11 @@ def _part(op: ir.Operation) -> ir.Operation | None:
 
 def is_misread(op: ir.Operation) -> bool:
     """Whether an operation looks an element up in a part of a tensor that does not lie in one piece."""
-    part = graph.producer(graph.viewed(op.operands[0])) if op.name == _LOOKUP else None
+    part = graph.producer(graph.look_through_views(op.operands[0])) if op.name == _LOOKUP else None
     while part is not None and part.name == _SLICE:
         if not _is_one_piece(part):
             return True
-        part = graph.producer(graph.viewed(part.operands[0]))
+        part = graph.producer(graph.look_through_views(part.operands[0]))
     return False
 
 

@@ -57,13 +57,15 @@ def written(op: ir.Operation) -> list[ir.Value]:
 
 def repeats(op: ir.Operation) -> bool:
     """Whether an operation reads what it writes over by another operand, or writes over it twice."""
-    roots = [graph.behind(value, SLICES) for value in op.operands]
-    return any(roots.count(graph.behind(value, SLICES)) > 1 for value in written(op))
+    roots = [graph.look_through(value, SLICES) for value in op.operands]
+    return any(roots.count(graph.look_through(value, SLICES)) > 1 for value in written(op))
 
 
 def may_be_one(op: ir.Operation) -> bool:
     """Whether CSE may make one of what an operation writes over and another operand, or of what these are parts of."""
-    sides = [list(op.operands), [graph.behind(value, SLICES) for value in op.operands]] if places_written(op) else []
+    sides = (
+        [list(op.operands), [graph.look_through(value, SLICES) for value in op.operands]] if places_written(op) else []
+    )
     pairs = ((side[i], other) for side in sides for i in places_written(op) for other in side[:i])
     return any(a != b and a.type == b.type and are_alike(a, b) for a, b in pairs)
 
@@ -86,13 +88,13 @@ def _write_over_copy(op: ir.Operation, written: int) -> None:
     """Gives an operation a copy to write over if another operand of it is the same tensor, or a part of it."""
     others = [value for i, value in enumerate(op.operands) if i != written]
     target = op.operands[written]
-    if graph.behind(target, SLICES) in [graph.behind(value, SLICES) for value in others]:
+    if graph.look_through(target, SLICES) in [graph.look_through(value, SLICES) for value in others]:
         op.operands[written] = copy(target)
 
 
 def _apart(value: ir.Value) -> ir.Value:
     """A value that IREE computes in no kernel but its own; it repeats gathers in those of what reads them."""
-    op = graph.producer(graph.viewed(value))
+    op = graph.producer(graph.look_through_views(value))
     return build.barrier(value) if op is not None and op.name == _GATHER else value
 
 

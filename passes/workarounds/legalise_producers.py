@@ -76,7 +76,7 @@ def repeated(op: ir.Operation) -> list[int]:
 
 
 def _is_made_by(value: ir.Value, producers: tuple[str, ...]) -> bool:
-    op = graph.producer(graph.viewed(value))
+    op = graph.producer(graph.look_through_views(value))
     return op is not None and op.name != _EMPTY and op.name.startswith(producers)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from iree.compiler import ir
 
-from mxcomp.layout.order import PLAIN_ORDER, Order, place
+from mxcomp.layout.order import PLAIN_ORDER, Order, tile_of
 from mxcomp.layout.problem import Problem
 from mxcomp.mlir import attributes
 from mxcomp.options import Options
@@ -31,19 +31,19 @@ def test_each_tile_once(matrices: int, rows: int, columns: int, xcds: int, band:
     """XCDs take parts of one walk, of which no two differ by more than one tile; arrays and numbers agree."""
     grid, total = (matrices, rows, columns), matrices * rows * columns
     numbers = np.arange(total)
-    walked = np.stack(place(numbers, grid, 1, band, np.minimum))
-    taken = np.stack(place(numbers, grid, xcds, band, np.minimum))
+    walked = np.stack(tile_of(numbers, grid, 1, band, np.minimum))
+    taken = np.stack(tile_of(numbers, grid, xcds, band, np.minimum))
     assert len({tuple(tile) for tile in taken.T.tolist()}) == total
     assert (taken >= 0).all() and (taken < np.array(grid)[:, None]).all()
     parts = [taken[:, numbers % xcds == k] for k in range(xcds)]
     assert np.array_equal(np.concatenate(parts, axis=1), walked)
     assert max(part.shape[1] for part in parts) - min(part.shape[1] for part in parts) <= 1
-    assert [place(k, grid, xcds, band, min) for k in range(total)] == [tuple(tile) for tile in taken.T.tolist()]
+    assert [tile_of(k, grid, xcds, band, min) for k in range(total)] == [tuple(tile) for tile in taken.T.tolist()]
 
 
 def test_the_plain_order_is_that_of_ids() -> None:
     grid = 2, 3, 5
-    found = place(np.arange(30), grid, PLAIN_ORDER.xcds, PLAIN_ORDER.band, np.minimum)
+    found = tile_of(np.arange(30), grid, PLAIN_ORDER.xcds, PLAIN_ORDER.band, np.minimum)
     assert np.array_equal(np.ravel_multi_index(found, grid), np.arange(30))
 
 

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 
 from mxcomp.report import Report, ScaledMatmul
-from mxcomp.report.table import place
+from mxcomp.report.table import short_location
 
 LONG = "/somewhere/deep/inside/of/a/checkout/of/models/transformer_block_with_a_long_name.py"
 OURS = ScaledMatmul(
@@ -56,9 +56,9 @@ def test_lines_fit_and_nothing_is_lost(width: int) -> None:
 
 
 def test_places_are_files_without_directories() -> None:
-    assert place(f"{LONG}:1234:5") == "transformer_block_with_a_long_name.py:1234:5"
-    assert place('loc("mlp.down/proj")') == 'loc("mlp.down/proj")'
-    assert place("layers.0: a/b") == "layers.0: a/b"
+    assert short_location(f"{LONG}:1234:5") == "transformer_block_with_a_long_name.py:1234:5"
+    assert short_location('loc("mlp.down/proj")') == 'loc("mlp.down/proj")'
+    assert short_location("layers.0: a/b") == "layers.0: a/b"
 
 
 @pytest.mark.parametrize("width", [80, 120, 140])

@@ -1,4 +1,4 @@
-"""Values of the host, as they can be had before an operation that is in front of them."""
+"""Rematerialises values of the host before an earlier operation."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from iree.compiler import ir
 
 from mxcomp.mlir import graph
 
-_AGAIN = ("arith.", "affine.apply", "util.assume.int", "tensor.dim")
-"""What can be computed once more: nothing that takes time, or that anything else notices."""
+_CHEAP = ("arith.", "affine.apply", "util.assume.int", "tensor.dim")
+"""Operations that can be computed again: they are cheap and have no side effects."""
 
 
-class Earlier:
-    """What is there before an operation in its block, or is computed of that once more."""
+class Rematerialiser:
+    """The values that are available before an operation in its block, or can be recomputed there."""
 
     def __init__(self, before: ir.Operation) -> None:
         ops = (view.operation for view in before.block.operations)
-        self._there = set[ir.Operation]()
+        self._available = set[ir.Operation]()
         for op in ops:
             if op == before:
                 break
-            self._there.add(op)
+            self._available.add(op)
         self._before, self._made = before, dict[ir.Operation, ir.Operation]()
 
-    def has(self, value: ir.Value) -> bool:
-        """Whether `get` can give it."""
+    def can_get(self, value: ir.Value) -> bool:
+        """Returns whether `get` can provide the value."""
         op = graph.producer(value)
-        if op is None or op in self._there:
+        if op is None or op in self._available:
             return True
-        return op.name.startswith(_AGAIN) and all(map(self.has, op.operands))
+        return op.name.startswith(_CHEAP) and all(map(self.can_get, op.operands))
 
     def get(self, value: ir.Value) -> ir.Value:
-        """The same value before the operation."""
+        """Returns the value, recomputed before the operation if needed."""
         op = graph.producer(value)
-        if op is None or op in self._there:
+        if op is None or op in self._available:
             return value
         if op not in self._made:
             operands = [self.get(operand) for operand in op.operands]
