@@ -16,8 +16,9 @@ After:
       linalg.generic {… "mx_attention_combine_…"} ins(%parts, %numbers) outs(…) -> tensor<32x128xbf16>
     }
 
-Of many queries there is one dispatch, whose tiles are the result. A causal mask is known by how it is computed, also
-from a position that the program knows, and is not computed then: keys that no query of a workgroup sees are not read.
+Of many queries there is one dispatch, whose tiles are the result. A mask that says where the keys of a query start and
+end (causal, a window, lengths of sequences) is known by how it is computed, also from positions that the program knows,
+and is not computed then: keys that no query of a workgroup sees are not read.
 
 The generics only stand for the kernels, each of whose workgroups finds its operands by its number. Keys and values are
 read where they are stored: broadcasts to heads, transposes and views in front of them go. What is not covered
@@ -33,6 +34,7 @@ from iree.compiler.dialects import arith, cf, tensor
 
 from mxcomp.matching import attention, positions
 from mxcomp.matching.attention import ATTENTION, Attention
+from mxcomp.matching.positions import Guard
 from mxcomp.mlir import build, graph, notes
 from mxcomp.mlir.assumptions import Range, assume
 from mxcomp.options import NONE, Options
@@ -93,6 +95,8 @@ def _entry(op: ir.Operation, found: Attention | str) -> dict[str, Any]:
 def _replace(found: Attention) -> None:
     op, kernel = found.op, found.kernel
     sources = list(op.operands)
+    if found.guard is not None:
+        _unguard(found.guard)
     with ir.InsertionPoint(op), op.location:
         query, *others = _guarded([_squeezed(_added(value)) for value in found.operands], kernel)
         # Of constants IREE would compute the generic itself, which is not what it stands for.
@@ -101,6 +105,14 @@ def _replace(found: Attention) -> None:
     op.results[0].replace_all_uses_with(result)
     op.erase()
     graph.erase_unused(sources)
+
+
+def _unguard(guard: Guard) -> None:
+    """Leaves out what makes results 0 that are 0."""
+    others = list(guard.op.operands)
+    guard.op.results[0].replace_all_uses_with(guard.op.operands[guard.operand])
+    guard.op.erase()
+    graph.erase_unused([each for i, each in enumerate(others) if i != guard.operand])
 
 
 def _decoded(op: ir.Operation, kernel: Decode, operands: list[ir.Value]) -> ir.Value:
@@ -168,8 +180,9 @@ def _squeezed(value: ir.Value) -> ir.Value:
         if size != 1 and any(build.static_sizes(value)[k] != 1 for k in groups[-1]):
             groups.append([])
         groups[-1].append(i)
-    kind = build.element(value)
-    if all(size == 1 for size in build.static_sizes(value)):  # an integer, which is taken in halves
-        half = ir.IntegerType.get_signless(ir.IntegerType(kind).width // 2)
-        return build.bitcast(value, build.tensor_type([2], half))
-    return value if all(len(group) == 1 for group in groups) else build.collapse(value, groups)
+    kind, sizes = build.element(value), [size for size in build.static_sizes(value) if size != 1]
+    if sizes and any(len(group) > 1 for group in groups):
+        value = build.collapse(value, groups)
+    if isinstance(kind, ir.IntegerType):  # which is taken in halves
+        return build.bitcast(value, build.tensor_type([*sizes, 2], ir.IntegerType.get_signless(kind.width // 2)))
+    return value

@@ -85,14 +85,25 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Reach:
-    """A query sees the keys of its own number and `ahead` more, and as many more as an integer in memory says.
+class Bound:
+    """A place among the keys: a number, plus the query's own, plus the one of the integers in memory that is meant."""
 
-    `blind_sees_all`: of a query that sees none by that, all keys count alike; else nothing is its result.
+    number: int
+    of_query: bool
+    position: int | None = None
+
+
+@dataclass(frozen=True)
+class Reach:
+    """A query sees the keys below all ends, from all starts on.
+
+    `positions`: integers in memory, of a batch and head. `blind_sees_all`: of a query that sees none by that, all keys
+    count alike; else nothing is its result.
     """
 
-    ahead: int
-    position: Stored | None = None
+    ends: tuple[Bound, ...]
+    starts: tuple[Bound, ...] = ()
+    positions: tuple[Stored, ...] = ()
     blind_sees_all: bool = False
 
 
@@ -118,8 +129,14 @@ def module(
 
 def inputs(query: Stored, key: Stored, value: Stored, mask: Stored | None, reach: Reach | None) -> list[Stored]:
     """The operands that there are, in their order."""
-    position = None if reach is None else reach.position
-    return [each for each in (query, key, value, mask, position) if each is not None]
+    positions = () if reach is None else reach.positions
+    return [query, key, value, *(() if mask is None else (mask,)), *positions]
+
+
+def parted(others: Sequence[Operand], reach: Reach | None) -> tuple[Sequence[Operand], Sequence[Operand]]:
+    """What there is behind queries, keys and values: a mask perhaps, and positions."""
+    count = len(others) - (0 if reach is None else len(reach.positions))
+    return others[:count], others[count:]
 
 
 def last(keys: Index) -> Index:
@@ -198,44 +215,62 @@ class Operand:
 
 
 class Sight:
-    """How many of the keys queries see."""
+    """Which of the keys queries of a head see."""
 
-    def __init__(self, reach: Reach | None, keys: Index, position: Operand | None) -> None:
-        self._reach, self._keys, self._position = reach, keys, None
-        if position is not None:
-            self._position = _clamped(position.load(position.place(), 2))
+    def __init__(self, reach: Reach | None, keys: Index, head: Index, positions: Sequence[Operand]) -> None:
+        self._reach, self._keys = reach, keys
+        self._positions = [_clamped(each.load(each.place(n=head), 2)) for each in positions]
 
-    def of(self, query: Index) -> tuple[Index, ir.Value | None]:
-        """So many that one sees, from the first one on; and, where it may be, whether it sees all of them blindly."""
+    def of(self, query: Index) -> tuple[Index, Index, ir.Value | None]:
+        """From which key on, and below which, one sees them; and, where it may be, whether it sees all blindly."""
         if self._reach is None:
-            return self._keys, None
-        there = query + (self._reach.ahead + 1)
-        if self._position is None:
-            return select(there < self._keys, there, self._keys), None
-        seen = arith.AddIOp(self._position, builder.to_i32(there)).result
-        zero = builder.i32(0)
-        is_blind = arith.CmpIOp(arith.CmpIPredicate.sle, seen, zero).result
-        some = arith.MinSIOp(arith.MaxSIOp(seen, zero).result, builder.to_i32(self._keys)).result
+            return Index.of(0), self._keys, None
+        zero, keys = builder.i32(0), builder.to_i32(self._keys)
+        ends = (self._place(each, query) for each in self._reach.ends)
+        starts = (self._place(each, query) for each in self._reach.starts)
+        end = reduce(lambda one, other: arith.MinSIOp(one, other).result, ends, keys)
+        start = reduce(lambda one, other: arith.MaxSIOp(one, other).result, starts, zero)
         if not self._reach.blind_sees_all:
-            return builder.unsigned(some), None
-        return select(is_blind, self._keys, builder.unsigned(some)), is_blind
+            end = arith.MaxSIOp(end, zero).result
+            return builder.unsigned(arith.MinSIOp(start, end).result), builder.unsigned(end), None
+        is_blind = arith.CmpIOp(arith.CmpIPredicate.sle, end, start).result
+        none, all_ = (builder.unsigned(each) for each in (start, end))
+        return select(is_blind, 0, none), select(is_blind, self._keys, all_), is_blind
 
-    def most(self, first: Index, last: Index) -> Index:
-        """So many that any query sees, from one to another."""
-        one, other = self.of(first)[0].here, self.of(last)[0].here
-        return other if self._reach is None else select(one < other, other, one)
+    def _place(self, bound: Bound, query: Index) -> ir.Value:
+        """An i32, which may be below 0."""
+        place = builder.i32(bound.number)
+        if bound.of_query:
+            place = arith.AddIOp(place, builder.to_i32(query)).result
+        return place if bound.position is None else arith.AddIOp(self._positions[bound.position], place).result
+
+    def around(self, first: Index, last: Index) -> tuple[Index, Index]:
+        """From which key on, and below which, any query sees them, from one query to another.
+
+        What a query sees begins and ends no earlier than for one before; if one between sees none, one of both does.
+        """
+        (start, end, is_blind), (other_start, other_end, _) = self.of(first), self.of(last)
+        if is_blind is None:
+            return start, end if self._reach is None else _larger(end, other_end)
+        low, high = (each.here for each in (start, other_start))
+        return select(low < high, low, high), _larger(end, other_end)
 
     def least(self, first: Index) -> Index:
-        """So many that all queries see, from one on."""
-        seen, is_blind = self.of(first)
-        return seen if is_blind is None else select(is_blind, 0, seen)
+        """So many keys, from the first one on, that all queries see, from one on; where none starts later."""
+        _, end, is_blind = self.of(first)
+        return end if is_blind is None else select(is_blind, 0, end)
+
+
+def _larger(one: Index, other: Index) -> Index:
+    one, other = one.here, other.here
+    return select(one < other, other, one)
 
 
 def _clamped(number_: ir.Value) -> ir.Value:
     """An integer in halves as an i32, to which a number of keys can be added."""
     kind = ir.IntegerType.get_signless(2 * ir.IntegerType(ir.VectorType(number_.type).element_type).width)
     value = element(builder.bitcast(number_, str(kind), 1), 0)
-    low, high = (arith.ConstantOp(kind, each).result for each in (-(2**30), 2**30))
+    low, high = (arith.ConstantOp(kind, each).result for each in (-(2**30), 2**30 - 1))
     value = arith.MinSIOp(arith.MaxSIOp(value, low).result, high).result
     i32 = ir.IntegerType.get_signless(32)
     return value if kind == i32 else arith.TruncIOp(i32, value).result
@@ -334,10 +369,13 @@ def masked_by(mask: ir.Value, found: Values) -> Values:
     return [added(score, element(more, i)) for i, score in enumerate(found)]
 
 
-def seen(conditions: Sequence[ir.Value], found: Values) -> Values:
-    """Scores of keys of which conditions hold, and of others such that they count for nothing."""
+def seen(rows: Sequence[Index], start: Index | None, end: Index, found: Values) -> Values:
+    """Scores of keys between two, or below one; and of others such that they count for nothing."""
     nothing = number(-math.inf)
-    return [arith.SelectOp(holds, score, nothing).result for holds, score in zip(conditions, found, strict=True)]
+    inside = [row < end for row in rows]
+    if start is not None:
+        inside = [builder.both(each, row >= start) for each, row in zip(inside, rows, strict=True)]
+    return [arith.SelectOp(holds, score, nothing).result for holds, score in zip(inside, found, strict=True)]
 
 
 @dataclass(frozen=True)

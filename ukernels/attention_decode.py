@@ -153,30 +153,31 @@ class _Decode:
         self.head, split = (workgroup // spec.splits).here, (workgroup % spec.splits).here
         totals = {"n": spec.heads, "t": spec.queries}
         inputs = [Operand(each, value, totals) for each, value in zip(spec.inputs, given, strict=False)]
-        self.query, self.key, self.value, *self.mask = inputs
-        position = self.mask.pop() if spec.reach is not None and spec.reach.position is not None else None
+        self.query, self.key, self.value, *others = inputs
+        self.mask, positions = attention.parted(others, spec.reach)
         keys = Index.of(spec.keys) if spec.keys is not None else self.key.keys
-        self.sight = Sight(spec.reach, keys, position)
-        self.keys = self.sight.most(Index.of(0), Index.of(spec.queries - 1))
+        first = (self.head * spec.group).here
+        self.sight = Sight(spec.reach, keys, first, positions)
+        self.start, self.keys = self.sight.around(Index.of(0), Index.of(spec.queries - 1))
         self.is_known = spec.keys is not None and spec.reach is None
         self._share(split)
-        first = self.head * spec.group
         self.of_key, self.of_value = (each.place(n=first).here for each in (self.key, self.value))
         self.of_masks = [
             [each.place(n=n, t=t).here for each in self.mask] for n, t in map(self._query, range(spec.fragments))
         ]
         self.bounds, self.scales = [], []
         for _, t in map(self._query, range(spec.fragments)):
-            bound, is_blind = self.sight.of(t)
-            self.bounds.append(bound.here)
+            start, end, is_blind = self.sight.of(t)
+            self.bounds.append((start.here, end.here))
             self.scales.append(attention.chosen(is_blind, 0.0, spec.scale))
 
     def _share(self, split: Index) -> None:
         """Which keys this workgroup takes: steps from `first` on, `count` of them, below `bound`."""
         spec = self.spec
         self.steps = ((self.keys + (KEYS - 1)) // KEYS).here
-        share = (self.steps + (spec.splits - 1)) // spec.splits
-        self.first = times(split, share).here
+        before = (self.start // KEYS).here
+        share = ((self.steps + before * -1 + (spec.splits - 1)) // spec.splits).here
+        self.first = (before + times(split, share)).here
         self.is_even = self.is_known and (spec.keys or 0) % (KEYS * spec.splits) == 0
         end = (self.first + share).here
         if self.is_even:
@@ -248,12 +249,12 @@ class _Decode:
             if masks:
                 found = attention.masked_by(masks[number_], found)
             if self.bound is not None:
-                bound = self.bound
-                if self.spec.reach is not None and self.spec.queries > 1:
-                    bound = select(bound < self.bounds[number_], bound, self.bounds[number_])
-                start = (self.first + step) * KEYS
-                lane = [start + key for key in attention.keys_of_lane(self.quarter)]
-                found = attention.seen([key < bound for key in lane], found)
+                bound, reach, (start, end) = self.bound, self.spec.reach, self.bounds[number_]
+                if reach is not None and self.spec.queries > 1:
+                    bound = select(bound < end, bound, end)
+                place = (self.first + step) * KEYS
+                lane = [place + key for key in attention.keys_of_lane(self.quarter)]
+                found = attention.seen(lane, start if reach is not None and reach.starts else None, bound, found)
             faded, powers = state.faded(found)
             after = faded.plus(factors, powers, self.spec.value.element)
             result += [after.high, after.power, *after.sums]

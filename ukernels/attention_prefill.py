@@ -107,17 +107,17 @@ class _Prefill:
         self.column, self.quarter = (self.lane % COLUMNS).here, (self.lane // COLUMNS).here
         totals = {"n": spec.heads, "t": spec.queries}
         inputs = [Operand(each, value, totals) for each, value in zip(spec.inputs, given, strict=False)]
-        self.query, self.key, self.value, *self.mask = inputs
-        position = self.mask.pop() if spec.reach is not None and spec.reach.position is not None else None
-        self.stored_keys = Index.of(spec.keys) if spec.keys is not None else self.key.keys
-        self.sight = Sight(spec.reach, self.stored_keys, position)
+        self.query, self.key, self.value, *others = inputs
+        self.mask, positions = attention.parted(others, spec.reach)
+        stored_keys = Index.of(spec.keys) if spec.keys is not None else self.key.keys
         self.head, self.first = (workgroup // spec.tiles).here, (workgroup % spec.tiles * spec.tile).here
+        self.sight = Sight(spec.reach, stored_keys, self.head, positions)
         self.of_key, self.of_value = (each.place(n=self.head).here for each in (self.key, self.value))
         self.rows = [self._row(fragment).here for fragment in range(spec.fragments)]
         self.of_masks = [[each.place(n=self.head, t=row).here for each in self.mask] for row in self.rows]
         seen = [self.sight.of(row) for row in self.rows]
-        self.bounds = [bound.here for bound, _ in seen]
-        self.scales = [attention.chosen(is_blind, 0.0, spec.scale) for _, is_blind in seen]
+        self.bounds = [(start.here, end.here) for start, end, _ in seen]
+        self.scales = [attention.chosen(is_blind, 0.0, spec.scale) for _, _, is_blind in seen]
         self.factors = 2 * self.depths + self.pieces.fragments
         self.lds = builder.lds(WAVES * self.factors * LANES * LANE, spec.key.element)
         self._bound()
@@ -129,12 +129,17 @@ class _Prefill:
         return row if spec.queries % spec.tile == 0 else select(row < spec.queries, row, spec.queries - 1)
 
     def _bound(self) -> None:
-        """How many keys, and steps of them, there are, and how many of these all queries see whole."""
+        """From which step to which, and below which key, any query sees one; and how many steps all see whole."""
         spec = self.spec
         self.is_even = spec.keys is not None and spec.keys % STEP == 0
-        self.keys = self.sight.most(self.first, self.first + (spec.tile - 1))
+        last = self.first + (spec.tile - 1)
+        if spec.queries % spec.tile:
+            last = select(last < spec.queries, last, spec.queries - 1)
+        start, self.keys = self.sight.around(self.first, last)
+        self.begin = (start // STEP).here
         self.steps = ((self.keys + (STEP - 1)) // STEP).here
-        self.whole = (self.sight.least(self.first) // STEP).here
+        whole = (self.sight.least(self.first) // STEP).here
+        self.whole = whole if spec.reach is None or not spec.reach.starts else self.begin
 
     def write(self) -> None:
         spec = self.spec
@@ -160,7 +165,9 @@ class _Prefill:
 
             return body
 
-        loaded, state = loop(self.whole, turn(False), self._load(Index.of(0)), state)
+        loaded = self._load(self.begin)
+        if self.whole is not self.begin:
+            loaded, state = loop(self.whole, turn(False), loaded, state)
         _, state = loop(self.steps, turn(True), loaded, state, start=self.whole)
         self._store(State.each(state, self.spec.fragments))
 
@@ -233,9 +240,9 @@ class _Prefill:
         yield ahead
 
     def _seen(self, step: Index, group: int, fragment: int, scores: Values) -> Values:
-        start = (step * STEP + group * KEYS).here
-        bound = self.bounds[fragment]
-        return attention.seen([start + key < bound for key in attention.keys_of_lane(self.quarter)], scores)
+        place, reach, (start, end) = (step * STEP + group * KEYS).here, self.spec.reach, self.bounds[fragment]
+        rows = [place + key for key in attention.keys_of_lane(self.quarter)]
+        return attention.seen(rows, start if reach is not None and reach.starts else None, end, scores)
 
     def _store(self, states: list[State]) -> None:
         spec, rows = self.spec, list[ir.Value]()

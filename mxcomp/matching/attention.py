@@ -13,16 +13,18 @@ nothing of this is ever computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
 
 from mxcomp.matching import positions
+from mxcomp.matching.conditions import Element
 from mxcomp.matching.elements import Index, Leaf, Tracer
+from mxcomp.matching.positions import Guard, Seen
 from mxcomp.mlir import build, graph
 from mxcomp.ukernels import attention, attention_decode
-from mxcomp.ukernels.attention import Reach, Stored, Subscript
+from mxcomp.ukernels.attention import Bound, Reach, Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_prefill import Prefill
 
@@ -48,10 +50,12 @@ class Attention:
     op: ir.Operation
     kernel: Decode | Prefill
     operands: tuple[ir.Value, ...]
-    """Tensors as they are stored, with dimensions of size 1; of queries, keys, values and perhaps a mask.
+    """Tensors as they are stored, with dimensions of size 1; of queries, keys, values, perhaps a mask, and positions.
 
-    A mask may be of truth values, which the kernel takes as f32 that are added.
+    A mask may be of truth values, which the kernel takes as f32 that are added; positions are taken in halves.
     """
+    guard: Guard | None = None
+    """What makes results of queries that see no key 0, as the kernel does."""
 
 
 class NotCoveredError(Exception):
@@ -81,15 +85,9 @@ def _find(op: ir.Operation) -> Attention:
     query, key, value = (
         _stored(op.operands[i], [(axis, axes[axis]) for axis in form], whole=form[-1]) for i, form in enumerate(_FORM)
     )
-    mask = _stored(op.operands[4], [(axis, axes[axis]) for axis in "ntl"], whole="") if masked else None
-    reach, position = None, None
-    causal = positions.causal(op.operands[4], [Index(axis, 1, axes[axis]) for axis in "ntl"]) if masked else None
-    if causal is not None:
-        mask, position = None, causal.position
-        where = None if position is None else _in_halves(position)
-        reach = Reach(causal.ahead, where, causal.blind_sees_all)
-    operands = (*(each[0] for each in (query, key, value, mask) if each is not None), *filter(None, (position,)))
-    stored = query[1], key[1], value[1], None if mask is None else mask[1], reach
+    mask = _masked(op, axes) if masked else _Mask()
+    operands = (query[0], key[0], value[0], *mask.operands)
+    stored = query[1], key[1], value[1], mask.stored, mask.reach
     scale = _scale(op) * math.log2(math.e)
     if heads * queries < 2:
         raise NotCoveredError("a single query: expected two or more, of all heads")
@@ -99,18 +97,74 @@ def _find(op: ir.Operation) -> Attention:
         prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, fragments, result)
         if prefill.workgroups < 2:  # IREE drops a loop of one, and with it what names the kernel
             raise NotCoveredError(f"{queries} queries of a single head: expected more than {prefill.tile}")
-        return Attention(op, prefill, operands)
-    strides = [each.stride for _, stored in (key, value) for each in stored.subscripts if each.axis == "n"]
+        return Attention(op, prefill, operands, mask.guard)
+    shared_by = key[1], value[1], *(() if mask.reach is None else mask.reach.positions)
+    strides = [each.stride for stored in shared_by for each in stored.subscripts if each.axis == "n"]
     shared = math.gcd(heads, *strides)
     group = max(g for g in range(1, shared + 1) if shared % g == 0 and g * queries <= attention_decode.MOST_ROWS)
     splits = _splits(heads // group, keys)
-    return Attention(op, Decode(heads, group, queries, size, value_size, keys, splits, scale, *stored), operands)
+    decode = Decode(heads, group, queries, size, value_size, keys, splits, scale, *stored)
+    return Attention(op, decode, operands, mask.guard)
 
 
-def _in_halves(position: ir.Value) -> Stored:
+@dataclass(frozen=True)
+class _Mask:
+    """Which keys queries see: as a kernel takes it, its operands, and what is not needed then."""
+
+    operands: tuple[ir.Value, ...] = ()
+    stored: Stored | None = None
+    reach: Reach | None = None
+    guard: Guard | None = None
+
+
+def _masked(op: ir.Operation, axes: Mapping[str, int | None]) -> _Mask:
+    of = {axis: Index(axis, 1, size) for axis, size in axes.items()}
+    seen = positions.seen(op.operands[4], [of[axis] for axis in "ntl"])
+    if seen is not None:
+        guard = positions.guard(op.results[0], [of[axis] for axis in "ntv"], seen)
+        mask = _by_position(seen, guard, axes)
+        if mask is not None:
+            return mask
+    value, stored = _stored(op.operands[4], [(axis, axes[axis]) for axis in "ntl"], whole="")
+    return _Mask((value,), stored)
+
+
+def _by_position(seen: Seen, guard: Guard | None, axes: Mapping[str, int | None]) -> _Mask | None:
+    """None where no kernel can do without the mask as it is."""
+    blind_sees_all = seen.hides_finitely and not (guard is not None and guard.zeroes)
+    elements = list(dict.fromkeys(each.position for each in (*seen.ends, *seen.starts) if each.position is not None))
+    halves = [_in_halves(each) for each in elements]
+    if any(each is None for each in halves):
+        return None
+    ends, starts = (
+        tuple(
+            Bound(each.number, each.of_query, None if each.position is None else elements.index(each.position))
+            for each in bounds
+        )
+        for bounds in (seen.ends, seen.starts)
+    )
+    reach = Reach(ends, starts, tuple(each for each in halves if each), blind_sees_all)
+    values, stored = [each.value for each in elements], None
+    if seen.among is not None:
+        known = {axis: axes[axis] for axis in "ntl"}
+        stored = None if blind_sees_all else _as_stored(seen.among.value, seen.among.indices, known, "")
+        if stored is None:
+            return None
+        values = [seen.among.value, *values]
+    return _Mask(tuple(values), stored, reach if ends or starts else None, guard)
+
+
+def _in_halves(position: Element) -> Stored | None:
     """An integer as two of half its size: IREE would drop a loop over one, and with it what names the kernel."""
-    half = ir.IntegerType(build.element(position)).width // 2
-    return Stored(f"i{half}", (2,), (Subscript("", 1, 2),))
+    half = ir.IntegerType(build.element(position.value)).width // 2
+    kept = [
+        (size, Subscript(index.axis, index.stride, index.extent))
+        for size, index in zip(build.static_sizes(position.value), position.indices, strict=True)
+        if size != 1
+    ]
+    if any(size is None or each.extent != size for size, each in kept):
+        return None
+    return Stored(f"i{half}", (*(size for size, _ in kept), 2), (*(each for _, each in kept), Subscript("", 1, 2)))
 
 
 def _splits(heads: int, keys: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Masks that a model computes from the numbers of queries and keys alone: what such a mask says, without computing it.
+"""Masks that a model computes from the numbers of queries and keys: what such a mask says, without computing it.
 
     %mask = linalg.generic … outs(%empty : tensor<8x64x64xbf16>) {
       %t = linalg.index 1 : index
@@ -7,159 +7,270 @@
       %0 = arith.select %seen, %zero, %minus_infinity : bf16
       …
 
-An element is followed back through views, transposes and elementwise operations, as an expression of its subscripts.
+An element is followed back through views, transposes, elementwise operations, gathers at places that are known, and
+reductions over keys, as an expression of its subscripts (`mxcomp.matching.conditions`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-import ml_dtypes
-import numpy as np
 from iree.compiler import ir
 
+from mxcomp.matching.conditions import Choice, Element, Some, Sum, Value, choice, result, turned
 from mxcomp.matching.elements import RESHAPES, ZERO, Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.mlir import build, graph
-from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
+from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, loop_sizes, reassociation, yielded
 
 
 @dataclass(frozen=True)
-class Sum:
-    """A number, and axes, and integers that the program computes, each times another."""
+class Bound:
+    """A place among the keys: `number`, plus that of the query, plus an element of a tensor of integers."""
 
     number: int
-    axes: tuple[tuple[str, int], ...] = ()
-    computed: tuple[tuple[ir.Value, int], ...] = ()
-
-    def plus(self, other: Sum, times: int = 1) -> Sum:
-        axes, computed = dict(self.axes), dict(self.computed)
-        for axis, factor in other.axes:
-            axes[axis] = axes.get(axis, 0) + times * factor
-        for value, factor in other.computed:
-            computed[value] = computed.get(value, 0) + times * factor
-        return Sum(
-            self.number + times * other.number,
-            tuple(sorted((axis, factor) for axis, factor in axes.items() if factor)),
-            tuple((value, factor) for value, factor in computed.items() if factor),
-        )
+    of_query: bool
+    position: Element | None
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One number where sums are all at least 0, and another elsewhere."""
-
-    sums: frozenset[Sum]
-    yes: float
-    no: float
-
-
-@dataclass(frozen=True)
-class Causal:
-    """A mask by which a query sees the keys of its own number and `ahead` more, and as many more as `position` says.
+class Seen:
+    """A mask by which a query sees the keys below all `ends`, from all `starts` on, of which an element holds.
 
     Attributes:
-        position: A tensor of one integer; None: nothing that the program computes.
-        blind_sees_all: A query that sees no key has all of them count alike: what hides a key is a finite number.
+        among: An element of a tensor of truth values, of a key and perhaps its batch and head; None: all.
+        hides_finitely: A query that sees no key has all of them count alike, unless that is `guarded`.
+        question: What all these are.
     """
 
-    ahead: int
-    position: ir.Value | None
-    blind_sees_all: bool
+    ends: tuple[Bound, ...]
+    starts: tuple[Bound, ...]
+    among: Element | None
+    hides_finitely: bool
+    question: frozenset[Sum | Element | Some]
 
-
-Value: TypeAlias = Sum | Choice | float
-
-_FROM_RIGHT, _STRICT = {2: False, 3: False, 4: True, 5: True}, (2, 4)
-"""For slt, sle, sgt, sge of arith.cmpi, whether the right operand is subtracted; and which do not hold for equals."""
 
 _DEEPEST = 60
 _HIDES = -1e30
 """Added to a score, this or less leaves nothing of its power."""
+_FARTHEST = 2**29
+"""So far a number may be from the first key."""
+_QUERY, _KEY = "t", "l"
 
 
-def causal(mask: ir.Value, axes: Sequence[Index]) -> Causal | None:
-    """What a mask says, if it is that alone; None for any other."""
-    found = _element(mask, tuple(ZERO if axis.extent == 1 else axis for axis in axes), 0)
-    if not isinstance(found, Choice) or len(found.sums) != 1:
-        return None
-    (condition,) = found.sums
-    queries = () if axes[1].extent == 1 else (("t", 1),)
-    if condition.axes != (("l", -1), *queries) or [factor for _, factor in condition.computed] not in ([], [1]):
+def seen(mask: ir.Value, axes: Sequence[Index]) -> Seen | None:
+    """What a mask [n, t, l] says, if it is that alone; None for any other."""
+    found = Follower().element(mask, axes)
+    if found is None or not isinstance(found := turned(found), Choice):
         return None
     is_boolean = isinstance(build.element(mask), ir.IntegerType)
-    if (found.yes, found.no) != (1.0, 0.0) if is_boolean else found.yes != 0.0 or not found.no <= _HIDES:
+    if not found.is_plain if is_boolean else found.yes != 0.0 or not found.no <= _HIDES:
         return None
-    position = condition.computed[0][0] if condition.computed else None
-    if position is None and condition.number < 0:
+    ends, starts, among = list[Bound](), list[Bound](), list[Element]()
+    for each in found.conditions:
+        if isinstance(each, Sum) and (found_bound := _bound(each)) is not None:
+            is_start, bound = found_bound
+            (starts if is_start else ends).append(bound)
+        elif isinstance(each, Element) and not any(index.axis == _QUERY for index in each.indices):
+            among.append(each)
+        else:
+            return None
+    if len(among) > 1:
         return None
-    return Causal(condition.number, position, not is_boolean and math.isfinite(found.no))
+    hides_finitely = found.or_for_none or (not is_boolean and math.isfinite(found.no))
+    first, then = (tuple(sorted(each, key=lambda bound: (bound.number, bound.of_query))) for each in (ends, starts))
+    return Seen(first, then, among[0] if among else None, hides_finitely, found.conditions)
+
+
+def _bound(condition: Sum) -> tuple[bool, Bound] | None:
+    """Where the keys start of which a condition holds, or end (False)."""
+    of_key = [by for place, by in condition.places if place.axis == _KEY and place.stride == 1]
+    of_query = [by for place, by in condition.places if place.axis == _QUERY and place.stride == 1]
+    if of_key not in ([1], [-1]) or len(of_query) + 1 != len(condition.places) or len(condition.elements) > 1:
+        return None
+    sign = -of_key[0]
+    known = [(element, by) for element, by in condition.elements if not _is_of(element, (_QUERY, _KEY))]
+    signs = [by * sign for by in of_query], [by * sign for _, by in known]
+    if len(known) != len(condition.elements) or signs[0] not in ([], [1]) or signs[1] not in ([], [1]):
+        return None
+    number = condition.number * sign + (sign > 0)
+    if abs(number) >= _FARTHEST:
+        return None
+    return sign < 0, Bound(number, bool(of_query), known[0][0] if known else None)
+
+
+def _is_of(element: Element, axes: Sequence[str]) -> bool:
+    return any(index.axis in axes for index in element.indices)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """An operation whose result is that of an attention; but 0 for queries that see no key, if it `zeroes` those."""
+
+    op: ir.Operation
+    operand: int
+    zeroes: bool
+
+
+def guard(value: ir.Value, indices: Sequence[Index], seen: Seen) -> Guard | None:
+    """The only use of an attention's result, perhaps behind views, if that is a guard by what its mask says."""
+    places = list(indices)
+    while len(uses := list(value.uses)) == 1:
+        op, number = uses[0].owner.operation, uses[0].operand_number
+        try:
+            match op.name:
+                case "tensor.expand_shape":
+                    sizes = build.static_sizes(op.results[0])
+                    groups = zip(places, reassociation(op), strict=True)
+                    places = [part for place, group in groups for part in place.split([sizes[i] for i in group])]
+                case "tensor.collapse_shape":
+                    places = [Index.join([places[i] for i in group]) for group in reassociation(op)]
+                case _:
+                    zeroes = _zeroes(op, number, places, seen)
+                    return None if zeroes is None else Guard(op, number, zeroes)
+        except UntraceableError:
+            return None
+        value = op.results[0]
+    return None
+
+
+def _zeroes(op: ir.Operation, number: int, places: Sequence[Index], seen: Seen) -> bool | None:
+    """Whether an operation makes an operand 0 where no key is seen, or leaves it as it is; None if it does else."""
+    maps = indexing_maps(op) if is_elementwise(op) else None
+    if maps is None or maps[number] != maps[-1] or op.operands[number].type != op.results[0].type:
+        return None
+    kept, select = op.regions[0].blocks[0].arguments[number], graph.producer(yielded(op))
+    if select is None or select.name != "arith.select" or select.operands[1] != kept:
+        return None
+    loops, follower = loop_subscripts(op, places), Follower()
+    condition, other = (follower.body(op, select.operands[i], loops, {kept: None}) for i in (0, 2))
+    if condition == 1.0:
+        return False
+    return True if other == 0.0 and condition == Choice(frozenset({Some(seen.question)}), 1.0, 0.0) else None
 
 
 def largest(op: ir.Operation) -> float | None:
     """The largest element of each row that a reduction finds, where all elements are the same number; else None."""
-    if op.name != "linalg.generic" or len(op.operands) != 1 + len(op.results):
+    if op.name != "linalg.generic" or is_elementwise(op) or not isinstance(build.element(op.results[0]), ir.FloatType):
         return None
-    result = graph.producer(yielded(op))
-    block, reads = op.regions[0].blocks[0], (indexing_maps(op) or [None])[0]
-    if result is None or result.name != "arith.maximumf" or reads is None or not reads.is_permutation:
-        return None
-    if set(result.operands) != {block.arguments[0], block.arguments[1]} or 0 in build.static_sizes(op.operands[0]):
-        return None
-    if not all(isinstance(each, int) for each in build.static_sizes(op.operands[0])):
-        return None
-    start = graph.producer(op.operands[1])
-    if start is None or start.name != "linalg.fill":
-        return None
-    before = _outside(start.operands[0])
-    sizes = build.static_sizes(op.operands[0])
-    axes = tuple(ZERO if size == 1 else Index(f"axis {i}", 1, size) for i, size in enumerate(sizes))
-    found = _element(op.operands[0], axes, 0)
-    if isinstance(found, Choice) and found.yes == found.no:
-        found = found.yes
-    return max(found, before) if isinstance(found, float) and isinstance(before, float) else None
+    sizes = build.static_sizes(op.results[0])
+    found = Follower().element(op.results[0], [Index(f"axis {i}", 1, size) for i, size in enumerate(sizes)])
+    return found if isinstance(found, float) else None
 
 
-def _element(value: ir.Value, indices: tuple[Index, ...], depth: int) -> Value | None:
-    found = _computed(value, indices, depth)
-    is_integer = str(build.element(value)) in ("i32", "i64")
-    if found is None and is_integer and all(size == 1 for size in build.static_sizes(value)):
-        return Sum(0, (), ((value, 1),))
-    return found
+class Follower:
+    """Follows elements, each once however often it is used."""
 
+    def __init__(self) -> None:
+        self._known: dict[tuple[ir.Value, tuple[Index, ...]], Value | None] = {}
+        self._depth = 0
 
-def _computed(value: ir.Value, indices: tuple[Index, ...], depth: int) -> Value | None:
-    op = graph.producer(value)
-    if op is None or depth > _DEEPEST:
-        return None
-    try:
-        if op.name in RESHAPES:
-            return _element(op.operands[0], RESHAPES[op.name](op, indices), depth + 1)
-        if op.name == "arith.constant":
-            return _constant(op)
-        if not is_elementwise(op):
+    def element(self, value: ir.Value, indices: Sequence[Index]) -> Value | None:
+        """What `value[indices]` is; None where it is nothing that is known."""
+        place = tuple(ZERO if not each.axis or each.extent == 1 else each for each in indices)
+        if (value, place) not in self._known:
+            self._depth += 1
+            found = self._computed(value, place)
+            if found is None:
+                kind = str(build.element(value))
+                element = Element(value, place)
+                found = Sum(0, (), ((element, 1),)) if kind in ("i32", "i64") else None
+                found = choice(frozenset({element}), 1.0, 0.0) if kind == "i1" else found
+            self._known[value, place] = found
+            self._depth -= 1
+        return self._known[value, place]
+
+    def _computed(self, value: ir.Value, indices: tuple[Index, ...]) -> Value | None:
+        op = graph.producer(value)
+        if op is None or self._depth > _DEEPEST:
             return None
-        loops = loop_subscripts(op, indices)
-        places = [apply_map(each, loops) for each in (indexing_maps(op) or [])[:-1]]
-    except UntraceableError:
-        return None
-    block = op.regions[0].blocks[0]
-    known: dict[ir.Value, Value | None] = {}
-    for argument, operand, place in zip(block.arguments, list(op.operands)[:-1], places, strict=False):
-        scalar = not isinstance(operand.type, ir.RankedTensorType)
-        known[argument] = _outside(operand) if scalar else _element(operand, place, depth + 1)
-    for inner in (each.operation for each in block.operations):
-        if len(inner.results) == 1:
-            known[inner.results[0]] = _scalar(inner, known, loops)
-    result = yielded(op)
-    return known[result] if result in known else _outside(result)
+        try:
+            if op.name in RESHAPES:
+                return self.element(op.operands[0], RESHAPES[op.name](op, indices))
+            if op.name == "arith.constant":
+                return _constant(op)
+            if not is_elementwise(op):
+                return self._largest(op, value, indices)
+            loops = loop_subscripts(op, indices)
+            return self.body(op, yielded(op), loops, {})
+        except UntraceableError:
+            return None
+
+    def body(
+        self, op: ir.Operation, wanted: ir.Value, loops: Sequence[Index], known: dict[ir.Value, Value | None]
+    ) -> Value | None:
+        """A scalar of the body of an elementwise operation at a place of its loops, from what is known already."""
+        block = op.regions[0].blocks[0]
+        for argument, operand, each in zip(block.arguments, inputs(op), indexing_maps(op) or [], strict=False):
+            if argument not in known:
+                is_scalar = not isinstance(operand.type, ir.RankedTensorType)
+                known[argument] = _outside(operand) if is_scalar else self.element(operand, apply_map(each, loops))
+        for inner in (each.operation for each in block.operations):
+            if len(inner.results) == 1 and inner.results[0] not in known:
+                known[inner.results[0]] = self._scalar(inner, known, loops)
+        return known[wanted] if wanted in known else _outside(wanted)
+
+    def _scalar(self, op: ir.Operation, known: Mapping[ir.Value, Value | None], loops: Sequence[Index]) -> Value | None:
+        if op.name == "linalg.index":
+            index = loops[ir.IntegerAttr(op.attributes["dim"]).value]
+            return Sum(0, ((index, 1),)) if index.axis and index.extent != 1 else Sum(0)
+        operands = [known[value] if value in known else _outside(value) for value in list(op.operands)]
+        if op.name == "tensor.extract":
+            places = [each.place if isinstance(each, Sum) else None for each in operands[1:]]
+            sizes = build.static_sizes(op.operands[0])
+            fits = [each is not None and each.extent in (1, size) for each, size in zip(places, sizes, strict=True)]
+            return self.element(op.operands[0], [each for each in places if each]) if all(fits) else None
+        return _of_scalars(op, operands)
+
+    def _largest(self, op: ir.Operation, value: ir.Value, indices: tuple[Index, ...]) -> Value | None:
+        """Of a reduction to the largest number, or to whether one is true."""
+        maps = indexing_maps(op)
+        if maps is None or len(inputs(op)) != 1 or value != op.results[0] or not maps[0].is_permutation:
+            return None
+        so_far = op.regions[0].blocks[0].arguments[1]
+        combining = graph.producer(list(op.regions[0].blocks[0].operations)[-1].operands[0])
+        if combining is None or combining.name not in ("arith.maximumf", "arith.ori"):
+            return None
+        others = [each for each in combining.operands if each != so_far]
+        start = graph.producer(op.operands[1])
+        before = _outside(start.operands[0]) if start is not None and start.name == "linalg.fill" else None
+        sizes = loop_sizes(op, maps)
+        if len(others) != 1 or not isinstance(before, float) or 0 in sizes.values():
+            return None
+        if any(each.axis == _KEY for each in indices):
+            return None
+        kept = [ir.AffineDimExpr(each).position for each in maps[1].results]
+        reduced = [loop for loop, size in sorted(sizes.items()) if loop not in kept and size != 1]
+        loops = [ZERO] * len(sizes)
+        for loop, index in zip(kept, indices, strict=True):
+            loops[loop] = index
+        for number, loop in enumerate(reduced):
+            loops[loop] = Index(f"{_KEY}{number or ''}", 1, sizes[loop])
+        found = self.body(op, others[0], loops, {})
+        found = None if found is None else turned(found)
+        if isinstance(found, float):
+            return None if None in sizes.values() else max(found, before)
+        if not isinstance(found, Choice) or found.yes < found.no or len(reduced) != 1:
+            return None
+        if found.or_for_none:
+            return max(found.yes, before)
+        return choice(frozenset({Some(found.conditions)}), max(found.yes, before), max(found.no, before))
 
 
 def _outside(value: ir.Value) -> Value | None:
     """A scalar from outside of a body."""
-    return _scalar(graph.producer(value), {}, [])
+    op = graph.producer(value)
+    if op is None or not op.name.startswith("arith.") or isinstance(value.type, ir.RankedTensorType):
+        return None
+    return _of_scalars(op, [_outside(each) for each in op.operands])
+
+
+def _of_scalars(op: ir.Operation, operands: Sequence[Value | None]) -> Value | None:
+    if op.name == "arith.constant":
+        return _constant(op)
+    known = [each for each in operands if each is not None]
+    return result(op, known) if known and len(known) == len(operands) else None
 
 
 def _constant(op: ir.Operation) -> Value | None:
@@ -169,95 +280,8 @@ def _constant(op: ir.Operation) -> Value | None:
             return None
         attribute = attribute.get_splat_value()
     if isinstance(attribute, ir.FloatAttr):
-        return float(attribute.value)
+        return None if math.isnan(attribute.value) else float(attribute.value)
     if isinstance(attribute, ir.IntegerAttr | ir.BoolAttr):
         is_truth = str(attribute.type) == "i1"
         return float(bool(attribute.value)) if is_truth else Sum(int(attribute.value))
     return None
-
-
-def _scalar(op: ir.Operation | None, known: Mapping[ir.Value, Value | None], loops: Sequence[Index]) -> Value | None:
-    if op is None:
-        return None
-    if op.name == "linalg.index":
-        index = loops[ir.IntegerAttr(op.attributes["dim"]).value]
-        if not index.axis:
-            return Sum(0)
-        return Sum(0, ((index.axis, 1),)) if index.stride == 1 else None
-    if op.name == "arith.constant":
-        return _constant(op)
-    operands = [known[value] if value in known else _outside(value) for value in op.operands]
-    if None in operands:
-        return None
-    if all(isinstance(each, Sum) for each in operands):
-        return _of_sums(op, operands)
-    return _of_choices(op, operands)
-
-
-def _of_sums(op: ir.Operation, operands: list[Value | None]) -> Value | None:
-    one, other = (operands * 2)[:2]
-    assert isinstance(one, Sum) and isinstance(other, Sum)
-    match op.name:
-        case "arith.index_cast" | "arith.extsi":
-            return one
-        case "arith.addi":
-            return one.plus(other)
-        case "arith.subi":
-            return one.plus(other, -1)
-        case "arith.cmpi":
-            predicate = ir.IntegerAttr(op.attributes["predicate"]).value
-            if predicate not in _FROM_RIGHT:
-                return None
-            difference = one.plus(other, -1) if _FROM_RIGHT[predicate] else other.plus(one, -1)
-            difference = replace(difference, number=difference.number - (predicate in _STRICT))
-            return Choice(frozenset({difference}), 1.0, 0.0)
-    return None
-
-
-def _of_choices(op: ir.Operation, operands: list[Value | None]) -> Value | None:
-    """The result of an operation on numbers and on choices by the same sums; or whether two conditions hold."""
-    choices = [each for each in operands if isinstance(each, Choice)]
-    if op.name == "arith.andi" and len(choices) == 2 and all((each.yes, each.no) == (1.0, 0.0) for each in choices):
-        return Choice(choices[0].sums | choices[1].sums, 1.0, 0.0)
-    compute = _NUMBERS.get(op.name)
-    if compute is None or any(isinstance(each, Sum) for each in operands) or len({each.sums for each in choices}) > 1:
-        return None
-    branches = [
-        [each if isinstance(each, float) else getattr(each, which) for each in operands] for which in ("yes", "no")
-    ]
-    found = [compute(op, branch) for branch in branches]
-    if not choices:
-        return found[0]
-    yes, no = found
-    return None if yes is None or no is None else Choice(choices[0].sums, yes, no)
-
-
-_ORDERS: Mapping[int, Callable[[float, float], bool]] = {
-    **dict.fromkeys((2, 9), lambda one, other: one > other),
-    **dict.fromkeys((3, 10), lambda one, other: one >= other),
-    **dict.fromkeys((4, 11), lambda one, other: one < other),
-    **dict.fromkeys((5, 12), lambda one, other: one <= other),
-}
-"""What predicates of arith.cmpf say of two numbers, ordered or not."""
-
-
-def _compare(op: ir.Operation, numbers: Sequence[float]) -> float | None:
-    order = _ORDERS.get(ir.IntegerAttr(op.attributes["predicate"]).value)
-    return None if order is None or any(map(math.isnan, numbers)) else float(order(*numbers))
-
-
-def _round(op: ir.Operation, numbers: Sequence[float]) -> float | None:
-    type_ = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}.get(str(op.results[0].type))
-    with np.errstate(over="ignore"):
-        return None if type_ is None else float(np.float64(numbers[0]).astype(type_))
-
-
-_NUMBERS: Mapping[str, Callable[[ir.Operation, Sequence[float]], float | None]] = {
-    "arith.cmpf": _compare,
-    "arith.truncf": _round,
-    "arith.extf": lambda op, numbers: numbers[0],
-    "arith.uitofp": lambda op, numbers: numbers[0],
-    "arith.select": lambda op, numbers: numbers[1] if numbers[0] else numbers[2],
-    "arith.maximumf": lambda op, numbers: max(numbers),
-    "arith.minimumf": lambda op, numbers: min(numbers),
-}

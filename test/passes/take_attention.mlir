@@ -111,11 +111,11 @@ util.func public @causal(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> 
   util.return %r : tensor<2x70x64xbf16>
 }
 
-// A mask by which queries see keys from their own on is none of these: it is stored, and added.
+// A mask by which queries see keys from their own on, and one that hides what is not in a window, are not computed either.
 
 // CHECK-LABEL: util.func public @keys_behind(
-// CHECK: linalg.index
-// CHECK: "mx_attention_prefill_m64_d64_{{[0-9a-f]+}}"
+// CHECK-NOT: linalg.index
+// CHECK: "mx_attention_prefill_m64_d64_causal_
 util.func public @keys_behind(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> tensor<2x70x64xbf16> {
   %scale = arith.constant 0.125 : f32
   %zero = arith.constant 0.0 : bf16
@@ -124,10 +124,227 @@ util.func public @keys_behind(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>
   %mask = linalg.generic {indexing_maps = [affine_map<(n, t, l) -> (n, t, l)>], iterator_types = ["parallel", "parallel", "parallel"]}
       outs(%places : tensor<2x70x96xbf16>) {
   ^bb0(%out: bf16):
+    %n = linalg.index 0 : index
     %t = linalg.index 1 : index
     %l = linalg.index 2 : index
     %seen = arith.cmpi sle, %t, %l : index
     %0 = arith.select %seen, %zero, %hidden : bf16
+    linalg.yield %0 : bf16
+  } -> tensor<2x70x96xbf16>
+  %empty = tensor.empty() : tensor<2x70x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %k, %scale, %mask : tensor<2x70x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>, f32, tensor<2x70x96xbf16>)
+      outs(%empty : tensor<2x70x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x70x64xbf16>
+  util.return %r : tensor<2x70x64xbf16>
+}
+
+// CHECK-LABEL: util.func public @window(
+// CHECK-NOT: linalg.index
+// CHECK: "mx_attention_prefill_m64_d64_causal_
+util.func public @window(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> tensor<2x70x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %zero = arith.constant 0.0 : bf16
+  %hidden = arith.constant 0xFF80 : bf16
+  %places = tensor.empty() : tensor<2x70x96xbf16>
+  %mask = linalg.generic {indexing_maps = [affine_map<(n, t, l) -> (n, t, l)>], iterator_types = ["parallel", "parallel", "parallel"]}
+      outs(%places : tensor<2x70x96xbf16>) {
+  ^bb0(%out: bf16):
+    %n = linalg.index 0 : index
+    %t = linalg.index 1 : index
+    %l = linalg.index 2 : index
+    %c8 = arith.constant 8 : index
+    %true = arith.constant true
+    %first = arith.subi %t, %c8 : index
+    %early = arith.cmpi sle, %l, %first : index
+    %late = arith.cmpi slt, %t, %l : index
+    %either = arith.ori %early, %late : i1
+    %seen = arith.xori %either, %true : i1
+    %0 = arith.select %seen, %zero, %hidden : bf16
+    linalg.yield %0 : bf16
+  } -> tensor<2x70x96xbf16>
+  %empty = tensor.empty() : tensor<2x70x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %k, %scale, %mask : tensor<2x70x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>, f32, tensor<2x70x96xbf16>)
+      outs(%empty : tensor<2x70x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x70x64xbf16>
+  util.return %r : tensor<2x70x64xbf16>
+}
+
+// What is none of these is stored, and added: of every second key, of other queries for each head, of two parts, of one
+// key alone, with numbers the other way round, and with a number that hides nothing.
+
+// CHECK-LABEL: util.func public @steep(
+// CHECK: linalg.index
+// CHECK: "mx_attention_prefill_m64_d64_{{[0-9a-f]+}}"
+util.func public @steep(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> tensor<2x70x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %zero = arith.constant 0.0 : bf16
+  %hidden = arith.constant 0xFF80 : bf16
+  %places = tensor.empty() : tensor<2x70x96xbf16>
+  %mask = linalg.generic {indexing_maps = [affine_map<(n, t, l) -> (n, t, l)>], iterator_types = ["parallel", "parallel", "parallel"]}
+      outs(%places : tensor<2x70x96xbf16>) {
+  ^bb0(%out: bf16):
+    %n = linalg.index 0 : index
+    %t = linalg.index 1 : index
+    %l = linalg.index 2 : index
+    %twice = arith.addi %l, %l : index
+    %seen = arith.cmpi sge, %t, %twice : index
+    %0 = arith.select %seen, %zero, %hidden : bf16
+    linalg.yield %0 : bf16
+  } -> tensor<2x70x96xbf16>
+  %empty = tensor.empty() : tensor<2x70x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %k, %scale, %mask : tensor<2x70x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>, f32, tensor<2x70x96xbf16>)
+      outs(%empty : tensor<2x70x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x70x64xbf16>
+  util.return %r : tensor<2x70x64xbf16>
+}
+
+// CHECK-LABEL: util.func public @of_head(
+// CHECK: linalg.index
+// CHECK: "mx_attention_prefill_m64_d64_{{[0-9a-f]+}}"
+util.func public @of_head(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> tensor<2x70x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %zero = arith.constant 0.0 : bf16
+  %hidden = arith.constant 0xFF80 : bf16
+  %places = tensor.empty() : tensor<2x70x96xbf16>
+  %mask = linalg.generic {indexing_maps = [affine_map<(n, t, l) -> (n, t, l)>], iterator_types = ["parallel", "parallel", "parallel"]}
+      outs(%places : tensor<2x70x96xbf16>) {
+  ^bb0(%out: bf16):
+    %n = linalg.index 0 : index
+    %t = linalg.index 1 : index
+    %l = linalg.index 2 : index
+    %more = arith.addi %t, %n : index
+    %seen = arith.cmpi sge, %more, %l : index
+    %0 = arith.select %seen, %zero, %hidden : bf16
+    linalg.yield %0 : bf16
+  } -> tensor<2x70x96xbf16>
+  %empty = tensor.empty() : tensor<2x70x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %k, %scale, %mask : tensor<2x70x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>, f32, tensor<2x70x96xbf16>)
+      outs(%empty : tensor<2x70x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x70x64xbf16>
+  util.return %r : tensor<2x70x64xbf16>
+}
+
+// CHECK-LABEL: util.func public @two_parts(
+// CHECK: linalg.index
+// CHECK: "mx_attention_prefill_m64_d64_{{[0-9a-f]+}}"
+util.func public @two_parts(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> tensor<2x70x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %zero = arith.constant 0.0 : bf16
+  %hidden = arith.constant 0xFF80 : bf16
+  %places = tensor.empty() : tensor<2x70x96xbf16>
+  %mask = linalg.generic {indexing_maps = [affine_map<(n, t, l) -> (n, t, l)>], iterator_types = ["parallel", "parallel", "parallel"]}
+      outs(%places : tensor<2x70x96xbf16>) {
+  ^bb0(%out: bf16):
+    %n = linalg.index 0 : index
+    %t = linalg.index 1 : index
+    %l = linalg.index 2 : index
+    %c8 = arith.constant 8 : index
+    %first = arith.subi %t, %c8 : index
+    %early = arith.cmpi sle, %l, %first : index
+    %late = arith.cmpi slt, %t, %l : index
+    %seen = arith.ori %early, %late : i1
+    %0 = arith.select %seen, %zero, %hidden : bf16
+    linalg.yield %0 : bf16
+  } -> tensor<2x70x96xbf16>
+  %empty = tensor.empty() : tensor<2x70x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %k, %scale, %mask : tensor<2x70x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>, f32, tensor<2x70x96xbf16>)
+      outs(%empty : tensor<2x70x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x70x64xbf16>
+  util.return %r : tensor<2x70x64xbf16>
+}
+
+// CHECK-LABEL: util.func public @but_one(
+// CHECK: linalg.index
+// CHECK: "mx_attention_prefill_m64_d64_{{[0-9a-f]+}}"
+util.func public @but_one(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> tensor<2x70x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %zero = arith.constant 0.0 : bf16
+  %hidden = arith.constant 0xFF80 : bf16
+  %places = tensor.empty() : tensor<2x70x96xbf16>
+  %mask = linalg.generic {indexing_maps = [affine_map<(n, t, l) -> (n, t, l)>], iterator_types = ["parallel", "parallel", "parallel"]}
+      outs(%places : tensor<2x70x96xbf16>) {
+  ^bb0(%out: bf16):
+    %n = linalg.index 0 : index
+    %t = linalg.index 1 : index
+    %l = linalg.index 2 : index
+    %seen = arith.cmpi ne, %t, %l : index
+    %0 = arith.select %seen, %zero, %hidden : bf16
+    linalg.yield %0 : bf16
+  } -> tensor<2x70x96xbf16>
+  %empty = tensor.empty() : tensor<2x70x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %k, %scale, %mask : tensor<2x70x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>, f32, tensor<2x70x96xbf16>)
+      outs(%empty : tensor<2x70x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x70x64xbf16>
+  util.return %r : tensor<2x70x64xbf16>
+}
+
+// CHECK-LABEL: util.func public @inside_out(
+// CHECK: linalg.index
+// CHECK: "mx_attention_prefill_m64_d64_{{[0-9a-f]+}}"
+util.func public @inside_out(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> tensor<2x70x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %zero = arith.constant 0.0 : bf16
+  %hidden = arith.constant 0xFF80 : bf16
+  %places = tensor.empty() : tensor<2x70x96xbf16>
+  %mask = linalg.generic {indexing_maps = [affine_map<(n, t, l) -> (n, t, l)>], iterator_types = ["parallel", "parallel", "parallel"]}
+      outs(%places : tensor<2x70x96xbf16>) {
+  ^bb0(%out: bf16):
+    %n = linalg.index 0 : index
+    %t = linalg.index 1 : index
+    %l = linalg.index 2 : index
+    %early = arith.cmpi sge, %t, %l : index
+    %c8 = arith.constant 8 : index
+    %first = arith.subi %t, %c8 : index
+    %late = arith.cmpi sle, %first, %l : index
+    %hides = arith.andi %early, %late : i1
+    %0 = arith.select %hides, %hidden, %zero : bf16
+    linalg.yield %0 : bf16
+  } -> tensor<2x70x96xbf16>
+  %empty = tensor.empty() : tensor<2x70x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %k, %scale, %mask : tensor<2x70x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>, f32, tensor<2x70x96xbf16>)
+      outs(%empty : tensor<2x70x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x70x64xbf16>
+  util.return %r : tensor<2x70x64xbf16>
+}
+
+// CHECK-LABEL: util.func public @weak(
+// CHECK: linalg.index
+// CHECK: "mx_attention_prefill_m64_d64_{{[0-9a-f]+}}"
+util.func public @weak(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> tensor<2x70x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %zero = arith.constant 0.0 : bf16
+  %hidden = arith.constant 0xFF80 : bf16
+  %places = tensor.empty() : tensor<2x70x96xbf16>
+  %mask = linalg.generic {indexing_maps = [affine_map<(n, t, l) -> (n, t, l)>], iterator_types = ["parallel", "parallel", "parallel"]}
+      outs(%places : tensor<2x70x96xbf16>) {
+  ^bb0(%out: bf16):
+    %n = linalg.index 0 : index
+    %t = linalg.index 1 : index
+    %l = linalg.index 2 : index
+    %little = arith.constant -8.0 : bf16
+    %seen = arith.cmpi sge, %t, %l : index
+    %0 = arith.select %seen, %zero, %little : bf16
     linalg.yield %0 : bf16
   } -> tensor<2x70x96xbf16>
   %empty = tensor.empty() : tensor<2x70x64xbf16>
@@ -196,6 +413,143 @@ util.func public @position(%q: tensor<2x1x64xbf16>, %k: tensor<2x96x64xbf16>, %p
     iree_linalg_ext.yield %score : f32
   } -> tensor<2x1x64xbf16>
   util.return %r, %largest : tensor<2x1x64xbf16>, tensor<1xf32>
+}
+
+// A position for each sequence: of those that see no key the result is 0, as the kernel has it.
+
+// CHECK-LABEL: util.func public @lengths(
+// CHECK-SAME: %[[LENGTHS:[a-z0-9]+]]: tensor<2xi64>
+// CHECK-NOT: linalg.index
+// CHECK: %[[HALVES:.+]] = iree_tensor_ext.bitcast %[[LENGTHS]] : tensor<2xi64> -> tensor<2x2xi32>
+// CHECK: "mx_attention_decode_
+// CHECK: %[[ROWS:.+]] = tensor.expand_shape {{.*}} into tensor<4x1x64xbf16>
+// CHECK: %[[RESULT:.+]] = tensor.expand_shape %[[ROWS]] {{.*}} into tensor<2x2x1x64xbf16>
+// CHECK-NOT: arith.select
+// CHECK: util.return %[[RESULT]]
+
+// One that zeroes other queries than those is none: the mask stays, in which they see all keys.
+
+// CHECK-LABEL: util.func public @other_lengths(
+// CHECK: arith.select
+// CHECK: util.return
+util.func public @lengths(%q: tensor<4x1x64xbf16>, %k: tensor<4x96x64xbf16>, %lengths: tensor<2xi64>)
+    -> tensor<2x2x1x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %zero = arith.constant 0.0 : bf16
+  %zero_f32 = arith.constant 0.0 : f32
+  %infinity = arith.constant 0xFF800000 : f32
+  %true = arith.constant true
+  %places = tensor.empty() : tensor<2x96xi1>
+  %seen = linalg.generic {indexing_maps = [affine_map<(b, l) -> (b)>, affine_map<(b, l) -> (b, l)>], iterator_types = ["parallel", "parallel"]}
+      ins(%lengths : tensor<2xi64>) outs(%places : tensor<2x96xi1>) {
+  ^bb0(%length: i64, %out: i1):
+    %l = linalg.index 1 : index
+    %key = arith.index_cast %l : index to i64
+    %0 = arith.cmpi slt, %key, %length : i64
+    linalg.yield %0 : i1
+  } -> tensor<2x96xi1>
+  %number_places = tensor.empty() : tensor<2xf32>
+  %start = linalg.fill ins(%infinity : f32) outs(%number_places : tensor<2xf32>) -> tensor<2xf32>
+  %some = linalg.generic {indexing_maps = [affine_map<(b, l) -> (b, l)>, affine_map<(b, l) -> (b)>], iterator_types = ["parallel", "reduction"]}
+      ins(%seen : tensor<2x96xi1>) outs(%start : tensor<2xf32>) {
+  ^bb0(%x: i1, %y: f32):
+    %0 = arith.uitofp %x : i1 to f32
+    %1 = arith.maximumf %0, %y : f32
+    linalg.yield %1 : f32
+  } -> tensor<2xf32>
+  %mask_places = tensor.empty() : tensor<2x2x1x96xi1>
+  %masks = linalg.generic {indexing_maps = [affine_map<(b, h, t, l) -> (b, l)>, affine_map<(b, h, t, l) -> (b)>, affine_map<(b, h, t, l) -> (b, h, t, l)>],
+                           iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%seen, %some : tensor<2x96xi1>, tensor<2xf32>) outs(%mask_places : tensor<2x2x1x96xi1>) {
+  ^bb0(%x: i1, %y: f32, %out: i1):
+    %0 = arith.cmpf ogt, %y, %zero_f32 : f32
+    %1 = arith.xori %0, %true : i1
+    %2 = arith.ori %x, %1 : i1
+    linalg.yield %2 : i1
+  } -> tensor<2x2x1x96xi1>
+  %mask = tensor.collapse_shape %masks [[0, 1], [2], [3]] : tensor<2x2x1x96xi1> into tensor<4x1x96xi1>
+  %empty = tensor.empty() : tensor<4x1x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %k, %scale, %mask : tensor<4x1x64xbf16>, tensor<4x96x64xbf16>, tensor<4x96x64xbf16>, f32, tensor<4x1x96xi1>)
+      outs(%empty : tensor<4x1x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<4x1x64xbf16>
+  %rows = tensor.expand_shape %r [[0, 1], [2], [3]] output_shape [2, 2, 1, 64] : tensor<4x1x64xbf16> into tensor<2x2x1x64xbf16>
+  %row_places = tensor.empty() : tensor<2x2x1x64xbf16>
+  %kept = linalg.generic {indexing_maps = [affine_map<(b, h, t, v) -> (b)>, affine_map<(b, h, t, v) -> (b, h, t, v)>, affine_map<(b, h, t, v) -> (b, h, t, v)>],
+                          iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%some, %rows : tensor<2xf32>, tensor<2x2x1x64xbf16>) outs(%row_places : tensor<2x2x1x64xbf16>) {
+  ^bb0(%x: f32, %row: bf16, %out: bf16):
+    %0 = arith.cmpf ogt, %x, %zero_f32 : f32
+    %1 = arith.select %0, %row, %zero : bf16
+    linalg.yield %1 : bf16
+  } -> tensor<2x2x1x64xbf16>
+  util.return %kept : tensor<2x2x1x64xbf16>
+}
+
+util.func public @other_lengths(%q: tensor<4x1x64xbf16>, %k: tensor<4x96x64xbf16>, %lengths: tensor<2xi64>)
+    -> tensor<2x2x1x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %zero = arith.constant 0.0 : bf16
+  %zero_f32 = arith.constant 0.0 : f32
+  %infinity = arith.constant 0xFF800000 : f32
+  %true = arith.constant true
+  %places = tensor.empty() : tensor<2x96xi1>
+  %seen = linalg.generic {indexing_maps = [affine_map<(b, l) -> (b)>, affine_map<(b, l) -> (b, l)>], iterator_types = ["parallel", "parallel"]}
+      ins(%lengths : tensor<2xi64>) outs(%places : tensor<2x96xi1>) {
+  ^bb0(%length: i64, %out: i1):
+    %l = linalg.index 1 : index
+    %key = arith.index_cast %l : index to i64
+    %0 = arith.cmpi slt, %key, %length : i64
+    linalg.yield %0 : i1
+  } -> tensor<2x96xi1>
+  %longer = linalg.generic {indexing_maps = [affine_map<(b, l) -> (b)>, affine_map<(b, l) -> (b, l)>], iterator_types = ["parallel", "parallel"]}
+      ins(%lengths : tensor<2xi64>) outs(%places : tensor<2x96xi1>) {
+  ^bb0(%length: i64, %out: i1):
+    %l = linalg.index 1 : index
+    %key = arith.index_cast %l : index to i64
+    %0 = arith.cmpi sle, %key, %length : i64
+    linalg.yield %0 : i1
+  } -> tensor<2x96xi1>
+  %number_places = tensor.empty() : tensor<2xf32>
+  %start = linalg.fill ins(%infinity : f32) outs(%number_places : tensor<2xf32>) -> tensor<2xf32>
+  %some = linalg.generic {indexing_maps = [affine_map<(b, l) -> (b, l)>, affine_map<(b, l) -> (b)>], iterator_types = ["parallel", "reduction"]}
+      ins(%longer : tensor<2x96xi1>) outs(%start : tensor<2xf32>) {
+  ^bb0(%x: i1, %y: f32):
+    %0 = arith.uitofp %x : i1 to f32
+    %1 = arith.maximumf %0, %y : f32
+    linalg.yield %1 : f32
+  } -> tensor<2xf32>
+  %mask_places = tensor.empty() : tensor<2x2x1x96xi1>
+  %masks = linalg.generic {indexing_maps = [affine_map<(b, h, t, l) -> (b, l)>, affine_map<(b, h, t, l) -> (b)>, affine_map<(b, h, t, l) -> (b, h, t, l)>],
+                           iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%seen, %some : tensor<2x96xi1>, tensor<2xf32>) outs(%mask_places : tensor<2x2x1x96xi1>) {
+  ^bb0(%x: i1, %y: f32, %out: i1):
+    %0 = arith.cmpf ogt, %y, %zero_f32 : f32
+    %1 = arith.xori %0, %true : i1
+    %2 = arith.ori %x, %1 : i1
+    linalg.yield %2 : i1
+  } -> tensor<2x2x1x96xi1>
+  %mask = tensor.collapse_shape %masks [[0, 1], [2], [3]] : tensor<2x2x1x96xi1> into tensor<4x1x96xi1>
+  %empty = tensor.empty() : tensor<4x1x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %k, %scale, %mask : tensor<4x1x64xbf16>, tensor<4x96x64xbf16>, tensor<4x96x64xbf16>, f32, tensor<4x1x96xi1>)
+      outs(%empty : tensor<4x1x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<4x1x64xbf16>
+  %rows = tensor.expand_shape %r [[0, 1], [2], [3]] output_shape [2, 2, 1, 64] : tensor<4x1x64xbf16> into tensor<2x2x1x64xbf16>
+  %row_places = tensor.empty() : tensor<2x2x1x64xbf16>
+  %kept = linalg.generic {indexing_maps = [affine_map<(b, h, t, v) -> (b)>, affine_map<(b, h, t, v) -> (b, h, t, v)>, affine_map<(b, h, t, v) -> (b, h, t, v)>],
+                          iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%some, %rows : tensor<2xf32>, tensor<2x2x1x64xbf16>) outs(%row_places : tensor<2x2x1x64xbf16>) {
+  ^bb0(%x: f32, %row: bf16, %out: bf16):
+    %0 = arith.cmpf ogt, %x, %zero_f32 : f32
+    %1 = arith.select %0, %row, %zero : bf16
+    linalg.yield %1 : bf16
+  } -> tensor<2x2x1x64xbf16>
+  util.return %kept : tensor<2x2x1x64xbf16>
 }
 
 // What is left to IREE: a number of queries that the program knows, f32, scores that are changed, a scale that is computed.

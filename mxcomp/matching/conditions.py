@@ -1,0 +1,287 @@
+"""Conditions on places and integers, and numbers that are one thing where such conditions hold and another elsewhere.
+
+keys <= queries + position & keys > queries + position - window      two sums, each at least 0
+select(that, 0, -inf)                                                a choice between two numbers
+that | ~any(that)                                                    the same, but for rows of which none holds
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import ml_dtypes
+import numpy as np
+from iree.compiler import ir
+
+from mxcomp.matching.elements import ZERO, Index
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element of a tensor whose values are not known: an integer, or a truth value, which then is a condition."""
+
+    value: ir.Value
+    indices: tuple[Index, ...]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A number, subscripts and elements, each times another number. As a condition: it is at least 0."""
+
+    number: int
+    places: tuple[tuple[Index, int], ...] = ()
+    elements: tuple[tuple[Element, int], ...] = ()
+
+    def plus(self, other: Sum, times: int = 1) -> Sum:
+        places, elements = dict(self.places), dict(self.elements)
+        for place, factor in other.places:
+            places[place] = places.get(place, 0) + times * factor
+        for element, factor in other.elements:
+            elements[element] = elements.get(element, 0) + times * factor
+        return Sum(
+            self.number + times * other.number,
+            tuple(sorted(((each, by) for each, by in places.items() if by), key=lambda each: repr(each[0]))),
+            tuple((each, by) for each, by in elements.items() if by),
+        )
+
+    def times(self, factor: int) -> Sum:
+        return Sum(0).plus(self, factor)
+
+    @property
+    def place(self) -> Index | None:
+        """The subscript that it is, alone; None where it is another sum."""
+        if self == Sum(0):
+            return ZERO
+        places = [place for place, _ in self.places]
+        return places[0] if len(places) == 1 and self == Sum(0, ((places[0], 1),)) else None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether it is at least 0, where that is always so, or never."""
+        low: float = self.number
+        high: float = self.number
+        if self.elements:
+            return None
+        for place, factor in self.places:
+            most = math.inf if place.extent is None else place.extent - 1
+            low, high = low + min(0, factor * most), high + max(0, factor * most)
+        return True if low >= 0 else False if high < 0 else None
+
+
+@dataclass(frozen=True)
+class Some:
+    """Whether conditions hold of some key."""
+
+    conditions: frozenset[Condition]
+
+
+Condition: TypeAlias = Sum | Element | Some
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One number where all conditions hold, and another elsewhere.
+
+    `or_for_none`: also where they hold of no key of the row.
+    """
+
+    conditions: frozenset[Condition]
+    yes: float
+    no: float
+    or_for_none: bool = False
+
+    @property
+    def question(self) -> tuple[frozenset[Condition], bool]:
+        return self.conditions, self.or_for_none
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is true where the conditions hold."""
+        return (self.yes, self.no) == (1.0, 0.0)
+
+
+Value: TypeAlias = Sum | Choice | float
+
+
+def choice(conditions: frozenset[Condition], yes: float, no: float, or_for_none: bool = False) -> Choice | float:
+    """A choice, or the number that it always is."""
+    if yes == no or not conditions:
+        return yes
+    (first, *others) = conditions
+    if isinstance(first, Sum) and not others and not or_for_none and first.holds is not None:
+        return yes if first.holds else no
+    return Choice(conditions, yes, no, or_for_none)
+
+
+def turned(value: Value) -> Value:
+    """The same, where it can be such that its larger number is that where its conditions hold."""
+    if not isinstance(value, Choice) or value.yes > value.no or value.or_for_none or len(value.conditions) > 1:
+        return value
+    (only,) = value.conditions
+    if not isinstance(only, Sum):
+        return value
+    return Choice(frozenset({Sum(-1).plus(only, -1)}), value.no, value.yes)
+
+
+def inverted(value: Value) -> Value | None:
+    """What is true where a truth value is not."""
+    if isinstance(value, Sum):
+        return None
+    if isinstance(value, float):
+        return 1.0 - value
+    return choice(value.conditions, 1 - value.yes, 1 - value.no, value.or_for_none)
+
+
+def _both(one: Value, other: Value) -> Value | None:
+    for a, b in ((one, other), (other, one)):
+        if isinstance(a, float):
+            return b if a else 0.0
+    one, other = turned(one), turned(other)
+    assert isinstance(one, Choice) and isinstance(other, Choice)
+    if one.or_for_none or other.or_for_none or not one.is_plain or not other.is_plain:
+        return None
+    return choice(one.conditions | other.conditions, 1.0, 0.0)
+
+
+def _either(one: Value, other: Value) -> Value | None:
+    for a, b in ((one, other), (other, one)):
+        some = turned(a)
+        is_plain = isinstance(some, Choice) and some.is_plain and not some.or_for_none
+        if is_plain and isinstance(some, Choice) and b == Choice(frozenset({Some(some.conditions)}), 0.0, 1.0):
+            return replace(some, or_for_none=True)
+    not_one, not_other = inverted(one), inverted(other)
+    neither = None if not_one is None or not_other is None else _both(not_one, not_other)
+    return None if neither is None else inverted(neither)
+
+
+def chosen(condition: Value, yes: Value, no: Value) -> Value | None:
+    """`yes` where a condition holds, else `no`."""
+    if isinstance(condition, Sum):
+        return None
+    if isinstance(condition, float):
+        return yes if condition else no
+    if condition.yes == 0.0:
+        yes, no = no, yes
+    yes = yes.yes if isinstance(yes, Choice) and yes.question == condition.question else yes
+    no = no.no if isinstance(no, Choice) and no.question == condition.question else no
+    if isinstance(yes, float) and isinstance(no, float):
+        return choice(condition.conditions, yes, no, condition.or_for_none)
+    holds = Choice(condition.conditions, 1.0, 0.0)
+    for inner, other, where in ((yes, no, holds), (no, yes, turned(Choice(condition.conditions, 0.0, 1.0)))):
+        inner = turned(inner)
+        if not isinstance(inner, Choice) or inner.no != other or inner.or_for_none or condition.or_for_none:
+            continue
+        if isinstance(where, Choice) and where.is_plain:
+            return choice(inner.conditions | where.conditions, inner.yes, inner.no)
+    return None
+
+
+# Operations on scalars
+
+_HIDING = (0.0, -math.inf, False)
+"""What a choice adds to scores, of which several may be added up."""
+
+_FROM_RIGHT, _STRICT = {2: False, 3: False, 4: True, 5: True}, (2, 4)
+"""For slt, sle, sgt, sge of arith.cmpi, whether the right operand is subtracted; and which do not hold for equals."""
+
+
+def result(op: ir.Operation, operands: Sequence[Value]) -> Value | None:
+    """Of an operation on scalars; None where it is none of these values."""
+    if op.name == "arith.select":
+        condition, yes, no = operands
+        return chosen(condition, yes, no)
+    sums = [each for each in operands if isinstance(each, Sum)]
+    if sums:
+        return _of_sums(op, sums) if len(sums) == len(operands) else None
+    if op.name in _TRUTHS:
+        one, other = operands
+        return _TRUTHS[op.name](one, other) if str(op.results[0].type) == "i1" else None
+    choices = [each for each in operands if isinstance(each, Choice)]
+    compute = _NUMBERS.get(op.name)
+    if op.name == "arith.addf" and [(each.yes, each.no, each.or_for_none) for each in choices] == [_HIDING] * 2:
+        return choice(choices[0].conditions | choices[1].conditions, 0.0, -math.inf)
+    if compute is None or len({each.question for each in choices}) > 1:
+        return None
+    branches = [
+        [each if isinstance(each, float) else getattr(each, which) for each in operands] for which in ("yes", "no")
+    ]
+    found = [compute(op, branch) for branch in branches]
+    yes, no = (math.nan if each is None else each for each in found)
+    if math.isnan(yes) or math.isnan(no):
+        return None
+    if not choices:
+        return yes
+    return choice(choices[0].conditions, yes, no, choices[0].or_for_none)
+
+
+def _of_sums(op: ir.Operation, operands: Sequence[Sum]) -> Value | None:
+    one, other = (*operands, *operands)[:2]
+    match op.name:
+        case "arith.index_cast" | "arith.extsi":
+            return one
+        case "arith.addi":
+            return one.plus(other)
+        case "arith.subi":
+            return one.plus(other, -1)
+        case "arith.muli":
+            return next((b.times(a.number) for a, b in ((one, other), (other, one)) if a == Sum(a.number)), None)
+        case "arith.cmpi":
+            predicate = ir.IntegerAttr(op.attributes["predicate"]).value
+            if predicate not in _FROM_RIGHT:
+                return None
+            difference = one.plus(other, -1) if _FROM_RIGHT[predicate] else other.plus(one, -1)
+            return choice(frozenset({difference.plus(Sum(-1 if predicate in _STRICT else 0))}), 1.0, 0.0)
+    return None
+
+
+def _exclusive(one: Value, other: Value) -> Value | None:
+    for a, b in ((one, other), (other, one)):
+        if isinstance(a, float):
+            return inverted(b) if a else b
+    return None
+
+
+_TRUTHS: Mapping[str, Callable[[Value, Value], Value | None]] = {
+    "arith.andi": _both,
+    "arith.ori": _either,
+    "arith.xori": _exclusive,
+}
+
+_ORDERS: Mapping[int, Callable[[float, float], bool]] = {
+    **dict.fromkeys((2, 9), lambda one, other: one > other),
+    **dict.fromkeys((3, 10), lambda one, other: one >= other),
+    **dict.fromkeys((4, 11), lambda one, other: one < other),
+    **dict.fromkeys((5, 12), lambda one, other: one <= other),
+}
+"""What predicates of arith.cmpf say of two numbers, ordered or not."""
+
+
+def _compare(op: ir.Operation, numbers: Sequence[float]) -> float | None:
+    order = _ORDERS.get(ir.IntegerAttr(op.attributes["predicate"]).value)
+    return None if order is None or any(map(math.isnan, numbers)) else float(order(*numbers))
+
+
+def _rounded(compute: Callable[..., float]) -> Callable[[ir.Operation, Sequence[float]], float | None]:
+    def round_(op: ir.Operation, numbers: Sequence[float]) -> float | None:
+        type_ = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}.get(str(op.results[0].type))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return None if type_ is None else float(np.float64(compute(*map(np.float64, numbers))).astype(type_))
+
+    return round_
+
+
+_NUMBERS: Mapping[str, Callable[[ir.Operation, Sequence[float]], float | None]] = {
+    "arith.cmpf": _compare,
+    "arith.truncf": _rounded(lambda one: one),
+    "arith.addf": _rounded(operator.add),
+    "arith.subf": _rounded(operator.sub),
+    "arith.mulf": _rounded(operator.mul),
+    "arith.extf": lambda op, numbers: numbers[0],
+    "arith.uitofp": lambda op, numbers: numbers[0],
+    "arith.maximumf": lambda op, numbers: max(numbers),
+    "arith.minimumf": lambda op, numbers: min(numbers),
+}
