@@ -29,7 +29,7 @@ from mxcomp.options import Options
 from mxcomp.routing import scalars as s
 from mxcomp.routing.loops import part, tabled
 from mxcomp.routing.sorting import SORTING
-from mxcomp.ukernels.sorting import Sorting
+from mxcomp.routing.sorting_kernel import Sorting
 from mxcomp.ukernels.waves import LANES
 
 

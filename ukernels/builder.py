@@ -132,11 +132,6 @@ def unsigned(value: ir.Value) -> Index:
     return Index.of(arith.IndexCastUIOp(ir.IndexType.get(), value).result)
 
 
-def as_u32(value: Index) -> Index:
-    """The same value, below 2³²."""
-    return unsigned(to_i32(value))
-
-
 def both(one: ir.Value, other: ir.Value) -> ir.Value:
     return arith.AndIOp(one, other).result
 
@@ -361,15 +356,6 @@ def load(source: ir.Value, place: Sequence[Index], size: int, alignment: int | N
     """So many elements of a buffer, which are waited for where they are used first."""
     kind = ir.VectorType.get([size], ir.MemRefType(source.type).element_type)
     return vector.LoadOp(kind, source, [each.value for each in place], alignment=alignment).result
-
-
-def load_index(source: ir.Value, at: Index) -> Index:
-    """One integer of a buffer, or of LDS, that is taken to have no sign."""
-    return unsigned(memref.LoadOp(source, [at.value]).result)
-
-
-def store_index(value: Index | int, to: ir.Value, at: Index) -> None:
-    memref.StoreOp(to_i32(Index.of(value)), to, [at.value])
 
 
 # Vectors

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, util, vector
+from iree.compiler.dialects import arith, memref, util, vector
 
 from mxcomp.mlir import build
 from mxcomp.target import Target
@@ -20,14 +20,11 @@ from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import (
     Index,
     Values,
-    as_u32,
     both,
     choose,
     lds_barrier,
-    load_index,
     loop,
     select,
-    store_index,
     to_i32,
     unsigned,
     when,
@@ -136,11 +133,11 @@ class _Sort:
         """No slots of experts; rows of no slot, and blocks behind the valid ones, of no expert."""
         sorting = self.sorting
         with when(self.is_expert):
-            store_index(0, self.of_experts, self.id)
+            _store(0, self.of_experts, self.id)
 
         def part(j: Index) -> list[Values]:
             at = (j * sorting.threads + self.id).here
-            store_index(select(at < sorting.starts[_EXPERTS], sorting.slots, _NONE), self.tables, at)
+            _store(select(at < sorting.starts[_EXPERTS], sorting.slots, _NONE), self.tables, at)
             return []
 
         loop(Index.of(sorting.size // sorting.threads), part, may_unroll=True)
@@ -157,17 +154,17 @@ class _Sort:
         Waves take their turn, so ranks are the same in every run. The last slot of an expert in a wave counts.
         """
         slot, is_slot = self._slot(number)
-        loaded = load_index(self.ids, select(is_slot, slot, 0))
+        loaded = _load(self.ids, select(is_slot, slot, 0))
         is_sorted = both(is_slot, loaded < self.sorting.experts)
-        store_index(select(is_sorted, loaded, _NONE), self.of_slots, self.id)
+        _store(select(is_sorted, loaded, _NONE), self.of_slots, self.id)
         lds_barrier()
         before, everywhere = self._in_wave(select(is_sorted, loaded, _NONE))
         expert, is_last = select(is_sorted, loaded, 0), (before + 1).is_value(everywhere)
 
         def counted() -> Values:
-            there = load_index(self.of_experts, expert)
+            there = _load(self.of_experts, expert)
             with when(is_last):
-                store_index(there + everywhere, self.of_experts, expert)
+                _store(there + everywhere, self.of_experts, expert)
             return [to_i32(there + before)]
 
         def turn(wave: Index, rank: Values) -> list[Values]:
@@ -178,7 +175,7 @@ class _Sort:
         waves = Index.of(ceil(min(self.sorting.slots, self.sorting.threads) / LANES))
         ((rank,),) = loop(waves, turn, [builder.i32(0)])
         with when(is_slot):
-            store_index(Index.of(rank), self.tables, slot)
+            _store(Index.of(rank), self.tables, slot)
         return []
 
     def _in_wave(self, mine: Index) -> tuple[Index, Index]:
@@ -205,31 +202,31 @@ class _Sort:
     def _number_blocks(self) -> None:
         """Where each expert's blocks begin: sums over twice as many experts in each step."""
         sorting = self.sorting
-        slots = load_index(self.of_experts, select(self.is_expert, self.id, 0))
-        blocks = as_u32(select(self.is_expert, (slots + (sorting.block_m - 1)) // sorting.block_m, 0))
+        slots = _load(self.of_experts, select(self.is_expert, self.id, 0))
+        blocks = _as_u32(select(self.is_expert, (slots + (sorting.block_m - 1)) // sorting.block_m, 0))
         with when(self.is_expert):
-            store_index(blocks, self.firsts, self.id)
+            _store(blocks, self.firsts, self.id)
         lds_barrier()
         up_to = blocks
         for distance in (1 << step for step in range((sorting.experts - 1).bit_length())):
             adds = both(self.id >= distance, self.is_expert)
-            there = load_index(self.firsts, select(adds, self.id + -distance, 0))
-            up_to = as_u32(up_to + select(adds, there, 0))
+            there = _load(self.firsts, select(adds, self.id + -distance, 0))
+            up_to = _as_u32(up_to + select(adds, there, 0))
             lds_barrier()
             with when(self.is_expert):
-                store_index(up_to, self.firsts, self.id)
+                _store(up_to, self.firsts, self.id)
             lds_barrier()
         first = (up_to + blocks * -1).here
         with when(self.is_expert):
-            store_index(first, self.firsts, self.id)
+            _store(first, self.firsts, self.id)
 
             def block(j: Index) -> list[Values]:
-                store_index(self.id, self.tables, first + j + sorting.starts[_EXPERTS])
+                _store(self.id, self.tables, first + j + sorting.starts[_EXPERTS])
                 return []
 
             loop(blocks, block)
             with when(self.id.is_value(sorting.experts - 1)):
-                store_index(up_to, self.tables, Index.of(sorting.starts[_VALID]))
+                _store(up_to, self.tables, Index.of(sorting.starts[_VALID]))
         lds_barrier()
 
     def _place(self, number: Index) -> list[Values]:
@@ -237,13 +234,13 @@ class _Sort:
         sorting = self.sorting
         slot, is_slot = self._slot(number)
         with when(is_slot):
-            expert = load_index(self.ids, slot)
+            expert = _load(self.ids, slot)
             is_here = expert < sorting.experts
-            first = load_index(self.firsts, select(is_here, expert, 0))
-            row = first * sorting.block_m + load_index(self.tables, slot)
-            store_index(select(is_here, row, slot + sorting.blocks * sorting.block_m), self.tables, slot)
+            first = _load(self.firsts, select(is_here, expert, 0))
+            row = first * sorting.block_m + _load(self.tables, slot)
+            _store(select(is_here, row, slot + sorting.blocks * sorting.block_m), self.tables, slot)
             with when(is_here):
-                store_index(slot, self.tables, row + sorting.starts[_SLOTS])
+                _store(slot, self.tables, row + sorting.starts[_SLOTS])
         return []
 
 
@@ -257,6 +254,20 @@ def _constant(kind: ir.VectorType, numbers: Iterable[int]) -> ir.Value:
 
 def _all(kind: ir.VectorType, value: Index) -> ir.Value:
     return vector.BroadcastOp(kind, to_i32(value)).result
+
+
+def _as_u32(value: Index) -> Index:
+    """The same value, below 2³²."""
+    return unsigned(to_i32(value))
+
+
+def _load(source: ir.Value, at: Index) -> Index:
+    """One integer of a buffer, or of LDS, that is taken to have no sign."""
+    return unsigned(memref.LoadOp(source, [at.value]).result)
+
+
+def _store(value: Index | int, to: ir.Value, at: Index) -> None:
+    memref.StoreOp(to_i32(Index.of(value)), to, [at.value])
 
 
 def _up(number: int, step: int) -> int:
