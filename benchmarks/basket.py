@@ -27,6 +27,7 @@ from mxcomp import routing
 from mxcomp.formats import ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
+from mxcomp.matching.weight_only import fitting
 from mxcomp.options import Options
 from mxcomp.plans import requantised as in_tiles
 from mxcomp.plans import row_operand
@@ -34,8 +35,9 @@ from mxcomp.plans.weight_only import in_tiles_us
 from mxcomp.registry import Registry
 from mxcomp.selection import layers, quantising, versions
 from mxcomp.selection.ranking import fastest
+from mxcomp.selection.times import RESULT
 from mxcomp.support import files, workers
-from mxcomp.ukernels import dual, requantised, weight_only
+from mxcomp.ukernels import dual
 from mxcomp.ukernels import quantising as quantising_ukernels
 
 DATA = Path(__file__).parent / "data"
@@ -159,14 +161,14 @@ def _itself(cell: Cell, bits: int, instances: Iterable[quantising_ukernels.Insta
 
 
 def _requantised(cell: Cell) -> Iterator[Way]:
-    us = in_tiles.in_tile_us(_registry(), cell.problem, cell.result_bytes, requantised.RESULT)
+    us = in_tiles.in_tile_us(_registry(), cell.problem, cell.result_bytes, RESULT)
     if us is not None:
-        yield us, frozenset({requantised.instance_of(cell.problem.flipped.types).name})
+        yield us, frozenset({in_tiles.instance_of(cell.problem.flipped.types).name})
 
 
 def _weight_only(cell: Cell) -> Iterator[Way]:
     problem = cell.problem
-    for each in weight_only.fitting(cell.types[1], problem.m or 0, problem.n or 0, problem.k or 0):
+    for each in fitting(cell.types[1], problem.m or 0, problem.n or 0, problem.k or 0):
         if (us := in_tiles_us(each, problem, _registry(), cell.result_bytes)) is not None:
             yield us, frozenset({each.name})
 

@@ -30,7 +30,7 @@ from mxcomp.layout import LHS, RHS
 from mxcomp.measuring import assembly, kernels
 from mxcomp.options import BENEFIT, ON
 from mxcomp.routing import Routing
-from mxcomp.selection.times import COLUMNS, FILE, NARROW, RATES, WIDE
+from mxcomp.selection.times import COLUMNS, EXPERTS, FILE, IN_TILES, JOINED, NARROW, RATES, RESULT, WIDE, with_rows
 from mxcomp.sim.code_object import Kernel
 from mxcomp.sim.counters import occupancy
 from mxcomp.sim.device import Device
@@ -40,7 +40,8 @@ from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.workgroup import replayed
 from mxcomp.support import files, workers
 from mxcomp.target import DEFAULT, get_target
-from mxcomp.ukernels import KINDS, dual, family, gating, quantising, requantised, swiglu, weight_only
+from mxcomp.ukernels import KINDS, family, gating, quantising, swiglu, weight_only
+from mxcomp.ukernels.data_tiled import REQUANTISING
 from mxcomp.ukernels.waves import LANES
 
 TABLE = Path(mxcomp.__file__).parent / "selection" / FILE
@@ -96,9 +97,9 @@ def wanted(prefixes: tuple[str, ...]) -> Iterator[family.Instance]:
     seen = set()
     for instance in chain.from_iterable(kind.INSTANCES for kind in KINDS):
         bits = tuple(element_format(kind).bits for kind in instance.elements)
-        key = type(instance), instance.tile.pattern, bits, getattr(instance, "bits", 0)
+        key = instance.kernel, instance.tile.pattern, bits, getattr(instance, "bits", 0)
         is_timed = instance.layout.units is not None or instance in gating.INSTANCES
-        is_timed |= requantised.is_instance(instance)
+        is_timed |= instance.tile == REQUANTISING
         if is_timed and instance.name.startswith(prefixes) and key not in seen:
             seen.add(key)
             yield instance
@@ -110,23 +111,23 @@ def parts(instance: family.Instance) -> tuple[tuple[int, str], ...]:
     """
     columns = instance.layout.workgroup_tile[1]
     if isinstance(instance, quantising.Instance):
-        return tuple((rows, quantising.suffix(rows)) for rows in instance.timed_rows)
+        return tuple((rows, with_rows(rows)) for rows in instance.timed_rows)
     if instance in gating.INSTANCES:
-        return ((columns, gating.SUFFIX),)
-    if requantised.is_instance(instance):
-        return tuple((columns, suffix) for suffix in requantised.SUFFIXES)
+        return ((columns, EXPERTS),)
+    if instance.tile == REQUANTISING:
+        return tuple((columns, suffix) for suffix in IN_TILES)
     return ((instance.tile.max_m or _TILES * instance.layout.workgroup_tile[0], ""),)
 
 
 def replays(instance: family.Instance, rows: int, suffix: str) -> Iterator[dict[str, object]]:
     """Rows of the table; none for a kernel that spills."""
     name = instance.name + suffix
-    waves = instance.tile.waves.k if instance.tile.waves else 1
+    waves = instance.tile.waves.k
     p = mi355x()
     lengths = (1, 4, 12) if waves == 1 else (1, waves, 3 * waves)
     if instance.tile.is_half:
         lengths = (1, *(length + 1 - length % 2 for length in lengths[1:]))  # it takes odd numbers of K tiles
-    if suffix in requantised.SUFFIXES:
+    if suffix in IN_TILES:
         lengths = _LONG
     elif isinstance(instance, swiglu.Instance):
         lengths = _covered(instance, rows, lengths)
@@ -154,7 +155,7 @@ def replays(instance: family.Instance, rows: int, suffix: str) -> Iterator[dict[
 
 def _stores_narrow(instance: family.Instance, suffix: str) -> bool:
     """Whether a program may store its results in 16 bits, which takes other cycles: of few rows about 20 more."""
-    is_quantised = instance.tile in gating.GATED or suffix in requantised.SUFFIXES
+    is_quantised = instance.tile in gating.GATED or suffix in IN_TILES
     return not is_quantised and not isinstance(instance, quantising.Instance)
 
 
@@ -177,7 +178,7 @@ def traced(instance: family.Instance, k_tiles: int, rows: int, suffix: str, size
     how = {"ukernels": instance.name}
     if is_for_experts:
         how = {"ukernels": BENEFIT}  # which takes that of so many rows
-    elif suffix in requantised.SUFFIXES:
+    elif suffix in IN_TILES:
         how = {"fuse_quantisers": ON}
     with tempfile.TemporaryDirectory() as directory:
         program = mxcomp.compile(
@@ -194,7 +195,7 @@ def traced(instance: family.Instance, k_tiles: int, rows: int, suffix: str, size
     if not multiplying:
         raise AssertionError(f"{instance.name}: no kernel with matrix instructions")
     is_down = is_for_experts and instance.tile not in gating.GATED
-    kernel = multiplying[-1 if is_down else int(suffix == requantised.JOINED)]  # the last of those that are joined
+    kernel = multiplying[-1 if is_down else int(suffix == JOINED)]  # the last of those that are joined
     buffers = [device.memory.alloc(_OPERAND, fill=False) for _ in range(_BUFFERS)]
     kernarg = b"".join(struct.pack("<Q", buffer.address) for buffer in buffers)
     size = kernel.descriptor.kernarg_bytes
@@ -225,8 +226,8 @@ def module(instance: family.Instance, m: int, n: int, k: int, suffix: str, resul
         return _quantising(instance, m, n, k, result)
     if instance in gating.INSTANCES:
         return _experts(instance, m, k, result)
-    if suffix in requantised.SUFFIXES:
-        return _requantised(instance, m, k, 1 if suffix == requantised.RESULT else 2)
+    if suffix in IN_TILES:
+        return _requantised(instance, m, k, 1 if suffix == RESULT else 2)
     return kernels.matmul_of_arguments(m, n, k, lhs, rhs, result)
 
 
@@ -245,7 +246,7 @@ def _quantising(instance: quantising.Instance, m: int, n: int, k: int, result: s
         return kernels.stored(results[0] if len(results) == 1 else mx.elementwise(mx.multiply, *results), result)
 
     matrix = (f"{n}x{k * rhs.bits // 8}xi8", f"{n}x{k // MX_BLOCK}xi8")
-    return mx.module(matmul, f"{m}x{k}x{source}", *matrix * (2 if isinstance(instance, dual.Instance) else 1))
+    return mx.module(matmul, f"{m}x{k}x{source}", *matrix * instance.kernel.results)
 
 
 def gated(gate: ir.Value, up: ir.Value) -> ir.Value:

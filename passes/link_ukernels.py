@@ -246,8 +246,8 @@ def check_operands(user: ir.Operation, ukernel: Ukernel, arguments: Arguments, s
 
 _RHS = ((0, 1), (0, 1))
 _OUTER_OF_ACTIVATIONS = {
-    **dict.fromkeys((quantising.OPERANDS, swiglu.OPERANDS), ((0,), *_RHS, (0,))),
-    dual.OPERANDS: ((0,), *_RHS, *_RHS, (0,), (0,)),
+    **dict.fromkeys((quantising.FlatStream.operands, swiglu.Hidden.operands), ((0,), *_RHS, (0,))),
+    dual.QuantisingPair.operands: ((0,), *_RHS, *_RHS, (0,), (0,)),
 }
 
 

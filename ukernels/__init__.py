@@ -14,7 +14,6 @@ from mxcomp.ukernels import (
     builder,
     data_tiled,
     dual,
-    family,
     gating,
     intrawave,
     multistage,
@@ -49,4 +48,4 @@ class Kernel:
 
     def module(self, path: Path, target: Target) -> ir.Module:
         """A module with its function, whose rule is an attribute."""
-        return builder.module(self.write(self.name), family.attribute(self.rule))
+        return builder.module(self.write(self.name), self.rule)

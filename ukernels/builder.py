@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from math import prod
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import amdgpu, arith, func, llvm, memref, rocdl, scf, tensor, util, vector
 
 from mxcomp.formats import E8M0, element_format
 from mxcomp.layout import IntrinsicShape
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import attributes, build, graph
 
 RULE = "mxcomp.ukernel"
 """The attribute of a function that has its match rule."""
@@ -510,7 +510,7 @@ def function(name: str, arguments: Sequence[ir.Type], *results: ir.Type) -> util
     return op
 
 
-def module(kernel: ir.Operation, rule: str) -> ir.Module:
+def module(kernel: ir.Operation, rule: Mapping[str, Any]) -> ir.Module:
     """A module of a function and its match rule, and of declarations of what it calls."""
     made = ir.Module.create()
     called = {op.attributes["callee"]: op for op in graph.walk(kernel) if op.name == "func.call"}
@@ -519,7 +519,8 @@ def module(kernel: ir.Operation, rule: str) -> ir.Module:
             kinds = [[value.type for value in values] for values in (op.operands, op.results)]
             func.FuncOp(ir.FlatSymbolRefAttr(name).value, ir.FunctionType.get(*kinds), visibility="private")
     made.body.append(kernel)
-    kernel.attributes[RULE] = ir.Attribute.parse(rule)
+    types = ir.ArrayAttr.get([ir.TypeAttr.get(ir.Type.parse(kind)) for kind in rule["types"]])
+    kernel.attributes[RULE] = attributes.from_python({**rule, "types": types})
     return made
 
 

@@ -26,7 +26,7 @@ from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Factor, Index, Values, assume, sched_barrier, select
-from mxcomp.ukernels.kernel import Kernel
+from mxcomp.ukernels.family import Kernel
 from mxcomp.ukernels.operands import factor, in_tile, packed_buffer
 from mxcomp.ukernels.waves import BEYOND, BLOCKS, LANES, MFMA, PIECES, UNIT_ROWS, VALUES
 
@@ -47,32 +47,27 @@ def layout_of(m: int, n: int, k: int = 1, waves: int = 1, parts: int = 1) -> Dat
     )
 
 
-TILES = (
-    family.Tile(layout_of(8, 4, waves=4), benefit=0, min_m=65),
-    family.Tile(layout_of(4, 2, 2, waves=4), benefit=-1),
-)
-
-
 @dataclass(frozen=True)
-class Instance(family.Instance):
-    """A tile, for the element types of LHS and RHS."""
+class Tile(family.Tile):
+    """A tile of this kind. Two workgroups share a compute unit."""
 
     @property
-    def kernel(self) -> type[Kernel]:
-        return DataTiled
+    def waves_per_simd(self) -> int:
+        return 2
 
-    def lds_bytes(self, target: Target) -> int:
-        return ring_bytes(self)
-
-
-def ring_bytes(instance: family.Instance) -> int:
-    """What LDS holds of LHS."""
-    layout, size = instance.layout, MFMA.lane_bytes(instance.elements[LHS])
-    return _STAGES * layout.subgroups_m * layout.intrinsics_m * layout.intrinsics_k * LANES * size
+    def lds_bytes(self, elements: tuple[str, str], target: Target) -> int:
+        """Of stages of LHS."""
+        return _STAGES * self.fragments[LHS] * self.layout.intrinsics_k * LANES * MFMA.lane_bytes(elements[LHS])
 
 
-INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS)
-
+TILES = (
+    Tile(layout_of(8, 4, waves=4), benefit=0, min_m=65),
+    Tile(layout_of(4, 2, 2, waves=4), benefit=-1),
+)
+REQUANTISING = TILES[0]
+"""Its results can be quantised in their tile, computed transposed, weights in the place of LHS. Its K is its M: a tile
+of accumulators, transposed, is a tile of the next operand.
+"""
 # Operands
 
 
@@ -190,12 +185,8 @@ class DataTiled(Kernel):
 
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
-        self.layout, self.steps, self.columns = (
-            instance.layout,
-            instance.layout.intrinsics_k,
-            instance.layout.intrinsics_n,
-        )
-        self.rows = self.layout.subgroups_m * self.layout.intrinsics_m
+        self.layout, self.steps = instance.layout, instance.layout.intrinsics_k
+        self.rows, self.columns = instance.tile.fragments
 
     def _open(self, *arguments: ir.Value) -> None:
         lhs, rhs, lhs_scale, rhs_scale, _ = arguments
@@ -310,3 +301,6 @@ def stored(
     ]
     there = [(size, place) for whole, size, place in dims if whole > 1]
     return [1, 1, *(size for size, _ in there), 1, 1, VALUES], [0, 0, *(place for _, place in there), *in_fragment]
+
+
+INSTANCES = family.instances(DataTiled, TILES)

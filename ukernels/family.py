@@ -1,42 +1,38 @@
-"""What kinds of kernels have in common, for every pair of MX element types: `Tile`, `Instance` and its match rule.
+"""What kinds of kernels have in common, for every pair of MX element types: `Tile`, `Instance`, and `Kernel`.
 
-A kind is a module with `INSTANCES`: tiles, for element types that they have room for. Nothing is written before an
-instance is linked into an executable.
+A kind is a module with `INSTANCES`: tiles, for element types that they have room for, each with a match rule. Nothing
+is written before an instance is linked into an executable.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from iree.compiler import ir
+from iree.compiler.dialects import util
 
 from mxcomp.formats import ELEMENT_TYPES, element_format
-from mxcomp.layout import LHS, RHS, DataTiledLayout, layout_entries
+from mxcomp.layout import DataTiledLayout, layout_entries
 from mxcomp.target import Target
 from mxcomp.ukernels import builder
+from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.operands import argument_types
-from mxcomp.ukernels.waves import BLOCK, HALF_STEPS, SCALE, Waves
-
-if TYPE_CHECKING:
-    from mxcomp.ukernels.kernel import Kernel
+from mxcomp.ukernels.waves import ALONE, BLOCK, HALF_STEPS, LANES, SCALE, UNIT_ROWS, Waves
 
 IN_ROWS = ("lhs_in_rows", "rhs_in_rows")
 """Operands of instances that take LHS, or RHS in its place, as it is stored, and all else data-tiled."""
 
 _SIMDS = 4
 """Of a compute unit, for which workgroups have their waves."""
+
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
-BITS: Pairs = tuple(product((4, 6, 8), (4, 6, 8)))
+ALL_BITS: Pairs = tuple(product((4, 6, 8), (4, 6, 8)))
 """Of elements of LHS and RHS, that there are."""
-
-
-def other_than(bits: Pairs) -> Pairs:
-    """Those for which a tile has no instance, if it is for `bits` alone."""
-    return tuple(pair for pair in BITS if pair not in bits)
 
 
 @dataclass(frozen=True)
@@ -45,17 +41,29 @@ class Tile:
 
     Attributes:
         layout: How operands are packed, and how much of them a workgroup takes.
-        waves: Of a workgroup, where the layout does not say it: those over units.
-        without: Bits of LHS and RHS elements for which there is no instance, as registers would be spilled.
+        waves: Of a workgroup, beside those that the layout has side by side along N.
+        bits: Of LHS and RHS elements for which there is an instance: of others registers would be spilled, or other
+            tiles are as fast.
         for_rhs: Whether what is read in rows is RHS, and the result is computed transposed.
     """
 
     layout: DataTiledLayout
     benefit: int
     min_m: int | None = None
-    waves: Waves | None = None
-    without: Pairs = ()
+    waves: Waves = ALONE
+    bits: Pairs = ALL_BITS
     for_rhs: bool = False
+
+    @property
+    def units(self) -> tuple[int, int]:
+        """Along M and N: one of both where a tile is not over units."""
+        return self.layout.units or (1, 1)
+
+    @property
+    def fragments(self) -> tuple[int, int]:
+        """Of the result, along M and N: of those that are side by side along N, in a wave."""
+        layout, (m, n) = self.layout, self.units
+        return m * layout.subgroups_m * layout.intrinsics_m, n * layout.intrinsics_n
 
     @property
     def is_half(self) -> bool:
@@ -65,34 +73,36 @@ class Tile:
     @property
     def lhs_in_rows(self) -> bool:
         """Whether LHS is read as it is stored."""
-        return self.waves is not None and self.waves.lhs_in_rows
+        return self.waves.lhs_in_rows
 
     @property
     def max_m(self) -> int | None:
         """The largest M that it is for."""
-        rows = None if self.waves is None else self.waves.lhs_rows
-        return None if rows == Waves().lhs_rows else rows
+        return None if self.waves.lhs_rows == UNIT_ROWS else self.waves.lhs_rows
 
     @property
     def threads(self) -> int:
-        """Of a workgroup: waves stand side by side along N, but over units."""
-        return self.layout.threads // self.layout.subgroups_m * (1 if self.waves is None else self.waves.count)
+        """Of a workgroup."""
+        return self.layout.threads // self.layout.subgroups_m * self.waves.count
 
     @property
     def waves_per_simd(self) -> int:
-        """What registers have to leave room for: two workgroups that are not over units share a compute unit."""
-        return 2 if self.waves is None else max(1, self.waves.count * self.waves.occupancy // _SIMDS)
+        """What registers have to leave room for."""
+        return max(1, self.waves.count * self.waves.occupancy // _SIMDS)
 
     def fits(self, elements: tuple[str, str]) -> bool:
         """Whether it is for these elements."""
-        return tuple(element_format(kind).bits for kind in elements) not in self.without
+        return tuple(element_format(kind).bits for kind in elements) in self.bits
+
+    def lds_bytes(self, elements: tuple[str, str], target: Target) -> int:
+        """What a workgroup takes of LDS."""
+        raise NotImplementedError
 
     def objection(self, elements: tuple[str, str], target: Target) -> str:
         """Why a GPU cannot run it for these elements, whatever its instructions; "" if it can."""
-        lanes = self.layout.shape.lanes
-        if (target.wave_size, target.simds) != (lanes, _SIMDS):
+        if (target.wave_size, target.simds) != (LANES, _SIMDS):
             found = f"{target.simds} and {target.wave_size}"
-            return f"it is for {_SIMDS} SIMDs and waves of {lanes}: {target.name} has {found}"
+            return f"it is for {_SIMDS} SIMDs and waves of {LANES}: {target.name} has {found}"
         most = target.max_workgroup_threads
         return f"it has {self.threads} threads: {target.name} has at most {most}" if self.threads > most else ""
 
@@ -100,11 +110,10 @@ class Tile:
     def pattern(self) -> str:
         """The names of its instances."""
         m, n, k = self.layout.workgroup_tile
-        waves = self.waves or Waves(2)
-        suffix = "_single_wave" * (waves.count == 1)
+        suffix = "_single_wave" * (self.threads == LANES)
         suffix += f"_row_major_{'ab'[self.for_rhs]}" * self.lhs_in_rows
         suffix += "" if self.max_m is None else f"_max_m{self.max_m}"
-        suffix += "" if waves.occupancy == 1 else f"_occupancy{waves.occupancy}"
+        suffix += "" if self.waves.occupancy == 1 else f"_occupancy{self.waves.occupancy}"
         return f"mx_LHS_RHS_f32_m{m}_n{n}_k{k}{suffix}"
 
 
@@ -114,10 +123,11 @@ _MOST_HALF_K = 4095
 
 @dataclass(frozen=True)
 class Instance:
-    """A member of the family: its tile, and the element types of LHS and RHS."""
+    """A member of the family: its tile, the element types of LHS and RHS, and what writes its kernel."""
 
     tile: Tile
     elements: tuple[str, str]
+    kernel: type[Kernel]
 
     @property
     def layout(self) -> DataTiledLayout:
@@ -126,17 +136,13 @@ class Instance:
     @property
     def name(self) -> str:
         """For example mx_f8E4M3FN_f4E2M1FN_f32_m128_n256_k128."""
-        return self.tile.pattern.replace("LHS", self.elements[LHS]).replace("RHS", self.elements[RHS])
-
-    @property
-    def kernel(self) -> type[Kernel]:
-        """What writes its kernel."""
-        raise NotImplementedError
+        lhs, rhs, *_ = self.types
+        return self.tile.pattern.replace("LHS", lhs).replace("RHS", rhs)
 
     @property
     def path(self) -> Path:
         """The file that it is made from."""
-        return Path(inspect.getfile(type(self)))
+        return Path(inspect.getfile(self.kernel))
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
         """Types of its function's arguments, of which the last ones are those of its results."""
@@ -144,7 +150,7 @@ class Instance:
 
     def lds_bytes(self, target: Target) -> int:
         """What a workgroup takes of LDS."""
-        raise NotImplementedError
+        return self.tile.lds_bytes(self.elements, target)
 
     def missing(self, target: Target) -> str:
         """Which of its instructions a GPU has not; "" if it has all."""
@@ -154,15 +160,16 @@ class Instance:
         """Why a GPU cannot run it; "" if it can."""
         if reason := self.missing(target) or self.tile.objection(self.elements, target):
             return reason
-        taken, room = self.lds_bytes(target), target.lds_bytes // (self.tile.waves or Waves()).occupancy
+        taken, room = self.lds_bytes(target), target.lds_bytes // self.tile.waves.occupancy
         return f"it takes {taken} bytes of LDS: there are {room} of {target.name}" if taken > room else ""
 
     def module(self, path: Path, target: Target) -> ir.Module:
         """A module with its function, whose rule is an attribute."""
-        return builder.module(self.kernel(self, target).function(), attribute(self.rule))
+        return builder.module(self.kernel(self, target).function(), self.rule)
 
     @property
     def types(self) -> tuple[str, ...]:
+        """What its rule says that it takes: LHS, RHS, their scales, and the result."""
         return (*self.elements, SCALE, SCALE, "f32")
 
     @property
@@ -173,12 +180,11 @@ class Instance:
         if self.tile.lhs_in_rows:  # with a single K tile the largest spills registers
             k = {"div": k_tile, "min": 2 * k_tile}
         m = {key: size for key, size in (("min", self.tile.min_m), ("max", self.tile.max_m)) if size}
-        bounds = {"k": k} | ({"m": m} if m else {})
         return {
             "types": list(self.types),
             **({"operands": IN_ROWS[self.tile.for_rhs]} if self.tile.lhs_in_rows else {}),
             "benefit": self.tile.benefit,
-            "constraints": bounds,
+            "constraints": {"k": k} | ({"m": m} if m else {}),
             "layout": layout_entries(self.layout),
             "workgroup_size": [self.tile.threads, 1, 1],
             "llvm_func_attrs": {"amdgpu-waves-per-eu": str(self.tile.waves_per_simd)},
@@ -192,21 +198,55 @@ class Instance:
         return replace(self, tile=replace(self.tile, layout=replace(self.layout, lane_columns=False)))
 
 
-_TYPES = (*ELEMENT_TYPES, SCALE, "f32")
+def instances(kernel: type[Kernel], tiles: Iterable[Tile]) -> tuple[Instance, ...]:
+    """Those of tiles of a kind, for all elements that each is for."""
+    pairs = tuple(product(ELEMENT_TYPES, ELEMENT_TYPES))
+    return tuple(Instance(tile, pair, kernel) for tile in tiles for pair in pairs if tile.fits(pair))
 
-PAIRS = tuple(product(ELEMENT_TYPES, ELEMENT_TYPES))
 
+class Kernel:
+    """Writes the kernel of an instance: its parts in their order."""
 
-def attribute(value: object) -> str:
-    """Dictionaries, lists, strings, numbers and truth values as attributes; names of types as types."""
-    match value:
-        case bool():
-            return str(value).lower()
-        case dict():
-            entries = (f'"{key}" = {attribute(item)}' for key, item in value.items())
-            return f"{{{', '.join(entries)}}}"
-        case list():
-            return f"[{', '.join(map(attribute, value))}]"
-        case str():
-            return value if value in _TYPES else f'"{value}"'
-    return str(value)
+    results = 1
+    """As many as there are accumulators among the arguments, behind all others."""
+
+    def __init__(self, instance: Instance, target: Target) -> None:
+        self.instance = instance
+
+    def function(self) -> ir.Operation:
+        """The function, in no module."""
+        types = self.instance.arguments()
+        results = types[-self.results :]
+        function = builder.function(self.instance.name, types, *results)
+        with ir.InsertionPoint(function.operation.regions[0].blocks[0]):
+            self._open(*function.operation.regions[0].blocks[0].arguments)
+            with builder.threads(self.instance.tile.threads, *map(self._stored_type, results)) as threads:
+                self._distribute(threads.number)
+                acc = self._main_loop(*self._prologue())
+                self._epilogue(acc, threads)
+            util.ReturnOp([builder.collapsed(*each) for each in zip(threads.results, results, strict=True)])
+        return function.operation
+
+    def _stored_type(self, result: ir.RankedTensorType) -> ir.RankedTensorType:
+        """As what threads store a result: itself, or with dimensions in parts."""
+        return result
+
+    def _open(self, *arguments: ir.Value) -> None:
+        """The operands, and their places in LDS."""
+        raise NotImplementedError
+
+    def _distribute(self, thread: Index) -> None:
+        """Which wave and lane this is, and what they have of the tile."""
+        raise NotImplementedError
+
+    def _prologue(self) -> Sequence[Values]:
+        """What the first K tile begins with."""
+        raise NotImplementedError
+
+    def _main_loop(self, *first: Values) -> Values:
+        """All K tiles: the accumulators."""
+        raise NotImplementedError
+
+    def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
+        """Stores them."""
+        raise NotImplementedError

@@ -8,7 +8,7 @@ those of 8 bits row by row, as whole blocks are stored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, product
 from math import prod
 from typing import Any
@@ -18,18 +18,17 @@ from iree.compiler import ir
 from mxcomp.formats import E2M1, E4M3
 from mxcomp.layout import GATE_AND_UP, LHS, RHS
 from mxcomp.target import Target
-from mxcomp.ukernels import builder, family
+from mxcomp.ukernels import builder, data_tiled, family, split_k
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier
-from mxcomp.ukernels.data_tiled import DataTiled, Tiled, layout_of, ring_bytes, stored
-from mxcomp.ukernels.kernel import Kernel
-from mxcomp.ukernels.split_k import Flight, Stream, parts_bytes
+from mxcomp.ukernels.data_tiled import DataTiled, Tiled, layout_of, stored
+from mxcomp.ukernels.split_k import Flight, Stream
 from mxcomp.ukernels.waves import MFMA, VALUES, Share, Waves
 
 _WAVES = (2, 4)
 """Along rows, of which each has 32."""
 
-_FEW, _ALONE = Waves(k=4, occupancy=2), Waves()
-"""Along K, of a workgroup for 16 rows, of which a compute unit takes two or more; of one that is a wave."""
+_FEW = Waves(k=4, occupancy=2)
+"""Along K, of a workgroup for 16 rows, of which a compute unit takes two or more."""
 
 _LEAST_BENEFIT = -9
 ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
@@ -37,9 +36,11 @@ ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
 
 
 def _tiles(parts: int) -> tuple[family.Tile, ...]:
-    few = ((1, 1, _FEW), (2, 1, _ALONE), *((2, count, None) for count in _WAVES))
-    return tuple(
-        family.Tile(layout_of(8, n, waves=count, parts=parts), _LEAST_BENEFIT, waves=waves) for n, count, waves in few
+    shared = (data_tiled.Tile(layout_of(8, 2, waves=count, parts=parts), _LEAST_BENEFIT) for count in _WAVES)
+    return (
+        split_k.Tile(layout_of(8, 1, parts=parts), _LEAST_BENEFIT, waves=_FEW),
+        split_k.Tile(layout_of(8, 2, parts=parts), _LEAST_BENEFIT),
+        *shared,
     )
 
 
@@ -50,36 +51,6 @@ _DOWN_BY_ROWS = tuple(replace(tile, layout=replace(tile.layout, rhs_row_lines=Tr
 def down(element: str) -> tuple[family.Tile, ...]:
     """Tiles of what takes hidden activations of this type."""
     return _DOWN if MFMA.holds_blocks(element) else _DOWN_BY_ROWS
-
-
-@dataclass(frozen=True)
-class Instance(family.Instance):
-    """A tile, for the element types of weights and of activations."""
-
-    @property
-    def kernel(self) -> type[Kernel]:
-        return DataTiled if self.tile.waves is None else FewRows
-
-    def lds_bytes(self, target: Target) -> int:
-        layout, waves = self.layout, self.tile.waves
-        rows = layout.subgroups_m * layout.intrinsics_m
-        return ring_bytes(self) if waves is None else parts_bytes((rows, layout.intrinsics_n), waves.k)
-
-
-INSTANCES = tuple(
-    Instance(tile, (weights, hidden))
-    for weights, hidden in product(ELEMENTS, ELEMENTS)
-    for tile in (*GATED, *down(hidden))
-)
-
-
-SUFFIX = "_experts"
-"""Behind an instance's name in a table of times: as a part of a layer, with SwiGLU where it has gate and up."""
-
-
-def fitting(tiles: tuple[family.Tile, ...], rows: int) -> family.Tile:
-    """The smallest tile that holds so many rows, or else the largest."""
-    return next((tile for tile in tiles if rows <= tile.layout.tile[1]), tiles[-1])
 
 
 # The kernel for few rows
@@ -129,11 +100,10 @@ class FewRows(Stream):
         if self.layout.subgroups_m > 1:
             self.share = Share(*self.units, 1)
 
-    def _sizes(self) -> tuple[tuple[int, int], int, int]:
-        rows = self.layout.subgroups_m * self.layout.intrinsics_m
-        bytes_ = _RING_BYTES if self.waves > 1 else _RING_BYTES_ALONE // rows
+    def _turn(self) -> tuple[int, int]:
+        bytes_ = _RING_BYTES if self.waves > 1 else _RING_BYTES_ALONE // self.units[LHS]
         depth = bytes_ // MFMA.lane_bytes(self.instance.elements[LHS])
-        return (rows, self.layout.intrinsics_n), depth, depth * self.waves
+        return depth, depth * self.waves
 
     def _operands(self, *given: ir.Value) -> None:
         lhs, rhs, lhs_scale, rhs_scale = given
@@ -151,3 +121,15 @@ class FewRows(Stream):
 
     def _stored(self, row: Index, column: Index, in_fragment: list[Index]) -> tuple[list[int], list[Index | int]]:
         return stored(self.layout, self.share.rows // self.layout.subgroups_m, row, column, in_fragment)
+
+
+def instance(tile: family.Tile, elements: tuple[str, str]) -> family.Instance:
+    """For weights and hidden activations of such elements."""
+    return family.Instance(tile, elements, DataTiled if isinstance(tile, data_tiled.Tile) else FewRows)
+
+
+INSTANCES = tuple(
+    instance(tile, (weights, hidden))
+    for weights, hidden in product(ELEMENTS, ELEMENTS)
+    for tile in (*GATED, *down(hidden))
+)

@@ -1,6 +1,6 @@
 """What kernels over units whose waves share A and B in LDS have in common: `multistage` and `intrawave`.
 
-A kernel is a class with a prologue, a main loop and an epilogue, in this order (`kernel.Kernel`). Waves
+A kernel is a class with a prologue, a main loop and an epilogue, in this order (`family.Kernel`). Waves
 stand side by side along M and N, and a wave has `rows` x `columns` fragments of the result in registers.
 
 Where a lane's accumulators are neighbours in a row of the result, those of two fragments are, too, if they are joined
@@ -20,7 +20,7 @@ from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Index, Values, assume
-from mxcomp.ukernels.kernel import Kernel
+from mxcomp.ukernels.family import Kernel
 from mxcomp.ukernels.operands import Operand, RowMajor, Staging
 from mxcomp.ukernels.waves import LANES, MFMA
 
@@ -40,6 +40,9 @@ class Tile(family.Tile):
         few = f"{target.lds_bytes} bytes of LDS of {target.name} hold {max(0, stages)} of {self.least_stages} stages"
         return super().objection(elements, target) or (few if stages < self.least_stages else "")
 
+    def lds_bytes(self, elements: tuple[str, str], target: Target) -> int:
+        return sum(each.ring_bytes + each.scale_ring_bytes for each in self.staging(elements, target))
+
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
         """What LDS holds of LHS and RHS."""
         raise NotImplementedError
@@ -47,26 +50,14 @@ class Tile(family.Tile):
     def unstaged(self, elements: tuple[str, str]) -> list[Staging]:
         """The same without stages, nor slots for scales."""
         layout = self.layout
-        assert layout.units is not None
-        assert self.waves is not None
         sides = [
             Staging(units, layout.intrinsics_k, MFMA.lane_bytes(kind), self.waves.count)
-            for units, kind in zip(layout.units, elements, strict=True)
+            for units, kind in zip(self.units, elements, strict=True)
         ]
         side, waves = (RHS, self.waves.n) if layout.lane_columns else (LHS, self.waves.m)
         joined = (layout.lane_columns or self.for_rhs) and sides[side].fragments // waves % 2 == 0
         sides[side] = replace(sides[side], joined=joined)
         return sides
-
-
-@dataclass(frozen=True)
-class Instance(family.Instance):
-    """A tile, for the element types of LHS and RHS."""
-
-    tile: Tile
-
-    def lds_bytes(self, target: Target) -> int:
-        return sum(each.ring_bytes + each.scale_ring_bytes for each in self.tile.staging(self.elements, target))
 
 
 class Gemm(Kernel):
@@ -76,15 +67,12 @@ class Gemm(Kernel):
     row_major: type[Operand] = RowMajor
     """What copies and reads operands in units, and row-major ones."""
 
-    def __init__(self, instance: Instance, target: Target) -> None:
+    def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
-        self.layout = instance.layout
-        self.staging = instance.tile.staging(instance.elements, target)
-        waves, units = instance.tile.waves, self.layout.units
-        assert waves is not None
-        assert units is not None
-        self.waves = waves
-        self.rows, self.columns = units[LHS] // waves.m, units[RHS] // waves.n
+        tile = instance.tile
+        assert isinstance(tile, Tile)
+        self.layout, self.waves, self.staging = tile.layout, tile.waves, tile.staging(instance.elements, target)
+        self.rows, self.columns = tile.units[LHS] // tile.waves.m, tile.units[RHS] // tile.waves.n
         self.steps = self.layout.intrinsics_k
         self.stages, self.slots = self.staging[RHS].stages, self.staging[RHS].scale_slots
 

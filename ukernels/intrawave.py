@@ -43,12 +43,13 @@ from mxcomp.ukernels.waves import LANES, Waves, in_columns, unit_layout
 _MOST_STAGES, _LEAST_STAGES = 4, 2
 """Steps in a ring: with four what comes from HBM is asked for early enough, and two of 8 bits take as long."""
 
-_SIZES: tuple[tuple[int, int, family.Pairs], ...] = (
-    (16, 16, ()),
-    (20, 16, ((8, 6), (8, 8))),
-    (16, 20, family.other_than(((4, 4), (4, 8), (8, 4)))),
+_FP4: family.Pairs = ((4, 4),)
+_SIZES = (
+    (16, 16, family.ALL_BITS),
+    (20, 16, (*product((4, 6), (4, 6, 8)), (8, 4))),
+    (16, 20, ((4, 4), (4, 8), (8, 4))),
 )
-"""Units along M and N, and bits of elements for which there is none: registers are spilled, or others are as fast."""
+"""Units along M and N, and bits of elements: of others registers are spilled, or other tiles are as fast."""
 
 
 @dataclass(frozen=True)
@@ -70,24 +71,14 @@ class Tile(gemm.Tile):
 
 
 _ROW_MAJOR = Waves(2, 2, lhs_in_rows=True)
-_FP4 = family.other_than(((4, 4),))
 
 TILES = (
-    *(Tile(in_columns(unit_layout(m, n)), -10, waves=Waves(2, 2), without=without) for m, n, without in _SIZES),
-    *(Tile(in_columns(unit_layout(m, 16)), -9, waves=_ROW_MAJOR, without=_FP4) for m in (16, 20)),
-    *(Tile(unit_layout(16, n), -9, waves=_ROW_MAJOR, without=_FP4, for_rhs=True) for n in (16, 20)),
+    *(Tile(in_columns(unit_layout(m, n)), -10, waves=Waves(2, 2), bits=bits) for m, n, bits in _SIZES),
+    *(Tile(in_columns(unit_layout(m, 16)), -9, waves=_ROW_MAJOR, bits=_FP4) for m in (16, 20)),
+    *(Tile(unit_layout(16, n), -9, waves=_ROW_MAJOR, bits=_FP4, for_rhs=True) for n in (16, 20)),
 )
 """Those for an operand that is row-major are for 4 bits: 16 bytes of a row lie in LDS together, like packed ones."""
 
-
-@dataclass(frozen=True)
-class Instance(gemm.Instance):
-    @property
-    def kernel(self) -> type[Gemm]:
-        return _Intrawave
-
-
-INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS if tile.fits(pair))
 
 # The kernel
 
@@ -253,12 +244,12 @@ Read = dict[_Halved, dict[int, ir.Value]]
 """What is in registers of each operand, by number."""
 
 
-class _Intrawave(Gemm):
+class Intrawave(Gemm):
     operand, row_major = _Halved, _RowMajorHalved
     a: _Halved
     b: _Halved
 
-    def __init__(self, instance: gemm.Instance, target: Target) -> None:
+    def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
         self.meets_twice = self.stages == _LEAST_STAGES
 
@@ -421,3 +412,6 @@ def _registers(number: int) -> str:
 def _write(items: Iterable[Item]) -> None:
     for item in items:
         item()
+
+
+INSTANCES = family.instances(Intrawave, TILES)

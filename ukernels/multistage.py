@@ -47,7 +47,6 @@ class Tile(gemm.Tile):
         last step before they are used: by then they have come, with at most so many stages. Where waves meet later
         than in a step's first row, they are read before that.
         """
-        assert self.waves is not None
         room = target.lds_bytes // self.waves.occupancy
         sides = [
             replace(each, joined=each.joined and each.fragment_bytes % _READ_BYTES == 0)
@@ -60,7 +59,7 @@ class Tile(gemm.Tile):
         return lhs, rhs
 
 
-_ALL, _FP4 = family.BITS, ((4, 4),)
+_ALL, _FP4 = family.ALL_BITS, ((4, 4),)
 _WHOLE: tuple[tuple[int, int, Waves, family.Pairs], ...] = (
     (4, 8, Waves(2, 4), _ALL),
     (6, 8, Waves(2, 4), _ALL),
@@ -84,7 +83,7 @@ _WHOLE: tuple[tuple[int, int, Waves, family.Pairs], ...] = (
 spill registers: `benchmarks/basket.py`."""
 
 _TWO_ON_A_CU = (
-    (in_columns(unit_layout(8, 8)), family.other_than(((6, 8), (8, 6), (8, 8)))),
+    (in_columns(unit_layout(8, 8)), ((4, 4), (4, 6), (4, 8), (6, 4), (6, 6), (8, 4))),
     (unit_layout(16, 8), _FP4),
 )
 """Of tiles of which a compute unit takes two at a time, of four waves each: for short K. And bits of elements for which
@@ -97,29 +96,11 @@ _HALF = ((8, Waves(2, 4)), (16, Waves(2, 4, meet=1)))
 """Units along M, by 16 along N, of tiles of half units, and their waves."""
 
 TILES = (
-    *(
-        Tile(in_columns(unit_layout(m, n)), -5, waves=waves, without=family.other_than(bits))
-        for m, n, waves, bits in _WHOLE
-    ),
-    *(
-        Tile(layout, -5, waves=Waves(2, 2, occupancy=2), without=family.other_than(bits))
-        for layout, bits in _TWO_ON_A_CU
-    ),
-    *(
-        Tile(in_columns(unit_layout(m, 16, HALF_STEPS)), -8, waves=waves, without=family.other_than(_FP4))
-        for m, waves in _HALF
-    ),
+    *(Tile(in_columns(unit_layout(m, n)), -5, waves=waves, bits=bits) for m, n, waves, bits in _WHOLE),
+    *(Tile(layout, -5, waves=Waves(2, 2, occupancy=2), bits=bits) for layout, bits in _TWO_ON_A_CU),
+    *(Tile(in_columns(unit_layout(m, 16, HALF_STEPS)), -8, waves=waves, bits=_FP4) for m, waves in _HALF),
 )
 
-
-@dataclass(frozen=True)
-class Instance(gemm.Instance):
-    @property
-    def kernel(self) -> type[Gemm]:
-        return _Multistage
-
-
-INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS if tile.fits(pair))
 
 # The kernel
 
@@ -173,10 +154,10 @@ class _Registers:
     next_scales: Scales = field(default_factory=dict)
 
 
-class _Multistage(Gemm):
+class Multistage(Gemm):
     """Over units."""
 
-    def __init__(self, instance: gemm.Instance, target: Target) -> None:
+    def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
         self.meet, self.shares_cu = self.waves.meet, self.waves.occupancy > 1
         self._schedule()
@@ -315,3 +296,6 @@ class _Multistage(Gemm):
         # Nothing may arrive in LDS that another kernel or the next tile of this workgroup has taken over.
         builder.wait_groups(0)
         self._store(acc, threads)
+
+
+INSTANCES = family.instances(Multistage, TILES)

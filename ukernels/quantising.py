@@ -20,9 +20,8 @@ from mxcomp.formats import ELEMENT_TYPES, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
 from mxcomp.target import Target
-from mxcomp.ukernels import builder, split_k
+from mxcomp.ukernels import builder, family, split_k
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
-from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import factor, packed_buffer
 from mxcomp.ukernels.split_k import Streamed
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MFMA, UNIT_ROWS
@@ -52,41 +51,31 @@ _ELEMENTS = tuple(kind for kind in ELEMENT_TYPES if element_format(kind).loadabl
 """LHS elements that conversion instructions of vectors make: no 6-bit ones."""
 
 
-def suffix(rows: int) -> str:
-    """Behind an instance's name in a table of times: how many rows it was given."""
-    return f"_rows{rows}"
-
-
 @dataclass(frozen=True)
-class Instance(split_k.Instance):
-    """A member: the tile, and the types, of an instance of `split_k.py`, and the bits of an activation."""
+class Instance(family.Instance):
+    """A member: the tile, and the types, of an instance of `split_k.py`, its kernel, and the bits of an activation."""
 
-    tile: split_k.Tile
+    kernel: type[FlatStream]
     bits: int
 
     @property
     def name(self) -> str:
         """For example mx_fused_quant16_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512."""
-        return self.plain.name.replace("mx_", f"mx_fused_quant{self.bits}_", 1)
+        return super().name.replace("mx_", self.kernel.prefix.format(self.bits), 1)
 
     @property
-    def plain(self) -> split_k.Instance:
+    def plain(self) -> family.Instance:
         """The one that takes the same RHS, and an LHS that is packed."""
-        return split_k.Instance(self.tile, self.elements)
-
-    @property
-    def kernel(self) -> type[Kernel]:
-        return Quantising
-
-    @property
-    def operands(self) -> str:
-        """What the match rule calls its operands."""
-        return OPERANDS
+        return family.Instance(self.tile, self.elements, split_k.Stream)
 
     @property
     def rule(self) -> dict[str, Any]:
         rule = super().rule
-        return rule | {"operands": self.operands, "constraints": rule["constraints"] | {"m": {"max": self.most_rows}}}
+        bounds = rule["constraints"] | {"m": {"max": self.most_rows}}
+        return rule | {"operands": self.kernel.operands, "constraints": bounds}
+
+    def lds_bytes(self, target: Target) -> int:
+        return self.kernel.results * super().lds_bytes(target)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -98,14 +87,15 @@ class Instance(split_k.Instance):
         return super().missing(target) or next(filter(None, conversions), "")
 
     @property
-    def most_rows(self) -> int:
-        """That there may be in its units along M."""
-        return self.layout.workgroup_tile[0]
-
-    @property
     def timed_rows(self) -> tuple[int, int]:
         """Between which its times are known: the fewest that no fewer units have room for, and the most."""
-        return (1 if self.most_rows == MOST_ROWS else self.most_rows // 2 + 1), self.most_rows
+        rows = self.layout.workgroup_tile[0]
+        return (1 if rows == MOST_ROWS else rows // 2 + 1), rows
+
+    @property
+    def most_rows(self) -> int:
+        """That there may be in its units along M."""
+        return max(self.timed_rows)
 
     def covers(self, m: int, n: int, k: int) -> bool:
         """Whether it computes a problem of this size: of more than one unit along N, and of more than one block of LHS.
@@ -113,23 +103,21 @@ class Instance(split_k.Instance):
         IREE would drop the loop over a single one, and with it what it was told of the others.
         """
         _, tile_n, _ = self.layout.workgroup_tile
-        units = -(-n // tile_n) * (self.layout.units or (1, 1))[RHS]
+        units = -(-n // tile_n) * self.tile.units[RHS]
         return 1 <= m <= self.most_rows and units > 1 and m * k > BLOCK and k % BLOCK == 0
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
         """Words of activations, by blocks; bytes of elements and of scales, by units and K tiles; the result.
 
-        Nothing has a dimension that is 1: IREE drops such of an operation that it knows nothing special of.
+        Of several matrices elements and scales of each, and so many results. Nothing has a dimension that is 1: IREE
+        drops such of an operation that it knows nothing special of.
         """
-        (units_m, units_n), steps = self.layout.units or (1, 1), self.layout.intrinsics_k
+        (units_m, units_n), steps, count = self.tile.units, self.layout.intrinsics_k, self.kernel.results
         step_bytes = LANES * MFMA.lane_bytes(self.elements[RHS])
-        shapes = (
-            ((None, BLOCK * self.bits // _WORD_BITS), "i32"),
-            ((units_n, None, steps, step_bytes), "i8"),
-            ((units_n, None, steps * LANES), "i8"),
-            ((units_n, *fragment(units_m)), "f32"),
-        )
-        return tuple(build.tensor_type(shape, element) for shape, element in shapes)
+        weights = ((units_n, None, steps, step_bytes), "i8"), ((units_n, None, steps * LANES), "i8")
+        words = (None, BLOCK * self.bits // _WORD_BITS), "i32"
+        result = (units_n, *fragment(units_m)), "f32"
+        return tuple(build.tensor_type(*each) for each in (words, *weights * count, *[result] * count))
 
 
 TILES = [
@@ -138,16 +126,9 @@ TILES = [
     if not tile.is_half
     and tile.max_m is None  # whose operand it quantises, whatever rows it has
     and tile.threads > LANES
-    and (tile.layout.units or (0,))[LHS] == 1
+    and tile.units[LHS] == 1
 ]
-
-INSTANCES = tuple(
-    Instance(tile, elements, bits)
-    for tile, elements, bits in product(TILES, product(_ELEMENTS, ELEMENT_TYPES), sorted({*SOURCE_BITS.values()}))
-    if tile.fits(elements)
-    and (bits, (tile.layout.units or (0, 0))[RHS], element_format(elements[RHS]).bits) not in _SPILLING
-)
-"""All of them: of the tiles of one unit along M those that registers have room for."""
+"""Those of one unit along M."""
 
 # The kernel
 
@@ -201,6 +182,8 @@ class Activations:
 class FlatStream(split_k.Stream):
     """What kernels have in common that take activations, and of which units are operands of few dimensions."""
 
+    operands, prefix = OPERANDS, "mx_fused_quant{}_"
+    """What the match rule calls their operands; how names begin, for so many bits of an activation."""
     weights: type[Streamed] = Streamed
 
     def _weights(self, *given: ir.Value) -> tuple[Index, list[Streamed]]:
@@ -266,3 +249,10 @@ class Quantising(FlatStream):
         scales, *steps = flights[-1 - 2 * self.steps : -self.steps]
         a = factor(steps[step][0], self.instance.elements[LHS], scales[0], step)
         return [a], [each for x, flight in self._by_operand(flights) for each in x.factors(flight, step)]
+
+
+INSTANCES = tuple(
+    Instance(tile, elements, Quantising, bits)
+    for tile, elements, bits in product(TILES, product(_ELEMENTS, ELEMENT_TYPES), sorted({*SOURCE_BITS.values()}))
+    if tile.fits(elements) and (bits, tile.units[RHS], element_format(elements[RHS]).bits) not in _SPILLING
+)

@@ -30,7 +30,7 @@ from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Factor, Index, Values, assume, sched_barrier, select
-from mxcomp.ukernels.kernel import Kernel
+from mxcomp.ukernels.family import Kernel
 from mxcomp.ukernels.operands import SCALE_VECTOR, factor, in_tile, packed_buffer
 from mxcomp.ukernels.waves import (
     BEYOND,
@@ -57,7 +57,7 @@ _ALONE = ((1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8))
 _HALF_ALONE = ((1, 2), (4, 8), (8, 2), (8, 4))
 """The same of half units."""
 
-_ALL = family.BITS
+_ALL = family.ALL_BITS
 _FEW_ROWS: tuple[tuple[int, int, int, family.Pairs], ...] = (
     (2, 1, 4, _ALL), (2, 2, 8, ((4, 4), (8, 4), (8, 6))), (2, 4, 8, ((4, 4), (8, 4))),
     (8, 1, 4, _ALL), (8, 2, 8, _ALL), (8, 4, 8, ((6, 4), (8, 4))), (8, 2, 1, ((6, 6), (6, 8), (8, 6), (8, 8))),
@@ -71,71 +71,42 @@ All 16 rows are as many bytes for a workgroup as 16 columns of RHS.
 _REGISTERS = 512
 """Of a SIMD, for the waves that share it, with which tiles were compiled."""
 
+_SUM_BYTES = 4
+"""Of an accumulator: f32."""
+
 
 @dataclass(frozen=True)
 class Tile(family.Tile):
     """A tile of this kind."""
 
-    def fits(self, elements: tuple[str, str]) -> bool:
-        return super().fits(elements) and self._holds(elements, _REGISTERS)
+    def fits(self, elements: tuple[str, str], registers: int = _REGISTERS) -> bool:
+        """Whether it is for these elements, and a wave's registers have room for what is in flight.
+
+        That was found by compiling all, as others spill. Registers of a fragment in a lane are four, or eight: six
+        count as eight.
+        """
+        sizes = (4 if element_format(kind).bits == 4 else 8 for kind in elements)
+        in_flight = self.layout.intrinsics_k * sum(count * size for count, size in zip(self.units, sizes, strict=True))
+        return super().fits(elements) and in_flight <= registers // self.waves_per_simd * 3 // 8
 
     def objection(self, elements: tuple[str, str], target: Target) -> str:
         few = f"a SIMD of {target.name} has {target.registers} registers, too few for what is in flight"
-        return super().objection(elements, target) or ("" if self._holds(elements, target.registers) else few)
+        return super().objection(elements, target) or ("" if self.fits(elements, target.registers) else few)
 
-    def _holds(self, elements: tuple[str, str], registers: int) -> bool:
-        """Whether a wave's registers have room for what is in flight: found by compiling all, as others spill.
-
-        Registers of a fragment in a lane are four, or eight: six count as eight.
-        """
-        units = self.layout.units
-        assert units is not None
-        sizes = (4 if element_format(kind).bits == 4 else 8 for kind in elements)
-        in_flight = self.layout.intrinsics_k * sum(count * size for count, size in zip(units, sizes, strict=True))
-        return in_flight <= registers // self.waves_per_simd * 3 // 8
+    def lds_bytes(self, elements: tuple[str, str], target: Target) -> int:
+        """Of parts that waves add up. A wave alone has all of the result."""
+        return _SUM_BYTES * LANES * VALUES * prod(self.fragments) * self.waves.k if self.waves.k > 1 else 0
 
 
 TILES = (
     *(Tile(unit_layout(m, n), -4, waves=Waves(k=k)) for m, n, k in _TILES),
     *(
-        Tile(
-            replace(unit_layout(1, n), lhs_row_lines=True),
-            -4,
-            waves=Waves(k=k, lhs_rows=rows),
-            without=family.other_than(bits),
-        )
+        Tile(replace(unit_layout(1, n), lhs_row_lines=True), -4, waves=Waves(k=k, lhs_rows=rows), bits=bits)
         for rows, n, k, bits in _FEW_ROWS
     ),
-    *(Tile(unit_layout(m, n), -6, waves=Waves()) for m, n in _ALONE),
-    *(Tile(unit_layout(m, n, HALF_STEPS), -7, waves=Waves()) for m, n in _HALF_ALONE),
+    *(Tile(unit_layout(m, n), -6) for m, n in _ALONE),
+    *(Tile(unit_layout(m, n, HALF_STEPS), -7) for m, n in _HALF_ALONE),
 )
-
-
-@dataclass(frozen=True)
-class Instance(family.Instance):
-    """A tile, for the element types of LHS and RHS."""
-
-    tile: Tile
-
-    @property
-    def kernel(self) -> type[Kernel]:
-        return Stream
-
-    def lds_bytes(self, target: Target) -> int:
-        assert self.layout.units is not None
-        assert self.tile.waves is not None
-        return self.kernel.results * parts_bytes(self.layout.units, self.tile.waves.k)
-
-
-def parts_bytes(units: tuple[int, int], waves: int) -> int:
-    """What LDS holds of a result whose parts waves add up: of fragments along M and N. A wave alone has all of it."""
-    return _SUM_BYTES * LANES * VALUES * prod(units) * waves if waves > 1 else 0
-
-
-_SUM_BYTES = 4
-"""Of an accumulator: f32."""
-
-INSTANCES = tuple(Instance(tile, pair) for tile in TILES for pair in family.PAIRS if tile.fits(pair))
 
 # Operands
 
@@ -235,15 +206,13 @@ class Stream(Kernel):
 
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
-        assert instance.tile.waves is not None
-        self.layout, self.waves = instance.layout, instance.tile.waves.k
-        self.units, self.steps, self.turn = self._sizes()
+        self.layout, self.waves, self.units = instance.layout, instance.tile.waves.k, instance.tile.fragments
+        self.steps, self.turn = self._turn()
         self.share = Share(*self.units, self.waves)
 
-    def _sizes(self) -> tuple[tuple[int, int], int, int]:
-        """Fragments along M and N, steps of a turn of the loop, and K tiles from one turn of a wave to its next."""
-        assert self.layout.units is not None
-        return self.layout.units, self.layout.intrinsics_k, self.waves
+    def _turn(self) -> tuple[int, int]:
+        """Steps of a turn of the loop, and K tiles from one turn of a wave to its next."""
+        return self.layout.intrinsics_k, self.waves
 
     def _open(self, *arguments: ir.Value) -> None:
         self._operands(*arguments[: -self.results])
@@ -381,3 +350,6 @@ class Stream(Kernel):
     def _part(self) -> int:
         """Values of a wave's part."""
         return prod(self.units) * LANES * VALUES
+
+
+INSTANCES = family.instances(Stream, TILES)

@@ -19,13 +19,9 @@ from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, quantising, split_k
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select, when
-from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import SCALE_VECTOR, factor
 from mxcomp.ukernels.split_k import Flight
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, HALF_STEPS, LANES, MFMA, STEPS, UNIT_ROWS, Waves, unit_layout
-
-OPERANDS = "hidden"
-"""What the match rule calls operands of which the LHS are gate and up."""
 
 BITS = 32 * len(GATE_AND_UP)
 """Of an activation: an f32 gate and an f32 up."""
@@ -42,19 +38,6 @@ _PARTS, _PIECES = 4, 4
 @dataclass(frozen=True)
 class Instance(quantising.Instance):
     """A member: the tile and the types of an instance of `split_k.py`; `bits` are always `BITS`."""
-
-    @property
-    def name(self) -> str:
-        """For example mx_fused_swiglu_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512."""
-        return self.plain.name.replace("mx_", "mx_fused_swiglu_", 1)
-
-    @property
-    def kernel(self) -> type[Kernel]:
-        return Hidden
-
-    @property
-    def operands(self) -> str:
-        return OPERANDS
 
     def lds_bytes(self, target: Target) -> int:
         return super().lds_bytes(target) + MOST_BLOCKS * (MFMA.lane_bytes(self.elements[LHS]) + 1)
@@ -74,10 +57,6 @@ class Instance(quantising.Instance):
     def timed_rows(self) -> tuple[int, int]:
         return _TIMED_ROWS
 
-    @property
-    def most_rows(self) -> int:
-        return max(_TIMED_ROWS)
-
     def covers(self, m: int, n: int, k: int) -> bool:
         """Whether it computes a problem of this size, whose blocks, up to a whole K tile, LDS has room for."""
         step = self.layout.workgroup_tile[2]
@@ -93,13 +72,6 @@ _TILES = ((4, 8, STEPS), (4, 1, STEPS), (2, 4, HALF_STEPS), (4, 4, HALF_STEPS), 
 """Units along N, waves along K, and steps of a unit."""
 
 TILES = [split_k.Tile(unit_layout(1, n, steps), -4, waves=Waves(k=k)) for n, k, steps in _TILES]
-
-INSTANCES = tuple(
-    Instance(tile, elements, BITS)
-    for tile, elements in product(TILES, product(_ELEMENTS, _ELEMENTS))
-    if tile.fits(elements)
-)
-"""All of them."""
 
 # The kernel
 
@@ -164,6 +136,8 @@ class Hidden(quantising.FlatStream):
     time, by `@activate`. It hands it to the other lanes of the block, which all quantise it, by `@quantise`, and leave
     blocks and scales in LDS. Meanwhile the first K tile of RHS is on its way.
     """
+
+    operands, prefix = "hidden", "mx_fused_swiglu_"
 
     def _operands(self, *given: ir.Value) -> None:
         x, *weights = given
@@ -239,3 +213,10 @@ class Hidden(quantising.FlatStream):
 
 _BEYOND = BEYOND // (_WORDS * 4)
 """A block that no buffer has."""
+
+
+INSTANCES = tuple(
+    Instance(tile, elements, Hidden, BITS)
+    for tile, elements in product(TILES, product(_ELEMENTS, _ELEMENTS))
+    if tile.fits(elements)
+)

@@ -86,6 +86,10 @@ class Waves:
         return self.m * self.n * self.k
 
 
+ALONE = Waves()
+"""One that is a workgroup."""
+
+
 @dataclass(frozen=True)
 class Share:
     """What each wave adds up of the parts of a tile of `units_m` × `units_n` fragments that all waves along K have.

@@ -7,11 +7,9 @@ loads activations of the same K, and scales of the blocks that it has a part of.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from iree.compiler import ir
 
@@ -20,7 +18,6 @@ from mxcomp.layout import LHS, RHS
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family, quantising, split_k
 from mxcomp.ukernels.builder import Index, Values
-from mxcomp.ukernels.kernel import Kernel
 from mxcomp.ukernels.operands import in_tile
 from mxcomp.ukernels.split_k import Flight, Streamed
 from mxcomp.ukernels.waves import BLOCK, MFMA, STEPS, UNIT_ROWS, Waves, unit_layout
@@ -40,18 +37,8 @@ class Instance(quantising.Instance):
     """A member: the tile, and the type of weights, in both places of `elements`."""
 
     @property
-    def name(self) -> str:
-        """For example mx_bf16_f4E2M1FN_f32_m16_n64_k512."""
-        return self.plain.name.replace(f"mx_{self.elements[RHS]}_", f"mx_{ACTIVATIONS}_", 1)
-
-    @property
-    def kernel(self) -> type[Kernel]:
-        return Dequantising
-
-    @property
-    def rule(self) -> dict[str, Any]:
-        rule = super().rule
-        return rule | {"types": [ACTIVATIONS, *rule["types"][1:]]}
+    def types(self) -> tuple[str, ...]:
+        return ACTIVATIONS, *super().types[1:]
 
     def missing(self, target: Target) -> str:
         lacking = target.lacks_instruction(_INTRINSIC, (ACTIVATIONS, ACTIVATIONS))
@@ -63,45 +50,18 @@ _MOST_UNITS = 2
 
 _FOUR, _SIX, _EIGHT = ((4, 4),), ((6, 6),), ((8, 8),)
 _TALL: tuple[tuple[int, int, int, family.Pairs], ...] = (
-    (2, 1, 8, _SIX), (2, 1, 4, _FOUR + _EIGHT), (2, 2, 8, _SIX + _EIGHT), (2, 2, 4, _FOUR), (2, 4, 4, ()),
-    (4, 1, 4, _SIX), (4, 2, 4, ()), (4, 4, 4, ()),
+    (2, 1, 8, _FOUR + _EIGHT), (2, 1, 4, _SIX), (2, 2, 8, _FOUR), (2, 2, 4, _SIX + _EIGHT), (2, 4, 4, family.ALL_BITS),
+    (4, 1, 4, _FOUR + _EIGHT), (4, 2, 4, family.ALL_BITS), (4, 4, 4, family.ALL_BITS),
 )  # fmt: skip
-"""Units along M and N, waves along K, and bits that have others or spill registers, for more than 16 rows."""
+"""Units along M and N, waves along K, and bits of weights, for more than 16 rows: others have other tiles, or spill."""
 
 _TILES = (
-    *(tile for tile in quantising.TILES if (tile.layout.units or (1, 1))[RHS] <= _MOST_UNITS),
-    *(split_k.Tile(unit_layout(m, n), -4, waves=Waves(k=k), without=without) for m, n, k, without in _TALL),
+    *(tile for tile in quantising.TILES if tile.units[RHS] <= _MOST_UNITS),
+    *(split_k.Tile(unit_layout(m, n), -4, waves=Waves(k=k), bits=bits) for m, n, k, bits in _TALL),
 )
 
-INSTANCES = tuple(
-    Instance(tile, (kind, kind), _BITS) for tile in _TILES for kind in ELEMENT_TYPES if tile.fits((kind, kind))
-)
-"""All of them."""
-
-MOST_ROWS = max(instance.most_rows for instance in INSTANCES)
+MOST_ROWS = max(tile.layout.tile[0] * tile.units[LHS] for tile in _TILES)
 """Of a workgroup, which takes all rows of a matrix if there are no more."""
-
-
-_MOST_TILES = {8: 3 * MOST_ROWS * 32}
-"""Elements of a result for each CU, by bits of weights.
-
-As many as three workgroups for each CU have in tiles of 64 × 32: those of 64 columns spill registers. By 8192 × 8192 of
-8 bits 128 rows take 49 µs, 81 by IREE, 256 rows 93 and 85, 1024 rows 358 and 291; by 1280 × 8192, 512 rows 44 and 79.
-With 4 bits tiles are faster at any size: 57 µs and 85 for 256 rows, 223 and 289 for 1024.
-"""
-
-
-def most_elements(bits: int, target: Target) -> float:
-    """Of a result in tiles, for weights of so many bits, with more of which IREE's own code is modelled as faster."""
-    return _MOST_TILES.get(bits, math.inf) * target.cus
-
-
-def fitting(element: str, m: int, n: int, k: int) -> list[Instance]:
-    """Those for weights of this type and a problem of this size: of more rows the ones that take most at a time."""
-    rows = min(m, MOST_ROWS)
-    able = [each for each in INSTANCES if each.elements[RHS] == element and each.covers(rows, n, k)]
-    return [each for each in able if m <= MOST_ROWS or each.most_rows == MOST_ROWS]
-
 
 # The kernel
 
@@ -158,7 +118,7 @@ class Dequantising(quantising.FlatStream):
     a lane has does not matter, as long as it is the same on both sides.
     """
 
-    weights = _Weights
+    prefix, weights = "mx_", _Weights
 
     def _operands(self, *given: ir.Value) -> None:
         x, *weights = given
@@ -178,3 +138,11 @@ class Dequantising(quantising.FlatStream):
             number = m * self.units[RHS] + n
             for i in range(_MFMA):
                 acc[number] = builder.mfma(_SHAPE, a[i], builder.element(b, i), acc[number])
+
+
+INSTANCES = tuple(
+    Instance(tile, (kind, kind), Dequantising, _BITS)
+    for tile in _TILES
+    for kind in ELEMENT_TYPES
+    if tile.fits((kind, kind))
+)

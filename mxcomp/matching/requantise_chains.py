@@ -16,11 +16,11 @@ from mxcomp.matching.elements import Index
 from mxcomp.matching.quantiser import Producer
 from mxcomp.matching.replacing import Reading
 from mxcomp.mlir import build
-from mxcomp.ukernels import requantised
+from mxcomp.ukernels.data_tiled import REQUANTISING
 from mxcomp.ukernels.quantising import MOST_ROWS
 from mxcomp.ukernels.waves import MFMA
 
-_MULTIPLE = requantised.TILE.layout.tile[ROWS]
+_MULTIPLE = REQUANTISING.layout.tile[ROWS]
 """Of the next matmul's K: a tile of the ukernel."""
 
 

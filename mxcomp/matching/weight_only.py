@@ -9,6 +9,8 @@ else is a matmul of dequantised weights, as before.
 
 from __future__ import annotations
 
+import math
+
 from iree.compiler import ir
 
 from mxcomp.formats import element_format
@@ -20,8 +22,22 @@ from mxcomp.matching.storage import Place
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import EXTENDS, extended_from
 from mxcomp.target import Target
-from mxcomp.ukernels import weight_only
-from mxcomp.ukernels.weight_only import ACTIVATIONS, MOST_ROWS
+from mxcomp.ukernels.weight_only import ACTIVATIONS, INSTANCES, MOST_ROWS, Instance
+
+_MOST_TILES = {8: 3 * MOST_ROWS * 32}
+"""Elements of a result for each CU, by bits of weights, with more of which IREE's own code is modelled as faster.
+
+As many as three workgroups for each CU have in tiles of 64 × 32: those of 64 columns spill registers. By 8192 × 8192 of
+8 bits 128 rows take 49 µs, 81 by IREE, 256 rows 93 and 85, 1024 rows 358 and 291; by 1280 × 8192, 512 rows 44 and 79.
+With 4 bits tiles are faster at any size: 57 µs and 85 for 256 rows, 223 and 289 for 1024.
+"""
+
+
+def fitting(element: str, m: int, n: int, k: int) -> list[Instance]:
+    """Instances for weights of this type and a problem of this size: of more rows those that take most at a time."""
+    rows = min(m, MOST_ROWS)
+    able = [each for each in INSTANCES if each.elements[RHS] == element and each.covers(rows, n, k)]
+    return [each for each in able if m <= MOST_ROWS or each.most_rows == MOST_ROWS]
 
 
 def argument(op: ir.Operation, factor: ir.Value) -> int | None:
@@ -62,12 +78,12 @@ def check(problem: Problem, place: Place, target: Target, is_left: bool) -> None
             f"{ACTIVATIONS} activations are not quantised: expected 1 to {MOST_ROWS} rows of each matrix, got {m}"
         )
     bits = element_format(problem.types[RHS]).bits
-    if m is not None and m > MOST_ROWS and m * n > weight_only.most_elements(bits, target):
+    if m is not None and m > MOST_ROWS and m * n > _MOST_TILES.get(bits, math.inf) * target.cus:
         raise NotOursError(
             f"{ACTIVATIONS} activations are not quantised: for a result of {m}x{n} and weights of {bits} bits IREE's "
             "own kernel is modelled as faster"
         )
-    if not weight_only.fitting(problem.types[RHS], m or MOST_ROWS, n, k):
+    if not fitting(problem.types[RHS], m or MOST_ROWS, n, k):
         raise NotOursError(
             f"{ACTIVATIONS} activations are not quantised: expected more than 16 columns, and more than one block, got "
             f"{n} and {k}"

@@ -32,8 +32,8 @@ from mxcomp.plans.requantised import Requantised
 from mxcomp.profiling import Profile
 from mxcomp.registry import Registry
 from mxcomp.selection import passing, quantising
+from mxcomp.selection.times import BESIDE, JOINED, RESULT
 from mxcomp.target import Target
-from mxcomp.ukernels.requantised import BESIDE, JOINED, RESULT
 from mxcomp.ukernels.waves import MFMA
 from mxcomp.weights.manifest import Manifest
 

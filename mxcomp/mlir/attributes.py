@@ -31,8 +31,10 @@ def to_python(attribute: ir.Attribute) -> Any:
 
 
 def from_python(value: Any) -> ir.Attribute:
-    """Inverts `to_python` for everything but types."""
+    """Inverts `to_python` for everything but types; attributes stay as they are."""
     match value:
+        case ir.Attribute():
+            return value
         case dict():
             return ir.DictAttr.get({key: from_python(item) for key, item in value.items()})
         case list() | tuple():

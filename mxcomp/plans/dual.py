@@ -66,7 +66,7 @@ class Dual(FusedQuant):
         note = f"LHS is quantised by {chosen.name}, for matmul {site.partner} as well"
         note += f", modelled {us:.1f} µs for both" if us is not None else ""
         plan = cls.of(best, paired=chosen.name, paired_with=site.partner, note=note, reason=None)
-        plan = plan.with_instance(chosen, registry, fused=chosen.single.name)
+        plan = plan.with_instance(chosen, registry, fused=dual.single(chosen).name)
         return Proposal(plan) if named else Proposal(plan, us, apart)
 
     @classmethod

@@ -5,6 +5,7 @@ As `requantised`, of a batch of blocks whose columns are those of gate and up in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mxcomp.layout import LHS, RHS
@@ -15,6 +16,7 @@ from mxcomp.plans.context import Choice, Context, Site
 from mxcomp.plans.requantised import Requantised, is_asked_for
 from mxcomp.selection.layers import better, us_of, ways
 from mxcomp.ukernels import gating
+from mxcomp.ukernels.family import Tile
 
 _NOTE = "gate and up are quantised in their tile"
 
@@ -56,7 +58,7 @@ class GroupedExperts(Requantised):
         plans = []
         for i, each in enumerate((site, consumer)):
             kinds = each.problem.types[RHS], each.problem.types[LHS]
-            fitting = gating.Instance(gating.fitting(tiles[i], site.problem.m or 0), kinds).name
+            fitting = gating.instance(_fitting(tiles[i], site.problem.m or 0), kinds).name
             name = pair[i].ukernel.name if pair else fitting
             if name not in context.registry.ukernels:
                 return f"there is no {name}"
@@ -65,3 +67,8 @@ class GroupedExperts(Requantised):
                 return plan.reason or ""
             plans.append(replace(plan, order=pair[i].order) if pair else plan)
         return [replace(plans[0], note=note, requantised_for=consumer.index), plans[1]]
+
+
+def _fitting(tiles: Sequence[Tile], rows: int) -> Tile:
+    """The smallest tile that holds so many rows, or else the largest."""
+    return next((tile for tile in tiles if rows <= tile.layout.tile[1]), tiles[-1])

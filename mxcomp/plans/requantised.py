@@ -5,7 +5,7 @@
       … elements and scales of blocks, which are the packed LHS and LHS scales of the next matmul
     }
 
-All results of such a chain are computed transposed by the one ukernel for that (`ukernels.requantised`), and so is the
+All results of such a chain are computed transposed by the one ukernel for that (`ukernels.data_tiled`), and so is the
 matmul behind, if its operand is packed there. The other way is each by the fastest way of its own, with a dispatch
 between that quantises and packs.
 """
@@ -42,9 +42,10 @@ from mxcomp.selection import passing, times
 from mxcomp.selection.passing import slots
 from mxcomp.selection.quantising import apart_us
 from mxcomp.selection.ranking import candidate, fastest
+from mxcomp.selection.times import BESIDE, JOINED, RESULT
 from mxcomp.target import Target
-from mxcomp.ukernels import requantised
-from mxcomp.ukernels.requantised import BESIDE, JOINED, RESULT
+from mxcomp.ukernels.data_tiled import REQUANTISING, DataTiled
+from mxcomp.ukernels.family import Instance
 
 _NOT = "not re-quantised in its tile: "
 
@@ -149,8 +150,14 @@ def is_asked_for(options: Options) -> bool:
     return options.data_tiling and options.fuse_quantisers != OFF and options.ukernels in (FASTEST, BENEFIT)
 
 
+def instance_of(types: Sequence[str]) -> Instance:
+    """The ukernel whose results are quantised in their tile, for elements of a problem as it is multiplied."""
+    lhs, rhs, *_ = types
+    return Instance(REQUANTISING, (lhs, rhs), DataTiled)
+
+
 def _ukernel(problem: Problem) -> str:
-    return requantised.instance_of(problem.flipped.types).name
+    return instance_of(problem.flipped.types).name
 
 
 # What it takes.
@@ -195,7 +202,7 @@ def _sum(values: Sequence[float | None]) -> float | None:
 def in_tile_us(registry: Registry, problem: Problem, size: int, suffix: str) -> float | None:
     """µs of a product computed transposed, with what a suffix stands for; an element of the result has `size` bytes."""
     problem = problem.flipped
-    instance = requantised.instance_of(problem.types)
+    instance = instance_of(problem.types)
     known = times.replays(instance, registry.target, suffix)
     if known is None or instance.name not in registry.ukernels:
         return None

@@ -12,6 +12,7 @@ from typing import ClassVar
 from mxcomp.layout import LHS, RHS
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.operands import warning_of
+from mxcomp.matching.weight_only import fitting
 from mxcomp.options import FASTEST
 from mxcomp.plans import by_id
 from mxcomp.plans.context import Context, Site
@@ -22,7 +23,6 @@ from mxcomp.registry import Registry
 from mxcomp.selection.passing import passing_us
 from mxcomp.selection.quantising import modelled_us
 from mxcomp.selection.versions import Range
-from mxcomp.ukernels import weight_only
 from mxcomp.ukernels.weight_only import ACTIVATION_BYTES, ACTIVATIONS, MOST_ROWS, Instance
 
 _RANGES = (Range(16, (1, 16)), Range(32, (24, 32)), Range(MOST_ROWS, (48, MOST_ROWS)), Range(None, (128, 512, 2048)))
@@ -92,7 +92,7 @@ def _best(problem: Problem, rows: Range, size: int, context: Context) -> tuple[I
 
 
 def _fitting(problem: Problem, rows: Range) -> list[Instance]:
-    return weight_only.fitting(problem.types[RHS], max(rows.points), problem.n or 0, problem.k or 0)
+    return fitting(problem.types[RHS], max(rows.points), problem.n or 0, problem.k or 0)
 
 
 def in_tiles_us(instance: Instance, problem: Problem, registry: Registry, size: int) -> float | None:

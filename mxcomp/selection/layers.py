@@ -128,8 +128,8 @@ def in_tiles(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mappi
         return None
     pairs = []
     for up, down in zip(gating.GATED, gating.down(hidden), strict=True):
-        first = _transposed(gating.Instance(up, (weights, hidden)), _gate_up(sizes, blocks), block_m, ukernels)
-        second = _transposed(gating.Instance(down, (weights, hidden)), _down(sizes, blocks), block_m, ukernels)
+        first = _transposed(gating.instance(up, (weights, hidden)), _gate_up(sizes, blocks), block_m, ukernels)
+        second = _transposed(gating.instance(down, (weights, hidden)), _down(sizes, blocks), block_m, ukernels)
         if first is not None and second is not None:
             pairs.append((first, replace(second, others=_summed(second, sizes, blocks))))
     return min(pairs, key=us_of, default=None)
@@ -140,7 +140,7 @@ def _transposed(
 ) -> Product | None:
     """A product with weights in the place of LHS; blocks of more rows than a tile has are so many tiles."""
     ukernel = ukernels.get(instance.name)
-    known = None if ukernel is None else times.replays(instance, ukernel.target, gating.SUFFIX)
+    known = None if ukernel is None else times.replays(instance, ukernel.target, times.EXPERTS)
     if ukernel is None or known is None:
         return None
     columns, rows, k = ukernel.tile
@@ -239,7 +239,7 @@ def _with_rows(instance: quantising.Instance, ukernel: Ukernel, work: grouped.Wo
     known = {
         rows: replace(each, row_bits=instance.bits)
         for rows in instance.timed_rows
-        if (each := times.replays(instance, ukernel.target, quantising.suffix(rows))) is not None
+        if (each := times.replays(instance, ukernel.target, times.with_rows(rows))) is not None
     }
     us = {rows: grouped.modelled(each, ukernel.tile, work) for rows, each in known.items()}
     if len(us) < len(instance.timed_rows):

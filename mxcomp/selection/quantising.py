@@ -11,9 +11,9 @@ from mxcomp.layout import LHS
 from mxcomp.layout.problem import Problem
 from mxcomp.registry import AnyInstance, Registry, Ukernel
 from mxcomp.selection import passing
-from mxcomp.selection.times import modelled, replays
+from mxcomp.selection.times import modelled, replays, with_rows
 from mxcomp.target import Target
-from mxcomp.ukernels import dual, quantising
+from mxcomp.ukernels import quantising
 
 
 def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
@@ -24,10 +24,9 @@ def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
     """
     instance, (m, n, k) = ukernel.instance, (problem.sizes[axis] or 0 for axis in "mnk")
     assert isinstance(instance, quantising.Instance)
-    tile = ukernel.tile
-    if isinstance(instance, dual.Instance):
-        n, tile = 2 * n, (tile[0], 2 * tile[1], tile[2])
-    known = {rows: replays(instance, ukernel.target, quantising.suffix(rows)) for rows in instance.timed_rows}
+    tile, results = ukernel.tile, instance.kernel.results
+    n, tile = results * n, (tile[0], results * tile[1], tile[2])
+    known = {rows: replays(instance, ukernel.target, with_rows(rows)) for rows in instance.timed_rows}
     known = {max(m, rows) if rows == instance.most_rows else rows: each for rows, each in known.items()}
     us = [
         modelled(replace(each, row_bits=instance.bits), tile, problem, {"m": rows, "n": n, "k": k}, size)

@@ -54,6 +54,19 @@ COLUMNS = (
 WIDE, NARROW = 4, 2
 """Bytes of an element of the result as it is stored: f32, or 16 bits."""
 
+RESULT, JOINED, BESIDE = IN_TILES = "_requantised", "_joined", "_transposed"
+"""Behind an instance's name in the table where results are quantised in their tile: quantising its result; quantising
+what SwiGLU makes of its and another one's; and storing its result as it is, as the other one does, and the product
+behind.
+"""
+EXPERTS = "_experts"
+"""Behind an instance's name in the table: as a part of a layer, with SwiGLU where it has gate and up."""
+
+
+def with_rows(rows: int) -> str:
+    """Behind an instance's name in the table: how many rows of activations it was given."""
+    return f"_rows{rows}"
+
 
 class Replay(NamedTuple):
     """One row: cycles at each of `RATES`."""

@@ -96,7 +96,7 @@ def test_one_dispatch(case: Case, rounded: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("instance", dual.INSTANCES, ids=lambda instance: instance.name)
-def test_every_instance(instance: dual.Instance) -> None:
+def test_every_instance(instance: quantising.Instance) -> None:
     """Right, and without spilled registers."""
     source = next(kind for kind, bits in quantising.SOURCE_BITS.items() if bits == instance.bits)
     lhs, rhs = (formats.element_format(kind).name for kind in instance.elements)
@@ -112,7 +112,7 @@ def test_same_bits() -> None:
     case = Case(16, 64, 1056)
     pair = dual.INSTANCES[0]
     given, *_ = case.arguments()
-    together, apart = (mxcomp.compile(case.module(), ukernels=each.name) for each in (pair, pair.single))
+    together, apart = (mxcomp.compile(case.module(), ukernels=each.name) for each in (pair, dual.single(pair)))
     assert [matmul.dispatches for matmul in apart.report.matmuls] == [ALONE, ALONE]
     (one,), (other,) = (program.run(*given) for program in (together, apart))
     np.testing.assert_array_equal(one.view(np.uint16), other.view(np.uint16))

@@ -92,10 +92,11 @@ FLAGS = get_target("gfx950").iree_flags
 
 TILE = """
 from mxcomp.ukernels import multistage
+from mxcomp.ukernels.family import Instance
 from mxcomp.ukernels.waves import Waves, unit_layout
 
 TILE = multistage.Tile(unit_layout(16, 14), benefit=100, min_m=256, waves=Waves(4, 2))
-INSTANCES = [multistage.Instance(TILE, ("f4E2M1FN", "f4E2M1FN"))]
+INSTANCES = [Instance(TILE, ("f4E2M1FN", "f4E2M1FN"), multistage.Multistage)]
 """
 
 
