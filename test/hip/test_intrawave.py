@@ -34,6 +34,7 @@ def test_one_wave_on_each_simd() -> None:
     """LDS holds two steps or more, and waves copy halves of them in whole turns."""
     assert {instance.tile for instance in intrawave.INSTANCES} == set(intrawave.TILES)
     for instance in intrawave.INSTANCES:
+        assert isinstance(instance.tile, intrawave.Tile)
         assert instance.tile.threads == 4 * get_target("gfx950").wave_size
         lhs, rhs = instance.tile.staging(instance.elements, get_target("gfx950"))
         assert 2 <= lhs.stages == rhs.stages <= 4

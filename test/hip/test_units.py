@@ -41,7 +41,7 @@ two rows."""
 
 
 def name(tile: family.Tile, lhs: str = "f4E2M1FN", rhs: str = "f4E2M1FN") -> str:
-    return family.Instance(tile, (lhs, rhs)).name
+    return family.Instance(tile, (lhs, rhs), family.Kernel).name
 
 
 def types_of(tile: family.Tile) -> tuple[str, str]:

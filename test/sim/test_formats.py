@@ -43,7 +43,7 @@ def run(program: Program, pair: Pair, shape: Shape, engine: str) -> tuple[np.nda
 
 
 def name_of(tile: family.Tile, pair: Pair) -> str:
-    return family.Instance(tile, (TYPES[pair[0]], TYPES[pair[1]])).name
+    return family.Instance(tile, (TYPES[pair[0]], TYPES[pair[1]]), family.Kernel).name
 
 
 TILES = data_tiled.TILES
