@@ -25,7 +25,7 @@ RULE = "mxcomp.ukernel"
 """The attribute of a function that has its match rule."""
 
 Values: TypeAlias = list[ir.Value]
-"""What a loop carries from one turn to the next."""
+"""What is in registers."""
 
 Factor: TypeAlias = tuple[ir.Value, tuple[ir.Value, int]]
 """A fragment as an MFMA takes it; four of a lane's scales, and the number of the one that it is scaled by."""
@@ -212,26 +212,37 @@ def choose(condition: ir.Value, yes: Callable[[], Values], no: Values) -> Values
 
 
 def loop(
-    count: Index, body: Callable[..., Sequence[Values]], *carried: Values, start: Index | int = 0, step: int = 1,
+    count: Index, body: Callable[..., Sequence[Any]], *carried: Any, start: Index | int = 0, step: int = 1,
     may_unroll: bool = False,
-) -> list[Values]:  # fmt: skip
-    """`body` of each number below `count`, and of what is carried, in lists; it returns what is carried on."""
-    flat = [value for values in carried for value in values]
-    op = scf.ForOp(Index.of(start).value, count.value, build.constant_index(step), flat)
+) -> list[Any]:  # fmt: skip
+    """`body` of each number below `count`, and of what is carried: values in lists and dictionaries of any depth.
+
+    It returns what is carried on, of the same form.
+    """
+    op = scf.ForOp(Index.of(start).value, count.value, build.constant_index(step), list(_leaves(carried)))
     if not may_unroll:
         op.operation.attributes["llvm.loop_annotation"] = ir.Attribute.parse(
             "#llvm.loop_annotation<unroll = <disable = true>, peeled = <count = 0>>"
         )
-    sizes = [len(values) for values in carried]
     with ir.InsertionPoint(op.body):
-        after = body(Index.of(op.induction_variable), *_in_lists(list(op.inner_iter_args), sizes))
-        scf.YieldOp([value for values in after for value in values])
-    return _in_lists(list(op.results), sizes)
+        after = body(Index.of(op.induction_variable), *_formed(carried, iter(op.inner_iter_args)))
+        scf.YieldOp(list(_leaves(after)))
+    return list(_formed(carried, iter(op.results)))
 
 
-def _in_lists(values: Values, sizes: Sequence[int]) -> list[Values]:
-    rest = iter(values)
-    return [[next(rest) for _ in range(size)] for size in sizes]
+def _leaves(tree: Any) -> Iterator[ir.Value]:
+    if isinstance(tree, ir.Value):
+        yield tree
+    else:
+        for each in tree.values() if isinstance(tree, dict) else tree:
+            yield from _leaves(each)
+
+
+def _formed(tree: Any, values: Iterator[ir.Value]) -> Any:
+    """Values in the places of those of `tree`."""
+    if isinstance(tree, dict):
+        return {key: _formed(each, values) for key, each in tree.items()}
+    return next(values) if isinstance(tree, ir.Value) else [_formed(each, values) for each in tree]
 
 
 def call(name: str, arguments: Values, *results: ir.Type) -> Values:

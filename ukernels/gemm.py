@@ -22,7 +22,7 @@ from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Index, Values, assume
 from mxcomp.ukernels.family import Kernel
 from mxcomp.ukernels.operands import Operand, RowMajor, Staging
-from mxcomp.ukernels.waves import LANES, MFMA
+from mxcomp.ukernels.waves import LANES, MFMA, UNIT_PIECES
 
 Scales = dict[tuple[Operand, int], ir.Value]
 """Of a wave's fragments, in registers."""
@@ -34,6 +34,8 @@ class Tile(family.Tile):
 
     least_stages: ClassVar[int] = 3
     """Steps in a ring: what comes from HBM is then asked for early enough."""
+    joinable: ClassVar[tuple[int, ...]] = tuple(UNIT_PIECES)
+    """Bytes of a fragment in a lane, where two may be joined."""
 
     def objection(self, elements: tuple[str, str], target: Target) -> str:
         stages = self.staging(elements, target)[RHS].stages
@@ -54,9 +56,10 @@ class Tile(family.Tile):
             Staging(units, layout.intrinsics_k, MFMA.lane_bytes(kind), self.waves.count)
             for units, kind in zip(self.units, elements, strict=True)
         ]
-        side, waves = (RHS, self.waves.n) if layout.lane_columns else (LHS, self.waves.m)
-        joined = (layout.lane_columns or self.for_rhs) and sides[side].fragments // waves % 2 == 0
-        sides[side] = replace(sides[side], joined=joined)
+        number, waves = (RHS, self.waves.n) if layout.lane_columns else (LHS, self.waves.m)
+        side = sides[number]
+        joined = (layout.lane_columns or self.for_rhs) and side.fragments // waves % 2 == 0
+        sides[number] = replace(side, joined=joined and side.fragment_bytes in self.joinable)
         return sides
 
 
@@ -83,13 +86,14 @@ class Gemm(Kernel):
         types, staging = self.instance.elements, self.staging
         self.a = kinds[LHS](lhs, lhs_scale, types[LHS], self.rows, staging[LHS], k_tiles)
         self.b = kinds[RHS](rhs, rhs_scale, types[RHS], self.columns, staging[RHS], k_tiles)
+        self.sides = self.a, self.b
         self._stage()
 
     def _stage(self) -> None:
         """Takes LDS."""
-        for x in (self.a, self.b):
+        for x in self.sides:
             x.stage()
-        for x in (self.a, self.b):
+        for x in self.sides:
             x.stage_scales()
 
     def _distribute(self, thread: Index) -> None:

@@ -246,24 +246,23 @@ Read = dict[_Halved, dict[int, ir.Value]]
 
 class Intrawave(Gemm):
     operand, row_major = _Halved, _RowMajorHalved
-    a: _Halved
-    b: _Halved
+    sides: tuple[_Halved, _Halved]
 
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
         self.meets_twice = self.stages == _LEAST_STAGES
 
     def _stage(self) -> None:
-        self.sides, at = (self.a, self.b), 0
+        at = 0
         memory = builder.lds(sum(each.ring_bytes + each.scale_ring_bytes for each in self.staging))
         for x in self.sides:
             at = x.stage_in(memory, at)
 
     # Prologue
 
-    def _prologue(self) -> list[Values]:
+    def _prologue(self) -> list[Values | Read]:
         """Asks for the steps of a ring, and reads what the first quarter takes; accumulators become zero meanwhile."""
-        self._begin(Index.of(0))
+        self._begin(Index.of(0), {x: {} for x in self.sides}, {x: {} for x in self.sides})
         for x in self.sides:
             _write(x.scale_copies(lambda: Index.of(0)))
         acc, count = Values(), self.rows * self.columns
@@ -285,11 +284,9 @@ class Intrawave(Gemm):
         sched_barrier()
         return [acc, *self._carried()]
 
-    def _begin(self, i: Index) -> None:
-        """K tile `i`."""
-        self.i = i
-        self.fragments: Read = {x: {} for x in self.sides}
-        self.scales: Read = {x: {} for x in self.sides}
+    def _begin(self, i: Index, fragments: Read, scales: Read) -> None:
+        """K tile `i`, of which something is in registers."""
+        self.i, self.fragments, self.scales = i, fragments, scales
         for x in self.sides:
             x.begin()
 
@@ -300,21 +297,21 @@ class Intrawave(Gemm):
 
     # Main loop
 
-    def _main_loop(self, *first: Values) -> Values:
+    def _main_loop(self, *first: Values | Read) -> Values:
         """All K tiles: accumulators are carried on, and the halves that are read first."""
-        return loop(assume(opaque(self.k_tiles), 1), self._k_tile, *first)[0]
+        acc, *_ = loop(assume(opaque(self.k_tiles), 1), self._k_tile, *first)
+        return acc
 
-    def _k_tile(self, i: Index, acc: Values, *carried: Values) -> list[Values]:
-        self._begin(i)
-        self.acc = list(acc)
-        for (values, x), each in zip(product((self.fragments, self.scales), self.sides), carried, strict=True):
-            values[x] = dict(zip(x.halves[0], each, strict=True))
+    def _k_tile(self, i: Index, acc: Values, fragments: Read, scales: Read) -> list[Values | Read]:
+        self._begin(i, fragments, scales)
+        self.acc = acc
         for step, is_late in product(range(self.steps), (False, True)):
             self._half_step(step, is_late)
         return [self.acc, *self._carried()]
 
-    def _carried(self) -> list[Values]:
-        return [[values[x][n] for n in x.halves[0]] for values in (self.fragments, self.scales) for x in self.sides]
+    def _carried(self) -> list[Read]:
+        """First halves of the next step."""
+        return [{x: {n: read[x][n] for n in x.halves[0]} for x in self.sides} for read in (self.fragments, self.scales)]
 
     def _half_step(self, step: int, is_late: bool) -> None:
         """Two quarters: one MFMA after the other, behind the first ones reads, behind some of the others copies."""

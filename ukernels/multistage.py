@@ -16,21 +16,18 @@ accumulators become zero while everybody waits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from iree.compiler import ir
-
+from mxcomp.layout import LHS, RHS
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family, gemm
 from mxcomp.ukernels.builder import Index, Values, loop, s_barrier, sched_barrier
 from mxcomp.ukernels.gemm import Gemm, Scales
-from mxcomp.ukernels.operands import Operand, Staging, stages_in
+from mxcomp.ukernels.operands import Staging, stages_in
 from mxcomp.ukernels.waves import HALF_STEPS, STEPS, Waves, in_columns, unit_layout
 
 # Tiles
-
-_READ_BYTES = 16
-"""Of a fragment in a lane, at a time. Of 6 bits a fragment has one and a half: banks conflict where two are joined."""
 
 _HALF_SLOTS = 4
 """K tiles of half units whose scales LDS holds."""
@@ -40,6 +37,9 @@ _HALF_SLOTS = 4
 class Tile(gemm.Tile):
     """A tile of this kind."""
 
+    joinable: ClassVar[tuple[int, ...]] = (16, 32)
+    """A lane reads 16 bytes at a time. Of 6 bits a fragment has one and a half: banks conflict where two are joined."""
+
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
         """What LDS holds of LHS and RHS: scales of two K tiles, or of one where a short ring gets a stage more.
 
@@ -48,10 +48,7 @@ class Tile(gemm.Tile):
         than in a step's first row, they are read before that.
         """
         room = target.lds_bytes // self.waves.occupancy
-        sides = [
-            replace(each, joined=each.joined and each.fragment_bytes % _READ_BYTES == 0)
-            for each in self.unstaged(elements)
-        ]
+        sides = self.unstaged(elements)
         steps = self.layout.intrinsics_k
         slots = _HALF_SLOTS if self.is_half else 1 if stages_in(sides, 2, room) < STEPS else 2
         most = slots * steps - (self.waves.meet > 0)
@@ -117,43 +114,6 @@ _COPIES_SHARED, _READ_ROWS_SHARED = 2, 3
 found by replays: later reads take registers for less time."""
 
 
-@dataclass(frozen=True)
-class _Step:
-    """What a step takes, computed in front of its rows.
-
-    Attributes:
-        i, number: The step of K tile `i`.
-        is_last: Of the K tile, in which scales of the next one are read.
-        places, next_places: Of the step and of the next one, in both rings.
-        free: Where the step lies that is copied meanwhile.
-        far_tiles, far_step: Which one that is.
-        slot, next_slot: Of the scales of this K tile and of the next one.
-    """
-
-    i: Index
-    number: int
-    is_last: bool
-    places: dict[Operand, Index]
-    next_places: dict[Operand, Index]
-    free: dict[Operand, Index]
-    far_tiles: dict[Operand, Index]
-    far_step: int
-    slot: Index
-    next_slot: Index
-
-
-@dataclass
-class _Registers:
-    """Of a wave: A of the next rows, B of this step and of the next one, scales of this K tile and of the next one."""
-
-    acc: Values
-    a: Values
-    b: Values
-    scales: Scales
-    next_b: Values = field(default_factory=list)
-    next_scales: Scales = field(default_factory=dict)
-
-
 class Multistage(Gemm):
     """Over units."""
 
@@ -165,26 +125,26 @@ class Multistage(Gemm):
     def _schedule(self) -> None:
         """In which rows of a step what is copied and read.
 
-        `copies`: of rows from `meet` on, A's or B's and which of a wave's; `read_rows`: of fragments of the next B.
+        `copies`: by row, from `meet` on, A's or B's and which of a wave's; `read_rows`: of fragments of the next B.
         """
         turns = [(side, turn) for side, each in enumerate(self.staging) for turn in range(each.copy_turns)]
         in_row = -(-len(turns) // (self.rows - self.meet))
         first_read = max(self.meet, self.rows - self.columns)
         if self.shares_cu:
             in_row, first_read = max(in_row, _COPIES_SHARED), max(self.meet, self.rows - _READ_ROWS_SHARED)
-        self.copies = [turns[at : at + in_row] for at in range(0, len(turns), in_row)]
+        self.copies = {self.meet + at // in_row: turns[at : at + in_row] for at in range(0, len(turns), in_row)}
         rows = self.rows - first_read
         self.read_rows = [first_read + n * rows // self.columns for n in range(self.columns)]
 
     # Prologue
 
-    def _prologue(self) -> list[Values]:
+    def _prologue(self) -> tuple[Values, Values, Values, Scales]:
         """Asks for all steps but the last of a ring; reads what the first rows of MFMA take."""
         for tile in range(self.slots):
             self._copy_scales(Index.of(tile), tile)
         for step in range(self.stages - 1):
             tile, step_of_tile = divmod(step, self.steps)
-            for x in (self.a, self.b):
+            for x in self.sides:
                 x.copy(x.in_bounds(Index.of(tile)), step_of_tile, Index.of(step * x.staging.stage_bytes))
             builder.async_group()
             sched_barrier()
@@ -193,68 +153,76 @@ class Multistage(Gemm):
         builder.wait_groups(self.stages - 2)
         builder.lds_barrier()
         first = Index.of(0)
-        scales = [[x.scales(n, 0) for n in range(x.fragments)] for x in (self.a, self.b)]
+        scales = {(x, n): x.scales(n, 0) for x in self.sides for n in range(x.fragments)}
         b = [self.b.fragment(n, first) for n in range(self.columns)]
         a = [self.a.fragment(m, first) for m in range(_ROWS_AHEAD)]
         acc = [builder.f32_zeros(self._sums)] * (self.rows * self.columns)
-        return [acc, a, b, *scales]
+        return acc, a, b, scales
 
     def _copy_scales(self, tile: Index, slot: Index | int) -> None:
-        for x in (self.a, self.b):
+        for x in self.sides:
             x.copy_scales(x.in_bounds(tile), slot)
 
     # Main loop
 
-    def _main_loop(self, *first: Values) -> Values:
+    def _main_loop(self, acc: Values, a: Values, b: Values, scales: Scales) -> Values:
         """All K tiles: accumulators, fragments that were read ahead, and scales are carried on."""
-        if not self.shares_cu:
-            return loop(self.k_tiles, self._k_tile, *first)[0]
-        builder.set_priority(_MOST_PRIORITY)
-        first = tuple(self._k_tile(Index.of(0), *first))
-        acc, *_ = loop(self.k_tiles, self._k_tile, *first, start=1)
-        builder.set_priority(0)
+        first = acc, a, b, scales
+        if self.shares_cu:
+            builder.set_priority(_MOST_PRIORITY)
+            first = self._k_tile(Index.of(0), *first)
+        acc, *_ = loop(self.k_tiles, self._k_tile, *first, start=int(self.shares_cu))
+        if self.shares_cu:
+            builder.set_priority(0)
         return acc
 
-    def _k_tile(self, i: Index, acc: Values, a: Values, b: Values, *scales: Values) -> list[Values]:
-        sides = tuple(zip((self.a, self.b), scales, strict=True))
-        now = {(x, n): each for x, values in sides for n, each in enumerate(values)}
-        registers = _Registers(list(acc), list(a), b, now)
+    def _k_tile(
+        self, i: Index, acc: Values, a: Values, b: Values, scales: Scales
+    ) -> tuple[Values, Values, Values, Scales]:
+        """Rows of MFMA, and what is copied and read between them.
+
+        `a` are fragments of the next rows, `b` those of this step, and `next_b` of the next one: what is in registers.
+        """
+        next_scales = dict(scales)
         for step in range(self.steps):
-            at, registers.next_b = self._at(i, step), list(registers.b)
+            here, ahead, free = (self._places(i, step + far) for far in (0, 1, self.stages - 1))
+            slot, next_slot = (i % self.slots).here, ((i + 1) % self.slots).here
+            far_tile, far_step = divmod(step + self.stages - 1, self.steps)
+            far_tiles = [x.in_bounds(i + far_tile) for x in self.sides]
+            is_last, next_b = step == self.steps - 1, list(b)
             for row in range(self.rows):
-                self._row(at, row, registers)
-            registers.b = registers.next_b
-        following = ([registers.next_scales[x, n] for n in range(x.fragments)] for x, _ in sides)
-        return [registers.acc, registers.a, registers.b, *following]
+                if row == self.meet:
+                    self._meet()
+                    if step == _SCALE_STEP:
+                        self._copy_scales(i + self.slots, slot)
+                if is_last:  # of the row before, whose place in registers is free; first of the last row
+                    behind = (row - 1) % self.rows
+                    next_scales[self.a, behind] = self.a.scales(behind, next_slot)
+                for side, turn in self.copies.get(row, ()):  # into the place of the step before
+                    self.sides[side].copy(far_tiles[side], far_step, free[side], [turn])
+                if row == max(self.copies):
+                    builder.async_group()
+                is_next, read = divmod(row + _ROWS_AHEAD, self.rows)
+                a.append(self.a.fragment(read, (ahead if is_next else here)[LHS]))
+                left = self.a.factor(a.pop(0)), self.a.scale_factor(scales[self.a, row], step)
+                for n in range(self.columns):
+                    right = self.b.factor(b[n]), self.b.scale_factor(scales[self.b, n], step)
+                    number = row * self.columns + n
+                    acc[number] = self._mfma(left, right, acc[number])
+                    if row == self.read_rows[n]:
+                        next_b[n] = self.b.fragment(n, ahead[RHS])
+                    if is_last and row == n % self.rows:
+                        next_scales[self.b, n] = self.b.scales(n, next_slot)
+                # An MFMA issues in 4 of its 16 to 32 cycles: the rest of this row is spread over the others.
+                builder.sched_groups("mfma_wmma", "all_vmem", "ds_read", times=self.columns)
+                sched_barrier()
+            b = next_b
+        return acc, a, b, next_scales
 
-    def _at(self, i: Index, step: int) -> _Step:
-        places, next_places, free = (self._places(i, step + far) for far in (0, 1, self.stages - 1))
-        slot, next_slot = (i % self.slots).here, ((i + 1) % self.slots).here
-        far_tile, far_step = divmod(step + self.stages - 1, self.steps)
-        far_tiles = {x: x.in_bounds(i + far_tile) for x in (self.a, self.b)}
-        is_last = step == self.steps - 1
-        return _Step(i, step, is_last, places, next_places, free, far_tiles, far_step, slot, next_slot)
-
-    def _places(self, i: Index, step: int) -> dict[Operand, Index]:
+    def _places(self, i: Index, step: int) -> list[Index]:
         """Of a step, counted from the first of K tile `i`, in both rings."""
         stage = (i * self.steps + step) % self.stages
-        return {x: (stage * x.staging.stage_bytes).here for x in (self.a, self.b)}
-
-    def _row(self, at: _Step, row: int, registers: _Registers) -> None:
-        """A row of MFMA, and what is copied and read between them."""
-        if row == self.meet:
-            self._meet()
-            if at.number == _SCALE_STEP:
-                self._copy_scales(at.i + self.slots, at.slot)
-        if at.is_last:  # of the row before, whose place in registers is free; first of the last row
-            behind = (row - 1) % self.rows
-            registers.next_scales[self.a, behind] = self.a.scales(behind, at.next_slot)
-        self._copy(at, row)
-        registers.a.append(self._read_ahead(at, row + _ROWS_AHEAD))
-        self._multiply(at, row, registers)
-        # An MFMA issues in 4 of its 16 to 32 cycles: the rest of this row is spread over the others.
-        builder.sched_groups("mfma_wmma", "all_vmem", "ds_read", times=self.columns)
-        sched_barrier()
+        return [(stage * x.staging.stage_bytes).here for x in self.sides]
 
     def _meet(self) -> None:
         """All waves, when the next step is there. Who waits for a value in registers needs no barrier for that."""
@@ -262,33 +230,6 @@ class Multistage(Gemm):
         sched_barrier()
         s_barrier()
         sched_barrier()
-
-    def _copy(self, at: _Step, row: int) -> None:
-        """Asks for this row's part of the step that comes into the place of the one before."""
-        number = row - self.meet
-        if 0 <= number < len(self.copies):
-            for side, turn in self.copies[number]:
-                x = (self.a, self.b)[side]
-                x.copy(at.far_tiles[x], at.far_step, at.free[x], [turn])
-        if number == len(self.copies) - 1:
-            builder.async_group()
-
-    def _read_ahead(self, at: _Step, row: int) -> ir.Value:
-        """A of a row, which may be one of the next step."""
-        is_next, row = divmod(row, self.rows)
-        return self.a.fragment(row, (at.next_places if is_next else at.places)[self.a])
-
-    def _multiply(self, at: _Step, row: int, registers: _Registers) -> None:
-        """A of a row with all of B; reads some of the next B."""
-        a = self.a.factor(registers.a.pop(0)), self.a.scale_factor(registers.scales[self.a, row], at.number)
-        for n in range(self.columns):
-            b = self.b.factor(registers.b[n]), self.b.scale_factor(registers.scales[self.b, n], at.number)
-            number = row * self.columns + n
-            registers.acc[number] = self._mfma(a, b, registers.acc[number])
-            if row == self.read_rows[n]:
-                registers.next_b[n] = self.b.fragment(n, at.next_places[self.b])
-            if at.is_last and row == n % self.rows:
-                registers.next_scales[self.b, n] = self.b.scales(n, at.next_slot)
 
     # Epilogue
 
