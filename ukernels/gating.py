@@ -22,7 +22,7 @@ from mxcomp.ukernels import builder, data_tiled, family, split_k
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier
 from mxcomp.ukernels.data_tiled import DataTiled, Tiled, layout_of, stored
 from mxcomp.ukernels.split_k import Flight, Stream
-from mxcomp.ukernels.waves import MFMA, VALUES, Share, Waves
+from mxcomp.ukernels.waves import MFMA, VALUES, Waves
 
 _WAVES = (2, 4)
 """Along rows, of which each has 32."""
@@ -98,7 +98,7 @@ class FewRows(Stream):
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
         if self.layout.subgroups_m > 1:
-            self.share = Share(*self.units, 1)
+            self._share_out(1)
 
     def _turn(self) -> tuple[int, int]:
         bytes_ = _RING_BYTES if self.waves > 1 else _RING_BYTES_ALONE // self.units[LHS]
@@ -112,7 +112,7 @@ class FewRows(Stream):
         self.streamed = b, a
         self.k_tiles = a.k_tiles = b.k_tiles = builder.opaque(a.k_tiles)  # a loop even of one turn, as in `Stream`
 
-    def _main_loop(self, *flights: Values) -> Values:
+    def _main_loop(self, *flights: Flight) -> Values:
         """All of the wave's K tiles; a copy of the last turn would take more registers than there are."""
         builder.fence()  # as in `Stream`
         acc = [builder.f32_zeros(VALUES) for _ in range(prod(self.units))]
@@ -120,7 +120,7 @@ class FewRows(Stream):
         return acc
 
     def _stored(self, row: Index, column: Index, in_fragment: list[Index]) -> tuple[list[int], list[Index | int]]:
-        return stored(self.layout, self.share.rows // self.layout.subgroups_m, row, column, in_fragment)
+        return stored(self.layout, self.rows // self.layout.subgroups_m, row, column, in_fragment)
 
 
 def instance(tile: family.Tile, elements: tuple[str, str]) -> family.Instance:

@@ -23,7 +23,7 @@ from mxcomp.target import Target
 from mxcomp.ukernels import builder, family, split_k
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.operands import factor, packed_buffer
-from mxcomp.ukernels.split_k import Streamed
+from mxcomp.ukernels.split_k import Flight, Streamed
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MFMA, UNIT_ROWS
 
 OPERANDS = "quantising"
@@ -198,7 +198,7 @@ class FlatStream(split_k.Stream):
     def _stored(self, row: Index, column: Index, in_fragment: list[Index]) -> tuple[list[int], list[Index | int]]:
         """A share has columns of one row of fragments, which is a dimension where there are more."""
         rows = [row] if self.units[LHS] > 1 else []
-        return [self.share.columns, *(1 for _ in rows), 1, 1, self.share.values], [column, *rows, *in_fragment]
+        return [self.columns, *(1 for _ in rows), 1, 1, self.values], [column, *rows, *in_fragment]
 
 
 class Quantising(FlatStream):
@@ -221,18 +221,19 @@ class Quantising(FlatStream):
         super()._distribute(thread)
         self.x.distribute(self.lane)
 
-    def _prologue(self) -> list[Values]:
+    def _prologue(self) -> list[Flight]:
+        """Flights of weights, a K tile of LHS, and words of the next one."""
         words = self._load(self.wave)
         flights = super()._prologue()
         quantised = self._quantised(words)
-        return [*flights, *quantised, *self._load(self.wave + self.waves)]
+        return [*flights, quantised, self._load(self.wave + self.waves)]
 
-    def _load(self, tile: Index) -> list[Values]:
+    def _load(self, tile: Index) -> Flight:
         words = [self.x.step(tile, step) for step in range(self.steps)]
         sched_barrier()
         return words
 
-    def _quantised(self, words: Sequence[Values]) -> list[Values]:
+    def _quantised(self, words: Sequence[Values]) -> Flight:
         """A K tile of LHS: scales, and each step's fragment."""
         i8 = ir.IntegerType.get_signless(8)
         kinds = builder.byte_vector(MFMA.lane_bytes(self.instance.elements[LHS])), i8
@@ -240,15 +241,15 @@ class Quantising(FlatStream):
         sched_barrier()
         return [[builder.from_elements([scale for _, scale in blocks])], *([elements] for elements, _ in blocks)]
 
-    def _k_tile(self, i: Index, acc: Values, *flights: Values) -> list[Values]:
+    def _k_tile(self, i: Index, acc: Values, *flights: Flight) -> list[Any]:
         acc, *after = super()._k_tile(i, acc, *flights)
-        quantised = self._quantised(flights[-self.steps :])
-        return [acc, *after, *quantised, *self._load(i + 2 * self.waves)]
+        return [acc, *after, self._quantised(flights[-1]), self._load(i + 2 * self.waves)]
 
-    def _factors(self, step: int, flights: Sequence[Values]) -> tuple[Sequence[Factor], Sequence[Factor]]:
-        scales, *steps = flights[-1 - 2 * self.steps : -self.steps]
+    def _factors(self, step: int, flights: Sequence[Flight]) -> tuple[Sequence[Factor], Sequence[Factor]]:
+        *weights, (scales, *steps), _ = flights
         a = factor(steps[step][0], self.instance.elements[LHS], scales[0], step)
-        return [a], [each for x, flight in self._by_operand(flights) for each in x.factors(flight, step)]
+        of_weights = zip(self.streamed, weights, strict=True)
+        return [a], [each for x, flight in of_weights for each in x.factors(flight, step)]
 
 
 INSTANCES = tuple(

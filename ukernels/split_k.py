@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, product
+from itertools import product
 from math import prod
 from typing import Any, Protocol, TypeAlias
 
 from iree.compiler import ir
 
 from mxcomp.formats import element_format
+from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
@@ -41,7 +42,6 @@ from mxcomp.ukernels.waves import (
     UNIT_PIECES,
     UNIT_ROWS,
     VALUES,
-    Share,
     Waves,
     unit_layout,
 )
@@ -116,7 +116,7 @@ _NO_ROW = 3 * 2**30
 With those of a K tile beyond the last one they are, modulo 2³², not the first ones again.
 """
 
-Flight: TypeAlias = Sequence[Values]
+Flight: TypeAlias = list[Values]
 """What is in registers of an operand's K tile, or on its way there: scales, and each step."""
 
 
@@ -208,11 +208,21 @@ class Stream(Kernel):
         super().__init__(instance, target)
         self.layout, self.waves, self.units = instance.layout, instance.tile.waves.k, instance.tile.fragments
         self.steps, self.turn = self._turn()
-        self.share = Share(*self.units, self.waves)
+        self._share_out(self.waves)
 
     def _turn(self) -> tuple[int, int]:
         """Steps of a turn of the loop, and K tiles from one turn of a wave to its next."""
         return self.layout.intrinsics_k, self.waves
+
+    def _share_out(self, waves: int) -> None:
+        """What each of so many waves adds up: some rows or columns of fragments, or some values in a lane of one."""
+        (m, n), self.sharing = self.units, waves
+        values = max(1, m * n * VALUES // waves)
+        self.values = min(VALUES, values)
+        self.columns = min(n, values // self.values)
+        self.rows = values // self.values // self.columns
+        if self.rows * self.columns * self.values * waves != m * n * VALUES:
+            raise ValueError(f"{m} × {n} fragments cannot be shared by {waves} waves")
 
     def _open(self, *arguments: ir.Value) -> None:
         self._operands(*arguments[: -self.results])
@@ -223,18 +233,13 @@ class Stream(Kernel):
         """A and B."""
         lhs, rhs, lhs_scale, rhs_scale = given
         self.k_tiles = Index.of(build.dim(lhs, 2))
-        rows = (self.instance.tile.max_m, None)
-        a, b = (
-            Streamed(self._buffers(*operand, element), element, units, self.steps, few)
-            for operand, element, units, few in zip(
-                ((lhs, lhs_scale), (rhs, rhs_scale)), self.instance.elements, self.units, rows, strict=True
-            )
-        )
-        self.streamed: tuple[InFlight, ...] = b, a  # in this order they are loaded
+        a = self._operand(LHS, lhs, lhs_scale, self.instance.tile.max_m)
+        self.streamed: tuple[InFlight, ...] = self._operand(RHS, rhs, rhs_scale), a  # in this order they are loaded
 
-    def _buffers(self, elements: ir.Value, scales: ir.Value, kind: str) -> tuple[ir.Value, ir.Value]:
-        size = MFMA.lane_bytes(kind)
-        return packed_buffer(elements, self.k_tiles, size), packed_buffer(scales, self.k_tiles)
+    def _operand(self, side: int, elements: ir.Value, scales: ir.Value, rows: int | None = None) -> Streamed:
+        kind, k_tiles = self.instance.elements[side], self.k_tiles
+        buffers = packed_buffer(elements, k_tiles, MFMA.lane_bytes(kind)), packed_buffer(scales, k_tiles)
+        return Streamed(buffers, kind, self.units[side], self.steps, rows)
 
     def _distribute(self, thread: Index) -> None:
         self.wave = builder.uniform(thread // LANES)
@@ -247,10 +252,10 @@ class Stream(Kernel):
 
     # Prologue
 
-    def _prologue(self) -> list[Values]:
+    def _prologue(self) -> list[Flight]:
         return self._loaded(*self.streamed)
 
-    def _loaded(self, *operands: InFlight) -> list[Values]:
+    def _loaded(self, *operands: InFlight) -> list[Flight]:
         """Loads the wave's first K tile of operands, or what is out of bounds."""
         tiles = {x: x.first(self.wave, self.has_any) for x in operands}
         flights = {x: [x.scales(tile)] for x, tile in tiles.items()}
@@ -259,11 +264,11 @@ class Stream(Kernel):
             for x, tile in tiles.items():
                 flights[x].append(x.step(tile, step))
         sched_barrier()
-        return [*chain(*flights.values())]
+        return list(flights.values())
 
     # Main loop
 
-    def _main_loop(self, *flights: Values) -> Values:
+    def _main_loop(self, *flights: Flight) -> Values:
         """All of the wave's K tiles: while a step is multiplied, others are loaded for the next K tile."""
         last = self.k_tiles + -self.turn
         if self.waves > 1:
@@ -274,7 +279,7 @@ class Stream(Kernel):
         acc, *left = builder.loop(ahead, self._k_tile, acc, *flights, start=self.wave, step=self.turn)
         return self._last_k_tile(acc, left)
 
-    def _k_tile(self, i: Index, acc: Values, *flights: Values) -> list[Values]:
+    def _k_tile(self, i: Index, acc: Values, *flights: Flight) -> list[Any]:
         following = i + self.turn
         after = [[x.scales(following)] for x in self.streamed]
         sched_barrier()
@@ -284,23 +289,19 @@ class Stream(Kernel):
             for x, flight in zip(self.streamed, after, strict=True):
                 flight.append(x.step(following, step))
             sched_barrier()
-        return [acc, *chain(*after)]
+        return [acc, *after]
 
-    def _multiply(self, step: int, flights: Sequence[Values], acc: Values) -> None:
+    def _multiply(self, step: int, flights: Sequence[Flight], acc: Values) -> None:
         """Adds the product of a step."""
         for number, (a, b) in enumerate(product(*self._factors(step, flights))):
             acc[number] = builder.scaled_mfma(self.layout.shape, a, b, acc[number])
 
-    def _factors(self, step: int, flights: Sequence[Values]) -> tuple[Sequence[Factor], Sequence[Factor]]:
+    def _factors(self, step: int, flights: Sequence[Flight]) -> tuple[Sequence[Factor], Sequence[Factor]]:
         """A's and B's of a step."""
-        b, a = (x.factors(flight, step) for x, flight in self._by_operand(flights))
+        b, a = (x.factors(flight, step) for x, flight in zip(self.streamed, flights, strict=True))
         return a, b
 
-    def _by_operand(self, flights: Sequence[Values]) -> list[tuple[InFlight, Flight]]:
-        lists = 1 + self.steps
-        return [(x, flights[i * lists : (i + 1) * lists]) for i, x in enumerate(self.streamed)]
-
-    def _last_k_tile(self, acc: Values, flights: Sequence[Values]) -> Values:
+    def _last_k_tile(self, acc: Values, flights: Sequence[Flight]) -> Values:
         """Behind it nothing is loaded, which would be waited for."""
 
         def multiplied() -> Values:
@@ -316,29 +317,30 @@ class Stream(Kernel):
 
     def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
         """Each wave adds up a share of all waves' parts: some fragments, or some of a fragment's values in a lane."""
-        share, wave = self.share, self.wave if self.share.waves > 1 else Index.of(0)
-        mine, value = wave // share.of_fragment, wave % share.of_fragment * share.values
+        wave = self.wave if self.sharing > 1 else Index.of(0)
+        of_fragment, of_row = VALUES // self.values, self.units[RHS] // self.columns
+        mine, value = wave // of_fragment, wave % of_fragment * self.values
         if self.waves > 1:
-            acc = self._added(acc, mine * share.fragments, value)
-        row, column = mine // share.of_row * share.rows, mine % share.of_row * share.columns
+            acc = self._added(acc, mine * (self.rows * self.columns), value)
+        row, column = mine // of_row * self.rows, mine % of_row * self.columns
         lane_place = self.lane // UNIT_ROWS, self.lane % UNIT_ROWS
         threads.store(acc, *self._stored(row, column, [*lane_place, value]))
 
     def _stored(self, row: Index, column: Index, in_fragment: list[Index]) -> tuple[list[int], list[Index | int]]:
         """The shape of a wave's share of the result, and its place."""
-        return [1, 1, self.share.rows, self.share.columns, 1, 1, self.share.values], [0, 0, row, column, *in_fragment]
+        return [1, 1, self.rows, self.columns, 1, 1, self.values], [0, 0, row, column, *in_fragment]
 
     def _added(self, acc: Values, first: Index, value: Index) -> Values:
         """The sum of all waves' parts, from a fragment, and a value of it, on."""
-        share, count = self.share, prod(self.units)
+        count, mine = prod(self.units), range(self.rows * self.columns)
         for number, part in enumerate(acc):
             place = self._place(self.wave, Index.of(number % count), Index.of(0))
             builder.write_lds(part, self.parts[number // count], place)
         builder.lds_barrier()
-        sums = [builder.f32_zeros(share.values) for _ in range(self.results * share.fragments)]
+        sums = [builder.f32_zeros(self.values) for _ in product(self.parts, mine)]
         for wave in range(self.waves):
-            places = [self._place(Index.of(wave), first + j, value) for j in range(share.fragments)]
-            parts = [builder.read_lds(part, place, share.values) for part, place in product(self.parts, places)]
+            places = [self._place(Index.of(wave), first + j, value) for j in mine]
+            parts = [builder.read_lds(part, place, self.values) for part, place in product(self.parts, places)]
             sums = builder.sums(sums, parts)
         return sums
 

@@ -144,9 +144,9 @@ class Hidden(quantising.FlatStream):
         self.blocks, (self.b,) = self._weights(*weights)
         all_blocks = Index.of(build.dim(x, 0))
         self.x = builder.buffer(x, all_blocks, (None, _WORDS), (_WORDS, 1), "i32")
-        self.rows = all_blocks // self.blocks
-        self.entries = (self.k_tiles * (self.steps * BLOCKS)).times(self.rows)
-        self.a = _Blocks(self.instance.elements[LHS], self.rows, self.steps)
+        self.x_rows = all_blocks // self.blocks
+        self.entries = (self.k_tiles * (self.steps * BLOCKS)).times(self.x_rows)
+        self.a = _Blocks(self.instance.elements[LHS], self.x_rows, self.steps)
         self.streamed = self.b, self.a
 
     def _distribute(self, thread: Index) -> None:
@@ -156,7 +156,7 @@ class Hidden(quantising.FlatStream):
 
     # Prologue
 
-    def _prologue(self) -> list[Values]:
+    def _prologue(self) -> list[Flight]:
         """Gate and up, which come from the L2, are loaded in front of RHS: results of loads are waited for in order."""
         words = self._load(self.entry, self.entry < self.entries)
         sched_barrier()
@@ -187,7 +187,7 @@ class Hidden(quantising.FlatStream):
 
     def _load(self, entry: Index, is_entry: ir.Value | None = None) -> Values:
         """A lane's quarter of a block: gate and up in turns."""
-        block, row = (entry // self.rows).here, entry % self.rows
+        block, row = (entry // self.x_rows).here, entry % self.x_rows
         there = select(block < self.blocks, row.times(self.blocks) + block, _BEYOND)
         if is_entry is not None:
             there = select(is_entry, there, _BEYOND)
@@ -206,7 +206,7 @@ class Hidden(quantising.FlatStream):
         ]
         kinds = builder.byte_vector(MFMA.lane_bytes(self.a.element)), i8
         code, scale = builder.call("quantise", [builder.from_elements(block)], *kinds)
-        is_block = entry // self.rows < self.blocks
+        is_block = entry // self.x_rows < self.blocks
         with when(self.quarter < 1):
             self.a.write(entry, is_block, code, scale)
 

@@ -127,13 +127,13 @@ class Dequantising(quantising.FlatStream):
         self.x.in_halves = not MFMA.holds_blocks(self.b.element)
         self.streamed = self.b, self.x
 
-    def _prologue(self) -> list[Values]:
+    def _prologue(self) -> list[Flight]:
         """Activations, which come from the L2, in front of weights."""
         rows = self._loaded(self.x)
         return [*self._loaded(self.b), *rows]
 
-    def _multiply(self, step: int, flights: Sequence[Values], acc: Values) -> None:
-        weights, rows = (x.factors(flight, step) for x, flight in self._by_operand(flights))
+    def _multiply(self, step: int, flights: Sequence[Flight], acc: Values) -> None:
+        weights, rows = (x.factors(flight, step) for x, flight in zip(self.streamed, flights, strict=True))
         for (n, b), (m, a) in product(enumerate(weights), enumerate(rows)):
             number = m * self.units[RHS] + n
             for i in range(_MFMA):
