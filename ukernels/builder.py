@@ -1,25 +1,28 @@
 """Writes kernels: Python runs while a kernel is written, and what it calls here becomes the kernel's MLIR.
 
 A Python `for` or `if` is unrolled, or decided, in the kernel; `loop` and `when` are loops and branches of its own.
-Sizes and places are `Index`: sums that are put together in Python, and become operations where they are used. What is
-in registers is an `ir.Value`. Functions write to MLIR's current insertion point, in the order in which they are called.
-Their names are those of the hardware, or of MLIR's operations.
+Sizes and places are `Index` (`mlir.index`): sums that are put together in Python, and become operations where they are
+used. What is in registers is an `ir.Value`, mostly a vector (`mlir.vectors`). Functions write to MLIR's current
+insertion point, in the order in which they are called. Their names are those of the hardware, or of MLIR's operations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
 from math import prod
 from typing import Any, TypeAlias
 
 from iree.compiler import ir
-from iree.compiler.dialects import amdgpu, arith, func, llvm, memref, rocdl, scf, tensor, util, vector
+from iree.compiler.dialects import amdgpu, func, llvm, memref, rocdl, scf, tensor, util, vector
 
 from mxcomp.formats import E8M0, element_format
 from mxcomp.layout import IntrinsicShape
 from mxcomp.mlir import attributes, build, graph
+from mxcomp.mlir.index import *  # noqa: F403
+from mxcomp.mlir.index import Index, i32_type, to_i32
+from mxcomp.mlir.vectors import *  # noqa: F403
+from mxcomp.mlir.vectors import as_tensor, bitcast, byte_vector, element, from_elements, joined
 
 RULE = "mxcomp.ukernel"
 """The attribute of a function that has its match rule."""
@@ -33,127 +36,18 @@ Factor: TypeAlias = tuple[ir.Value, tuple[ir.Value, int]]
 Part: TypeAlias = tuple[Values, Sequence[int], Sequence["Index | int"]]
 """What a thread stores of a result: values, their shape, and where they begin."""
 
-_MOST = 2**24
-"""More than any number of K tiles."""
-
 _MOST_BYTES = 2**31 - 1
 """A buffer has no more."""
 
 
-class Index:
-    """A sum of index values, each times a number, and of a number. Values are not negative where one is divided."""
-
-    def __init__(self, terms: Mapping[ir.Value, int], number: int = 0) -> None:
-        self.terms = {value: factor for value, factor in terms.items() if factor}
-        self.number = number
-
-    @staticmethod
-    def of(value: Index | ir.Value | int) -> Index:
-        """A number, or a value of index or integer type."""
-        if isinstance(value, Index):
-            return value
-        return Index({}, value) if isinstance(value, int) else Index({build.as_index(value): 1})
-
-    @property
-    def value(self) -> ir.Value:
-        """The sum as an SSA value, computed here."""
-        if not self.terms:
-            return build.constant_index(self.number)
-        if self.number == 0 and list(self.terms.values()) == [1]:
-            return next(iter(self.terms))
-        dims = (ir.AffineExpr.get_dim(i) * factor for i, factor in enumerate(self.terms.values()))
-        expression = reduce(lambda left, right: left + right, dims)
-        return build.apply(expression + self.number if self.number else expression, list(self.terms))
-
-    @property
-    def here(self) -> Index:
-        """The same, computed here: what depends on it is not put together again."""
-        return Index.of(self.value)
-
-    def __add__(self, other: Index | int) -> Index:
-        other = Index.of(other)
-        terms = {value: self.terms.get(value, 0) + other.terms.get(value, 0) for value in {**self.terms, **other.terms}}
-        return Index(terms, self.number + other.number)
-
-    __radd__ = __add__
-
-    def __mul__(self, factor: int) -> Index:
-        return Index({value: each * factor for value, each in self.terms.items()}, self.number * factor)
-
-    __rmul__ = __mul__
-
-    def __floordiv__(self, divisor: Index | int) -> Index:
-        """What is divisible is divided now, the rest when the kernel runs."""
-        if isinstance(divisor, Index):
-            return _binary(arith.DivUIOp, self, divisor)
-        whole, rest = self._split(divisor)
-        return whole + (rest.number // divisor if not rest.terms else _binary(arith.DivUIOp, rest, divisor))
-
-    def __mod__(self, divisor: Index | int) -> Index:
-        if isinstance(divisor, Index):
-            return _binary(arith.RemUIOp, self, divisor)
-        _, rest = self._split(divisor)
-        return Index.of(rest.number % divisor) if not rest.terms else _binary(arith.RemUIOp, rest, divisor)
-
-    def __xor__(self, other: Index) -> Index:
-        return _binary(arith.XOrIOp, self, other)
-
-    def __lt__(self, other: Index | int) -> ir.Value:
-        return arith.CmpIOp(arith.CmpIPredicate.ult, self.value, Index.of(other).value).result
-
-    def __ge__(self, other: Index | int) -> ir.Value:
-        return arith.CmpIOp(arith.CmpIPredicate.uge, self.value, Index.of(other).value).result
-
-    def is_value(self, other: Index | int) -> ir.Value:
-        return arith.CmpIOp(arith.CmpIPredicate.eq, self.value, Index.of(other).value).result
-
-    def times(self, other: Index) -> Index:
-        """The product of two that are known to the kernel only."""
-        return _binary(arith.MulIOp, self, other)
-
-    def _split(self, divisor: int) -> tuple[Index, Index]:
-        """What is divisible, divided, and the rest."""
-        whole = {value: factor // divisor for value, factor in self.terms.items() if factor % divisor == 0}
-        rest = {value: factor for value, factor in self.terms.items() if factor % divisor}
-        quotient, remainder = divmod(self.number, divisor)
-        return Index(whole, quotient), Index(rest, remainder)
-
-
-def _binary(op: Callable[..., ir.OpView], left: Index, right: Index | int) -> Index:
-    return Index.of(op(left.value, Index.of(right).value).result)
-
-
-def select(condition: ir.Value, yes: Index | ir.Value | int, no: Index | ir.Value | int) -> Index:
-    return Index.of(arith.SelectOp(condition, Index.of(yes).value, Index.of(no).value).result)
-
-
-def unsigned(value: ir.Value) -> Index:
-    """An i32 that has no sign, of which LLVM computes 32 bits."""
-    return Index.of(arith.IndexCastUIOp(ir.IndexType.get(), value).result)
-
-
-def both(one: ir.Value, other: ir.Value) -> ir.Value:
-    return arith.AndIOp(one, other).result
-
-
-def assume(value: Index, low: int, high: int = _MOST) -> Index:
-    """The same value, which the compiler takes to lie between two numbers, both included."""
-    bounds = ir.Attribute.parse(f"[[#util.int.assumption<umin = {low}, umax = {high}>]]")  # bindings have no builder
-    return Index.of(util.AssumeIntOp([ir.IndexType.get()], [value.value], bounds).results_[0])
-
-
 def opaque(value: Index, pinned: bool = False) -> Index:
     """The same value, of which LLVM knows nothing; `pinned`: what depends on it is not computed before this place."""
-    return Index.of(opaque_i32(to_i32(value), pinned))
-
-
-def opaque_i32(value: ir.Value, pinned: bool = False) -> ir.Value:
-    return llvm.InlineAsmOp(value.type, [value], "", "=s,0", has_side_effects=pinned).res
+    return Index.of(llvm.InlineAsmOp(i32_type(), [to_i32(value)], "", "=s,0", has_side_effects=pinned).res)
 
 
 def pinned(value: Index) -> Index:
     """The same, in a register of each lane, computed here."""
-    return Index.of(llvm.InlineAsmOp(_i32(), [to_i32(value)], "", "=v,0", has_side_effects=True).res)
+    return Index.of(llvm.InlineAsmOp(i32_type(), [to_i32(value)], "", "=v,0", has_side_effects=True).res)
 
 
 def lane_sum(of_wave: Index, of_lane: Index) -> Index:
@@ -162,20 +56,12 @@ def lane_sum(of_wave: Index, of_lane: Index) -> Index:
     LLVM would add in another order, and keep what does not change in registers of lanes.
     """
     values = [to_i32(of_wave), to_i32(of_lane)]
-    return Index.of(llvm.InlineAsmOp(_i32(), values, "v_add_u32 $0, $1, $2", "=v,s,v", has_side_effects=True).res)
-
-
-def i32(number: int) -> ir.Value:
-    return arith.ConstantOp(_i32(), number).result
-
-
-def to_i32(value: Index) -> ir.Value:
-    return arith.IndexCastOp(_i32(), value.value).result
+    return Index.of(llvm.InlineAsmOp(i32_type(), values, "v_add_u32 $0, $1, $2", "=v,s,v", has_side_effects=True).res)
 
 
 def uniform(value: Index) -> Index:
     """A value that all lanes of a wave have in common: LLVM keeps it, and branches by it, out of their registers."""
-    return Index.of(rocdl.ReadfirstlaneOp(_i32(), to_i32(value)).res)
+    return Index.of(rocdl.ReadfirstlaneOp(i32_type(), to_i32(value)).res)
 
 
 def workgroup() -> Index:
@@ -183,10 +69,6 @@ def workgroup() -> Index:
     first = ir.IntegerAttr.get(ir.IndexType.get(), 0)
     op = ir.Operation.create("hal.interface.workgroup.id", [ir.IndexType.get()], attributes={"dimension": first})
     return Index.of(op.result)
-
-
-def _i32() -> ir.Type:
-    return ir.IntegerType.get_signless(32)
 
 
 # Control flow
@@ -369,82 +251,9 @@ def load(source: ir.Value, place: Sequence[Index], size: int, alignment: int | N
     return vector.LoadOp(kind, source, [each.value for each in place], alignment=alignment).result
 
 
-# Vectors
-
-
-def byte_vector(size: int) -> ir.VectorType:
-    return ir.VectorType.get([size], _i8())
-
-
-def _i8() -> ir.Type:
-    return ir.IntegerType.get_signless(8)
-
-
-def joined(parts: Values) -> ir.Value:
-    """Vectors of one size, one behind the other."""
-    if len(parts) == 1:
-        return parts[0]
-    half = len(parts) // 2
-    left, right = joined(parts[:half]), joined(parts[half:])
-    size = ir.VectorType(left.type).shape[0] + ir.VectorType(right.type).shape[0]
-    return vector.ShuffleOp(left, right, list(range(size))).vector
-
-
-def part(whole: ir.Value, start: int, size: int) -> ir.Value:
-    """So many of a vector's elements, from `start` on."""
-    if [size] == list(ir.VectorType(whole.type).shape):
-        return whole
-    return vector.ShuffleOp(whole, whole, list(range(start, start + size))).vector
-
-
-def padded(value: ir.Value, size: int) -> ir.Value:
-    """A vector with zeros behind it, so many elements in all."""
-    kind = ir.VectorType(value.type)
-    if [size] == list(kind.shape):
-        return value
-    whole = constant_zeros(ir.VectorType.get([size], kind.element_type))
-    return vector.InsertStridedSliceOp(value, whole, [0], [1]).result
-
-
-def constant_zeros(kind: ir.Type) -> ir.Value:
-    """A zero, or a vector of zeros, which LLVM sets where they are used."""
-    scalar = kind.element_type if isinstance(kind, ir.VectorType) else kind
-    zero = ir.FloatAttr.get(scalar, 0.0) if isinstance(scalar, ir.FloatType) else ir.IntegerAttr.get(scalar, 0)
-    return arith.ConstantOp(kind, zero if scalar is kind else ir.DenseElementsAttr.get_splat(kind, zero)).result
-
-
-def masked(condition: ir.Value, value: ir.Value) -> ir.Value:
-    """A value, or zeros where `condition` does not hold."""
-    return arith.SelectOp(condition, value, constant_zeros(value.type)).result
-
-
-def f32_zeros(size: int) -> ir.Value:
-    return constant_zeros(ir.VectorType.get([size], ir.F32Type.get()))
-
-
-def sums(left: Values, right: Values) -> Values:
-    """The sums of two lists of vectors, one by one."""
-    return [arith.AddFOp(one, other).result for one, other in zip(left, right, strict=True)]
-
-
-def bitcast(value: ir.Value, element: str, size: int) -> ir.Value:
-    """A vector's bits as so many of other elements."""
-    return vector.BitCastOp(ir.VectorType.get([size], ir.Type.parse(element)), value).result
-
-
-def element(whole: ir.Value, number: int) -> ir.Value:
-    """One of a vector's elements; of a vector of two dimensions a row."""
-    return vector.ExtractOp(whole, [], [number]).result
-
-
-def from_elements(elements: Values) -> ir.Value:
-    return vector.FromElementsOp(ir.VectorType.get([len(elements)], elements[0].type), elements).result
-
-
 def of_quad(value: ir.Value, lane: int) -> ir.Value:
     """What one lane of four neighbours has, in all of them."""
-    i32 = ir.IntegerType.get_signless(32)
-    lanes = ir.ArrayAttr.get([ir.IntegerAttr.get(i32, lane)] * 4)
+    lanes = ir.ArrayAttr.get([ir.IntegerAttr.get(i32_type(), lane)] * 4)
     kind = ir.Attribute.parse("#amdgpu<dpp_perm<quad_perm>>")
     return amdgpu.DPPOp(value, value, kind, permArgument=lanes, results=[value.type]).result
 
@@ -559,7 +368,7 @@ class Threads:
 
     def store_each(self, *parts: Part) -> None:
         """Values of each result, as a part of it of some shape that begins at a place."""
-        stored = [(_tensor(values, shape), shape, place) for values, shape, place in parts]
+        stored = [(as_tensor(values, shape), shape, place) for values, shape, place in parts]
         offsets = [[each.value for each in place if isinstance(each, Index)] for _, _, place in stored]
         with ir.InsertionPoint(scf.InParallelOp().block):
             for (value, shape, place), dynamic, out in zip(stored, offsets, self._outs, strict=True):
@@ -576,15 +385,3 @@ def collapsed(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
             group.append(next(sizes))
         groups.append([number for number, _ in group])
     return value if len(groups) == value.type.rank else tensor.CollapseShapeOp(kind, value, groups).result
-
-
-def _tensor(values: Values, shape: Sequence[int]) -> ir.Value:
-    """Vectors, one behind the other, as a tensor."""
-    sizes, first = list(shape), ir.VectorType(values[0].type)
-    whole = constant_zeros(ir.VectorType.get([len(values), *first.shape], first.element_type))
-    for number, value in enumerate(values):
-        whole = vector.InsertOp(value, whole, [], [number]).result
-    lane = vector.ShapeCastOp(ir.VectorType.get(sizes, first.element_type), whole).result
-    kind = build.tensor_type(sizes, first.element_type)
-    origin, identity = [build.constant_index(0)] * len(sizes), ir.AffineMap.get_identity(len(sizes))
-    return vector.TransferWriteOp(kind, lane, build.empty(kind), origin, identity, [True] * len(sizes)).result

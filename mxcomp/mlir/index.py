@@ -1,0 +1,130 @@
+"""Sizes and places in kernels: sums that are put together in Python, and become operations where they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp.mlir import assumptions, build
+from mxcomp.mlir.assumptions import Range
+
+__all__ = ["Index", "assume", "both", "i32", "i32_type", "select", "to_i32", "unsigned"]
+
+_MOST = 2**24
+"""More than any number of K tiles."""
+
+
+class Index:
+    """A sum of index values, each times a number, and of a number. Values are not negative where one is divided."""
+
+    def __init__(self, terms: Mapping[ir.Value, int], number: int = 0) -> None:
+        self.terms = {value: factor for value, factor in terms.items() if factor}
+        self.number = number
+
+    @staticmethod
+    def of(value: Index | ir.Value | int) -> Index:
+        """A number, or a value of index or integer type."""
+        if isinstance(value, Index):
+            return value
+        return Index({}, value) if isinstance(value, int) else Index({build.as_index(value): 1})
+
+    @property
+    def value(self) -> ir.Value:
+        """The sum as an SSA value, computed here."""
+        if not self.terms:
+            return build.constant_index(self.number)
+        if self.number == 0 and list(self.terms.values()) == [1]:
+            return next(iter(self.terms))
+        dims = (ir.AffineExpr.get_dim(i) * factor for i, factor in enumerate(self.terms.values()))
+        expression = reduce(lambda left, right: left + right, dims)
+        return build.apply(expression + self.number if self.number else expression, list(self.terms))
+
+    @property
+    def here(self) -> Index:
+        """The same, computed here: what depends on it is not put together again."""
+        return Index.of(self.value)
+
+    def __add__(self, other: Index | int) -> Index:
+        other = Index.of(other)
+        terms = {value: self.terms.get(value, 0) + other.terms.get(value, 0) for value in {**self.terms, **other.terms}}
+        return Index(terms, self.number + other.number)
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: int) -> Index:
+        return Index({value: each * factor for value, each in self.terms.items()}, self.number * factor)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, divisor: Index | int) -> Index:
+        """What is divisible is divided now, the rest when the kernel runs."""
+        if isinstance(divisor, Index):
+            return _binary(arith.DivUIOp, self, divisor)
+        whole, rest = self._split(divisor)
+        return whole + (rest.number // divisor if not rest.terms else _binary(arith.DivUIOp, rest, divisor))
+
+    def __mod__(self, divisor: Index | int) -> Index:
+        if isinstance(divisor, Index):
+            return _binary(arith.RemUIOp, self, divisor)
+        _, rest = self._split(divisor)
+        return Index.of(rest.number % divisor) if not rest.terms else _binary(arith.RemUIOp, rest, divisor)
+
+    def __xor__(self, other: Index) -> Index:
+        return _binary(arith.XOrIOp, self, other)
+
+    def __lt__(self, other: Index | int) -> ir.Value:
+        return arith.CmpIOp(arith.CmpIPredicate.ult, self.value, Index.of(other).value).result
+
+    def __ge__(self, other: Index | int) -> ir.Value:
+        return arith.CmpIOp(arith.CmpIPredicate.uge, self.value, Index.of(other).value).result
+
+    def is_value(self, other: Index | int) -> ir.Value:
+        return arith.CmpIOp(arith.CmpIPredicate.eq, self.value, Index.of(other).value).result
+
+    def times(self, other: Index) -> Index:
+        """The product of two that are known to the kernel only."""
+        return _binary(arith.MulIOp, self, other)
+
+    def _split(self, divisor: int) -> tuple[Index, Index]:
+        """What is divisible, divided, and the rest."""
+        whole = {value: factor // divisor for value, factor in self.terms.items() if factor % divisor == 0}
+        rest = {value: factor for value, factor in self.terms.items() if factor % divisor}
+        quotient, remainder = divmod(self.number, divisor)
+        return Index(whole, quotient), Index(rest, remainder)
+
+
+def _binary(op: Callable[..., ir.OpView], left: Index, right: Index | int) -> Index:
+    return Index.of(op(left.value, Index.of(right).value).result)
+
+
+def select(condition: ir.Value, yes: Index | ir.Value | int, no: Index | ir.Value | int) -> Index:
+    return Index.of(arith.SelectOp(condition, Index.of(yes).value, Index.of(no).value).result)
+
+
+def unsigned(value: ir.Value) -> Index:
+    """An i32 that has no sign, of which LLVM computes 32 bits."""
+    return Index.of(arith.IndexCastUIOp(ir.IndexType.get(), value).result)
+
+
+def both(one: ir.Value, other: ir.Value) -> ir.Value:
+    return arith.AndIOp(one, other).result
+
+
+def assume(value: Index, low: int, high: int = _MOST) -> Index:
+    """The same value, which the compiler takes to lie between two numbers, both included."""
+    return Index.of(assumptions.assume(value.value, Range(low, high)))
+
+
+def i32(number: int) -> ir.Value:
+    return arith.ConstantOp(i32_type(), number).result
+
+
+def to_i32(value: Index) -> ir.Value:
+    return arith.IndexCastOp(i32_type(), value.value).result
+
+
+def i32_type() -> ir.Type:
+    return ir.IntegerType.get_signless(32)

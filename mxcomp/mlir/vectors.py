@@ -1,0 +1,92 @@
+"""Vectors: what a lane has in registers. Functions write to MLIR's current insertion point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, vector
+
+from mxcomp.mlir import build
+
+__all__ = [
+    "as_tensor", "bitcast", "byte_vector", "constant_zeros", "element", "f32_zeros", "from_elements", "joined",
+    "masked", "padded", "part", "sums",
+]  # fmt: skip
+
+
+def byte_vector(size: int) -> ir.VectorType:
+    return ir.VectorType.get([size], ir.IntegerType.get_signless(8))
+
+
+def joined(parts: Sequence[ir.Value]) -> ir.Value:
+    """Vectors of one size, one behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    left, right = joined(parts[:half]), joined(parts[half:])
+    size = ir.VectorType(left.type).shape[0] + ir.VectorType(right.type).shape[0]
+    return vector.ShuffleOp(left, right, list(range(size))).vector
+
+
+def part(whole: ir.Value, start: int, size: int) -> ir.Value:
+    """So many of a vector's elements, from `start` on."""
+    if [size] == list(ir.VectorType(whole.type).shape):
+        return whole
+    return vector.ShuffleOp(whole, whole, list(range(start, start + size))).vector
+
+
+def padded(value: ir.Value, size: int) -> ir.Value:
+    """A vector with zeros behind it, so many elements in all."""
+    kind = ir.VectorType(value.type)
+    if [size] == list(kind.shape):
+        return value
+    whole = constant_zeros(ir.VectorType.get([size], kind.element_type))
+    return vector.InsertStridedSliceOp(value, whole, [0], [1]).result
+
+
+def constant_zeros(kind: ir.Type) -> ir.Value:
+    """A zero, or a vector of zeros, which LLVM sets where they are used."""
+    scalar = kind.element_type if isinstance(kind, ir.VectorType) else kind
+    zero = ir.FloatAttr.get(scalar, 0.0) if isinstance(scalar, ir.FloatType) else ir.IntegerAttr.get(scalar, 0)
+    return arith.ConstantOp(kind, zero if scalar is kind else ir.DenseElementsAttr.get_splat(kind, zero)).result
+
+
+def masked(condition: ir.Value, value: ir.Value) -> ir.Value:
+    """A value, or zeros where `condition` does not hold."""
+    return arith.SelectOp(condition, value, constant_zeros(value.type)).result
+
+
+def f32_zeros(size: int) -> ir.Value:
+    return constant_zeros(ir.VectorType.get([size], ir.F32Type.get()))
+
+
+def sums(left: Sequence[ir.Value], right: Sequence[ir.Value]) -> list[ir.Value]:
+    """The sums of two lists of vectors, one by one."""
+    return [arith.AddFOp(one, other).result for one, other in zip(left, right, strict=True)]
+
+
+def bitcast(value: ir.Value, element: str, size: int) -> ir.Value:
+    """A vector's bits as so many of other elements."""
+    return vector.BitCastOp(ir.VectorType.get([size], ir.Type.parse(element)), value).result
+
+
+def element(whole: ir.Value, number: int) -> ir.Value:
+    """One of a vector's elements; of a vector of two dimensions a row."""
+    return vector.ExtractOp(whole, [], [number]).result
+
+
+def from_elements(elements: Sequence[ir.Value]) -> ir.Value:
+    return vector.FromElementsOp(ir.VectorType.get([len(elements)], elements[0].type), elements).result
+
+
+def as_tensor(values: Sequence[ir.Value], shape: Sequence[int]) -> ir.Value:
+    """Vectors, one behind the other, as a tensor."""
+    sizes, first = list(shape), ir.VectorType(values[0].type)
+    whole = constant_zeros(ir.VectorType.get([len(values), *first.shape], first.element_type))
+    for number, value in enumerate(values):
+        whole = vector.InsertOp(value, whole, [], [number]).result
+    lane = vector.ShapeCastOp(ir.VectorType.get(sizes, first.element_type), whole).result
+    kind = build.tensor_type(sizes, first.element_type)
+    origin, identity = [build.constant_index(0)] * len(sizes), ir.AffineMap.get_identity(len(sizes))
+    return vector.TransferWriteOp(kind, lane, build.empty(kind), origin, identity, [True] * len(sizes)).result
