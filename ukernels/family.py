@@ -239,11 +239,11 @@ class Kernel:
         """Which wave and lane this is, and what they have of the tile."""
         raise NotImplementedError
 
-    def _prologue(self) -> Sequence[Values]:
-        """What the first K tile begins with."""
+    def _prologue(self) -> Sequence[Any]:
+        """What the first K tile begins with: values in any form, as a loop carries them."""
         raise NotImplementedError
 
-    def _main_loop(self, *first: Values) -> Values:
+    def _main_loop(self, *first: Any) -> Values:
         """All K tiles: the accumulators."""
         raise NotImplementedError
 

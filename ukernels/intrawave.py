@@ -21,7 +21,7 @@ MFMA is inline assembly: of so many accumulators LLVM would move some between bo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -97,8 +97,8 @@ _SCALE_STEP = 1
 _ALIGNED = 16
 """Bytes of which LDS gives as many at a time only from a multiple."""
 
-Item = Callable[[], None]
-"""Writes what stands behind an MFMA."""
+Item = Iterator[None]
+"""Writes what stands behind an MFMA, and goes on behind a later one: of so many items a list has it so many times."""
 
 Later = Callable[[], Index]
 """Computes it where it is asked for."""
@@ -143,38 +143,45 @@ class _Halved(Operand):
 
     # Reads
 
-    def reads(self, half: int, place: Later, to: dict[int, ir.Value]) -> list[Item]:
-        """Reads half of a step that lies at a place in the ring; of a step, the first one is read first."""
-        staging, size, read = self.staging, self.staging.pieces.read, Values()
+    def reads(self, half: int, stage: Index, to: dict[int, ir.Value]) -> list[Item]:
+        """Reads half of a step that lies in a stage of the ring; of a step, the first one is read first."""
+        staging, size, part = self.staging, self.staging.pieces.read, self.halves[half]
         starts, together = range(0, staging.unit_stride, LANES * size), len(self._read_from)
-
-        def address() -> None:
-            self._reads_at = [builder.pinned(place() + each) for each in self._read_from]
-
-        def piece(number: int, start: int) -> None:
-            first, of_two = divmod(number, together)
-            at = self._reads_at[of_two] + first * together * self._sharing * staging.unit_stride + start
-            value = builder.read_lds(self._ring, at, size, alignment=gcd(size, _ALIGNED))
-            read.append(builder.bitcast(value, "i32", size // 4))
-            if start == starts[-1]:
-                to[number] = builder.joined(read)
-                read.clear()
-
         is_new = half == 0 or not self._reads_at
-        return [address] * is_new + [partial(piece, *each) for each in product(self.halves[half], starts)]
+
+        def items() -> Item:
+            if is_new:
+                self._reads_at = [builder.pinned(self._place_of(stage) + each) for each in self._read_from]
+                yield
+            for number in part:
+                (first, of_two), read = divmod(number, together), Values()
+                for start in starts:
+                    at = self._reads_at[of_two] + first * together * self._sharing * staging.unit_stride + start
+                    value = builder.read_lds(self._ring, at, size, alignment=gcd(size, _ALIGNED))
+                    read.append(builder.bitcast(value, "i32", size // 4))
+                    if start == starts[-1]:
+                        to[number] = builder.joined(read)
+                    yield
+
+        return [items()] * (is_new + len(part) * len(starts))
 
     def scale_reads(self, half: int, to: dict[int, ir.Value]) -> list[Item]:
         """Reads the scales of a half."""
 
-        def item(number: int) -> None:
-            to[number] = self.scales(number, 0)
+        def items() -> Item:
+            for number in self.halves[half]:
+                to[number] = self.scales(number, 0)
+                yield
 
-        return [partial(item, number) for number in self.halves[half]]
+        return [items()] * len(self.halves[half])
+
+    def _place_of(self, stage: Index) -> Index:
+        return stage % self.staging.stages * self.staging.stage_bytes
 
     # Copies
 
-    def copies(self, half: int, step: int, tile: Later, to: Later) -> list[Item]:
-        """Asks for half of a step, which is to lie at a place in the ring."""
+    def copies(self, half: int, step: int, tile: Index, stage: Index) -> list[Item]:
+        """Asks for half of a step, which is to lie in a stage of the ring."""
         staging, pieces, part = self.staging, self.staging.pieces, self.halves[half]
         fragment_bytes, each = self._fragment_stride, staging.waves // self._sharing
         fragment = (self._wave % self._sharing * self.fragments + self._wave // self._sharing).here
@@ -182,14 +189,15 @@ class _Halved(Operand):
 
         def start() -> Index:
             of_fragment = (fragment + part.start).times(fragment_bytes)
-            return of_fragment + tile() * self._tile_bytes + step * self._step_bytes
+            return of_fragment + self.in_bounds(tile) * self._tile_bytes + step * self._step_bytes
 
         def place() -> Index:
-            return to() + self._ring_at + (self._wave + before * staging.waves) * staging.unit_stride
+            return self._place_of(stage) + self._ring_at + (self._wave + before * staging.waves) * staging.unit_stride
 
         ahead = [fragment_bytes * (each * turn) + piece * pieces.step for turn, piece in turns]
         places = [turn * staging.waves * staging.unit_stride + piece * pieces.size * LANES for turn, piece in turns]
-        return self._asked(self._memory, (start, place), ahead, places, self._copied, pieces.size)
+        items = self._asked(self._memory, (start, place), ahead, places, self._copied, pieces.size)
+        return [items] * (1 + 2 * len(turns))
 
     def scale_copies(self, tile: Later) -> list[Item]:
         """Asks for the scales of a K tile."""
@@ -203,7 +211,8 @@ class _Halved(Operand):
 
         turns = range(0, staging.scale_copies, staging.waves)
         ahead, places = [self._k_tiles * (size * turn) for turn in turns], [size * turn for turn in turns]
-        return self._asked(self._scale_memory, (start, place), ahead, places, self._scales_copied, COPIED_SCALES)
+        items = self._asked(self._scale_memory, (start, place), ahead, places, self._scales_copied, COPIED_SCALES)
+        return [items] * (1 + 2 * len(turns))
 
     def _asked(
         self,
@@ -213,27 +222,21 @@ class _Halved(Operand):
         places: list[int],
         of_lane: Index,
         size: int,
-    ) -> list[Item]:
+    ) -> Item:
         """Copies: where the first one begins in memory and in LDS, and how far ahead of it others do.
 
         From one place in LDS to the next go scalar instructions: LLVM would keep all places in registers.
         """
-        (memory, offset), start, to, at = source, Index.of(0), Index.of(0), Index.of(0)
-
-        def begin() -> None:
-            nonlocal start, to
-            start, to = opaque(first[0]() + offset, pinned=True), opaque(first[1](), pinned=True)
-
-        def address(turn: int) -> None:
-            nonlocal to, at
+        (memory, offset), (start, place) = source, first
+        begin, to = opaque(start() + offset, pinned=True), opaque(place(), pinned=True)
+        yield
+        for turn, further in enumerate(ahead):
             if turn > 0:
                 to = opaque(to + (places[turn] - places[turn - 1]), pinned=True)
-            at = builder.lane_sum(start + ahead[turn], of_lane)
-
-        def copy() -> None:
+            at = builder.lane_sum(begin + further, of_lane)
+            yield
             builder.copy_to_lds(memory, [at], self._ring, to, size)
-
-        return [begin, *(item for turn in range(len(ahead)) for item in (partial(address, turn), copy))]
+            yield
 
 
 class _RowMajorHalved(RowMajor, _Halved):
@@ -246,6 +249,8 @@ Read = dict[_Halved, dict[int, ir.Value]]
 
 class Intrawave(Gemm):
     operand, row_major = _Halved, _RowMajorHalved
+    a: _Halved
+    b: _Halved
     sides: tuple[_Halved, _Halved]
 
     def __init__(self, instance: family.Instance, target: Target) -> None:
@@ -344,7 +349,7 @@ class Intrawave(Gemm):
         return reads
 
     def _reads(self, x: _Halved, half: int, step: int) -> list[Item]:
-        return x.reads(half, self._place(x, step + (half == 0)), self.fragments[x])
+        return x.reads(half, self._stage_of(step + (half == 0)), self.fragments[x])
 
     def _copies_of(self, step: int, is_late: bool) -> list[Item]:
         """Half of a step that comes into a free place, and scales of one side."""
@@ -354,23 +359,18 @@ class Intrawave(Gemm):
             copies = self._copies(step, 0) if is_late else self._copies(step - 1, 1)
         if step == _SCALE_STEP:
             x = self.sides[is_late]
-            copies += x.scale_copies(self._tile(x, 1))
+            copies += x.scale_copies(partial(x.in_bounds, self.i + 1))
         return copies
 
     def _copies(self, step: int, half: int) -> list[Item]:
         """Of what comes into the place of a step of this K tile."""
         tile, number = divmod(step + self.stages, self.steps)
-        parts = (x.copies(half, number, self._tile(x, tile), self._place(x, step)) for x in self.sides)
+        parts = (x.copies(half, number, self.i + tile, self._stage_of(step)) for x in self.sides)
         return [item for part in parts for item in part]
 
-    def _tile(self, x: _Halved, ahead: int) -> Later:
-        i = self.i
-        return lambda: x.in_bounds(i + ahead)
-
-    def _place(self, x: _Halved, step: int) -> Later:
-        """Of a step, counted from the first of this K tile, in the ring."""
-        stage = self.i * self.steps + step + self.stages
-        return lambda: stage % self.stages * x.staging.stage_bytes
+    def _stage_of(self, step: int) -> Index:
+        """Of a step, counted from the first of this K tile: counted from the first of all."""
+        return self.i * self.steps + step + self.stages
 
     def _meet(self, step: int, is_late: bool, is_second: bool) -> None:
         """What was read is there. In the middle of a step so is all of the next one, copied by all waves."""
@@ -408,7 +408,7 @@ def _registers(number: int) -> str:
 
 def _write(items: Iterable[Item]) -> None:
     for item in items:
-        item()
+        next(item)
 
 
 INSTANCES = family.instances(Intrawave, TILES)

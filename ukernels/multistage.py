@@ -17,7 +17,7 @@ accumulators become zero while everybody waits.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mxcomp.layout import LHS, RHS
 from mxcomp.target import Target
@@ -165,9 +165,8 @@ class Multistage(Gemm):
 
     # Main loop
 
-    def _main_loop(self, acc: Values, a: Values, b: Values, scales: Scales) -> Values:
+    def _main_loop(self, *first: Any) -> Values:
         """All K tiles: accumulators, fragments that were read ahead, and scales are carried on."""
-        first = acc, a, b, scales
         if self.shares_cu:
             builder.set_priority(_MOST_PRIORITY)
             first = self._k_tile(Index.of(0), *first)
