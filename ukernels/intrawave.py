@@ -386,8 +386,7 @@ class Intrawave(Gemm):
 
     def _multiply(self, step: int, m: int, n: int) -> None:
         a, b = (
-            (x.factor(self.fragments[x][k]), x.scale_factor(self.scales[x][k], step))
-            for x, k in zip(self.sides, (m, n), strict=True)
+            x.factor(self.fragments[x][k], self.scales[x][k], step) for x, k in zip(self.sides, (m, n), strict=True)
         )
         number, (left, right) = m * self.columns + n, (b, a) if self.layout.lane_columns else (a, b)
         self.acc[number] = builder.placed_mfma(left, right, self.acc[number], _registers(number))

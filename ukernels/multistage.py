@@ -203,9 +203,9 @@ class Multistage(Gemm):
                     builder.async_group()
                 is_next, read = divmod(row + _ROWS_AHEAD, self.rows)
                 a.append(self.a.fragment(read, (ahead if is_next else here)[LHS]))
-                left = self.a.factor(a.pop(0)), self.a.scale_factor(scales[self.a, row], step)
+                left = self.a.factor(a.pop(0), scales[self.a, row], step)
                 for n in range(self.columns):
-                    right = self.b.factor(b[n]), self.b.scale_factor(scales[self.b, n], step)
+                    right = self.b.factor(b[n], scales[self.b, n], step)
                     number = row * self.columns + n
                     acc[number] = self._mfma(left, right, acc[number])
                     if row == self.read_rows[n]:

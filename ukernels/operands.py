@@ -155,13 +155,15 @@ class Operand:
         self._ring = builder.lds(self.staging.ring_bytes)
 
     def stage_scales(self) -> None:
+        """The same for scales."""
         self._scale_tiles = builder.lds(self.staging.scale_ring_bytes)
 
     def distribute(self, wave: Index, lane: Index, first: Index) -> None:
         """Tells a lane what it copies, and reads: of its wave's fragments, `first` is the first."""
         self._wave = wave
-        self._copied, self._scales_copied = self._copied_by(lane), self._scales_copied_by(lane)
         span = self.staging.scale_span
+        self._copied = self._copied_by(lane)
+        self._scales_copied = ((lane % (LANES // span) if span > 1 else lane) * COPIED_SCALES).here
         self._scale_unit = (lane // (LANES // span)).here if span > 1 else Index.of(0)
         unit, owner, copiers = self._reads(lane)
         self._read_from = [self._place_in_ring(first, unit, each).here for each in copiers]
@@ -186,15 +188,18 @@ class Operand:
             place = to + piece * (pieces.size * LANES)
             real, place_of, real_tile = self._real(is_real, fragment, staging.fragments, tile)
             place += place_of * (LANES * staging.fragment_bytes)
-            builder.copy_to_lds(self._source, self._place(real, real_tile, step, piece), self._ring, place, pieces.size)
+            byte = self._copied + piece * pieces.step + step * self._step_bytes
+            source = in_tile(self._source, real, real_tile, byte)
+            builder.copy_to_lds(self._source, source, self._ring, place, pieces.size)
 
-    def copy_scales(self, tile: Index, slot: Index | int, turns: Iterable[int] | None = None) -> None:
+    def copy_scales(self, tile: Index, slot: Index | int) -> None:
         """Asks for the scales of a K tile, which are to lie in a slot."""
         staging, scale_pieces = self.staging, -(-self.staging.steps // COPIED_SCALES)
-        for number, is_real in self._shared_out(staging.scale_copies, turns):
+        for number, is_real in self._shared_out(staging.scale_copies):
             real, place_of, real_tile = self._real(is_real, number, staging.scale_copies, tile)
             fragment = real // scale_pieces * staging.scale_span + self._scale_unit
-            place = self._scale_place(fragment, real_tile, real % scale_pieces)
+            byte = self._scales_copied + real % scale_pieces * (LANES * COPIED_SCALES)
+            place = in_tile(self._scale_source, fragment, real_tile, byte)
             to = slot * staging.scale_bytes + place_of * (LANES * COPIED_SCALES)
             builder.copy_to_lds(self._scale_source, place, self._scale_tiles, Index.of(to), COPIED_SCALES)
 
@@ -213,13 +218,9 @@ class Operand:
         at = slot * staging.scale_bytes + behind + self._scales_read_from
         return builder.padded(builder.read_lds(self._scale_tiles, at, staging.steps), max(staging.steps, SCALE_VECTOR))
 
-    def factor(self, fragment: ir.Value) -> ir.Value:
-        """A fragment as an MFMA takes it."""
-        return builder.bitcast(fragment, self.element, BLOCK)
-
-    def scale_factor(self, scales: ir.Value, step: int) -> tuple[ir.Value, int]:
-        """The four of a lane's scales among which is that of a step, and its number in them."""
-        return scale_factor(scales, step)
+    def factor(self, fragment: ir.Value, scales: ir.Value, step: int) -> Factor:
+        """A fragment of a step as an MFMA takes it, and its scale, one of those of all steps."""
+        return factor(fragment, self.element, scales, step)
 
     def _shared_out(self, copies: int, turns: Iterable[int] | None = None) -> Iterator[tuple[Index, ir.Value | None]]:
         """The numbers of what this wave copies; where copies cannot be shared out evenly, whether there is such."""
@@ -253,10 +254,6 @@ class Operand:
         """Whether this wave copies every other unit, and not those before them: 1 or 0."""
         return self._wave // self.staging.pieces.count % 2
 
-    def _scales_copied_by(self, lane: Index) -> Index:
-        span = self.staging.scale_span
-        return ((lane % (LANES // span) if span > 1 else lane) * COPIED_SCALES).here
-
     def _reads(self, lane: Index) -> tuple[Index, Index, list[Index]]:
         """Whose part of a fragment a lane reads, by numbers of the unit and of the lane, and who has copied it.
 
@@ -268,13 +265,6 @@ class Operand:
         block, (second, row) = lane // UNIT_ROWS, _of_two(lane % UNIT_ROWS)
         keys = [row + second * _QUAD, row + _QUAD + second * -_QUAD]
         return second, block * UNIT_ROWS + row, [block * UNIT_ROWS + key for key in keys]
-
-    def _place(self, fragment: Index, tile: Index, step: int, piece: Index) -> list[Index]:
-        at = self._copied + piece * self.staging.pieces.step + step * self._step_bytes
-        return in_tile(self._source, fragment, tile, at)
-
-    def _scale_place(self, fragment: Index, tile: Index, piece: Index) -> list[Index]:
-        return in_tile(self._scale_source, fragment, tile, self._scales_copied + piece * (LANES * COPIED_SCALES))
 
     @property
     def _step_bytes(self) -> int:
@@ -350,15 +340,11 @@ def packed_buffer(operand: ir.Value, k_tiles: Index, fragment_bytes: int | None 
 
 
 def factor(fragment: ir.Value, element: str, scales: ir.Value, number: int) -> Factor:
-    """A lane's bytes of a fragment, and its scales, of which that of this number is the fragment's."""
-    return builder.bitcast(fragment, element, BLOCK), scale_factor(scales, number)
-
-
-def scale_factor(scales: ir.Value, number: int) -> tuple[ir.Value, int]:
-    """Those of a lane's scales among which an MFMA finds that of a number, and its number in them."""
+    """A lane's bytes of a fragment, and four of its scales, among which an MFMA finds the fragment's by its number."""
     first, (size,) = number // SCALE_VECTOR * SCALE_VECTOR, ir.VectorType(scales.type).shape
+    block = builder.bitcast(fragment, element, BLOCK)
     four = builder.padded(builder.part(scales, first, min(SCALE_VECTOR, size)), SCALE_VECTOR)
-    return builder.bitcast(four, SCALE, SCALE_VECTOR), number - first
+    return block, (builder.bitcast(four, SCALE, SCALE_VECTOR), number - first)
 
 
 def in_tile(buffer: ir.Value, fragment: Index, tile: Index, byte: Index) -> list[Index]:

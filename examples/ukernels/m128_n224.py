@@ -100,7 +100,7 @@ def multiply(a: Operand, b: Operand, k_tiles: Index) -> Values:
 
     def add_product(step: int, fragments: list[Values], scales: list[Values], acc: Values) -> Values:
         left, right = (
-            [(x.factor(each), x.scale_factor(scale, step)) for each, scale in zip(*of, strict=True)]
+            [x.factor(each, scale, step) for each, scale in zip(*of, strict=True)]
             for x, of in zip(sides, zip(fragments, scales, strict=True), strict=True)
         )
         pairs = [(m, n) for m in left for n in right]
