@@ -1,8 +1,8 @@
 """The passes in order, and their position in IREE's pipeline.
 
     source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise bitcasts, check scales,
-           recognise, check sizes, hold constants, encode, take attention, fuse consumers, materialise,
-           sort slots, outline, skip versions, share executables
+           recognise, check sizes, hold constants, encode, take attention, take linears, fuse consumers,
+           materialise, sort slots, outline, skip versions, share executables
            ─ IREE: flow ─ share slices, drop barriers
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
            ─ unmask stores, order workgroups, fold gathers, fold rows, narrow attention ─ IREE: vmfb
@@ -46,6 +46,7 @@ _HOLDING = (*workarounds.CONSTANT, "mxcomp-defer-constants")
 CHOOSING_PASSES = (*_HOLDING, "mxcomp-encode")
 BUILDING_PASSES = (
     "mxcomp-take-attention",
+    "mxcomp-take-linears",
     *workarounds.LEFT_TO_IREE,
     *_HOLDING,
     *workarounds.NARROW,

@@ -20,7 +20,7 @@ from iree.compiler.dialects import arith
 from mxcomp.mlir import attributes, build, linalg
 from mxcomp.ukernels.waves import LANES
 
-_NAME = re.compile(r"mxcomp\.(attention|cache)\.")
+_NAME = re.compile(r"mxcomp\.(attention|cache|linear)\.")
 """How the name of a location begins where a generic that has lost its kernel would compute something else."""
 
 
@@ -51,8 +51,11 @@ def dispatch(
     results: Sequence[ir.RankedTensorType],
     threads: int,
     inits: Sequence[ir.Value] = (),
+    along: int = 0,
 ) -> list[ir.Value]:
     """A dispatch of a workgroup for each of the first size of results, which are given all of the operands.
+
+    It is that of the dimension `along` of results.
 
     `inits` are what the results are written over; by default zeros, which nobody reads.
     """
@@ -65,7 +68,8 @@ def dispatch(
             maps.append(ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(start + i) for i in range(rank)]))
         inner = [result.rank - 1 for result in results]
         for start, rank in zip(_starts(inner, 1), inner, strict=True):
-            dims = [0, *range(start, start + rank)]
+            dims = list(range(start, start + rank))
+            dims.insert(along, 0)
             maps.append(ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(i) for i in dims]))
         iterators = ["parallel"] * first + ["reduction"] * sum(ranks)
         op = linalg.GenericOp(

@@ -35,6 +35,7 @@ _COUNTED: Mapping[str, tuple[str, ...]] = {
 _KINDS: Mapping[str, tuple[str, str, str]] = {
     "our matmuls": (r"matmul|sum", "", ""),
     "our packing": (r"pack_|quantise_|pad_", "", ""),
+    "unquantised": (r"linear", "", ""),
     "attention": (r"attention|combine", r"attention", r"(?i)attn|attention"),
 }
 """The kinds of dispatches, with prefixes of a matmul's part, or text in the name of a kernel or module, that identify

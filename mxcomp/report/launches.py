@@ -17,8 +17,8 @@ from mxcomp.profiling.launches import Launch
 _DISPATCH = "stream.cmd.dispatch"
 _OF_FUNCTION = "$async"
 """The suffix of a function whose arguments and results come with fences."""
-_PART = re.compile(r"mxcomp\.(?:(?P<matmul>\d+)|attention|cache)\.(?P<part>\w+)")
-"""Matches the location name that `mxcomp.packing.packer`, or mxcomp-take-attention, gives a part of a matmul."""
+_PART = re.compile(r"mxcomp\.(?:(?P<matmul>\d+)|attention|cache|linear)\.(?P<part>\w+)")
+"""Matches the location name that `mxcomp.packing.packer` gives a part of a matmul, `mxcomp.packing.standing` others."""
 
 
 def find(module: ir.Operation) -> list[Launch]:

@@ -1,0 +1,122 @@
+"""Products of a few rows of bf16 or f16 with stored weights of the same type, and a bias behind.
+
+    %t = linalg.transpose ins(%w : tensor<5120x2880xbf16>) … permutation = [1, 0]
+    %p = linalg.matmul ins(%x, %t : tensor<16x2880xbf16>, …) outs(%zero) -> tensor<16x5120xf32>
+    %s = linalg.generic … ins(%p, %bias : …, tensor<5120xbf16>) (extended, and added) -> tensor<16x5120xf32>
+    %r = linalg.generic … ins(%s) (truncated) -> tensor<16x5120xbf16>
+
+Of a single row IREE's importer extends operands first. Weights are what the program gets: of those that are computed
+IREE makes a part of the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from iree.compiler import ir
+
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.linalg_ops import (
+    EXTENDS,
+    extended_from,
+    indexing_maps,
+    inputs,
+    is_elementwise,
+    is_zero,
+    yielded,
+)
+from mxcomp.ukernels.linear import Linear
+
+MATMUL = "linalg.matmul"
+_ELEMENTS = ("bf16", "f16")
+_STORED = ("util.global.load", "hal.tensor.import", "arith.constant", "util.optimization_barrier")
+_MATRIX = 2
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product that a kernel computes, up to `last`, whose result it is."""
+
+    op: ir.Operation
+    last: ir.Operation
+    operands: Sequence[ir.Value]
+    kernel: Linear
+
+
+def find(op: ir.Operation) -> Product | None:
+    """The product that a matmul is, with what is elementwise behind it as far as the kernel does that; None if none."""
+    if op.name != MATMUL or not is_zero(op.operands[2]) or str(build.element(op.results[0])) != "f32":
+        return None
+    weights = _weights(op)
+    x = extended_from(op.operands[0])
+    if weights is None or (indexing_maps(op) or [])[0] != ir.AffineMap.get(3, 0, _dims(0, 2)):
+        return None
+    (rows, depth), (columns, _) = build.static_sizes(x), build.static_sizes(weights)
+    kind = str(build.element(weights))
+    if rows is None or depth is None or columns is None or kind not in _ELEMENTS or str(build.element(x)) != kind:
+        return None
+    kernel = Linear(rows, columns, depth, kind, "f32")
+    return None if kernel.objection else _with_what_follows(Product(op, op, (x, weights), kernel))
+
+
+def _dims(*places: int) -> list[ir.AffineExpr]:
+    return [ir.AffineExpr.get_dim(place) for place in places]
+
+
+def _weights(op: ir.Operation) -> ir.Value | None:
+    """The stored matrix [N, K] that is the right factor."""
+    value, map_ = extended_from(op.operands[1]), (indexing_maps(op) or [])[1]
+    if map_ == ir.AffineMap.get(3, 0, _dims(2, 1)):
+        made = graph.producer(value)
+        if made is None or made.name != "linalg.transpose":
+            return None
+        value = extended_from(made.operands[0])
+    elif map_ != ir.AffineMap.get(3, 0, _dims(1, 2)):
+        return None
+    source = graph.producer(graph.viewed(value))
+    return value if source is None or source.name in _STORED else None
+
+
+def _with_what_follows(found: Product) -> Product:
+    """With a bias that is added, and the result rounded, where nothing else reads what is between."""
+    if (biased := _biased(found)) is not None:
+        found = biased
+    user = graph.only_user(found.last)
+    kind = None if user is None else str(build.element(user.results[0])) if len(user.results) == 1 else None
+    if user is None or kind not in _ELEMENTS or not is_elementwise(user) or inputs(user) != [found.last.results[0]]:
+        return found
+    made = graph.producer(yielded(user))
+    is_same = (indexing_maps(user) or [])[0] == (indexing_maps(user) or [])[1]
+    if not is_same or made is None or made.name != "arith.truncf" or made.operands[0] != _argument(user, 0):
+        return found
+    return replace(found, last=user, kernel=replace(found.kernel, result=kind))
+
+
+def _biased(found: Product) -> Product | None:
+    user = graph.only_user(found.last)
+    if user is None or not is_elementwise(user) or len(inputs(user)) != _MATRIX:
+        return None
+    maps, values = indexing_maps(user) or [], inputs(user)
+    at = values.index(found.last.results[0])
+    added, made = values[1 - at], graph.producer(yielded(user))
+    row = ir.AffineMap.get(_MATRIX, 0, _dims(1))
+    if [maps[at], maps[1 - at], maps[2]] != [
+        ir.AffineMap.get_identity(_MATRIX),
+        row,
+        ir.AffineMap.get_identity(_MATRIX),
+    ]:
+        return None
+    if made is None or made.name != "arith.addf":
+        return None
+    if {graph.behind(each, (EXTENDS,)) for each in made.operands} != {_argument(user, 0), _argument(user, 1)}:
+        return None
+    bias = extended_from(added)
+    kind = str(build.element(bias))
+    if str(build.element(user.results[0])) != "f32" or kind not in (*_ELEMENTS, "f32"):
+        return None
+    return replace(found, last=user, operands=(*found.operands, bias), kernel=replace(found.kernel, bias=kind))
+
+
+def _argument(op: ir.Operation, number: int) -> ir.Value:
+    return op.regions[0].blocks[0].arguments[number]

@@ -1,0 +1,252 @@
+"""Products of a few rows with weights of 16 bits: K split over the waves of a workgroup, operands direct to registers.
+
+    result[M, 16 columns] = x[M, K] · weights[16 columns, K]ᵀ (+ bias)
+
+What limits them is reading the weights, once. A workgroup has some fragments of 16 columns, and all rows; a wave has
+every so many-th unit of 64 elements along K, in which each row of weights is a cache line. It asks for all of them
+at once, or for as many as registers have room for, and the next ones meanwhile. In the end parts are added up in the
+order of waves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp.mlir import build
+from mxcomp.ukernels import attention, builder
+from mxcomp.ukernels.attention import COLUMNS, DEPTH, LANE
+from mxcomp.ukernels.builder import Index, Threads, Values, load, loop, select
+from mxcomp.ukernels.waves import BEYOND, LANES, VALUES
+
+MOST_ROWS = 64
+"""Sums of all rows are in registers."""
+_WIDTHS = (1, 2, 4)
+"""Fragments along columns that a workgroup may have."""
+_WAVES = 8
+_REGISTERS = 160
+"""Of a lane, for what is on its way."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The kernel.
+
+    Attributes:
+        rows: Of x and the result.
+        columns: Of the result.
+        depth: Elements of a row of x and of weights.
+        element: Their type.
+        result: The type of an element of the result.
+        bias: That of what is added to each row, if anything is.
+        wide: Fragments along columns that a workgroup has.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    element: str
+    result: str
+    bias: str | None = None
+    wide: int = 1
+
+    @property
+    def name(self) -> str:
+        """For example mx_linear_bf16_m16_n5120_k2880_by32_bias_bf16_to_bf16."""
+        sizes = f"m{self.rows}_n{self.columns}_k{self.depth}_by{self.width}"
+        bias = f"_bias_{self.bias}" if self.bias else ""
+        return f"mx_linear_{self.element}_{sizes}{bias}_to_{self.result}"
+
+    @property
+    def objection(self) -> str:
+        """Why there is no such kernel; "" if there is."""
+        if self.rows > MOST_ROWS:
+            return f"{self.rows} rows are more than {MOST_ROWS}"
+        if not self._takes(1):
+            return f"{self.columns} columns are not several times {COLUMNS}"
+        if self.depth % DEPTH:
+            return f"K = {self.depth} is no multiple of {DEPTH}"
+        if self.depth * max(self.rows, self.columns) * _BYTES > attention.MOST_BYTES:
+            return f"an operand exceeds {attention.MOST_BYTES} bytes"
+        return ""
+
+    @property
+    def fragments(self) -> tuple[int, int]:
+        """Of a workgroup, along columns and rows."""
+        return self.wide, -(-self.rows // COLUMNS)
+
+    def spread(self, cus: int) -> Linear | None:
+        """With the width of workgroups with which compute units read least, one after the other what each gets.
+
+        None where IREE's own kernel is faster: of many rows and columns, by 64 of which it reads rows less often.
+        """
+        _, down = self.fragments
+        turns = {
+            wide: -(-self.columns // (wide * COLUMNS * cus))
+            for wide in _WIDTHS
+            if self._takes(wide) and wide * down <= _WAVES
+        }
+        best = min(turns, key=lambda wide: turns[wide] * (wide * COLUMNS + self.rows))
+        is_slower = self.rows > 2 * COLUMNS and turns[best] > 1
+        return None if is_slower else replace(self, wide=best)
+
+    def _takes(self, wide: int) -> bool:
+        """Whether columns are several times as many; a dimension of size 1 IREE would drop."""
+        return self.columns % (wide * COLUMNS) == 0 and self.columns > wide * COLUMNS
+
+    @property
+    def workgroups(self) -> int:
+        return self.columns // self.width
+
+    @property
+    def width(self) -> int:
+        """Columns of a workgroup."""
+        return self.fragments[0] * COLUMNS
+
+    @property
+    def threads(self) -> int:
+        return _WAVES * LANES
+
+    @property
+    def along(self) -> int:
+        """The dimension of the result that workgroups have each a part of."""
+        return int(self.rows > 1)
+
+    def result_type(self, workgroups: int) -> ir.RankedTensorType:
+        """Of so many of them: without dimensions of size 1, which IREE drops, and with them what names the kernel."""
+        return build.tensor_type([*attention.kept([self.rows]), workgroups, self.width], self.result)
+
+    @property
+    def inputs(self) -> list[ir.RankedTensorType]:
+        bias = [build.tensor_type([self.columns], self.bias)] if self.bias else []
+        x = build.tensor_type([*attention.kept([self.rows]), self.depth], self.element)
+        return [x, build.tensor_type([self.columns, self.depth], self.element), *bias]
+
+    def text(self) -> str:
+        """The kernel's module. Needs a current context."""
+        result = self.result_type(1)
+        kinds = [*self.inputs, result]
+        return attention.module(self.name, kinds, [result], self.threads, lambda *given: _Writing(self, *given).write())
+
+
+_BYTES = 2
+"""Of an element of x and weights."""
+_SHAPE = COLUMNS, COLUMNS, DEPTH
+
+
+class _Writing:
+    """Writes the kernel."""
+
+    def __init__(self, spec: Linear, workgroup: Index, given: Values, threads: Threads) -> None:
+        self.spec, self.threads = spec, threads
+        self.first = (workgroup * spec.width).here
+        self.wave = builder.assume(builder.uniform(threads.number // LANES), 0, _WAVES - 1)
+        self.lane = (threads.number % LANES).here
+        self.column, self.quarter = (self.lane % COLUMNS).here, (self.lane // COLUMNS).here
+        buffers = [_flat(value) for value in given[: len(spec.inputs)]]
+        (self.x, x_from), (self.weights, weights_from), *bias = buffers
+        self.bias = bias[0] if bias else None
+        self.steps = 2 if spec.depth % (2 * DEPTH) == 0 else 1
+        self.unit = self.steps * DEPTH
+        self.units = spec.depth // self.unit
+        along, down = spec.fragments
+        self.rows_of_x = [self._row(x_from, self.column + n * COLUMNS, spec.rows) for n in range(down)]
+        self.rows_of_weights = [
+            self._row(weights_from, self.first + self.column + n * COLUMNS, spec.columns) for n in range(along)
+        ]
+
+    def _row(self, start: Index, row: Index, count: int) -> Index:
+        """Where a lane's part of a row begins; of a row that is not there, where no buffer has anything."""
+        at = start + row * self.spec.depth + self.quarter * LANE
+        return (at if count % COLUMNS == 0 else select(row < count, at, _BEYOND)).here
+
+    def write(self) -> None:
+        along, down = self.spec.fragments
+        registers = 4 * self.steps * (along + down)  # of a unit
+        mine, most = -(-self.units // _WAVES), max(1, _REGISTERS // registers)
+        acc = [builder.f32_zeros(VALUES) for _ in range(along * down)]
+        if mine <= most:
+            acc = self._multiplied(self._loaded(Index.of(0), mine), acc)
+        else:
+            acc = self._looped(max(1, most // 2), mine, acc)
+        self._store(self._added(acc))
+
+    def _looped(self, at_once: int, mine: int, acc: Values) -> Values:
+        """Of so many units in a turn, the next of which are on their way."""
+
+        def turn(number: Index, loaded: Values, sums: Values) -> list[Values]:
+            following = self._loaded((number + 1) * at_once, at_once)
+            return [following, self._multiplied(loaded, sums)]
+
+        count = Index.of(-(-mine // at_once) - 1)
+        loaded, acc = loop(count, turn, self._loaded(Index.of(0), at_once), acc)
+        return self._multiplied(loaded, acc)
+
+    def _loaded(self, first: Index, count: int) -> Values:
+        """The wave's units from one on, of all of which there are zeros beyond the last one."""
+        loaded: Values = []
+        for number in range(count):
+            unit = ((first + number) * _WAVES + self.wave).here
+            is_there = unit < self.units
+            for (source, row), step in product(self._rows, range(self.steps)):
+                at = select(is_there, row + unit * self.unit + step * DEPTH, _BEYOND)
+                loaded.append(load(source, [at], LANE, alignment=LANE * _BYTES))
+        builder.sched_barrier()
+        return loaded
+
+    @property
+    def _rows(self) -> list[tuple[ir.Value, Index]]:
+        return [*((self.weights, row) for row in self.rows_of_weights), *((self.x, row) for row in self.rows_of_x)]
+
+    def _multiplied(self, loaded: Values, acc: Values) -> Values:
+        along, down = self.spec.fragments
+        sums, of_unit = list(acc), self.steps * (along + down)
+        for start, step in product(range(0, len(loaded), of_unit), range(self.steps)):
+            factors = loaded[start + step : start + of_unit : self.steps]
+            for number, (left, right) in enumerate(product(factors[:along], factors[along:])):
+                sums[number] = builder.mfma(_SHAPE, left, right, sums[number])
+        return sums
+
+    def _added(self, acc: Values) -> ir.Value:
+        """The sum of all waves' parts of the fragment that this wave stores."""
+        count = len(acc)
+        parts = builder.lds(_WAVES * count * LANES * VALUES, "f32")
+        for number, part in enumerate(acc):
+            builder.write_lds(part, parts, ((self.wave * count + number) * LANES + self.lane) * VALUES)
+        builder.lds_barrier()
+        self.mine = select(self.wave < count, self.wave, count - 1).here
+        total = builder.f32_zeros(VALUES)
+        for wave in range(_WAVES):
+            at = ((self.mine + wave * count) * LANES + self.lane) * VALUES
+            (total,) = builder.sums([total], [builder.read_lds(parts, at, VALUES)])
+        return total
+
+    def _store(self, total: ir.Value) -> None:
+        """Four neighbours of a row; of what is no row, or has been stored, behind the end of the buffer."""
+        spec, (along, down) = self.spec, self.spec.fragments
+        row, column = self.mine % down * COLUMNS + self.column, self.mine // down * COLUMNS + self.quarter * VALUES
+        if self.bias is not None:
+            source, start = self.bias
+            more = load(source, [start + self.first + column], VALUES)
+            (total,) = builder.sums([total], [more if spec.bias == "f32" else arith.ExtFOp(total.type, more).result])
+        is_stored = builder.both(self.wave < along * down, row < spec.rows)
+        value, size = attention.rounded(total, spec.result), 4 if spec.result == "f32" else _BYTES
+        if spec.rows == 1:
+            self.threads.store([value], [1, VALUES], [0, select(is_stored, column, BEYOND // size)])
+        else:
+            place = select(is_stored, row, BEYOND // (size * spec.columns) + 1)
+            self.threads.store([value], [1, 1, VALUES], [place, 0, column])
+
+
+_BEYOND = BEYOND // _BYTES
+
+
+def _flat(value: ir.Value) -> tuple[ir.Value, Index]:
+    """An operand's memory, and where in it it begins, in elements."""
+    shape, strides = ir.RankedTensorType(value.type).shape, [1]
+    for size in reversed(shape[1:]):
+        strides.insert(0, strides[0] * size)
+    return builder.whole(builder.whole_buffer(value, strides))
