@@ -74,7 +74,7 @@ def _weights(op: ir.Operation) -> ir.Value | None:
         value = extended_from(made.operands[0])
     elif map_ != ir.AffineMap.get(3, 0, _dims(1, 2)):
         return None
-    source = graph.producer(graph.viewed(value))
+    source = graph.producer(graph.look_through_views(value))
     return value if source is None or source.name in _STORED else None
 
 
@@ -109,7 +109,7 @@ def _biased(found: Product) -> Product | None:
         return None
     if made is None or made.name != "arith.addf":
         return None
-    if {graph.behind(each, (EXTENDS,)) for each in made.operands} != {_argument(user, 0), _argument(user, 1)}:
+    if {graph.look_through(each, (EXTENDS,)) for each in made.operands} != {_argument(user, 0), _argument(user, 1)}:
         return None
     bias = extended_from(added)
     kind = str(build.element(bias))
