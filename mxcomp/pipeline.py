@@ -1,7 +1,7 @@
 """The passes in order, and their position in IREE's pipeline.
 
     source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise bitcasts, check scales,
-           recognise, check sizes, hold constants, encode, take attention, take linears, fuse consumers,
+           recognise, check sizes, take attention, join norms, hold constants, encode, take linears, fuse consumers,
            materialise, sort slots, outline, skip versions, share executables
            ─ IREE: flow ─ share slices, drop barriers
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
@@ -43,9 +43,8 @@ PREPARING_PASSES = (
     "mxcomp-check-sizes",
 )
 _HOLDING = (*workarounds.CONSTANT, "mxcomp-defer-constants")
-CHOOSING_PASSES = (*_HOLDING, "mxcomp-encode")
+CHOOSING_PASSES = ("mxcomp-take-attention", "mxcomp-join-norms", *_HOLDING, "mxcomp-encode")
 BUILDING_PASSES = (
-    "mxcomp-take-attention",
     "mxcomp-take-linears",
     *workarounds.LEFT_TO_IREE,
     *_HOLDING,

@@ -23,7 +23,7 @@ used among themselves, but for the last one's.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -66,7 +66,7 @@ def find(unset: ir.Operation) -> tuple[list[ir.Operation], str]:
     best: list[ir.Operation] = []
     left: dict[ir.Operation, str] = {}
     is_final = False
-    for op in _users_in_order(values):
+    for op in graph.users_in_order(values):
         if reason := _misfit(op, values, inside):
             left[op] = reason
             is_final |= op.name != "tensor.dim"  # it needs one of the values, whatever else is fused
@@ -84,24 +84,6 @@ def find(unset: ir.Operation) -> tuple[list[ir.Operation], str]:
     if (first := _first_left(left, best)) is None:
         return best, ""
     return best, f"{first.name} at {graph.location_text(first.location)} is not fused: {left[first]}"
-
-
-def _users_in_order(values: list[ir.Value]) -> Iterator[ir.Operation]:
-    """Operations of the block that use one of `values`, to which more may be added meanwhile, as they stand there."""
-    block, followed = values[0].owner.operation.block, 0
-    pending: list[ir.Operation] = []
-    while True:
-        for value in values[followed:]:
-            users = dict.fromkeys(use.owner.operation for use in value.uses)  # one may read a value twice
-            pending += [user for user in users if user.block == block and user not in pending]
-        followed = len(values)
-        if not pending:
-            return
-        first = pending[0]
-        for op in pending:
-            first = op if op.is_before_in_block(first) else first
-        pending.remove(first)
-        yield first
 
 
 def _first_left(left: Mapping[ir.Operation, str], best: Collection[ir.Operation]) -> ir.Operation | None:
@@ -258,9 +240,12 @@ def _fuse(unset: ir.Operation, consumers: list[ir.Operation]) -> None:
             sizes, shape = list(expansion.operands)[1:], expansion.attributes["static_output_shape"]
             value = tensor.ExpandShapeOp(final, value, reassociation(expansion), sizes, shape).result
     last.results[0].replace_all_uses_with(value)
+    _take_collapses(value)
     for old in inner[:-1]:
         _take_dims(old, unset)
-    for op in (*reversed(consumers), unset):
+    made = [graph.producer(operand) for op in consumers for operand in op.operands if operand not in inner]
+    expanded = dict.fromkeys(op for op in made if op is not None and op.name == _EXPAND)
+    for op in (*reversed(consumers), unset, *expanded):
         graph.erase_dead(op)
 
 
@@ -290,6 +275,26 @@ def _read(
         folded = _folded(affine_map, expansion)
         assert folded is not None
         if any(len(group) > 1 for group in folded.groups):
-            operand = build.collapse(operand, folded.groups)
+            operand = _collapsed(operand, folded.groups)
         found.append((operand, folded.map))
     return found
+
+
+def _collapsed(value: ir.Value, groups: list[list[int]]) -> ir.Value:
+    """A value with dimensions in groups; what it is an expansion of, if of these: another matmul's result may be."""
+    op = graph.producer(value)
+    if op is not None and op.name == _EXPAND and reassociation(op) == groups:
+        return op.operands[0]
+    return build.collapse(value, groups)
+
+
+def _take_collapses(value: ir.Value) -> None:
+    """Lets those that collapse a value, which is an expansion, as it was before, have what it is an expansion of."""
+    op = graph.producer(value)
+    if op is None or op.name != _EXPAND:
+        return
+    for user in [use.owner.operation for use in value.uses]:
+        if user.name == "tensor.collapse_shape" and user.results[0].type == op.operands[0].type:
+            user.results[0].replace_all_uses_with(op.operands[0])
+            user.erase()
+    graph.erase_dead(op)

@@ -159,7 +159,8 @@ def _is_epilogue(op: ir.Operation) -> bool:
     """Whether an elementwise operation is computed from a scaled matmul's result, which may be encoded already."""
     if op.name == "iree_encoding.unset_encoding" or decision_of(op) is not None:
         return True
-    return is_elementwise(op) and any(map(_is_epilogue, filter(None, map(graph.producer, op.operands))))
+    made_of = (graph.producer(graph.look_through_views(operand)) for operand in op.operands)
+    return is_elementwise(op) and any(map(_is_epilogue, filter(None, made_of)))
 
 
 CONVERTS = "arith.scaling_truncf"

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 
 from iree.compiler import ir
@@ -14,6 +14,7 @@ from iree.compiler import ir
 from mxcomp.layout import LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.symmetry import are_alike
+from mxcomp.mlir import graph
 from mxcomp.mlir.linalg_ops import is_elementwise
 
 
@@ -38,16 +39,21 @@ def _is_pair(op: ir.Operation, other: ir.Operation) -> bool:
         return False
     if any(are_alike(op.operands[side], other.operands[side]) for side in (RHS, RHS_SCALE)):
         return False
-    behind = list(_consumers(op))
+    behind = _consumers(op)
     return problem_of(op) == problem_of(other) and any(user in behind for user in _consumers(other))
 
 
-def _consumers(op: ir.Operation) -> Iterator[ir.Operation]:
-    """Elementwise operations on a result, one behind the other, as long as nothing else reads what is between."""
-    value = op.results[0]
-    while True:
-        users = {use.owner.operation for use in value.uses}
-        if len(users) != 1 or not is_elementwise(user := next(iter(users))) or len(user.results) != 1:
-            return
-        yield user
-        value = user.results[0]
+def _consumers(op: ir.Operation) -> list[ir.Operation]:
+    """The most elementwise operations on a result of which nothing but the last one's is read by others.
+
+    The result may be expanded in front of them.
+    """
+    values, inside, best = [op.results[0]], list[ir.Operation](), list[ir.Operation]()
+    for user in graph.users_in_order(values):
+        if len(user.results) != 1 or not (user.name == "tensor.expand_shape" or is_elementwise(user)):
+            break
+        if all(use.owner.operation in (*inside, user) for value in values for use in value.uses):
+            best = [*inside, user]
+        inside.append(user)
+        values.append(user.results[0])
+    return best

@@ -131,6 +131,24 @@ def only_user(op: ir.Operation) -> ir.Operation | None:
     return users[0] if len(users) == 1 else None
 
 
+def users_in_order(values: list[ir.Value]) -> Iterator[ir.Operation]:
+    """Operations of the block that use one of `values`, to which more may be added meanwhile, as they stand there."""
+    block, followed = values[0].owner.operation.block, 0
+    pending: list[ir.Operation] = []
+    while True:
+        for value in values[followed:]:
+            users = dict.fromkeys(use.owner.operation for use in value.uses)  # one may read a value twice
+            pending += [user for user in users if user.block == block and user not in pending]
+        followed = len(values)
+        if not pending:
+            return
+        first = pending[0]
+        for op in pending:
+            first = op if op.is_before_in_block(first) else first
+        pending.remove(first)
+        yield first
+
+
 def inputs(op: ir.Operation) -> list[tuple[ir.Operation, int]]:
     """Yields the uses of values from outside of an operation: its own operands, and those of operations in its
     regions."""

@@ -63,11 +63,11 @@ _GONE = "mxcomp.gone"
 
 @dataclass
 class Building:
-    """A module while its matmuls become dispatches; `plans` are those of all of them, by their numbers."""
+    """A module while its matmuls become dispatches; `plans` are those of all that are not built yet, by numbers."""
 
     module: ir.Operation
     options: Options
-    plans: Mapping[int, tuple[ir.Operation, Plan]]
+    plans: dict[int, tuple[ir.Operation, Plan]]
     packer: Packer = field(init=False)
     waiting: dict[int, tuple[Any, Matmul]] = field(default_factory=dict)
     """Plans of matmuls that another one is to be built with, and what is packed of them, by their numbers."""

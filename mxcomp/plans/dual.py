@@ -93,6 +93,7 @@ class Dual(FusedQuant):
         pair = None if building.options.reference else _met_in(index, self, building)
         plan, matmul = self.prepared(op, building)
         if pair is None:
+            building.plans.pop(index, None)
             plan.finish(matmul, building)
             return
         building.waiting[index] = plan, matmul

@@ -645,3 +645,63 @@ util.func public @by_columns(%q: tensor<2x1x64xbf16>, %c: tensor<2x64x96xbf16>, 
   } -> tensor<2x1x64xbf16>
   util.return %r : tensor<2x1x64xbf16>
 }
+
+// What is left where a query sees no key, which here none does, is not chosen; where that is not known it is.
+
+// CHECK-LABEL: util.func public @always_seen(
+// CHECK: %[[RESULT:.+]] = tensor.expand_shape {{.*}} into tensor<8x1x64xbf16>
+// CHECK: %[[CHOSEN:.+]] = linalg.generic {{.*}} ins({{.*}}, %[[RESULT]],
+// CHECK: arith.select
+// CHECK: util.return %[[RESULT]], %[[CHOSEN]]
+util.func public @always_seen(%q: tensor<8x1x64xbf16>, %k: tensor<8x1024x64xbf16>, %other: tensor<8x1x1xi1>)
+    -> (tensor<8x1x64xbf16>, tensor<8x1x64xbf16>) {
+  %scale = arith.constant 0.125 : f32
+  %zero = arith.constant 0.0 : f32
+  %nothing = arith.constant dense<0.0> : tensor<bf16>
+  %least = arith.constant 0xFF800000 : f32
+  %seen = arith.constant dense<1.0> : tensor<8x1024xf32>
+  %rows = tensor.empty() : tensor<8xf32>
+  %start = linalg.fill ins(%least : f32) outs(%rows : tensor<8xf32>) -> tensor<8xf32>
+  %most = linalg.generic {indexing_maps = [affine_map<(n, l) -> (n, l)>, affine_map<(n, l) -> (n)>],
+                          iterator_types = ["parallel", "reduction"]}
+      ins(%seen : tensor<8x1024xf32>) outs(%start : tensor<8xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.maximumf %in, %out : f32
+    linalg.yield %0 : f32
+  } -> tensor<8xf32>
+  %most3 = tensor.expand_shape %most [[0, 1, 2]] output_shape [8, 1, 1] : tensor<8xf32> into tensor<8x1x1xf32>
+  %truths = tensor.empty() : tensor<8x1x1xi1>
+  %is_seen = linalg.generic {indexing_maps = [affine_map<(n, t, d) -> (n, t, d)>, affine_map<(n, t, d) -> (n, t, d)>],
+                             iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%most3 : tensor<8x1x1xf32>) outs(%truths : tensor<8x1x1xi1>) {
+  ^bb0(%in: f32, %out: i1):
+    %0 = arith.cmpf ogt, %in, %zero : f32
+    linalg.yield %0 : i1
+  } -> tensor<8x1x1xi1>
+  %empty = tensor.empty() : tensor<8x1x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %k, %k, %scale : tensor<8x1x64xbf16>, tensor<8x1024x64xbf16>, tensor<8x1024x64xbf16>, f32)
+      outs(%empty : tensor<8x1x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<8x1x64xbf16>
+  %always = linalg.generic {indexing_maps = [affine_map<(n, t, d) -> (n, t, 0)>, affine_map<(n, t, d) -> (n, t, d)>,
+                                             affine_map<(n, t, d) -> ()>, affine_map<(n, t, d) -> (n, t, d)>],
+                            iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%is_seen, %r, %nothing : tensor<8x1x1xi1>, tensor<8x1x64xbf16>, tensor<bf16>)
+      outs(%empty : tensor<8x1x64xbf16>) {
+  ^bb0(%c: i1, %a: bf16, %b: bf16, %out: bf16):
+    %0 = arith.select %c, %a, %b : bf16
+    linalg.yield %0 : bf16
+  } -> tensor<8x1x64xbf16>
+  %sometimes = linalg.generic {indexing_maps = [affine_map<(n, t, d) -> (n, t, 0)>, affine_map<(n, t, d) -> (n, t, d)>,
+                                                affine_map<(n, t, d) -> ()>, affine_map<(n, t, d) -> (n, t, d)>],
+                               iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%other, %r, %nothing : tensor<8x1x1xi1>, tensor<8x1x64xbf16>, tensor<bf16>)
+      outs(%empty : tensor<8x1x64xbf16>) {
+  ^bb0(%c: i1, %a: bf16, %b: bf16, %out: bf16):
+    %0 = arith.select %c, %a, %b : bf16
+    linalg.yield %0 : bf16
+  } -> tensor<8x1x64xbf16>
+  util.return %always, %sometimes : tensor<8x1x64xbf16>, tensor<8x1x64xbf16>
+}

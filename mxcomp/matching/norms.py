@@ -1,0 +1,122 @@
+"""Norms of rows, as models spell them: RMSNorm, LayerNorm, and what else divides rows by a root of one of their sums.
+
+%x32 = extf %x    %s = sum of %x32² along a row    %r = rsqrt(%s / K + ε)    %y = truncf(%x32 · %r) · %w
+
+All of it is elementwise, on rows or on a number of each row, but for sums along rows. One value is what it is computed
+for; nothing else reads what is in between.
+"""
+
+from __future__ import annotations
+
+from functools import cmp_to_key
+
+from iree.compiler import ir
+
+from mxcomp.formats import MX_BLOCK
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.build import is_narrow
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, iterators, only_calculates, yielded
+
+ROOTS = ("math.rsqrt", "math.sqrt")
+LONGEST = 32768
+"""Elements of a row that a workgroup goes over more than once."""
+
+_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
+
+
+def find(total: ir.Operation) -> list[ir.Operation]:
+    """The operations of the norm that a sum along rows is the first reduction of, in order; none if it is of none.
+
+    The last one's result is what they are for.
+    """
+    if not is_sum(total):
+        return []
+    rows = build.static_sizes(total.operands[0])
+    inside, values, best = [total], [total.results[0]], list[ir.Operation]()
+    for op in graph.users_in_order(values):
+        if not _fits(op, rows):
+            continue
+        inside.append(op)
+        values.append(op.results[0])
+        whole = _with_producers(inside, rows)
+        if build.static_sizes(op.results[0]) == rows and op.name not in _RESHAPES and _returns(whole, op):
+            best = whole
+    return best if any(map(_takes_root, best)) else []
+
+
+def is_sum(op: ir.Operation) -> bool:
+    """Whether an operation adds up the elements of each row, which are more than a block, in floats."""
+    if op.name != "linalg.generic" or len(op.results) != 1 or len(op.operands) != 2 or not only_calculates(op):
+        return False
+    given, result = indexing_maps(op) or [None, None]
+    adds, (*_, before) = graph.producer(yielded(op)), op.regions[0].blocks[0].arguments
+    if adds is None or adds.name != "arith.addf" or [use.owner.operation for use in before.uses] != [adds]:
+        return False
+    *outer, last = iterators(op)
+    size = build.static_sizes(op.operands[0])[-1] if outer else None
+    is_row = given == ir.AffineMap.get_identity(len(outer) + 1, op.context) and {*outer, "parallel"} == {"parallel"}
+    is_kept = _is_in_order(result, len(outer))
+    return is_row and is_kept and last == "reduction" and size is not None and MX_BLOCK < size <= LONGEST
+
+
+def _is_in_order(affine_map: ir.AffineMap, loops: int) -> bool:
+    """Whether a map has these first loops in order, and nothing else but zeros."""
+    dims = [ir.AffineDimExpr(e).position for e in affine_map.results if isinstance(e, ir.AffineDimExpr)]
+    others = [e for e in affine_map.results if not isinstance(e, ir.AffineDimExpr)]
+    return dims == list(range(loops)) and all(str(each) == "0" for each in others)
+
+
+def _fits(op: ir.Operation, rows: list[int | None]) -> bool:
+    """Whether an operation computes rows of that shape, or a number of each, from such."""
+    if len(op.results) != 1 or is_narrow(build.element(op.results[0])):
+        return False
+    sizes = build.static_sizes(op.results[0])
+    if op.name in _RESHAPES:
+        return _squeezed(sizes) == _squeezed(rows[:-1])
+    is_whole = sizes == rows or _squeezed(sizes) == _squeezed(rows[:-1])
+    return is_whole and (is_sum(op) or (_is_plain(op) and only_calculates(op)))
+
+
+def _is_plain(op: ir.Operation) -> bool:
+    """Whether an operation is elementwise, none of its operands transposed."""
+    if op.name == "linalg.fill" or not is_elementwise(op):
+        return False
+    *maps, result = indexing_maps(op) or []
+    dims = [[ir.AffineDimExpr(e).position for e in m.results if isinstance(e, ir.AffineDimExpr)] for m in maps]
+    return result == ir.AffineMap.get_identity(result.n_dims, op.context) and all(each == sorted(each) for each in dims)
+
+
+def _squeezed(sizes: list[int | None]) -> list[int | None]:
+    return [size for size in sizes if size != 1]
+
+
+def _before(a: ir.Operation, b: ir.Operation) -> int:
+    return 0 if a == b else -1 if a.is_before_in_block(b) else 1
+
+
+_ORDER = cmp_to_key(_before)
+
+
+def _with_producers(inside: list[ir.Operation], rows: list[int | None]) -> list[ir.Operation]:
+    """These, and what computes rows for them and for nothing else, in order."""
+    found, pending = set(inside), list(inside)
+    while pending:
+        for operand in pending.pop().operands:
+            op = graph.producer(operand)
+            if op is None or op in found or op.block != inside[0].block or op.name in _RESHAPES or not _fits(op, rows):
+                continue
+            if all(use.owner.operation in found for use in op.results[0].uses):
+                found.add(op)
+                pending = list(found)
+    return sorted(found, key=_ORDER)
+
+
+def _returns(ops: list[ir.Operation], last: ir.Operation) -> bool:
+    """Whether one operation's result is all that is read of them by others."""
+    return ops[-1] == last and all(
+        op == last or all(use.owner.operation in ops for use in op.results[0].uses) for op in ops
+    )
+
+
+def _takes_root(op: ir.Operation) -> bool:
+    return op.name in ROOTS or any(inner.name in ROOTS for inner in graph.walk(op))

@@ -1,0 +1,71 @@
+"""mxcomp-join-norms: a norm of rows is one dispatch.
+
+Before:
+
+    %x32 = linalg.generic … ins(%x : tensor<1x4096xbf16>) { arith.extf } -> tensor<1x4096xf32>
+    %squares = linalg.generic … ins(%x32) { math.fpowi } -> tensor<1x4096xf32>
+    %sum = linalg.generic {iterator_types = ["parallel", "reduction"]} ins(%squares) { arith.addf } -> tensor<1xf32>
+    %root = linalg.generic … ins(%sum) { arith.divf, arith.addf, math.rsqrt } -> tensor<1xf32>
+    %y = linalg.generic … ins(%x32, %root, %w) { arith.mulf, arith.truncf, arith.mulf } -> tensor<1x4096xbf16>
+
+After:
+
+    %y = flow.dispatch.region -> (tensor<1x4096xbf16>) {
+      … the same …
+      flow.return %y
+    }
+
+IREE would compute rows as f32 by one dispatch, sums by another, and leave the rest to what reads it, which then is
+computed from three tensors: too many for a ukernel that quantises. So it is one tensor in the types of the model, and
+a dispatch that reads rows once. The order of sums is IREE's, as before.
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from mxcomp.matching import norms
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+from mxcomp.packing import standing
+
+OPTIONS = ("reference",)
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Puts every norm below `module` into a dispatch of its own."""
+    if options.reference or not options.data_tiling:
+        return
+    sums = [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic" and norms.is_sum(op)]
+    found = list[list[ir.Operation]]()
+    for total in sums:
+        if not graph.is_in_dispatch(total) and not any(total in ops for ops in found):
+            found.append(norms.find(total))
+    for ops in filter(None, found):
+        _join(ops)
+
+
+def _join(ops: list[ir.Operation]) -> None:
+    result, start = ops[-1].results[0], ops[-1].operands[-1]
+    copies = dict[ir.Value, ir.Value]()
+    with ops[-1].context, standing.named(ops[-1], "rows", "norm"), ir.InsertionPoint(ops[-1]):
+        sizes = build.dynamic_sizes(start)
+        with build.dispatch_region([ir.RankedTensorType(result.type)], sizes) as region:
+            for op in ops:
+                _copy(op, copies)
+            region.returned = [copies[result]]
+    result.replace_all_uses_with(region.results[0])
+    for op in reversed(ops):
+        graph.erase_dead(op)
+
+
+def _copy(op: ir.Operation, copies: dict[ir.Value, ir.Value]) -> None:
+    """An operation at the insertion point, with the tensors that it starts from, on copies of what it reads."""
+    for operand in op.operands:
+        made = graph.producer(operand)
+        if operand not in copies and made is not None and made.name in ("tensor.empty", "linalg.fill"):
+            _copy(made, copies)
+    copy = op.clone()
+    for position, operand in enumerate(op.operands):
+        copy.operands[position] = copies.get(operand, operand)
+    copies |= dict(zip(op.results, copy.results, strict=True))

@@ -1,0 +1,209 @@
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-join-norms)' | filecheck %s
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-join-norms{reference=true})' | filecheck %s --check-prefix=OFF
+
+#all = affine_map<(d0, d1) -> (d0, d1)>
+#row = affine_map<(d0, d1) -> (d0)>
+#kept = affine_map<(d0, d1) -> (d0, 0)>
+#column = affine_map<(d0, d1) -> (d1)>
+#one = affine_map<(d0) -> (d0)>
+
+// RMSNorm: all of it, and the tensors that it starts from, in one region; weights come from outside.
+
+// CHECK-LABEL: util.func public @rms(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<3x64xbf16>, %[[W:[a-z0-9]+]]: tensor<64xbf16>
+// CHECK-NOT: linalg.generic
+// CHECK: %[[Y:.+]] = flow.dispatch.region -> (tensor<3x64xbf16>)
+// CHECK: %[[WIDE:.+]] = linalg.generic {{.*}} ins(%[[X]] : tensor<3x64xbf16>)
+// CHECK: %[[ZERO:.+]] = linalg.fill
+// CHECK: %[[SUM:.+]] = linalg.generic {{.*}} ins(%[[WIDE]] : tensor<3x64xf32>) outs(%[[ZERO]] : tensor<3xf32>)
+// CHECK: %[[ROOT:.+]] = linalg.generic {{.*}} ins(%[[SUM]] : tensor<3xf32>)
+// CHECK: %[[NORM:.+]] = linalg.generic {{.*}} ins(%[[WIDE]], %[[ROOT]], %[[W]] :
+// CHECK: flow.return %[[NORM]]
+// CHECK: }
+// CHECK-NOT: linalg.generic
+// CHECK: util.return %[[Y]]
+// OFF-LABEL: util.func public @rms(
+// OFF-NOT: flow.dispatch.region
+util.func public @rms(%x: tensor<3x64xbf16>, %w: tensor<64xbf16>) -> tensor<3x64xbf16> {
+  %zero = arith.constant 0.0 : f32
+  %none = tensor.empty() : tensor<3x64xf32>
+  %wide = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<3x64xbf16>) outs(%none : tensor<3x64xf32>) {
+  ^bb0(%in: bf16, %out: f32):
+    %0 = arith.extf %in : bf16 to f32
+    linalg.yield %0 : f32
+  } -> tensor<3x64xf32>
+  %sums = tensor.empty() : tensor<3xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%sums : tensor<3xf32>) -> tensor<3xf32>
+  %sum = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%wide : tensor<3x64xf32>) outs(%start : tensor<3xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.mulf %in, %in : f32
+    %1 = arith.addf %out, %0 : f32
+    linalg.yield %1 : f32
+  } -> tensor<3xf32>
+  %root = linalg.generic {indexing_maps = [#one, #one], iterator_types = ["parallel"]}
+      ins(%sum : tensor<3xf32>) outs(%sums : tensor<3xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = math.rsqrt %in : f32
+    linalg.yield %0 : f32
+  } -> tensor<3xf32>
+  %narrow = tensor.empty() : tensor<3x64xbf16>
+  %y = linalg.generic {indexing_maps = [#all, #row, #column, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%wide, %root, %w : tensor<3x64xf32>, tensor<3xf32>, tensor<64xbf16>) outs(%narrow : tensor<3x64xbf16>) {
+  ^bb0(%a: f32, %r: f32, %b: bf16, %out: bf16):
+    %0 = arith.mulf %a, %r : f32
+    %1 = arith.truncf %0 : f32 to bf16
+    %2 = arith.mulf %1, %b : bf16
+    linalg.yield %2 : bf16
+  } -> tensor<3x64xbf16>
+  util.return %y : tensor<3x64xbf16>
+}
+
+// LayerNorm has two sums, and views of a number of each row; rows may be any number.
+
+// CHECK-LABEL: util.func public @layer(
+// CHECK: %[[Y:.+]] = flow.dispatch.region -> (tensor<?x192xf32>{%{{.+}}})
+// CHECK-COUNT-6: linalg.generic
+// CHECK: flow.return
+// CHECK-NOT: linalg.generic
+// CHECK: util.return %[[Y]]
+util.func public @layer(%x: tensor<?x192xf32>) -> tensor<?x192xf32> {
+  %zero = arith.constant 0.0 : f32
+  %c0 = arith.constant 0 : index
+  %rows = tensor.dim %x, %c0 : tensor<?x192xf32>
+  %sums = tensor.empty(%rows) : tensor<?x1xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%sums : tensor<?x1xf32>) -> tensor<?x1xf32>
+  %sum = linalg.generic {indexing_maps = [#all, #kept], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<?x192xf32>) outs(%start : tensor<?x1xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.addf %in, %out : f32
+    linalg.yield %0 : f32
+  } -> tensor<?x1xf32>
+  %flat = tensor.collapse_shape %sum [[0, 1]] : tensor<?x1xf32> into tensor<?xf32>
+  %none = tensor.empty(%rows) : tensor<?x192xf32>
+  %spread = linalg.generic {indexing_maps = [#row, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%flat : tensor<?xf32>) outs(%none : tensor<?x192xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  } -> tensor<?x192xf32>
+  %centred = linalg.generic {indexing_maps = [#all, #all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %spread : tensor<?x192xf32>, tensor<?x192xf32>) outs(%none : tensor<?x192xf32>) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %0 = arith.subf %a, %b : f32
+    linalg.yield %0 : f32
+  } -> tensor<?x192xf32>
+  %variance = linalg.generic {indexing_maps = [#all, #kept], iterator_types = ["parallel", "reduction"]}
+      ins(%centred : tensor<?x192xf32>) outs(%start : tensor<?x1xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.mulf %in, %in : f32
+    %1 = arith.addf %0, %out : f32
+    linalg.yield %1 : f32
+  } -> tensor<?x1xf32>
+  %root = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%variance : tensor<?x1xf32>) outs(%sums : tensor<?x1xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = math.sqrt %in : f32
+    linalg.yield %0 : f32
+  } -> tensor<?x1xf32>
+  %y = linalg.generic {indexing_maps = [#all, #kept, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%centred, %root : tensor<?x192xf32>, tensor<?x1xf32>) outs(%none : tensor<?x192xf32>) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %0 = arith.divf %a, %b : f32
+    linalg.yield %0 : f32
+  } -> tensor<?x192xf32>
+  util.return %y : tensor<?x192xf32>
+}
+
+// The sum is read by something else, too; columns are summed; no root is taken; a block is no row.
+
+// CHECK-LABEL: util.func public @read_elsewhere(
+// CHECK-NOT: flow.dispatch.region
+util.func public @read_elsewhere(%x: tensor<3x64xf32>) -> (tensor<3x64xf32>, tensor<3xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %sums = tensor.empty() : tensor<3xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%sums : tensor<3xf32>) -> tensor<3xf32>
+  %sum = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<3x64xf32>) outs(%start : tensor<3xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.addf %out, %in : f32
+    linalg.yield %0 : f32
+  } -> tensor<3xf32>
+  %none = tensor.empty() : tensor<3x64xf32>
+  %y = linalg.generic {indexing_maps = [#all, #row, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %sum : tensor<3x64xf32>, tensor<3xf32>) outs(%none : tensor<3x64xf32>) {
+  ^bb0(%a: f32, %r: f32, %out: f32):
+    %0 = math.sqrt %r : f32
+    %1 = arith.divf %a, %0 : f32
+    linalg.yield %1 : f32
+  } -> tensor<3x64xf32>
+  util.return %y, %sum : tensor<3x64xf32>, tensor<3xf32>
+}
+
+// CHECK-LABEL: util.func public @columns(
+// CHECK-NOT: flow.dispatch.region
+util.func public @columns(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
+  %zero = arith.constant 0.0 : f32
+  %sums = tensor.empty() : tensor<64xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%sums : tensor<64xf32>) -> tensor<64xf32>
+  %sum = linalg.generic {indexing_maps = [#all, #column], iterator_types = ["reduction", "parallel"]}
+      ins(%x : tensor<64x64xf32>) outs(%start : tensor<64xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.addf %out, %in : f32
+    linalg.yield %0 : f32
+  } -> tensor<64xf32>
+  %none = tensor.empty() : tensor<64x64xf32>
+  %y = linalg.generic {indexing_maps = [#all, #column, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %sum : tensor<64x64xf32>, tensor<64xf32>) outs(%none : tensor<64x64xf32>) {
+  ^bb0(%a: f32, %r: f32, %out: f32):
+    %0 = math.sqrt %r : f32
+    %1 = arith.divf %a, %0 : f32
+    linalg.yield %1 : f32
+  } -> tensor<64x64xf32>
+  util.return %y : tensor<64x64xf32>
+}
+
+// CHECK-LABEL: util.func public @mean(
+// CHECK-NOT: flow.dispatch.region
+util.func public @mean(%x: tensor<3x64xf32>) -> tensor<3x64xf32> {
+  %zero = arith.constant 0.0 : f32
+  %sums = tensor.empty() : tensor<3xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%sums : tensor<3xf32>) -> tensor<3xf32>
+  %sum = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<3x64xf32>) outs(%start : tensor<3xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.addf %out, %in : f32
+    linalg.yield %0 : f32
+  } -> tensor<3xf32>
+  %none = tensor.empty() : tensor<3x64xf32>
+  %y = linalg.generic {indexing_maps = [#all, #row, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %sum : tensor<3x64xf32>, tensor<3xf32>) outs(%none : tensor<3x64xf32>) {
+  ^bb0(%a: f32, %r: f32, %out: f32):
+    %0 = arith.divf %a, %r : f32
+    linalg.yield %0 : f32
+  } -> tensor<3x64xf32>
+  util.return %y : tensor<3x64xf32>
+}
+
+// CHECK-LABEL: util.func public @block(
+// CHECK-NOT: flow.dispatch.region
+util.func public @block(%x: tensor<3x32xf32>) -> tensor<3x32xf32> {
+  %zero = arith.constant 0.0 : f32
+  %sums = tensor.empty() : tensor<3xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%sums : tensor<3xf32>) -> tensor<3xf32>
+  %sum = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<3x32xf32>) outs(%start : tensor<3xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.addf %out, %in : f32
+    linalg.yield %0 : f32
+  } -> tensor<3xf32>
+  %none = tensor.empty() : tensor<3x32xf32>
+  %y = linalg.generic {indexing_maps = [#all, #row, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %sum : tensor<3x32xf32>, tensor<3xf32>) outs(%none : tensor<3x32xf32>) {
+  ^bb0(%a: f32, %r: f32, %out: f32):
+    %0 = math.sqrt %r : f32
+    %1 = arith.divf %a, %0 : f32
+    linalg.yield %1 : f32
+  } -> tensor<3x32xf32>
+  util.return %y : tensor<3x32xf32>
+}
