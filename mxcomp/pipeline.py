@@ -1,8 +1,8 @@
 """The passes in order, and their position in IREE's pipeline.
 
     source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise bitcasts, check scales,
-           recognise, check sizes, take attention, join norms, hold constants, encode, take linears, fuse consumers,
-           materialise, sort slots, outline, skip versions, share executables
+           take MX attention, recognise, check sizes, take attention, join norms, hold constants, encode, take linears,
+           fuse consumers, materialise, sort slots, outline, skip versions, share executables
            ─ IREE: flow ─ share slices, drop barriers
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
            ─ unmask stores, order workgroups, fold gathers, fold rows, narrow attention ─ IREE: vmfb
@@ -39,6 +39,7 @@ PREPARING_PASSES = (
     "mxcomp-legalise-bitcasts",
     "mxcomp-check-scales",
     *workarounds.UNRECOGNISED,
+    "mxcomp-take-mx-attention",
     "mxcomp-recognise",
     "mxcomp-check-sizes",
 )

@@ -19,12 +19,15 @@ After:
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
+from typing import TypeAlias
 
 from iree.compiler import ir
 
 from mxcomp import ir as mx
 from mxcomp.errors import InputError
 from mxcomp.formats import E8M0, FORMATS, MX_BLOCK, element_format
+from mxcomp.ir.attention import quantised_attention
 from mxcomp.ir.quantisation import SCALE_CARRIES, UNQUANTISED, quantise
 from mxcomp.matching.canonical import scaled_matmul
 from mxcomp.matching.canonicalise import rounded
@@ -32,20 +35,34 @@ from mxcomp.mlir import build, graph
 from mxcomp.moe import experts_operator
 from mxcomp.options import Options
 
-LINEAR, EXPERTS = "torch.mxcomp.scaled_linear", "torch.mxcomp.gated_experts"
+LINEAR, EXPERTS, ATTENTION = (f"torch.mxcomp.{name}" for name in ("scaled_linear", "gated_experts", "mx_attention"))
 
 _FLOATS = ("f32", "f16", "bf16")
-_OPERANDS = {
+_OPERANDS: dict[str, dict[str, tuple[str, ...]]] = {
     LINEAR: {"x": _FLOATS, "weight": ("ui8",), "weight_scale": ("ui8",)},
     EXPERTS: {
         "x": _FLOATS, "chosen": ("si64",), "shares": _FLOATS,
         "gate_up": ("ui8",), "gate_up_scales": ("ui8",), "gate_up_bias": _FLOATS,
         "down": ("ui8",), "down_scales": ("ui8",), "down_bias": _FLOATS,
     },
+    ATTENTION: {"query": _FLOATS, "key": _FLOATS, "value": _FLOATS},
 }  # fmt: skip
 """The tensors of each operator, and their element types."""
 
-_NUMBERS = {LINEAR: (), EXPERTS: ("alpha", "limit", "offset")}
+_INPUTS = (*FORMATS, UNQUANTISED)
+_OF_LAYERS: dict[str, Collection[str]] = {"weight_format": FORMATS, "input_format": _INPUTS}
+_FORMATS: dict[str, dict[str, Collection[str]]] = {
+    LINEAR: _OF_LAYERS,
+    EXPERTS: _OF_LAYERS,
+    ATTENTION: {"qk_format": FORMATS, "value_format": FORMATS, "weights_format": FORMATS},
+}
+"""The formats behind the tensors, and what each may be; a mode follows."""
+
+_NUMBERS: dict[str, tuple[str, ...]] = {
+    LINEAR: (),
+    EXPERTS: ("alpha", "limit", "offset"),
+    ATTENTION: ("scale", "is_causal"),
+}
 """What comes behind formats and mode."""
 
 _VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[0-9?,]*)\],(?P<kind>\w+)>")
@@ -65,27 +82,18 @@ def _name(op: ir.Operation) -> str:
 
 def _replace(op: ir.Operation) -> None:
     name = _name(op)
-    known, count = _OPERANDS[name], len(_OPERANDS[name])
-    if len(op.operands) != count + 3 + len(_NUMBERS[name]):
-        behind = ", ".join(["two formats and a mode", *_NUMBERS[name]])
-        raise InputError(f"{op.location}: {name}: expected {', '.join(known)}, {behind}")
-    strings, numbers = list(op.operands)[count : count + 3], list(op.operands)[count + 3 :]
-    weight_format, input_format, mode = (_string(op, choice) for choice in strings)
-    for what, chosen, choices in (
-        ("weight_format", weight_format, FORMATS),
-        ("input_format", input_format, (*FORMATS, UNQUANTISED)),
-        ("mode", mode, SCALE_CARRIES),
-    ):
-        if chosen not in choices:
-            raise InputError(f"{op.location}: {name}: {what} '{chosen}': expected one of {', '.join(choices)}")
+    known, choices = _OPERANDS[name], {**_FORMATS[name], "mode": SCALE_CARRIES}
+    count, behind = len(known), len(known) + len(choices)
+    if len(op.operands) != behind + len(_NUMBERS[name]):
+        expected = ", ".join([*known, *choices, *_NUMBERS[name]])
+        raise InputError(f"{op.location}: {name}: expected {expected}")
+    chosen = [_string(op, choice) for choice in list(op.operands)[count:behind]]
+    for (what, among), each in zip(choices.items(), chosen, strict=True):
+        if each not in among:
+            raise InputError(f"{op.location}: {name}: {what} '{each}': expected one of {', '.join(among)}")
     tensors = [_builtin(op, each, value) for each, value in zip(known, op.operands, strict=False)]
-    if name == LINEAR:
-        x, weight, scale = tensors
-        _check_shapes(op, x, weight, scale, weight_format)
-        result = _linear(x, weight, scale, element_format(weight_format).mlir_type, input_format, mode)
-    else:
-        floats = [_number(op, value) for value in numbers]
-        result = experts_operator.build_layer(tensors, weight_format, input_format, mode, *floats)
+    numbers = [_number(op, value) for value in list(op.operands)[behind:]]
+    result = _MEANINGS[name](op, tensors, chosen, numbers)
     torch_type = op.results[0].type
     back = ir.Operation.create("torch_c.from_builtin_tensor", results=[torch_type], operands=[result]).result
     op.results[0].replace_all_uses_with(back)
@@ -100,9 +108,11 @@ def _string(op: ir.Operation, value: ir.Value) -> str:
 
 
 def _number(op: ir.Operation, value: ir.Value) -> float:
+    if (truth := _constant(value, "torch.constant.bool")) is not None:
+        return bool(ir.IntegerAttr(truth).value)
     constant = _constant(value, "torch.constant.float")
     if constant is None:
-        raise InputError(f"{op.location}: {_name(op)}: alpha, limit and offset must be constant numbers")
+        raise InputError(f"{op.location}: {_name(op)}: {', '.join(_NUMBERS[_name(op)])} must be constant numbers")
     return ir.FloatAttr(constant).value
 
 
@@ -148,10 +158,13 @@ def _check_shapes(op: ir.Operation, x: ir.Value, weight: ir.Value, scale: ir.Val
     )
 
 
-def _linear(x: ir.Value, weight: ir.Value, scale: ir.Value, element: str, input_format: str, mode: str) -> ir.Value:
+def _linear(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], _: list[float]) -> ir.Value:
     """The product in the canonical form, [M, N] of x's element type."""
+    x, weight, scale = tensors
+    weight_format, input_format, mode = chosen
+    _check_shapes(op, x, weight, scale, weight_format)
     k, n = build.static_sizes(x)[1], build.static_sizes(weight)[0]
-    blocks = (k or 0) // MX_BLOCK
+    blocks, element = (k or 0) // MX_BLOCK, element_format(weight_format).mlir_type
     quantised = None if input_format == UNQUANTISED else quantise(x, element_format(input_format).mlir_type, mode)
     b = build.bitcast(weight, build.tensor_type((n, blocks, MX_BLOCK), element))
     b_scale = build.bitcast(scale, build.tensor_type((n, blocks), E8M0.mlir_type))
@@ -163,3 +176,30 @@ def _linear(x: ir.Value, weight: ir.Value, scale: ir.Value, element: str, input_
         result = scaled_matmul(a, b, a_scale, b_scale)
     kind = ir.RankedTensorType(x.type).element_type
     return result if kind == ir.F32Type.get() else rounded(result, kind, build.dynamic_sizes(x))
+
+
+def _experts(_: ir.Operation, tensors: list[ir.Value], chosen: list[str], numbers: list[float]) -> ir.Value:
+    weight_format, input_format, mode = chosen
+    return experts_operator.build_layer(tensors, weight_format, input_format, mode, *numbers)
+
+
+def _attention(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], numbers: list[float]) -> ir.Value:
+    """[batch, heads, T, value size] of the queries' element type."""
+    (scale, is_causal), (qk_format, value_format, weights_format, mode) = numbers, chosen
+    query, key, value = shapes = [build.static_sizes(each) for each in tensors]
+    kinds = {str(build.element(each)) for each in tensors}
+    is_known = all(len(each) == 4 and None not in each for each in shapes) and len(kinds) == 1
+    alike = is_known and key[:3] == value[:3] and [query[0], query[3]] == [key[0], key[3]]
+    if not alike or (query[1] or 0) % (key[1] or 1) or (query[3] or 0) % MX_BLOCK:
+        raise InputError(
+            f"{op.location}: {ATTENTION}: {', '.join(str(each.type) for each in tensors)}: expected static queries "
+            f"[batch, heads, T, size], keys [batch, key heads, L, size] and values [batch, key heads, L, value size] "
+            f"of one type, heads a multiple of key heads, and the size one of {MX_BLOCK}"
+        )
+    formats = qk_format, value_format, weights_format
+    return quantised_attention(tensors[0], tensors[1], tensors[2], formats, mode, scale, bool(is_causal))
+
+
+_Meaning: TypeAlias = Callable[[ir.Operation, list[ir.Value], list[str], list[float]], ir.Value]
+_MEANINGS: dict[str, _Meaning] = {LINEAR: _linear, EXPERTS: _experts, ATTENTION: _attention}
+"""What an operator computes of its tensors, formats and mode, and numbers."""

@@ -53,7 +53,7 @@ def splat(value: ir.Value, size: int) -> ir.Value:
 def of_column(value: ir.Value, combine: Combining) -> ir.Value:
     """An f32 of the four lanes that are 16 apart, in each of them."""
     for swap in (rocdl.Permlane16SwapOp, rocdl.Permlane32SwapOp):
-        value = combine(*_swapped(swap, value))
+        value = combine(*swapped(swap, value, value))
     return value
 
 
@@ -72,11 +72,11 @@ def of_lane(value: ir.Value, lane: int) -> ir.Value:
     return arith.BitcastOp(value.type, rocdl.readlane(bits.type, bits, builder.i32(lane))).result
 
 
-def _swapped(swap: Callable[..., ir.OpView], value: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Rows of lanes by pairs: what the first of each pair has, in both, and what the second has."""
+def swapped(swap: Callable[..., ir.OpView], one: ir.Value, other: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Two f32, of which odd rows of lanes of the first, and even ones of the second, have changed places."""
     i32 = ir.IntegerType.get_signless(32)
-    bits = arith.BitcastOp(i32, value).result
-    pair = swap(ir.Type.parse("!llvm.struct<(i32, i32)>"), bits, bits, False, False).res
+    bits = [arith.BitcastOp(i32, each).result for each in (one, other)]
+    pair = swap(ir.Type.parse("!llvm.struct<(i32, i32)>"), *bits, False, False).res
     halves = (llvm.ExtractValueOp(i32, pair, ir.DenseI64ArrayAttr.get([i])).res for i in range(2))
-    first, second = (arith.BitcastOp(value.type, half).result for half in halves)
+    first, second = (arith.BitcastOp(one.type, half).result for half in halves)
     return first, second

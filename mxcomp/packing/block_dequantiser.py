@@ -19,7 +19,7 @@ from iree.compiler.dialects import func, rocdl, vector
 
 from mxcomp.mlir import build
 from mxcomp.packing.block_quantiser import BLOCKS
-from mxcomp.packing.conversions import exponent
+from mxcomp.ukernels.conversions import exponent
 from mxcomp.ukernels.waves import BLOCK, MFMA
 
 NAME = "dequantise"

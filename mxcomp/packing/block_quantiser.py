@@ -25,7 +25,7 @@ from mxcomp.matching.activations import CONVERTS, Activations
 from mxcomp.matching.quantiser import Compute, Node, Read
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.inline import constant, inline
-from mxcomp.packing.conversions import converted, slice_of
+from mxcomp.ukernels.conversions import converted, slice_of
 from mxcomp.ukernels.waves import BLOCK, MFMA
 
 QUANTISER = "mxcomp.quantiser"

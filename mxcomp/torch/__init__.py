@@ -26,6 +26,7 @@ from mxcomp.torch.exporting import compile, export
 from mxcomp.torch.floats import left_in_floats
 from mxcomp.torch.linear import ScaledLinear, replace_linears
 from mxcomp.torch.loading import load
+from mxcomp.torch.mx_attention import mx_attention
 from mxcomp.torch.operators import scaled_linear
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "export",
     "left_in_floats",
     "load",
+    "mx_attention",
     "replace_linears",
     "scaled_linear",
 ]

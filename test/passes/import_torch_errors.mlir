@@ -79,7 +79,7 @@ func.func @f64(%x: !torch.vtensor<[64,256],f64>, %w: !torch.vtensor<[128,128],ui
 // -----
 
 func.func @operands(%x: !torch.vtensor<[64,256],f32>, %w: !torch.vtensor<[128,128],ui8>) -> !torch.vtensor<[64,128],f32> {
-  // expected-error @+1 {{torch.mxcomp.scaled_linear: expected x, weight, weight_scale, two formats and a mode}}
+  // expected-error @+1 {{torch.mxcomp.scaled_linear: expected x, weight, weight_scale, weight_format, input_format, mode}}
   %y = torch.operator "torch.mxcomp.scaled_linear"(%x, %w)
       : (!torch.vtensor<[64,256],f32>, !torch.vtensor<[128,128],ui8>) -> !torch.vtensor<[64,128],f32>
   return %y : !torch.vtensor<[64,128],f32>

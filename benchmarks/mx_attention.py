@@ -1,0 +1,116 @@
+"""Tables of docs/mx_attention.md: how far MX attention is from float64, and what it takes, modelled.
+
+python benchmarks/mx_attention.py [errors] [times]
+
+Errors are of `mxcomp.torch.mx_attention` on the CPU, which the compiled program computes as well (test/torch). Times
+are modelled: of the kernel alone, for elements and scales that are there already.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import marked
+import numpy as np
+import torch
+from iree.compiler import ir
+
+import mxcomp
+import mxcomp.ir as mx
+from mxcomp.formats import element_format
+from mxcomp.ir.attention import Form, attention
+from mxcomp.measuring.dispatches import modelled
+from mxcomp.torch import mx_attention
+
+PAGE = Path(__file__).parents[1] / "docs" / "mx_attention.md"
+FORMATS = (
+    ("E4M3", "E4M3", "E4M3"), ("E2M3", "E4M3", "E4M3"), ("E2M1", "E4M3", "E4M3"), ("E4M3", "E2M1", "E4M3"),
+    ("E2M3", "E2M1", "E4M3"), ("E2M1", "E2M1", "E4M3"), ("E2M1", "E2M1", "E2M1"), ("E5M2", "E5M2", "E5M2"),
+)  # fmt: skip
+"""Of queries and keys, of values, of weights."""
+HEADS, LENGTH, SIZE = 4, 1024, 128
+_OUTLIERS, _LARGER = 4, 8.0
+"""So many elements of each key are so many times as large, as keys of models often have some."""
+_TIMED_HEADS, _TIMED_LENGTH = 40, 8192
+
+
+def operands(with_outliers: bool) -> tuple[torch.Tensor, ...]:
+    """Queries, keys and values of a normal distribution, in bf16."""
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(1, HEADS, LENGTH, SIZE, generator=generator) for _ in range(3))
+    if with_outliers:
+        key[..., :: SIZE // _OUTLIERS] *= _LARGER
+    return tuple(each.bfloat16() for each in (query, key, value))
+
+
+def error(given: tuple[torch.Tensor, ...], formats: tuple[str, str, str], is_causal: bool) -> float:
+    """The root mean square of differences from attention in float64, by that of the latter."""
+    exact = torch.nn.functional.scaled_dot_product_attention(*(each.double() for each in given), is_causal=is_causal)
+    found = mx_attention(*(each.float() for each in given), *formats, is_causal=is_causal).double()
+    return float(((found - exact).square().mean() / exact.square().mean()).sqrt())
+
+
+def rounding(given: tuple[torch.Tensor, ...], is_causal: bool) -> float:
+    """The same of PyTorch's attention in bf16."""
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    exact = sdpa(*(each.double() for each in given), is_causal=is_causal)
+    return float(((sdpa(*given, is_causal=is_causal) - exact).square().mean() / exact.square().mean()).sqrt())
+
+
+def errors() -> list[str]:
+    """Rows of the table, a row for each mix of formats."""
+    cases = [(operands(with_outliers), is_causal) for with_outliers in (False, True) for is_causal in (False, True)]
+    rows = [(*formats, *(f"{error(case[0], formats, case[1]):.1%}" for case in cases)) for formats in FORMATS]
+    rows.append(("bf16", "bf16", "bf16", *(f"{rounding(*case):.1%}" for case in cases)))
+    head = ["queries, keys", "values", "weights", "all keys", "causal", "large keys", "large keys, causal"]
+    return table(head, rows)
+
+
+def times() -> list[str]:
+    """Rows of the table: µs and TFLOP/s of the kernel."""
+    rows = []
+    for formats in FORMATS[:-1]:
+        us = [time(formats, is_causal) for is_causal in (False, True)]
+        flops = 4 * _TIMED_HEADS * _TIMED_LENGTH**2 * SIZE
+        pairs = [(f"{each:.0f}", f"{flops * share / each / 1e6:.0f}") for each, share in zip(us, (1, 0.5), strict=True)]
+        rows.append((*formats, *(text for pair in pairs for text in pair)))
+    return table(["queries, keys", "values", "weights", "µs", "TFLOP/s", "causal, µs", "TFLOP/s"], rows)
+
+
+def time(formats: tuple[str, str, str], is_causal: bool) -> float:
+    """Modelled µs of the kernel."""
+    kinds, shapes = (formats[0], formats[0], formats[1]), list[list[int]]()
+    for i, kind in enumerate(kinds):
+        rows, k = (_TIMED_LENGTH, SIZE) if i < 2 else (SIZE, _TIMED_LENGTH)
+        shapes += [[_TIMED_HEADS, rows, k * element_format(kind).bits // 8], [_TIMED_HEADS, rows, k // 32]]
+    form = Form(SIZE**-0.5, _TIMED_LENGTH, _TIMED_LENGTH if is_causal else None, formats[2])
+
+    def main(*given: ir.Value) -> ir.Value:
+        q, k, v = (mx.operand(given[2 * i], given[2 * i + 1], kind) for i, kind in enumerate(kinds))
+        result = attention((q.elements, q.scales), (k.elements, k.scales), (v.elements, v.scales), form)
+        return mx.elementwise(lambda x: x, result, result="bf16")
+
+    program = mxcomp.compile(mx.module(main, *("x".join(map(str, [*shape, "i8"])) for shape in shapes)), strict=True)
+    (entry,) = program.report.attentions
+    assert entry.ukernel is not None
+    dispatches = modelled(program.vmfb, [np.zeros(shape, np.int8) for shape in shapes])
+    return max(each.us for each in dispatches)
+
+
+def table(head: list[str], rows: list[tuple[str, ...]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {"errors": errors, "times": times}
+
+
+def main() -> None:
+    for name in sys.argv[1:] or TABLES:
+        begin, end = f"<!-- {name}: written by benchmarks/mx_attention.py -->", f"<!-- end of {name} -->"
+        PAGE.write_text(marked.put(PAGE.read_text(), begin, end, "\n".join(TABLES[name]())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""MX attention as IR: both products are of MX operands, the second one of weights that the program quantises.
+
+    scores  = queries · keysᵀ                                    a scaled matmul
+    powers  = exp2(scores · scale · log2(e) − ceil(the largest of a query))
+    weights = powers in MX, in blocks of 32 keys                  their scales by "rceil": none of them saturates
+    result  = weights · values / the sum of the weights           a scaled matmul
+
+As the largest score is rounded up to an integer, and scales are powers of two, weights do not depend on it: they are
+the same, bit for bit, if it is the largest of some keys only. So kernels need not know all scores of a query.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, tensor
+from iree.compiler.dialects import math as mlir_math
+
+from mxcomp.formats import MX_BLOCK, element_format
+from mxcomp.ir.quantisation import quantise
+from mxcomp.matching import canonical
+from mxcomp.mlir import build, linalg
+
+Quantised = tuple[ir.Value, ir.Value]
+"""Elements [heads, rows, blocks, 32] and scales [heads, rows, blocks]."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What MX attention is besides its operands.
+
+    Attributes:
+        scale: Of scores, times log2(e).
+        keys: Behind which there is padding.
+        queries: Of a head, if its query t sees keys up to t only; None: all of them.
+        weights: The element format of weights.
+    """
+
+    scale: float
+    keys: int
+    queries: int | None
+    weights: str
+
+    @property
+    def bounds(self) -> bool:
+        return self.queries is not None or self.keys % MX_BLOCK != 0
+
+
+def attention(queries: Quantised, keys: Quantised, values: Quantised, form: Form) -> ir.Value:
+    """Of [heads, rows, size], [heads, keys, size] and [heads, value size, keys]: f32 [heads, rows, value size].
+
+    The rows of a head are those of several heads of queries that share its keys, one after the other.
+    """
+    scores = canonical.scaled_matmul(queries[0], keys[0], queries[1], keys[1])
+    weights, scales = _weights(_scaled(scores, form), form)
+    sums = canonical.scaled_matmul(weights, values[0], scales, values[1])
+    kind, total = ir.RankedTensorType(sums.type), _total(weights, scales)
+    maps = _maps(3, [0, 1, 2], [0, 1], [0, 1, 2])
+    divided = build.generic(
+        kind, [sums, total], build.empty(kind), maps, ["parallel"] * 3, lambda a, b, _: arith.DivFOp(a, b).result
+    )
+    return divided.results[0]
+
+
+def _scaled(scores: ir.Value, form: Form) -> ir.Value:
+    """Scores as exponents of 2, and of keys that are not seen minus infinity."""
+    f32 = ir.F32Type.get()
+
+    def body(score: ir.Value) -> ir.Value:
+        scaled = arith.MulFOp(score, arith.ConstantOp(f32, form.scale).result).result
+        if not form.bounds:
+            return scaled
+        row, key = (linalg.IndexOp(i).result for i in (1, 2))
+        bound = build.constant_index(form.keys)
+        if form.queries is not None:
+            query = arith.RemUIOp(row, build.constant_index(form.queries)).result
+            behind = arith.AddIOp(query, build.constant_index(1)).result
+            bound = arith.MinUIOp(behind, bound).result
+        is_seen = arith.CmpIOp(arith.CmpIPredicate.ult, key, bound).result
+        return arith.SelectOp(is_seen, scaled, arith.ConstantOp(f32, -math.inf).result).result
+
+    return build.elementwise(ir.RankedTensorType(scores.type), [scores], body)
+
+
+def _weights(scores: ir.Value, form: Form) -> Quantised:
+    """Powers of 2 in MX."""
+    kind, f32 = ir.RankedTensorType(scores.type), ir.F32Type.get()
+    heads, rows, keys = kind.shape
+    per_row = build.tensor_type((heads, rows), "f32")
+    lowest = build.filled(arith.ConstantOp(f32, -math.inf).result, per_row)
+    largest = build.generic(
+        per_row, [scores], lowest, _maps(3, [0, 1, 2], [0, 1]), ["parallel", "parallel", "reduction"],
+        lambda score, so_far: arith.MaximumFOp(score, so_far).result,
+    ).results[0]  # fmt: skip
+
+    def power(score: ir.Value, most: ir.Value, _: ir.Value) -> ir.Value:
+        difference = arith.SubFOp(score, mlir_math.CeilOp(most).result).result
+        return mlir_math.Exp2Op(difference).result
+
+    powers = build.generic(
+        kind, [scores, largest], build.empty(kind), _maps(3, [0, 1, 2], [0, 1], [0, 1, 2]), ["parallel"] * 3, power
+    ).results[0]
+    elements, scales = quantise(build.collapse(powers, [[0, 1], [2]]), element_format(form.weights).mlir_type, "rceil")
+    blocks = keys // MX_BLOCK
+    return (
+        _expanded(elements, [[0, 1], [2], [3]], (heads, rows, blocks, MX_BLOCK)),
+        _expanded(scales, [[0, 1], [2]], (heads, rows, blocks)),
+    )
+
+
+def _total(weights: ir.Value, scales: ir.Value) -> ir.Value:
+    """The sum of a query's weights."""
+    f32 = ir.F32Type.get()
+    heads, rows, *_ = ir.RankedTensorType(weights.type).shape
+    kind = build.tensor_type((heads, rows), "f32")
+
+    def added(weight: ir.Value, scale: ir.Value, total: ir.Value) -> ir.Value:
+        return arith.AddFOp(total, arith.ScalingExtFOp(f32, weight, scale).result).result
+
+    return build.generic(
+        kind, [weights, scales], build.zero_filled(kind), _maps(4, [0, 1, 2, 3], [0, 1, 2], [0, 1]),
+        ["parallel", "parallel", "reduction", "reduction"], added,
+    ).results[0]  # fmt: skip
+
+
+def _maps(loops: int, *operands: Sequence[int]) -> list[ir.AffineMap]:
+    return [ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(i) for i in dims]) for dims in operands]
+
+
+def _expanded(value: ir.Value, groups: Sequence[Sequence[int]], shape: Sequence[int]) -> ir.Value:
+    kind = build.tensor_type(shape, build.element(value))
+    return tensor.ExpandShapeOp(kind, value, groups, [], list(shape)).result
+
+
+def quantised_attention(
+    queries: ir.Value,
+    keys: ir.Value,
+    values: ir.Value,
+    formats: tuple[str, str, str],
+    mode: str,
+    scale: float,
+    is_causal: bool,
+) -> ir.Value:
+    """Of queries [batch, heads, T, size], keys and values [batch, key heads, L, …]: all static, floats.
+
+    `formats` are those of queries and keys, of values and of weights; values are quantised in blocks of 32 keys.
+    """
+    (batch, heads, count, size), (_, key_heads, length, value_size) = (
+        ir.RankedTensorType(each.type).shape for each in (queries, values)
+    )
+    qk, v = (element_format(fmt).mlir_type for fmt in formats[:2])
+    behind = -(-length // MX_BLOCK) * MX_BLOCK
+    keys, values = (padded(each, [batch, key_heads, behind, each.type.shape[3]]) for each in (keys, values))
+    groups, rows = batch * key_heads, heads // key_heads * count
+    form = Form(scale * math.log2(math.e), length, count if is_causal else None, formats[2])
+
+    def quantised(value: ir.Value, element: str, *shape: int) -> Quantised:
+        """[…, K] in blocks along K, as [heads, rows, K]."""
+        rank = ir.RankedTensorType(value.type).rank
+        elements, scales = quantise(build.collapse(value, [list(range(rank - 1)), [rank - 1]]), element, mode)
+        blocks = shape[-1] // MX_BLOCK
+        return (
+            _expanded(elements, [[0, 1], [2], [3]], (*shape[:-1], blocks, MX_BLOCK)),
+            _expanded(scales, [[0, 1], [2]], (*shape[:-1], blocks)),
+        )
+
+    turned = build.empty(build.tensor_type((batch, key_heads, value_size, behind), build.element(values)))
+    result = attention(
+        quantised(queries, qk, groups, rows, size),
+        quantised(keys, qk, groups, behind, size),
+        quantised(build.transpose(values, turned, [0, 1, 3, 2]), v, groups, value_size, behind),
+        form,
+    )
+    kind = build.element(queries)
+    if kind != ir.F32Type.get():
+        narrow = ir.RankedTensorType.get(ir.RankedTensorType(result.type).shape, kind)
+        result = build.elementwise(narrow, [result], lambda value: arith.TruncFOp(kind, value).result)
+    split = _expanded(result, [[0, 1], [2, 3], [4]], (batch, key_heads, heads // key_heads, count, value_size))
+    return build.collapse(split, [[0], [1, 2], [3], [4]])
+
+
+def padded(value: ir.Value, shape: Sequence[int]) -> ir.Value:
+    """A tensor with zeros behind it in some dimensions."""
+    kind = ir.RankedTensorType(value.type)
+    if list(shape) == list(kind.shape):
+        return value
+    behind = [size - have for size, have in zip(shape, kind.shape, strict=True)]
+    result = ir.RankedTensorType.get(shape, kind.element_type)
+    op = tensor.PadOp(result, value, [], [], [0] * len(behind), behind)
+    block = op.operation.regions[0].blocks.append(*[ir.IndexType.get()] * len(behind))
+    with ir.InsertionPoint(block):
+        is_float = isinstance(kind.element_type, ir.FloatType)
+        tensor.YieldOp(arith.ConstantOp(kind.element_type, 0.0 if is_float else 0).result)
+    return op.result

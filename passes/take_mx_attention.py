@@ -1,0 +1,279 @@
+"""mxcomp-take-mx-attention: attention of MX operands is computed by a kernel of ours.
+
+Before, as `mxcomp.ir.attention` spells it:
+
+    %s = linalg.generic … ins(%q, %k, %q_scales, %k_scales) { … arith.scaling_extf … } -> tensor<2x64x64xf32>
+    %x = linalg.generic … ins(%s) { arith.mulf … } -> tensor<2x64x64xf32>          (and the largest of each row)
+    %p = linalg.generic … { arith.subf … math.exp2 } -> tensor<2x64x64xf32>
+    %w = linalg.generic … ins(%p, …) { … arith.scaling_truncf } -> tensor<128x2x32xf8E4M3FN>       (and scales, a sum)
+    %o = linalg.generic … ins(%w, %v, %w_scales, %v_scales) { … } -> tensor<2x64x128xf32>
+    %r = linalg.generic … ins(%o, %sums) { arith.divf } -> tensor<2x64x128xf32>
+
+After:
+
+    %ks = linalg.transpose …                          (scales of keys and values in the order in which lanes have them)
+    %r = flow.dispatch.region {
+      linalg.generic {mxcomp.kernel = "…", iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_attention_…">}
+          ins(%q, %q_scales, %k, %ks, %v, %vs)
+    }
+
+Elements stay as they are stored. A candidate is a quotient of a scaled matmul behind another one: what it says besides
+its operands is read from it, the spelling of that is built, and compared with it operation by operation. What has no
+kernel stays as it is spelled, two scaled matmuls, and the report has the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from iree.compiler import ir
+from iree.compiler.dialects import func, tensor
+
+from mxcomp.formats import element_format
+from mxcomp.ir.attention import Form, attention, padded
+from mxcomp.matching import same_spelling
+from mxcomp.matching.canonical import is_canonical
+from mxcomp.mlir import build, graph, notes
+from mxcomp.options import NONE, Options
+from mxcomp.packing import standing
+from mxcomp.ukernels.attention_mx import SIZES, STEP, MxPrefill, key_order, size_order
+from mxcomp.ukernels.conversions import CONVERSIONS
+from mxcomp.ukernels.waves import BLOCKS
+
+OPTIONS = ("ukernels", "reference")
+
+_MOST_BYTES = 2**31 - 1
+"""Of an operand."""
+_MOST_SIZE, _TWO_FRAGMENTS, _MANY = 256, 256, 2048
+"""Sizes of a key and a value, of both together if a wave has 32 queries, and rows of a head from which it has."""
+
+
+@dataclass(frozen=True)
+class _Attention:
+    """An MX attention; `operands` are elements and scales of queries, keys and values."""
+
+    result: ir.Value
+    form: Form
+    operands: tuple[ir.Value, ...]
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int, int]:
+        """Heads of keys in all batches, rows of each, keys with padding, and the sizes of a key and a value."""
+        shapes = [ir.RankedTensorType(each.type).shape for each in self.operands[::2]]
+        (heads, rows, blocks, block), (_, keys, *_), (_, value_size, *_) = shapes
+        return heads, rows, keys, blocks * block, value_size
+
+    def kernel(self) -> MxPrefill | str:
+        """Its kernel, or why it has none."""
+        heads, rows, _, size, value_size = self.sizes
+        queries = self.form.queries or rows
+        qk, _, v = (str(build.element(each)) for each in self.operands[:5:2])
+        weights = element_format(self.form.weights).mlir_type
+        if (weights, "f32") not in CONVERSIONS:
+            return f"weights of {self.form.weights}: no instruction converts so few of them"
+        if max(size, value_size) > _MOST_SIZE or value_size % SIZES:
+            return f"sizes {size} and {value_size}: expected at most {_MOST_SIZE}, of values a multiple of {SIZES}"
+        if self.form.scale <= 0:
+            return "scores are multiplied by a number that is not positive"
+        fragments = 2 if size + value_size <= _TWO_FRAGMENTS and queries >= _MANY else 1
+        shared = rows // queries
+        waves = 8 if queries > 128 * fragments else 4
+        kernel = MxPrefill(
+            heads * shared, queries, shared, size, value_size, self.form.keys, self.form.scale,
+            self.form.queries is not None, (qk, v, weights), waves, fragments, self._result_type,
+        )  # fmt: skip
+        if kernel.workgroups < 2:  # IREE drops a loop of one, and with it what names the kernel
+            return f"{rows} queries of a single head: expected more than {kernel.tile}"
+        if max(each.shape[0] for each in kernel.inputs) > _MOST_BYTES:
+            return f"an operand of more than {_MOST_BYTES} bytes"
+        return kernel
+
+    @property
+    def rounded(self) -> ir.Operation | None:
+        """What rounds results to 16 bits, if nothing else reads them."""
+        root = graph.producer(self.result)
+        user = None if root is None else graph.only_user(root)
+        if user is None or user.name != "linalg.generic" or len(user.operands) != 2:
+            return None
+        names = [view.operation.name for view in user.regions[0].blocks[0].operations]
+        identity = ir.AffineMap.get_identity(ir.RankedTensorType(self.result.type).rank)
+        maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(user.attributes["indexing_maps"])]
+        is_plain = names == ["arith.truncf", "linalg.yield"] and all(each == identity for each in maps)
+        return user if is_plain else None
+
+    @property
+    def _result_type(self) -> str:
+        rounded = self.rounded
+        return str(build.element(self.result if rounded is None else rounded.results[0]))
+
+
+def find(op: ir.Operation) -> _Attention | None:
+    """The attention whose result an operation computes."""
+    if op.name != "linalg.generic" or [*_body(op)] != ["arith.divf", "linalg.yield"] or len(op.operands) != 3:
+        return None
+    sums = graph.producer(op.operands[0])
+    if sums is None or not _is_batched_matmul(sums):
+        return None
+    weights, values, _, value_scales, _ = sums.operands
+    scores = next(filter(_is_batched_matmul, _behind(weights)), None)
+    scaled = None if scores is None else graph.only_user(scores)
+    form = None if scores is None or scaled is None else _form(scaled, build.element(weights))
+    if scores is None or form is None:
+        return None
+    queries, keys, query_scales, key_scales, _ = scores.operands
+    operands = queries, query_scales, keys, key_scales, values, value_scales
+    return _Attention(op.results[0], form, operands) if _is_spelled(op.results[0], operands, form) else None
+
+
+def _is_spelled(result: ir.Value, operands: tuple[ir.Value, ...], form: Form) -> bool:
+    module = ir.Module.create(ir.Location.unknown())
+    with ir.Location.unknown(), ir.InsertionPoint(module.body):
+        block = func.FuncOp("spelled", ir.FunctionType.get([each.type for each in operands], [])).add_entry_block()
+    with ir.Location.unknown(), ir.InsertionPoint(block):
+        query, query_scales, key, key_scales, value, value_scales = block.arguments
+        template = attention((query, query_scales), (key, key_scales), (value, value_scales), form)
+    found = same_spelling.find(result, template)
+    return found is not None and [found[each] for each in block.arguments] == list(operands)
+
+
+def _is_batched_matmul(op: ir.Operation) -> bool:
+    return (
+        op.name == "linalg.generic"
+        and is_canonical(op)
+        and build.element(op.results[0]) == ir.F32Type.get()
+        and (ir.RankedTensorType(op.results[0].type).rank == 3)
+    )
+
+
+def _behind(value: ir.Value) -> Iterator[ir.Operation]:
+    """What a value is computed from, the nearest first."""
+    values, seen = [value], set[ir.Operation]()
+    while values:
+        op = graph.producer(values.pop(0))
+        if op is not None and op not in seen:
+            seen.add(op)
+            yield op
+            values += op.operands
+
+
+def _body(op: ir.Operation) -> Iterator[str]:
+    yield from (view.operation.name for view in op.regions[0].blocks[0].operations)
+
+
+def _form(scaled: ir.Operation, weights: ir.Type) -> Form | None:
+    """What the operation that scales scores says, if it does that."""
+    if scaled.name != "linalg.generic" or "arith.mulf" not in [*_body(scaled)]:
+        return None
+    inner = {view.operation.name: view.operation for view in scaled.regions[0].blocks[0].operations}
+    scale = _constant(inner["arith.mulf"])
+    shape = ir.RankedTensorType(scaled.results[0].type).shape
+    if scale is None:
+        return None
+    names = (name for name in ("arith.minui", "arith.cmpi") if name in inner)
+    keys = next((found for name in names if (found := _constant(inner[name])) is not None), shape[-1])
+    queries = _constant(inner["arith.remui"]) if "arith.remui" in inner else None
+    fmt = str(weights)
+    return Form(float(scale), int(keys), None if queries is None else int(queries), element_format(fmt).name)
+
+
+def _constant(op: ir.Operation) -> float | None:
+    """The constant among an operation's operands."""
+    for value in op.operands:
+        source = graph.producer(value)
+        if source is not None and source.name == "arith.constant":
+            attribute = source.attributes["value"]
+            kind = ir.FloatAttr if isinstance(attribute, ir.FloatAttr) else ir.IntegerAttr
+            return kind(attribute).value
+    return None
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Replaces every MX attention below `module` that has a kernel."""
+    entries = []
+    with module.context:
+        for each in [found for op in graph.walk(module, bodies=False) if (found := find(op)) is not None]:
+            with each.result.owner.operation.location:
+                kernel = _kernel(each, options)
+                entries.append(_entry(each, kernel))
+                if isinstance(kernel, MxPrefill):
+                    _replace(each, kernel)
+    notes.attend(module, entries)
+
+
+def _kernel(found: _Attention, options: Options) -> MxPrefill | str:
+    if options.reference or not options.reads_in_place or options.ukernels == NONE:
+        return "without ukernels"
+    return found.kernel()
+
+
+def _entry(found: _Attention, kernel: MxPrefill | str) -> dict[str, Any]:
+    """What the report says of it."""
+    heads, rows, _, size, value_size = found.sizes
+    sizes = heads, rows, found.form.keys, size, value_size
+    became = {"reason": kernel} if isinstance(kernel, str) else {"ukernel": kernel.name}
+    location = found.result.owner.operation.location
+    name = graph.location_name(location)
+    names = ("heads", "queries", "keys", "size", "value_size")
+    entry = {"location": graph.location_text(location), **({"name": name} if name else {})}
+    return {**entry, **dict(zip(names, sizes, strict=True)), **became}
+
+
+def _replace(found: _Attention, kernel: MxPrefill) -> None:
+    root, rounded = found.result.owner.operation, found.rounded
+    replaced = root if rounded is None else rounded
+    with ir.InsertionPoint(root):
+        operands = _operands(found, kernel)
+        result = ir.RankedTensorType(replaced.results[0].type)
+        # Of constants IREE would compute the generic itself, which is not what it stands for.
+        operands = [build.barrier(operands[0]), *operands[1:]]
+        with standing.named(root, "attention", "attention"):
+            (tiles,) = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
+        flat = build.collapse(tiles, [list(range(ir.RankedTensorType(tiles.type).rank))])
+        rows = [kernel.heads, kernel.tiles * kernel.tile, kernel.value_size]
+        whole = _shaped(flat, rows)
+        if kernel.tiles * kernel.tile != kernel.queries:
+            kind = build.tensor_type([kernel.heads, kernel.queries, kernel.value_size], result.element_type)
+            whole = tensor.ExtractSliceOp(kind, whole, [], [], [], [0, 0, 0], list(kind.shape), [1, 1, 1]).result
+        value = _shaped(build.collapse(whole, [[0, 1, 2]]), result.shape)
+    replaced.results[0].replace_all_uses_with(value)
+    graph.erase_unused([replaced.results[0]])
+
+
+def _shaped(flat: ir.Value, shape: Sequence[int]) -> ir.Value:
+    kind = build.tensor_type(shape, build.element(flat))
+    return tensor.ExpandShapeOp(kind, flat, [list(range(len(shape)))], [], list(shape)).result
+
+
+def _operands(found: _Attention, kernel: MxPrefill) -> list[ir.Value]:
+    """Bytes as the kernel takes them."""
+    heads, blocks = ("n", kernel.heads // kernel.shared), kernel.steps * BLOCKS
+    elements = [build.bitcast(found.operands[i], kernel.inputs[i]) for i in (0, 2, 4)]
+    of_query, of_key, of_value = (_bytes(each) for each in found.operands[1::2])
+    keys, in_step = key_order(kernel.elements[2])
+    of_keys = [heads, ("s", kernel.steps), *keys, ("d", kernel.depths), ("g", BLOCKS)]
+    sizes, in_lane = size_order(kernel.value_size)
+    of_sizes = [heads, *sizes, ("s", kernel.steps), ("g", BLOCKS)]
+    of_key = padded(of_key, [heads[1], kernel.steps * STEP, kernel.depths * BLOCKS])
+    of_value = padded(of_value, [heads[1], kernel.value_size, blocks])
+    scales = (
+        build.collapse(of_query, [[0, 1, 2]]),
+        _ordered(of_key, of_keys, "nsdg" + in_step),
+        _ordered(of_value, of_sizes, "nsg" + in_lane),
+    )
+    return [each for pair in zip(elements, scales, strict=True) for each in pair]
+
+
+def _bytes(scales: ir.Value) -> ir.Value:
+    return build.bitcast(scales, build.tensor_type(ir.RankedTensorType(scales.type).shape, "i8"))
+
+
+def _ordered(value: ir.Value, factors: Sequence[tuple[str, int]], order: str) -> ir.Value:
+    """A tensor whose elements, in their order, have these factors, in another order of the factors."""
+    names, sizes = [name for name, _ in factors], dict(factors)
+    flat = build.collapse(value, [list(range(ir.RankedTensorType(value.type).rank))])
+    split = _shaped(flat, [size for _, size in factors])
+    turned = build.empty(build.tensor_type([sizes[name] for name in order], build.element(value)))
+    moved = build.transpose(split, turned, [names.index(name) for name in order])
+    return build.collapse(moved, [list(range(len(order)))])

@@ -1,0 +1,91 @@
+"""What mxcomp-take-mx-attention takes, and that nothing is taken that is spelled otherwise in any one place."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from iree.compiler import ir
+
+import mxcomp.ir as mx
+from mxcomp import pipeline
+from mxcomp.ir.attention import Form, attention
+from mxcomp.mlir import notes
+from mxcomp.options import Options
+
+TYPES = (
+    "2x128x2x32xf4E2M1FN", "2x128x2xf8E8M0FNU", "2x64x2x32xf4E2M1FN", "2x64x2xf8E8M0FNU", "2x64x2x32xf8E4M3FN",
+    "2x64x2xf8E8M0FNU",
+)  # fmt: skip
+
+
+FORM = Form(0.25, 40, 64, "E4M3")
+
+
+def spelled(form: Form = FORM) -> str:
+    def main(q: ir.Value, qs: ir.Value, k: ir.Value, ks: ir.Value, v: ir.Value, vs: ir.Value) -> ir.Value:
+        return attention((q, qs), (k, ks), (v, vs), form)
+
+    return str(mx.module(main, *TYPES))
+
+
+def taken(text: str, **options: object) -> tuple[str, list[dict[str, object]]]:
+    with ir.Context():
+        module = ir.Module.parse(text).operation
+        pipeline.run(module, ("mxcomp-take-mx-attention",), Options.make(**options))
+        return str(module), notes.take_attentions(module)
+
+
+def test_operands_are_read_as_they_are_stored() -> None:
+    """One dispatch; of scales of keys and values the order changes, and nothing of the spelling is left."""
+    text, (entry,) = taken(spelled())
+    assert text.count("flow.dispatch.region") == 1 and text.count("linalg.transpose") == 2
+    assert re.search(r"iree_tensor_ext.bitcast %arg0 : tensor<2x128x2x32xf4E2M1FN> -> tensor<8192xi8>", text)
+    assert "math.exp2" not in text.split("mxcomp.kernel")[0] and "arith.divf" not in text.split("mxcomp.kernel")[0]
+    sizes = {"heads": 2, "queries": 128, "keys": 40, "size": 64, "value_size": 64}
+    assert sizes.items() <= entry.items() and str(entry["ukernel"]).startswith("mx_attention_f4_f8_f8_m64_d64_causal_")
+
+
+@pytest.mark.parametrize(
+    "form", [Form(0.25, 64, None, "E4M3"), Form(0.25, 40, None, "E2M1"), Form(0.1, 33, 32, "E5M2")]
+)
+def test_forms(form: Form) -> None:
+    _, (entry,) = taken(spelled(form))
+    assert entry.get("ukernel")
+
+
+OTHERWISE = {
+    "the integer": ("math.ceil", "math.floor"),
+    "the power": ("math.exp2", "math.exp"),
+    "the largest": ("arith.maximumf %in, %out", "arith.minimumf %in, %out"),
+    "the scale mode": (r"arith.constant 2097151 : i32", "arith.constant 524288 : i32"),
+    "the mask": (r"arith.cmpi ult, (%\d+, %\d+ : index)", r"arith.cmpi ule, \1"),
+    "the bound": ("arith.minui (%\\d+, %c40)", r"arith.maxui \1"),
+    "the sum": (
+        r"arith.addf (%out, %25) : f32\n      linalg.yield %26",
+        r"arith.subf \1 : f32\n      linalg.yield %26",
+    ),
+    "the product": (r"arith.addf %out, %27", "arith.subf %out, %27"),
+}
+
+
+@pytest.mark.parametrize("pattern, other", OTHERWISE.values(), ids=OTHERWISE)
+def test_spelled_otherwise(pattern: str, other: str) -> None:
+    text, count = re.subn(pattern, other, spelled())
+    assert count
+    with ir.Context():
+        unchanged = str(ir.Module.parse(text))
+    assert taken(text) == (unchanged, [])
+
+
+@pytest.mark.parametrize(
+    "form, options, reason",
+    [
+        (Form(0.25, 40, 64, "E4M3"), {"ukernels": "none"}, "without ukernels"),
+        (Form(-0.25, 40, 64, "E4M3"), {}, "a number that is not positive"),
+        (Form(0.25, 40, 64, "E2M3"), {}, "weights of E2M3"),
+    ],
+)
+def test_reasons(form: Form, options: dict[str, object], reason: str) -> None:
+    text, (entry,) = taken(spelled(form), **options)
+    assert reason in str(entry["reason"]) and "flow.dispatch" not in text

@@ -1,0 +1,191 @@
+"""MX attention of `mxcomp.torch`: compiled, on the simulator, against arithmetic in f64 on ml_dtypes' elements."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import mxcomp
+import mxcomp.torch
+from mxcomp.errors import InputError
+
+TYPES = {
+    "E2M1": (ml_dtypes.float4_e2m1fn, 1, 2, 6.0),
+    "E2M3": (ml_dtypes.float6_e2m3fn, 3, 2, 7.5),
+    "E3M2": (ml_dtypes.float6_e3m2fn, 2, 4, 28.0),
+    "E4M3": (ml_dtypes.float8_e4m3fn, 3, 8, 448.0),
+    "E5M2": (ml_dtypes.float8_e5m2, 2, 15, 57344.0),
+}
+"""Elements, bits of their mantissas, exponents of the largest one, and that one."""
+DISTANCE = 2e-3
+"""Of a result from the reference, of the largest value: here and there a weight is rounded the other way."""
+
+
+@dataclass(frozen=True)
+class Case:
+    heads: int
+    key_heads: int
+    queries: int
+    keys: int
+    size: int
+    value_size: int
+    formats: tuple[str, str, str]
+    is_causal: bool = False
+    batch: int = 1
+    scale: float | None = None
+    growth: float = 0.0
+    """By which keys grow, from the first to the last."""
+
+    def operands(self, seed: int) -> tuple[torch.Tensor, ...]:
+        """Random numbers, whose blocks have magnitudes of their own."""
+        rng = np.random.default_rng(seed)
+        shapes = (
+            (self.batch, self.heads, self.queries, self.size),
+            (self.batch, self.key_heads, self.keys, self.size),
+            (self.batch, self.key_heads, self.keys, self.value_size),
+        )
+        made = [rng.standard_normal(shape) * 2.0 ** rng.integers(-1, 2, shape) for shape in shapes]
+        made[1] *= 1 + self.growth * np.arange(self.keys)[:, None]
+        return tuple(torch.from_numpy(each).bfloat16() for each in made)
+
+    @property
+    def module(self) -> torch.nn.Module:
+        return Attention(self)
+
+    def expected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> np.ndarray:
+        qk, of_values, of_weights = self.formats
+        q, k, v = (each.double().numpy() for each in (query, key, value))
+        q, k = rounded(q, qk), rounded(k, qk)
+        behind = -self.keys % 32
+        v = rounded(np.pad(v, [(0, 0), (0, 0), (0, behind), (0, 0)]).swapaxes(2, 3), of_values)[..., : self.keys]
+        k, v = (np.repeat(each, self.heads // self.key_heads, 1) for each in (k, v))
+        scores = np.einsum("bhtd,bhld->bhtl", q, k) * (self.size**-0.5 if self.scale is None else self.scale)
+        if self.is_causal:
+            scores[..., np.arange(self.keys) > np.arange(self.queries)[:, None]] = -np.inf
+        scores *= math.log2(math.e)
+        powers = np.exp2(scores - np.ceil(scores.max(-1, keepdims=True)))
+        weights = rounded(np.pad(powers, [(0, 0)] * 3 + [(0, behind)]), of_weights, saturates=False)[..., : self.keys]
+        result: np.ndarray = np.einsum("bhtl,bhvl->bhtv", weights, v) / weights.sum(-1, keepdims=True)
+        return result
+
+    def check(self, seed: int = 0) -> None:
+        operands = self.operands(seed)
+        program = mxcomp.torch.compile(self.module, operands)
+        (attention,) = program.report.attentions
+        assert attention.ukernel is not None and not program.report.matmuls
+        (found,) = program.run(*(each.view(torch.int16).numpy().view(ml_dtypes.bfloat16) for each in operands))
+        expected = self.expected(*operands)
+        limit = DISTANCE * np.abs(operands[2].double().numpy()).max()
+        assert found.shape == expected.shape
+        difference = np.abs(found.astype(np.float64) - expected)
+        assert np.all(difference <= limit + 2**-8 * np.abs(expected))
+        np.testing.assert_array_less(np.abs(self.module(*operands).double().numpy() - expected).max(), limit * 2)
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.case = case
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        case = self.case
+        return mxcomp.torch.mx_attention(q, k, v, *case.formats, is_causal=case.is_causal, scale=case.scale)
+
+
+def rounded(x: np.ndarray, fmt: str, saturates: bool = True) -> np.ndarray:
+    """Rows in blocks of 32; scales by "even", or by "rceil"."""
+    kind, bits, largest, most = TYPES[fmt]
+    blocks = x.reshape(*x.shape[:-1], -1, 32)
+    top = np.abs(blocks).max(-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        if saturates:
+            mantissa, exponent = np.frexp(top)
+            carry = np.floor(mantissa * 2 ** (bits + 1) + 0.5) >= 2 ** (bits + 1)
+            power = np.where(top > 0, exponent - 1 + carry, -127.0) - largest
+        else:
+            power = np.ceil(np.log2(top / most))
+    scale = np.exp2(np.clip(power, -127, 127))
+    elements = np.clip(blocks / scale, -most, most).astype(kind).astype(np.float64)
+    return (elements * scale).reshape(x.shape)
+
+
+def test_grouped_causal_queries() -> None:
+    """In mixed formats; keys that fill neither a step nor a block, and queries that fill no tile."""
+    Case(4, 2, 70, 150, 64, 64, ("E2M1", "E4M3", "E4M3"), is_causal=True).check()
+
+
+CASES = {
+    "8 bits": Case(2, 1, 64, 256, 128, 128, ("E4M3", "E4M3", "E4M3")),
+    "8 bits, values of 4": Case(2, 2, 33, 130, 128, 128, ("E4M3", "E2M1", "E4M3")),
+    "6 bits": Case(2, 2, 65, 128, 128, 128, ("E2M3", "E4M3", "E4M3"), is_causal=True),
+    "6 bits, values of 4": Case(2, 1, 64, 100, 96, 64, ("E3M2", "E2M1", "E4M3")),
+    "4 bits": Case(4, 2, 100, 300, 128, 128, ("E2M1", "E2M1", "E2M1")),
+    "4 bits, weights of 8": Case(2, 2, 64, 64, 256, 256, ("E2M1", "E2M1", "E4M3"), is_causal=True, batch=2),
+    "others of 8 and 6": Case(2, 2, 40, 70, 192, 192, ("E5M2", "E2M3", "E5M2")),
+    "scores that grow": Case(2, 2, 64, 520, 64, 64, ("E4M3", "E4M3", "E4M3"), growth=0.3),
+    "scores that grow, 4 bits": Case(2, 2, 64, 520, 64, 64, ("E4M3", "E2M1", "E2M1"), growth=0.3, is_causal=True),
+    "a scale": Case(2, 2, 40, 70, 32, 64, ("E4M3", "E4M3", "E4M3"), scale=0.03),
+    "eight waves": Case(2, 2, 300, 40, 64, 64, ("E4M3", "E4M3", "E4M3"), is_causal=True),
+    "two fragments": Case(1, 1, 2050, 40, 64, 64, ("E2M1", "E2M1", "E4M3")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_cases(case: Case) -> None:
+    case.check()
+
+
+@pytest.mark.slow
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_sizes(data: st.DataObject) -> None:
+    draw, names = data.draw, st.sampled_from(sorted(TYPES))
+    key_heads = draw(st.integers(1, 3))
+    formats = draw(names), draw(names), draw(st.sampled_from(["E2M1", "E4M3", "E5M2"]))
+    Case(
+        key_heads * draw(st.integers(2, 3)), key_heads, draw(st.integers(65, 150)), draw(st.integers(1, 300)),
+        32 * draw(st.integers(1, 8)), 64 * draw(st.integers(1, 4)), formats, draw(st.booleans()),
+    ).check(draw(st.integers(0, 1000)))  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("formats", [("E4M3", "E4M3", "E4M3"), ("E2M1", "E2M1", "E2M1")])
+def test_what_is_no_number(formats: tuple[str, str, str]) -> None:
+    """A key that is none reaches queries that see it, and a query that is none itself."""
+    case = Case(2, 2, 64, 200, 64, 64, formats, is_causal=True)
+    query, key, value = case.operands(0)
+    key[0, 0, 40, 3], query[0, 1, 5, 0] = math.nan, math.inf
+    program = mxcomp.torch.compile(case.module, (query, key, value))
+    (found,) = program.run(*(each.float().numpy().astype(ml_dtypes.bfloat16) for each in (query, key, value)))
+    is_none = np.isnan(found.astype(np.float32))
+    wanted = np.zeros(is_none.shape, bool)
+    wanted[0, 0, 40:], wanted[0, 1, 5] = True, True
+    np.testing.assert_array_equal(is_none, wanted)
+
+
+@pytest.mark.slow
+def test_what_has_no_kernel_is_right() -> None:
+    """By two scaled matmuls, with the reason in the report."""
+    case = Case(2, 2, 40, 70, 64, 32, ("E4M3", "E4M3", "E4M3"))
+    operands = case.operands(0)
+    program = mxcomp.torch.compile(case.module, operands)
+    (attention,) = program.report.attentions
+    assert attention.ukernel is None and "a multiple of 64" in str(attention.reason)
+    (found,) = program.run(*(each.view(torch.int16).numpy().view(ml_dtypes.bfloat16) for each in operands))
+    np.testing.assert_allclose(found.astype(np.float64), case.expected(*operands), atol=0.02)
+
+
+@pytest.mark.parametrize(
+    "shapes", [((1, 3, 8, 32), (1, 2, 8, 32), (1, 2, 8, 32)), ((1, 2, 8, 40),) * 3, ((2, 8, 32),) * 3]
+)
+def test_refusals(shapes: tuple[tuple[int, ...], ...]) -> None:
+    with pytest.raises(InputError, match="MX attention of"):
+        mxcomp.torch.mx_attention(*(torch.zeros(shape) for shape in shapes))
