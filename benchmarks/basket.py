@@ -139,15 +139,17 @@ def _row_major(cell: Cell, side: int) -> Iterator[Way]:
 def _quantising(cell: Cell) -> Iterator[Way]:
     """Activations quantised in the matmul's kernel, or in a dispatch in front."""
     bits = int(cell.kind.split(" f")[1])
-    yield from ((us + quantising.apart_us(_registry().target, cell.problem, bits), names) for us, names in _plain(cell))
+    yield from (
+        (us + quantising.separate_us(_registry().target, cell.problem, bits), names) for us, names in _plain(cell)
+    )
     yield from _itself(cell, bits, quantising_ukernels.INSTANCES, cell.result_bytes)
 
 
 def _dual(cell: Cell) -> Iterator[Way]:
     """Two matmuls of the same activations, in one kernel or each in its own."""
     bits = int(cell.kind.split(" f")[1])
-    apart_us = quantising.apart_us(_registry().target, cell.problem, bits)
-    yield from ((2 * us + apart_us, names) for us, names in _plain(cell))
+    separate_us = quantising.separate_us(_registry().target, cell.problem, bits)
+    yield from ((2 * us + separate_us, names) for us, names in _plain(cell))
     yield from ((2 * us, names) for us, names in _itself(cell, bits, quantising_ukernels.INSTANCES, cell.result_bytes))
     yield from _itself(cell, bits, dual.INSTANCES, cell.result_bytes)
 

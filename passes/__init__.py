@@ -32,6 +32,6 @@ class Pass:
 
 
 def get_pass(name: str) -> Pass:
-    """A pass by its name in pipelines. Raises KeyError."""
+    """Returns a pass by its name in pipelines. Raises KeyError."""
     module = import_module(f"{__name__}.{PASSES[name]}")
     return Pass(module.run, getattr(module, "OPTIONS", ()))

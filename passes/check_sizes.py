@@ -46,7 +46,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _together(op: ir.Operation, sizes: Sizes) -> Iterator[list[Size]]:
-    """Sizes that an operation takes for equal."""
+    """Yields the sizes that an operation takes for equal."""
     if op.name in _RESHAPES:
         yield from _elements(op, sizes)
         return
@@ -59,7 +59,7 @@ _RESHAPES = ("tensor.reshape", "tensor.expand_shape")
 
 
 def _elements(op: ir.Operation, sizes: Sizes) -> Iterator[list[Size]]:
-    """How many elements the source of a reshape has, and its result by the sizes that it is given."""
+    """Yields how many elements the source of a reshape has, and its result by the sizes that it is given."""
     source, result = op.operands[0], op.results[0]
     if None not in build.static_sizes(source) + build.static_sizes(result):
         return
@@ -73,7 +73,7 @@ _Dims = list[tuple[ir.Value, int]]
 
 
 def _dims(op: ir.Operation) -> list[_Dims]:
-    """Dimensions of tensors that are equally long."""
+    """Returns the dimensions of tensors that are equally long."""
     if op.name == "tensor.cast":
         return [[(op.operands[0], dim), (op.results[0], dim)] for dim in range(_rank(op.operands[0]))]
     if op.name == "tensor.concat":
@@ -86,7 +86,8 @@ def _dims(op: ir.Operation) -> list[_Dims]:
 
 
 def _loops(op: ir.Operation) -> list[_Dims]:
-    """The dimensions that each loop of a linalg operation goes through; of a recognised matmul, rows and columns."""
+    """Returns the dimensions that each loop of a linalg operation goes through; of a recognised matmul, rows and
+    columns."""
     maps = indexing_maps(op)
     if maps is None:
         return []
@@ -126,8 +127,8 @@ class _Checks:
         if len(ours) == 1 and {first, second} <= ours[0]:
             return
         self._groups = [group for group in self._groups if group not in ours] + [{first, second}.union(*ours)]
-        place = graph.location_text(op.location)
-        where = op.name if place == _NOWHERE else f"{op.name} at {place}"
+        location = graph.location_text(op.location)
+        where = op.name if location == _NOWHERE else f"{op.name} at {location}"
         where += "" if _is_entry(op.block) and graph.is_public(op.block.owner.operation) else BRANCH
         with op.context, op.location, self._earliest(op, first, second):
             same = arith.CmpIOp(arith.CmpIPredicate.eq, first.build(), second.build()).result

@@ -50,10 +50,10 @@ def run(module: ir.Operation, options: Options) -> None:
             operands = [graph.producer(value) for value in list(op.operands)[:ACC]]
             sides = ((operands[LHS], operands[LHS_SCALE]), (operands[RHS], operands[RHS_SCALE]))
             if all(_constants(side, varying) is not None for side in sides):
-                hold(sides[0], varying)
+                defer(sides[0], varying)
             for value in list(op.operands)[:ACC]:
                 if not is_constant(value):  # computed from constants, perhaps: packing would not be evaluated in order
-                    hold([graph.producer(value)], varying)
+                    defer([graph.producer(value)], varying)
 
 
 def _chooses(op: ir.Operation) -> bool:
@@ -65,13 +65,14 @@ def _hold_choices(op: ir.Operation, varying: set[ir.Operation]) -> None:
     producers = [graph.producer(value) for value in inputs(op) if isinstance(value.type, ir.RankedTensorType)]
     chosen = [producer for producer in producers if producer is not None and _constants([producer], varying)]
     if len(chosen) > 1:
-        hold(chosen, varying)
+        defer(chosen, varying)
 
 
 def _constants(
     ops: Iterable[ir.Operation | None], varying: set[ir.Operation]
 ) -> dict[ir.Operation, list[tuple[ir.Operation, int]]] | None:
-    """The constant tensors that operations depend on, and the uses on the way; None if they depend on anything else.
+    """Returns the constant tensors that operations depend on, and the uses on the way; None if they depend on anything
+    else.
 
     `varying` are some that do, to which a single one is added: what is behind it need not be followed any further back.
     """
@@ -110,7 +111,8 @@ def _followed(
 
 
 def _is_written_over(op: ir.Operation, varying: set[ir.Operation]) -> bool:
-    """Whether constants are sorted, or written over otherwise: what comes of that is held, as they must not be."""
+    """Returns whether constants are sorted, or written over otherwise: what comes of that is held, as they must not
+    be."""
     if not op.name.startswith(_EXTENSIONS):
         return False
     is_constant = _followed([graph.producer(user.operands[i]) for user, i in graph.inputs(op)], varying) is not None
@@ -126,11 +128,11 @@ def _is_constant(op: ir.Operation) -> bool:
 
 
 def are_constant(ops: Iterable[ir.Operation | None]) -> bool:
-    """Whether operations, None for none, depend on nothing but constants."""
+    """Returns whether operations, None for none, depend on nothing but constants."""
     return _constants(ops, set()) is not None
 
 
-def hold(ops: Iterable[ir.Operation | None], varying: set[ir.Operation]) -> None:
+def defer(ops: Iterable[ir.Operation | None], varying: set[ir.Operation]) -> None:
     """Hides the constants that operations depend on from IREE, if they depend on nothing else."""
     for constant, uses in (_constants(ops, varying) or {}).items():
         held: dict[ir.Value, ir.Value] = {}

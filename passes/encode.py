@@ -48,9 +48,9 @@ def _encode(op: ir.Operation) -> None:
     blocks = problem.k and problem.k // problem.block
     iteration = [*problem.batch, problem.m, problem.n, blocks, problem.block]
     first = len(problem.batch)
-    places = {"m": (LHS, first), "n": (RHS, first), "k": (LHS, first + 1)}
+    axes = {"m": (LHS, first), "n": (RHS, first), "k": (LHS, first + 1)}
     with op.context, op.location, ir.InsertionPoint(op):
-        sizes = {axis: build.dim(op.operands[places[axis][0]], places[axis][1]) for axis in problem.dynamic}
+        sizes = {axis: build.dim(op.operands[axes[axis][0]], axes[axis][1]) for axis in problem.dynamic}
         dims = list(sizes.values())
         for index, operand in enumerate(list(op.operands)):
             encoding = attributes.encoding(index, problem.types, maps, iteration)

@@ -37,7 +37,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _regrouped(op: ir.Operation) -> ir.Value | None:
-    """The result by an expansion or a collapse; None where it is neither, or may be of several kinds."""
+    """Returns the result by an expansion or a collapse; None where it is neither, or may be of several kinds."""
     source, shape = op.operands
     kinds = source.type, op.results[0].type
     if not all(isinstance(kind, ir.RankedTensorType) for kind in kinds):
@@ -59,7 +59,8 @@ def _regrouped(op: ir.Operation) -> ir.Value | None:
 
 
 def _groups(few: Sequence[int | None], many: Sequence[int | None], first: int = 0) -> Iterator[list[list[int]]]:
-    """All ways to divide dimensions into groups, in order, each of which is one of the fewer, numbered from `first`.
+    """Yields all ways to divide dimensions into groups, in order, each of which is one of the fewer, numbered from
+    `first`.
 
     A static size is the product of static ones, a dynamic one has a dynamic one in its group.
     """

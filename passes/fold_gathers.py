@@ -105,12 +105,12 @@ def _fold(gather: ir.Operation) -> ir.Value:
 def _fold_parts(matmul: ir.Operation) -> None:
     """Gives a matmul its part along K of each operand: the matrix of a batch is the number of the part."""
     loops, along_k = _loops(matmul)
-    for index, places in enumerate(loops):
+    for index, of_operand in enumerate(loops):
         gather = graph.producer(matmul.operands[index])
         ids = None if gather is None or gather.name != GATHER else graph.producer(gather.operands[1])
         if gather is None or ids is None or ids.name != "tensor.extract_slice" or len(ids.operands) != 2:
             raise InternalError(f"{matmul.location}: operand {index} has no part of its own in a workgroup")
-        parts, dim = static_sizes(ids.operands[0])[0], places.index(along_k)
+        parts, dim = static_sizes(ids.operands[0])[0], of_operand.index(along_k)
         kind = ir.RankedTensorType(gather.results[0].type)
         shape = list(kind.shape)
         shape[dim] //= parts or 1
@@ -125,7 +125,7 @@ def _fold_parts(matmul: ir.Operation) -> None:
 
 
 def _loops(matmul: ir.Operation) -> tuple[list[list[int]], int]:
-    """The loops that each operand's dimensions lie along, and which of them is that along K."""
+    """Returns the loops that each operand's dimensions lie along, and which of them is that along K."""
     maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(matmul.attributes["indexing_maps"])]
     *loops, kept = [[ir.AffineDimExpr(expr).position for expr in each.results] for each in maps]
     return loops, next(loop for loop in loops[RHS] if loop not in kept)
@@ -155,7 +155,7 @@ def _hide_slices(matmul: ir.Operation) -> None:
 
 
 def _first(value: ir.Value, dim: int, size: ir.Value) -> ir.Value:
-    """The first `size` of what lies along a dimension."""
+    """Returns the first `size` of what lies along a dimension."""
     shape = ir.RankedTensorType(value.type)
     sizes, known = list(shape.shape), build.static_sizes(value)
     sizes[dim], known[dim] = build.DYNAMIC, None

@@ -67,7 +67,7 @@ def _fold(matmul: ir.Operation) -> None:
 
 
 def _rows(units: ir.Operation) -> ir.Value | None:
-    """The bytes [rows, bytes of a row] of the buffer that units are made of."""
+    """Returns the bytes [rows, bytes of a row] of the buffer that units are made of."""
     extracts = [op for op in graph.walk(units) if op.name == "tensor.extract"]
     load = graph.producer(extracts[0].operands[0]) if len(extracts) == 1 else None
     if load is None or load.name != buffers.LOAD:
@@ -80,7 +80,7 @@ def _rows(units: ir.Operation) -> ir.Value | None:
 
 
 def _tile(scales: ir.Value) -> ir.Value:
-    """Which tile of rows a workgroup has: that whose scales it takes. At the insertion point."""
+    """Returns which tile of rows a workgroup has: that whose scales it takes. At the insertion point."""
     op = graph.producer(scales)
     if op is None or op.name != "tensor.extract_slice":
         return build.constant_index(0)
@@ -89,7 +89,7 @@ def _tile(scales: ir.Value) -> ir.Value:
 
 
 def _view(buffer: ir.Value, offset: ir.Value, sizes: list[int], strides: list[int]) -> ir.Value:
-    """A buffer of these sizes and strides in bytes, from `offset` on."""
+    """Returns a buffer of these sizes and strides in bytes, from `offset` on."""
     given = ir.MemRefType(buffer.type)
     layout = ir.StridedLayoutAttr.get(build.DYNAMIC, strides)
     kind = ir.MemRefType.get(sizes, given.element_type, layout, given.memory_space)

@@ -87,7 +87,7 @@ def find(unset: ir.Operation) -> tuple[list[ir.Operation], str]:
 
 
 def _first_left(left: Mapping[ir.Operation, str], best: Collection[ir.Operation]) -> ir.Operation | None:
-    """The first elementwise operation that stays behind for a reason worth telling."""
+    """Returns the first elementwise operation that stays behind for a reason worth telling."""
     unfused = (op for op, reason in left.items() if op not in best and reason != _QUANTISES)
     return next(filter(is_elementwise, unfused), None)
 
@@ -97,33 +97,34 @@ _QUANTISES = "it quantises by blocks, which is for the packing of the next matmu
 
 
 def _stays_behind(value: ir.Value, values: list[ir.Value], inside: list[ir.Operation]) -> str:
-    """Why `value` is needed without the consumers `inside`; "" if it is not.
+    """Returns why `value` is needed without the consumers `inside`; "" if it is not.
 
     It must be read as it is by all of them, and by nothing else; what asks for its sizes can know them without it.
     """
-    place = tuple(Index(str(i), 1, size) for i, size in enumerate(build.static_sizes(value)))
+    at = tuple(Index(str(i), 1, size) for i, size in enumerate(build.static_sizes(value)))
     readings = [
-        Reading(op, i, _read_at(op, i, place))
+        Reading(op, i, _read_at(op, i, at))
         for op in inside
         for i, operand in enumerate(op.operands)
         if operand == value
     ]
     known = build.static_sizes(value) == build.static_sizes(values[0])
-    return replacing.objection(value, readings, place=place, sizes_known=known)
+    return replacing.objection(value, readings, at=at, sizes_known=known)
 
 
-def _read_at(op: ir.Operation, operand: int, place: tuple[Index, ...]) -> tuple[Index, ...] | None:
-    """Where an operand is read for the place of the result with the same subscripts; an expansion reads it whole."""
+def _read_at(op: ir.Operation, operand: int, at: tuple[Index, ...]) -> tuple[Index, ...] | None:
+    """Returns where an operand is read for the place of the result with the same subscripts; an expansion reads it
+    whole."""
     if op.name == _EXPAND:
-        return place
+        return at
     try:
-        return apply_map((indexing_maps(op) or [])[operand], loop_subscripts(op, place))
+        return apply_map((indexing_maps(op) or [])[operand], loop_subscripts(op, at))
     except UntraceableError:
         return None
 
 
 def _misfit(op: ir.Operation, values: list[ir.Value], inside: list[ir.Operation]) -> str:
-    """Why it does not map [(batch,) M, N] to the same elementwise from results of `values`; "" if it does."""
+    """Returns why it does not map [(batch,) M, N] to the same elementwise from results of `values`; "" if it does."""
     expansion = _expansion(inside)
     if op.name == _EXPAND:
         return "it is expanded twice" if expansion is not None else ""
@@ -194,7 +195,8 @@ def _positions(exprs: list[ir.AffineExpr]) -> list[int]:
 
 
 def _part(expr: ir.AffineExpr, parts: list[list[int]], sizes: list[int | None]) -> ir.AffineExpr | None:
-    """An expanded dimension by the one that it is a part of; None if that takes a size known at run time only."""
+    """Returns an expanded dimension by the one that it is a part of; None if that takes a size known at run time
+    only."""
     if not isinstance(expr, ir.AffineDimExpr):
         return expr
     dim = ir.AffineDimExpr(expr).position
@@ -265,7 +267,7 @@ def _take_dims(value: ir.Value, unset: ir.Operation) -> None:
 def _read(
     op: ir.Operation, inner: list[ir.Value], expansion: ir.Operation | None
 ) -> list[tuple[ir.Value, ir.AffineMap]]:
-    """What a consumer reads besides the matmul's result, and where; before an expansion, if it follows one."""
+    """Returns what a consumer reads besides the matmul's result, and where; before an expansion, if it follows one."""
     if op.name == _EXPAND:
         return []
     found = []

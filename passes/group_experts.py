@@ -59,7 +59,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _extent(dense: Dense) -> Extent | None:
-    """Sizes of routing; None where that cannot be, or is not worth it."""
+    """Returns the sizes of routing; None where that cannot be, or is not worth it."""
     (tokens, top_k), (experts, *_) = static_sizes(dense.ids), static_sizes(dense.experts)
     if tokens is None or top_k is None or experts is None or top_k >= experts:
         return None
@@ -72,7 +72,7 @@ def _extent(dense: Dense) -> Extent | None:
 
 
 def _group(dense: Dense, extent: Extent) -> None:
-    """Puts what is grouped in the place of a sum; or nothing, where something on the way cannot be grouped."""
+    """Puts what is grouped in the position of a sum; or nothing, where something on the way cannot be grouped."""
     before = {view.operation for view in dense.sum.block.operations}
     shape = (extent.tokens, extent.top_k)
     at = ["te", "et"][not dense.by_token]
@@ -80,8 +80,8 @@ def _group(dense: Dense, extent: Extent) -> None:
     kind = str(build.element(dense.weights))
 
     def weight(id_: ir.Value, _: ir.Value) -> ir.Value:
-        place = {"t": linalg.IndexOp(0).result, "e": arith.IndexCastOp(ir.IndexType.get(), id_).result}
-        return tensor.ExtractOp(dense.weights, [place[letter] for letter in at]).result
+        position = {"t": linalg.IndexOp(0).result, "e": arith.IndexCastOp(ir.IndexType.get(), id_).result}
+        return tensor.ExtractOp(dense.weights, [position[letter] for letter in at]).result
 
     weights = tabled("tj", shape, kind, [("tj", ids)], weight)
     as_f32 = weights if kind == "f32" else tabled("tj", shape, "f32", [("tj", weights)], lambda x, _: widened(x))
@@ -109,7 +109,7 @@ def _as_i32(id_: ir.Value) -> ir.Value:
 
 
 def _added_up(dense: Dense, rows: ir.Value, weights: ir.Value, routing_: Routing) -> ir.Value:
-    """The sum, of rows [B, BM, …], over the choices of a token instead of experts."""
+    """Returns the sum, of rows [B, BM, …], over the choices of a token instead of experts."""
     op, flat = dense.sum, build.collapse(rows, [[0, 1], *([i + 2] for i in range(len(dense.rest)))])
     *_, kept = indexing_maps(op) or []
     kinds = iterators(op)
@@ -121,8 +121,8 @@ def _added_up(dense: Dense, rows: ir.Value, weights: ir.Value, routing_: Routing
     def body(position: ir.Value, weight: ir.Value, acc: ir.Value) -> ir.Value:
         low, high = (arith.ConstantOp(position.type, bound).result for bound in (0, last))
         row = arith.MinSIOp(arith.MaxSIOp(position, low).result, high).result
-        place = [arith.IndexCastOp(ir.IndexType.get(), row).result, *(linalg.IndexOp(i).result for i in dense.rest)]
-        given = {dense.experts: tensor.ExtractOp(flat, place).result, dense.weights: weight}
+        position = [arith.IndexCastOp(ir.IndexType.get(), row).result, *(linalg.IndexOp(i).result for i in dense.rest)]
+        given = {dense.experts: tensor.ExtractOp(flat, position).result, dense.weights: weight}
         factors = [given[operand] for operand in list(factor.operands)[:-1]]
         return inline(op, [inline(factor, factors), acc] if factor != op else [*factors, acc])
 

@@ -122,7 +122,7 @@ def _constant(value: ir.Value, kind: str) -> ir.Attribute | None:
 
 
 def _builtin(op: ir.Operation, name: str, value: ir.Value) -> ir.Value:
-    """An operand as a builtin tensor, in whose type integers have no sign. Raises InputError.
+    """Returns an operand as a builtin tensor, in whose type integers have no sign. Raises InputError.
 
     The bindings know the type, a `!torch.vtensor<[64,256],f32>`, as text only.
     """
@@ -136,7 +136,7 @@ def _builtin(op: ir.Operation, name: str, value: ir.Value) -> ir.Value:
 
 
 def builtin_type(text: str) -> ir.Type | None:
-    """The builtin tensor type for the text of a `!torch.vtensor` of known rank; None for any other text."""
+    """Returns the builtin tensor type for the text of a `!torch.vtensor` of known rank; None for any other text."""
     found = _VTENSOR.fullmatch(text)
     if found is None:
         return None

@@ -71,7 +71,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _has_kernel(op: ir.Operation) -> bool:
-    """Whether an operation names a ukernel. Raises InternalError if it did, and what named it is gone."""
+    """Returns whether an operation names a ukernel. Raises InternalError if it did, and what named it is gone."""
     if UKERNEL in op.attributes:
         return True
     stands = standing.is_named(op.location)
@@ -81,7 +81,7 @@ def _has_kernel(op: ir.Operation) -> bool:
 
 
 def descriptor_name(op: ir.Operation) -> str:
-    """The ukernel named by an operation's descriptor."""
+    """Returns the ukernel named by an operation's descriptor."""
     text = str(op.attributes[UKERNEL])
     return text.split('"')[1]
 
@@ -94,7 +94,8 @@ def _symbol_table(op: ir.Operation) -> ir.Operation:
 
 
 def find(registry: Registry, name: str) -> tuple[Ukernel, str]:
-    """The ukernel that a descriptor names, and the suffix that says what is to be added to it. Raises UkernelError."""
+    """Returns the ukernel that a descriptor names, and the suffix that says what is to be added to it. Raises
+    UkernelError."""
     for suffix in (BATCHED, TILED):
         if name not in registry.ukernels and name.endswith(suffix):
             return registry[name.removesuffix(suffix)], suffix
@@ -102,7 +103,7 @@ def find(registry: Registry, name: str) -> tuple[Ukernel, str]:
 
 
 def function(registry: Registry, name: str) -> ir.Operation:
-    """The function that a descriptor names, in no module. Raises UkernelError."""
+    """Returns the function that a descriptor names, in no module. Raises UkernelError."""
     ukernel, suffix = find(registry, name)
     result = ukernel.function()
     if suffix:
@@ -111,7 +112,7 @@ def function(registry: Registry, name: str) -> ir.Operation:
 
 
 def _extended(suffix: str, count: int) -> list[bool]:
-    """Which of so many operands have one more dimension."""
+    """Returns which of so many operands have one more dimension."""
     return [suffix == BATCHED or (suffix == TILED and i in (LHS, count - 1)) for i in range(count)]
 
 
@@ -165,7 +166,8 @@ def _add_dimension(function: ir.Operation, name: str, suffix: str) -> None:
 
 
 def _batched_result(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
-    """The result with one more dimension: written so where lanes write it, as consumers then still fuse with that."""
+    """Returns the result with one more dimension: written so where lanes write it, as consumers then still fuse with
+    that."""
     loop = graph.producer(value)
     inserts = [op for op in graph.walk(loop) if op.name == "tensor.parallel_insert_slice"] if loop else []
     if loop is None or loop.name != "scf.forall" or len(loop.results) != 1 or len(inserts) != 1:
@@ -183,7 +185,7 @@ def _batched_result(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
 
 
 def _batched_tile(value: ir.Value) -> ir.Value:
-    """What a lane inserts into the result, with one more dimension."""
+    """Returns what a lane inserts into the result, with one more dimension."""
     write = graph.producer(value)
     assert write is not None
     kind = ir.RankedTensorType(value.type)
@@ -207,7 +209,7 @@ def _groups(rank: int) -> list[list[int]]:
 
 
 def _dropped(value: ir.Value) -> ir.Value:
-    """A tensor without its first dimension."""
+    """Returns a tensor without its first dimension."""
     kind = ir.RankedTensorType(value.type)
     plain = ir.RankedTensorType.get(kind.shape[1:], kind.element_type)
     return tensor.CollapseShapeOp(plain, value, _groups(kind.rank)).result
@@ -252,7 +254,7 @@ _OUTER_OF_ACTIVATIONS = {
 
 
 def _outer(ukernel: Ukernel, operand: int) -> Collection[int]:
-    """The dimensions of an operand whose sizes are not the ukernel's business."""
+    """Returns the dimensions of an operand whose sizes are not the ukernel's business."""
     if ukernel.operands in _OUTER_OF_ACTIVATIONS:
         return _OUTER_OF_ACTIVATIONS[ukernel.operands][operand]
     if ukernel.layout is None:
@@ -273,7 +275,7 @@ def _set_provider(user: ir.Operation) -> None:
 
 
 def target_with_provider(variant: ir.Operation) -> ir.Attribute:
-    """The target of a `hal.executable.variant`, with a ukernel provider in its configuration."""
+    """Returns the target of a `hal.executable.variant`, with a ukernel provider in its configuration."""
     text = str(variant.attributes["target"])
     config_end = text.rindex("}>")
     return ir.Attribute.parse(f"{text[:config_end]}, {_PROVIDER}{text[config_end:]}")

@@ -74,7 +74,7 @@ def _narrow(function: ir.Operation, attention: ir.Operation, longest: int) -> No
 
 
 def _is_dynamic(attention: ir.Operation, loop: int) -> bool:
-    """Whether the keys, which this loop goes through, are of a number that is not known."""
+    """Returns whether the keys, which this loop goes through, are of a number that is not known."""
     keys = ir.AffineMapAttr(ir.ArrayAttr(attention.attributes["indexing_maps"])[_KEY]).value
     dims = [ir.AffineDimExpr(expr).position for expr in keys.results]
     return loop in dims and build.static_sizes(attention.operands[_KEY])[dims.index(loop)] is None

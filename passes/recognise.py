@@ -56,7 +56,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def find(module: ir.Operation, target: Target | None = None) -> list[Candidate]:
-    """The scaled matmuls below `module` that are ours; the others get a reason. Raises InputError.
+    """Returns the scaled matmuls below `module` that are ours; the others get a reason. Raises InputError.
 
     With a `target`, those of activations that are not quantised are ours, too: nothing but a ukernel computes them.
     """

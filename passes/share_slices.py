@@ -39,7 +39,7 @@ _ACCESSES = ("iree_tensor_ext.dispatch.tensor.load", "iree_tensor_ext.dispatch.t
 _OFFSETS_FROM_THE_END = 3
 """Of the segments of an access's operands: offsets, sizes, strides."""
 
-Place = tuple[int, int]
+AccessDim = tuple[int, int]
 """An access of a function by number, and a dimension of it."""
 
 
@@ -54,7 +54,7 @@ def run(module: ir.Operation, options: Options) -> None:
 def _alike(
     executables: Iterable[_Executable], what: Callable[[_Executable], Hashable]
 ) -> Iterator[Sequence[_Executable]]:
-    """Groups of two executables and more of which something is the same."""
+    """Returns the groups of two executables and more of which something is the same."""
     groups: dict[Hashable, list[_Executable]] = defaultdict(list)
     for executable in executables:
         groups[what(executable)].append(executable)
@@ -75,8 +75,8 @@ class _Executable:
     def accesses(self) -> list[ir.Operation]:
         return [op for op in graph.walk(self.function, bodies=False) if op.name in _ACCESSES]
 
-    def slices(self) -> dict[Place, int]:
-        """The offset at each place where one element of a dimension is accessed."""
+    def slices(self) -> dict[AccessDim, int]:
+        """Returns the offset at each place where one element of a dimension is accessed."""
         return {
             (number, dimension): offset
             for number, op in enumerate(self.accesses())
@@ -85,12 +85,12 @@ class _Executable:
         }
 
     def text_without_slices(self) -> str:
-        """What has to be the same in executables that are to be one."""
-        places, accesses = self.slices(), self.accesses()
+        """Returns what has to be the same in executables that are to be one."""
+        sliced, accesses = self.slices(), self.accesses()
         kept = [op.attributes["static_offsets"] for op in accesses]
         for number, op in enumerate(accesses):
             offsets = enumerate(_static(op, "offsets"))
-            _set_offsets(op, [0 if (number, dimension) in places else offset for dimension, offset in offsets])
+            _set_offsets(op, [0 if (number, dimension) in sliced else offset for dimension, offset in offsets])
         text = self.op.get_asm(use_local_scope=True).replace(graph.symbol_name(self.op), "")
         for op, offsets_ in zip(accesses, kept, strict=True):
             op.attributes["static_offsets"] = offsets_
@@ -109,7 +109,7 @@ def _set_offsets(op: ir.Operation, offsets: Sequence[int]) -> None:
 
 
 def _executables(module: ir.Operation) -> Iterator[_Executable]:
-    """The executables of one function that dispatches alone refer to."""
+    """Yields the executables of one function that dispatches alone refer to."""
     found = {
         name: _Executable(op, function)
         for name, op in graph.executables(module).items()
@@ -127,7 +127,7 @@ def _executables(module: ir.Operation) -> Iterator[_Executable]:
 
 
 def _only(executable: ir.Operation) -> ir.Operation | None:
-    """The function of an executable, if it has one, without attributes of arguments."""
+    """Returns the function of an executable, if it has one, without attributes of arguments."""
     functions = [op for op in graph.walk(executable, bodies=False) if op.name == "func.func"]
     return functions[0] if len(functions) == 1 and "arg_attrs" not in functions[0].attributes else None
 
@@ -135,11 +135,11 @@ def _only(executable: ir.Operation) -> ir.Operation | None:
 def _share(group: Sequence[_Executable]) -> None:
     """Lets all dispatches of a group call the first executable of it, with the offsets in which they differ."""
     slices = [each.slices() for each in group]
-    operands: dict[tuple[int, ...], list[Place]] = defaultdict(list)
-    for place in slices[0]:
-        values = tuple(each[place] for each in slices)
+    operands: dict[tuple[int, ...], list[AccessDim]] = defaultdict(list)
+    for each_dim in slices[0]:
+        values = tuple(each[each_dim] for each in slices)
         if len(set(values)) > 1:
-            operands[values].append(place)
+            operands[values].append(each_dim)
     first = group[0]
     entry_points = first.dispatches[0].attributes["entry_points"]
     _add_operands(first, list(operands.values()))
@@ -150,7 +150,7 @@ def _share(group: Sequence[_Executable]) -> None:
             each.op.erase()
 
 
-def _add_operands(executable: _Executable, operands: Sequence[Sequence[Place]]) -> None:
+def _add_operands(executable: _Executable, operands: Sequence[Sequence[AccessDim]]) -> None:
     """Gives a function operands behind those that it has, and in front of its results: offsets at these places."""
     old, accesses = executable.function, executable.accesses()
     inputs = dispatches.arguments(executable.dispatches[0])
@@ -172,8 +172,8 @@ def _add_operands(executable: _Executable, operands: Sequence[Sequence[Place]]) 
     for number, access in enumerate(accesses):
         offsets = {
             dimension: value
-            for places, value in zip(operands, added, strict=True)
-            for at, dimension in places
+            for access_dims, value in zip(operands, added, strict=True)
+            for at, dimension in access_dims
             if at == number
         }
         if offsets:

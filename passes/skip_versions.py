@@ -85,7 +85,7 @@ def _chain(choice: ir.Operation, executables: _Executables) -> _Chain:
 
 
 def _versions(choice: ir.Operation) -> tuple[list[_Version], list[ir.Operation]]:
-    """The dispatches in the order they are asked for, and the choices, a user before what it uses."""
+    """Returns the dispatches in the order they are asked for, and the choices, a user before what it uses."""
     versions, choices, op = [], [], choice
     while VERSIONS in op.attributes:
         condition, made, others = op.operands
@@ -99,7 +99,7 @@ def _versions(choice: ir.Operation) -> tuple[list[_Version], list[ir.Operation]]
 
 
 def _exclusive(conditions: list[ir.Value | None]) -> list[ir.Value]:
-    """1 for the first condition that holds, the last if none does, else 0."""
+    """Returns 1 for the first condition that holds, the last if none does, else 0."""
     rest: ir.Value = build.constant_index(1)
     zero, found = build.constant_index(0), list[ir.Value]()
     for condition in conditions:
@@ -147,7 +147,7 @@ def _make_read_write(function: ir.Operation) -> None:
 
 
 def _called(call: ir.Operation, active: ir.Value, written: ir.Value | None = None) -> ir.Operation:
-    """The dispatch once more, with workgroups only if `active` is 1, writing to `written` if there is one."""
+    """Returns the dispatch once more, with workgroups only if `active` is 1, writing to `written` if there is one."""
     if written is None:
         return dispatches.with_operands(call, [active])
     *_, size = ir.DenseI32ArrayAttr(call.attributes[dispatches.SEGMENTS])
@@ -158,9 +158,9 @@ def _called(call: ir.Operation, active: ir.Value, written: ir.Value | None = Non
 
 def _skip_packing(chains: list[_Chain], executables: _Executables) -> None:
     """Gives dispatches that only some versions need no workgroups where none of these runs."""
-    places = {call: (chain, i) for chain in chains for i, call in enumerate(chain.calls)}
-    for packing in dict.fromkeys(source for call in places for source in _sources(call) if source not in places):
-        users = [places.get(user) for user in _users(packing)]
+    positions = {call: (chain, i) for chain in chains for i, call in enumerate(chain.calls)}
+    for packing in dict.fromkeys(source for call in positions for source in _sources(call) if source not in positions):
+        users = [positions.get(user) for user in _users(packing)]
         of_chains: dict[int, tuple[_Chain, set[int]]] = {}
         for chain, i in filter(None, users):
             of_chains.setdefault(id(chain), (chain, set()))[1].add(i)
@@ -190,7 +190,7 @@ def _skip(
 
 
 def _sources(call: ir.Operation) -> Iterator[ir.Operation]:
-    """The dispatches whose results a call takes."""
+    """Yields the dispatches whose results a call takes."""
     for operand in call.operands:
         source = graph.producer(graph.look_through(operand, _VIEWS))
         if source is not None and source.name == DISPATCH:
@@ -198,7 +198,7 @@ def _sources(call: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def _users(op: ir.Operation) -> Iterator[ir.Operation]:
-    """What uses elements of an operation's results, as they are or viewed."""
+    """Yields what uses elements of an operation's results, as they are or viewed."""
     for user in (use.owner.operation for result in op.results for use in result.uses):
         if user.name in _VIEWS:
             yield from _users(user)

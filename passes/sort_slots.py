@@ -57,12 +57,12 @@ def _loaded(sorting: Sorting, ids: ir.Value) -> ir.Value:
 
 
 def _tables(sorting: Sorting, *tables_and_ids: ir.Value) -> list[ir.Value]:
-    """What takes the place of tables, each of one dimension, from the experts of slots."""
+    """Returns what takes the position of tables, each of one dimension, from the experts of slots."""
     *tables, ids = tables_and_ids
     kind = build.tensor_type([sorting.size], "i32")
     with build.dispatch_region([kind], []) as region:
-        place, slot = (ir.AffineExpr.get_dim(i) for i in range(2))
-        maps = [ir.AffineMap.get(2, 0, [dim]) for dim in (slot, place)]
+        position, slot = (ir.AffineExpr.get_dim(i) for i in range(2))
+        maps = [ir.AffineMap.get(2, 0, [dim]) for dim in (slot, position)]
         zeros = build.filled(arith.ConstantOp(kind.element_type, 0).result, kind)
         op = build.generic(kind, [ids], zeros, maps, ["parallel", "reduction"], lambda a, b: arith.AddIOp(a, b).result)
         op.attributes["compilation_info"] = attributes.compilation_info(

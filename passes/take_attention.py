@@ -132,7 +132,7 @@ def _found(op: ir.Operation, options: Options) -> Attention | str:
 
 
 def _entry(op: ir.Operation, found: Attention | str) -> dict[str, Any]:
-    """What the report says of it."""
+    """Returns what the report says of it."""
     names = ("heads", "queries", "keys", "size", "value_size")
     sizes = {name: size for name, size in zip(names, attention.sizes(op), strict=True) if size is not None}
     became = {"reason": found} if isinstance(found, str) else {"ukernel": found.kernel.name}
@@ -191,12 +191,12 @@ def _prefilled(op: ir.Operation, kernel: Prefill, operands: list[ir.Value]) -> i
 
 
 def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> list[ir.Value]:
-    """Operands that all have the same number of keys, as many as a buffer has room for."""
-    places = [(i, stored.sizes.index(None)) for i, stored in enumerate(kernel.inputs) if None in stored.sizes]
-    if not places:
+    """Returns the operands that all have the same number of keys, as many as a buffer has room for."""
+    dynamic = [(i, stored.sizes.index(None)) for i, stored in enumerate(kernel.inputs) if None in stored.sizes]
+    if not dynamic:
         return operands
     most = min(stored.most_keys for stored in kernel.inputs if None in stored.sizes)
-    first, *others = (build.dim(operands[i], dimension) for i, dimension in places)
+    first, *others = (build.dim(operands[i], dimension) for i, dimension in dynamic)
     for other in others:
         same = arith.CmpIOp(arith.CmpIPredicate.eq, first, other).result
         cf.AssertOp(same, "mxcomp: keys, values and masks must have the same number of keys")
@@ -208,7 +208,7 @@ def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> list[ir.Valu
 
 
 def _added(value: ir.Value) -> ir.Value:
-    """A mask of truth values as numbers that are added to scores; other operands as they are."""
+    """Returns a mask of truth values as numbers that are added to scores; other operands as they are."""
     kind = ir.RankedTensorType(value.type)
     if str(kind.element_type) != "i1":
         return value

@@ -63,7 +63,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _buffer(op: ir.Operation) -> ir.MemRefType | None:
-    """The buffer that a map_store is stored to and that is checked by the hardware, without gaps; else None."""
+    """Returns the buffer that a map_store is stored to and that is checked by the hardware, without gaps; else None."""
     uses = [use.owner.operation for use in op.results[0].uses]
     if len(uses) != 1 or uses[0].name != buffers.STORE:
         return None
@@ -88,7 +88,7 @@ def _bytes(buffer: ir.MemRefType) -> int:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Target:
     """Where an element is stored: its row and column, of what is in `tiles`.
 
     Attributes:
@@ -108,11 +108,11 @@ def _unmask(op: ir.Operation, buffer: ir.MemRefType) -> None:
     last = list(op.regions[0].blocks[0].operations)[-1]
     *outer, row, column, mask = last.operands
     with op.location, ir.InsertionPoint(last):
-        place, is_last = _place(op, row, column), set(buffer.shape[:-2]) <= {1}
-        needed = [each for each in _terms(mask) if not _is_needless(each, place, op, is_last)]
-        apart = [found for each in needed if (found := _of_first(each, place)) is not None]
-        if place.first is not None and len(apart) == len(needed):
-            column = _sum(place.first, *_away(apart, buffer), place.inner)
+        target, is_last = _target(op, row, column), set(buffer.shape[:-2]) <= {1}
+        needed = [each for each in _terms(mask) if not _is_needless(each, target, op, is_last)]
+        apart = [found for each in needed if (found := _of_first(each, target)) is not None]
+        if target.first is not None and len(apart) == len(needed):
+            column = _sum(target.first, *_away(apart, buffer), target.inner)
         else:
             column = _sum(column, *_away(needed, buffer))
         last.operands[len(outer) + 1] = column
@@ -153,7 +153,7 @@ def _flatten(op: ir.Operation, buffer: ir.MemRefType) -> None:
 
 
 def _away(conditions: Sequence[ir.Value], buffer: ir.MemRefType) -> list[ir.Value]:
-    """What leads beyond the buffer where a condition is not true."""
+    """Returns what leads beyond the buffer where a condition is not true."""
     if not conditions:
         return []
     real = conditions[0]
@@ -166,22 +166,22 @@ def _sum(*values: ir.Value) -> ir.Value:
     return build.apply(sum(map(ir.AffineExpr.get_dim, range(len(values))), ir.AffineExpr.get_constant(0)), values)
 
 
-def _place(op: ir.Operation, row: ir.Value, column: ir.Value) -> _Place:
+def _target(op: ir.Operation, row: ir.Value, column: ir.Value) -> _Target:
     """At the insertion point."""
     tiles, inner = build.static_sizes(op.operands[0]), op.regions[0].blocks[0].arguments[-1]
     parts, basis = _parts(column, tiles)
     first = _first(parts, basis, 1) if parts and parts[-1] == inner else None
-    return _Place(row, column, tiles, inner, first)
+    return _Target(row, column, tiles, inner, first)
 
 
 def _first(parts: Sequence[ir.Value], basis: Sequence[int], inner: int) -> ir.Value:
-    """The column that a place begins with in all but some `inner` of its parts."""
+    """Returns the column that a place begins with in all but some `inner` of its parts."""
     terms = (ir.AffineExpr.get_dim(i) * math.prod(basis[i + 1 :]) for i in range(len(basis) - inner))
     return build.apply(sum(terms, ir.AffineExpr.get_constant(0)), parts[: len(basis) - inner])
 
 
 def _parts(index: ir.Value, tiles: Sequence[int | None]) -> tuple[list[ir.Value], list[int]]:
-    """The places in `tiles` that an index is made of, and their sizes; none where that is not known."""
+    """Returns the places in `tiles` that an index is made of, and their sizes; none where that is not known."""
     op = graph.producer(index)
     if op is None or op.name != "affine.linearize_index":
         return [], []
@@ -191,7 +191,7 @@ def _parts(index: ir.Value, tiles: Sequence[int | None]) -> tuple[list[ir.Value]
 
 
 def _terms(mask: ir.Value) -> list[ir.Value]:
-    """What has to be true for a mask to be."""
+    """Returns what has to be true for a mask to be."""
     op = graph.producer(mask)
     if op is not None and op.name == "arith.andi":
         return [term for operand in op.operands for term in _terms(operand)]
@@ -199,7 +199,7 @@ def _terms(mask: ir.Value) -> list[ir.Value]:
 
 
 def _limit(condition: ir.Value) -> tuple[ir.Value, ir.Value, int | None] | None:
-    """An index that is to be below a limit, and that as a number where it is one; None for other conditions."""
+    """Returns an index that is to be below a limit, and that as a number where it is one; None for other conditions."""
     op = graph.producer(condition)
     if op is None or op.name != "arith.cmpi":
         return None
@@ -209,35 +209,37 @@ def _limit(condition: ir.Value) -> tuple[ir.Value, ir.Value, int | None] | None:
     return index, limit, graph.number(limit)
 
 
-def _is_needless(condition: ir.Value, place: _Place, op: ir.Operation, is_last: bool) -> bool:
-    """Whether a condition is true of all tiles; or that a row is none of the padding, where a matrix is the last."""
+def _is_needless(condition: ir.Value, target: _Target, op: ir.Operation, is_last: bool) -> bool:
+    """Returns whether a condition is true of all tiles; or that a row is none of the padding, where a matrix is the
+    last."""
     found = _limit(condition)
     if found is None:
         return False
     index, limit, number = found
-    if is_last and index == place.row:
+    if is_last and index == target.row:
         return number == build.static_sizes(op.results[0])[-2] if number is not None else _is_size(limit, op)
-    _, basis = _parts(index, place.tiles)
+    _, basis = _parts(index, target.tiles)
     return number is not None and bool(basis) and math.prod(basis) <= number
 
 
 def _is_size(limit: ir.Value, op: ir.Operation) -> bool:
-    """Whether a limit is the number of rows, the first dynamic size, of what is stored to."""
+    """Returns whether a limit is the number of rows, the first dynamic size, of what is stored to."""
     empty = graph.producer(op.operands[1])
     is_dynamic = build.static_sizes(op.results[0])[-2] is None
     return is_dynamic and empty is not None and empty.name == "tensor.empty" and empty.operands[0] == limit
 
 
-def _of_first(condition: ir.Value, place: _Place) -> ir.Value | None:
-    """A condition as one of the first of neighbours, which is then true of all or of none; None if it is not so."""
+def _of_first(condition: ir.Value, target: _Target) -> ir.Value | None:
+    """Returns a condition as one of the first of neighbours, which is then true of all or of none; None if it is not
+    so."""
     found = _limit(condition)
-    if found is None or place.first is None:
+    if found is None or target.first is None:
         return None
     index, limit, number = found
-    if index != place.column:
-        parts, _ = _parts(index, place.tiles)
-        return condition if parts and place.inner not in parts else None
-    parts, basis = _parts(place.column, place.tiles)
+    if index != target.column:
+        parts, _ = _parts(index, target.tiles)
+        return condition if parts and target.inner not in parts else None
+    parts, basis = _parts(target.column, target.tiles)
     fitting = [inner for inner in range(1, len(basis)) if number and number % math.prod(basis[-inner:]) == 0]
     if not fitting:
         return None

@@ -1,4 +1,4 @@
-"""Conversions of a block in registers: 32 values divided by a scale, as 4- or 8-bit elements in whole registers.
+"""Converts a block in registers: 32 values divided by a scale, as 4- or 8-bit elements in whole registers.
 
 IREE's lowering of `arith.scaling_truncf` to 4 bits makes a vector of them, which LLVM takes through scratch memory to
 see it as bytes. The instruction that it uses writes into a register, of which it changes a byte, or a half:
@@ -29,11 +29,11 @@ class Conversion:
 
     @property
     def in_halves(self) -> bool:
-        """Whether what is written to is two halves of a register; else it is one integer."""
+        """Whether the destination is two halves of a register; else it is one integer."""
         return self.turns == _PAIR
 
     def word(self, pairs: list[list[ir.Value]], scale: ir.Value) -> ir.Value:
-        """A register of elements."""
+        """Returns a register of elements."""
         i32 = ir.IntegerType.get_signless(32)
         halves = ir.VectorType.get([2], ir.IntegerType.get_signless(16))
         zero = arith.ConstantOp(i32, 0).result
@@ -58,11 +58,12 @@ CONVERSIONS = {
     ("f8E5M2", "bf16"): Conversion(rocdl.CvtScaleF32PkBf8Bf16Op, 2),
     ("f8E5M2", "f16"): Conversion(rocdl.CvtScaleF32PkBf8F16Op, 2),
 }
-"""By the MLIR types of elements and of what they are made from."""
+"""The conversion instructions by the MLIR types of elements and of values."""
 
 
 def converted(x: ir.Value, scale: ir.Value, element: str) -> ir.Value:
-    """A block of 32 values of a vector, divided by an f8E8M0FNU scale, as elements in a vector of i32 registers."""
+    """Returns a block of 32 values of a vector, divided by an f8E8M0FNU scale, as elements in a vector of i32
+    registers."""
     kind = ir.VectorType(x.type).element_type
     conversion = CONVERSIONS[element, str(kind)]
     count = BLOCK // (_PAIR * conversion.turns)
@@ -73,7 +74,7 @@ def converted(x: ir.Value, scale: ir.Value, element: str) -> ir.Value:
 
 
 def _pair(x: ir.Value, at: int) -> list[ir.Value]:
-    """Two values from `at`, as an instruction takes them: f32 apart, others in a register."""
+    """Returns two values from `at`, as an instruction takes them: separate f32, others in a register."""
     kind = ir.VectorType(x.type).element_type
     if isinstance(kind, ir.F32Type):
         return [vector.ExtractOp(x, [], [at + i]).result for i in range(_PAIR)]
@@ -81,14 +82,14 @@ def _pair(x: ir.Value, at: int) -> list[ir.Value]:
 
 
 def slice_of(x: ir.Value, at: int, size: int) -> ir.Value:
-    """So many elements of a vector from `at`."""
+    """Returns so many elements of a vector from `at`."""
     result, i64 = ir.VectorType.get([size], ir.VectorType(x.type).element_type), ir.IntegerType.get_signless(64)
     arrays = (ir.ArrayAttr.get([ir.IntegerAttr.get(i64, value)]) for value in (at, size, 1))
     return vector.ExtractStridedSliceOp(result, x, *arrays).result
 
 
 def exponent(scale: ir.Value) -> ir.Value:
-    """An f32 with the exponent of a scale, given as a byte: the instructions look at nothing else of it."""
+    """Returns an f32 with the exponent of a scale, given as a byte: the instructions use only the exponent."""
     i32 = ir.IntegerType.get_signless(32)
     code = arith.ExtUIOp(i32, scale).result
     bits = arith.ShLIOp(code, arith.ConstantOp(i32, _MANTISSA_BITS).result).result

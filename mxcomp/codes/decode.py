@@ -75,13 +75,13 @@ def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     assert size is not None
     result = build.tensor_type((*lead, None if blocks is None else blocks * size), "f32")
     kinds = [str(ir.RankedTensorType(value.type).element_type) for value in (elements, scales)]
-    sources = codes(elements).settled, codes(scales).settled
+    sources = codes(elements).isolated, codes(scales).isolated
     block = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(0), size)
 
-    def body(place: list[ir.Value]) -> ir.Value:
-        *row, k = place
-        places = [*row, k], [*row, build.apply(block, [k])]
-        values = [value_of(source.at(place), kind) for source, place, kind in zip(sources, places, kinds, strict=True)]
+    def body(indices: list[ir.Value]) -> ir.Value:
+        *row, k = indices
+        subscripts = [*row, k], [*row, build.apply(block, [k])]
+        values = [value_of(source.at(at), kind) for source, at, kind in zip(sources, subscripts, kinds, strict=True)]
         return arith.MulFOp(*values).result
 
     sizes = build.dynamic_sizes(elements)
@@ -93,10 +93,10 @@ def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
 def stored_codes(elements: ir.Value) -> ir.Value:
     """Returns the codes of a tensor of any shape, one in an i8, read from its bytes."""
     result = build.tensor_type(static_sizes(elements), "i8")
-    source = codes(elements, ir.AffineMap.get_identity(result.rank)).settled
+    source = codes(elements, ir.AffineMap.get_identity(result.rank)).isolated
 
-    def body(place: list[ir.Value]) -> ir.Value:
-        return arith.TruncIOp(result.element_type, source.at(place)).result
+    def body(indices: list[ir.Value]) -> ir.Value:
+        return arith.TruncIOp(result.element_type, source.at(indices)).result
 
     return build.generate(result, body, build.dynamic_sizes(elements))
 
@@ -104,12 +104,12 @@ def stored_codes(elements: ir.Value) -> ir.Value:
 def unpacked(operand: ir.Value, sizes: list[ir.Value]) -> ir.Value:
     """Returns the codes of an operand in canonical form, one a byte, [(batch,) rows, K] or [(batch,) rows, K/32]."""
     source = codes(operand)
-    outer = static_sizes(operand)[: source.places.n_dims]
+    outer = static_sizes(operand)[: source.access_map.n_dims]
     if ir.RankedTensorType(operand.type).rank > len(outer):
         outer[-1] = None if outer[-1] is None else outer[-1] * (static_sizes(operand)[-1] or 0)
     result = build.tensor_type(outer, "i8")
 
-    def body(place: list[ir.Value]) -> ir.Value:
-        return arith.TruncIOp(result.element_type, source.at(place)).result
+    def body(indices: list[ir.Value]) -> ir.Value:
+        return arith.TruncIOp(result.element_type, source.at(indices)).result
 
     return build.generate(result, body, sizes)

@@ -150,12 +150,12 @@ def _bytes(codes: ir.Value, bits: int, sizes: Sequence[ir.Value]) -> ir.Value:
     sizes = [build.apply(eighths, count)] if count else []
     first_bit = ir.AffineExpr.get_dim(0) * 8
 
-    def body(place: list[ir.Value]) -> ir.Value:
+    def body(indices: list[ir.Value]) -> ir.Value:
         value = None
         for i in range(-(-8 // bits)):
-            at = build.apply(ir.AffineExpr.get_floor_div(first_bit, bits) + i, place)
+            at = build.apply(ir.AffineExpr.get_floor_div(first_bit, bits) + i, indices)
             code = arith.ExtUIOp(ir.IntegerType.get_signless(32), tensor.ExtractOp(flat, [at]).result).result
-            left = build.apply(ir.AffineExpr.get_mod(first_bit, bits) * -1 + i * bits, place)
+            left = build.apply(ir.AffineExpr.get_mod(first_bit, bits) * -1 + i * bits, indices)
             part = _moved(code, left, negative=i == 0 and bits == 6)
             value = part if value is None else arith.OrIOp(value, part).result
         assert value is not None

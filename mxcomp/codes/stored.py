@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
-from mxcomp.matching.storage import settled, storage, viewed
+from mxcomp.matching.storage import isolate_slice, source_and_map, storage
 from mxcomp.mlir import build
 from mxcomp.mlir.build import static_sizes
 
@@ -25,21 +25,21 @@ class Codes:
     bits: int
     shape: tuple[int | None, ...]
     sizes: tuple[ir.Value, ...]
-    places: ir.AffineMap
+    access_map: ir.AffineMap
 
     @property
-    def settled(self) -> Codes:
-        """The same, for reading in a dispatch that others may fuse with (`settled`)."""
-        return replace(self, view=settled(self.view))
+    def isolated(self) -> Codes:
+        """The same, for reading in a dispatch that others may fuse with (`isolate_slice`)."""
+        return replace(self, view=isolate_slice(self.view))
 
     def at(self, position: Sequence[ir.Value]) -> ir.Value:
         """Returns the code of an element at (batch,) row and K, as i32; of a scale at (batch,) row and block."""
         i32 = ir.IntegerType.get_signless(32)
-        place = [build.apply(expr, position) for expr in self.places.results]
+        subscripts = [build.apply(expr, position) for expr in self.access_map.results]
         if self.bits == 8:
-            return arith.ExtUIOp(i32, tensor.ExtractOp(self.view, place).result).result
-        index = place[0]
-        for size, inner in zip(self.sizes[1:], place[1:], strict=True):
+            return arith.ExtUIOp(i32, tensor.ExtractOp(self.view, subscripts).result).result
+        index = subscripts[0]
+        for size, inner in zip(self.sizes[1:], subscripts[1:], strict=True):
             index = arith.AddIOp(arith.MulIOp(index, size).result, inner).result
         bit = ir.AffineExpr.get_dim(0) * self.bits
         first = build.apply(ir.AffineExpr.get_floor_div(bit, 8), [index])
@@ -54,17 +54,17 @@ class Codes:
         return arith.AndIOp(arith.ShRUIOp(pair, shift).result, mask).result
 
 
-def codes(operand_: ir.Value, places: ir.AffineMap | None = None) -> Codes:
+def codes(operand_: ir.Value, access_map: ir.AffineMap | None = None) -> Codes:
     """Returns the codes of an operand in canonical form, elements or scales, gathered or not; or of a tensor by
-    `places`."""
-    source, places = viewed(operand_) if places is None else (operand_, places)
+    `access_map`."""
+    source, access_map = source_and_map(operand_) if access_map is None else (operand_, access_map)
     shape, store = static_sizes(source), storage(source)
     bits = ir.RankedTensorType(source.type).element_type.width
     sizes = tuple(build.dim(source, i) if size is None else build.constant_index(size) for i, size in enumerate(shape))
     dynamic = [value for value, size in zip(sizes, shape, strict=True) if size is None]
     if bits == 8:
         view = build.bitcast(store, build.tensor_type(shape, "i8"), build.dynamic_sizes(store), dynamic)
-        return Codes(view, bits, tuple(shape), sizes, places)
+        return Codes(view, bits, tuple(shape), sizes, access_map)
     count = (
         []
         if not dynamic
@@ -72,4 +72,4 @@ def codes(operand_: ir.Value, places: ir.AffineMap | None = None) -> Codes:
     )
     total = None if dynamic else math.prod(size or 1 for size in shape) * bits // 8
     view = build.bitcast(store, build.tensor_type([total], "i8"), build.dynamic_sizes(store), count)
-    return Codes(view, bits, tuple(shape), sizes, places)
+    return Codes(view, bits, tuple(shape), sizes, access_map)

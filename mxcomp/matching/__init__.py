@@ -1,1 +1,1 @@
-"""What is in a module: scaled matmuls, their operands, where these are stored, and what computes them."""
+"""Analyses a module: finds scaled matmuls, their operands, where these are stored, and what computes them."""

@@ -1,4 +1,4 @@
-"""Activations that a ukernel can quantise in registers, block by block, on their way into a scaled matmul.
+"""Activations that a ukernel can quantise in registers, block by block, as the LHS of a scaled matmul.
 
 Those of experts may be hidden ones, computed of gate and up (`mxcomp.matching.gates`), which it computes, too.
 """
@@ -26,7 +26,8 @@ from mxcomp.ukernels.quantising import SOURCE_BITS
 
 @dataclass(frozen=True)
 class Activations:
-    """The LHS of a matmul is `producer` of the tensor `source`, of whose row-major elements each 32 are a block.
+    """The LHS of a matmul is quantised by `producer` from the tensor `source`; every 32 row-major elements of it are a
+    block.
 
     Without a producer it is multiplied as it is. `sizes` are those of the source, which may be hidden from its type.
     With `pair` the producer reads these, gate and up, which the source has in turns: each 64 elements are a block. It
@@ -41,7 +42,7 @@ class Activations:
 
     @property
     def type(self) -> ir.Type:
-        """Of an element."""
+        """The type of an element."""
         return ir.RankedTensorType(self.source.type).element_type
 
     @property
@@ -50,7 +51,7 @@ class Activations:
 
 
 def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations | str:
-    """What elements and scales of the LHS of a problem are quantised from; why registers cannot be where, if so.
+    """Returns the activations that the LHS of a problem is quantised from, or why a kernel cannot quantise them.
 
     The reason is "" where they are stored, and nothing is quantised.
     """
@@ -81,7 +82,7 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
 
 
 def _hidden(producer: Producer, pair: tuple[ir.Value, ir.Value], problem: Problem) -> Activations | str:
-    """Hidden activations of a batch, of gate and up; why registers cannot be where, if so."""
+    """Returns hidden activations of a batch, computed from gate and up; or why a kernel cannot quantise them."""
     source = gates.both(pair)
     if reason := _unmade(producer, problem):
         return reason
@@ -99,7 +100,7 @@ def _hidden(producer: Producer, pair: tuple[ir.Value, ir.Value], problem: Proble
 
 
 def _goes_through(producer: Producer, node: Compute) -> bool:
-    """Whether all that a producer makes of what it reads is made of this, element by element."""
+    """Returns whether a producer computes everything from a single tensor, element by element."""
 
     def is_past(each: Node) -> bool:
         return isinstance(each, Compute) and (each.op == node.op or all(map(is_past, each.operands)))
@@ -109,20 +110,20 @@ def _goes_through(producer: Producer, node: Compute) -> bool:
 
 
 def _unmade(producer: Producer, problem: Problem) -> str:
-    """Why elements cannot be made in registers; "" if they can."""
+    """Returns why elements cannot be computed in registers; "" if they can."""
     if not element_format(problem.types[LHS]).loadable:
         return f"no conversion of vectors gives {problem.types[LHS]}"
     return "" if _converts(producer.elements) else f"no {CONVERTS} by a scale of the block makes its elements"
 
 
-class Sought:
-    """What LHS are quantised from, found once for all matmuls of one LHS, while nothing in front of them changes."""
+class ActivationsCache:
+    """Caches activations by LHS, as several matmuls may share one; valid while nothing in front of them changes."""
 
     def __init__(self) -> None:
         self._found: dict[Hashable, Activations | str] = {}
 
     def find(self, op: ir.Operation, problem: Problem) -> Activations | str:
-        """As `find`, of a scaled matmul that is not encoded."""
+        """Returns `find` of a scaled matmul that is not encoded."""
         elements, scales = op.operands[LHS], op.operands[LHS_SCALE]
         key = elements, scales, problem.types[LHS], problem.batch, problem.m, problem.k
         if key not in self._found:
@@ -131,7 +132,8 @@ class Sought:
 
 
 def _behind_a_matmul(elements: ir.Value, scales: ir.Value, producer: Producer) -> Producer | None:
-    """The same quantiser of one tensor, which what is fused behind a matmul computes: the narrowest of such."""
+    """Returns the same quantiser of a single tensor that is computed by consumers fused into a matmul: the narrowest
+    such tensor."""
     ops = [node.op for node in _computed(producer.elements) if node.inside and node.start is None]
     sources = [op for op in dict.fromkeys(ops) if str(build.element(op.results[0])) in SOURCE_BITS and _is_epilogue(op)]
     for op in sorted(sources, key=lambda op: SOURCE_BITS[str(build.element(op.results[0]))]):
@@ -149,14 +151,15 @@ def _computed(node: Node) -> Iterator[Compute]:
 
 
 def _captures(producer: Producer) -> bool:
-    """Whether a body takes a value from outside that is no constant: a ukernel cannot be brought any."""
+    """Returns whether a body captures a value that is no constant: a ukernel cannot be given any."""
     ops = {node.op for root in producer.nodes for node in _computed(root)}
     taken = (graph.producer(user.operands[i]) for op in ops for user, i in graph.inputs(op) if user != op)
     return any(source is None or source.name != "arith.constant" for source in taken)
 
 
 def _is_epilogue(op: ir.Operation) -> bool:
-    """Whether an elementwise operation is computed from a scaled matmul's result, which may be encoded already."""
+    """Returns whether an elementwise operation is computed from a scaled matmul's result, which may be encoded
+    already."""
     if op.name == "iree_encoding.unset_encoding" or decision_of(op) is not None:
         return True
     made_of = (graph.producer(graph.look_through_views(operand)) for operand in op.operands)
@@ -164,11 +167,11 @@ def _is_epilogue(op: ir.Operation) -> bool:
 
 
 CONVERTS = "arith.scaling_truncf"
-"""What becomes conversion instructions: of all values of a block at once."""
+"""Operations that become conversion instructions of all values of a block at once."""
 
 
 def _converts(elements: Compute) -> bool:
-    """Whether elements are what the conversion of something inside a block, by something that is not, gives."""
+    """Returns whether elements are the conversion of a value that differs within a block, by a scale that does not."""
     op = elements.op
     if not elements.inside or elements.start is not None or is_elementwise(op) is False:
         return False
@@ -182,7 +185,7 @@ def _converts(elements: Compute) -> bool:
 
 
 def _depends(value: ir.Value, inside: dict[ir.Value, bool]) -> bool:
-    """Whether a value of a body is computed from an argument that differs inside a block."""
+    """Returns whether a value of a body is computed from an argument that differs within a block."""
     op = graph.producer(value)
     if op is None or value in inside:
         return inside.get(value, False)
@@ -190,7 +193,7 @@ def _depends(value: ir.Value, inside: dict[ir.Value, bool]) -> bool:
 
 
 def _reads(producer: Producer) -> list[Read]:
-    """What is read of tensors, each place once."""
+    """Returns the elements that are read of tensors, each once."""
     found: dict[tuple[ir.Value, tuple[Index, ...]], Read] = {}
 
     def visit(node: Node) -> None:
@@ -206,13 +209,13 @@ def _reads(producer: Producer) -> list[Read]:
 
 
 def _sizes(read: Read) -> list[int | None]:
-    """Of the tensor that is read, those that only its readers know included."""
+    """Returns the sizes of the tensor that is read, including those that only its readers know."""
     pairs = zip(build.static_sizes(read.value), read.subscripts, strict=True)
     return [size if size is not None else index.extent for size, index in pairs]
 
 
 def _is_row_major(read: Read, m: int | None, k: int) -> bool:
-    """Whether an [m, k] operand's element is at the same place among the elements of the tensor that is read.
+    """Returns whether an [m, k] operand's elements are in row-major order in the tensor that is read.
 
     A dynamic M is the first dimension of it.
     """

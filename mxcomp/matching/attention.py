@@ -1,4 +1,4 @@
-"""Which attention has a kernel of ours, and where its operands are stored: behind views, transposes and broadcasts.
+"""Decides which attention has a kernel of ours, and finds its stored operands behind views, transposes and broadcasts.
 
 Heads of keys that several heads of queries share arrive as a broadcast:
 
@@ -34,13 +34,13 @@ _TYPES = ("bf16", "f16")
 _MASKS = (*_TYPES, "f32", "i1")
 _MOST_SIZE, _FRAGMENT = 256, 16
 _TWO_FRAGMENTS = 256
-"""Sizes of a key and a value up to which a wave has registers for 32 queries."""
+"""The sizes of a key and a value up to which a wave has registers for 32 queries."""
 _MANY = 512 * 128
-"""Queries of all heads of which there are workgroups enough if each has 128."""
+"""The number of queries of all heads from which on there are enough workgroups with 128 queries each."""
 _WAVES = 1024
-"""So many workgroups have memory busy, each with several KB on their way."""
+"""The number of workgroups that saturate memory, with several KB in flight each."""
 _FORM = (("n", "t", "d"), ("n", "l", "d"), ("n", "l", "v"))
-"""The axes of queries, keys and values: of "n", batch and head; "t", the query; "l", the key; and elements of both."""
+"""The axes of queries, keys and values: "n", batch and head; "t", the query; "l", the key; and the elements of both."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Attention:
 
 
 class NotCoveredError(Exception):
-    """Why an attention has no kernel of ours."""
+    """An attention has no kernel of ours, for the reason in the message."""
 
 
 def find(op: ir.Operation) -> Attention | str:
-    """The kernel of an `iree_linalg_ext.attention`, or why it has none."""
+    """Returns the kernel of an `iree_linalg_ext.attention`, or why it has none."""
     try:
         return _find(op)
     except NotCoveredError as reason:
@@ -71,7 +71,7 @@ def find(op: ir.Operation) -> Attention | str:
 
 
 def sizes(op: ir.Operation) -> tuple[int | None, int | None, int | None, int | None, int | None]:
-    """Heads in all batches, queries, keys, and the sizes of a key and a value; None where dynamic."""
+    """Returns heads in all batches, queries, keys, and the sizes of a key and a value; None where dynamic."""
     (heads, queries, size), (_, keys, _), (*_, value_size) = (build.static_sizes(op.operands[i]) for i in range(3))
     return heads, queries, keys, size, value_size
 
@@ -168,7 +168,7 @@ def _in_halves(position: Element) -> Stored | None:
 
 
 def _splits(heads: int, keys: int | None) -> int:
-    """Parts of the keys: as many as have all compute units load, but each of some keys."""
+    """Returns the number of parts of the keys: enough to occupy all compute units, each of a least number of keys."""
     wanted = min(attention_decode.MOST_SPLITS, -(-_WAVES // heads))
     if keys is not None:
         wanted = min(wanted, -(-keys // attention.KEYS))
@@ -176,7 +176,7 @@ def _splits(heads: int, keys: int | None) -> int:
 
 
 def _check(op: ir.Operation) -> bool:
-    """Whether it has a mask; NotCoveredError if it is of another form."""
+    """Returns whether it has a mask; raises NotCoveredError if it is of an unsupported form."""
     maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
     block = op.regions[0].blocks[0]
     masked = len(op.operands) == 6
@@ -219,7 +219,7 @@ def _scale(op: ir.Operation) -> float:
 
 
 class _Moves(Tracer):
-    """Follows elements through what moves them only."""
+    """Follows elements through operations that only move them."""
 
     def _element(self, value: ir.Value, indices: tuple[Index, ...]) -> Leaf:
         found = super()._element(value, indices)
@@ -227,17 +227,17 @@ class _Moves(Tracer):
 
 
 def _stored(operand: ir.Value, axes: Sequence[tuple[str, int | None]], whole: str) -> tuple[ir.Value, Stored]:
-    """The tensor furthest back that stores an operand so that neighbours along the axis `whole` are neighbours."""
+    """Returns the first tensor that stores an operand such that elements along the axis `whole` are contiguous."""
     found = _Moves().element(operand, tuple(Index(axis, 1, size) for axis, size in axes))
     assert isinstance(found, Leaf)
-    for value, indices in reversed(found.places):
+    for value, indices in reversed(found.accesses):
         if (stored := _as_stored(value, indices, dict(axes), whole)) is not None:
             return value, stored
     raise NotCoveredError(f"{'/'.join(axis for axis, _ in axes)} stored in another order")
 
 
 def _as_stored(value: ir.Value, indices: Sequence[Index], axes: dict[str, int | None], whole: str) -> Stored | None:
-    """A tensor as an operand, if it has keys in one dimension, and elements along `whole` in the last one."""
+    """Returns a tensor as an operand, if it has keys in one dimension, and elements along `whole` in the last one."""
     kept = [(size, index) for size, index in zip(build.static_sizes(value), indices, strict=True) if size != 1]
     element = str(build.element(value))
     found = Stored(

@@ -1,4 +1,4 @@
-"""LHS rows of a batch of blocks that are rows of one matrix: in its order, or chosen by ids.
+"""Finds LHS rows of a batch of blocks in one matrix: contiguous, or selected by ids.
 
     %q: tensor<96x8x32xf4E2M1FN>                                       (quantised once, whatever reads it)
     %b = iree_tensor_ext.bitcast %q : … -> tensor<3x32x8x32xf4E2M1FN>   (row m of block b is row 32 · b + m)
@@ -20,7 +20,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 
 _RANK = 4
-"""Of elements [blocks, rows, K/32, 32]."""
+"""The rank of elements [blocks, rows, K/32, 32]."""
 _SAME_ORDER = (*BITCASTS, "tensor.expand_shape")
 
 
@@ -39,7 +39,7 @@ class Blocks:
 
 
 def find(elements: ir.Value, scales: ir.Value) -> Blocks | None:
-    """The matrix behind elements [blocks, rows, K/32, 32] and scales [blocks, rows, K/32]; None if there is none."""
+    """Returns the matrix of elements [blocks, rows, K/32, 32] and scales [blocks, rows, K/32], or None."""
     sizes = static_sizes(elements)
     if len(sizes) != _RANK or None in sizes:
         return None
@@ -48,7 +48,7 @@ def find(elements: ir.Value, scales: ir.Value) -> Blocks | None:
 
 
 def in_order(elements: ir.Value, scales: ir.Value) -> Blocks | None:
-    """As `find`, if the rows of the matrix are those of all blocks in their order."""
+    """Returns `find`, if the rows of the matrix are those of all blocks in order."""
     sizes = static_sizes(elements)
     if len(sizes) != _RANK or None in sizes:
         return None
@@ -81,7 +81,7 @@ def _chosen(elements: ir.Value, scales: ir.Value, count: int, rows: int) -> Bloc
 
 
 def _behind(value: ir.Value, shape: list[int], element: ir.Type | None = None) -> ir.Value | None:
-    """What has this shape and element type, of `value` and what it is bitcast, or expanded, from."""
+    """Returns the value with this shape and element type, among `value` and what it is bitcast, or expanded, from."""
     wanted = build.tensor_type(shape, element or build.element(value))
     while value.type != wanted:
         op = graph.producer(value)

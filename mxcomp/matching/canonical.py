@@ -1,4 +1,4 @@
-"""The one form that recognition gives every scaled matmul, and that the passes after it start from.
+"""The canonical form of a scaled matmul, which recognition produces and all later passes expect.
 
     linalg.generic {indexing_maps = [(m, n, ko, kb) -> (m, ko, kb), (n, ko, kb), (m, ko), (n, ko), (m, n)],
                     iterator_types = ["parallel", "parallel", "reduction", "reduction"], mxcomp.scaled_matmul = {…}}
@@ -20,7 +20,7 @@ from mxcomp.mlir.linalg_ops import indexing_maps
 
 
 def objection(fmt: BlockFormat) -> str:
-    """Why operands of a format have no such form; "" if they have.
+    """Returns why operands of a format have no canonical form; "" if they have one.
 
     Passes from here on take scales for powers of two, which arith.scaling_extf takes: nothing else says so.
     """
@@ -28,19 +28,19 @@ def objection(fmt: BlockFormat) -> str:
 
 
 def canonical_iterators(batch: bool = False) -> tuple[str, ...]:
-    """The iterator types of the loops (batch,) m, n, ko and kb."""
+    """Returns the iterator types of the loops (batch,) m, n, ko and kb."""
     return (*["parallel"] * (2 + batch), "reduction", "reduction")
 
 
 def canonical_maps(batch: bool = False) -> list[ir.AffineMap]:
-    """Indexing maps of LHS, RHS, LHS scales, RHS scales and result over (batch,) m, n, ko, kb."""
+    """Returns the indexing maps of LHS, RHS, LHS scales, RHS scales and result over (batch,) m, n, ko, kb."""
     *first, m, n, ko, kb = (ir.AffineExpr.get_dim(i) for i in range(4 + batch))
     operands = ((m, ko, kb), (n, ko, kb), (m, ko), (n, ko), (m, n))
     return [ir.AffineMap.get(4 + batch, 0, [*first, *dims]) for dims in operands]
 
 
 def inner_tiled_loops(batch: bool, units: bool) -> tuple[list[ir.AffineMap], tuple[str, ...]]:
-    """Indexing maps and iterator types of `iree_codegen.inner_tiled` on packed operands.
+    """Returns the indexing maps and iterator types of `iree_codegen.inner_tiled` on packed operands.
 
     They are the canonical ones over tiles; with `units`, a workgroup's tiles of rows and columns have loops of their
     own behind those: (batch,) m, n, um, un, ko, kb.
@@ -54,7 +54,7 @@ def inner_tiled_loops(batch: bool, units: bool) -> tuple[list[ir.AffineMap], tup
 
 
 def scaled_product(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Value, acc: ir.Value) -> ir.Value:
-    """Body of the canonical form: acc + (a * a_scale) * (b * b_scale), in f32."""
+    """Returns the body of the canonical form: acc + (a * a_scale) * (b * b_scale), in f32."""
     f32 = ir.F32Type.get()
     lhs = arith.ScalingExtFOp(f32, a, a_scale).result
     rhs = arith.ScalingExtFOp(f32, b, b_scale).result
@@ -62,12 +62,13 @@ def scaled_product(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Valu
 
 
 def product(lhs: ir.Value, rhs: ir.Value, acc: ir.Value) -> ir.Value:
-    """acc + lhs * rhs, of dequantised values."""
+    """Returns acc + lhs * rhs, of dequantised values."""
     return arith.AddFOp(acc, arith.MulFOp(lhs, rhs).result).result
 
 
 def scaled_matmul(lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value) -> ir.Value:
-    """A scaled matmul in this form, f32 [(batch,) M, N] from zero, at the insertion point; M and N may be dynamic."""
+    """Returns a scaled matmul in canonical form, f32 [(batch,) M, N] from zero, at the insertion point; M and N may be
+    dynamic."""
     *batch, m, _, _ = build.static_sizes(lhs)
     n = build.static_sizes(rhs)[len(batch)]
     result = build.tensor_type((*batch, m, n), "f32")
@@ -78,13 +79,13 @@ def scaled_matmul(lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: 
 
 
 def is_canonical(op: ir.Operation) -> bool:
-    """Whether an operation indexes its operands as the canonical form does; types and sizes may be others."""
+    """Returns whether an operation indexes its operands as the canonical form does; types and sizes may differ."""
     with op.context:
         return indexing_maps(op) in (canonical_maps(), canonical_maps(batch=True))
 
 
 def claimed(op: ir.Operation) -> str:
-    """How a model itself says, or has begun, to compile a matmul; "" if it leaves that to the compiler."""
+    """Returns how the model itself directs the compilation of a matmul; "" if it leaves that to the compiler."""
     for attribute in ("lowering_config", "compilation_info"):
         if attribute in op.attributes:
             return f"it has a {attribute} of its own"
@@ -97,7 +98,7 @@ def claimed(op: ir.Operation) -> str:
 
 
 def problem_of(op: ir.Operation) -> Problem:
-    """What a scaled matmul with canonical indexing multiplies, whatever its types."""
+    """Returns the problem of a scaled matmul with canonical indexing, whatever its types."""
     *_, m, blocks, block = build.static_sizes(op.operands[0])
     *_, n, _, _ = build.static_sizes(op.operands[1])
     types = tuple(str(build.element(operand)) for operand in op.operands)

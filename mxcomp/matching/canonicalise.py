@@ -1,4 +1,4 @@
-"""The canonical form in place of a recognised scaled matmul, whatever its shape and the order of its operands."""
+"""Rewrites a recognised scaled matmul to canonical form, whatever its shape and the order of its operands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mxcomp.matching.canonical import canonical_iterators, canonical_maps, scale
 from mxcomp.matching.contraction import Candidate
 from mxcomp.matching.decision import Decision, decide
 from mxcomp.matching.operands import SCALE_TYPE
-from mxcomp.matching.storage import Place, size_of
+from mxcomp.matching.storage import Access, size_of
 from mxcomp.mlir import build
 from mxcomp.mlir.build import tiles
 from mxcomp.mlir.linalg_ops import is_zero
@@ -29,8 +29,8 @@ def rewrite(candidate: Candidate) -> None:
         (m, n, blocks), block = _dynamic_sizes(candidate, init), problem.block
         inputs = []
         for operand, (elements, scales), rows, size in (
-            (candidate.lhs, candidate.places[:2], problem.m, m),
-            (candidate.rhs, candidate.places[2:], problem.n, n),
+            (candidate.lhs, candidate.accesses[:2], problem.m, m),
+            (candidate.rhs, candidate.accesses[2:], problem.n, n),
         ):
             axis = loop_roles.M if operand is candidate.lhs else loop_roles.N
             shape = [*batch, rows, tiles(problem.k, block)]
@@ -64,14 +64,14 @@ def rewrite(candidate: Candidate) -> None:
 
 
 def _operand(
-    where: Place,
+    where: Access,
     kind: str,
     shape: Sequence[int | None],
     rows: tuple[str, ir.Value | None],
     blocks: ir.Value | None,
     block: int,
 ) -> ir.Value:
-    """An operand in canonical form; its dynamic sizes are its own if its tensor tells them."""
+    """Returns an operand in canonical form; its dynamic sizes are its own if its tensor has them."""
     wanted = build.tensor_type(shape, kind)
     if where.row_major and where.value.type == wanted and not storage.is_slice(where.value):
         return where.value
@@ -82,13 +82,13 @@ def _operand(
 
 
 def _ones(shape: Sequence[int | None], kind: str, sizes: Sequence[ir.Value]) -> ir.Value:
-    """Scales of 1; `sizes` are the dynamic ones of the shape."""
+    """Returns scales of 1; `sizes` are the dynamic ones of the shape."""
     result = build.tensor_type(shape, kind)
     return build.filled(arith.ConstantOp(result.element_type, 1.0).result, result, sizes)
 
 
 def _dynamic_sizes(candidate: Candidate, init: ir.Value) -> list[ir.Value | None]:
-    """M, N and blocks along K, each where dynamic."""
+    """Returns M, N and blocks along K, where dynamic."""
     problem, roles = candidate.problem, candidate.roles
     first, second = len(roles.batch), len(roles.batch) + len(roles.m)
     dims = candidate.order[first:second], candidate.order[second : second + len(roles.n)]
@@ -96,11 +96,11 @@ def _dynamic_sizes(candidate: Candidate, init: ir.Value) -> list[ir.Value | None
         build.product([build.dim(init, i) for i in group]) if size is None else None
         for size, group in zip((problem.m, problem.n), dims, strict=True)
     )
-    return [m, n, size_of(candidate.places[0], loop_roles.K, problem.block) if problem.k is None else None]
+    return [m, n, size_of(candidate.accesses[0], loop_roles.K, problem.block) if problem.k is None else None]
 
 
 def _added(value: ir.Value, accumulator: ir.Value) -> ir.Value:
-    """f32 sums and what the contraction starts from, of its type."""
+    """Returns the sum of f32 sums and the contraction's init operand, of its type."""
     result = ir.RankedTensorType(accumulator.type)
     f32 = ir.F32Type.get()
 
@@ -113,7 +113,7 @@ def _added(value: ir.Value, accumulator: ir.Value) -> ir.Value:
 
 
 def _expanded(value: ir.Value, sizes: Sequence[int], candidate: Candidate) -> ir.Value:
-    """A canonical result with the dimensions of the contraction's."""
+    """Returns a canonical result with the dimensions of the contraction's."""
     element = ir.RankedTensorType(value.type).element_type
     plain = ir.RankedTensorType.get(sizes, element)
     root, roles = candidate.root, candidate.roles
@@ -131,6 +131,6 @@ def _expanded(value: ir.Value, sizes: Sequence[int], candidate: Candidate) -> ir
 
 
 def rounded(value: ir.Value, kind: ir.Type, sizes: list[ir.Value]) -> ir.Value:
-    """f32 sums as f16 or bf16."""
+    """Rounds f32 sums to f16 or bf16."""
     result = build.tensor_type(build.static_sizes(value), kind)
     return build.elementwise(result, [value], lambda element: arith.TruncFOp(kind, element).result, sizes)

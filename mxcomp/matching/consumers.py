@@ -1,4 +1,4 @@
-"""What a model does with the result of a scaled matmul."""
+"""Finds the consumers of a scaled matmul's result."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from mxcomp.mlir import build
 from mxcomp.mlir.linalg_ops import is_elementwise
 
 _ELEMENTWISE = ("arith.", "math.")
-"""Operations that are so on tensors."""
+"""Operations on tensors that are elementwise."""
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 STORED_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
-"""Element types that a kernel of a matmul may store, with their bytes."""
+"""The element types that a kernel of a matmul may store, with their bytes."""
 
 
 def stored_type(op: ir.Operation) -> str:
-    """The element type of a recognised matmul's result behind the elementwise operations that alone use it.
+    """Returns the element type of a recognised matmul's result after the elementwise operations that are its only
+    users.
 
     These become part of its kernel as a rule, so that this is what the kernel stores; what it does store is known
     only when they have been fused (mxcomp-fuse-consumers).
@@ -24,7 +25,8 @@ def stored_type(op: ir.Operation) -> str:
 
 
 def own_type(op: ir.Operation) -> str:
-    """The same, behind those that read nothing else of its shape: of two results that meet, one is stored so."""
+    """Returns the same, after operations that read nothing else of its shape: of two joined results, one is stored with
+    this type."""
     return _stored_type(op, most_read=1)
 
 
@@ -46,5 +48,5 @@ def _stored_type(op: ir.Operation, most_read: int | None) -> str:
 
 
 def _alike(inputs: list[ir.Value], value: ir.Value) -> int:
-    """How many of an operation's inputs are of a value's shape."""
+    """Returns how many of an operation's inputs have a value's shape."""
     return sum(build.static_sizes(each) == build.static_sizes(value) for each in inputs)

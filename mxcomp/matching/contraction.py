@@ -1,4 +1,4 @@
-"""Contractions that multiply MX operands: the loops and factors of a linalg operation, and the scaled matmul in it."""
+"""Finds the scaled matmul in a linalg contraction: its loops and its two factors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from iree.compiler import ir
 from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.layout.problem import Problem
-from mxcomp.matching import canonical, loop_roles, weight_only
+from mxcomp.matching import byte_dequantisation, canonical, loop_roles, weight_only
 from mxcomp.matching.elements import Expr, Index, Leaf, Tracer, UntraceableError, apply_expr, passed, scalar
 from mxcomp.matching.loop_roles import LoopSizes, Roles
 from mxcomp.matching.operands import SCALE_TYPE, NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
-from mxcomp.matching.spelled_out import spelled_out
-from mxcomp.matching.storage import Place, place
+from mxcomp.matching.storage import Access, locate
 from mxcomp.mlir.linalg_ops import indexing_maps, loop_sizes, yielded
 from mxcomp.target import Target
 
@@ -32,7 +31,7 @@ class Candidate:
     lhs: Operand
     rhs: Operand
     problem: Problem
-    places: list[Place]
+    accesses: list[Access]
     roles: Roles
     loop_sizes: LoopSizes
     order: list[int]
@@ -40,11 +39,11 @@ class Candidate:
 
 
 RESULT_TYPES = ("f32", "f16", "bf16")
-"""Sums are made in f32, and rounded once to the others."""
+"""The result types. Sums are made in f32, and rounded once to the others."""
 
 
 def match(op: ir.Operation, target: Target | None = None) -> Candidate | None:
-    """The scaled matmul at `op`, None if it has nothing of one; NotOursError if it is another kind.
+    """Returns the scaled matmul at `op`, or None; raises NotOursError for an unsupported one.
 
     With a `target`, activations need not be quantised: a ukernel of it may dequantise weights.
     """
@@ -71,7 +70,8 @@ def match(op: ir.Operation, target: Target | None = None) -> Candidate | None:
 
 
 def _orders(reductions: list[int]) -> list[list[int]]:
-    """What may be the order of parts of K, the likeliest first: scales that are multiplied before do not tell it."""
+    """Returns possible orders of parts of K, the likeliest first, where scales that are multiplied in advance do not
+    tell it."""
     if len(reductions) > _MOST_REORDERED:
         return [reductions]
     return [list(order) for order in permutations(reductions)]
@@ -92,7 +92,7 @@ def _match_in_order(contraction: Contraction, parallel: list[int], reductions: l
             roles, wrong = Roles((), tuple(parallel[:-1]), tuple(parallel[-1:]), tuple(reductions), 0), other
     traced = contraction.trace(roles)
     if not any(map(mentions_mx, traced)):
-        if reason := spelled_out(list(op.operands)[:-1]):
+        if reason := byte_dequantisation.find(list(op.operands)[:-1]):
             raise NotOursError(reason)
         return None
     if reason := canonical.claimed(op):
@@ -136,24 +136,22 @@ class Contraction:
         return [{d for i in _arguments(self.op, factor) for d in _dims(self.maps[i])} for factor in self.factors]
 
     def trace(self, roles: Roles, untraced: Collection[int] = ()) -> list[Expr]:
-        """The factors over stored tensors, by these axes.
+        """Returns the factors over stored tensors, by these axes.
 
         Operands that are `untraced` are not followed back.
         """
         tracer = Tracer()
-        inputs = [
-            Leaf(((value, self.place(i, roles)),)) if i in untraced else tracer.element(value, self.place(i, roles))
-            for i, value in enumerate(list(self.op.operands)[:-1])
-        ]
+        accesses = [(value, self.subscripts(i, roles)) for i, value in enumerate(list(self.op.operands)[:-1])]
+        inputs = [Leaf((at,)) if i in untraced else tracer.element(*at) for i, at in enumerate(accesses)]
         return [scalar(factor, self.op.regions[0].blocks[0], inputs) for factor in self.factors]
 
-    def place(self, operand: int, roles: Roles) -> tuple[Index, ...]:
-        """The subscripts of an operand's element."""
+    def subscripts(self, operand: int, roles: Roles) -> tuple[Index, ...]:
+        """Returns the subscripts of an operand's element."""
         subscripts = roles.axes(self.sizes)
         return tuple(_subscript(expr, subscripts) for expr in self.maps[operand].results)
 
     def operands(self, roles: Roles, exprs: list[Expr]) -> list[Operand]:
-        """What both factors are made of, once traced. Raises NotOursError."""
+        """Returns the operands of both factors, once traced. Raises NotOursError."""
         try:
             return [operand_of(expr) for expr in exprs]
         except NotOursError:
@@ -163,13 +161,13 @@ class Contraction:
                 raise
             exprs = self.trace(roles, [each for each in plain if each is not None])
             return [
-                operand_of(expr) if each is None else weight_only.operand(self.op, each, self.place(each, roles))
+                operand_of(expr) if each is None else weight_only.operand(self.op, each, self.subscripts(each, roles))
                 for expr, each in zip(exprs, plain, strict=True)
             ]
 
 
 def _arguments(op: ir.Operation, value: ir.Value) -> set[int]:
-    """The inputs of a linalg op that a scalar in its body is computed from."""
+    """Returns the inputs of a linalg op that a scalar in its body is computed from."""
     block, pending = op.regions[0].blocks[0], [value]
     seen, found = set[ir.Operation](), set[int]()
     while pending:
@@ -184,7 +182,7 @@ def _arguments(op: ir.Operation, value: ir.Value) -> set[int]:
 
 
 def _dims(affine_map: ir.AffineMap) -> set[int]:
-    """The loops that an indexing map mentions."""
+    """Returns the loops that an indexing map uses."""
     return {d for expr in affine_map.results for d in _expr_dims(expr)}
 
 
@@ -204,7 +202,8 @@ def _positions(affine_map: ir.AffineMap) -> list[int] | None:
 
 
 def _reductions(maps: list[ir.AffineMap], parallel: list[int]) -> list[int]:
-    """Reduction loops, outermost part of K first: a loop over blocks also indexes scales, one inside a block not."""
+    """Returns reduction loops, the outermost part of K first: a loop over blocks also indexes scales, one inside a
+    block does not."""
     order = [expr.position for m in maps for expr in map(_dim, m.results) if expr is not None]
     reductions = [d for d in range(maps[0].n_dims) if d not in parallel and d in order]
     return sorted(reductions, key=lambda d: (-order.count(d), order.index(d)))
@@ -215,7 +214,7 @@ def _dim(expr: ir.AffineExpr) -> ir.AffineDimExpr | None:
 
 
 def _product(op: ir.Operation, inputs: int) -> tuple[ir.Value, ir.Value] | None:
-    """The factors of `accumulator + x * y` in the body of a contraction, whatever their order."""
+    """Returns the factors of `accumulator + x * y` in the body of a contraction, whatever their order."""
     body = op.regions[0].blocks[0]
     accumulator = body.arguments[inputs]
     add = yielded(op).owner
@@ -238,7 +237,7 @@ def _subscript(expr: ir.AffineExpr, subscripts: dict[int, Index]) -> Index:
 
 
 def _check(contraction: Contraction, operands: list[Operand], roles: Roles, order: list[int]) -> Candidate:
-    """A candidate from a contraction of two MX operands, or NotOursError saying what does not fit."""
+    """Returns a candidate from a contraction of two MX operands; raises NotOursError with what does not fit."""
     op = contraction.op
     batch, m, n, k = (loop_roles.extent(loops, contraction.sizes) for loops in (roles.batch, roles.m, roles.n, roles.k))
     if batch is None:
@@ -258,8 +257,8 @@ def _check(contraction: Contraction, operands: list[Operand], roles: Roles, orde
     )
     if len(parts[-1]) > 1:
         raise NotOursError("a dynamic size inside of K: expected it outermost, a number of blocks")
-    places = [
-        place(leaf, shared, rows, parts[-1], block)
+    accesses = [
+        locate(leaf, shared, rows, parts[-1], block)
         for operand, rows in ((lhs, parts[0]), (rhs, parts[1]))
         for leaf, block in ((operand.element, 1), (operand.scale or operand.element, operand.block))
     ]
@@ -272,13 +271,13 @@ def _check(contraction: Contraction, operands: list[Operand], roles: Roles, orde
     types = (lhs.element_type, rhs.element_type, *scales, "f32")
     problem = Problem(m, n, k, types, (batch,) if roles.batch else ())
     if contraction.target is not None and (lhs.scale is None or rhs.scale is None):
-        weight_only.check(problem, places[0], contraction.target, is_left=lhs.scale is None)
+        weight_only.check(problem, accesses[0], contraction.target, is_left=lhs.scale is None)
     ops = passed(list(op.operands)[:-1], [*lhs.leaves, *rhs.leaves])
-    return Candidate(op, lhs, rhs, problem, places, roles, contraction.sizes, order, ops)
+    return Candidate(op, lhs, rhs, problem, accesses, roles, contraction.sizes, order, ops)
 
 
 def _check_blocks(op: ir.Operation, operand: Operand, scale: Leaf, k: int | None) -> None:
-    strides = {index.stride for index in scale.places[-1][1] if index.axis == loop_roles.K}
+    strides = {index.stride for index in scale.accesses[-1][1] if index.axis == loop_roles.K}
     if not strides and k is None:
         raise NotOursError(f"one scale for a dynamic K: expected blocks of {operand.block}")
     block = min(strides, default=k or 0)

@@ -1,4 +1,4 @@
-"""What every scaled matmul says of itself: one record, which its operation carries from pass to pass.
+"""The record of what was decided about a scaled matmul, an attribute of its operation.
 
     linalg.generic {…, mxcomp.scaled_matmul = {index = 0, plan = "data_tiled", layout = {…}, ukernel = "mx_…", …}}
 
@@ -18,18 +18,19 @@ from mxcomp.layout import DataTiledLayout, layout_entries
 from mxcomp.mlir import attributes, graph
 
 SCALED_MATMUL = "mxcomp.scaled_matmul"
-"""The attribute that marks every scaled matmul and holds the entries of its `Decision`."""
+"""The attribute that marks every scaled matmul, with the entries of its `Decision`."""
 
 VERSIONS = "mxcomp.versions"
-"""On what chooses among results of versions, each in a dispatch, of which only the chosen one need run."""
+"""The attribute of an operation that selects the result of one of several dispatches, of which only that one need
+run."""
 
 PLAIN, DATA_TILED, ROW_MAJOR = "plain", "data_tiled", "row_major"
-"""How a kernel takes its operands: as IREE pleases, packed into a layout of ours, or as they are stored."""
+"""The forms in which a kernel takes its operands: IREE's own, packed into a layout of ours, or as they are stored."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What is decided on one scaled matmul, whatever its plan; entries with their defaults have no meaning here.
+    """The decisions on one scaled matmul that are common to all plans; entries with default values are omitted.
 
     Attributes:
         index: Its number among the recognised matmuls of the module; None where it was not recognised.
@@ -51,18 +52,18 @@ class Decision:
         return bool(self.plan)
 
     def to_attr(self) -> ir.DictAttr:
-        """The entries that differ from their defaults, in the current context."""
+        """Returns the attribute with the entries that differ from their defaults, in the current context."""
         return ir.DictAttr(attributes.from_python(self.entries()))
 
     def entries(self) -> dict[str, Any]:
-        """Those of the attribute."""
+        """Returns the entries of the attribute."""
         nothing = type(self)(plan="")
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: _entry(value) for name, value in found.items() if value != getattr(nothing, name)}
 
 
 def _entry(value: Any) -> Any:
-    """An entry as attributes have it."""
+    """Returns an entry in the form that attributes have."""
     if isinstance(value, Decision):
         return value.entries()
     if isinstance(value, DataTiledLayout):
@@ -75,7 +76,7 @@ def _entry(value: Any) -> Any:
 
 
 def decision_of(op: ir.Operation) -> Decision | None:
-    """What an operation carries, without what its plan alone knows; None if it is no scaled matmul."""
+    """Returns the decision of an operation, without the entries of its plan; None if it is no scaled matmul."""
     if SCALED_MATMUL not in op.attributes:
         return None
     entries = attributes.to_python(op.attributes[SCALED_MATMUL])
@@ -83,17 +84,17 @@ def decision_of(op: ir.Operation) -> Decision | None:
 
 
 def left_to_iree(module: ir.Operation) -> list[tuple[ir.Operation, Decision]]:
-    """The scaled matmuls below `module` of which IREE builds the dispatches."""
+    """Yields the scaled matmuls below `module` whose dispatches IREE builds."""
     decisions = [(op, decision_of(op)) for op in graph.walk(module, bodies=False)]
     return [(op, decision) for op, decision in decisions if decision is not None and not decision.is_ours]
 
 
 def is_recognised(op: ir.Operation) -> bool:
-    """Whether recognition gave an operation the canonical form, and nothing has been decided on it yet."""
+    """Returns whether an operation is a scaled matmul in canonical form without a decision."""
     return decision_of(op) == Decision()
 
 
 def decide(op: ir.Operation, decision: Decision) -> None:
-    """Marks an operation as a scaled matmul of which this was decided."""
+    """Marks an operation as a scaled matmul with this decision."""
     with op.context:
         op.attributes[SCALED_MATMUL] = decision.to_attr()

@@ -1,4 +1,4 @@
-"""Sums over all experts whose routing weights are zero but for a token's top-k: what exporters write for a mixture.
+"""Finds sums over all experts whose routing weights are zero except for a token's top-k, as exporters write mixtures.
 
     %ids = … iree_linalg_ext.sort of logits and 0, 1, 2, …: the first k, those of a token all different
     %r = iree_linalg_ext.scatter … of weights to [t, %ids[t, j]] of zeros [T, E]        (or a sum over j of
@@ -48,7 +48,7 @@ class Dense:
 
 
 def find(op: ir.Operation) -> Dense | None:
-    """A sum over experts, if it is provably that of a token's top-k."""
+    """Returns the sum over experts of an operation, if it is provably that of a token's top-k."""
     maps = indexing_maps(op)
     if maps is None or len(op.results) != 1 or op.name == "linalg.fill" or iterators(op).count("reduction") != 1:
         return None
@@ -76,7 +76,7 @@ def find(op: ir.Operation) -> Dense | None:
 def _factors(
     summed: ir.Operation, weighted: ir.Operation | None, op: ir.Operation, product: ir.Value, loops: dict[int, int]
 ) -> Dense | None:
-    """What is multiplied in `op`, whose loops are those of the sum by `loops`."""
+    """Returns the factors of `op`, whose loops are those of the sum by `loops`."""
     inner = graph.producer(product)
     if inner is None or inner.name != "arith.mulf" or len(op.operands) != _MATRIX + 1:
         return None
@@ -108,7 +108,7 @@ def _factors(
 
 
 def _added(op: ir.Operation) -> ir.Value | None:
-    """What an operation adds to its result, without casts."""
+    """Returns the term that an operation adds to its result, without casts."""
     inner, acc = graph.producer(yielded(op)), list(op.regions[0].blocks[0].arguments)[-1]
     if inner is None or inner.name != "arith.addf" or acc not in list(inner.operands):
         return None
@@ -124,7 +124,7 @@ def _uncast(value: ir.Value) -> ir.Value:
 
 
 def _dims(found: ir.AffineMap) -> list[int] | None:
-    """The loops that a map's results are, each another; None for other maps."""
+    """Returns the loops that are the results of a map, if they are distinct; None for other maps."""
     if not all(isinstance(expr, ir.AffineDimExpr) for expr in found.results):
         return None
     dims = [ir.AffineDimExpr(expr).position for expr in found.results]
@@ -132,7 +132,7 @@ def _dims(found: ir.AffineMap) -> list[int] | None:
 
 
 def _chosen(weights: ir.Value, by_token: bool) -> ir.Value | None:
-    """The ids [T, k] of a matrix of routing weights that is zero elsewhere."""
+    """Returns the ids [T, k] of a matrix of routing weights that is zero elsewhere."""
     op = graph.producer(weights)
     if op is None:
         return None
@@ -150,7 +150,7 @@ def _chosen(weights: ir.Value, by_token: bool) -> ir.Value | None:
 
 
 def _chosen_behind_reshape(op: ir.Operation, by_token: bool) -> ir.Value | None:
-    """Of a reshape to a matrix and back, by dimensions of size 1."""
+    """Returns the ids of a reshape to a matrix and back, by dimensions of size 1."""
     source = op.operands[0]
     while (inner := graph.producer(source)) is not None and inner.name in (
         "tensor.expand_shape",
@@ -166,7 +166,7 @@ def _chosen_behind_reshape(op: ir.Operation, by_token: bool) -> ir.Value | None:
 
 
 def _scattered(op: ir.Operation) -> ir.Value | None:
-    """The ids of a scatter of weights into zeros."""
+    """Returns the ids of a scatter of weights into zeros."""
     if len(op.operands) != _MATRIX + 1:
         return None
     _, indices, original = op.operands
@@ -195,7 +195,7 @@ def _scattered(op: ir.Operation) -> ir.Value | None:
 
 
 def _column(indices: ir.Value, column: int) -> ir.Value | None:
-    """What is at one column of indices [count, 2] that are put together from columns."""
+    """Returns one column of indices [count, 2] that are concatenated from columns."""
     while (op := graph.producer(indices)) is not None and op.name == "tensor.insert_slice":
         offsets, sizes = list(op.opview.static_offsets), list(op.opview.static_sizes)
         if offsets[0] != 0 or sizes != [static_sizes(indices)[0], 1] or list(op.opview.static_strides) != [1, 1]:
@@ -207,7 +207,7 @@ def _column(indices: ir.Value, column: int) -> ir.Value | None:
 
 
 def _counted(op: ir.Operation, by_token: bool) -> ir.Value | None:
-    """The ids of a sum over j of `select(ids[t, j] == e, weight, 0)`."""
+    """Returns the ids of a sum over j of `select(ids[t, j] == e, weight, 0)`."""
     maps, inputs = indexing_maps(op) or [], list(op.operands)[:-1]
     if (
         not maps
@@ -245,7 +245,7 @@ def _counted(op: ir.Operation, by_token: bool) -> ir.Value | None:
 
 
 def _are_different(ids: ir.Value) -> bool:
-    """Whether the ids of a token, [T, k], are those of a top-k, all different."""
+    """Returns whether the ids of a token, [T, k], are those of a top-k, all different."""
     while (op := graph.producer(ids)) is not None:
         if is_elementwise(op) and len(op.operands) == _MATRIX:
             maps = indexing_maps(op) or []
@@ -268,12 +268,12 @@ def _are_different(ids: ir.Value) -> bool:
 
 
 def _is_wide(kind: ir.Type) -> bool:
-    """Whether integers of a type hold any id."""
+    """Returns whether an integer type has room for any id."""
     return isinstance(kind, ir.IndexType) or (isinstance(kind, ir.IntegerType) and kind.width >= 32)
 
 
 def _is_counting(value: ir.Value) -> bool:
-    """Whether a matrix has 0, 1, 2, … in each row."""
+    """Returns whether a matrix has 0, 1, 2, … in each row."""
     op = graph.producer(value)
     if op is None or not is_elementwise(op) or (indexing_maps(op) or [])[-1] != ir.AffineMap.get_identity(_MATRIX):
         return False

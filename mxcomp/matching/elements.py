@@ -1,4 +1,4 @@
-"""What one element of a tensor is, as an expression over the tensors it comes from.
+"""Traces one element of a tensor back to an expression over the tensors it is computed from.
 
 Exported models spell a dequantised operand in many ways: scales broadcast by `linalg.broadcast` or by an indexing map,
 blocks as a third dimension or behind a `collapse_shape`, casts apart or together. Following a single element back
@@ -29,7 +29,8 @@ class Index:
     extent: int | None
 
     def split(self, sizes: Sequence[int | None]) -> list[Index]:
-        """Row-major parts of this subscript, one per size; at most the first size that is not 1 may be dynamic."""
+        """Returns row-major parts of this subscript, one per size; at most the first size that is not 1 may be
+        dynamic."""
         if None in sizes[1:] and sizes[0] == 1:
             return [ZERO, *self.split(sizes[1:])]
         parts, stride = [], self.stride
@@ -43,7 +44,7 @@ class Index:
 
     @staticmethod
     def join(parts: Sequence[Index]) -> Index:
-        """Inverse of `split`; UntraceableError where the parts are not of one axis."""
+        """Inverts `split`; raises UntraceableError where the parts are not of one axis."""
         parts = [part for part in parts if part.axis]
         if not parts:
             return ZERO
@@ -56,7 +57,7 @@ class Index:
 
     @staticmethod
     def join_runs(parts: Sequence[Index]) -> list[Index]:
-        """`parts` without those of size 1, and neighbours joined where they are parts of one subscript."""
+        """Returns `parts` without those of size 1, and adjacent ones joined where they are parts of one subscript."""
         runs: list[Index] = []
         for part in parts:
             if part.extent == 1 or not part.axis:
@@ -74,19 +75,19 @@ ZERO = Index("", 1, 1)
 
 
 class UntraceableError(Exception):
-    """A subscript that is not of the form `Index`."""
+    """A subscript is not of the form `Index`."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A tensor element. `places` are equal elements of other tensors on the way, the nearest to the user first."""
+    """A tensor element. `accesses` are equal elements of other tensors on the way, the nearest to the user first."""
 
-    places: tuple[tuple[ir.Value, tuple[Index, ...]], ...]
+    accesses: tuple[tuple[ir.Value, tuple[Index, ...]], ...]
 
     @property
     def value(self) -> ir.Value:
-        """The tensor furthest back."""
-        return self.places[-1][0]
+        """The first tensor, nearest to where it is stored."""
+        return self.accesses[-1][0]
 
     @property
     def type(self) -> ir.Type:
@@ -111,7 +112,7 @@ class Apply:
 
 @dataclass(frozen=True)
 class Opaque:
-    """Anything else: a scalar that this analysis does not look into."""
+    """Any other scalar, which this analysis does not look into."""
 
     type: ir.Type
 
@@ -120,10 +121,11 @@ Expr = Leaf | Apply | Opaque
 
 
 _MOST_OPERATIONS = 256
-"""Of an expression: no dequantisation has so many, and what uses values many times over may have 2⁶⁰."""
+"""The largest number of operations of an expression. No dequantisation has as many, but repeated use of values may give
+2⁶⁰."""
 
 _DEEPEST = 100
-"""So many operations on tensors are followed back, one behind the other."""
+"""The largest number of operations on tensors that are followed back one after the other."""
 
 
 class Tracer:
@@ -134,7 +136,8 @@ class Tracer:
         self._depth = 0
 
     def element(self, value: ir.Value, indices: tuple[Index, ...]) -> Expr:
-        """The expression of `value[indices]`; the element itself where it is computed in another or a long way."""
+        """Returns the expression of `value[indices]`; the element itself where it is computed in an unknown or too long
+        way."""
         if not isinstance(value.type, ir.RankedTensorType):
             return Opaque(value.type)
         if (value, indices) not in self._known:
@@ -156,7 +159,7 @@ class Tracer:
         if is_narrow(here.type) and not _is_same_bits(expr):
             return here  # quantised here: what is computed is an element or scale in its own right
         # Pure movement: the same element of an earlier tensor.
-        return Leaf((*here.places, *expr.places)) if isinstance(expr, Leaf) else expr
+        return Leaf((*here.accesses, *expr.accesses)) if isinstance(expr, Leaf) else expr
 
     def _through(self, op: ir.Operation, indices: tuple[Index, ...]) -> Expr:
         if op.name in RESHAPES:
@@ -175,7 +178,7 @@ class Tracer:
 
 
 def passed(values: Sequence[ir.Value], leaves: Sequence[Leaf]) -> list[ir.Operation]:
-    """The operations between `values` and the stored tensors that their elements come from, producers first."""
+    """Returns the operations between `values` and the stored tensors that their elements come from, producers first."""
     stored, seen, ops = {leaf.value for leaf in leaves}, set[ir.Operation](), list[ir.Operation]()
 
     def visit(value: ir.Value, depth: int = 0) -> None:
@@ -194,7 +197,8 @@ def passed(values: Sequence[ir.Value], leaves: Sequence[Leaf]) -> list[ir.Operat
 
 
 def scalar(value: ir.Value, body: ir.Block, arguments: Sequence[Expr]) -> Expr:
-    """The expression of a scalar in a linalg body, given those of the first block arguments; opaque if it is long."""
+    """Returns the expression of a scalar in a linalg body, given those of the first block arguments; opaque if it is
+    long."""
     known: dict[ir.Value, Expr] = dict(zip(body.arguments, arguments, strict=False))
     for op in (each.operation for each in body.operations):
         if _is_arith(op):
@@ -203,7 +207,7 @@ def scalar(value: ir.Value, body: ir.Block, arguments: Sequence[Expr]) -> Expr:
 
 
 def _followed(op: ir.Operation) -> list[ir.Value]:
-    """The operands that an element of the result is computed from; none where that is not known."""
+    """Returns the operands that an element of the result is computed from; none where that is not known."""
     if is_elementwise(op):
         return list(op.operands)[:-1]
     return list(op.operands) if op.name in RESHAPES or _is_arith(op) else []
@@ -214,7 +218,7 @@ def _is_arith(op: ir.Operation) -> bool:
 
 
 def _applied(op: ir.Operation, operands: Sequence[Expr]) -> Expr:
-    """An operation on scalars, or on each element of tensors; opaque if the expression is long."""
+    """Returns the expression of an operation on scalars, or on each element of tensors; opaque if it is long."""
     kind = op.result.type
     element_type = ir.RankedTensorType(kind).element_type if isinstance(kind, ir.RankedTensorType) else kind
     apply = Apply(op.name, tuple(operands), element_type)
@@ -222,7 +226,7 @@ def _applied(op: ir.Operation, operands: Sequence[Expr]) -> Expr:
 
 
 def loop_subscripts(op: ir.Operation, indices: Sequence[Index]) -> list[Index]:
-    """The loops of an elementwise op at a place of its result."""
+    """Returns the loop indices of an elementwise op for an element of its result."""
     order = [ir.AffineDimExpr(expr).position for expr in (indexing_maps(op) or [])[-1].results]
     return [indices[order.index(loop)] for loop in range(len(order))]
 
@@ -246,7 +250,7 @@ def _expand(op: ir.Operation, indices: tuple[Index, ...]) -> tuple[Index, ...]:
 
 
 def _cast(op: ir.Operation, indices: tuple[Index, ...]) -> tuple[Index, ...]:
-    """The same subscripts; a size is known if either side knows it."""
+    """Returns the same subscripts; a size is known if either side knows it."""
     pairs = zip(indices, static_sizes(op.operands[0]), strict=True)
     return tuple(replace(index, extent=size) if index.extent is None else index for index, size in pairs)
 

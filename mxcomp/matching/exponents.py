@@ -1,4 +1,5 @@
-"""Scales as E8M0 codes, those of other types too: of these `arith.scaling_extf` and `scaling_truncf` take the exponent.
+"""Converts scales of any type to E8M0 codes: `arith.scaling_extf` and `scaling_truncf` take only the exponent of wider
+ones.
 
 MLIR says that a scale of f32, f16 or bf16 is truncated to f8E8M0FNU, and lowers that (`arith-expand`) to the eight bits
 of its exponent as f32. So 3.0 is 2, a sign has no meaning, infinities become NaN, and 0 and the denormals of f32 become
@@ -13,14 +14,14 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.matching.operands import SCALE_TYPE
-from mxcomp.matching.storage import Place
+from mxcomp.matching.storage import Access
 from mxcomp.mlir import build
 
 _MANTISSA_BITS = 23
 
 
 def code_of(scale: ir.Value) -> ir.Value:
-    """The E8M0 code, in i32, of a scalar that is a scale."""
+    """Returns the E8M0 code, in i32, of a scalar that is a scale."""
     i8, i32, f32 = ir.IntegerType.get_signless(8), ir.IntegerType.get_signless(32), ir.F32Type.get()
     if str(scale.type) == SCALE_TYPE:
         return arith.ExtUIOp(i32, arith.BitcastOp(i8, scale).result).result
@@ -33,8 +34,8 @@ def _int(value: int) -> ir.Value:
     return arith.ConstantOp(ir.IntegerType.get_signless(32), value).result
 
 
-def truncated(where: Place, kind: str) -> Place:
-    """Where scales are stored, of type `kind` or as its bits, as a place in a tensor of f8E8M0FNU."""
+def truncated(where: Access, kind: str) -> Access:
+    """Returns an access to scales, of type `kind` or as its bits, as an access to a tensor of f8E8M0FNU."""
     if kind == SCALE_TYPE:
         return where
     stored = ir.Type.parse(kind)

@@ -1,4 +1,5 @@
-"""Gate and up of an MLP as one product whose columns alternate, and hidden activations that are quantised again.
+"""Finds gate and up of an MLP that are one product with alternating columns, whose hidden activations are quantised
+again.
 
     %both = (a product: f32 [blocks, rows, 2 · inner], perhaps behind elementwise consumers such as biases)
     %gate = tensor.extract_slice %both[0, 0, 0] [B, M, I] [1, 1, 2]
@@ -34,7 +35,7 @@ NOT_ALONE = "hidden activations are not computed from gate and up alone"
 
 @dataclass(frozen=True)
 class Chain:
-    """A product of gate and up, and the one whose LHS is quantised from what an activation makes of them.
+    """A product of gate and up, and the one whose LHS is quantised from its activation.
 
     `objection` says why that cannot be done where the product is computed; "" if it can.
     """
@@ -45,7 +46,7 @@ class Chain:
 
 
 def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
-    """The chains among batched matmuls that nothing has been decided on yet; none if `watched` by mxcomp.verify."""
+    """Returns the chains among batched matmuls without a decision; none if `watched` by mxcomp.verify."""
     ours = {op.results[0]: op for op in recognised}
     for op in recognised:
         found = None if watched else pair_of(op.operands[LHS], op.operands[LHS_SCALE])
@@ -59,20 +60,22 @@ def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
 
 
 def producer_of(elements: ir.Value, scales: ir.Value) -> Producer | None:
-    """What quantises elements [blocks, rows, K/32, 32] and scales, if blocks in their order are rows of one matrix."""
+    """Returns what quantises elements [blocks, rows, K/32, 32] and scales, if blocks in order are rows of one
+    matrix."""
     of = blocks.in_order(elements, scales)
     return None if of is None else quantiser.find(of.elements, of.scales)
 
 
 def pair_of(elements: ir.Value, scales: ir.Value) -> tuple[Producer, tuple[ir.Value, ir.Value]] | None:
-    """What quantises elements and scales, as `producer_of` says, and the gate and up that it reads; None if none."""
+    """Returns what quantises elements and scales, as `producer_of` does, and the gate and up that it reads; None if
+    there is none."""
     producer = producer_of(elements, scales)
     pair = None if producer is None else halves(producer.reads(wide=True))
     return None if producer is None or pair is None else (producer, pair)
 
 
 def halves(values: Collection[ir.Value]) -> tuple[ir.Value, ir.Value] | None:
-    """Gate and up, if values are these: all even and all odd columns of one tensor."""
+    """Returns gate and up, if values are all even and all odd columns of one tensor."""
     found = {first: value for value in values if (first := _first(value)) is not None}
     pair = [found[first] for first in GATE_AND_UP if first in found]
     if len(pair) != _STEP or len(values) != _STEP:
@@ -82,14 +85,14 @@ def halves(values: Collection[ir.Value]) -> tuple[ir.Value, ir.Value] | None:
 
 
 def both(pair: tuple[ir.Value, ir.Value]) -> ir.Value:
-    """What gate and up are columns of."""
+    """Returns the tensor whose columns are gate and up."""
     op = graph.producer(pair[0])
     assert op is not None
     return op.operands[0]
 
 
 def _first(value: ir.Value) -> int | None:
-    """The first column of a slice that has every other one; None for what is no such slice."""
+    """Returns the first column of a slice of every other column, or None."""
     op = graph.producer(value)
     if op is None or op.name != SLICE or len(op.operands) != 1:
         return None
@@ -102,7 +105,7 @@ def _first(value: ir.Value) -> int | None:
 
 
 def _product(value: ir.Value, ours: dict[ir.Value, ir.Operation]) -> ir.Operation | None:
-    """The matmul whose result, behind elementwise operations of one wide operand, is `value`."""
+    """Returns the matmul whose result, behind elementwise operations of one wide operand, is `value`."""
     while value not in ours:
         op = graph.producer(value)
         if op is None or not is_elementwise(op):
@@ -117,7 +120,7 @@ def _product(value: ir.Value, ours: dict[ir.Value, ir.Operation]) -> ir.Operatio
 def objection(
     producer: Producer, pair: tuple[ir.Value, ir.Value], consumer: ir.Operation, ends: Sequence[Reading]
 ) -> str:
-    """Why `producer`, of the LHS of `consumer`, cannot run where gate and up are computed; "" if it can.
+    """Returns why `producer`, of the LHS of `consumer`, cannot be fused where gate and up are computed; "" if it can.
 
     `ends` are where its elements and scales are read, perhaps behind other shapes.
     """

@@ -1,4 +1,4 @@
-"""Parts of a tensor that the running program chooses: rows by token ids, matrices by expert ids.
+"""Gathers: slices of a tensor selected at run time, such as rows by token ids and matrices by expert ids.
 
     %g = linalg.generic {indexing_maps = [(b, n, k) -> (b), (b, n, k) -> (b, n, k)], …} ins(%ids) outs(%empty) {
     ^bb0(%id: i32, %out: i8):
@@ -26,7 +26,7 @@ from mxcomp.mlir.linalg_ops import indexing_maps, iterators, yielded
 
 @dataclass(frozen=True)
 class Gather:
-    """Parts of `source` along its first dimension, by a subscript calculated from each of `ids`.
+    """Slices of `source` along its first dimension, by a subscript calculated from each of `ids`.
 
     Attributes:
         source: The tensor [parts, …].
@@ -42,11 +42,11 @@ class Gather:
 
     @property
     def leading(self) -> int:
-        """How many dimensions the ids have."""
+        """The number of dimensions of the ids."""
         return ir.RankedTensorType(self.ids.type).rank
 
     def part(self, id_: ir.Value) -> ir.Value:
-        """The subscript for an id, calculated at the insertion point."""
+        """Returns the subscript for an id, calculated at the insertion point."""
         known = {self.id: id_}
 
         def new(value: ir.Value) -> ir.Value:
@@ -64,7 +64,7 @@ class Gather:
         return new(self.subscript)
 
     def same_parts(self, other: Gather) -> bool:
-        """Whether another gather takes the same parts, of a tensor of as many."""
+        """Returns whether another gather selects the same slices, of a tensor with as many."""
 
         def same(one: ir.Value, two: ir.Value) -> bool:
             if (one == self.id) != (two == other.id):
@@ -82,19 +82,19 @@ class Gather:
         return self.ids == other.ids and len(set(counts)) == 1 and same(self.subscript, other.subscript)
 
     def is_plain(self, gathered: ir.Value) -> bool:
-        """Whether a tensor has the gathered parts as they are, with their sizes and element type."""
+        """Returns whether a tensor has the gathered slices as they are, with their sizes and element type."""
         inner = static_sizes(gathered)[self.leading :]
         return static_sizes(self.source)[1:] == inner and build.element(self.source) == build.element(gathered)
 
     def stored(self, operand: ir.Value) -> ir.Value:
-        """All parts, with the element type and inner sizes of an operand that is gathered from them."""
+        """Returns all slices, with the element type and inner sizes of an operand that is gathered from them."""
         parts, *_ = static_sizes(self.source)
         wanted = build.tensor_type([parts, *static_sizes(operand)[self.leading :]], build.element(operand))
         return build.bitcast(self.source, wanted)
 
 
 def find(operand: ir.Value) -> Gather | None:
-    """The gather that an operand of a scaled matmul is, as other types maybe; None if it is none.
+    """Returns the gather that an operand of a scaled matmul is, perhaps bitcast; None if it is none.
 
     All sizes are static.
     """
@@ -107,7 +107,7 @@ def find(operand: ir.Value) -> Gather | None:
 
 
 def packed_bytes(gather: Gather, operand: ir.Value, layout: DataTiledLayout, index: int) -> int:
-    """What all parts of the source take, packed as operand 0 … 3 of a layout."""
+    """Returns the bytes of all slices of the source, packed as operand 0 … 3 of a layout."""
     parts, *_ = static_sizes(gather.source)
     element = str(build.element(operand))
     rows, blocks, *_ = static_sizes(operand)[gather.leading :]
@@ -121,7 +121,7 @@ def packed_bytes(gather: Gather, operand: ir.Value, layout: DataTiledLayout, ind
 
 
 def is_clamped(gather: Gather) -> bool:
-    """Whether the subscript is the id, or that within [0, parts), as a signed number."""
+    """Returns whether the subscript is the id, perhaps clamped to [0, parts) as a signed number."""
     parts, value = static_sizes(gather.source)[0], gather.subscript
     bounds = {"arith.maxsi": 0, "arith.minsi": (parts or 0) - 1}
     while value != gather.id:
@@ -165,7 +165,7 @@ def _is_inside(value: ir.Value, body: ir.Block) -> bool:
 
 
 def _is_calculated(value: ir.Value, body: ir.Block) -> bool:
-    """Whether integer arithmetic makes a value of the first argument of a body and of constants alone."""
+    """Returns whether a value is integer arithmetic on the first argument of a body and constants alone."""
     if not _is_inside(value, body):
         return graph.number(value) is not None
     op = graph.producer(value)
@@ -176,7 +176,7 @@ def _is_calculated(value: ir.Value, body: ir.Block) -> bool:
 
 
 def _loop(value: ir.Value) -> int | None:
-    """The loop that a subscript is."""
+    """Returns the loop that a subscript is."""
     op = graph.producer(value)
     if op is None or op.name != "linalg.index":
         return None

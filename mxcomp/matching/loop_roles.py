@@ -1,4 +1,4 @@
-"""What the loops of a contraction stand for: a batch of both operands, M, N, or parts of K.
+"""The roles of the loops of a contraction: a batch of both operands, M, N, or parts of K.
 
 A result [b, h, m, n] of operands [b, h, m, k] and [b, h, n, k] has two loops that index both operands, the batch. With
 an RHS [n, k], they index the LHS only, and count as rows: M is b·h·m. A result whose dimensions come in another order,
@@ -16,15 +16,15 @@ from mxcomp.matching.elements import Index
 from mxcomp.matching.operands import NotOursError
 
 BATCH, M, N, K = "b", "m", "n", "k"
-"""Names of axes. What lies outside of a dynamic loop of the same kind has an axis of its own, with a mark behind."""
+"""Names of axes. The part outside of a dynamic loop of the same role has an axis of its own, with a prime appended."""
 
 LoopSizes = dict[int, int | None]
-"""Loop sizes by loop, None where dynamic."""
+"""The sizes of loops, None where dynamic."""
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Loops by what they stand for, outermost first; those of the result are in the order of its dimensions.
+    """Loops by role, outermost first; those of the result are in the order of its dimensions.
 
     `lhs` is the operand, 0 or 1, that M indexes.
     """
@@ -36,7 +36,7 @@ class Roles:
     lhs: int
 
     def axes(self, sizes: LoopSizes) -> dict[int, Index]:
-        """A subscript for each loop."""
+        """Returns a subscript for each loop."""
         axes: dict[int, Index] = {}
         for name, loops in ((BATCH, self.batch), (M, self.m), (N, self.n), (K, self.k)):
             stride = 1
@@ -47,20 +47,20 @@ class Roles:
         return axes
 
     def groups(self) -> list[list[int]]:
-        """Result dimensions of (batch,) M and N."""
+        """Returns the result dimensions of (batch,) M and N."""
         counts = [len(self.batch)] * bool(self.batch) + [len(self.m), len(self.n)]
         starts = [sum(counts[:i]) for i in range(len(counts) + 1)]
         return [list(range(*pair)) for pair in pairwise(starts)]
 
 
 def extent(loops: Sequence[int], sizes: LoopSizes) -> int | None:
-    """How many steps these loops make together."""
+    """Returns the product of the sizes of these loops."""
     known = [sizes.get(d) for d in loops]
     return None if None in known else math.prod(size for size in known if size is not None)
 
 
 def _columns(rest: Sequence[tuple[int, int]], last: int) -> tuple[int, int]:
-    """Where N begins among the result's dimensions, and the operand that M indexes.
+    """Returns the first result dimension of N, and the operand that M indexes.
 
     `rest` are the dimensions behind the batch that are not of size 1, and the operand that each indexes.
     """
@@ -74,7 +74,7 @@ def _columns(rest: Sequence[tuple[int, int]], last: int) -> tuple[int, int]:
 
 
 def ordered(parallel: Sequence[int], sizes: LoopSizes, used: Sequence[set[int]]) -> list[int]:
-    """The same loops, the batch in front of M and N; loops of size 1 stay behind what they are behind of."""
+    """Returns the same loops with the batch in front of M and N; loops of size 1 keep their predecessors."""
     ranks: list[int] = []
     first: set[int] | None = None
     for d in parallel:
@@ -90,7 +90,8 @@ def ordered(parallel: Sequence[int], sizes: LoopSizes, used: Sequence[set[int]])
 
 
 def roles(parallel: Sequence[int], reductions: Sequence[int], sizes: LoopSizes, used: Sequence[set[int]]) -> Roles:
-    """The roles of loops; `parallel` is in the order of the result, `used` are the loops that index each operand.
+    """Returns the roles of loops; `parallel` is in the order of the result, `used` are the loops that index each
+    operand.
 
     Loops of size 1 say nothing; they are taken for parts of their neighbours. Raises NotOursError.
     """

@@ -1,4 +1,4 @@
-"""Matrices of a batch that count for nothing where their id is negative: blocks of a grouped matmul without tokens.
+"""Finds batches whose matrices are ignored where their id is negative: blocks of a grouped matmul without tokens.
 
     %y = linalg.generic {indexing_maps = [(b, m, n) -> (b, m, n), (b, m, n) -> (b), …]} ins(%product, %ids, …) {
     ^bb0(%p: f32, %id: i32, …):
@@ -17,11 +17,11 @@ from mxcomp.mlir import graph
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
 
 _AT_LEAST = 5
-"""`sge`, of the predicates of arith.cmpi."""
+"""The predicate `sge` of arith.cmpi."""
 
 
 def are_hidden(product: ir.Value, ids: ir.Value) -> bool:
-    """Whether everything that reads a batch of matrices takes something else where an id is negative."""
+    """Returns whether every reader of a batch of matrices replaces those with a negative id."""
     uses = [(use.owner.operation, use.operand_number) for use in product.uses]
     return bool(uses) and all(_hides(op, number, ids) for op, number in uses)
 
@@ -38,7 +38,7 @@ def _hides(op: ir.Operation, number: int, ids: ir.Value) -> bool:
 
 
 def _chooses(select: ir.Operation, ids: list[ir.Value]) -> bool:
-    """Whether an `arith.select` takes its last operand where an id is negative."""
+    """Returns whether an `arith.select` takes its last operand where an id is negative."""
     compare = graph.producer(select.operands[0])
     if compare is None or compare.name != "arith.cmpi":
         return False

@@ -1,4 +1,4 @@
-"""The operands of a scaled matmul: the stored elements and scales that a dequantised factor is made of, and where."""
+"""The operands of a scaled matmul: the stored elements and scales of a dequantised factor."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from mxcomp.matching.elements import Apply, Expr, Leaf
 
 SCALE_TYPE = E8M0.mlir_type
 WIDE_SCALES = ("f32", "f16", "bf16")
-"""Types of scales of which `arith.scaling_extf` takes the exponent, as if they were truncated to f8E8M0FNU."""
+"""The types of scales of which `arith.scaling_extf` takes the exponent, as if they were truncated to f8E8M0FNU."""
 _EXACT_CASTS = {"f32", "bf16", "f64"}  # of a dequantised value; f16 would overflow
 
 _WARNINGS = {
     6: "6-bit operands are dequantised to f32 first, which is slow: stock IREE cannot load them",
     8: "8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950",
 }
-"""What mxcomp-fall-back does with operands that are left to IREE 3.13, by their width in bits."""
+"""How mxcomp-fall-back treats operands that are left to IREE 3.13, by their width in bits."""
 
 
 def warning_of(types: Sequence[str]) -> str:
-    """What users ought to know of a matmul of these element types that is left to IREE."""
+    """Returns a warning about a matmul of these element types that is left to IREE."""
     widths = {FORMATS[kind].bits for kind in types if kind in FORMATS}
     return "; ".join(warning for width, warning in _WARNINGS.items() if width in widths)
 
 
 class NotOursError(Exception):
-    """A scaled matmul that is left to IREE; the message is the reason, `warning` what the user should know."""
+    """A scaled matmul is left to IREE; the message is the reason, `warning` a warning for the user."""
 
     def __init__(self, reason: str, warning: str = "") -> None:
         super().__init__(reason)
@@ -36,7 +36,7 @@ class NotOursError(Exception):
 
 @dataclass
 class Operand:
-    """One dequantised factor: `element * scale`, both before any cast. What is multiplied as it is has no scale.
+    """One dequantised factor: `element * scale`, both before any cast. A factor that is not quantised has no scale.
 
     Of a scale of one of `WIDE_SCALES` the exponent is meant.
     """
@@ -48,13 +48,13 @@ class Operand:
 
     @property
     def format(self) -> BlockFormat | None:
-        """The block format of what is dequantised; None for an operand that is multiplied as it is."""
+        """The block format of a quantised operand; None for one that is not quantised."""
         kind = SCALE_TYPE if self.scale_type in WIDE_SCALES else self.scale_type
         return None if self.scale is None else block_format(self.element_type, kind)
 
     @property
     def block(self) -> int:
-        """Elements that share a scale; 1 of those without scales."""
+        """The number of elements that share a scale; 1 without scales."""
         return 1 if self.format is None else self.format.size
 
     @property
@@ -63,27 +63,27 @@ class Operand:
 
 
 def _telling_types() -> set[str]:
-    """Types of scales and of narrow elements; those of 8 bits are found outside of block formats as well."""
+    """Returns the types of scales and of narrow elements; 8-bit types also occur outside of block formats."""
     scales = {each.scale.mlir_type for each in blocks.BLOCK_FORMATS}
     return scales | {each.element.mlir_type for each in blocks.BLOCK_FORMATS if each.element.bits < each.scale.bits}
 
 
 def mentions_mx(expr: Expr) -> bool:
-    """Whether a factor has anything of an MX operand, so that a user may expect it to be one."""
+    """Returns whether a factor has any part of an MX operand, so that a user may expect it to be one."""
     if isinstance(expr, Apply):
         return expr.name == "arith.scaling_extf" or any(mentions_mx(operand) for operand in expr.operands)
     return isinstance(expr, Leaf) and str(expr.type) in _telling_types()
 
 
 def _strip_casts(expr: Expr) -> Expr:
-    """Without casts that keep every dequantised value exact."""
+    """Removes casts that keep every dequantised value exact."""
     while isinstance(expr, Apply) and expr.name in ("arith.extf", "arith.truncf") and str(expr.type) in _EXACT_CASTS:
         expr = expr.operands[0]
     return expr
 
 
 def _raw(expr: Expr) -> tuple[Leaf, str] | None:
-    """A stored element and its type; stored bytes may be bitcast to it."""
+    """Returns a stored element and its type; stored bytes may be bitcast to it."""
     expr = _strip_casts(expr)
     kind = str(expr.type)
     if isinstance(expr, Apply) and expr.name == "arith.bitcast":
@@ -92,7 +92,7 @@ def _raw(expr: Expr) -> tuple[Leaf, str] | None:
 
 
 def _keeps_exponents(expr: Expr) -> bool:
-    """Whether casts of a scale, which count for nothing, round none: to a power of two, others carry."""
+    """Returns whether casts of a scale round none of them to another power of two."""
     while isinstance(expr, Apply) and expr.name in ("arith.extf", "arith.truncf"):
         if expr.name == "arith.truncf" and str(_strip_casts(expr).type) != SCALE_TYPE:
             return False
@@ -124,6 +124,6 @@ def operand_of(expr: Expr) -> Operand:
 
 
 def follows(operand: Operand, axis: str) -> bool:
-    """Whether an element or scale of the operand depends on an axis, its parts included."""
-    places = (*operand.element.places[-1:], *(operand.scale.places[-1:] if operand.scale is not None else ()))
-    return any(index.axis.startswith(axis) for _, indices in places for index in indices)
+    """Returns whether an element or scale of the operand depends on an axis, its parts included."""
+    accesses = (*operand.element.accesses[-1:], *(operand.scale.accesses[-1:] if operand.scale is not None else ()))
+    return any(index.axis.startswith(axis) for _, indices in accesses for index in indices)

@@ -1,4 +1,4 @@
-"""Pairs of matmuls of one LHS whose results meet in elementwise calculations: gate and up of a gated MLP.
+"""Finds pairs of matmuls of one LHS whose results are combined elementwise: gate and up of a gated MLP.
 
 %g = matmul(%x, %gate)    %u = matmul(%x, %up)    %h = silu(%g) * %u
 """
@@ -19,7 +19,7 @@ from mxcomp.mlir.linalg_ops import is_elementwise
 
 
 def find(recognised: Sequence[ir.Operation]) -> dict[int, int]:
-    """Indices in `recognised` of matmuls that form a pair, each with that of its partner.
+    """Returns the indices in `recognised` of matmuls that form a pair, each with that of its partner.
 
     Whether they are fused is known only when their consumers are (mxcomp-fuse-consumers).
     """
@@ -34,7 +34,8 @@ def find(recognised: Sequence[ir.Operation]) -> dict[int, int]:
 
 
 def _is_pair(op: ir.Operation, other: ir.Operation) -> bool:
-    """Whether two matmuls of one LHS have its scales in common, two matrices of one shape and type, and a consumer."""
+    """Returns whether two matmuls of one LHS share its scales, have RHS of one shape and type, and a common
+    consumer."""
     if op.operands[LHS_SCALE] != other.operands[LHS_SCALE] or op.block != other.block:
         return False
     if any(are_alike(op.operands[side], other.operands[side]) for side in (RHS, RHS_SCALE)):

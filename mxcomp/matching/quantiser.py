@@ -1,4 +1,4 @@
-"""Operands that are computed from activations in front of a matmul: what computes them, block by block.
+"""Finds quantisers: operations that compute an operand from activations in front of a matmul, block by block.
 
 A dynamic quantiser is a few linalg ops: the largest magnitude of each block of 32, a scale from it, elements divided
 by the scale. `find` follows elements and scales back through them to the tensors they are read from, as `elements` does
@@ -27,10 +27,10 @@ from mxcomp.mlir.build import is_narrow, is_sub_byte
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, only_calculates, reads_init
 
 TRUNCATIONS = ("arith.truncf", "arith.scaling_truncf")
-"""Operations that make narrow elements."""
+"""Operations that produce narrow elements."""
 
 _RANK = 3
-"""Dimensions of elements that are quantised while they are packed; with a batch they are quantised apart."""
+"""The rank of elements that are quantised while they are packed; those with a batch are quantised separately."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Read:
 
 @dataclass(frozen=True, eq=False)
 class Compute:
-    """The result of a linalg op at one place. A reduction goes over the 32 elements of a block, from `start`.
+    """The result of a linalg op at given subscripts. A reduction goes over the 32 elements of a block, from `start`.
 
     The last of the operands is what the op's result is made from in place, if its body reads that.
     """
@@ -63,7 +63,7 @@ Node = Read | Compute
 
 @dataclass(frozen=True)
 class Producer:
-    """What computes elements and their scales; `readings` are all operands that were followed back."""
+    """The computation of elements and their scales; `readings` are all operands that were followed back."""
 
     elements: Compute
     scales: Compute
@@ -74,12 +74,12 @@ class Producer:
         return self.elements, self.scales
 
     def reads(self, wide: bool = False) -> set[ir.Value]:
-        """The tensors that it reads; `wide`: those that differ from row to row and inside a block."""
+        """Returns the tensors that it reads; `wide`: those that differ between rows and within a block."""
         return reads(self.nodes, wide)
 
 
 def activations(nodes: Iterable[Node]) -> set[ir.Operation]:
-    """The elementwise operations in front of a quantiser, which no scale goes into."""
+    """Returns the elementwise operations in front of a quantiser that do not involve a scale."""
     found: set[ir.Operation] = set()
     for node in nodes:
         if isinstance(node, Compute):
@@ -90,19 +90,19 @@ def activations(nodes: Iterable[Node]) -> set[ir.Operation]:
 
 
 def is_inside(node: Node) -> bool:
-    """Whether a value differs inside a block."""
+    """Returns whether a value differs within a block."""
     return node.inside
 
 
 def is_repeated(node: Node) -> bool:
-    """Whether a value is the same for all elements of a block, although there is one for each."""
+    """Returns whether a value is the same for all elements of a block, although there is one for each."""
     if isinstance(node, Read):
         return not is_inside(node)
     return node.start is not None or all(is_repeated(operand) for operand in node.operands)
 
 
 def reads(nodes: Iterable[Node], wide: bool = False) -> set[ir.Value]:
-    """The tensors that nodes are computed from; `wide`: those that differ from row to row and inside a block."""
+    """Returns the tensors that nodes are computed from; `wide`: those that differ between rows and within a block."""
     found: set[ir.Value] = set()
     for node in nodes:
         if isinstance(node, Compute):
@@ -113,7 +113,8 @@ def reads(nodes: Iterable[Node], wide: bool = False) -> set[ir.Value]:
 
 
 def find(elements: ir.Value, scales: ir.Value, stops: Iterable[ir.Operation] = ()) -> Producer | None:
-    """What computes elements [rows, blocks, block] and their scales [rows, blocks]; None if they are stored somewhere.
+    """Returns the computation of elements [rows, blocks, block] and their scales [rows, blocks]; None if they are
+    stored.
 
     What `stops` compute is read, not followed back.
     """
@@ -122,13 +123,13 @@ def find(elements: ir.Value, scales: ir.Value, stops: Iterable[ir.Operation] = (
     height, blocks, size = build.static_sizes(elements)
     assert size is not None
     row, block = Index("row", 1, height), Index("k", size, blocks)
-    places = ((elements, (row, block, Index("k", 1, size))), (scales, (row, block)))
+    accesses = ((elements, (row, block, Index("k", 1, size))), (scales, (row, block)))
     finder = _Finder(size, stops)
     try:
-        first, second = (finder.node(value, subscripts) for value, subscripts in places)
+        first, second = (finder.node(value, subscripts) for value, subscripts in accesses)
         while known := _foreign(finder.ops) | _narrow_readers((first, second)):
             finder = _Finder(size, stops := {*stops, *known})
-            first, second = (finder.node(value, subscripts) for value, subscripts in places)
+            first, second = (finder.node(value, subscripts) for value, subscripts in accesses)
     except UntraceableError:
         return None
     if not (isinstance(first, Compute) and isinstance(second, Compute)) or second.inside:
@@ -139,7 +140,7 @@ def find(elements: ir.Value, scales: ir.Value, stops: Iterable[ir.Operation] = (
 
 
 def _foreign(ops: dict[ir.Operation, bool]) -> set[ir.Operation]:
-    """Of `ops` (and whether they are activations), activations that others use as well: they are computed anyway."""
+    """Returns the activations among `ops` that have other users as well: they are computed anyway."""
     own = set(ops)
     while foreign := {op for op in own if ops[op] and not _users(op) <= own}:
         own -= foreign
@@ -147,7 +148,8 @@ def _foreign(ops: dict[ir.Operation, bool]) -> set[ir.Operation]:
 
 
 def _narrow_readers(nodes: Iterable[Node]) -> set[ir.Operation]:
-    """What reads numbers below 8 bits from memory: IREE cannot gather them, as packing in order may."""
+    """Returns the operations that read numbers below 8 bits from memory: IREE cannot gather them, as packing in order
+    may."""
     found: set[ir.Operation] = set()
     for node in nodes:
         if isinstance(node, Compute):
@@ -159,14 +161,14 @@ def _narrow_readers(nodes: Iterable[Node]) -> set[ir.Operation]:
 
 
 def _users(op: ir.Operation) -> set[ir.Operation]:
-    """Who uses an op's result, behind reshapes."""
+    """Yields the users of an op's result, through reshapes."""
     users = {use.owner.operation for use in op.results[0].uses}
     behind = (_users(user) for user in users if user.name in RESHAPES)
     return {user for user in users if user.name not in RESHAPES and user.name != "tensor.dim"}.union(*behind)
 
 
 class _Finder:
-    """Follows values back, of blocks of so many elements; `ops` are those passed, and whether their results are
+    """Follows values back within blocks of so many elements; `ops` are the operations passed, with whether they are
     activations.
     """
 
@@ -178,7 +180,7 @@ class _Finder:
         self._known: dict[tuple[ir.Value, tuple[Index, ...]], Node] = {}
 
     def node(self, value: ir.Value, subscripts: tuple[Index, ...]) -> Node:
-        """The value at a place. Raises UntraceableError for subscripts that `Index` cannot say."""
+        """Returns the node of a value at subscripts. Raises UntraceableError for those that `Index` cannot express."""
         key = value, tuple(index if index.axis else ZERO for index in subscripts)
         if key not in self._known:
             self._known[key] = self._follow(*key)
@@ -226,7 +228,7 @@ class _Finder:
 
 
 def _is_calculation(op: ir.Operation) -> bool:
-    """Whether it is a linalg op on tensors whose body knows nothing but its arguments."""
+    """Returns whether it is a linalg op on tensors whose body uses nothing but its arguments."""
     maps = indexing_maps(op)
     if maps is None or len(op.results) != 1 or len(maps) != len(op.operands):
         return False
@@ -236,7 +238,7 @@ def _is_calculation(op: ir.Operation) -> bool:
 
 
 def _can_be_codes(op: ir.Operation) -> bool:
-    """Whether all that the body of a linalg op does in 6 bits, if anything, is to truncate to them what it yields."""
+    """Returns whether the body of a linalg op uses 6-bit types at most to truncate to them what it yields."""
     block = op.regions[0].blocks[0]
     *inputs, out = block.arguments
     if any(str(argument.type) in UNLOADABLE for argument in inputs):
@@ -249,19 +251,19 @@ def _can_be_codes(op: ir.Operation) -> bool:
 
 
 def _filled_with(op: ir.Operation) -> ir.Operation | None:
-    """The linalg.fill that a reduction starts from."""
+    """Returns the linalg.fill that initialises a reduction."""
     owner = op.operands[len(op.operands) - 1].owner
     fill = owner.operation if isinstance(owner, ir.Operation | ir.OpView) else None
     return fill if fill is not None and fill.name == "linalg.fill" else None
 
 
 def _reduction_loops(op: ir.Operation, subscripts: tuple[Index, ...], block: int) -> list[Index] | None:
-    """A subscript for each loop of a reduction over one block; None if it is over something else.
+    """Returns a subscript for each loop of a reduction over one block; None if it is over something else.
 
     Dimensions that are reduced may stay in the result, with size 1 (`keepdim`).
     """
     *inputs, output = indexing_maps(op) or []
-    placed = [pair for pair in zip(output.results, subscripts, strict=True) if not _is_place_0(pair[0])]
+    placed = [pair for pair in zip(output.results, subscripts, strict=True) if not _is_index_0(pair[0])]
     subscripted = [expr for m in inputs for expr in m.results] + [expr for expr, _ in placed]
     if not all(isinstance(expr, ir.AffineDimExpr) for expr in subscripted):
         return None
@@ -279,12 +281,12 @@ def _reduction_loops(op: ir.Operation, subscripts: tuple[Index, ...], block: int
     return [loops[d] for d in range(output.n_dims)]
 
 
-def _is_place_0(expr: ir.AffineExpr) -> bool:
+def _is_index_0(expr: ir.AffineExpr) -> bool:
     return isinstance(expr, ir.AffineConstantExpr) and ir.AffineConstantExpr(expr).value == 0
 
 
 def _regrouped(op: ir.Operation, subscripts: tuple[Index, ...]) -> tuple[Index, ...] | None:
-    """Subscripts of the source of a bitcast that does nothing but to join [K/32, 32] or split K."""
+    """Returns the subscripts of the source of a bitcast that only joins [K/32, 32] or splits K."""
     source, result = (ir.RankedTensorType(value.type) for value in (op.operands[0], op.results[0]))
     if source.element_type != result.element_type:
         return None

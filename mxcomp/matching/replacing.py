@@ -1,4 +1,4 @@
-"""The one rule for fusions: when something computed elsewhere may take the place of a tensor.
+"""The rule for all fusions: when a value computed elsewhere may replace a tensor.
 
 A fusion may replace a value only if its type, its shape, the subscripts at which it is read and every use of it were
 looked at. What a fusion knows it writes down as readings; `objection` compares that with the IR. A case that is not
@@ -18,7 +18,7 @@ from mxcomp.mlir import build, graph
 
 @dataclass(frozen=True)
 class Reading:
-    """An operand of an operation that a fusion takes along, and the element that is read for one place of its result.
+    """An operand of an operation that a fusion moves along, and the element that is read per element of its result.
 
     `subscripts` are None where the fusion found none that it can express.
     """
@@ -32,16 +32,16 @@ def objection(
     value: ir.Value,
     readings: Collection[Reading],
     becomes: ir.Type | None = None,
-    place: Sequence[Index] | None = None,
+    at: Sequence[Index] | None = None,
     sizes_known: bool = False,
 ) -> str:
-    """Why `value` may not be replaced; "" if it may.
+    """Returns why `value` may not be replaced; "" if it may.
 
     Args:
         value: A ranked tensor that will not be computed any more.
         readings: The uses that the fusion takes care of.
         becomes: The type of what is computed in its place.
-        place: The subscripts at which that is known; None where readings are computed anew at any.
+        at: The subscripts at which that is known; None where readings are computed anew at any.
         sizes_known: Whether the fusion answers questions for dynamic sizes.
     """
     if becomes is not None and value.type != becomes:
@@ -54,12 +54,12 @@ def objection(
         known = [r.subscripts for r in readings if r.user == user and r.operand == use.operand_number]
         if not known:
             return f"{_text(value)} is also used by {_text(user)}"
-        if place is not None and any(subscripts != tuple(place) for subscripts in known):
+        if at is not None and any(subscripts != tuple(at) for subscripts in known):
             return f"{_text(user)} reads {_text(value)} in another order or only in part"
     return ""
 
 
 def _text(what: ir.Value | ir.Operation) -> str:
-    """A value or operation as messages call it: by its operation, and where that is."""
+    """Returns the name of a value or operation in messages: its operation, and the location."""
     op = what if isinstance(what, ir.Operation) else graph.producer(what)
     return "an argument" if op is None else f"the {op.name} at {graph.location_text(op.location)}"

@@ -1,4 +1,5 @@
-"""Chains of matmuls: results of some that the LHS of another is quantised from, so that they can be where they are."""
+"""Finds chains of matmuls in which the LHS of one is quantised from results of others, so that it can be fused
+there."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _MULTIPLE = REQUANTISING.layout.tile[ROWS]
 
 @dataclass(frozen=True)
 class Chain:
-    """Matmuls whose results are all that the LHS of another is quantised from, and, if it is packed there, that one.
+    """The matmuls that the LHS of another one is quantised from, and, if it is packed there, that one.
 
     `objection` says why its LHS cannot be quantised where the results are computed; "" if it can. `activations` are
     what is computed between them and the quantiser.
@@ -40,12 +41,12 @@ class Chain:
 
     @property
     def ops(self) -> list[ir.Operation]:
-        """What is to be computed transposed."""
+        """The matmuls that are to be computed transposed."""
         return [*self.results, *([self.consumer] if self.packed else [])]
 
 
 def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
-    """The chains among matmuls in canonical form that nothing has been decided on yet, in the order of the program.
+    """Returns the chains among matmuls in canonical form without a decision, in the order of the program.
 
     Of up to `MOST_ROWS` rows there are none: matmuls may quantise an LHS of so few where they multiply it.
     Where operands are `watched`, by `mxcomp.verify`, all of them are used elsewhere, and nothing is replaced.
@@ -69,7 +70,7 @@ def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
 
 
 def is_packed(problem: Problem) -> bool:
-    """Whether the LHS of a problem is packed in the tile that it is quantised in.
+    """Returns whether the LHS of a problem is packed in the tile that it is quantised in.
 
     Blocks of 8-bit elements lie in two lanes each: they are stored row by row.
     """
@@ -79,17 +80,17 @@ def is_packed(problem: Problem) -> bool:
 def objection(
     producer: Producer, results: Iterable[ir.Value], problem: Problem, ends: Sequence[Reading], packed: bool
 ) -> str:
-    """Why `producer`, of the LHS of `problem`, cannot run where `results` are computed; "" if it can.
+    """Returns why `producer`, of the LHS of `problem`, cannot be fused where `results` are computed; "" if it can.
 
     `ends` read elements and scales. What is `packed` there has no other readers; else they read what it is replaced by.
     """
     readings = [*producer.readings, *ends]
     row = Index("row", 1, problem.m and problem.matrices * problem.m)
     rows = row.split([*problem.batch, problem.m]) if problem.batch else [row]
-    place = (*rows, Index("k", 1, problem.k))
+    at = (*rows, Index("k", 1, problem.k))
     for result in results:
         kind = build.tensor_type((*problem.batch, problem.m, problem.k), build.element(result))
-        if reason := replacing.objection(result, readings, kind, place):
+        if reason := replacing.objection(result, readings, kind, at):
             return reason
     replaced = set() if packed else {end.user.operands[end.operand] for end in ends}
     between = [reading.user.results[0] for reading in producer.readings]

@@ -1,4 +1,4 @@
-"""Operands that are arguments of the program, stored row-major: a kernel can read them where they are.
+"""Finds operands that are row-major arguments of the program, which a kernel can read without packing.
 
 What else computes them, IREE might make part of the dispatch that reads them.
 """
@@ -14,7 +14,7 @@ _FUNCTIONS = ("func.func", "util.func")
 
 
 def are_given(elements: ir.Value) -> bool:
-    """Whether elements [rows, K/32, 32] are bytes of an argument, in their order."""
+    """Returns whether elements [rows, K/32, 32] are bytes of an argument, in their order."""
     if is_gathered(elements) or gathers.find(elements) is not None:
         return False
     stored = storage(elements)

@@ -1,4 +1,4 @@
-"""What a dynamic size of a tensor is made of: sizes of arguments, multiplied, and times or divided by a number.
+"""Traces dynamic sizes of tensors to sizes of arguments, multiplied, and times or divided by a number.
 
 %s = tensor.collapse_shape %x [[0, 1], [2]] : tensor<?x4x32xf32> into tensor<?x32xf32>
 %e = tensor.empty(dim %s, 0)   →   4 * dimension 0 of argument 0
@@ -26,7 +26,7 @@ class Root:
     dim: int = 0
 
     def build(self) -> ir.Value:
-        """The index at the insertion point."""
+        """Returns the index at the insertion point."""
         return build.dim(self.value, self.dim) if _is_tensor(self.value) else build.as_index(self.value)
 
     def __str__(self) -> str:
@@ -79,38 +79,38 @@ class Size:
 
     @property
     def is_known(self) -> bool:
-        """Whether all of its roots are."""
+        """Whether all of its roots are known."""
         return all(root.is_known for root in self.roots)
 
     @property
     def producers(self) -> list[ir.Operation]:
-        """The operations that compute its roots."""
+        """Returns the operations that compute its roots."""
         return [op for root in self.roots if (op := graph.producer(root.value)) is not None]
 
     def over(self, other: Size) -> Size:
-        """What is left where both are divided by what they have in common; its factor is whole."""
+        """Returns this size without the common factors of both; its factor is an integer."""
         left = Counter(self.roots) - Counter(other.roots)
         return Size(Fraction((self.factor / other.factor).numerator), tuple(left.elements()))
 
     def by(self, other: Size) -> Size | None:
-        """This divided by another one; None where that is no product of sizes and a whole number."""
+        """Returns this size divided by another one; None where that is no product of sizes and an integer."""
         is_whole = other.factor and (self.factor / other.factor).denominator == 1
         return self.over(other) if is_whole and Counter(other.roots) <= Counter(self.roots) else None
 
     def build(self) -> ir.Value:
-        """The index at the insertion point, of a size with a whole factor."""
+        """Returns the index at the insertion point, of a size with an integer factor."""
         values, factor = [root.build() for root in self.roots], int(self.factor)
         return build.times(build.product(values), factor) if values else build.constant_index(factor)
 
 
 class Sizes:
-    """Sizes of tensors' dimensions, each found once: asked for producers first, none is far away."""
+    """The sizes of tensors' dimensions, each found once; producers are asked first, which keeps recursion shallow."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[ir.Value, int], Size] = {}
 
     def of(self, value: ir.Value, dim: int) -> Size:
-        """The size of a tensor's dimension."""
+        """Returns the size of a tensor's dimension."""
         if (size := build.static_sizes(value)[dim]) is not None:
             return Size(Fraction(size))
         if (value, dim) not in self._known:
@@ -120,11 +120,11 @@ class Sizes:
         return self._known[value, dim]
 
     def product(self, value: ir.Value, dims: Iterable[int]) -> Size:
-        """How many elements a tensor has along dimensions."""
+        """Returns the number of elements of a tensor along dimensions."""
         return math.prod((self.of(value, dim) for dim in dims), start=Size())
 
     def of_index(self, value: ir.Value) -> Size:
-        """What an index, or an integer, is."""
+        """Returns the size that an index, or an integer, is."""
         op, number = graph.producer(value), graph.number(value)
         if number is not None:
             return Size(Fraction(number))
@@ -140,7 +140,7 @@ class Sizes:
         return Size(roots=(Root(value),))
 
     def given(self, op: ir.Operation, dim: int) -> Size | None:
-        """The size of a result's dimension that an operation is given; None for operations that are given none."""
+        """Returns the size of a result's dimension that is an operand of its operation, or None."""
         if op.name == "tensor.reshape":
             made = graph.producer(op.operands[1])
             is_listed = made is not None and made.name == "tensor.from_elements"
@@ -152,7 +152,7 @@ class Sizes:
         return None if first is None else self.of_index(op.operands[first + sizes[:dim].count(None)])
 
     def _behind(self, op: ir.Operation, value: ir.Value, dim: int) -> Size | None:
-        """By what an operation is given, or computes it of; None where that is not known."""
+        """Returns a size by how an operation computes it, or None where that is not known."""
         if op.name.startswith(_SAME):
             return self.of(op.operands[0], dim)
         if op.name.startswith("linalg."):
@@ -166,7 +166,7 @@ class Sizes:
         return self.given(op, dim)
 
     def _of_argument(self, value: ir.Value, dim: int) -> Size | None:
-        """That of what a loop begins with, if each pass gives a tensor of the size that it is given."""
+        """Returns the size of a loop's initial value, if each iteration keeps it."""
         argument = ir.BlockArgument(value)
         loop, carried = argument.owner.owner.operation, argument.arg_number - 1
         if loop.name != "scf.for":
@@ -179,7 +179,8 @@ class Sizes:
         return self.of(loop.operands[_BOUNDS + carried], dim)
 
     def _of_region(self, op: ir.Operation, number: int, dim: int) -> Size | None:
-        """That of what all branches yield, or a loop; None where they differ, or it is of something inside."""
+        """Returns the size of what all branches, or a loop, yield; None where they differ, or depend on values
+        inside."""
         if op.name == "scf.for":
             first, *others = [self.of(op.regions[0].blocks[0].arguments[1 + number], dim)]
         else:
@@ -188,7 +189,7 @@ class Sizes:
         return first if is_outside and all(other == first for other in others) else None
 
     def _of_call(self, op: ir.Operation, number: int, dim: int) -> Size | None:
-        """What a function makes of the sizes of its arguments."""
+        """Returns the size that a function computes from those of its arguments."""
         name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
         top = (view.operation for view in graph.module_block(graph.root(op)).operations)
         callee = next((each for each in top if graph.symbol_name(each) == name), None)
@@ -205,7 +206,7 @@ class Sizes:
         return found
 
     def _yielded(self, block: ir.Block, number: int, dim: int) -> Size:
-        """The size of what a block ends with; all in front of it are asked for first."""
+        """Returns the size of what a block yields; the sizes of all operations in front are found first."""
         for result in (result for view in block.operations for result in view.operation.results):
             for at in range(ir.RankedTensorType(result.type).rank if _is_tensor(result) else 0):
                 self.of(result, at)
@@ -213,11 +214,11 @@ class Sizes:
 
 
 _BOUNDS = 3
-"""Operands of a loop in front of what it begins with: from, to, step."""
+"""The number of operands of a loop in front of its initial values: from, to, step."""
 _SAME = ("arith.", "math.", "tensor.cast", "tensor.bitcast", "util.optimization_barrier")
 """Operations whose result has the sizes of their first operand."""
 _GIVEN = {"tensor.empty": 0, "tensor.expand_shape": 1, "flow.tensor.tie_shape": 1, "hal.tensor.import": 1}
-"""Operations that are given their result's dynamic sizes, from which operand on."""
+"""Operations whose operands contain their result's dynamic sizes, with the index of the first one."""
 _QUOTIENTS = ("arith.divui", "arith.divsi", "arith.floordivsi")
 _SAME_INDEX = ("arith.index_cast", "arith.index_castui", "util.assume.int")
 
@@ -225,22 +226,22 @@ _SAME_INDEX = ("arith.index_cast", "arith.index_castui", "util.assume.int")
 _INSIDE = {
     "scf.if": Sizes._of_region, "scf.for": Sizes._of_region, "func.call": Sizes._of_call, "util.call": Sizes._of_call,
 }  # fmt: skip
-"""How sizes of what is computed in a region, or a function, are found."""
+"""How sizes of values computed in a region, or a function, are found."""
 
 
 def concatenated(op: ir.Operation) -> int:
-    """The dimension along which tensor.concat puts its operands one after another."""
+    """Returns the dimension along which tensor.concat joins its operands."""
     return int(ir.IntegerAttr(op.attributes["dim"]).value)
 
 
 def _owner(value: ir.Value) -> ir.Operation:
-    """The operation that computes a value, or that has it as an argument of its region."""
+    """Returns the operation that computes a value, or that has it as an argument of its region."""
     owner = value.owner
     return owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
 
 
 def _is_below(op: ir.Operation, other: ir.Operation) -> bool:
-    """Whether an operation is another one, or in its regions."""
+    """Returns whether an operation is another one, or in its regions."""
     above: ir.Operation | None = op
     while above is not None and above != other:
         above = above.parent and above.parent.operation

@@ -1,4 +1,4 @@
-"""Where an operand's elements and scales are stored, and operands that read them from there.
+"""Finds where an operand's elements and scales are stored, and builds operands that read them from there.
 
 Most are stored as they are needed: [rows, K] in row-major order, whatever the ranks. Others lie elsewhere, an RHS given
 as [K, N] for example. For those recognition makes a gather, which gives every element its place:
@@ -24,12 +24,13 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 
 GATHER = "mxcomp.gather"
-"""On a gather: the place of an element as an affine map of (batch,) row and K, of a scale of (batch,) row and block."""
+"""The attribute of a gather with the affine map of a stored element from (batch,) row and K, or of a scale from
+(batch,) row and block."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """A tensor and the subscripts of one element in it; `runs` are the subscripts of (batch,) rows and K to expect."""
+class Access:
+    """A tensor and the subscripts of one element in it; `runs` are the expected subscripts of (batch,) rows and K."""
 
     value: ir.Value
     indices: tuple[Index, ...]
@@ -37,8 +38,8 @@ class Place:
     row_major: bool
 
 
-def place(leaf: Leaf, batch: Sequence[Index], rows: Sequence[Index], k: Sequence[Index], block: int) -> Place:
-    """The tensor furthest back that holds an operand, in row-major order if there is one. Raises NotOursError.
+def locate(leaf: Leaf, batch: Sequence[Index], rows: Sequence[Index], k: Sequence[Index], block: int) -> Access:
+    """Returns the access to the first tensor that contains an operand, row-major if there is one. Raises NotOursError.
 
     `batch`, `rows` and `k` are the subscripts of (batch,) rows and K, in elements; of scales, which elements share
     in blocks of `block`, K counts in those.
@@ -46,24 +47,24 @@ def place(leaf: Leaf, batch: Sequence[Index], rows: Sequence[Index], k: Sequence
     if block > 1:
         k = [Index(run.axis, block, run.extent and run.extent // block) for run in k]
     runs = (*batch, *rows, *(run for run in k if run.extent != 1))
-    places = [
+    candidates = [
         (value, indices)
-        for value, indices in reversed(leaf.places)
+        for value, indices in reversed(leaf.accesses)
         if all(_agree(index.extent, size) for index, size in zip(indices, static_sizes(value), strict=True))
     ]
-    for value, indices in places:
+    for value, indices in candidates:
         found = Index.join_runs(indices)
         if len(found) == len(runs) and all(map(_same, found, runs)):
-            return Place(value, indices, runs, row_major=True)
+            return Access(value, indices, runs, row_major=True)
     names = [run.axis for run in runs]
-    for value, indices in places:
+    for value, indices in candidates:
         used = {index.axis for index in indices if index.extent != 1}
         dynamic = {run.axis for run in runs if run.extent is None}
         whole = all(index.axis != "k" or index.stride % block == 0 for index in indices)
         if used <= set(names) and dynamic <= used and len(set(names)) == len(names) and whole:
             primes = [name for name in names if name.endswith("'")]
             if not primes:
-                return Place(value, indices, runs, row_major=False)
+                return Access(value, indices, runs, row_major=False)
     raise NotOursError("an operand is stored in no known order: expected K and rows to index elements and scales")
 
 
@@ -75,15 +76,16 @@ def _same(one: Index, other: Index) -> bool:
     return (one.axis, one.stride) == (other.axis, other.stride) and _agree(one.extent, other.extent)
 
 
-def size_of(where: Place, axis: str, unit: int = 1) -> ir.Value | None:
-    """The size of an axis and its outer parts at run time, in units, as the tensor tells it; None if it does not."""
+def size_of(where: Access, axis: str, unit: int = 1) -> ir.Value | None:
+    """Returns the size of an axis and its outer parts at run time, in units, as the tensor has it; None if it does
+    not."""
     runs = [run for run in where.runs if run.axis.rstrip("'") == axis]
     sizes = [_size_of(where, run, unit) for run in runs]
     known = [size for size in sizes if size is not None]
     return build.product(known) if known and len(known) == len(sizes) else None
 
 
-def _size_of(where: Place, run: Index, unit: int) -> ir.Value | None:
+def _size_of(where: Access, run: Index, unit: int) -> ir.Value | None:
     parts = [(index, i) for i, index in enumerate(where.indices) if index.axis == run.axis and index.extent != 1]
     covered = run.stride
     for index, i in sorted(parts, key=lambda part: part[0].stride):
@@ -97,17 +99,17 @@ def _size_of(where: Place, run: Index, unit: int) -> ir.Value | None:
     return build.constant_index(covered // unit) if parts else None
 
 
-def operand(where: Place, element: str, shape: Sequence[int | None], sizes: Sequence[ir.Value]) -> ir.Value:
-    """The operand of the canonical form, of this shape; `sizes` are its dynamic sizes."""
+def operand(where: Access, element: str, shape: Sequence[int | None], sizes: Sequence[ir.Value]) -> ir.Value:
+    """Returns the operand of the canonical form, of this shape; `sizes` are its dynamic sizes."""
     value = _with_static_sizes(where)
     wanted = build.tensor_type(shape, element)
     if where.row_major and not is_packed_slice(value):
         value = sliced_in_bytes(value)
         return build.bitcast(value, wanted, build.dynamic_sizes(value), sizes)
-    source, places = _unsliced(value, _map(where))
+    source, access_map = _unsliced(value, _map(where))
     source = sliced_in_bytes(source)
     own = build.tensor_type(static_sizes(source), element)
-    return _gather(build.bitcast(source, own), places, wanted, sizes)
+    return _gather(build.bitcast(source, own), access_map, wanted, sizes)
 
 
 def is_slice(value: ir.Value) -> bool:
@@ -116,7 +118,8 @@ def is_slice(value: ir.Value) -> bool:
 
 
 def is_packed_slice(value: ir.Value) -> bool:
-    """Whether a tensor is a static slice of elements of less than a byte, which IREE cannot copy byte by byte."""
+    """Returns whether a tensor is a static slice of elements of less than a byte, which IREE cannot copy byte by
+    byte."""
     op, element = graph.producer(value), ir.RankedTensorType(value.type).element_type
     if op is None or not is_slice(value):
         return False
@@ -127,7 +130,8 @@ def is_packed_slice(value: ir.Value) -> bool:
 
 
 def sliced_in_bytes(value: ir.Value) -> ir.Value:
-    """`value`, if it is a slice of whole rows of elements of less than a byte, as one of bytes: IREE can copy those."""
+    """Returns `value`; a slice of whole rows of elements of less than a byte becomes one of bytes, which IREE can
+    copy."""
     op = graph.producer(value)
     if op is None or not is_slice(value):
         return value
@@ -154,7 +158,7 @@ def sliced_in_bytes(value: ir.Value) -> ir.Value:
 
 
 def whole(value: ir.Value) -> ir.Value:
-    """The tensor that is read where `value` is a slice of elements of less than a byte; else `value` itself."""
+    """Returns the source of `value` if that is a slice of elements of less than a byte; else `value` itself."""
     while is_packed_slice(value):
         op = graph.producer(value)
         assert op is not None
@@ -162,8 +166,8 @@ def whole(value: ir.Value) -> ir.Value:
     return value
 
 
-def _unsliced(value: ir.Value, places: ir.AffineMap) -> tuple[ir.Value, ir.AffineMap]:
-    """The tensor that `value` is a slice of, and the places in it."""
+def _unsliced(value: ir.Value, access_map: ir.AffineMap) -> tuple[ir.Value, ir.AffineMap]:
+    """Returns the tensor that `value` is a slice of, and the access map for it."""
     while is_packed_slice(value):
         op = graph.producer(value)
         assert op is not None
@@ -171,20 +175,20 @@ def _unsliced(value: ir.Value, places: ir.AffineMap) -> tuple[ir.Value, ir.Affin
             list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "sizes", "strides")
         )
         kept = _kept(sizes, [size or build.DYNAMIC for size in static_sizes(value)])
-        exprs = dict(zip(kept, places.results, strict=True))
+        exprs = dict(zip(kept, access_map.results, strict=True))
         zero = ir.AffineExpr.get_constant(0)
         results = [exprs.get(i, zero) * strides[i] + offsets[i] for i in range(len(sizes))]
-        places, value = ir.AffineMap.get(places.n_dims, 0, results), op.operands[0]
-    return value, places
+        access_map, value = ir.AffineMap.get(access_map.n_dims, 0, results), op.operands[0]
+    return value, access_map
 
 
-def settled(value: ir.Value) -> ir.Value:
-    """A tensor to extract elements from: IREE 3.13 miscompiles that where a slice is taken in the same dispatch."""
+def isolate_slice(value: ir.Value) -> ir.Value:
+    """Returns a tensor to extract elements from: IREE 3.13 miscompiles extraction from a slice in the same dispatch."""
     return build.barrier(value) if is_slice(storage(value)) else value
 
 
 def _kept(sizes: Sequence[int], result: Sequence[int]) -> list[int]:
-    """The dimensions of a slice that its result has; of the others the size is 1."""
+    """Returns the dimensions of a slice that its result has; the others have size 1."""
     kept: list[int] = []
     for i, size in enumerate(sizes):
         if len(kept) < len(result) and size == result[len(kept)]:
@@ -192,16 +196,16 @@ def _kept(sizes: Sequence[int], result: Sequence[int]) -> list[int]:
     return kept
 
 
-def _with_static_sizes(where: Place) -> ir.Value:
-    """The tensor, with sizes that only its users know."""
+def _with_static_sizes(where: Access) -> ir.Value:
+    """Returns the tensor, with sizes that only its users know."""
     have = ir.RankedTensorType(where.value.type)
     shape = [size or index.extent for size, index in zip(static_sizes(where.value), where.indices, strict=True)]
     known = build.tensor_type(shape, have.element_type)
     return where.value if known == have else tensor.CastOp(known, where.value).result
 
 
-def _map(where: Place) -> ir.AffineMap:
-    """The place of an element by (batch,) row and K."""
+def _map(where: Access) -> ir.AffineMap:
+    """Returns the map of an element from (batch,) row and K."""
     axes = [run.axis for run in where.runs]
     has_batch = "b" in axes
     domain = {"b": 0, "m": int(has_batch), "n": int(has_batch), "k": has_batch + 1}
@@ -221,15 +225,17 @@ def _map(where: Place) -> ir.AffineMap:
     return ir.AffineMap.get(2 + has_batch, 0, results)
 
 
-def _gather(source: ir.Value, places: ir.AffineMap, result: ir.RankedTensorType, sizes: Sequence[ir.Value]) -> ir.Value:
+def _gather(
+    source: ir.Value, access_map: ir.AffineMap, result: ir.RankedTensorType, sizes: Sequence[ir.Value]
+) -> ir.Value:
     def body(loops: list[ir.Value]) -> ir.Value:
-        if result.rank - places.n_dims == 1:
+        if result.rank - access_map.n_dims == 1:
             block, inner = (ir.AffineExpr.get_dim(i) for i in range(2))
             loops[-2:] = [build.apply(block * result.shape[-1] + inner, loops[-2:])]
-        return tensor.ExtractOp(source, [build.apply(expr, loops) for expr in places.results]).result
+        return tensor.ExtractOp(source, [build.apply(expr, loops) for expr in access_map.results]).result
 
     gathered = build.generate(result, body, sizes)
-    gathered.owner.attributes[GATHER] = ir.AffineMapAttr.get(places)
+    gathered.owner.attributes[GATHER] = ir.AffineMapAttr.get(access_map)
     return gathered
 
 
@@ -239,15 +245,15 @@ def is_gathered(value: ir.Value) -> bool:
 
 
 def erase_gather(value: ir.Value) -> None:
-    """Erases a gather that nothing reads any more, as it can be read by no one else."""
+    """Erases a gather without readers."""
     if is_gathered(value):
         op = graph.producer(value)
         assert op is not None
         graph.erase_dead(op)
 
 
-def viewed(operand_: ir.Value) -> tuple[ir.Value, ir.AffineMap]:
-    """The tensor that an operand in canonical form is read from, and the place of an element or scale in it."""
+def source_and_map(operand_: ir.Value) -> tuple[ir.Value, ir.AffineMap]:
+    """Returns the tensor that an operand in canonical form is read from, and the map of an element or scale in it."""
     op = graph.producer(operand_)
     if op is None or not is_gathered(operand_):
         return operand_, _identity(operand_)
@@ -259,7 +265,8 @@ def _source(gather: ir.Operation) -> ir.Value:
 
 
 def _identity(operand_: ir.Value) -> ir.AffineMap:
-    """The place of an element by (batch,) row and K, or of a scale by (batch,) row and block, in canonical order."""
+    """Returns the map of an element from (batch,) row and K, or of a scale from (batch,) row and block, in canonical
+    order."""
     kind = ir.RankedTensorType(operand_.type)
     if str(kind.element_type) == SCALE_TYPE:
         return ir.AffineMap.get_identity(kind.rank)
@@ -273,7 +280,8 @@ BITCASTS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast")
 
 
 def storage(value: ir.Value) -> ir.Value:
-    """The tensor whose bytes `value` shows, before any bitcast: one rank-changing bitcast is all IREE folds well."""
+    """Returns the tensor whose bytes `value` shows, before any bitcast: IREE folds a single rank-changing bitcast
+    well."""
     while (op := graph.producer(value)) is not None:
         if op.name in BITCASTS:
             value = op.operands[0]

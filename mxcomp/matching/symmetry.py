@@ -1,4 +1,4 @@
-"""Whether a matmul's operands may come to be one tensor, as in x · xᵀ."""
+"""Decides whether a matmul's operands may become one tensor, as in x · xᵀ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Source: TypeAlias = ir.Value | ir.Attribute
 
 
 class Sources:
-    """What values are computed from: arguments, and the attributes of constants and of globals that are loaded.
+    """The values that others are computed from: arguments, and the attributes of constants and of globals that are
+    loaded.
 
     Each value is followed once, so that what is asked for all matmuls of a model takes time in proportion to its size.
     Valid as long as operations are added, and none is erased.
@@ -37,7 +38,7 @@ class Sources:
 
 
 def is_symmetric(op: ir.Operation, sources: Sources | None = None) -> bool:
-    """Whether LHS and RHS of a recognised matmul may be read from one tensor, as they are or packed alike.
+    """Returns whether LHS and RHS of a recognised matmul may be read from one tensor, as they are or packed alike.
 
     IREE 3.13 does not compile a dispatch that bitcasts what it loads twice, as ukernels over units and row-major ones
     do (test/hip/test_units.py), nor its own code generation for some of them, 17 × 64 for example: "expected
@@ -49,7 +50,8 @@ def is_symmetric(op: ir.Operation, sources: Sources | None = None) -> bool:
 
 
 def are_alike(value: ir.Value, other: ir.Value) -> bool:
-    """Whether two values are calculated alike from the same, or from nothing but splats, so that they may become one.
+    """Returns whether two values are calculated alike from the same, or from nothing but splats, so that CSE may merge
+    them.
 
     IREE hands a dispatch that reads one value twice only one of the two, and an ukernel an argument too few.
     """
@@ -68,7 +70,7 @@ def are_alike(value: ir.Value, other: ir.Value) -> bool:
 
 
 def _step(value: ir.Value) -> tuple[list[ir.Value], list[Source]]:
-    """The tensors that a value is computed from in one step, and what it is where there are none."""
+    """Returns the tensors that a value is computed from in one step, and a description where there are none."""
     op, gather = graph.producer(value), gathers.find(value)
     if gather is not None:  # ids only say which parts
         return [gather.source], []

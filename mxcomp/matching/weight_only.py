@@ -1,4 +1,4 @@
-"""Matmuls of bf16 activations as they are, and MX weights: `x · (elements · scales)ᵀ`, dequantised to bf16 or f32.
+"""Weight-only matmuls: bf16 activations times MX weights, `x · (elements · scales)ᵀ`, dequantised to bf16 or f32.
 
     %d = dequantised %w, %ws : … -> tensor<128x256xbf16>
     %r = linalg.matmul … ins(%x, %d : tensor<4x256xbf16>, tensor<128x256xbf16>) outs(%zero : tensor<4x128xf32>)
@@ -18,7 +18,7 @@ from mxcomp.layout import RHS
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.elements import Index, Leaf
 from mxcomp.matching.operands import NotOursError, Operand
-from mxcomp.matching.storage import Place
+from mxcomp.matching.storage import Access
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import EXTENDS, extended_from
 from mxcomp.target import Target
@@ -41,7 +41,8 @@ def fitting(element: str, m: int, n: int, k: int) -> list[Instance]:
 
 
 def argument(op: ir.Operation, factor: ir.Value) -> int | None:
-    """Which operand of a contraction a factor is, if that is a tensor of bf16, or one of those extended to f32."""
+    """Returns the operand of a contraction that a factor is, if that is a tensor of bf16, or one of those extended to
+    f32."""
     factor = graph.look_through(factor, (EXTENDS,))
     if not isinstance(factor, ir.BlockArgument) or ir.BlockArgument(factor).owner != op.regions[0].blocks[0]:
         return None
@@ -49,22 +50,22 @@ def argument(op: ir.Operation, factor: ir.Value) -> int | None:
     return position if _source(op.operands[position]) is not None else None
 
 
-def operand(op: ir.Operation, position: int, place: tuple[Index, ...]) -> Operand:
-    """That operand of a contraction, which reads it at this place."""
+def operand(op: ir.Operation, position: int, subscripts: tuple[Index, ...]) -> Operand:
+    """Returns that operand of a contraction, read at these subscripts."""
     source = _source(op.operands[position])
     assert source is not None
-    return Operand(Leaf(((source, place),)), ACTIVATIONS, None)
+    return Operand(Leaf(((source, subscripts),)), ACTIVATIONS, None)
 
 
 def _source(value: ir.Value) -> ir.Value | None:
-    """The tensor of bf16 that a value is, or is extended from."""
+    """Returns the tensor of bf16 that a value is, or is extended from."""
     if not isinstance(value.type, ir.RankedTensorType):
         return None
     source = extended_from(value)
     return source if str(build.element(source)) == ACTIVATIONS else None
 
 
-def check(problem: Problem, place: Place, target: Target, is_left: bool) -> None:
+def check(problem: Problem, access: Access, target: Target, is_left: bool) -> None:
     """Raises NotOursError where no ukernel dequantises the weights of a problem in registers."""
     m, n, k = problem.m, problem.n, problem.k
     if not is_left:
@@ -88,5 +89,5 @@ def check(problem: Problem, place: Place, target: Target, is_left: bool) -> None
             f"{ACTIVATIONS} activations are not quantised: expected more than 16 columns, and more than one block, got "
             f"{n} and {k}"
         )
-    if not place.row_major:
+    if not access.row_major:
         raise NotOursError(f"{ACTIVATIONS} activations are not quantised, and not stored row by row")

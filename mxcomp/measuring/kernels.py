@@ -29,7 +29,7 @@ from mxcomp.ukernels.family import IN_ROWS
 LOOP_RATE = 28.0
 """The bytes a cycle that a compute unit gets from memory in the model of a loop."""
 
-ALONE = ("data_tiled", "row_major", *IN_ROWS)
+UNFUSED = ("data_tiled", "row_major", *IN_ROWS)
 """The kinds of operands of ukernels that compute a matmul without fused quantisation or consumers."""
 
 _TILES = {"m": 2, "n": 2, "k": 4}
@@ -67,7 +67,7 @@ def registers(ukernel: Ukernel, directories: Sequence[str | Path]) -> Registers 
 
     Needs a current context. Raises MxcompError.
     """
-    if ukernel.operands not in ALONE:
+    if ukernel.operands not in UNFUSED:
         return None
     file = _kept(ukernel)
     if file is not None and file.exists():

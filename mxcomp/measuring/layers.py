@@ -31,8 +31,8 @@ from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.requantised import Requantised
 from mxcomp.profiling import Profile
 from mxcomp.registry import Registry
-from mxcomp.selection import passing, quantising
-from mxcomp.selection.times import BESIDE, JOINED, RESULT
+from mxcomp.selection import quantising, streaming
+from mxcomp.selection.times import JOINED, RESULT, TRANSPOSED
 from mxcomp.target import Target
 from mxcomp.ukernels.waves import MFMA
 from mxcomp.weights.manifest import Manifest
@@ -134,7 +134,7 @@ def modelled(layer: Layer, plans: Sequence[Plan], rows: int, registry: Registry)
     chosen = [each.at(rows) for each in plans]
     found: list[float] = []
     if not all(isinstance(each, FusedQuant) for each in chosen[: len(problems) - (layer.kind != PLAIN)]):
-        found.append(quantising.apart_us(registry.target, problems[0], 8 * _BF16))
+        found.append(quantising.separate_us(registry.target, problems[0], 8 * _BF16))
     for index, (plan, problem) in enumerate(zip(chosen, problems, strict=True)):
         is_last = index == len(problems) - 1
         if is_last and layer.kind != PLAIN and not isinstance(plan, FusedQuant):
@@ -148,7 +148,7 @@ def modelled(layer: Layer, plans: Sequence[Plan], rows: int, registry: Registry)
 def _between(layer: Layer, problem: Problem, before: Plan, target: Target) -> list[float]:
     """Returns µs of the dispatches between the products before and the last one."""
     if not isinstance(before, Requantised) or before.requantised_for is None:
-        return [quantising.apart_us(target, problem, 8 * _BF16)]
+        return [quantising.separate_us(target, problem, 8 * _BF16)]
     is_packed = MFMA.holds_blocks(layer.element)
     return [] if is_packed else [requantised.packing_us(target, problem)]
 
@@ -157,7 +157,7 @@ def _product(plan: Plan, problem: Problem, size: int, joined: bool, registry: Re
     """Returns µs of a matmul; `joined`: with SwiGLU of its result and of another one's fused behind it."""
     if isinstance(plan, Requantised):
         is_quantised = plan.requantised_for is not None and (joined or size != _F32)
-        suffix = (JOINED if joined else RESULT) if is_quantised else BESIDE
+        suffix = (JOINED if joined else RESULT) if is_quantised else TRANSPOSED
         us = requantised.in_tile_us(registry, problem, size, suffix)
     else:
         us = plan.cost(problem, size, registry)
@@ -166,4 +166,4 @@ def _product(plan: Plan, problem: Problem, size: int, joined: bool, registry: Re
     return us + (requantised.joining_us(registry.target, problem, _SILU_SLOTS) if is_joined else 0.0)
 
 
-_SILU_SLOTS = passing.slots_of("math.exp", "arith.divf", "arith.mulf", "arith.subf", "arith.addf")
+_SILU_SLOTS = streaming.slots_of("math.exp", "arith.divf", "arith.mulf", "arith.subf", "arith.addf")

@@ -152,21 +152,21 @@ class Blocks:
         outs = maps[len(maps) - len(op.results) :]
         loop = _loop(outs[number].results[expert])
         row = None if token is None else _loop(outs[number].results[token])
-        places = [(_dim(each, loop), None if row is None else _dim(each, row)) for each in outs]
+        dims = [(_dim(each, loop), None if row is None else _dim(each, row)) for each in outs]
         _check_body(op, [loop, *([] if row is None else [row])])
-        if any(first is None or (row is not None and second is None) for first, second in places):
+        if any(first is None or (row is not None and second is None) for first, second in dims):
             raise NotGroupedError("a sum over experts or tokens")
         operands, new_maps = [], []
         for operand, subscripts in zip(op.operands, maps, strict=True):
             given, changed = self._operand(operand, subscripts, loop, row)
             operands.append(given)
             new_maps.append(changed)
-        kinds = [self._type(result, *_known(place)) for result, place in zip(op.results, places, strict=True)]
+        kinds = [self._type(result, *_known(pair)) for result, pair in zip(op.results, dims, strict=True)]
         results = _generic(op, kinds, operands, new_maps)
         if row is not None and "reduction" in iterators(op) and len(results) == 1:
-            results = [self._hidden(results[0])] if places[0] == (0, 1) else results
-        for old, new, place in zip(op.results, results, places, strict=True):
-            self._known[old, place[0], place[1]] = new
+            results = [self._hidden(results[0])] if dims[0] == (0, 1) else results
+        for old, new, pair in zip(op.results, results, dims, strict=True):
+            self._known[old, pair[0], pair[1]] = new
         return results[number]
 
     def _operand(
@@ -201,8 +201,8 @@ class Blocks:
         return build.generic(kind, inputs, build.empty(kind), [whole, by_block, whole], kinds, body).results[0]
 
 
-def _known(place: tuple[int | None, int | None]) -> tuple[int, int | None]:
-    expert, token = place
+def _known(pair: tuple[int | None, int | None]) -> tuple[int, int | None]:
+    expert, token = pair
     assert expert is not None
     return expert, token
 

@@ -1,1 +1,1 @@
-"""The packed operands and tiles of scaled matmuls as IR."""
+"""Builds packed operands and result tiles of scaled matmuls as IR."""

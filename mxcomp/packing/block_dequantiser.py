@@ -1,4 +1,4 @@
-"""Dequantisation of a lane's weights in registers: what weight-only ukernels have put in.
+"""Builds functions that dequantise a lane's weights in registers, which weight-only ukernels call.
 
     func.func @dequantise(%bytes: vector<16xi8>, %scale0: i8, %scale1: i8) -> vector<4x8xbf16> {
       %w = vector.bitcast %bytes : vector<16xi8> to vector<4xi32>
@@ -28,13 +28,14 @@ _HALVES, _VECTOR, _WORD_BYTES = 2, 8, 4
 
 @dataclass(frozen=True)
 class _Conversion:
-    """An instruction that makes two bf16 of part `turn` of a word, of which there are `turns`; or 32 of six words."""
+    """An instruction that converts part `turn` of a word, of which there are `turns`, to two bf16; or six words to
+    32."""
 
     op: type
     turns: int
 
     def pairs(self, word: ir.Value, scale: ir.Value) -> list[ir.Value]:
-        """A word as registers of two bf16 each."""
+        """Converts a word to registers of two bf16 each."""
         pair = ir.VectorType.get([2], ir.BF16Type.get())
         selections = [bool(turn) if self.turns == _HALVES else turn for turn in range(self.turns)]
         return [self.op(pair, word, scale, selection).result for selection in selections]
@@ -46,11 +47,12 @@ _CONVERSIONS = {
     "f8E5M2": _Conversion(rocdl.CvtScaleF32PkBf16Bf8Op, 2),
 }
 _WHOLE = {"f6E2M3FN": rocdl.CvtScaleF32Pk32Bf16Fp6Op, "f6E3M2FN": rocdl.CvtScaleF32Pk32Bf16Bf6Op}
-"""By the MLIR type of elements: a word at a time, or all of a block."""
+"""The conversions by the MLIR type of elements, of a word or of a whole block."""
 
 
 def text(element: str, blocks: int) -> str:
-    """A module with the function for weights of this type, and @blocks, how many a row of activations has."""
+    """Returns a module with the function for weights of this type, and @blocks, the number of blocks in a row of
+    activations."""
     i8, bf16 = ir.IntegerType.get_signless(8), ir.BF16Type.get()
     taken = ir.VectorType.get([MFMA.lane_bytes(element)], i8)
     given = ir.VectorType.get([BLOCK // _VECTOR, _VECTOR], bf16)
@@ -69,7 +71,7 @@ def text(element: str, blocks: int) -> str:
 
 
 def _values(packed: ir.Value, element: str, scales: list[ir.Value]) -> ir.Value:
-    """A lane's 32 weights; `scales` are those of its two halves, as f32 exponents."""
+    """Returns a lane's 32 weights; `scales` are those of its two halves, as f32 exponents."""
     i32 = ir.IntegerType.get_signless(32)
     count = MFMA.lane_bytes(element) // _WORD_BYTES
     words = vector.BitCastOp(ir.VectorType.get([count], i32), packed).result

@@ -1,4 +1,4 @@
-"""Quantisation of one block in the registers of a lane: what ukernels have put in that quantise.
+"""Builds functions that quantise one block in the registers of a lane, which quantising ukernels call.
 
     func.func @quantise(%words: vector<16xi32>) -> (vector<16xi8>, i8) {
       %x = vector.bitcast %words : vector<16xi32> to vector<32xbf16>
@@ -29,16 +29,17 @@ from mxcomp.ukernels.conversions import converted, slice_of
 from mxcomp.ukernels.waves import BLOCK, MFMA
 
 QUANTISER = "mxcomp.quantiser"
-"""The attribute of a matmul with the text of a module that holds the function."""
+"""The attribute of a matmul with the text of a module that contains the function."""
 
 NAME, BLOCKS, ACTIVATE = "quantise", "blocks", "activate"
 
 _PART = BLOCK // 4
-"""Activations that a lane computes of gate and up at a time (`ukernels/swiglu.py`)."""
+"""The number of activations that a lane computes from gate and up at a time (`ukernels/swiglu.py`)."""
 
 
 def text(activations: Activations, blocks: int) -> str:
-    """A module with the function for activations that a producer quantises, and @blocks, how many a row has.
+    """Returns a module with the function for activations that a producer quantises, and @blocks, the number of blocks
+    in a row.
 
     Hidden activations are computed by a function of their own, @activate; a block of them comes in words of f32.
     """
@@ -59,7 +60,8 @@ _WORD_BITS = 32
 
 
 def _quantise(activations: Activations, words: int) -> None:
-    """The function that makes a block and its scale: elements of hidden ones in order, or as the MFMA takes them."""
+    """Builds the function that returns a block and its scale: hidden elements in order, others as the MFMA takes
+    them."""
     producer, hidden = activations.producer, activations.hidden
     assert producer is not None
     fmt = element_format(str(build.element(producer.elements.op.results[0])))
@@ -69,12 +71,12 @@ def _quantise(activations: Activations, words: int) -> None:
         source = activations.source if hidden is None else hidden.op.results[0]
         lane = _Lane({source: _values(given, build.element(source), BLOCK)})
         elements, scale = (lane.value(node) for node in producer.nodes)
-        placed = _placed(elements, fmt) if hidden is None else elements
-        func.ReturnOp([vector.BitCastOp(stored, placed).result, arith.BitcastOp(i8, scale).result])
+        moved = _in_mfma_lanes(elements, fmt) if hidden is None else elements
+        func.ReturnOp([vector.BitCastOp(stored, moved).result, arith.BitcastOp(i8, scale).result])
 
 
 def _activate(activations: Activations, hidden: Compute) -> None:
-    """The function that makes a lane's part of a block of hidden activations, as f32, of as many gates and ups."""
+    """Builds the function that computes a lane's part of a block of hidden activations, as f32, from gates and ups."""
     pair = activations.pair or ()
     count = _PART * len(pair)
     with _body(ACTIVATE, [_words(count)], [_words(_PART)]) as (given,):
@@ -88,7 +90,7 @@ def _activate(activations: Activations, hidden: Compute) -> None:
 
 
 def _values(words: ir.Value, kind: ir.Type, count: int) -> ir.Value:
-    """So many values of a type: as words have them, or narrowed from f32, which they were widened to."""
+    """Returns so many values of a type from words; values that were widened to f32 are narrowed again."""
     plain = ir.VectorType.get([count], kind)
     if ir.VectorType(words.type).shape != [count] or isinstance(kind, ir.F32Type):
         return vector.BitCastOp(plain, words).result
@@ -102,14 +104,15 @@ def _words(count: int) -> ir.Type:
 
 @contextmanager
 def _body(name: str, taken: Sequence[ir.Type], given: Sequence[ir.Type]) -> Iterator[Sequence[ir.Value]]:
-    """Inserts at the end of a function of its own, whose arguments are yielded."""
+    """Inserts at the end of a new function, and yields its arguments."""
     block = func.FuncOp(name, ir.FunctionType.get(list(taken), list(given))).add_entry_block()
     with ir.InsertionPoint(block):
         yield list(block.arguments)
 
 
 class _Lane:
-    """Builds nodes at the insertion point, each once: what differs inside a block is a vector, all else a scalar.
+    """Builds nodes at the insertion point, each once: values that differ within a block are vectors, all others
+    scalars.
 
     Elements are made in registers (`conversions`), and from activations of 16 bits as they are where their f32 would
     be taken: an extension changes no value, nor does it whether it comes before or after a choice of zero.
@@ -141,7 +144,7 @@ class _Lane:
         return result
 
     def _widened(self, op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
-        """An operation for all elements of a block, if one of its operands is a vector. See `inline`."""
+        """Returns an operation for all elements of a block, if one of its operands is a vector. See `inline`."""
         if not any(isinstance(operand.type, ir.VectorType) for operand in operands):
             return None
         if op.name == CONVERTS:
@@ -158,7 +161,7 @@ class _Lane:
         return value
 
     def _wide(self, value: ir.Value, is_condition: bool) -> ir.Value:
-        """A vector; a scalar that chooses between vectors stays one."""
+        """Returns a vector; a scalar that selects between vectors is not broadcast."""
         if isinstance(value.type, ir.VectorType) or is_condition:
             return value
         return vector.BroadcastOp(ir.VectorType.get([self._width], value.type), value).result
@@ -169,7 +172,8 @@ _LARGEST_MAGNITUDE = ["arith.extf", "math.absf", "arith.bitcast", "arith.maxui",
 
 
 def _is_largest_magnitude(op: ir.Operation) -> bool:
-    """Whether a reduction takes the largest of the bits of |x|, as f32 in i32: each operation from the one before."""
+    """Returns whether a reduction takes the largest of the bits of |x|, as f32 in i32, through this chain of
+    operations."""
     *inner, end = (view.operation for view in op.regions[0].blocks[0].operations)
     if [each.name for each in (*inner, end)] != _LARGEST_MAGNITUDE or str(inner[2].results[0].type) != "i32":
         return False
@@ -179,7 +183,7 @@ def _is_largest_magnitude(op: ir.Operation) -> bool:
 
 
 def _largest_magnitude(x: ir.Value) -> ir.Value:
-    """The same of a vector of bf16, whose bits are the upper half of those of f32: two at a time."""
+    """Returns the largest magnitude of a vector of bf16, whose bits are the upper half of f32: two at a time."""
     i16, i32 = (ir.IntegerType.get_signless(bits) for bits in (16, 32))
     words = ir.VectorType.get([BLOCK // 2], i32)
     mask = ir.DenseElementsAttr.get_splat(words, ir.IntegerAttr.get(i32, 0x7FFF7FFF))
@@ -194,7 +198,7 @@ def _largest_magnitude(x: ir.Value) -> ir.Value:
 
 
 def _or_zero(condition: ir.Value, x: ir.Value) -> ir.Value:
-    """A vector of 16-bit values or zeros, two of them at a time."""
+    """Returns a vector of 16-bit values or zeros, selected two at a time."""
     words = ir.VectorType.get([ir.VectorType(x.type).shape[0] // 2], ir.IntegerType.get_signless(32))
     zero = arith.ConstantOp(words, ir.DenseElementsAttr.get_splat(words, ir.IntegerAttr.get(words.element_type, 0)))
     chosen = arith.SelectOp(condition, vector.BitCastOp(words, x).result, zero.result).result
@@ -202,7 +206,7 @@ def _or_zero(condition: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def _is_zero(value: ir.Value) -> bool:
-    """Whether a scalar is the constant +0.0."""
+    """Returns whether a scalar is the constant +0.0."""
     op = graph.producer(value)
     if op is None or op.name != "arith.constant":
         return False
@@ -211,7 +215,7 @@ def _is_zero(value: ir.Value) -> bool:
 
 
 def _element(value: ir.Value, at: int) -> ir.Value:
-    """Of a vector; a scalar is itself."""
+    """Returns an element of a vector; a scalar is returned itself."""
     if not isinstance(value.type, ir.VectorType):
         return value
     return vector.ExtractOp(value, [], [at]).result
@@ -220,8 +224,8 @@ def _element(value: ir.Value, at: int) -> ir.Value:
 _HALVES, _WORD_BYTES = 2, 4
 
 
-def _placed(elements: ir.Value, fmt: ElementFormat) -> ir.Value:
-    """A block's elements, in registers, in the lane in which the MFMA takes them.
+def _in_mfma_lanes(elements: ir.Value, fmt: ElementFormat) -> ir.Value:
+    """Moves a block's elements, in registers, to the lane in which the MFMA takes them.
 
     Those of 8 bits are taken in two halves. Of a block b (lanes 16b to 16b + 15 hold one row of it each) with halves
     b.0 and b.1, the MFMA takes 0.0, 0.1, 1.0, 1.1 as first halves of lanes, 2.0 … 3.1 as the second ones:
@@ -241,7 +245,7 @@ def _placed(elements: ir.Value, fmt: ElementFormat) -> ir.Value:
 
 
 def _swapped(swap: type, first: ir.Value, second: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Odd rows of `first` and even rows of `second` changed places."""
+    """Exchanges odd rows of `first` with even rows of `second`."""
     i32 = first.type
     pair = ir.Type.parse("!llvm.struct<(i32, i32)>")
     both = swap(pair, first, second, False, False).result
@@ -252,7 +256,7 @@ def _swapped(swap: type, first: ir.Value, second: ir.Value) -> tuple[ir.Value, i
 
 
 def completed(ukernel: ir.Operation, user: ir.Operation) -> ir.Operation:
-    """A ukernel with the function that `user` brings in the place of its calls; as it is if it brings none."""
+    """Returns a ukernel with the function that `user` brings in place of its calls; unchanged if it brings none."""
     if QUANTISER not in user.attributes:
         return ukernel
     module = ir.Module.parse(ir.StringAttr(user.attributes[QUANTISER]).value)

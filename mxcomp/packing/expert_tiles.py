@@ -1,4 +1,4 @@
-"""Packed operands of which each matrix of a batch takes one of several experts', by its id.
+"""Gathers packed operands: each matrix of a batch takes that of one expert, by its id.
 
 In the dispatch of a grouped matmul, all experts packed in front and the matrices of the batch behind:
 
@@ -20,7 +20,7 @@ GATHER = "iree_linalg_ext.gather"
 
 
 def gathered(packed: ir.Value, ids: ir.Value) -> ir.Value:
-    """The operand [count, …] of which matrix b is `packed` [experts, …] at ids[b], for i32 `ids` [count]."""
+    """Returns the operand [count, …] whose matrix b is `packed` [experts, …] at ids[b], for i32 `ids` [count]."""
     shape = [*static_sizes(ids), *static_sizes(packed)[1:]]
     result = build.tensor_type(shape, build.element(packed))
     attributes = {"dimension_map": ir.DenseI64ArrayAttr.get([0])}

@@ -1,4 +1,4 @@
-"""Gate and up of a tile of accumulators that has both, in registers.
+"""Splits a tile of accumulators into gate and up, in registers.
 
     %both: tensor<24x12x1x2x2x8x2x4x16x4xf32>      (matrices, tiles along rows and columns, gate or up, …)
     %bits = linalg.generic {… "reduction" …} ins(%both) outs(%zeros) { arith.select, arith.ori }
@@ -18,33 +18,33 @@ from iree.compiler.dialects import arith
 from mxcomp.layout import GATE_AND_UP
 from mxcomp.mlir import build, linalg
 
-_PLACE = 2
-"""Of the dimension of gate and up, behind those of the matrices: behind counts of tiles."""
+_GATE_DIM = 2
+"""The dimension of gate and up, after those of the batch and of tile counts."""
 
 
 def split(both: ir.Value, is_padding: Callable[[list[ir.Value]], ir.Value | None], batch: int = 1) -> list[ir.Value]:
-    """Tiles of gate, and of up, with zeros where the dimensions of them, as loops, are padding."""
-    return [_part(both, batch + _PLACE, which, is_padding) for which in GATE_AND_UP]
+    """Returns tiles of gate, and of up, with zeros where their dimensions, as loops, are padding."""
+    return [_part(both, batch + _GATE_DIM, which, is_padding) for which in GATE_AND_UP]
 
 
-def _part(both: ir.Value, place: int, which: int, is_padding: Callable[[list[ir.Value]], ir.Value | None]) -> ir.Value:
+def _part(both: ir.Value, dim: int, which: int, is_padding: Callable[[list[ir.Value]], ir.Value | None]) -> ir.Value:
     element, sizes = ir.FloatType(build.element(both)), build.static_sizes(both)
     integer = ir.IntegerType.get_signless(element.width)
     rank = len(sizes)
-    loops = [i for i in range(rank) if i != place]
+    loops = [i for i in range(rank) if i != dim]
     result = build.tensor_type([sizes[i] for i in loops], integer)
     zero = arith.ConstantOp(integer, 0).result
 
     def wanted(value: ir.Value, found: ir.Value) -> ir.Value:
         own = build.constant_index(which)
-        is_own = arith.CmpIOp(arith.CmpIPredicate.eq, linalg.IndexOp(place).result, own).result
+        is_own = arith.CmpIOp(arith.CmpIPredicate.eq, linalg.IndexOp(dim).result, own).result
         none = arith.ConstantOp(integer, 0).result
         bits = arith.SelectOp(is_own, arith.BitcastOp(integer, value).result, none).result
         return arith.OrIOp(found, bits).result
 
     dims = [ir.AffineExpr.get_dim(i) for i in range(rank)]
     maps = [ir.AffineMap.get_identity(rank), ir.AffineMap.get(rank, 0, [dims[i] for i in loops])]
-    kinds = ["reduction" if i == place else "parallel" for i in range(rank)]
+    kinds = ["reduction" if i == dim else "parallel" for i in range(rank)]
     bits = build.generic(result, [both], build.filled(zero, result), maps, kinds, wanted).results[0]
 
     def number(value: ir.Value) -> ir.Value:

@@ -1,4 +1,5 @@
-"""Blocks of 8-bit elements, of which a lane of the MFMA takes halves: a nest whose innermost loops are a whole block.
+"""Blocks of 8-bit elements, of which a lane of the MFMA takes halves: a loop nest whose innermost loops are a whole
+block.
 
 Packed elements of a 16x16x128 MFMA are [kk, g, r, half, 16], where g counts halves of blocks and `half` is 64 elements.
 Of the four g two are a block's: with g = 2 g' + h a lane computes all of a block, and stores its halves h apart:
@@ -28,7 +29,7 @@ class HalfBlocks:
 
 
 def of(nest: LoopNest, swizzle: TileSwizzle, scale_swizzle: TileSwizzle) -> HalfBlocks | None:
-    """The nest of whole blocks, of one over packed halves of them; None where packing is not as above."""
+    """Returns the nest over whole blocks for one over packed halves of them; None where packing has another form."""
     packed = nest.sizes[nest.outer :]
     strides = list(zip(swizzle.strides(ROWS), swizzle.strides(COLUMNS), strict=True))[: len(packed)]
     halves = [i for i, stride in enumerate(strides) if stride == (0, 1)]
@@ -56,7 +57,7 @@ def of(nest: LoopNest, swizzle: TileSwizzle, scale_swizzle: TileSwizzle) -> Half
 
 
 def _order(blocks: dict[int, tuple[int, int]], sizes: list[int], scale_swizzle: TileSwizzle) -> list[int] | None:
-    """The loops that make each dimension of packed scales, of which `blocks` has strides along rows and blocks.
+    """Returns the loops of each dimension of packed scales, of which `blocks` has strides along rows and blocks.
 
     A dimension may be several loops, the outer ones first.
     """

@@ -1,4 +1,4 @@
-"""Which bits of a stored tensor an operand is made of: what moves data in front of a matmul, followed back.
+"""Finds the bits of a stored tensor that an operand consists of, by following data movement back.
 
     %all = util.global.load @w : tensor<4x300x16xi8>
     %bytes = tensor.extract_slice %all[2, 0, 0] [1, 100, 16] [1, 3, 1] : tensor<4x300x16xi8> to tensor<100x16xi8>
@@ -20,7 +20,7 @@ from iree.compiler import ir
 from numpy.typing import NDArray
 
 from mxcomp.matching.operands import SCALE_TYPE
-from mxcomp.matching.storage import BITCASTS, viewed
+from mxcomp.matching.storage import BITCASTS, source_and_map
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
@@ -31,18 +31,18 @@ LOAD = "util.global.load"
 
 
 class NotStoredError(Exception):
-    """An operand that lies nowhere as it is, or nowhere that is known; the message says why."""
+    """An operand is not stored as it is, or it is not known where; the message says why."""
 
 
 @dataclass(frozen=True)
 class Bits:
-    """Where the bits of an operand are in a tensor: at `start` plus one entry, in bits, from the table of each axis."""
+    """The positions of an operand's bits in a tensor: `start` plus one entry, in bits, from the table of each axis."""
 
     start: int
     tables: tuple[NDArray[np.int64], ...]
 
     def through(self, sizes: Sequence[int], steps: Sequence[int], start: int) -> Bits:
-        """The same bits by subscripts of a tensor of `sizes` taken apart, `start` plus a step for each. Raises
+        """Returns the same bits by subscripts of a reshaped tensor of `sizes`, `start` plus a step for each. Raises
         NotStoredError.
 
         Subscripts of different axes can only be added where none of them carries into the next; the start belongs to
@@ -59,7 +59,7 @@ class Bits:
         raise NotStoredError("a part of it ends within a row of another part")
 
     def view(self, batch: bool) -> View:
-        """In short; the first of the tables is of the batch, if there is one. Raises NotStoredError."""
+        """Returns a compact form; the first of the tables is of the batch, if there is one. Raises NotStoredError."""
         axes = [steps_of(table - table[0]) for table in self.tables]
         offset = self.start + sum(int(table[0]) for table in self.tables)
         if None in axes:
@@ -69,7 +69,8 @@ class Bits:
 
 
 def root(operand: ir.Value) -> ir.Operation | None:
-    """The load of a global that an operand is made of, alone and whatever is done to it; None if there is none."""
+    """Returns the load of a global that is the only source of an operand, however it is transformed; None if there is
+    none."""
     value: ir.Value | None = operand
     while value is not None and (op := graph.producer(value)) is not None:
         if op.name == LOAD:
@@ -87,7 +88,7 @@ def _holds_nothing(value: ir.Value) -> bool:
 
 
 def view(operand: ir.Value) -> View:
-    """Where an operand in canonical form, elements or scales, lies in the global that is its root.
+    """Returns the view of an operand in canonical form, elements or scales, in the global that is its root.
 
     Raises NotStoredError where it is not a static part of it.
     """
@@ -99,13 +100,13 @@ def view(operand: ir.Value) -> View:
 
 
 def _start(operand: ir.Value) -> tuple[ir.Value, Bits]:
-    """The bits of an operand in itself, or, if it is a gather, in the tensor that that reads."""
-    source, places = viewed(operand)
+    """Returns the bits of an operand in itself, or, if it is a gather, in its source."""
+    source, access_map = source_and_map(operand)
     counts, width = _static(operand), _width(operand)
     if str(ir.RankedTensorType(operand.type).element_type) != SCALE_TYPE:
         counts[-2:] = [counts[-2] * counts[-1]]
     axes = np.ix_(*(np.arange(count) for count in counts))
-    subscripts = [_evaluate(expr, axes) for expr in places.results]
+    subscripts = [_evaluate(expr, axes) for expr in access_map.results]
     start, tables = 0, [np.zeros(count, np.int64) for count in counts]
     for subscript, step in zip(subscripts, _steps(_static(source), width), strict=True):
         along = [axis for axis, size in enumerate(subscript.shape) if size > 1]
@@ -128,7 +129,7 @@ _ARITHMETIC = {
 
 
 def _evaluate(expr: ir.AffineExpr, dims: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """A subscript at all places of an open grid; of size 1 along the axes that it does not depend on."""
+    """Evaluates a subscript on an open grid; its size is 1 along axes that it does not depend on."""
     if isinstance(expr, ir.AffineDimExpr):
         return dims[ir.AffineDimExpr(expr).position]
     if isinstance(expr, ir.AffineConstantExpr):
@@ -139,12 +140,12 @@ def _evaluate(expr: ir.AffineExpr, dims: Sequence[NDArray[np.int64]]) -> NDArray
 
 
 def _same(op: ir.Operation, bits: Bits) -> tuple[ir.Value, Bits]:
-    """The same bytes in another shape or type."""
+    """Follows an operation that keeps the bytes and changes shape or type."""
     return op.operands[0], bits
 
 
 def _slice(op: ir.Operation, bits: Bits) -> tuple[ir.Value, Bits]:
-    """A static slice; a result of lower rank only lacks sizes of 1."""
+    """Follows a static slice; a result of lower rank only lacks sizes of 1."""
     offsets, sizes, strides = (
         list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "sizes", "strides")
     )
@@ -159,7 +160,7 @@ def _slice(op: ir.Operation, bits: Bits) -> tuple[ir.Value, Bits]:
 
 
 def _linalg(op: ir.Operation, bits: Bits) -> tuple[ir.Value, Bits]:
-    """A transpose, broadcast or copy. Raises NotStoredError for everything else."""
+    """Follows a transpose, broadcast or copy. Raises NotStoredError for everything else."""
     computed = NotStoredError(f"it is computed in the program, by {op.name}")
     element = yielded(op) if is_elementwise(op) else None
     if not isinstance(element, ir.BlockArgument) or ir.BlockArgument(element).arg_number >= len(op.operands) - 1:
@@ -194,7 +195,7 @@ def _width(value: ir.Value) -> int:
 
 
 def _static(value: ir.Value) -> list[int]:
-    """Sizes of a tensor. Raises NotStoredError where only the running program knows them."""
+    """Returns the sizes of a tensor. Raises NotStoredError where they are dynamic."""
     sizes = static_sizes(value)
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes):
@@ -203,12 +204,12 @@ def _static(value: ir.Value) -> list[int]:
 
 
 def _steps(sizes: Sequence[int], width: int) -> list[int]:
-    """Distances in bits of neighbours along each dimension."""
+    """Returns the strides of dimensions, in bits."""
     return [math.prod(sizes[i + 1 :]) * width for i in range(len(sizes))]
 
 
 def _joined(sizes: Sequence[int], steps: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Dimensions that follow each other without gaps as one, which may be as large as both."""
+    """Returns contiguous dimensions joined as one."""
     joined: list[tuple[int, int]] = []
     for size, step in zip(sizes, steps, strict=True):
         outer = joined.pop() if joined and joined[-1][1] == size * step else None

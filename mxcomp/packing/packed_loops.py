@@ -1,4 +1,4 @@
-"""Where the positions of a packed operand, or of accumulator tiles, lie in the tensor that is packed: as loop nests.
+"""Loop nests over packed operands, or accumulator tiles, with their positions in the tensor that is packed.
 
 A `LoopNest` goes over packed order whose innermost loops stay inside one block of 32 elements; all else there is one
 of per block. Ops on elements run over all of its loops, ops on scales over the outer ones.
@@ -35,7 +35,7 @@ class OperandSize:
 
     @property
     def readable(self) -> int | None:
-        """The rows of what is read."""
+        """The number of rows that may be read."""
         return self.height if self.chosen is None else self.source_height
 
 
@@ -59,7 +59,7 @@ class LoopNest:
 
     @staticmethod
     def of(swizzle: TileSwizzle, unit: int, operand: OperandSize) -> LoopNest:
-        """The nest over packed elements, `unit` of them together, or over packed scales (rank 2).
+        """Returns the nest over packed elements, `unit` of them together, or over packed scales (rank 2).
 
         There is no loop over a single tile: IREE would drop it, and with it what it was told of the loops.
         """
@@ -79,14 +79,14 @@ class LoopNest:
 
     @property
     def whole_blocks(self) -> LoopNest:
-        """The same with all elements of a block inside."""
+        """Returns the same nest with all elements of a block inside."""
         if math.prod(self.inner) == self.operand.block:
             return self
         return replace(self, within=ir.AffineExpr.get_dim(self.rank), inner=(self.operand.block,))
 
     @property
     def tiles(self) -> tuple[int | None, int | None]:
-        """Counts of tiles, of rows and of K."""
+        """The numbers of tiles, of rows and of K."""
         height, blocks = self.operand.height, self.operand.blocks
         rows = build.tiles(height, self.tile[ROWS] * self.multiple)
         return rows and rows * self.multiple, build.tiles(blocks, self.tile[COLUMNS])
@@ -96,16 +96,16 @@ class LoopNest:
         return len(self.sizes)
 
     def loops(self, inside: bool) -> int:
-        """How many loops an op has, on elements or on what there is one of per block."""
+        """Returns the number of loops of an op, on elements or on values per block."""
         return self.rank + len(self.inner) * inside
 
     def tensor(self, element: ir.Type, inside: bool, order: Sequence[int] | None = None) -> ir.RankedTensorType:
-        """The type of a value with one dimension for each loop, or for those in `order`."""
+        """Returns the type of a value with one dimension for each loop, or for those in `order`."""
         sizes = (*self.sizes, *self.inner)
         return build.tensor_type([sizes[i] for i in order or range(self.loops(inside))], element)
 
-    def places(self, loops: list[ir.Value]) -> list[ir.Value]:
-        """Row, block, and position in the block; in the padding, those of the last row and block."""
+    def coordinates(self, loops: list[ir.Value]) -> list[ir.Value]:
+        """Returns row, block, and position in the block; in the padding, those of the last row and block."""
         operand, packed = self.operand, loops[: self.rank]
         row, block = build.apply(self.row, packed), build.apply(self.block, packed)
         if operand.rows is not None or (operand.height or 0) % (self.tile[ROWS] * self.multiple):
@@ -118,14 +118,14 @@ class LoopNest:
         return [row, block, build.apply(self.within, loops) if inside else build.constant_index(0)]
 
     def is_padding(self, loops: list[ir.Value]) -> ir.Value | None:
-        """Whether a position is behind the last block; None if there is no such."""
+        """Returns whether a position is after the last block; None if there is no such position."""
         if self.operand.blocks % self.tile[COLUMNS] == 0:
             return None
         block, count = build.apply(self.block, loops[: self.rank]), build.constant_index(self.operand.blocks)
         return arith.CmpIOp(arith.CmpIPredicate.sge, block, count).result
 
     def position(self, index: Index) -> ir.AffineExpr:
-        """A subscript, over row, block and position in the block."""
+        """Returns a subscript, over row, block and position in the block."""
         row, block, within = (ir.AffineExpr.get_dim(i) for i in range(3))
         if not index.axis or index.extent == 1:
             return ir.AffineExpr.get_constant(0)
@@ -140,7 +140,8 @@ class LoopNest:
 
 
 def source(swizzle: TileSwizzle, dim: int, loops: Sequence[int], outer: int | None) -> ir.AffineExpr:
-    """Where packed dimensions lie along `dim` of the source: they are these loops, and `outer` counts tiles."""
+    """Returns the position of packed dimensions along `dim` of the source: they are these loops, and `outer` counts
+    tiles."""
     zero = ir.AffineExpr.get_constant(0)
     expression = zero if outer is None else ir.AffineExpr.get_dim(outer) * swizzle.tile_shape[dim]
     for loop, stride in zip(loops, swizzle.strides(dim), strict=False):
@@ -150,7 +151,7 @@ def source(swizzle: TileSwizzle, dim: int, loops: Sequence[int], outer: int | No
 
 
 def _part(expression: ir.AffineExpr, stride: int, extent: int | None, size: int | None) -> ir.AffineExpr:
-    """(expression // stride) % extent, for an expression below `size`."""
+    """Returns (expression // stride) % extent, for an expression below `size`."""
     part = ir.AffineExpr.get_floor_div(expression, stride)
     covers = extent is None or (size is not None and stride * extent >= size)
     return part if covers else ir.AffineExpr.get_mod(part, extent)

@@ -1,4 +1,4 @@
-"""The packed operands of scaled matmuls, each packed once, however many matmuls take it.
+"""Packs operands of scaled matmuls, each once, however many matmuls use it.
 
 Stored operands are packed by `stored_operand`, those that are quantised on the way by `quantised_operand`; parameters
 may be packed already (`parameter_operand`).
@@ -17,7 +17,7 @@ from mxcomp.layout.problem import flipped
 from mxcomp.matching import blocks, quantiser
 from mxcomp.matching.blocks import Blocks
 from mxcomp.matching.quantiser import Producer
-from mxcomp.matching.storage import storage, viewed
+from mxcomp.matching.storage import source_and_map, storage
 from mxcomp.mlir import build, notes
 from mxcomp.options import Options
 from mxcomp.packing import parameter_operand, quantised_operand, stored_operand
@@ -26,7 +26,7 @@ from mxcomp.packing.runtime_sizes import RuntimeSizes
 
 @dataclass(frozen=True)
 class Packing:
-    """How operands of a matmul are packed.
+    """The parameters by which operands of a matmul are packed.
 
     Attributes:
         index: Its number.
@@ -42,13 +42,14 @@ class Packing:
 
 
 def part_location(index: int | None, name: str, *ops: ir.Operation) -> ir.Location:
-    """A location that names a part of a matmul by its number, computed for `ops`; the report finds dispatches by it."""
+    """Returns a location that names a part of a matmul by its number, computed for `ops`; the report finds dispatches
+    by it."""
     below = ops[0].location if len(ops) == 1 else ir.Location.fused([op.location for op in ops])
     return ir.Location.name(f"mxcomp.{index}.{name}", childLoc=below)
 
 
 class Packer:
-    """Packs operands; remembers what they were packed from, and how."""
+    """Packs operands, and caches them by their sources and packing."""
 
     def __init__(self, options: Options) -> None:
         self._regions = not options.reference
@@ -63,7 +64,7 @@ class Packer:
         sizes: RuntimeSizes,
         wanted: Sequence[int] = range(ACC),
     ) -> list[ir.Value]:
-        """The packed operands of `op` that are wanted, at the insertion point.
+        """Returns the packed operands of `op` that are wanted, at the insertion point.
 
         `sources` and `sizes` as they are multiplied.
         """
@@ -87,11 +88,11 @@ class Packer:
         layout: DataTiledLayout,
         packed: tuple[ir.Value, ...],
     ) -> None:
-        """Gives operands of `op` that are packed already."""
+        """Sets packed operands of `op` that exist already."""
         self._packed[*_key(op, together, sources, layout), ()] = packed
 
     def _computed(self, index: int, sources: list[ir.Value]) -> _Computed | None:
-        """What computes an operand and its scales, which are then packed together; None for what is stored.
+        """Returns what computes an operand and its scales, which are then packed together; None if they are stored.
 
         Without regions, which is to check packing, operands are packed as they are computed elsewhere.
         """
@@ -121,11 +122,11 @@ class Packer:
 
 
 _Computed: TypeAlias = tuple[Producer, ir.Value, Blocks | None]
-"""What computes elements and scales, the elements that it computes, and, of a batch, the blocks of their rows."""
+"""The computation of elements and scales, the elements that it computes, and, of a batch, the blocks of their rows."""
 
 
 def _computed(elements: ir.Value, scales: ir.Value) -> _Computed | None:
-    """What computes elements and scales, if they are not stored."""
+    """Returns the computation of elements and scales, if they are not stored."""
     of = blocks.find(elements, scales)
     matrix = (elements, scales) if of is None else (of.elements, of.scales)
     producer = quantiser.find(*matrix)
@@ -139,12 +140,12 @@ def _key(
 
 
 def _identity(source: ir.Value, index: int, layout: DataTiledLayout) -> Hashable:
-    """What a packed operand depends on: where its bytes are, how they are taken, and where they go.
+    """Returns a cache key: the source of an operand's bytes, how they are accessed, and the packed layout.
 
-    Bytes and the type that they are viewed as say where elements lie, unless several sizes are dynamic.
+    Bytes and the type that they are source_and_map as say where elements lie, unless several sizes are dynamic.
     """
     element = str(ir.RankedTensorType(source.type).element_type)
-    view, places = viewed(source)
+    view, access_map = source_and_map(source)
     one_view = build.static_sizes(view).count(None) <= 1
     where = (storage(source), str(view.type)) if one_view else view
-    return where, str(source.type), str(places), layout.packing(index, element if index < LHS_SCALE else None)
+    return where, str(source.type), str(access_map), layout.packing(index, element if index < LHS_SCALE else None)

@@ -1,4 +1,4 @@
-"""Operands that are parameters, read in their packed layout: part of mxcomp-materialise with packed parameters.
+"""Reads operands that are parameters in their packed layout: part of mxcomp-materialise with packed parameters.
 
 Before:
 
@@ -29,11 +29,11 @@ from mxcomp.packing.origins import NotStoredError
 from mxcomp.weights.manifest import Manifest, Packing, Parameter, TensorType, packing_entries, packing_from
 
 PACKING = "mxcomp.packing"
-"""On globals that this file makes: the entries of their `Packing`."""
+"""The attribute of globals made here, with the entries of their `Packing`."""
 
 
 def load_packed(source: ir.Value, layout: DataTiledLayout, operand: int) -> ir.Value | str | None:
-    """`source` in a layout, as `stored_operand.pack` gives it, if it is a parameter or a static part of one.
+    """Returns `source` in a layout, as `stored_operand.pack` does, if it is a parameter or a static slice of one.
 
     If it is made of a parameter in any other way: the reason why it is not read packed; of anything else: None.
     `source` is [(batch,) rows, K/32, 32] elements or [(batch,) rows, K/32] scales.
@@ -62,7 +62,7 @@ def load_packed(source: ir.Value, layout: DataTiledLayout, operand: int) -> ir.V
 
 
 def _packing(key: str, stored: ir.Value, source: ir.Value, layout: DataTiledLayout, operand: int) -> Packing:
-    """Raises NotStoredError."""
+    """Returns the packing of a parameter. Raises NotStoredError."""
     view = origins.view(source)
     plain = ir.RankedTensorType(source.type)
     *batch, rows, blocks = list(plain.shape)[: -1 if operand < LHS_SCALE else None]
@@ -83,7 +83,7 @@ def _packing(key: str, stored: ir.Value, source: ir.Value, layout: DataTiledLayo
 
 
 def _parameter_of(load: ir.Operation) -> tuple[ir.Operation, str, str] | None:
-    """The global that is loaded, and the scope and key of the parameter that it is, if it is one.
+    """Returns the global that is loaded, and the scope and key of its parameter, if it is one.
 
     Raises NotStoredError where it may be another at run time.
     """
@@ -104,7 +104,7 @@ def _parameter_of(load: ir.Operation) -> tuple[ir.Operation, str, str] | None:
 
 
 def collect(module: ir.Operation) -> Manifest:
-    """Every parameter that is named below `module`. IREE may have dropped dimensions of size 1 from types."""
+    """Returns every parameter that is named below `module`. IREE may have dropped dimensions of size 1 from types."""
     found: dict[tuple[str, str], Parameter] = {}
     for op in graph.walk(module):
         for attribute in (op.attributes[entry] for entry in op.attributes):

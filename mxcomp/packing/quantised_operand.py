@@ -1,4 +1,4 @@
-"""Packing of an operand that is computed on the way (`mxcomp.matching.quantiser`): activations in, packed elements and
+"""Packs an operand that is quantised in the program (`mxcomp.matching.quantiser`): activations in, packed elements and
 scales out.
 
 All of it happens in packed order: every linalg op of the quantiser becomes one over tiles and packed dimensions, and a
@@ -42,7 +42,7 @@ from mxcomp.ukernels.waves import LANES
 
 _THREADS = 256
 _FEW_ROWS = 2048
-"""Up to so many, one dispatch that stores blocks in two halves takes no longer than two, modelled."""
+"""The number of rows up to which one dispatch that stores blocks in two halves takes no longer than two, modelled."""
 
 
 def pack(
@@ -54,7 +54,7 @@ def pack(
     regions: bool,
     blocks_of: Blocks | None = None,
 ) -> tuple[ir.Value, ir.Value]:
-    """Elements and scales of LHS or RHS as `stored_operand.pack` gives them, computed by `producer`.
+    """Returns elements and scales of LHS or RHS, packed as by `stored_operand.pack`, computed by `producer`.
 
     `source` is the tensor [rows, K/32, 32] that it computes elsewhere; `dynamic` has its row count where dynamic. With
     `blocks_of`, rows of it are those of blocks, and the result has a batch of so many.
@@ -87,7 +87,7 @@ def pack(
 
 
 def _reductions(node: Node) -> set[Node]:
-    """What a node is computed from that goes over blocks."""
+    """Returns the reductions over blocks that a node is computed from."""
     if isinstance(node, Read):
         return set()
     below = (_reductions(operand) for operand in node.operands)
@@ -96,12 +96,12 @@ def _reductions(node: Node) -> set[Node]:
 
 
 def _is_short(height: int | None, blocks_of: Blocks | None) -> bool:
-    """Whether elements and scales are stored by one dispatch, although not block by block."""
+    """Returns whether elements and scales are stored by one dispatch, although not block by block."""
     return blocks_of is not None or (height is not None and height <= _FEW_ROWS)
 
 
 def _in_blocks(blocks: Blocks, step: int, size: OperandSize) -> OperandSize:
-    """The size of blocks of rows, each padded to whole steps, of those of an operand."""
+    """Returns the size of blocks of rows, each padded to whole steps, from that of an operand."""
     padded = math.ceil(blocks.rows / step) * step
     whole, within = (kind(ir.AffineExpr.get_dim(0), padded) for kind in (_FLOOR, _MOD))
 
@@ -125,7 +125,7 @@ def as_packed(
     tiles: list[ir.Value],
     taken: list[ir.Value],
 ) -> tuple[ir.Value, ir.Value]:
-    """Elements as bytes and scales with the dimensions of a packed operand of so many tiles.
+    """Returns elements as bytes and scales with the dimensions of a packed operand of so many tiles.
 
     `tiles` are the dynamic sizes that both have, `taken` those that they get.
     """
@@ -140,7 +140,7 @@ def as_packed(
 def _dispatch(
     nodes: tuple[Compute, ...], nest: LoopNest, orders: list[list[int] | None], regions: bool
 ) -> list[ir.Value]:
-    """One dispatch that computes all of `nodes`, each with its dimensions in the given order."""
+    """Returns one dispatch that computes all of `nodes`, each with its dimensions in the given order."""
     builder = Builder(nest)
     results = [builder.stored_type(node, order) for node, order in zip(nodes, orders, strict=True)]
     with build.dispatch_region(results, nest.operand.tiles * len(results), enabled=regions) as region:
@@ -150,7 +150,7 @@ def _dispatch(
 
 
 class _Value(NamedTuple):
-    """A tensor of which there is one element for each in the nest, or for each block; its dimensions as loops."""
+    """A tensor with one element for each in the nest, or for each block; its dimensions as loops."""
 
     value: ir.Value
     inside: bool
@@ -158,7 +158,7 @@ class _Value(NamedTuple):
 
 
 class Builder:
-    """Builds nodes in a nest, each once. `given` are tensors that are there already, by what they are elsewhere."""
+    """Builds nodes in a nest, each once. `given` are existing tensors by the nodes that they equal."""
 
     def __init__(self, nest: LoopNest, given: Mapping[ir.Value, tuple[ir.Value, Sequence[int]]] | None = None) -> None:
         self._nest = nest
@@ -167,14 +167,15 @@ class Builder:
         self._leading: ir.Operation | None = None
 
     def stored_type(self, node: Compute, order: Sequence[int] | None) -> ir.RankedTensorType:
-        """The type of `root`."""
+        """Returns the type of `root`."""
         element = ir.RankedTensorType(node.op.results[0].type).element_type
         plain = self._nest.tensor(element, node.inside, order)
         fmt = UNLOADABLE.get(str(element))
         return packed.word_tensor(plain, fmt.bits, len(self._nest.inner)) if fmt else plain
 
     def root(self, node: Compute, order: Sequence[int] | None) -> ir.Value:
-        """A node as it is stored: with these loops as dimensions, zeros in the padding of K, 6-bit elements as bits."""
+        """Returns a node as it is stored: with these loops as dimensions, zeros in the padding of K, 6-bit elements as
+        bits."""
         value = self._compute(node, self._nest, masked=node.inside, order=order).value
         fmt = UNLOADABLE.get(str(ir.RankedTensorType(node.op.results[0].type).element_type))
         if fmt is None:
@@ -194,8 +195,8 @@ class Builder:
             return _Value(value, inside, loops)
 
         def body(_: ir.Value) -> ir.Value:
-            places = nest.places([linalg.IndexOp(i).result for i in range(nest.loops(inside))])
-            position = [build.apply(nest.position(index), places) for index in node.subscripts]
+            coordinates = nest.coordinates([linalg.IndexOp(i).result for i in range(nest.loops(inside))])
+            position = [build.apply(nest.position(index), coordinates) for index in node.subscripts]
             return tensor.ExtractOp(node.value, position).result
 
         return self._generic(nest, inside, ir.RankedTensorType(node.value.type).element_type, [], body)
@@ -203,7 +204,7 @@ class Builder:
     def _compute(
         self, node: Compute, nest: LoopNest, masked: bool = False, order: Sequence[int] | None = None
     ) -> _Value:
-        """`masked`: from zeros in the padding of K, whatever activations are made of.
+        """Computes a node; `masked`: from zeros in the padding of K, whatever activations are.
 
         What they are divided by is not zero there: a scale that is spread over its block stays what it is.
         """
@@ -232,7 +233,7 @@ class Builder:
         start: ir.Value | None = None,
         order: Sequence[int] | None = None,
     ) -> _Value:
-        """A generic over a nest; with `start` a reduction over the elements of each block."""
+        """Returns a generic over a nest; with `start` a reduction over the elements of each block."""
         reduces = start is not None
         loops, tiles = nest.loops(inside or reduces), nest.operand.tiles
         result, dims = nest.tensor(element, inside, order), order or range(nest.loops(inside))
@@ -245,7 +246,7 @@ class Builder:
         return _Value(op.results[0], inside, dims)
 
     def configure(self) -> None:
-        """Says how IREE is to compile a dispatch of nothing else: a lane takes what is inside one block."""
+        """Sets how IREE compiles a dispatch of these operations: a lane computes one block."""
         assert self._leading is not None
         nest, reduces = self._nest, _reduces(self._leading)
         workgroup, threads = [], 1

@@ -1,4 +1,4 @@
-"""A matmul whose ukernel quantises its LHS in registers: activations in, accumulator tiles out, in one dispatch.
+"""Builds a matmul whose ukernel quantises its LHS in registers: activations in, accumulator tiles out, in one dispatch.
 
     %x = iree_tensor_ext.bitcast %activations : tensor<4x512xbf16> -> tensor<64x16xi32>
     %t = linalg.generic {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_fused_quant16_…", tensor>,
@@ -42,7 +42,8 @@ def operands(
     rows: ir.Value | None = None,
     padding: ir.Location | None = None,
 ) -> list[ir.Value]:
-    """Activations, and packed elements and scales of the RHS, as the ukernel takes them; `rows` are M where dynamic.
+    """Returns activations, and packed elements and scales of the RHS, as the ukernel takes them; `rows` are M where
+    dynamic.
 
     In front of the dispatch, where IREE makes nothing of a change of type; inside it could not compile those of ranks.
     Of a dynamic M it is to know that no more rows are read than the kernel has: with more it has no workgroups. With
@@ -78,7 +79,8 @@ def operands(
 def _padded(
     activations: Activations, problem: Problem, tile_m: int, rows: ir.Value | None
 ) -> tuple[list[int | None], ir.Value, list[ir.Value]]:
-    """How many tiles there are, activations in whole ones by a dispatch of its own, and the count if it is dynamic.
+    """Returns the number of tiles, activations padded to whole tiles by a separate dispatch, and the number as a value
+    if it is dynamic.
 
     Behind the last row there it is again, in words. What is there in whole tiles is taken as it is.
     """
@@ -94,8 +96,8 @@ def _padded(
     def word(loops: list[ir.Value]) -> ir.Value:
         tile, row, at = loops
         expr = ir.AffineExpr.get_dim(0) * tile_m + ir.AffineExpr.get_dim(1)
-        place = build.clamp(build.apply(expr, [tile, row]), m if rows is None else rows)
-        return tensor.ExtractOp(view, [place, at]).result
+        clamped = build.clamp(build.apply(expr, [tile, row]), m if rows is None else rows)
+        return tensor.ExtractOp(view, [clamped, at]).result
 
     with build.dispatch_region([whole], counts) as region:
         region.returned = [build.generate(whole, word, counts)]
@@ -113,7 +115,7 @@ def accumulate(
     tiles: list[ir.Value] | None = None,
     count: int = 1,
 ) -> list[ir.Value]:
-    """Accumulator tiles, of type `tiled`, of a problem, from `operands` and the text of a `block_quantiser`.
+    """Returns accumulator tiles, of type `tiled`, of a problem, from `operands` and the text of a `block_quantiser`.
 
     `tiles` are the dynamic sizes of them where activations are in tiles along M; None where they are not. Of so many
     problems alike as `count` says, `inputs` are activations, and operands of each RHS.
@@ -142,13 +144,13 @@ def accumulate(
 
 
 def _in_tiles(value: ir.Value, tiled: ir.RankedTensorType, tiles: list[ir.Value]) -> ir.Value:
-    """A result as accumulator tiles [tiles along M, units along N, units along M, 1, groups, lanes, values]."""
+    """Returns a result as accumulator tiles [tiles along M, units along N, units along M, 1, groups, lanes, values]."""
     groups = [[0], [1], [2, 3], *_OF_TILE]
     return tensor.ExpandShapeOp(tiled, value, groups, tiles, list(tiled.shape)).result
 
 
 def _expanded(value: ir.Value, tiled: ir.RankedTensorType, units_m: int, batch: int) -> ir.Value:
-    """A result as accumulator tiles [(batch,) 1, units along N, units along M, 1, groups, lanes, values]."""
+    """Returns a result as accumulator tiles [(batch,) 1, units along N, units along M, 1, groups, lanes, values]."""
     groups = [[0, 1, 2, 3]] if units_m == 1 else [[0, 1], [2, 3]]
     groups = [*([i] for i in range(batch)), *([batch + i for i in group] for group in [*groups, *_OF_TILE])]
     return tensor.ExpandShapeOp(tiled, value, groups, [], list(tiled.shape)).result
@@ -159,19 +161,21 @@ _OF_TILE = [[4], [5], [6]]
 
 
 def result(problem: Problem, layout: DataTiledLayout, columns: int | None, in_tiles: bool = False) -> ResultTiles:
-    """The result by units along N, `columns`, not by the tiles of workgroups, behind which nothing could be fused."""
+    """Returns the result by units along N, `columns`, not by the tiles of workgroups, into which nothing could be
+    fused."""
     units_m, _ = layout.units or (1, 1)
     layout, rows = replace(layout, units=(units_m, 1)), None if in_tiles else 1
     return ResultTiles(problem, layout, transposed=False, columns=columns, rows=rows)
 
 
 def _iterators(units_m: int) -> list[str]:
-    """Of the loops over a result, and over what of operands is not in it."""
+    """Returns the iterators of the loops over a result, and over dimensions of operands that it does not have."""
     return ["parallel"] * (1 + len(fragment(units_m))) + ["reduction"] * 6
 
 
 def _maps(units_m: int, batch: int, in_tiles: bool) -> list[ir.AffineMap]:
-    """Of activations, RHS, RHS scales and result, whose first dimensions are those of the batch, or tiles along M."""
+    """Returns the maps of activations, RHS, RHS scales and result, whose first dimensions are those of the batch, or
+    tiles along M."""
     outer = batch + in_tiles
     count = outer + len(_iterators(units_m))
     first, loops = ([ir.AffineExpr.get_dim(i) for i in part] for part in (range(outer), range(outer, count)))
@@ -189,7 +193,7 @@ def _maps(units_m: int, batch: int, in_tiles: bool) -> list[ir.AffineMap]:
 
 
 def _stand_in(activation: ir.Value, element: ir.Value, scale: ir.Value, acc: ir.Value) -> ir.Value:
-    """Something that is computed from all operands, which IREE would drop otherwise."""
+    """Returns a value computed from all operands, which IREE would drop otherwise."""
     weight = arith.ExtUIOp(activation.type, arith.MulIOp(element, scale).result).result
     product = arith.MulIOp(activation, weight).result
     return arith.AddFOp(acc, arith.SIToFPOp(acc.type, product).result).result

@@ -1,4 +1,4 @@
-"""The mathematical meaning of the inner tiles, for targets that have no scaled MFMA.
+"""Computes inner tiles by their mathematical definition, for targets without scaled MFMA.
 
 Packed operands go back to row-major by plain transposes, a canonical scaled matmul multiplies them, and its result
 goes into packed accumulator tiles. Everything around the inner tiles (packing, padding, unpacking) stays as compiled
@@ -29,7 +29,8 @@ def inner_tiles(
     layout: DataTiledLayout,
     counts: TileCounts,
 ) -> ir.Value:
-    """The packed accumulator tiles of a matmul on packed operands; `counts` are those of tiles where dynamic."""
+    """Returns the packed accumulator tiles of a matmul on packed operands; `counts` are those of tiles where
+    dynamic."""
     types = problem.types
     inputs = [_row_major(packed[i], layout, i, types[i], counts.of(i)) for i in range(ACC)]
     *batch, m, _, _ = build.static_sizes(inputs[LHS])
@@ -52,13 +53,14 @@ def _barrier(value: ir.Value, sizes: list[ir.Value]) -> ir.Value:
 
 
 def _scaled(tiles: list[ir.Value], sizes: list[int | None], steps: Sequence[int]) -> list[ir.Value]:
-    """Dynamic sizes from their counts of tiles, padding included."""
+    """Returns dynamic sizes from their numbers of tiles, padding included."""
     dynamic = [step for size, step in zip(sizes, steps, strict=True) if size is None]
     return [build.times(count, step) for count, step in zip(tiles, dynamic, strict=True)]
 
 
 def _row_major(value: ir.Value, layout: DataTiledLayout, operand: int, element: str, tiles: list[ir.Value]) -> ir.Value:
-    """[(batch,) rows, K/32, 32] elements or [(batch,) rows, K/32] scales from packed tiles, padding included."""
+    """Returns [(batch,) rows, K/32, 32] elements or [(batch,) rows, K/32] scales from packed tiles, padding
+    included."""
     value = _barrier(value, tiles)
     shape, taken = build.static_sizes(value), tiles
     batch = len(shape) - len(layout.multiplied_shape(operand, layout.packed_shape(operand, (None, None))))
@@ -92,7 +94,7 @@ def _row_major(value: ir.Value, layout: DataTiledLayout, operand: int, element: 
 
 
 def _decoded(source: ir.Value, element: str, block: int, rows: list[ir.Value]) -> ir.Value:
-    """f32 values from bytes of 6-bit elements, a type that IREE's code generation for CPUs cannot load.
+    """Returns f32 values from bytes of 6-bit elements, a type that IREE's code generation for CPUs cannot load.
 
     An element is in two bytes: first byte 6·kb / 8, from bit 6·kb % 8.
     """
@@ -102,10 +104,10 @@ def _decoded(source: ir.Value, element: str, block: int, rows: list[ir.Value]) -
     first_bit = ir.AffineExpr.get_dim(0) * 6
 
     def body(loops: list[ir.Value]) -> ir.Value:
-        *place, kb = loops
+        *outer, kb = loops
         first = build.apply(ir.AffineExpr.get_floor_div(first_bit, 8), [kb])
         second = build.clamp(build.apply(ir.AffineExpr.get_dim(0) + 1, [first]), size or 0)
-        low, high = (arith.ExtUIOp(i32, tensor.ExtractOp(source, [*place, at]).result).result for at in (first, second))
+        low, high = (arith.ExtUIOp(i32, tensor.ExtractOp(source, [*outer, at]).result).result for at in (first, second))
         shift = arith.IndexCastOp(i32, build.apply(ir.AffineExpr.get_mod(first_bit, 8), [kb])).result
         pair = arith.OrIOp(low, arith.ShLIOp(high, arith.ConstantOp(i32, 8).result).result).result
         code = arith.AndIOp(arith.ShRUIOp(pair, shift).result, arith.ConstantOp(i32, 63).result).result
@@ -115,7 +117,7 @@ def _decoded(source: ir.Value, element: str, block: int, rows: list[ir.Value]) -
 
 
 def _product_of(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Value, acc: ir.Value) -> ir.Value:
-    """`scaled_product`, also of elements that are f32 already."""
+    """Returns `scaled_product`, also of elements that are f32 already."""
     f32 = ir.F32Type.get()
     lhs, rhs = (
         arith.MulFOp(element, arith.ExtFOp(f32, scale).result).result
@@ -127,7 +129,8 @@ def _product_of(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Value, 
 
 
 def _order(swizzle: TileSwizzle, batch: int) -> tuple[list[int], list[list[int]]]:
-    """Packed positions in source order, and which of them form each source dimension; first comes the batch."""
+    """Returns packed dimensions in source order, and which of them form each source dimension; the batch comes
+    first."""
     order = list(range(batch))
     groups = [[i] for i in range(batch)]
     start = 0
@@ -150,7 +153,7 @@ def _transpose(value: ir.Value, permutation: list[int], dynamic: list[ir.Value])
 def _tiled(
     value: ir.Value, swizzle: TileSwizzle, result: ir.RankedTensorType, batch: int, tiles: list[ir.Value]
 ) -> ir.Value:
-    """Packed accumulator tiles from a row-major [(batch,) M, N] of whole tiles."""
+    """Returns packed accumulator tiles from a row-major [(batch,) M, N] of whole tiles."""
     order, groups = _order(swizzle, batch)
     packed_sizes = [None if size == build.DYNAMIC else size for size in result.shape]
     expanded = build.tensor_type([packed_sizes[i] for i in order], result.element_type)

@@ -1,4 +1,4 @@
-"""Re-quantisation of a result in the dispatch of its matmul, straight into the packed operand of the next one.
+"""Requantises a result in the dispatch of its matmul, directly into the packed operand of the next one.
 
 Before (after fusing consumers, while the next matmul is still encoded):
 
@@ -65,26 +65,26 @@ class Requantisation:
 
     @property
     def types(self) -> list[ir.RankedTensorType]:
-        """Types of what `compute` gives."""
+        """Returns the result types of `compute`."""
         builder = Builder(self.nest)
         return [builder.stored_type(node, order) for node, order in zip(self.producer.nodes, self.orders, strict=True)]
 
     def compute(self, tiled: ir.Value) -> list[ir.Value]:
-        """Elements and scales from accumulator tiles, at the insertion point."""
+        """Returns elements and scales from accumulator tiles, at the insertion point."""
         parts = gate_tiles.split(tiled, self._is_padding) if len(self.results) > 1 else (tiled,)
         given = {result: (part, self.accumulators) for result, part in zip(self.results, parts, strict=True)}
         builder = Builder(self.nest, given)
         return [builder.root(node, order) for node, order in zip(self.producer.nodes, self.orders, strict=True)]
 
     def packed(self, elements: ir.Value, scales: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """What `compute` gave, as the consumer's packed operands."""
+        """Returns the results of `compute` as the consumer's packed operands."""
         assert self.layout is not None
         rows, blocks = self.nest.tiles
         outer = (*self._batch, (rows or 0) // math.prod(self._batch), blocks)
         return as_packed(elements, scales, self.layout, RHS, self._element, outer, [], [])
 
     def replace_sources(self, elements: ir.Value, scales: ir.Value) -> None:
-        """Gives the consumer what `compute` gave row by row, without the padding of its last tile."""
+        """Gives the consumer the results of `compute` row by row, without the padding of the last tile."""
         sizes = static_sizes(self.sources[LHS_SCALE])
         padded = [(count or 0) * size for count, size in zip(self.nest.tiles, self.nest.tile, strict=True)]
         for old, new, inner in (
@@ -103,9 +103,9 @@ class Requantisation:
         return [size or 0 for size in batch]
 
     def _is_padding(self, loops: list[ir.Value]) -> ir.Value | None:
-        """Whether an element of gate or up, whose dimensions are these loops, is behind the last block."""
-        places = {place: loop for place, loop in zip(self.accumulators, loops, strict=True)}
-        return self.nest.is_padding([places[i] for i in range(self.nest.rank)])
+        """Returns whether an element of gate or up, whose dimensions are these loops, is after the last block."""
+        of_dim = {dim: loop for dim, loop in zip(self.accumulators, loops, strict=True)}
+        return self.nest.is_padding([of_dim[i] for i in range(self.nest.rank)])
 
     @property
     def _element(self) -> str:
@@ -115,7 +115,7 @@ class Requantisation:
 def find(
     result: ir.Value, layout: DataTiledLayout, requantised_for: int, following: DataTiledLayout | None
 ) -> Requantisation | str:
-    """How to re-quantise an [M, N] result, computed transposed in `layout`, for the matmul of this index.
+    """Returns how to requantise an [M, N] result, computed transposed in `layout`, for the matmul of this index.
 
     `following` is the layout of that if it is computed transposed. Why not, if it cannot be done after all; "" where
     another result does that, of which this is a part.
@@ -151,7 +151,7 @@ def find(
 
 
 _Found: TypeAlias = tuple[Producer, tuple[ir.Value, ...]]
-"""What quantises, and what it reads."""
+"""A quantiser, and what it reads."""
 
 
 def _plain(
@@ -178,7 +178,7 @@ _NOT_ALONE = "the LHS of the next matmul is not quantised from the result alone"
 
 
 def _consumers(value: ir.Value) -> Iterator[ir.Operation]:
-    """The matmuls that read, encoded, what is computed from `value`."""
+    """Returns the matmuls that read, encoded, what is computed from `value`."""
     for use in value.uses:
         op = use.owner.operation
         if op.name == "iree_encoding.set_encoding":
@@ -188,7 +188,7 @@ def _consumers(value: ir.Value) -> Iterator[ir.Operation]:
 
 
 class _Tile:
-    """Accumulator tiles of a transposed matmul: along ROWS of them is K of the next matmul, along COLUMNS its rows.
+    """Accumulator tiles of a transposed matmul: ROWS are K of the next matmul, COLUMNS its rows.
 
     `loops` are the packed tensor's dimensions as loops: `batch`, counts of tiles, dimensions, those inside a block.
     """
@@ -201,12 +201,12 @@ class _Tile:
         self._inside = sorted(inside, key=lambda i: -self._k[i])
         self._outside = [i for i in dims if i not in inside]
         self._outer = batch + 2
-        places = {dim: self._outer + loop for loop, dim in enumerate([*self._outside, *self._inside])}
-        self.loops = [*range(self._outer), *(places[i] for i in dims)]
+        loop_of = {dim: self._outer + loop for loop, dim in enumerate([*self._outside, *self._inside])}
+        self.loops = [*range(self._outer), *(loop_of[i] for i in dims)]
 
     def nest(self, size: list[int | None], is_padded: bool) -> LoopNest | None:
-        """The loops of a result of [(batch,) M, N]; None where lanes have no whole blocks, or N no whole tiles and it
-        may not have padding."""
+        """Returns the loops of a result of [(batch,) M, N]; None where lanes have no whole blocks, or N no whole tiles
+        and it may not have padding."""
         (*batch, height, width), (tile_k, tile_rows) = size, self._shape
         inner = tuple(self._sizes[i] for i in self._inside)
         if height is None or width is None or width % (self._block if is_padded else tile_k):
@@ -237,7 +237,7 @@ class _Tile:
         return sum(terms, ir.AffineExpr.get_constant(0))
 
     def order(self, packed: TileSwizzle) -> list[int] | None:
-        """The loops that are the dimensions of a packed operand, units apart; None if its tile is another."""
+        """Returns the loops that are the dimensions of a packed operand, units separate; None if its tile differs."""
         tile_k, tile_rows = self._shape
         if packed.tile_shape[:2] != (tile_rows, tile_k // self._block):
             return None
@@ -251,7 +251,7 @@ class _Tile:
         return [*self._rows_and_columns, *known] if len(known) == len(found) else None
 
     def row_major(self) -> list[int] | None:
-        """The loops in the order of rows, and of blocks in them."""
+        """Returns the loops in the order of rows, and of blocks in them."""
         rows = sorted((i for i in self._outside if self._rows[i]), key=lambda i: -self._rows[i])
         blocks = sorted((i for i in self._outside if self._k[i]), key=lambda i: -self._k[i])
         *outer, columns = self._rows_and_columns
@@ -260,5 +260,5 @@ class _Tile:
 
     @property
     def _rows_and_columns(self) -> list[int]:
-        """The loops over (matrices and) tiles: those of rows before those of K."""
+        """Returns the loops over (matrices and) tiles: those of rows before those of K."""
         return [*range(self._batch), self._batch + 1, self._batch]

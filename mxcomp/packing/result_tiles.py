@@ -1,4 +1,4 @@
-"""Tiles of a result: accumulated by the hardware, handed through fused consumers, and unpacked to rows."""
+"""Result tiles: accumulated by MFMA, passed through the epilogue, and unpacked to row-major."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from mxcomp.packing.runtime_sizes import RuntimeSizes
 from mxcomp.ukernels.waves import LANES
 
 EPILOGUE = "mxcomp.epilogue"
-"""On the generic of what mxcomp-fuse-consumers fuses behind a matmul."""
+"""The attribute of the generic with the consumers that mxcomp-fuse-consumers fused into a matmul."""
 
 BATCHED = "_batched"
-"""Behind the name of a ukernel whose tiles have a batch dimension in front."""
+"""The suffix of a ukernel's name whose tiles have a leading batch dimension."""
 
 TILED = "_tiled"
-"""Behind the name of one whose LHS and result have a dimension in front, of tiles along M."""
+"""The suffix of a ukernel's name whose LHS and result have a leading dimension of tiles along M."""
 
 WORKGROUP_ORDER = "mxcomp.workgroup_order"
 """The attribute with the entries of the `Order` that mxcomp-order-workgroups gives a matmul's workgroups."""
 
 SKIPS = "mxcomp.skips_negative"
-"""The attribute of a matmul that mxcomp-fold-gathers lets compute nothing where an expert id is negative."""
+"""The attribute of a matmul that mxcomp-fold-gathers makes skip matrices with a negative expert id."""
 
 IN_ROWS = "mxcomp.lhs_in_rows"
 """The attribute of a matmul that mxcomp-fold-rows gives its LHS as it is stored."""
@@ -44,18 +44,19 @@ IN_PARTS = "mxcomp.in_parts"
 """The attribute of a matmul whose matrices are parts of K, which mxcomp-fold-gathers finds in one operand."""
 
 UNROLL = {"amdgpu-unroll-threshold": "20000"}
-"""IREE runs an epilogue of more than 64 elements a lane in a loop; not unrolled, it keeps them in scratch memory."""
+"""LLVM attributes that unroll an epilogue of more than 64 elements a lane, which in a loop IREE would keep in scratch
+memory."""
 
 _PIECE = 4
-"""Consecutive elements of what fused consumers read along a dimension, at most: a load of 16 bytes."""
+"""The largest number of consecutive elements that fused consumers load along a dimension: 16 bytes."""
 
-ALONE = UNROLL | {"amdgpu-waves-per-eu": "1"}
-"""With amax and scales of all its elements, a lane needs more than the registers of half a SIMD."""
+ONE_WAVE_PER_EU = UNROLL | {"amdgpu-waves-per-eu": "1"}
+"""LLVM attributes for lanes that need more than the registers of half a SIMD, with amax and scales of all elements."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How the kernel of a matmul's dispatch is compiled and launched.
+    """The launch parameters of a matmul's kernel, and how it is compiled.
 
     Attributes:
         ukernel: The name of the code that computes a tile; None: IREE generates it.
@@ -71,7 +72,7 @@ class Launch:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Attributes by which later passes know what to do with its dispatch."""
+        """The attributes by which later passes transform its dispatch."""
         return ()
 
 
@@ -91,7 +92,7 @@ class ResultTiles:
 
     @property
     def dims(self) -> tuple[int, int]:
-        """The dimensions of tiles that rows and columns of the result wanted lie along."""
+        """The tile dimensions of rows and columns of the result."""
         return (COLUMNS, ROWS) if self.transposed else (ROWS, COLUMNS)
 
     @property
@@ -101,19 +102,19 @@ class ResultTiles:
 
     @property
     def counts(self) -> list[int | None]:
-        """Tiles along M and along N, None where dynamic."""
+        """The numbers of tiles along M and along N, None where dynamic."""
         swizzle = self.layout.packing(ACC)
         rows, columns = (swizzle.tiles(dim, size) for dim, size in enumerate(self.sizes))
         return [self.rows or rows, self.columns or columns]
 
     def type(self, element: str, limits: list[ir.Value | None] | None = None) -> ir.RankedTensorType:
-        """The result wanted, row-major; with a dynamic size wherever a limit is a value."""
+        """Returns the type of the row-major result, with a dynamic size wherever a limit is a value."""
         known = limits or [None, None]
         shape = [self.sizes[dim] if known[dim] is None else None for dim in self.dims]
         return build.tensor_type([*self.problem.batch, *shape], element)
 
     def zeros(self, counts: list[ir.Value]) -> ir.Value:
-        """Accumulators to start from; `counts` are those of tiles where dynamic."""
+        """Returns zero accumulators; `counts` are those of tiles where dynamic."""
         return build.zero_filled(self.accumulators, counts)
 
     @property
@@ -124,7 +125,7 @@ class ResultTiles:
 
 
 def hidden_limits(tiles: ResultTiles, sizes: RuntimeSizes, plain_loops: bool) -> list[ir.Value | None]:
-    """M and N of the result where they are values: dynamic ones, and any 1 if there is a single tile along N.
+    """Returns M and N of the result where they are values: dynamic ones, and any 1 if there is a single tile along N.
 
     Or if there are `plain_loops` in front of it, which IREE drops as well.
 
@@ -147,7 +148,7 @@ def accumulate(
     launch: Launch,
     llvm_func_attrs: dict[str, str],
 ) -> ir.Value:
-    """`iree_codegen.inner_tiled` on packed operands."""
+    """Returns `iree_codegen.inner_tiled` on packed operands."""
     batch = bool(problem.batch)
     maps, iterators = inner_tiled_loops(batch, layout.units is not None)
     op = iree_codegen.InnerTiledOp(
@@ -171,7 +172,7 @@ def annotate(
     llvm_func_attrs: dict[str, str] | None = None,
     suffix: str = "",
 ) -> None:
-    """Says how IREE is to compile a matmul's dispatch, and with which ukernel.
+    """Sets how IREE compiles a matmul's dispatch, and with which ukernel.
 
     `workgroup` are tile sizes of the loops; `reorder` lets IREE change the order of workgroups.
     """
@@ -199,7 +200,8 @@ def with_epilogue(
     counts: list[ir.Value],
     packed: Mapping[ir.Value, ir.Value] = MappingProxyType({}),
 ) -> ir.Value:
-    """The fused consumers on packed accumulator tiles. What else they read is read where the element comes from.
+    """Returns the fused consumers on packed accumulator tiles. Their other operands are read at the element's
+    coordinates.
 
     Of some of that, which they read at the same place, there are `packed` tiles instead.
 
@@ -236,10 +238,10 @@ def with_epilogue(
 
     def body(element: ir.Value, *others: ir.Value) -> ir.Value:
         loops = [linalg.IndexOp(i).result for i in range(len(shape))]
-        places = [*loops[:batch], *(position(source_dim, loops[batch:]) for source_dim in tiles.dims)]
-        beside = iter(others)
+        coordinates = [*loops[:batch], *(position(source_dim, loops[batch:]) for source_dim in tiles.dims)]
+        tiles_at = iter(others)
         given = [
-            next(beside) if value in packed else _read(value, affine_map, places)
+            next(tiles_at) if value in packed else _read(value, affine_map, coordinates)
             for value, affine_map in zip(outer, maps, strict=True)
         ]
         return inline(epilogue, [element, *given])
@@ -248,19 +250,19 @@ def with_epilogue(
 
 
 def _piece(strides: Sequence[int], sizes: Sequence[int], extent: int) -> int:
-    """Consecutive elements along a dimension of which packed dimensions have all or none, as has its extent."""
+    """Returns how many consecutive elements along a dimension packed dimensions never split."""
     steps = [(stride, stride * size) for stride, size in zip(strides, sizes, strict=True) if stride]
     fitting = (1 << i for i in reversed(range(_PIECE.bit_length())) if extent % (1 << i) == 0)
     return next(piece for piece in fitting if all(step >= piece or whole <= piece for step, whole in steps))
 
 
-def _read(value: ir.Value, affine_map: ir.AffineMap, places: list[ir.Value]) -> ir.Value:
-    """The element at [m, n] of an operand with this indexing map, through ids where they choose it; a scalar is
-    itself."""
+def _read(value: ir.Value, affine_map: ir.AffineMap, loops: list[ir.Value]) -> ir.Value:
+    """Returns the element at [m, n] of an operand with this indexing map, through ids where they select it; a scalar is
+    returned itself."""
     if not isinstance(value.type, ir.RankedTensorType):
         return value
     position = [
-        places[ir.AffineDimExpr(expr).position] if isinstance(expr, ir.AffineDimExpr) else build.apply(expr, places)
+        loops[ir.AffineDimExpr(expr).position] if isinstance(expr, ir.AffineDimExpr) else build.apply(expr, loops)
         for expr in affine_map.results
     ]
     if (gather := gathers.find(value)) is not None and gather.is_plain(value):
@@ -270,7 +272,8 @@ def _read(value: ir.Value, affine_map: ir.AffineMap, places: list[ir.Value]) -> 
 
 
 def unpack(tiled: ir.Value, tiles: ResultTiles, counts: list[ir.Value], limits: list[ir.Value | None]) -> ir.Value:
-    """The row-major result of accumulator tiles: transpose, collapse, drop the padding. `limits` are hidden sizes."""
+    """Returns the row-major result of accumulator tiles: transpose, collapse, drop the padding. `limits` are hidden
+    sizes."""
     swizzle, element = tiles.layout.packing(ACC), build.element(tiled)
     result, dims = tiles.type(str(element), limits), tiles.dims
     batch = result.rank - 2

@@ -1,4 +1,4 @@
-"""The sizes of one matmul when it runs: guarded, and known to code generation."""
+"""The sizes of one matmul at run time: checked, and assumed by code generation."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class RuntimeSizes:
         return [self.values.get("m"), self.values.get("n")]
 
     def of(self, operand: int) -> Dynamic:
-        """Those that index operand 0 … 3."""
+        """Returns the sizes that index operand 0 … 3."""
         rows = self.values.get("mn"[operand % 2])
         return Dynamic(rows, self.values.get("k"), self.units if operand in (LHS, LHS_SCALE) else None)
 
 
 class TileCounts:
-    """How many tiles of workgroups a matmul has, where dynamic."""
+    """The numbers of workgroup tiles of a matmul, where dynamic."""
 
     def __init__(self, sizes: RuntimeSizes, layout: DataTiledLayout, has_all_rows: bool = False) -> None:
-        """`has_all_rows`: of a kernel whose tile has as many rows as it is ever given."""
+        """Computes the numbers; `has_all_rows`: the kernel's tile has as many rows as it is ever given."""
         m, n, k = layout.workgroup_tile
         steps = {"m": m, "n": n, "k": k // layout.shape.block}
         self.counts = {axis: build.ceildiv(value, steps[axis]) for axis, value in sizes.values.items()}
@@ -51,20 +51,20 @@ class TileCounts:
             self.counts.pop("m", None)
 
     def of(self, operand: int) -> list[ir.Value]:
-        """The dynamic outer sizes of a packed operand, or of the packed result."""
+        """Returns the dynamic outer sizes of a packed operand, or of the packed result."""
         axes = "mn" if operand == ACC else ("mn"[operand % 2], "k")
         return [self.counts[axis] for axis in axes if axis in self.counts]
 
 
 def _tiles(units: ir.Value, each: int) -> ir.Value:
-    """Whole tiles of so many units each; there may be none, where another version has them."""
+    """Returns the number of whole tiles of so many units each; 0 is possible where another version runs."""
     known = assumed(units)
     assert known is not None
     return assume(build.floordiv(units, each), Range(0, known.high // each))
 
 
 def padded_units(rows: ir.Value, layouts: Sequence[tuple[int | None, DataTiledLayout]]) -> ir.Value:
-    """Units of rows that LHS is padded to, by the layout that a number of rows has: of the most rows of each."""
+    """Returns the units of rows that LHS is padded to, by the layout of each range of rows."""
     (unit,) = {layout.tile[0] for _, layout in layouts}
     known = assumed(rows)
     assert known is not None
@@ -77,13 +77,13 @@ def padded_units(rows: ir.Value, layouts: Sequence[tuple[int | None, DataTiledLa
 
 
 def is_for(max_m: int | None, rows: ir.Value) -> ir.Value:
-    """Whether what is for at most `max_m` rows takes so many."""
+    """Returns whether a version for at most `max_m` rows takes so many."""
     assert max_m is not None
     return arith.CmpIOp(arith.CmpIPredicate.ule, rows, build.constant_index(max_m)).result
 
 
 def guarded(operands: list[ir.Value], problem: Problem, limits: Mapping[str, int]) -> RuntimeSizes:
-    """The sizes of `problem`, asserted to be the same for all operands, and between 1 and `limits` of m, n and k.
+    """Returns the sizes of `problem`, asserted to be equal in all operands, and between 1 and `limits` of m, n and k.
 
     Code generation relies on both: limits are what buffer offsets can reach. A result may have a limit of bytes.
     """
@@ -104,14 +104,14 @@ def _guarded(axis: str, operands: list[ir.Value], limit: int, unit: int) -> ir.V
 
 
 def compared(operands: list[ir.Value], problem: Problem) -> None:
-    """Asserts that the dynamic sizes of `problem` are the same for all operands."""
+    """Asserts that the dynamic sizes of `problem` are equal in all operands."""
     for axis in problem.dynamic:
         value, *others = _sizes(axis, operands)
         _compare(axis, value, others)
 
 
 def _sizes(axis: str, operands: list[ir.Value]) -> list[ir.Value]:
-    """Those of an axis, of each operand that it indexes; of K in blocks."""
+    """Returns the sizes of an axis in each operand that it indexes; K in blocks."""
     at = ir.RankedTensorType(operands[LHS_SCALE].type).rank - (1 if axis == "k" else 2)
     return [build.dim(operands[i], at) for i in _AXES[axis]]
 
@@ -129,7 +129,7 @@ _AXES = {"m": (LHS, LHS_SCALE), "n": (RHS, RHS_SCALE), "k": (LHS, RHS, LHS_SCALE
 
 
 def _guard_result(matrices: int, values: dict[str, ir.Value], max_bytes: int) -> None:
-    """Where M and N are dynamic: the result fits into a buffer. Their limits only make operands fit."""
+    """Asserts, where M and N are dynamic, that the result fits into a buffer; their limits only make operands fit."""
     elements = arith.MulIOp(values["m"], values["n"]).result
     limit = build.constant_index(max_bytes // (4 * matrices))
     fits = arith.CmpIOp(arith.CmpIPredicate.sle, elements, limit).result

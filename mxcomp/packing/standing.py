@@ -34,7 +34,7 @@ class Kernel(Protocol):
 
 
 def named(op: ir.Operation, of: str, part: str) -> ir.Location:
-    """A location by which the report knows a dispatch, and the linker what stands for a kernel."""
+    """Returns a location by which the report knows a dispatch, and the linker what stands for a kernel."""
     return ir.Location.name(f"mxcomp.{of}.{part}", childLoc=op.location)
 
 
@@ -53,7 +53,7 @@ def dispatch(
     inits: Sequence[ir.Value] = (),
     along: int = 0,
 ) -> list[ir.Value]:
-    """A dispatch of a workgroup for each of the first size of results, which are given all of the operands.
+    """Returns a dispatch of a workgroup for each of the first size of results, which are given all of the operands.
 
     It is that of the dimension `along` of results.
 
@@ -93,7 +93,7 @@ def _starts(ranks: Sequence[int], first: int) -> list[int]:
 
 
 def _placeholder(arguments: list[ir.Value], results: int) -> list[ir.Value]:
-    """What a generic yields, in which every operand counts."""
+    """Returns what a generic yields, in which every operand counts."""
     f32 = ir.F32Type.get()
     wide = [_as_f32(value) for value in arguments]
     total = wide[0]

@@ -1,4 +1,4 @@
-"""Packing of one operand into its data-tiled layout, as IR that compiles to wide loads and stores.
+"""Packs one stored operand into its data-tiled layout, as IR that compiles to wide loads and stores.
 
 The packed tensor is computed output-major, in words: eight fp4 elements, or four scales, at a time; 64 bits of 6-bit
 elements. The generic has no inputs; it picks what a word holds from the source by `tensor.extract`, and IREE vectorises
@@ -26,25 +26,25 @@ from mxcomp.layout import LHS, RHS, DataTiledLayout
 from mxcomp.layout.swizzle import COLUMNS, ROWS, TileSwizzle
 from mxcomp.matching import gathers
 from mxcomp.matching.gathers import Gather
-from mxcomp.matching.storage import is_gathered, settled, storage
+from mxcomp.matching.storage import is_gathered, isolate_slice, storage
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 from mxcomp.packing import padded_rows
 
 _WORD_BYTES = 4
 CONSTANT = "mxcomp.constant"
-"""Marks a function argument that will be a constant wherever the function is inlined."""
+"""The attribute of a function argument that will be a constant wherever the function is inlined."""
 
 
 class Dynamic(NamedTuple):
-    """Rows and blocks along K of an operand, as values where they are dynamic; perhaps the tiles of rows to pad to."""
+    """The rows and blocks along K of an operand as values where dynamic, and optionally the tiles of rows to pad to."""
 
     rows: ir.Value | None = None
     blocks: ir.Value | None = None
     row_tiles: ir.Value | None = None
 
     def taken(self, tile_rows: int) -> list[ir.Value]:
-        """How often `tile_rows` rows are taken, if there is a dynamic number of them."""
+        """Returns how often `tile_rows` rows are taken, if there is a dynamic number of them."""
         if self.rows is None:
             return []
         return [build.ceildiv(self.rows, tile_rows) if self.row_tiles is None else self.row_tiles]
@@ -89,7 +89,8 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynam
 
 
 def regrouped(packed: ir.Value, units: int, tiles: list[ir.Value]) -> ir.Value:
-    """An operand packed in units, in groups of so many along its rows; `tiles` are its outer sizes where dynamic."""
+    """Returns an operand packed in units, in groups of so many along its rows; `tiles` are its outer sizes where
+    dynamic."""
     kind = ir.RankedTensorType(packed.type)
     rows, each, *others = static_sizes(packed)
     count = None if rows is None else rows * (each or 1) // units
@@ -97,7 +98,7 @@ def regrouped(packed: ir.Value, units: int, tiles: list[ir.Value]) -> ir.Value:
 
 
 def elements(packed: ir.Value, element: str, tiles: list[ir.Value]) -> ir.Value:
-    """Packed elements from their bytes, scales as they are; `tiles` are the outer sizes where dynamic."""
+    """Returns packed elements from their bytes, scales as they are; `tiles` are the outer sizes where dynamic."""
     if str(ir.RankedTensorType(packed.type).element_type) != "i8":
         return packed
     *shape, size = build.static_sizes(packed)
@@ -107,7 +108,7 @@ def elements(packed: ir.Value, element: str, tiles: list[ir.Value]) -> ir.Value:
 
 @dataclass(frozen=True)
 class _Target:
-    """What is packed: `size` are rows and columns, a column `unit` elements wide, `limits` the same where dynamic.
+    """The data to pack: `size` are rows and columns, a column `unit` elements wide, `limits` the same where dynamic.
 
     `per_block` columns have a block, `batch` counts dimensions in front of the rows.
     """
@@ -122,7 +123,7 @@ class _Target:
 
 @dataclass(frozen=True)
 class _Words:
-    """A packed tile in words: its shape, and how one word is computed from loop indices."""
+    """A packed tile in words: its shape, and the computation of one word from loop indices."""
 
     shape: tuple[int, ...]
     compute: Callable[[list[ir.Value]], ir.Value]
@@ -141,11 +142,11 @@ def _words(source: ir.Value, target: _Target, bits: int) -> _Words:
 
 
 _Read = Callable[[list[ir.Value]], ir.Value]
-"""What the source has at (batch,) row and column."""
+"""Reads the source at (batch,) row and column."""
 
 
 def _row_major(source: ir.Value, target: _Target, inner: tuple[int, ...], element: str) -> Callable[..., ir.Value]:
-    """Reads a source that is stored row-major, from its bytes; `inner` dimensions make a column."""
+    """Returns a reader of the bytes of a row-major source; `inner` dimensions make a column."""
     if (gather := gathers.find(source)) is not None and gather.leading <= target.batch + 1:
         return _by_id(gather, target, inner, element)
     if (whole := padded_rows.behind(source)) is not None:
@@ -163,10 +164,10 @@ def _row_major(source: ir.Value, target: _Target, inner: tuple[int, ...], elemen
 
 
 def _by_id(gather: Gather, target: _Target, inner: tuple[int, ...], element: str) -> _Read:
-    """Reads a source of which rows, or matrices, lie where ids say, as `_row_major` does."""
+    """Returns a reader like `_row_major`, of a source whose rows, or matrices, are selected by ids."""
     parts, *_ = static_sizes(gather.source)
     sizes = (parts, *target.size[gather.leading - target.batch :], *inner)
-    view = settled(build.bitcast(storage(gather.source), build.tensor_type(sizes, element)))
+    view = isolate_slice(build.bitcast(storage(gather.source), build.tensor_type(sizes, element)))
 
     def read(position: list[ir.Value]) -> ir.Value:
         id_ = tensor.ExtractOp(gather.ids, position[: gather.leading]).result
@@ -180,7 +181,7 @@ def _narrow(value: ir.Value) -> ir.Value:
 
 
 def _element_words(source: ir.Value, target: _Target, bits: int) -> _Words:
-    """Words of elements: the innermost packed dimension holds so many of them that follow each other on both sides."""
+    """Returns words of elements that are contiguous both in the source and in the innermost packed dimension."""
     *shape, unit = target.swizzle.packed_shape
     size = unit * bits // 8
     # IREE moves up to four words at a time, if so many are a divisor of `size`: not of the 24 bytes of 6-bit elements.
@@ -196,7 +197,7 @@ def _element_words(source: ir.Value, target: _Target, bits: int) -> _Words:
 
 
 def _gathered_bytes(source: Codes, target: _Target, bits: int) -> _Words:
-    """Bytes of elements that are stored anywhere: each is put together from the one or two elements that it holds."""
+    """Returns bytes of elements stored in any order: each is assembled from its one or two elements."""
     *shape, unit = target.swizzle.packed_shape
     coordinates = [*_dims(len(shape)), ir.AffineExpr.get_constant(0)]
     i32 = ir.IntegerType.get_signless(32)
@@ -224,7 +225,7 @@ def _gathered_bytes(source: Codes, target: _Target, bits: int) -> _Words:
 
 
 def _scale_words(read: _Read, target: _Target) -> _Words:
-    """Words of scales: the fewest innermost dimensions that fill whole words are taken together."""
+    """Returns words of scales, of the fewest innermost dimensions that fill whole words."""
     shape = target.swizzle.packed_shape
     split = next(i for i in reversed(range(len(shape))) if math.prod(shape[i:]) % _WORD_BYTES == 0)
     word = ir.AffineExpr.get_dim(2 + split)
@@ -245,7 +246,7 @@ def _scale_words(read: _Read, target: _Target) -> _Words:
 
 
 def _dims(count: int) -> list[ir.AffineExpr]:
-    """The first loops over a packed tile; two loops over tiles come before them."""
+    """Returns the first loops over a packed tile; two loops over tiles come before them."""
     return [ir.AffineExpr.get_dim(2 + i) for i in range(count)]
 
 
@@ -258,7 +259,8 @@ def _delinearise(linear: ir.AffineExpr, shape: tuple[int, ...]) -> list[ir.Affin
 
 
 def _extract(read: _Read, target: _Target, loops: list[ir.Value], coordinates: list[ir.AffineExpr]) -> ir.Value:
-    """What the source has at packed `coordinates` of a tile (affine in the loops after the batch), 0 in the padding."""
+    """Returns the source at packed `coordinates` of a tile (affine in the loops after the batch), or 0 in the
+    padding."""
     position, loops = loops[: target.batch], loops[target.batch :]
     checks: list[ir.Value] = []
     for source_dim in (ROWS, COLUMNS):
@@ -280,7 +282,8 @@ def _extract(read: _Read, target: _Target, loops: list[ir.Value], coordinates: l
 
 
 def is_constant(value: ir.Value) -> bool:
-    """Whether a tensor's bytes are known at compile time: a constant, or an immutable global with a value inside."""
+    """Returns whether a tensor's bytes are known at compile time: a constant, or an immutable global with a value in
+    the module."""
     value = storage(value)
     op = graph.producer(value)
     if op is None:
@@ -291,7 +294,7 @@ def is_constant(value: ir.Value) -> bool:
 
 
 def is_constant_global(load: ir.Operation) -> bool:
-    """Whether a global never changes, and its value is in the module: a parameter's is not."""
+    """Returns whether a global never changes, and its value is in the module, unlike a parameter's."""
     symbol, symbols = ir.FlatSymbolRefAttr(load.attributes["global"]).value, ir.SymbolTable(graph.root(load))
     found = symbols[symbol].operation if symbol in symbols else None
     if found is None or found.name != "util.global":

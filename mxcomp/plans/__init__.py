@@ -1,4 +1,4 @@
-"""Plans: the ways of computing a scaled matmul, each of them a class in a file of its own.
+"""Plans: the ways of computing a scaled matmul, each a class in a file of its own.
 
 Recognised matmuls are offered all of them in order, each beside the best one so far; the cheapest stays.
 It becomes the attribute of its operation (`encode`), builds dispatches of it (`materialise`), and says to the report
@@ -34,7 +34,8 @@ _ORDER = (
     "multi_m",
     "few_rows",
 )
-"""Names of plans, which are those of their files, as they are proposed: each knows what those before have come to."""
+"""The names of plans, which are those of their files, in the order in which they are proposed: each sees the results of
+those before."""
 
 
 def _plan_in(name: str) -> type[Plan]:
@@ -48,7 +49,7 @@ _BY_NAME = {"": Plan} | {kind.plan: kind for kind in PLANS}
 
 
 def choose(context: Context) -> Sequence[Plan]:
-    """The plans of a module's matmuls, in their order."""
+    """Returns the plans of a module's matmuls, in order."""
     choice = Choice(context)
     for kind in PLANS:
         kind.offer(choice)
@@ -56,18 +57,18 @@ def choose(context: Context) -> Sequence[Plan]:
 
 
 def from_entries(entries: dict[str, Any]) -> Plan:
-    """A plan from the entries of its attribute. Raises KeyError, TypeError and ValueError for what is none."""
+    """Returns a plan from the entries of its attribute. Raises KeyError, TypeError and ValueError for invalid ones."""
     return _BY_NAME[entries.get("plan", "")].from_entries(entries)
 
 
 def plan_of(op: ir.Operation) -> Plan | None:
-    """The plan that an operation carries; None if it is no scaled matmul."""
+    """Returns the plan of an operation, or None if it is no scaled matmul."""
     if SCALED_MATMUL not in op.attributes:
         return None
     return from_entries(attributes.to_python(op.attributes[SCALED_MATMUL]))
 
 
 def plans_below(module: ir.Operation) -> list[tuple[ir.Operation, Plan]]:
-    """All scaled matmuls below a module, and their plans."""
+    """Yields all scaled matmuls below a module, with their plans."""
     found = ((op, plan_of(op)) for op in graph.walk(module, bodies=False))
     return [(op, plan) for op, plan in found if plan is not None]

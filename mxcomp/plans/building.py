@@ -1,4 +1,4 @@
-"""What plans build with: what is packed of all matmuls of a module, and the values of one of them."""
+"""The state of building plans: packed operands of all matmuls of a module, and the values of one of them."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Matmul:
         return str(build.element(self.unset.results[0]))
 
     def erase(self) -> None:
-        """Takes away what it was before."""
+        """Erases the operations that are replaced."""
         encodings = [operand.owner.operation for operand in self.op.operands]
         for dead in (self.unset, *([self.epilogue] if self.epilogue else []), self.op, *encodings):
             graph.erase_dead(dead)
 
 
 _GONE = "mxcomp.gone"
-"""On what stands for a re-quantised result until all that was computed from it is gone."""
+"""The attribute of a placeholder for a requantised result, until all that was computed from it is erased."""
 
 
 @dataclass
@@ -70,21 +70,21 @@ class Building:
     plans: dict[int, tuple[ir.Operation, Plan]]
     packer: Packer = field(init=False)
     waiting: dict[int, tuple[Any, Matmul]] = field(default_factory=dict)
-    """Plans of matmuls that another one is to be built with, and what is packed of them, by their numbers."""
+    """The plans of matmuls that are built together with another one, and their packed operands, by number."""
     sources: list[ir.Value] = field(default_factory=list)
-    """What was packed, which is erased at the end: the packer knows operands by them."""
+    """The sources of packed operands, which the packer uses as keys; they are erased at the end."""
 
     def __post_init__(self) -> None:
         self.packer = Packer(self.options)
 
     def gone(self, result: ir.Value) -> ir.Value:
-        """What operations read that are dead when all matmuls are built."""
+        """The operands of operations that are dead when all matmuls are built."""
         placeholder = build.empty(ir.RankedTensorType(result.type))
         placeholder.owner.attributes[_GONE] = ir.UnitAttr.get()
         return placeholder
 
     def finish(self) -> None:
-        """Erases what nothing reads any more. Raises InternalError if something reads what is gone."""
+        """Erases what nothing reads any more. Raises InternalError if something reads an erased value."""
         graph.erase_unused(self.sources)
         for op in [op for op in graph.walk(self.module, bodies=False) if _GONE in op.attributes]:
             if users := [use.owner.operation for use in op.results[0].uses]:

@@ -1,4 +1,4 @@
-"""Operands of grouped matmuls that kernels read through expert ids, where they would be gathered first."""
+"""Operands of grouped matmuls that kernels read through expert ids, instead of gathering them first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from mxcomp.plans.tiled import Tiled
 
 
 def best(site: Site, context: Context, choose: Callable[[Problem], Plan]) -> Plan:
-    """What is chosen for a problem whose RHS is read through ids; else for one that has as many as the batch has."""
+    """Returns the choice for a problem whose RHS is read through ids; else for one with as many matrices as the
+    batch."""
     plan = choose(site.stored)
     gathered = operands(site, context, plan)
     if isinstance(gathered, str) or not plan.is_ours:
@@ -23,7 +24,7 @@ def best(site: Site, context: Context, choose: Callable[[Problem], Plan]) -> Pla
 
 
 def reading(site: Site, context: Context, plan: Plan) -> Plan:
-    """A plan that reads operands through ids if it can; if not, the report says why."""
+    """Returns a plan that reads operands through ids if it can; if not, the report says why."""
     gathered = operands(site, context, plan)
     if isinstance(gathered, str):
         context.note(site, gathered)
@@ -33,7 +34,7 @@ def reading(site: Site, context: Context, plan: Plan) -> Plan:
 
 
 def operands(site: Site, context: Context, plan: Plan) -> tuple[int, ...] | str:
-    """Operands that a plan's kernel reads through expert ids; or why others that are gathered are not."""
+    """Returns the operands that a plan's kernel reads through expert ids; or why others that are gathered are not."""
     options = context.options
     if not isinstance(plan, Tiled) or options.reference or not site.problem.batch:
         return ()
@@ -46,14 +47,14 @@ def operands(site: Site, context: Context, plan: Plan) -> tuple[int, ...] | str:
             return f"{first}: a stock iree-compile cannot read it through ids"
         if not gathers.is_clamped(gather):
             return f"{first}: its ids are neither as they are nor clamped to the experts"
-        size = gathers.packed_bytes(gather, op.operands[index], plan.layout, plan.place(index))
+        size = gathers.packed_bytes(gather, op.operands[index], plan.layout, plan.multiplied_as(index))
         if size > options.target.max_buffer_bytes:
             return f"{first}: all experts exceed {options.target.max_buffer_bytes} bytes"
     return tuple(by_expert)
 
 
 def _skips(site: Site, context: Context, plan: Tiled, gathered: tuple[int, ...]) -> bool:
-    """Whether nothing reads matrices of a batch whose expert id is negative, and our kernel can leave them out."""
+    """Returns whether nothing reads matrices of a batch whose expert id is negative, and our kernel can skip them."""
     if plan.ukernel is None or context.registry.is_foreign(context.registry[plan.ukernel]):
         return False
     op = context.ops[site.index]

@@ -1,4 +1,4 @@
-"""What plans are chosen by: the matmuls of a module, what is around them, and what was asked for."""
+"""The inputs of choosing plans: the matmuls of a module, their surroundings, and the options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iree.compiler import ir
 from mxcomp.layout import ACC, LHS, RHS
 from mxcomp.layout.problem import Problem
 from mxcomp.matching import gathers, pairs
-from mxcomp.matching.activations import Activations, Sought
+from mxcomp.matching.activations import Activations, ActivationsCache
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.consumers import STORED_BYTES, stored_type
 from mxcomp.matching.decision import is_recognised
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Site:
-    """A matmul where it stands in its module.
+    """A matmul and its surroundings in the module.
 
     Attributes:
         problem: What is multiplied.
@@ -53,29 +53,29 @@ class Site:
 
     @property
     def result_bytes(self) -> int:
-        """Of an element as it is stored."""
+        """The bytes of a stored element."""
         return STORED_BYTES[self.result]
 
     @property
     def stored(self) -> Problem:
-        """The problem with all matrices that its RHS is chosen from."""
+        """The problem with all matrices that its RHS is selected from."""
         return self.problem if self.experts is None else replace(self.problem, stored=(None, self.experts))
 
 
 @dataclass(frozen=True)
 class Context:
-    """What was asked for, and all matmuls of a module; operations are those of `sites`."""
+    """The options, and all matmuls of a module; operations are those of `sites`."""
 
     registry: Registry
     options: Options
     table: Table | None = None
     sites: Sequence[Site] = ()
     ops: Sequence[ir.Operation] = ()
-    _sought: Sought = field(default_factory=Sought)
+    _activations: ActivationsCache = field(default_factory=ActivationsCache)
 
     @staticmethod
     def of(module: ir.Operation, options: Options) -> Context:
-        """Of the matmuls below a module that nothing has been decided on yet. Raises UkernelError and InputError."""
+        """Returns the context of the matmuls below a module without a decision. Raises UkernelError and InputError."""
         ops = [op for op in graph.walk(module, bodies=False) if is_recognised(op)]
         registry = Registry(options.target, options.ukernel_dirs, stock=not options.reads_in_place)
         if options.ukernels not in (FASTEST, BENEFIT, NONE):
@@ -87,7 +87,7 @@ class Context:
         return Context(registry, options, table, _sites(ops, options), ops)
 
     def entry(self, site: Site, is_joined: bool = False) -> tuple[Entry | None, str]:
-        """What a tuned table says of a matmul; or why that cannot be done."""
+        """Returns the entry of a tuned table for a matmul; or why that cannot be followed."""
         entry = None if self.table is None else self.table.find(site.problem, site.result)
         if entry is None:
             return None, ""
@@ -96,20 +96,20 @@ class Context:
 
     @property
     def may_pack(self) -> bool:
-        """Whether ukernels may have dispatches of their own kind: the reference is there to check packing."""
+        """Whether ukernels may have dispatches of their own form: the reference exists to check packing."""
         return self.options.data_tiling and not self.options.reference
 
     @cached_property
     def site_of(self) -> dict[ir.Operation, Site]:
-        """Sites by their operations."""
+        """The sites by operation."""
         return dict(zip(self.ops, self.sites, strict=True))
 
     def activations(self, site: Site) -> Activations | str:
-        """What the LHS is quantised from; why a kernel cannot do that, if so."""
-        return self._sought.find(self.ops[site.index], site.problem)
+        """Returns the activations that the LHS is quantised from, or why a kernel cannot do that."""
+        return self._activations.find(self.ops[site.index], site.problem)
 
     def note(self, site: Site, reason: str) -> None:
-        """Has the report say why something was not done."""
+        """Adds a reason to the report why something was not done."""
         notes.note(self.ops[site.index], site.index, reason)
 
 
@@ -142,7 +142,7 @@ def _experts(op: ir.Operation, problem: Problem, options: Options) -> int | None
 
 
 class Choice:
-    """The plans of all matmuls so far, and what was said against others."""
+    """The plans of all matmuls so far, and what was noted against others."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -152,26 +152,26 @@ class Choice:
         self._objections = [dict[type[Plan], str]() for _ in context.sites]
 
     def sites(self, kind: type[Plan]) -> Iterator[Site]:
-        """Matmuls that a plan may be proposed for."""
+        """Returns the matmuls that a plan may be proposed for."""
         for site in self.context.sites:
             is_tuned = kind.is_open and self.context.entry(site)[0] is not None
             if site.index not in self.joined and not is_tuned:
                 yield site
 
     def take(self, site: Site, kind: type[Plan], found: Proposal | str) -> None:
-        """Takes a proposal if it is cheaper than what there is; remembers what is said against it."""
+        """Takes a proposal if it is cheaper than the current plan; remembers what is noted against it."""
         if isinstance(found, Proposal) and found.is_cheaper:
             self.plans[site.index] = found.plan
         elif reason := found if isinstance(found, str) else kind.slower(found):
             self._objections[site.index][kind] = reason
 
     def join(self, site: Site, plan: Plan) -> None:
-        """Takes a plan that a matmul has together with others."""
+        """Takes a plan that a matmul shares with others."""
         self.plans[site.index] = plan
         self.joined.add(site.index)
 
     def decided(self) -> list[Plan]:
-        """All plans, with their numbers, and what is said against those that are none of their kind."""
+        """Returns all plans with their numbers, and the notes against those that were not chosen."""
         found = []
         for site, plan, objections in zip(self.context.sites, self.plans, self._objections, strict=True):
             _, objection = self.context.entry(site, site.index in self.joined)

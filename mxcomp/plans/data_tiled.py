@@ -1,4 +1,4 @@
-"""The plan of packed operands: a dispatch for each, and one that multiplies them, with what is fused, and unpacks.
+"""The plan of packed operands: a dispatch to pack each, and one that multiplies, applies the epilogue, and unpacks.
 
 Of the ukernels that fit it is that with the shortest modelled time, or of the highest benefit; without any, IREE
 generates code for a layout of ours.
@@ -18,7 +18,7 @@ from mxcomp.matching.decision import DATA_TILED
 from mxcomp.options import BENEFIT, FASTEST, NONE
 from mxcomp.plans import by_id
 from mxcomp.plans.context import Context, Site
-from mxcomp.plans.plan import Plan, Proposal, left
+from mxcomp.plans.plan import Plan, Proposal, left_to_iree
 from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Ukernel
 from mxcomp.selection.ranking import DYNAMIC_M, Candidate, candidate, fastest
@@ -26,7 +26,7 @@ from mxcomp.selection.sharing import best_order
 from mxcomp.ukernels.weight_only import ACTIVATIONS
 
 _NAMED = 2
-"""Candidates beside the best that a report names."""
+"""The number of candidates that a report names in addition to the best."""
 
 _SCALES_INTERLEAVED: dict[str, Any] = {
     "operands_interleaving_intrinsics_m": (2,),
@@ -41,7 +41,7 @@ CODEGEN_LAYOUTS = {
         intrinsics_m=4, intrinsics_n=8, intrinsics_k=2, subgroups_m=2, subgroups_n=2, **_SCALES_INTERLEAVED
     ),
 }
-"""Layouts for matmuls without a ukernel, by the largest M they are meant for.
+"""The layouts for matmuls without a ukernel, by the largest M they are meant for.
 
 IREE's code generation spills registers with other splits of the same tiles into subgroups: 1591 of them with the
 1 × 4 subgroups of the m128_n256_k256 ukernel.
@@ -50,7 +50,7 @@ IREE's code generation spills registers with other splits of the same tiles into
 
 @dataclass(frozen=True)
 class DataTiled(Tiled):
-    """All operands packed, and one kernel for the whole result."""
+    """All operands are packed, and one kernel computes the whole result."""
 
     is_open: ClassVar[bool] = False
 
@@ -62,7 +62,8 @@ class DataTiled(Tiled):
 
 
 def _chosen(problem: Problem, site: Site, context: Context) -> Plan:
-    """The ukernel that a tuned table names, the fastest or that of the highest benefit, or a layout for IREE's code."""
+    """Returns the plan with the ukernel that a tuned table names, the fastest or that of the highest benefit, or a
+    layout for IREE's code."""
     options, registry, entry = context.options, context.registry, context.entry(site)[0]
     by_time = options.ukernels == FASTEST and not site.is_symmetric
     ranked = fastest(problem, registry, options, site.result_bytes) if by_time else ()
@@ -79,14 +80,14 @@ def _chosen(problem: Problem, site: Site, context: Context) -> Plan:
     layout = next(each for most, each in CODEGEN_LAYOUTS.items() if most is None or (problem.m or most + 1) <= most)
     missing = options.target.lacks_instruction(layout.intrinsic, problem.types)
     if missing or not all(element_format(kind).loadable for kind in problem.types[:2]):
-        return left(missing or reason, problem)
+        return left_to_iree(missing or reason, problem)
     order = best_order(problem, layout.workgroup_tile, options.target)
     chosen = DataTiled(layout=layout, workgroup_size=(layout.threads, 1, 1), order=order, reason=reason)
     return chosen.bounded(problem, options)
 
 
 def select(operands: str, problem: Problem, context: Context) -> tuple[Ukernel | None, str]:
-    """The ukernel of highest benefit, or that of the name that is asked for; or why there is none."""
+    """Returns the ukernel of highest benefit, or that of the name that is asked for; or why there is none."""
     ukernels = context.options.ukernels
     if ukernels == NONE:
         return None, "--ukernels=none"
@@ -95,13 +96,14 @@ def select(operands: str, problem: Problem, context: Context) -> tuple[Ukernel |
 
 
 def order_of(problem: Problem, ukernel: Ukernel, result_bytes: int = 4) -> Order:
-    """The order of workgroups: the fastest of a ukernel whose times are known, else that with the least to load."""
+    """Returns the order of workgroups: the fastest of a ukernel whose times are known, else that with the least to
+    load."""
     timed = candidate(ukernel, problem, result_bytes)
     return best_order(problem, ukernel.tile, ukernel.target) if timed is None else timed.order
 
 
 def _why(ranked: Sequence[Candidate], m: int | None) -> str | None:
-    """What the modelled times of the best candidates are, where they decided."""
+    """Returns the modelled times of the best candidates, where they decided."""
     if not ranked:
         return None
     best, *others = ranked

@@ -1,5 +1,5 @@
 """The plan of kernels for ranges of a dynamic M of which that for few rows quantises the LHS itself: nothing is packed
-for them.
+for it.
 
 So it may be where one kernel is to be for all rows else: there are two versions then. All matmuls of one LHS do so, for
 as many rows, or none: packed for one, it would be there for the others.
@@ -23,12 +23,12 @@ from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.multi_m import MultiM
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
-from mxcomp.selection.quantising import apart_us, takes, times
+from mxcomp.selection.quantising import separate_us, takes, times
 from mxcomp.ukernels import quantising
 from mxcomp.ukernels.waves import UNIT_ROWS
 
 _LIMITS = (quantising.MOST_ROWS, 8, 4, 2, 1)
-"""Rows up to which a version may quantise: what every workgroup does for itself goes with them."""
+"""The numbers of rows up to which a version may quantise; the work that every workgroup repeats grows with them."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class FewRows(MultiM):
         options = choice.context.options
         if not options.versions or options.ukernels != FASTEST or not choice.context.may_pack:
             return
-        by_lhs: dict[ir.Value, list[_Able | None]] = {}
+        by_lhs: dict[ir.Value, list[_Candidate | None]] = {}
         for site in choice.sites(cls) if options.fuse_quantisers != OFF else ():
             if versions := _versions(choice.plans[site.index], site.problem):
-                able = _able(site, versions[0][1], choice.context)
-                if isinstance(able, str):
-                    choice.take(site, cls, able and f"LHS is not quantised by the ukernel: {able}")
+                candidate = _candidate(site, versions[0][1], choice.context)
+                if isinstance(candidate, str):
+                    choice.take(site, cls, candidate and f"LHS is not quantised by the ukernel: {candidate}")
                 lhs = choice.context.ops[site.index].operands[LHS]
-                by_lhs.setdefault(lhs, []).append(None if isinstance(able, str) else able)
+                by_lhs.setdefault(lhs, []).append(None if isinstance(candidate, str) else candidate)
         for found in by_lhs.values():
             together = [each for each in found if each is not None]
             if len(together) == len(found):
@@ -60,28 +60,30 @@ class FewRows(MultiM):
 
 
 @dataclass(frozen=True)
-class _Able:
-    """A matmul before whose first version one may be put that quantises; modelled µs by rows of that one, and of the
-    first with a dispatch that quantises, of which all matmuls of an LHS need one."""
+class _Candidate:
+    """A matmul that may get a first version that quantises; modelled µs by rows of that one, and of the first with a
+    dispatch that quantises, of which all matmuls of an LHS need one."""
 
     site: Site
     plan: FusedQuant
     us: Mapping[int, float]
     packed_us: Mapping[int, float]
-    apart_us: Mapping[int, float]
+    separate_us: Mapping[int, float]
 
 
-def gains(together: Sequence[_Able], most: int) -> bool:
-    """Whether matmuls of one LHS that quantise up to so many rows take less time than with a dispatch for that."""
+def gains(together: Sequence[_Candidate], most: int) -> bool:
+    """Returns whether matmuls of one LHS that quantise up to so many rows take less time than with a dispatch for
+    that."""
     return all(sum(e.us[m] for e in together) < _packed_us(together, m) for m in _LIMITS if m <= most)
 
 
-def _packed_us(together: Sequence[_Able], rows: int) -> float:
-    return sum(each.packed_us[rows] for each in together) + together[0].apart_us[rows]
+def _packed_us(together: Sequence[_Candidate], rows: int) -> float:
+    return sum(each.packed_us[rows] for each in together) + together[0].separate_us[rows]
 
 
 def _versions(plan: Plan, problem: Problem) -> Sequence[tuple[int | None, Tiled]]:
-    """Those of a plan on a dynamic M that pack LHS; of one kernel for all rows, that one for few and for more."""
+    """Returns the versions of a plan for a dynamic M that pack LHS; a single kernel becomes one for few rows and one
+    for more."""
     if isinstance(plan, MultiM):
         return () if isinstance(plan.versions[0][1], FusedQuant) else plan.versions
     is_one = type(plan) is DataTiled and plan.ukernel is not None and problem.m is None and not problem.batch
@@ -91,27 +93,28 @@ def _versions(plan: Plan, problem: Problem) -> Sequence[tuple[int | None, Tiled]
     return (quantising.MOST_ROWS, alone), (None, alone)
 
 
-def _able(site: Site, first: Tiled, context: Context) -> _Able | str:
-    """What may come before a matmul's first version, or in its place; why not, or "" where its LHS is stored."""
+def _candidate(site: Site, first: Tiled, context: Context) -> _Candidate | str:
+    """Returns the version that may precede or replace a matmul's first; or why there is none, "" where its LHS is
+    stored."""
     problem, size, registry = site.problem, site.result_bytes, context.registry
     found = context.activations(site)
     if isinstance(found, str):
         return found
     at = [replace(problem, m=rows) for rows in _LIMITS]
-    able = [each for each in quantising.INSTANCES if _fits(each, found, at, first)]
-    timed = [times(able, each, registry, size) for each in at]
-    known = [each for each in able if all(each in of for of in timed)]
+    fitting = [each for each in quantising.INSTANCES if _fits(each, found, at, first)]
+    timed = [times(fitting, each, registry, size) for each in at]
+    known = [each for each in fitting if all(each in of for of in timed)]
     packed = [cost for each in at if (cost := first.cost(each, size, registry)) is not None]
     if len(packed) < len(at) or not known:
         return f"none quantises {found.type} to {problem.types[LHS]} for {problem.types[RHS]} and these N and K"
     best = min(known, key=lambda each: geometric_mean(of[each] for of in timed))
-    us, apart = [of[best] for of in timed], [apart_us(registry.target, each, found.bits) for each in at]
+    us, apart = [of[best] for of in timed], [separate_us(registry.target, each, found.bits) for each in at]
     by_rows = (dict(zip(_LIMITS, each, strict=True)) for each in (us, packed, apart))
-    return _Able(site, FusedQuant().with_instance(best, registry), *by_rows)
+    return _Candidate(site, FusedQuant().with_instance(best, registry), *by_rows)
 
 
 def _fits(instance: quantising.Instance, found: Activations, at: Iterable[Problem], first: Tiled) -> bool:
-    """Whether an instance takes such activations, and the RHS in units of the other versions."""
+    """Returns whether an instance takes such activations, and the RHS in units of the other versions."""
     element, layouts = instance.elements[RHS], (instance.layout, first.layout)
     mine, theirs = (layout.packed((1, 1)).packing(RHS, element) for layout in layouts)
     units = sorted((layout.units or (1, 1))[RHS] for layout in layouts)
@@ -120,15 +123,16 @@ def _fits(instance: quantising.Instance, found: Activations, at: Iterable[Proble
     return is_in_units and all(takes(instance, each, found.bits) for each in at)
 
 
-def _proposed(able: _Able, plan: Plan, limit: int) -> Proposal | str:
-    """A version for up to `limit` rows before those of a matmul, or in the place of the first; 0: why there is none."""
+def _proposed(candidate: _Candidate, plan: Plan, limit: int) -> Proposal | str:
+    """Returns a version for up to `limit` rows before those of a matmul, or instead of the first; 0: why there is
+    none."""
     if not limit:
-        us, packed_us = able.us[1], _packed_us([able], 1)
+        us, packed_us = candidate.us[1], _packed_us([candidate], 1)
         return f"LHS is not quantised by the ukernel: 1 row would take {us:.1f} µs, modelled, apart {packed_us:.1f}"
-    first, *others = _versions(plan, able.site.problem)
+    first, *others = _versions(plan, candidate.site.problem)
     versions = others if limit == first[0] or not plan.by_rows else [first, *others]
     rows = f"{limit} row{'s' * (limit > 1)}"
-    note = f"up to {rows} LHS is quantised by {able.plan.fused}, modelled {able.us[limit]:.1f} µs"
+    note = f"up to {rows} LHS is quantised by {candidate.plan.fused}, modelled {candidate.us[limit]:.1f} µs"
     note = "; ".join(filter(None, (plan.note, note)))
     limits = plan.limits if isinstance(plan, Tiled) else {}
-    return Proposal(FewRows.of_versions([(limit, able.plan), *versions], note=note, limits=limits))
+    return Proposal(FewRows.of_versions([(limit, candidate.plan), *versions], note=note, limits=limits))

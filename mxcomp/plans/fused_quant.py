@@ -26,7 +26,7 @@ from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Registry
-from mxcomp.selection.quantising import apart_us, modelled_us, takes, times
+from mxcomp.selection.quantising import modelled_us, separate_us, takes, times
 from mxcomp.selection.ranking import fastest
 from mxcomp.ukernels import dual, quantising
 from mxcomp.ukernels.quantising import MOST_ROWS, Instance
@@ -36,7 +36,8 @@ _NOT = "LHS is not quantised by the ukernel: "
 
 @dataclass(frozen=True)
 class FusedQuant(Tiled):
-    """`fused` is the name of the ukernel that quantises; `ukernel` takes the same RHS, and packed LHS, in its place."""
+    """`fused` is the name of the ukernel that quantises; `ukernel` is the fallback with the same RHS, and packed
+    LHS."""
 
     plan: str = "fused_quant"
     fused: str = ""
@@ -54,12 +55,14 @@ class FusedQuant(Tiled):
         named, registry = _named(options), context.registry
         if not context.may_pack or not (named or options.ukernels == FASTEST):
             return ""
-        able = [each for each in quantising.INSTANCES if takes(each, problem, found.bits) and named in (None, each)]
-        known = times(able, problem, registry, site.result_bytes)
-        if not registry.able(able):
+        candidates = [
+            each for each in quantising.INSTANCES if takes(each, problem, found.bits) and named in (None, each)
+        ]
+        known = times(candidates, problem, registry, site.result_bytes)
+        if not registry.runnable(candidates):
             sizes = f"{problem.m}x{problem.n}x{problem.k}"
             none = f"none quantises {found.type} to {problem.types[LHS]} for {problem.types[RHS]} and {sizes}"
-            return f"{_NOT}{registry.lacking(able) or none}"
+            return f"{_NOT}{registry.unsupported(candidates) or none}"
         if not known and not named:
             return f"{_NOT}the times of none are known"
         chosen = named or min(known, key=lambda each: known[each])
@@ -75,7 +78,7 @@ class FusedQuant(Tiled):
 
     @staticmethod
     def is_asked_for(site: Site, context: Context, best: Plan) -> bool:
-        """Whether there are as few rows as kernels that quantise take, and nothing is against it."""
+        """Returns whether there are as few rows as kernels that quantise take, and no other reason against it."""
         is_off = context.options.fuse_quantisers == OFF or isinstance(best, FusedQuant)
         return not is_off and (site.problem.m or 0) in range(1, MOST_ROWS + 1)
 
@@ -83,7 +86,7 @@ class FusedQuant(Tiled):
         return modelled_us(registry[self.fused], problem, result_bytes)
 
     def with_instance(self, instance: Instance, registry: Registry, **entries: Any) -> Self:
-        """The plan with what the rule of an instance says."""
+        """Returns the plan with the entries of an instance's rule."""
         own = {"fused": instance.name, "ukernel": instance.plain.name}
         return replace(self.by(registry[instance.name]), **(own | entries))
 
@@ -96,12 +99,12 @@ class FusedQuant(Tiled):
         return RHS, RHS_SCALE
 
     @property
-    def apart(self) -> DataTiled:
+    def unfused(self) -> DataTiled:
         return DataTiled.of(self)
 
     def of_bits(self, bits: int) -> Tiled:
         other = of_bits(self.fused, bits)
-        return self.apart if other is None else replace(self, fused=other)
+        return self.unfused if other is None else replace(self, fused=other)
 
     def taking(self, matmul: Matmul, stored: list[ir.Value]) -> Matmul:
         problem, found, padding = matmul.problem, matmul.activations, None
@@ -111,7 +114,7 @@ class FusedQuant(Tiled):
         return self.quantising(matmul, padding=padding)
 
     def quantising(self, matmul: Matmul, rows: ir.Value | None = None, padding: ir.Location | None = None) -> Matmul:
-        """The matmul with activations in front of the packed RHS, with a `padding` in tiles along M."""
+        """Returns the matmul with activations in front of the packed RHS, with a `padding` in tiles along M."""
         assert matmul.activations is not None
         packed = quantising_matmul.operands(
             matmul.activations, matmul.packed, matmul.problem, self.layout, rows, padding
@@ -139,7 +142,7 @@ class FusedQuant(Tiled):
 
 
 def brought(matmul: Matmul) -> str:
-    """What is put into a ukernel that takes activations."""
+    """Returns the function that is inserted into a ukernel that takes activations."""
     found, blocks = matmul.activations, (matmul.problem.k or 0) // matmul.problem.block
     assert found is not None
     if found.producer is None:
@@ -148,7 +151,7 @@ def brought(matmul: Matmul) -> str:
 
 
 def of_bits(ukernel: str, bits: int) -> str | None:
-    """The name of the ukernel like this one for activations of so many bits; None where there is none."""
+    """Returns the name of the variant of a ukernel for activations of so many bits; None where there is none."""
     known = {each.name: each for each in (*quantising.INSTANCES, *dual.INSTANCES)}
     other = None if ukernel not in known else replace(known[ukernel], bits=bits).name
     return ukernel if ukernel not in known else other if other in known else None
@@ -161,7 +164,7 @@ def _named(options: Options) -> Instance | None:
 
 
 def _compared(plan: FusedQuant, us: float, bits: int, site: Site, context: Context) -> Proposal:
-    """With the times of all matmuls of the LHS, each quantising it, and with a dispatch that does so for all."""
+    """Compares the times of all matmuls of the LHS, each quantising it, with a dispatch that does so for all."""
     registry, options = context.registry, context.options
     ranked = [
         fastest(each, registry, options, size) for each, size in ((site.problem, site.result_bytes), *site.siblings)
@@ -171,9 +174,9 @@ def _compared(plan: FusedQuant, us: float, bits: int, site: Site, context: Conte
     apart = [each[0].us for each in ranked]
     fitting = ([e for e in quantising.INSTANCES if takes(e, each, bits)] for each, _ in site.siblings)
     others = [
-        min(times(able, each, registry, size).values(), default=None)
-        for able, (each, size) in zip(fitting, site.siblings, strict=True)
+        min(times(candidates, each, registry, size).values(), default=None)
+        for candidates, (each, size) in zip(fitting, site.siblings, strict=True)
     ]
     if None in others:
         return Proposal(plan, us, apart[0])
-    return Proposal(plan, us + sum(filter(None, others)), sum(apart) + apart_us(options.target, site.problem, bits))
+    return Proposal(plan, us + sum(filter(None, others)), sum(apart) + separate_us(options.target, site.problem, bits))

@@ -1,4 +1,4 @@
-"""The plan of experts whose hidden activations are computed of gate and up, and quantised, by the product behind them.
+"""The plan of experts whose down product computes hidden activations from gate and up, and quantises them.
 
 For few rows it is one dispatch less.
 """

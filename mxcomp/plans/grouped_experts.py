@@ -1,4 +1,4 @@
-"""The plan of experts whose hidden activations are quantised in a tile of gate and up, for the product behind them.
+"""The plan of experts whose hidden activations are quantised in the tile of gate and up, for the product behind them.
 
 As `requantised`, of a batch of blocks whose columns are those of gate and up in turns: a tile has both.
 """
@@ -23,7 +23,7 @@ _NOTE = "gate and up are quantised in their tile"
 
 @dataclass(frozen=True)
 class GroupedExperts(Requantised):
-    """Gate and up, or the product behind them, which has no `requantised_for`."""
+    """The product of gate and up, or the product behind it, which has no `requantised_for`."""
 
     plan: str = "grouped_experts"
 
@@ -43,7 +43,7 @@ class GroupedExperts(Requantised):
 
     @classmethod
     def _chosen(cls, site: Site, consumer: Site, context: Context) -> list[GroupedExperts] | str:
-        """Plans of both; or why not: with `--ukernels=fastest` where that would take longer, too."""
+        """Returns plans of both; or why not, which includes a longer time with `--ukernels=fastest`."""
         options, note, pair = context.options, _NOTE, None
         if options.ukernels == FASTEST and options.fuse_quantisers == AUTO:
             pair, outside = ways(consumer.stored, context.registry)

@@ -1,4 +1,4 @@
-"""The plan of kernels for ranges of a dynamic M: one of a few rows is no kernel for thousands.
+"""The plan of kernels for ranges of a dynamic M (multiversioning), as one for a few rows is slow for thousands.
 
     %last = flow.dispatch.region { … }       %few = flow.dispatch.region { … }
     %c = arith.cmpi ule, %m, %c16            %r = arith.select %c, %few, %last {mxcomp.versions}
@@ -35,7 +35,7 @@ from mxcomp.selection.ranking import fastest
 
 @dataclass(frozen=True)
 class MultiM(Tiled):
-    """Plans by the most rows that they are for, ascending; the last, for all others, has the entries that this has."""
+    """Plans by the most rows that they are for, ascending; the last, for all others, has this plan's own entries."""
 
     plan: str = "multi_m"
     versions: tuple[tuple[int | None, Tiled], ...] = ()
@@ -66,7 +66,7 @@ class MultiM(Tiled):
 
     @classmethod
     def of_versions(cls, plans: Sequence[tuple[int | None, Tiled]], **entries: Any) -> Self:
-        """The plan of several ones, with these entries besides."""
+        """Returns the plan of several versions, with these additional entries."""
         return cls.of(plans[-1][1], versions=tuple(plans), **entries)
 
     def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
@@ -97,7 +97,7 @@ class MultiM(Tiled):
 
     @property
     def packing(self) -> Packing:
-        """RHS has whole multiples of each version's columns, rows single units; which padding they have differs."""
+        """RHS has a multiple of each version's columns, rows are in single units; the padding differs."""
         units = [each.layout.units or (1, 1) for _, each in self.versions]
         rows = tuple({m: max_m for (m, _), (max_m, _) in zip(units, self.versions, strict=True)}.items())
         return Packing(self.index, self.layout.packed((1, max(n for _, n in units))), rows=rows)
@@ -115,11 +115,11 @@ class MultiM(Tiled):
         return self._each(lambda plan: plan.of_bits(bits))
 
     @property
-    def apart(self) -> Tiled:
-        return self._each(lambda plan: plan.apart)
+    def unfused(self) -> Tiled:
+        return self._each(lambda plan: plan.unfused)
 
     def _each(self, change: Callable[[FusedQuant], Tiled]) -> Self:
-        """The plan with another version for each that quantises."""
+        """Returns the plan with each quantising version replaced."""
         of = [(max_m, change(plan) if isinstance(plan, FusedQuant) else plan) for max_m, plan in self.versions]
         return replace(self, versions=tuple(of))
 
@@ -142,7 +142,7 @@ class MultiM(Tiled):
         return self.cast(matmul, result)
 
     def _dispatch(self, matmul: Matmul, plan: Tiled, padding: ir.Location | None) -> ir.Value:
-        """The result of one version, its operands in as many units; with `padding` activations are in tiles."""
+        """Returns the result of one version, its operands in as many units; with `padding` activations are in tiles."""
         counts, units = TileCounts(matmul.sizes, plan.layout), plan.layout.units or (1, 1)
         packed = {
             i: stored_operand.regrouped(value, units[i % 2], counts.of(i))

@@ -1,4 +1,4 @@
-"""A way of computing a scaled matmul: what all of them have, and what one that is new has to say.
+"""The base class of plans: a way of computing a scaled matmul.
 
 One plan is one class in one file of this room, and one line in the table of `mxcomp.plans`. Its fields are the entries
 of the attribute `mxcomp.scaled_matmul`, so what is decided once travels with the operation.
@@ -29,71 +29,71 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan(Decision):
-    """How one scaled matmul is computed; this one leaves it to IREE."""
+    """How one scaled matmul is computed; the base class leaves it to IREE."""
 
     operands: ClassVar[str] = PLAIN
-    """How it takes them."""
+    """The form in which it takes operands."""
     fuses_consumers: ClassVar[bool] = True
-    """Whether elementwise operations behind it may become part of its dispatch."""
+    """Whether elementwise consumers may be fused into its dispatch."""
     least_gain: ClassVar[float] = 0.0
-    """Of the modelled time of what it is in the place of, below which it is not worth it."""
+    """The least gain, as a fraction of the time of the plan that it replaces."""
     is_open: ClassVar[bool] = True
-    """Whether it looks for something faster, which is not done where a tuned table has a line."""
+    """Whether a faster plan is searched for; not where a tuned table has a line."""
 
     @classmethod
     def propose(cls, site: Site, context: Context, best: Plan) -> Proposal | str:
-        """This plan in the place of the best one so far; or why not, "" where that goes without saying."""
+        """Returns this plan as a replacement of the best one so far; or why not, "" where that is obvious."""
         return ""
 
     @classmethod
     def offer(cls, choice: Choice) -> None:
-        """Proposes it for each matmul; plans that are for several at once do so for these."""
+        """Proposes it for each matmul; plans for several matmuls at once override this."""
         for site in choice.sites(cls):
             choice.take(site, cls, cls.propose(site, choice.context, choice.plans[site.index]))
 
     @classmethod
     def slower(cls, found: Proposal) -> str:
-        """What the report says where it would take longer; "" if that is not worth a word."""
+        """Returns a note for the report where it would take longer; "" if that is not worth one."""
         return ""
 
     def at(self, rows: int) -> Plan:
-        """The plan for so many rows."""
+        """Returns the plan for so many rows."""
         return self
 
     def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
-        """Modelled µs of the dispatches that multiply a problem, with so many bytes to store for an element.
+        """Returns modelled µs of the dispatches that multiply a problem, with so many bytes to store for an element.
 
         None where that is not known.
         """
         return None
 
     def build(self, op: ir.Operation, building: Building) -> None:
-        """Puts dispatches in the place of an operation; of what is left to IREE there is nothing to do."""
+        """Replaces an operation by dispatches; nothing is done for what is left to IREE."""
 
     def reported(self) -> dict[str, Any]:
-        """Entries of `report.ScaledMatmul`."""
+        """Returns entries of `report.ScaledMatmul`."""
         return {"operands": self.operands}
 
     @property
     def by_rows(self) -> Sequence[tuple[int | None, Any]]:
-        """Plans by the most rows that they are for, None for all others, where there are several."""
+        """The plans by the most rows that they are for, None for all others, where there are several."""
         return ()
 
     @property
     def kernel(self) -> str | None:
-        """The name of what computes a tile; None: IREE generates it."""
+        """The name of the kernel that computes a tile; None: IREE generates it."""
         return None
 
     @classmethod
     def of(cls, other: Plan, **entries: Any) -> Self:
-        """This plan with what another one has of its entries, and with these."""
+        """Returns this plan with the common entries of another one, and with these."""
         theirs = {each.name for each in fields(other)}
         shared = {each.name for each in fields(cls)} & theirs - {"plan"}
         return cls(**{name: getattr(other, name) for name in shared} | entries)
 
     @classmethod
     def from_entries(cls, entries: dict[str, Any]) -> Self:
-        """Inverse of `entries`. Raises TypeError and ValueError for what is no such plan."""
+        """Inverts `entries`. Raises TypeError and ValueError for invalid entries."""
         return cls(**{name: _READ[name](value) if name in _READ else value for name, value in entries.items()})
 
 
@@ -102,12 +102,12 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
     "order": lambda entries: Order(**entries),
     **dict.fromkeys(("tile", "gathered", "workgroup_size"), tuple),
 }
-"""How entries are read that attributes have in another form."""
+"""Converters of entries that attributes have in another form."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A plan, its modelled µs, and those of the same work without it; without times it is taken as it is."""
+    """A plan, its modelled µs, and those of the same work without it; without times it is always taken."""
 
     plan: Plan
     us: float | None = None
@@ -120,8 +120,8 @@ class Proposal:
         return self.us < (1 - self.plan.least_gain) * self.instead_us
 
 
-def left(reason: str, problem: Problem) -> Plan:
-    """The plan that leaves a matmul to IREE."""
+def left_to_iree(reason: str, problem: Problem) -> Plan:
+    """Returns the plan that leaves a matmul to IREE."""
     return Plan(reason=f"left to IREE: {reason}", warning=warning_of(problem.types[:2]) or None)
 
 
@@ -143,15 +143,15 @@ class Launched(Plan, Launch):
         return super().reported() | {"order": str(self.order), "ukernel": self.ukernel}
 
     def by(self, ukernel: Ukernel, order: Order = PLAIN_ORDER, **entries: Any) -> Self:
-        """The plan with what a ukernel's rule says, and with these entries."""
+        """Returns the plan with the entries of a ukernel's rule, and with these entries."""
         known = {each.name for each in fields(self)} & {"layout", "tile", "workgroup_size", "llvm_func_attrs"}
         rule = {name: getattr(ukernel, name) for name in known}
         return replace(self, **(rule | {"ukernel": ukernel.name, "order": order} | entries))
 
     def bounded(self, problem: Problem, options: Options, padding: tuple[int, int, int] | None = None) -> Plan:
-        """The plan with limits of dynamic sizes, if all fits into buffers, padded to multiples of `padding`."""
+        """Returns the plan with limits of dynamic sizes, if all fits into buffers, padded to multiples of `padding`."""
         max_bytes = options.target.max_buffer_bytes
         found = limits(problem, padding or (1, 1, 1), max_bytes)
         if found is None:
-            return left(f"an operand or the result exceeds {max_bytes} bytes", problem)
+            return left_to_iree(f"an operand or the result exceeds {max_bytes} bytes", problem)
         return replace(self, limits=found | ({"bytes": max_bytes} if problem.m is problem.n is None else {}))

@@ -1,4 +1,4 @@
-"""The plan of results that are quantised in the tile they are computed in, for the matmul behind.
+"""The plan of results that are quantised in the tile they are computed in, for the next matmul.
 
     %t:2 = flow.dispatch.region {
       %acc = iree_codegen.inner_tiled …       %amax = linalg.generic {… 2 reductions} ins(%acc)
@@ -29,20 +29,20 @@ from mxcomp.options import AUTO, BENEFIT, FASTEST, OFF, Options
 from mxcomp.packing import requantised_result
 from mxcomp.packing.packer import part_location
 from mxcomp.packing.requantised_result import Requantisation
-from mxcomp.packing.result_tiles import ALONE, UNROLL
+from mxcomp.packing.result_tiles import ONE_WAVE_PER_EU, UNROLL
 from mxcomp.packing.runtime_sizes import TileCounts
 from mxcomp.plans import split_k
 from mxcomp.plans.building import Building, Matmul
 from mxcomp.plans.context import Choice, Context, Site
 from mxcomp.plans.data_tiled import order_of
-from mxcomp.plans.plan import Plan, left
+from mxcomp.plans.plan import Plan, left_to_iree
 from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Registry
-from mxcomp.selection import passing, times
-from mxcomp.selection.passing import slots
-from mxcomp.selection.quantising import apart_us
+from mxcomp.selection import streaming, times
+from mxcomp.selection.quantising import separate_us
 from mxcomp.selection.ranking import candidate, fastest
-from mxcomp.selection.times import BESIDE, JOINED, RESULT
+from mxcomp.selection.streaming import slots
+from mxcomp.selection.times import JOINED, RESULT, TRANSPOSED
 from mxcomp.target import Target
 from mxcomp.ukernels.data_tiled import REQUANTISING, DataTiled
 from mxcomp.ukernels.family import Instance
@@ -52,7 +52,8 @@ _NOT = "not re-quantised in its tile: "
 
 @dataclass(frozen=True)
 class Requantised(Tiled):
-    """A matmul of a chain, transposed; `requantised_for` is the index of that whose LHS is quantised from its result.
+    """A matmul of a chain, transposed; `requantised_for` is the index of the matmul whose LHS is quantised from its
+    result.
 
     The last of a chain has none: it takes what is packed there.
     """
@@ -89,23 +90,23 @@ class Requantised(Tiled):
 
     @classmethod
     def transposing(cls, problem: Problem, name: str, context: Context, gated: bool = False) -> Plan:
-        """A problem computed transposed by a ukernel, with blocks of results in lanes; or left to IREE.
+        """Returns a problem computed transposed by a ukernel, with blocks of results in lanes; or left to IREE.
 
         `gated`: of gate and up, of which each tile has as much.
         """
         problem, options = problem.flipped, context.options
         ukernel, reason = context.registry.select(DATA_TILED, problem, name)
         if ukernel is None or ukernel.layout is None:
-            return left(reason, problem)
+            return left_to_iree(reason, problem)
         layout = replace(ukernel.layout, lane_rows=True, gated=gated)
         plan = cls().by(ukernel, order_of(problem, ukernel), layout=layout)
         return plan.bounded(problem, options, ukernel.layout.workgroup_tile)
 
     def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
-        return in_tile_us(registry, problem, result_bytes, BESIDE if self.requantised_for is None else RESULT)
+        return in_tile_us(registry, problem, result_bytes, TRANSPOSED if self.requantised_for is None else RESULT)
 
     def finish(self, matmul: Matmul, building: Building) -> None:
-        """The dispatch of inner tiles, epilogue and quantiser, if it can be after all."""
+        """Builds the dispatch of inner tiles, epilogue and quantiser, if that is still possible."""
         with matmul.op.context, part_location(self.index, "matmul", matmul.op), ir.InsertionPoint(matmul.unset):
             found = self._requantisation(matmul, building)
             if found is not None:
@@ -118,7 +119,7 @@ class Requantised(Tiled):
             matmul.erase()
 
     def _requantisation(self, matmul: Matmul, building: Building) -> Requantisation | None:
-        """How to quantise the result; if it cannot be done after all, why is noted."""
+        """Returns how to quantise the result; if that is not possible any more, notes why."""
         if building.options.reference or self.requantised_for is None:
             return None
         _, consumer = building.plans.get(self.requantised_for, (None, None))
@@ -132,10 +133,10 @@ class Requantised(Tiled):
         return None
 
     def _requantised(self, matmul: Matmul, found: Requantisation, building: Building) -> tuple[ir.Value, ...]:
-        """Gives the next matmul what the dispatch computes; returns what nothing computes any more."""
+        """Gives the next matmul the dispatch's results; returns the values that nothing computes any more."""
         with build.dispatch_region(found.types, []) as region:
             counts = TileCounts(matmul.sizes, self.layout)
-            tiled = self.accumulated(matmul, counts, ALONE if self.layout.intrinsics_n > 1 else UNROLL)
+            tiled = self.accumulated(matmul, counts, ONE_WAVE_PER_EU if self.layout.intrinsics_n > 1 else UNROLL)
             region.returned = found.compute(self.finished(matmul, tiled, counts))
         if found.layout is None:
             found.replace_sources(*region.results)
@@ -146,7 +147,7 @@ class Requantised(Tiled):
 
 
 def is_asked_for(options: Options) -> bool:
-    """Whether results may be quantised in tiles: not by a ukernel of another name."""
+    """Returns whether results may be quantised in tiles: not with a ukernel of another name."""
     return options.data_tiling and options.fuse_quantisers != OFF and options.ukernels in (FASTEST, BENEFIT)
 
 
@@ -164,7 +165,7 @@ def _ukernel(problem: Problem) -> str:
 
 
 def _objection(chain: Chain, choice: Choice) -> tuple[str, str | None]:
-    """Why results are not to be quantised in their tile, or "", and a note that says what decided.
+    """Returns why results are not to be quantised in their tile, or "", and a note with what decided.
 
     What chains before have planned stays. Of results that meet, all but the last are stored as they are.
     """
@@ -179,14 +180,14 @@ def _objection(chain: Chain, choice: Choice) -> tuple[str, str | None]:
             (*others, last, consumer), (*stored, last.result_bytes, consumer.result_bytes), strict=True
         )
     ]
-    behind = [in_tile_us(registry, consumer.problem, consumer.result_bytes, BESIDE)]
+    behind = [in_tile_us(registry, consumer.problem, consumer.result_bytes, TRANSPOSED)]
     inside = [
-        *(in_tile_us(registry, site.problem, size, BESIDE) for site, size in zip(others, stored, strict=True)),
+        *(in_tile_us(registry, site.problem, size, TRANSPOSED) for site, size in zip(others, stored, strict=True)),
         in_tile_us(registry, last.problem, last.result_bytes, JOINED if others else RESULT),
         *(behind if chain.packed else [packing_us(target, consumer.problem), alone[-1]]),
     ]
     computed = joining_us(target, last.problem, slots(chain.activations)) if others else 0.0
-    between = apart_us(target, consumer.problem, 8 * last.result_bytes) + computed
+    between = separate_us(target, consumer.problem, 8 * last.result_bytes) + computed
     in_all, apart = _sum(inside), _sum([*alone, between])
     if in_all is None or apart is None:
         return "times of both ways are not known", None
@@ -200,39 +201,41 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 
 def in_tile_us(registry: Registry, problem: Problem, size: int, suffix: str) -> float | None:
-    """µs of a product computed transposed, with what a suffix stands for; an element of the result has `size` bytes."""
+    """Returns µs of a product computed transposed, with the epilogue that a suffix stands for; an element of the result
+    has `size` bytes."""
     problem = problem.flipped
     instance = instance_of(problem.types)
     known = times.replays(instance, registry.target, suffix)
     if known is None or instance.name not in registry.ukernels:
         return None
     sizes = {axis: problem.sizes[axis] or 0 for axis in "mnk"}
-    stored = size if suffix == BESIDE else _REPLAYED_BYTES
+    stored = size if suffix == TRANSPOSED else _REPLAYED_BYTES
     return times.ordered(known, instance.layout.workgroup_tile, problem, sizes, stored)[1]
 
 
 _REPLAYED_BYTES = 4
-"""Of a result's element, by which times of other sizes go."""
+"""The bytes of a result's element in the replays, which are used for other sizes too."""
 
 
 def packing_us(target: Target, problem: Problem) -> float:
-    """µs of the two dispatches that pack an LHS and its scales that were quantised row by row."""
+    """Returns µs of the two dispatches that pack an LHS and its scales that were quantised row by row."""
     elements = (problem.m or 0) * (problem.k or 0)
     parts = float(element_format(problem.types[LHS]).bits), times.SCALE_BITS
-    return sum(passing.passing_us(target, 2 * elements * bits / 8) for bits in parts)
+    return sum(streaming.streaming_us(target, 2 * elements * bits / 8) for bits in parts)
 
 
 def joining_us(target: Target, problem: Problem, slots: int) -> float:
-    """µs that a product takes longer where another one's result is read, and an element computed in so many slots."""
+    """Returns additional µs of a product whose epilogue reads another one's result, with so many slots per element."""
     elements = (problem.m or 0) * (problem.n or 0)
-    return passing.latency_us(target) + passing.calculating_us(target, elements, slots)
+    return streaming.latency_us(target) + streaming.calculating_us(target, elements, slots)
 
 
 def _alone(site: Site, stored_bytes: int, choice: Choice) -> float | None:
-    """µs of a product with the ukernel that is taken for it alone, with so many bytes to store for an element."""
+    """Returns µs of a product with the ukernel that it gets without fusion, with so many bytes to store for an
+    element."""
     problem, registry, options = site.problem, choice.context.registry, choice.context.options
     if site.index in choice.joined:
-        return in_tile_us(registry, problem, stored_bytes, BESIDE)
+        return in_tile_us(registry, problem, stored_bytes, TRANSPOSED)
     ranked = fastest(problem, registry, options, site.result_bytes)
     split = split_k.faster(problem, ranked[0], registry, options, site.result_bytes) if ranked else None
     if split is not None and split_k.is_possible(options):

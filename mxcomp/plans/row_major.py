@@ -1,4 +1,4 @@
-"""The plan of operands as they are stored, row-major, for a ukernel that takes them so: without data tiling."""
+"""The plan of row-major operands: the ukernel reads them as they are stored, without data tiling."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mxcomp.packing.runtime_sizes import guarded
 from mxcomp.plans.building import Building
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import select
-from mxcomp.plans.plan import Launched, Plan, Proposal, left
+from mxcomp.plans.plan import Launched, Plan, Proposal, left_to_iree
 from mxcomp.ukernels.weight_only import ACTIVATIONS
 
 
@@ -43,7 +43,7 @@ class RowMajor(Launched):
         elif ukernel is not None and site.is_symmetric:
             reason = f"{ukernel.name}: LHS and RHS may be one tensor"
         if ukernel is None or reason:
-            return Proposal(left(f"--data-tiling=off and {reason}", problem))
+            return Proposal(left_to_iree(f"--data-tiling=off and {reason}", problem))
         return Proposal(RowMajor().by(ukernel).bounded(problem, context.options))
 
     def build(self, op: ir.Operation, building: Building) -> None:
@@ -67,6 +67,7 @@ class RowMajor(Launched):
 
 
 def _can_reorder(problem: Problem, tile_m: int, tile_n: int) -> bool:
-    """Whether IREE may reorder the workgroups of row-major tiles: it forgets the smaller tiles at the border."""
+    """Returns whether IREE may reorder the workgroups of row-major tiles: it ignores the smaller tiles at the
+    border."""
     m, n = problem.m or 0, problem.n or 0
     return m > tile_m and n > tile_n and m % tile_m == n % tile_n == 0

@@ -1,4 +1,4 @@
-"""The plan of a ukernel that reads LHS, or RHS in its place, as it is stored, row-major, where all else is packed.
+"""The plan of a ukernel that reads LHS, or RHS in its place, row-major as it is stored, while all else is packed.
 
 In the dispatch of the matmul, units of LHS as they would be packed, for which IREE tiles:
 
@@ -42,12 +42,12 @@ from mxcomp.target import Target
 from mxcomp.ukernels import family
 
 SIDES = (LHS, RHS)
-"""Which operand may be read in rows."""
+"""The operands that may be read row-major."""
 
 
 @dataclass(frozen=True)
 class RowOperand(Tiled):
-    """What is multiplied as LHS is not packed."""
+    """The operand that is multiplied as LHS is not packed."""
 
     plan: str = "row_operand"
 
@@ -69,7 +69,7 @@ class RowOperand(Tiled):
         return (*super().marks, IN_ROWS)
 
     def taking(self, matmul: Matmul, stored: list[ir.Value]) -> Matmul:
-        """With the bytes [M, K·bits/8] of LHS, where they are stored."""
+        """Returns the matmul with the bytes [M, K·bits/8] of LHS, where they are stored."""
         problem = matmul.problem
         bits = element_format(problem.types[LHS]).bits
         kind = build.tensor_type((problem.m, (problem.k or 0) * bits // 8), "i8")
@@ -82,7 +82,7 @@ class RowOperand(Tiled):
         return [units, *(stored_operand.elements(value, matmul.problem.types[i], counts.of(i)) for i, value in each)]
 
     def _units(self, stored: ir.Value, problem: Problem) -> ir.Value:
-        """Units of LHS from its bytes, in the region of a dispatch; rows that are padding repeat the last."""
+        """Returns units of LHS from its bytes, in the region of a dispatch; rows of padding repeat the last."""
         swizzle, element = self.layout.packing(LHS), problem.types[LHS]
         outer = [swizzle.tiles(dim, size) for dim, size in enumerate((problem.m, (problem.k or 0) // problem.block))]
         shape = self.layout.multiplied_shape(LHS, self.layout.packed_shape(LHS, outer))
@@ -93,8 +93,8 @@ class RowOperand(Tiled):
         column = ((k_tile * steps + step) * blocks + block) * inner + within
 
         def body(loops: list[ir.Value]) -> ir.Value:
-            place = [build.clamp(build.apply(row, loops), problem.m or 1), build.apply(column, loops)]
-            return tensor.ExtractOp(elements, place).result
+            position = [build.clamp(build.apply(row, loops), problem.m or 1), build.apply(column, loops)]
+            return tensor.ExtractOp(elements, position).result
 
         return build.generate(build.tensor_type(shape, element), body)
 
@@ -102,7 +102,7 @@ class RowOperand(Tiled):
 def choose(
     best: Plan, problem: Problem, objections: Mapping[int, str], registry: Registry, options: Options, size: int
 ) -> Proposal | str:
-    """The fastest ukernel for a side without an objection, or that of the name that is asked for.
+    """Returns the fastest ukernel for a side without an objection, or that of the name that is asked for.
 
     `size` are the bytes of an element of the result.
     """
@@ -131,7 +131,7 @@ def choose(
 
 
 def candidates(problem: Problem, side: int, registry: Registry, options: Options, size: int) -> Iterator[Candidate]:
-    """The ukernels that read LHS or RHS of a problem as it is stored, and their times."""
+    """Returns the ukernels that read LHS or RHS of a problem as it is stored, and their times."""
     multiplied = _multiplied(problem, side)
     for each in registry.ukernels.values():
         if each.operands == family.IN_ROWS[side] and not _misfit(each, multiplied, options):
@@ -141,19 +141,19 @@ def candidates(problem: Problem, side: int, registry: Registry, options: Options
 
 
 def packing_us(target: Target, problem: Problem, side: int = LHS) -> float:
-    """Modelled µs of a dispatch that packs LHS or RHS: it reads and writes all of it, which HBM binds."""
+    """Returns modelled µs of a dispatch that packs LHS or RHS: it reads and writes all of it, bound by HBM."""
     p, bits = parameters_of(target), element_format(problem.types[side]).bits
     moved = 2 * ((problem.m, problem.n)[side] or 0) * (problem.k or 0) * bits / 8
     return p.launch_us + moved / (p.hbm_terabytes * 1e6)
 
 
 def _multiplied(problem: Problem, side: int) -> Problem:
-    """The problem with the operand that is read in rows in the place of LHS."""
+    """Returns the problem with the operand that is read row-major as LHS."""
     return problem if side == LHS else problem.flipped
 
 
 def _objection(side: int, site: Site, context: Context) -> str:
-    """Why LHS or RHS cannot be read as it is stored; "" if it can."""
+    """Returns why LHS or RHS cannot be read as it is stored; "" if it can."""
     name = OPERAND_NAMES[side].upper()
     if not context.options.reads_in_place:
         return f"a stock iree-compile cannot read {name} as it is stored"
@@ -163,7 +163,7 @@ def _objection(side: int, site: Site, context: Context) -> str:
 
 
 def _misfit(ukernel: Ukernel, problem: Problem, options: Options) -> str:
-    """Why a ukernel cannot read the LHS of a problem as it is stored; "" if it can."""
+    """Returns why a ukernel cannot read the LHS of a problem as it is stored; "" if it can."""
     if problem.batch or problem.m is None or problem.n is None:
         return "it takes static sizes without a batch"
     if limits(problem, ukernel.tile, options.target.max_buffer_bytes) is None:

@@ -1,5 +1,4 @@
-"""The plan of a K that is split over workgroups: a batch of parts, each a piece of the same packed operands, and their
-sum.
+"""The split-K plan: K is split over workgroups, as a batch of parts of the same packed operands, and their sum.
 
     %r = flow.dispatch.region {
       %a = iree_linalg_ext.gather dimension_map = [0]
@@ -43,21 +42,21 @@ from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.target import Target
 
 SPLITS = (2, 3, 4, 6, 8)
-"""Parts of K that are considered."""
+"""The numbers of parts of K that are considered."""
 
 _LEAST_GAIN = 0.05
-"""Of the modelled time, below which another dispatch is not worth it."""
+"""The least gain, as a fraction of the modelled time, that is worth another dispatch."""
 
 _LEAST_TILES = 4
-"""K tiles of a part, below which beginning and ending a workgroup are most of its time."""
+"""The least number of K tiles of a part: with fewer, a workgroup's prologue and epilogue dominate."""
 
 _PART_BYTES = 4
-"""Of an element of a part's result: f32."""
+"""The bytes of an element of a part's result, which is f32."""
 
 
 @dataclass(frozen=True)
 class SplitK(Tiled):
-    """`parts` of K, each multiplied by workgroups of its own."""
+    """`parts` of K, each multiplied by separate workgroups."""
 
     plan: str = "split_k"
     parts: int = 1
@@ -108,20 +107,20 @@ class SplitK(Tiled):
 
 
 def _pieces(elements: list[ir.Value], parts: int) -> list[ir.Value]:
-    """Packed operands with a matrix for each part, in the region of a dispatch."""
+    """Returns packed operands with a matrix for each part, in the region of a dispatch."""
     numbers = ir.DenseElementsAttr.get(np.arange(parts, dtype=np.int32))
     ids = arith.ConstantOp(ir.RankedTensorType.get([parts], ir.IntegerType.get_signless(32)), numbers).result
     return [expert_tiles.gathered(_in_front(value), ids) for value in elements]
 
 
 def _summed(parts: ir.Value) -> ir.Value:
-    """[M, N] from [parts, M, N], added in order."""
+    """Returns [M, N] from [parts, M, N], added in order."""
     count, *sizes = build.static_sizes(parts)
     kind = build.tensor_type(sizes, build.element(parts))
-    places = [ir.AffineExpr.get_dim(i) for i in range(len(sizes))]
+    dims = [ir.AffineExpr.get_dim(i) for i in range(len(sizes))]
     maps = [
-        *(ir.AffineMap.get(2, 0, [ir.AffineExpr.get_constant(i), *places]) for i in range(count or 1)),
-        ir.AffineMap.get(2, 0, places),
+        *(ir.AffineMap.get(2, 0, [ir.AffineExpr.get_constant(i), *dims]) for i in range(count or 1)),
+        ir.AffineMap.get(2, 0, dims),
     ]
 
     def body(*values: ir.Value) -> ir.Value:
@@ -132,7 +131,7 @@ def _summed(parts: ir.Value) -> ir.Value:
 
 
 def _in_front(value: ir.Value) -> ir.Value:
-    """A tensor with one more dimension, of size 1, in front."""
+    """Returns a tensor with a leading dimension of size 1."""
     kind = ir.RankedTensorType(value.type)
     shape = [1, *kind.shape]
     groups = [[0, 1], *([i] for i in range(2, len(shape)))]
@@ -141,7 +140,7 @@ def _in_front(value: ir.Value) -> ir.Value:
 
 @dataclass(frozen=True)
 class Split:
-    """A ukernel for so many parts of K, and µs with the dispatch that adds them up."""
+    """A ukernel for so many parts of K, and µs including the dispatch that sums them."""
 
     candidate: Candidate
     parts: int
@@ -153,12 +152,12 @@ class Split:
 
 
 def is_possible(options: Options) -> bool:
-    """Whether what is compiled comes to mxcomp-fold-gathers, which finds parts in packed operands."""
+    """Returns whether compilation reaches mxcomp-fold-gathers, which finds parts in packed operands."""
     return options.reads_in_place and not options.reference
 
 
 def misfit(problem: Problem, ukernel: Ukernel, parts: int, target: Target) -> str:
-    """Why K of a problem cannot be split in so many parts for a ukernel; "" if it can."""
+    """Returns why K of a problem cannot be split in so many parts for a ukernel; "" if it can."""
     if problem.dynamic or problem.batch:
         return "K is split for static sizes without a batch"
     if min(problem.m or 0, problem.n or 0) < 2:
@@ -172,7 +171,7 @@ def misfit(problem: Problem, ukernel: Ukernel, parts: int, target: Target) -> st
 
 
 def best(problem: Problem, ukernels: Iterable[Ukernel], target: Target, result_bytes: int) -> Split | None:
-    """The fastest way with K split; None if there is none."""
+    """Returns the fastest split K; None if there is none."""
     found: list[Split] = []
     for ukernel in ukernels:
         if ukernel.types[:2] != problem.types[:2]:
@@ -188,14 +187,14 @@ def best(problem: Problem, ukernels: Iterable[Ukernel], target: Target, result_b
 
 
 def sum_us(target: Target, problem: Problem, parts: int, result_bytes: int) -> float:
-    """Modelled µs of the dispatch that adds parts up: a launch, a load's latency, and its bytes at HBM's rate."""
+    """Returns modelled µs of the dispatch that sums parts: a launch, a load's latency, and its bytes at HBM's rate."""
     p = parameters_of(target)
     moved = _elements(problem) * (parts * _PART_BYTES + result_bytes)
     return p.launch_us + p.cold_latency / (p.clock_ghz * 1e3) + moved / (p.hbm_terabytes * 1e6)
 
 
 def is_worth_asking(problem: Problem, chosen: Candidate) -> bool:
-    """Whether a product leaves compute units idle, and has K enough for parts."""
+    """Returns whether a product leaves compute units idle, and has K enough for parts."""
     if problem.dynamic or problem.batch:
         return False
     rows, columns, k_tiles = (
@@ -206,7 +205,7 @@ def is_worth_asking(problem: Problem, chosen: Candidate) -> bool:
 
 
 def faster(problem: Problem, whole: Candidate, registry: Registry, options: Options, result_bytes: int) -> Split | None:
-    """The fastest way with K split, if it is clearly faster than with a whole K."""
+    """Returns the fastest split K, if it is clearly faster than a whole K."""
     if not is_worth_asking(problem, whole):
         return None
     found = best(problem, registry.ukernels.values(), options.target, result_bytes)
@@ -214,7 +213,7 @@ def faster(problem: Problem, whole: Candidate, registry: Registry, options: Opti
 
 
 def _elements(problem: Problem) -> int:
-    """Of the result."""
+    """Returns the number of elements of the result."""
     return (problem.m or 0) * (problem.n or 0)
 
 
@@ -223,7 +222,7 @@ def _k_tiles(problem: Problem, ukernel: Ukernel) -> int:
 
 
 def part(problem: Problem, ukernel: Ukernel, parts: int) -> Problem:
-    """What a batch of parts is, as a problem; of one part the problem itself."""
+    """Returns the problem of a batch of parts; with one part the problem itself."""
     if parts == 1:
         return problem
     return replace(problem, k=_k_tiles(problem, ukernel) // parts * ukernel.tile[2], batch=(parts,))

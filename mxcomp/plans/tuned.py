@@ -1,4 +1,4 @@
-"""A tuned table against the ukernels there are: which one it says for a problem.
+"""Checks a tuned table against the registry, and looks up the ukernel of a problem.
 
 A line is taken at its word or not at all: what it names must exist, and fit the problem that it is about. Everything
 else is left out, with the line and what to do.
@@ -28,12 +28,13 @@ class Entry:
 
     @property
     def note(self) -> str:
-        """How the choice was made."""
+        """The note that explains the choice."""
         margin = self.line.margin
         return str(self.line) + ("" if margin is None else f"; the second best takes {margin:.1%} longer")
 
     def objection(self, is_symmetric: bool, is_joined: bool, options: Options) -> str:
-        """Why it cannot be followed for a matmul whose plan may be `is_joined` with those of others; "" if it can."""
+        """Returns why it cannot be followed for a matmul whose plan may be `is_joined` with those of others; "" if it
+        can."""
         if not self.line.use:
             return "use is 0"
         if is_joined:
@@ -46,20 +47,20 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """Entries for one GPU, and what is wrong with lines that are none."""
+    """Entries for one GPU, and errors in invalid lines."""
 
     target: str = ""
     entries: Mapping[Key, Entry] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
 
     def find(self, problem: Problem, result: str) -> Entry | None:
-        """What is said of a problem whose result is stored as `result`, else of it with any result."""
+        """Returns the entry for a problem whose result is stored as `result`, else for one with any result."""
         keys = (Key(self.target, problem, kind) for kind in (result, ANY))
         return next((self.entries[key] for key in keys if key in self.entries), None)
 
 
 def read(path: Path, registry: Registry) -> Table:
-    """A table's lines for the GPU of the ukernels. Raises InputError for a file that cannot be read."""
+    """Returns a table's lines for the GPU of the ukernels. Raises InputError for a file that cannot be read."""
     lines, faults = tuned_lines.read(path)
     entries: dict[Key, Entry] = {}
     for line in lines:
@@ -73,7 +74,7 @@ def read(path: Path, registry: Registry) -> Table:
 
 
 def _fault(line: Line, registry: Registry) -> str:
-    """What is wrong with a line, or ""."""
+    """Returns what is wrong with a line, or ""."""
     reasons = (check(line, registry) for check in _CHECKS)
     return next(filter(None, reasons), "")
 
@@ -112,7 +113,7 @@ def _envelope(line: Line, registry: Registry) -> str:
 
 
 _CHECKS: tuple[Callable[[Line, Registry], str], ...] = (_order, _unknown, _operands, _split, _envelope)
-"""In order: each may rely on those before it."""
+"""The checks in order: each may rely on those before it."""
 
 
 def _repeated(line: Line, entries: Mapping[Key, Entry]) -> str:

@@ -1,4 +1,4 @@
-"""The plan of bf16 activations as they are, by MX weights that the ukernel dequantises.
+"""The weight-only plan: unquantised bf16 activations times MX weights that the ukernel dequantises.
 
 Of a dynamic M there are kernels by ranges; up to `MOST_ROWS` a workgroup has all rows, of more it has a tile, padded.
 """
@@ -20,18 +20,18 @@ from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.multi_m import MultiM
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.registry import Registry
-from mxcomp.selection.passing import passing_us
 from mxcomp.selection.quantising import modelled_us
+from mxcomp.selection.streaming import streaming_us
 from mxcomp.selection.versions import Range
 from mxcomp.ukernels.weight_only import ACTIVATION_BYTES, ACTIVATIONS, MOST_ROWS, Instance
 
 _RANGES = (Range(16, (1, 16)), Range(32, (24, 32)), Range(MOST_ROWS, (48, MOST_ROWS)), Range(None, (128, 512, 2048)))
-"""Of a dynamic M."""
+"""The ranges of a dynamic M."""
 
 
 @dataclass(frozen=True)
 class WeightOnly(FusedQuant):
-    """The ukernel is that which takes activations: no other one takes them packed in its place."""
+    """The ukernel takes activations directly: there is no fallback with packed activations."""
 
     plan: str = "weight_only"
 
@@ -45,17 +45,18 @@ class WeightOnly(FusedQuant):
 
 
 def _chosen(problem: Problem, site: Site, context: Context) -> Plan:
-    """The fastest, for each range of M; or a plan of IREE's."""
+    """Returns the fastest, for each range of M; or a plan of IREE's."""
     options, registry, weights = context.options, context.registry, problem.types[RHS]
-    able = context.may_pack and (problem.m is not None or options.versions)
+    is_possible = context.may_pack and (problem.m is not None or options.versions)
     ranges = _RANGES if problem.m is None else (Range(None, (problem.m,)),)
     timed = replace(problem, types=(weights, *problem.types[1:]))
-    found = [_best(timed, each, site.result_bytes, context) for each in ranges] if able else []
+    found = [_best(timed, each, site.result_bytes, context) for each in ranges] if is_possible else []
     best = [(instance, us) for instance, us in filter(None, found)]
     if not best or len(best) < len(ranges):
         missing = "ukernels for that" if problem.m is not None or options.versions else "kernels by ranges of M"
-        lacking = next(filter(None, (registry.lacking(_fitting(timed, each)) for each in ranges)), "") if able else ""
-        reason = f"activations are not quantised, and {lacking or f'{missing} are not asked for'}"
+        reasons = (registry.unsupported(_fitting(timed, each)) for each in ranges if is_possible)
+        unsupported = next(filter(None, reasons), "")
+        reason = f"activations are not quantised, and {unsupported or f'{missing} are not asked for'}"
         return Plan(reason=f"left to IREE: {reason}", warning=warning_of([weights]) or None)
     plans = [(rows.max_m, _plan(each, registry)) for rows, (each, _) in zip(ranges, best, strict=True)]
     *_, (last, us) = best
@@ -73,8 +74,9 @@ def _plan(instance: Instance, registry: Registry) -> WeightOnly:
 
 
 def _best(problem: Problem, rows: Range, size: int, context: Context) -> tuple[Instance, float | None] | None:
-    """The fastest for a range of M, or that of the name that is asked for, and its modelled µs; None without any."""
-    ukernels, fitting = context.options.ukernels, context.registry.able(_fitting(problem, rows))
+    """Returns the fastest for a range of M, or that of the name that is asked for, and its modelled µs; None without
+    any."""
+    ukernels, fitting = context.options.ukernels, context.registry.runnable(_fitting(problem, rows))
     if named := [each for each in fitting if each.name == ukernels]:
         fitting = named
     elif ukernels != FASTEST:
@@ -96,8 +98,8 @@ def _fitting(problem: Problem, rows: Range) -> list[Instance]:
 
 
 def in_tiles_us(instance: Instance, problem: Problem, registry: Registry, size: int) -> float | None:
-    """Modelled µs, with the dispatch that pads rows to whole tiles where there are more than one."""
+    """Returns modelled µs, with the dispatch that pads rows to whole tiles where there are more than one."""
     m, us = problem.m or 0, modelled_us(registry[instance.name], problem, size)
     if us is None or m <= instance.most_rows or m % instance.most_rows == 0:
         return us
-    return us + passing_us(registry.target, 2 * m * (problem.k or 0) * ACTIVATION_BYTES)
+    return us + streaming_us(registry.target, 2 * m * (problem.k or 0) * ACTIVATION_BYTES)

@@ -78,7 +78,7 @@ def _quantiser(candidate: Candidate) -> set[ir.Operation]:
 
 def _in_rows(leaf: Leaf, strides: tuple[int, ...]) -> ir.Value | None:
     """Returns the first of a leaf's tensors that is [rows, K/32, 32] or [rows, K/32], with these strides of K."""
-    for value, subscripts in reversed(leaf.places):
+    for value, subscripts in reversed(leaf.accesses):
         inner = subscripts[1:]
         if tuple(index.stride for index in inner) == strides and {"k", ""}.issuperset(index.axis for index in inner):
             return value if subscripts[0].axis != "k" else None

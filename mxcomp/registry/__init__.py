@@ -54,11 +54,11 @@ class Registry:
         """Returns whether a ukernel comes from one of the directories, not from the package."""
         return ukernel.path.parent in self._directories
 
-    def able(self, instances: Iterable[AnyInstance]) -> list[AnyInstance]:
+    def runnable(self, instances: Iterable[AnyInstance]) -> list[AnyInstance]:
         """The ukernels that the GPU can run."""
         return [each for each in instances if each.name in self.ukernels]
 
-    def lacking(self, instances: Iterable[family.Instance]) -> str:
+    def unsupported(self, instances: Iterable[family.Instance]) -> str:
         """Returns why the GPU cannot run the first unsupported ukernel; "" if it can run all."""
         return next((self.excluded[each.name].objection for each in instances if each.name in self.excluded), "")
 

@@ -39,8 +39,8 @@ def _launch(op: ir.Operation, function: str) -> Launch:
     part, number = ("", None) if found is None else (found["part"], found["matmul"])
     matmul = None if number is None else int(number)
     modules = tuple(name for name in names if not _PART.fullmatch(name))
-    place = graph.location_text(op.location)
-    return Launch(entry.value[-1], part, matmul, modules, "" if place == str(op.location) else place, function)
+    location = graph.location_text(op.location)
+    return Launch(entry.value[-1], part, matmul, modules, "" if location == str(op.location) else location, function)
 
 
 def _names(location: ir.Location) -> Iterator[str]:

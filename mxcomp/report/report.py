@@ -167,8 +167,8 @@ class Report:
             found = _DISPATCH_NAME.search(str(op.location))
             if found and int(found["index"]) in ours:  # others are of a compilation before
                 matmul, part = ours[int(found["index"])], found["part"]
-            elif (place := (location_text(op.location), location_name(op.location) or None)) in plain:
-                matmul, part = plain[place], "matmul"
+            elif (key := (location_text(op.location), location_name(op.location) or None)) in plain:
+                matmul, part = plain[key], "matmul"
             else:
                 continue
             matmul.dispatches.append(part)

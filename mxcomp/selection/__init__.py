@@ -1,1 +1,1 @@
-"""Which layout and which ukernel a scaled matmul is computed with."""
+"""Chooses the layout and the ukernel of a scaled matmul."""

@@ -1,4 +1,4 @@
-"""What a grouped matmul of a mixture of experts takes with a ukernel, modelled by the formulas of `times`.
+"""Models the time of a grouped matmul of a mixture of experts with a ukernel, by the formulas of `times`.
 
 Rows come sorted by expert in blocks of the ukernel's M; a block's rows are gathered from activations, its columns are
 those of its expert. Each workgroup has one block and one tile of N. It waits once for the ids that say where its
@@ -17,8 +17,8 @@ import numpy as np
 
 from mxcomp.formats import element_format
 from mxcomp.layout.order import PLAIN_ORDER, Order
-from mxcomp.selection.passing import passing_us
-from mxcomp.selection.sharing import Shared, of_lines, placed, ranges
+from mxcomp.selection.sharing import Shared, of_lines, ranges, tiles_of
+from mxcomp.selection.streaming import streaming_us
 from mxcomp.selection.times import LEAST_GAIN, PERMUTING_US, SCALE_BITS, WITHOUT, KernelTimes, Launch
 from mxcomp.sim.timing.chip import Batch, Floats, Launches, Rates, modelled_us
 from mxcomp.sim.timing.parameters import Parameters, parameters_of
@@ -27,7 +27,7 @@ from mxcomp.target import Target
 
 @dataclass(frozen=True)
 class Blocks:
-    """What routing gives: blocks with a token, experts that have one, and slots, pairs of a token and an expert."""
+    """The result of routing: blocks with a token, experts that have one, and slots, pairs of a token and an expert."""
 
     valid: int
     active: int
@@ -35,8 +35,8 @@ class Blocks:
 
 
 def expected(tokens: int, experts: int, top_k: int, block_m: int) -> Blocks:
-    """What is to be expected where each token goes to `top_k` different experts, all of them alike: a binomial number
-    of tokens to each, whose blocks and whose being there are means, rounded.
+    """Returns the expected blocks where each token goes to `top_k` different, equally likely experts: the tokens of an
+    expert are binomial; means are rounded.
     """
     chance = _binomial(tokens, top_k / experts)
     needed = -(-np.arange(tokens + 1) // block_m)
@@ -45,7 +45,7 @@ def expected(tokens: int, experts: int, top_k: int, block_m: int) -> Blocks:
 
 
 def _binomial(count: int, probability: float) -> Floats:
-    """The chance of 0 to `count` successes."""
+    """Returns the probabilities of 0 to `count` successes."""
     successes = np.arange(count + 1)
     if probability >= 1:
         return (successes == count).astype(float)
@@ -76,7 +76,7 @@ class Work:
 
 
 def ordered(known: KernelTimes, tile: Sequence[int], work: Work) -> tuple[Order, float]:
-    """The order of workgroups that is fastest, and its µs, as in `times.ordered`."""
+    """Returns the fastest order of workgroups, and its µs, as `times.ordered` does."""
     ways = orders(known.target)
     us = _in_orders(known, tile, work, parameters_of(known.target), ways)
     best = int(np.argmin(us))
@@ -86,12 +86,12 @@ def ordered(known: KernelTimes, tile: Sequence[int], work: Work) -> tuple[Order,
 
 
 def orders(target: Target) -> tuple[Order, ...]:
-    """Orders that there are: each block is a matrix of a batch, and bands of rows end with a matrix."""
+    """Returns the possible orders: each block is a matrix of a batch, and bands of rows end with a matrix."""
     return PLAIN_ORDER, Order(target.xcds)
 
 
 def bound(known: KernelTimes, tile: Sequence[int], work: Work, order: Order) -> str:
-    """The resource whose absence would save most, as in `times.bound`."""
+    """Returns the resource that binds, as `times.bound` does."""
     p = parameters_of(known.target)
     us = _in_orders(known, tile, work, p, (order,))[0]
     saved = {
@@ -102,25 +102,26 @@ def bound(known: KernelTimes, tile: Sequence[int], work: Work, order: Order) -> 
 
 
 def modelled(known: KernelTimes, tile: Sequence[int], work: Work) -> float:
-    """µs in the plain order of workgroups."""
+    """Returns µs in the plain order of workgroups."""
     return float(_in_orders(known, tile, work, parameters_of(known.target), (PLAIN_ORDER,))[0])
 
 
 def reduction_us(target: Target, slots: int, tokens: int, n: int, size: int = 2) -> float:
-    """µs of a dispatch that sums each token's slots."""
-    return passing_us(target, (slots + tokens) * n * size)
+    """Returns µs of a dispatch that sums each token's slots."""
+    return streaming_us(target, (slots + tokens) * n * size)
 
 
 @cache
 def _batches(
     blocks: int, active: int, columns: int, resident: int, orders: tuple[Order, ...], target: Target
 ) -> tuple[Shared, ...]:
-    """As `sharing.batches`: a row for each block, columns for each expert, whose blocks follow each other."""
+    """Returns batches as `sharing.batches` does: a row for each block, columns for each expert, whose blocks are
+    contiguous."""
     least, more = divmod(blocks, active)
     expert = np.repeat(np.arange(active), [least + (k < more) for k in range(active)])
     found = []
     for ids, count in ranges(blocks * columns, resident * target.cus):
-        _, row, column = placed(ids, (1, blocks, columns), orders)
+        _, row, column = tiles_of(ids, (1, blocks, columns), orders)
         found.append(of_lines(ids, count, row, expert[row] * columns + column, target.xcds))
     return tuple(found)
 

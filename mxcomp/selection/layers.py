@@ -22,7 +22,7 @@ from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.registry import Registry, Ukernel
-from mxcomp.selection import grouped, passing, times
+from mxcomp.selection import grouped, streaming, times
 from mxcomp.selection.ranking import LAYERS
 from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.ukernels import gating, quantising, swiglu, weight_only
@@ -30,12 +30,12 @@ from mxcomp.ukernels.family import Instance
 from mxcomp.ukernels.waves import UNIT_ROWS
 
 _F32, _BF16 = 4, 2
-"""Bytes of an element."""
+"""The bytes of an element."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a layer, and types of its activations, of MX or bf16, and weights."""
+    """The sizes of a layer, and types of its activations, of MX or bf16, and weights."""
 
     tokens: int
     model_dim: int
@@ -48,7 +48,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Product:
-    """A ukernel for a grouped matmul, and what it takes.
+    """A ukernel for a grouped matmul, and its time.
 
     Attributes:
         tile: Rows of blocks, columns of weights, and K of a workgroup.
@@ -70,7 +70,7 @@ class Product:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """µs between which 80 % of measurements of such estimates lay."""
+        """The µs between which 80 % of measurements of such estimates were."""
         p = parameters_of(self.ukernel.target)
         pairs = [p.interval(us) for us in (self.us, *self.others)]
         low, high = (sum(values) for values in zip(*pairs, strict=True))
@@ -78,18 +78,18 @@ class Product:
 
     @property
     def bound(self) -> str:
-        """What binds it, as `times.bound` says; "other dispatches" where what belongs to it takes longer."""
+        """The resource that binds, as in `times.bound`; "other dispatches" where those of the product take longer."""
         if sum(self.others) > self.us:
             return "other dispatches"
         return grouped.bound(self.known, self.tile, self.work, self.order)
 
 
 Pair: TypeAlias = tuple[Product, Product]
-"""Gate and up, and down."""
+"""The products of gate and up, and of down."""
 
 
 def fastest(sizes: Sizes, block_m: int, ukernels: Mapping[str, Ukernel]) -> Pair | None:
-    """The fastest way for blocks of so many rows, as many of them as are expected; None where there is none."""
+    """Returns the fastest way for blocks of so many rows, in the expected number; None where there is none."""
     blocks = grouped.expected(sizes.tokens, sizes.experts, sizes.top_k, block_m)
     if sizes.a_type == weight_only.ACTIVATIONS:
         return unquantised(sizes, blocks, block_m, ukernels)
@@ -98,7 +98,8 @@ def fastest(sizes: Sizes, block_m: int, ukernels: Mapping[str, Ukernel]) -> Pair
 
 @lru_cache(maxsize=LAYERS)
 def ways(consumer: Problem, registry: Registry, itself: bool = False) -> tuple[Pair | None, Pair | None]:
-    """Gate and up and the product behind them, in tiles and apart: the rows of all blocks are those of tokens.
+    """Returns gate and up and the product behind them, fused in tiles and separate: the rows of all blocks are those of
+    tokens.
 
     `itself`: apart, the product behind them quantises if it can.
     """
@@ -112,17 +113,18 @@ def ways(consumer: Problem, registry: Registry, itself: bool = False) -> tuple[P
 
 
 def better(one: Pair | None, other: Pair | None) -> Pair | None:
-    """The pair that takes less time."""
+    """Returns the pair that takes less time."""
     return min(filter(None, (one, other)), key=us_of, default=None)
 
 
 def us_of(pair: Pair) -> float:
-    """Modelled, of all that belongs to a pair."""
+    """Returns modelled µs of all dispatches of a pair."""
     return sum(each.whole_us for each in pair)
 
 
 def in_tiles(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[str, Ukernel]) -> Pair | None:
-    """With ukernels of `mxcomp.ukernels.gating`, of the rows that are fastest: what one packs the other takes."""
+    """Returns the pair with ukernels of `mxcomp.ukernels.gating`, of the fastest number of rows: one packs the other's
+    LHS."""
     hidden, weights = sizes.a_type, sizes.w_type
     if hidden not in gating.ELEMENTS or weights not in gating.ELEMENTS:
         return None
@@ -138,7 +140,7 @@ def in_tiles(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mappi
 def _transposed(
     instance: Instance, work: grouped.Work, block_m: int, ukernels: Mapping[str, Ukernel]
 ) -> Product | None:
-    """A product with weights in the place of LHS; blocks of more rows than a tile has are so many tiles."""
+    """Returns a product with weights as LHS; blocks of more rows than a tile are several tiles."""
     ukernel = ukernels.get(instance.name)
     known = None if ukernel is None else times.replays(instance, ukernel.target, times.EXPERTS)
     if ukernel is None or known is None:
@@ -151,7 +153,7 @@ def _transposed(
 
 
 def apart(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[str, Ukernel]) -> Pair | None:
-    """With any ukernels, and a dispatch between them, or one that quantises for itself."""
+    """Returns the pair with any ukernels, and either a dispatch between them or one that quantises itself."""
     kinds = sizes.a_type, sizes.w_type
     fitting = [
         ukernel
@@ -170,21 +172,23 @@ def apart(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[
 
 
 def _between(first: Product, sizes: Sizes, blocks: grouped.Blocks) -> tuple[float, ...]:
-    """µs of dispatches between products: IREE takes gate and up apart, each in one, and the third quantises."""
+    """Returns µs of dispatches between products: IREE slices gate and up, each in one, and the third quantises."""
     target, elements = first.ukernel.target, blocks.slots * sizes.inter_dim
-    sliced = passing.passing_us(target, elements * 2 * _F32)
-    quantised = passing.quantising_us(target, blocks.slots, sizes.inter_dim, sizes.a_type, 2 * _F32)
-    return sliced, sliced, quantised + passing.latency_us(target) + passing.calculating_us(target, elements, _SWIGLU)
+    sliced = streaming.streaming_us(target, elements * 2 * _F32)
+    quantised = streaming.quantising_us(target, blocks.slots, sizes.inter_dim, sizes.a_type, 2 * _F32)
+    calculated = streaming.calculating_us(target, elements, _SWIGLU)
+    return sliced, sliced, quantised + streaming.latency_us(target) + calculated
 
 
-_SWIGLU = passing.slots_of("math.exp", "arith.divf", "arith.mulf", "arith.mulf", "arith.addf", "arith.subf")
-"""Issue slots of an element."""
+_SWIGLU = streaming.slots_of("math.exp", "arith.divf", "arith.mulf", "arith.mulf", "arith.addf", "arith.subf")
+"""The number of issue slots of SwiGLU for an element."""
 
 
 def quantising_down(
     sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[str, Ukernel]
 ) -> Product | None:
-    """Down with the fastest ukernel that computes hidden activations itself, if there is one for so many rows."""
+    """Returns down with the fastest ukernel that computes hidden activations itself, if there is one for so many
+    rows."""
     work, kinds = _down(sizes, blocks), (sizes.a_type, sizes.w_type)
     able = [
         each for each in swiglu.INSTANCES
@@ -197,14 +201,14 @@ def quantising_down(
 
 
 def _takes(ukernel: Ukernel, block_m: int) -> bool:
-    """Whether a ukernel is for blocks of so many rows, and has no tile for twice as many."""
+    """Returns whether a ukernel is for blocks of so many rows, and has no tile for twice as many."""
     bounds = ukernel.constraints.get("m")
     fits = bounds is None or not bounds.violation("M", block_m)
     return fits and ukernel.tile[0] == max(block_m, UNIT_ROWS)
 
 
 def _fastest(ukernels: Iterable[Ukernel], work: grouped.Work) -> Product | None:
-    """Of the ukernels that take K of a matmul, and whose times are known."""
+    """Returns the fastest of the ukernels that support K of a matmul, and whose times are known."""
     products = []
     for ukernel in ukernels:
         known = times.of(ukernel)
@@ -215,7 +219,7 @@ def _fastest(ukernels: Iterable[Ukernel], work: grouped.Work) -> Product | None:
 
 
 def unquantised(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[str, Ukernel]) -> Pair | None:
-    """With ukernels that dequantise weights in registers, for activations of bf16."""
+    """Returns the pair with ukernels that dequantise weights in registers, for activations of bf16."""
     products = []
     for work in (replace(_gate_up(sizes, blocks), rows=blocks.slots), _down(sizes, blocks)):
         able = [
@@ -229,13 +233,13 @@ def unquantised(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Ma
         products.append(best)
     first, second = products
     target = first.ukernel.target
-    gathered = passing.passing_us(target, 2 * blocks.slots * sizes.model_dim * _BF16)
-    activated = passing.passing_us(target, blocks.slots * sizes.inter_dim * (2 * _F32 + _BF16))
+    gathered = streaming.streaming_us(target, 2 * blocks.slots * sizes.model_dim * _BF16)
+    activated = streaming.streaming_us(target, blocks.slots * sizes.inter_dim * (2 * _F32 + _BF16))
     return replace(first, others=(gathered, activated)), replace(second, others=_summed(second, sizes, blocks))
 
 
 def _with_rows(instance: quantising.Instance, ukernel: Ukernel, work: grouped.Work, block_m: int) -> Product | None:
-    """With a ukernel whose times are known for the fewest, and for all rows of its tile."""
+    """Returns a product with a ukernel whose times are known for the fewest, and for all rows of its tile."""
     known = {
         rows: replace(each, row_bits=instance.bits)
         for rows in instance.timed_rows
@@ -249,7 +253,7 @@ def _with_rows(instance: quantising.Instance, ukernel: Ukernel, work: grouped.Wo
 
 
 def _gate_up(sizes: Sizes, blocks: grouped.Blocks) -> grouped.Work:
-    """Stored as it was replayed: in f32, or quantised in tiles."""
+    """Returns gate and up stored as in the replay: in f32, or quantised in tiles."""
     kinds = sizes.a_type, sizes.w_type
     return grouped.Work(blocks, 2 * sizes.inter_dim, sizes.model_dim, kinds, sizes.tokens, _F32)
 
@@ -260,6 +264,6 @@ def _down(sizes: Sizes, blocks: grouped.Blocks) -> grouped.Work:
 
 
 def _summed(product: Product, sizes: Sizes, blocks: grouped.Blocks) -> tuple[float, ...]:
-    """µs of what adds up a token's experts, if it has more than one."""
+    """Returns µs of the dispatch that sums a token's experts, if it has more than one."""
     target = product.ukernel.target
     return (grouped.reduction_us(target, blocks.slots, sizes.tokens, sizes.model_dim),) if sizes.top_k > 1 else ()

@@ -1,4 +1,4 @@
-"""How large the dynamic sizes of a matmul may be, so that all that a kernel addresses lies in its buffers."""
+"""Limits of the dynamic sizes of a matmul, within which all addresses of a kernel lie in its buffers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from mxcomp.ukernels.weight_only import ACTIVATION_BYTES, ACTIVATIONS
 
 _ACCUMULATOR_BYTES = 4
 _MAX_K = 65536
-"""IREE must be able to prove that operands fit; where a dynamic K meets a dynamic M or N, K is at most this."""
+"""The limit of a dynamic K together with a dynamic M or N: IREE must be able to prove that operands fit."""
 
 
 def limits(problem: Problem, tile: tuple[int, int, int], max_bytes: int) -> dict[str, int] | None:
-    """The largest M, N and K, in elements and whole tiles, of which padded operands and the result take `max_bytes`.
+    """Returns the largest M, N and K, in elements and whole tiles, of which padded operands and the result take
+    `max_bytes`.
 
     Keys are the dynamic ones of m, n and k. None if static sizes alone take more. The result of a dynamic M and N is
     checked at run time (`mxcomp.packing.runtime_sizes`).
@@ -40,7 +41,7 @@ def limits(problem: Problem, tile: tuple[int, int, int], max_bytes: int) -> dict
 
 
 def _bits(kind: str) -> int:
-    """Of an element; operands may be activations as they are."""
+    """Returns the bits of an element; operands may be unquantised activations."""
     return 8 * ACTIVATION_BYTES if kind == ACTIVATIONS else element_format(kind).bits
 
 

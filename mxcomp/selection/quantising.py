@@ -1,4 +1,4 @@
-"""What a matmul takes whose ukernel quantises the LHS itself, in registers, and the dispatch that does so apart."""
+"""Models a matmul whose ukernel quantises the LHS in registers, and the alternative with a separate dispatch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from mxcomp.layout import LHS
 from mxcomp.layout.problem import Problem
 from mxcomp.registry import AnyInstance, Registry, Ukernel
-from mxcomp.selection import passing
+from mxcomp.selection import streaming
 from mxcomp.selection.times import modelled, replays, with_rows
 from mxcomp.target import Target
 from mxcomp.ukernels import quantising
 
 
 def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
-    """µs of a problem with a ukernel that quantises; None where they are not known.
+    """Returns µs of a problem with a ukernel that quantises, or None where its times are not known.
 
     What it loads, and so its time, goes with the rows that are there: the table has it for the fewest, and for all.
     Of more than all there are several tiles.
@@ -39,17 +39,19 @@ def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
 def times(
     instances: Iterable[AnyInstance], problem: Problem, registry: Registry, size: int
 ) -> dict[AnyInstance, float]:
-    """µs of those that the GPU can run, where they are known."""
-    each = ((instance, modelled_us(registry[instance.name], problem, size)) for instance in registry.able(instances))
+    """Returns µs of the ukernels that the GPU can run, where they are known."""
+    each = (
+        (instance, modelled_us(registry[instance.name], problem, size)) for instance in registry.runnable(instances)
+    )
     return {instance: us for instance, us in each if us is not None}
 
 
 def takes(instance: quantising.Instance, problem: Problem, bits: int) -> bool:
-    """Whether an instance computes a problem whose LHS is quantised from activations of so many bits."""
+    """Returns whether an instance computes a problem whose LHS is quantised from activations of so many bits."""
     m, n, k = (problem.sizes[axis] or 0 for axis in "mnk")
     return instance.types == problem.types and instance.bits == bits and instance.covers(m, n, k)
 
 
-def apart_us(target: Target, problem: Problem, bits: int) -> float:
-    """µs of the dispatch that quantises the LHS apart, from activations of so many bits."""
-    return passing.quantising_us(target, problem.m or 0, problem.k or 0, problem.types[LHS], bits / 8)
+def separate_us(target: Target, problem: Problem, bits: int) -> float:
+    """Returns µs of a separate dispatch that quantises the LHS, from activations of so many bits."""
+    return streaming.quantising_us(target, problem.m or 0, problem.k or 0, problem.types[LHS], bits / 8)

@@ -1,4 +1,4 @@
-"""The ukernels that fit a problem, by the time that each is modelled to take."""
+"""Ranks the ukernels that fit a problem by modelled time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from mxcomp.selection.sharing import best_order
 from mxcomp.sim.timing.parameters import parameters_of
 
 DYNAMIC_M = (1, 16, 64, 256, 1024, 4096)
-"""What M is taken to be where it is known at run time only: from a decoder's step to a prompt."""
+"""The value assumed for a dynamic M: from a decoder's step to a prompt."""
 
 LAYERS = 64
-"""Different problems of a model; layers repeat them."""
+"""The number of different problems of a model that are cached; layers repeat them."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Candidate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """µs between which 80 % of measurements of such an estimate lay."""
+        """The µs between which 80 % of measurements of such an estimate were."""
         return parameters_of(self.ukernel.target).interval(self.us)
 
 
 @lru_cache(maxsize=LAYERS)
 def fastest(problem: Problem, registry: Registry, options: Options, result_bytes: int = 4) -> tuple[Candidate, ...]:
-    """All of which the times are known, the fastest first; none where N or K is dynamic.
+    """Returns all ukernels of known times, the fastest first; none where N or K is dynamic.
 
     Where M is, their µs are geometric means over `DYNAMIC_M`: nobody is much slower than need be, at any M.
     A ukernel of the user's own that fits leaves nothing to choose: it is there to be taken.
@@ -56,7 +56,7 @@ def fastest(problem: Problem, registry: Registry, options: Options, result_bytes
 
 
 def candidate(ukernel: Ukernel, problem: Problem, result_bytes: int = 4) -> Candidate | None:
-    """A ukernel in its best order of workgroups; None where its times, N or K are not known."""
+    """Returns a ukernel in its best order of workgroups; None where its times, N or K are not known."""
     known, n, k = times.of(ukernel), problem.n, problem.k
     if known is None or n is None or k is None:
         return None

@@ -1,4 +1,4 @@
-"""Which orders of workgroups there are to choose from, and how many rows and columns of tiles an XCD needs in each."""
+"""Possible orders of workgroups, and the number of rows and columns of tiles that an XCD loads in each."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Counts = NDArray[np.int64]
 
 @cache
 def orders(target: Target) -> tuple[Order, ...]:
-    """All that there are on a GPU: the plain one first."""
+    """Returns the possible orders on a GPU, the plain one first."""
     return (PLAIN_ORDER, *(Order(target.xcds, band) for band in _BANDS))
 
 
 @dataclass(frozen=True)
 class Shared:
-    """Batches of workgroups that run at the same time: `running` of them, `count` batches alike.
+    """Batches of workgroups that run at the same time: `running` of them, `count` equal batches.
 
     `fabric` are distinct (rows, columns) of tiles summed over XCDs, int64[orders, 2], `chip` those of all XCDs.
     """
@@ -39,20 +39,21 @@ class Shared:
 
 @cache
 def batches(grid: tuple[int, int, int], resident: int, orders: tuple[Order, ...], target: Target) -> tuple[Shared, ...]:
-    """The first batch, those behind it, and the last, of a grid of matrices, rows and columns of tiles.
+    """Returns the first batch, those after it, and the last, of a grid of matrices, rows and columns of tiles.
 
     `resident` workgroups share a CU.
     """
     total = grid[0] * grid[1] * grid[2]
     found = []
     for ids, count in ranges(total, resident * target.cus):
-        matrix, row, column = placed(ids, grid, orders)
+        matrix, row, column = tiles_of(ids, grid, orders)
         found.append(of_lines(ids, count, matrix * grid[1] + row, matrix * grid[2] + column, target.xcds))
     return tuple(found)
 
 
 def ranges(total: int, capacity: int) -> list[tuple[range, int]]:
-    """Workgroups of the first batch, of one of those behind it, and of the last, with how many like it there are."""
+    """Returns the workgroups of the first batch, of one of those after it, and of the last, with how many are like
+    it."""
     whole, rest = divmod(total, capacity)
     starts = [(0, 1), (capacity * (whole // 2), whole - 1)] if whole else []
     found = [(range(start, start + capacity), count) for start, count in starts if count > 0]
@@ -60,7 +61,8 @@ def ranges(total: int, capacity: int) -> list[tuple[range, int]]:
 
 
 def best_order(problem: Problem, tile: tuple[int, int, int], target: Target) -> Order:
-    """The order in which XCDs load the least, with one workgroup (M, N, K) on a CU; the plain one if that saves little.
+    """Returns the order in which XCDs load the least, with one workgroup (M, N, K) on a CU; the plain one if that saves
+    little.
 
     Where only the running program knows the sizes, one that does for most: 8 columns to 4 rows, of what runs together.
     """
@@ -74,15 +76,16 @@ def best_order(problem: Problem, tile: tuple[int, int, int], target: Target) -> 
     return ways[best] if loaded[best] < 0.95 * loaded[0] else PLAIN_ORDER
 
 
-def placed(ids: range, grid: tuple[int, int, int], orders: tuple[Order, ...]) -> tuple[Counts, Counts, Counts]:
-    """Matrix, row and column of these workgroups' tiles, int64[orders, workgroups] each."""
+def tiles_of(ids: range, grid: tuple[int, int, int], orders: tuple[Order, ...]) -> tuple[Counts, Counts, Counts]:
+    """Returns matrix, row and column of these workgroups' tiles, int64[orders, workgroups] each."""
     xcds, bands = (np.array(values)[:, None] for values in zip(*((o.xcds, o.band) for o in orders), strict=True))
     matrix, row, column = tile_of(np.arange(ids.start, ids.stop), grid, xcds, bands, np.minimum)
     return matrix, row, column
 
 
 def of_lines(ids: range, count: int, rows: Counts, columns: Counts, xcds: int) -> Shared:
-    """`count` batches like that of workgroups `ids`; numbers of rows and of columns are equal for the same data."""
+    """Returns `count` batches like that of workgroups `ids`; numbers of rows and of columns are equal for the same
+    data."""
     xcd, found = np.arange(ids.start, ids.stop) % xcds, []
     for lines in (rows, columns):
         found.append((_distinct(xcd * (int(lines.max()) + 1) + lines), _distinct(lines)))
@@ -91,6 +94,6 @@ def of_lines(ids: range, count: int, rows: Counts, columns: Counts, xcds: int) -
 
 
 def _distinct(values: Counts) -> Counts:
-    """How many different values there are in each row."""
+    """Returns the number of different values in each row."""
     counts: Counts = 1 + np.count_nonzero(np.diff(np.sort(values, axis=1)), axis=1)
     return counts

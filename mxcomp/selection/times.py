@@ -1,4 +1,4 @@
-"""What a problem takes with a ukernel, modelled: from a table of replays, without compiling anything.
+"""Models the time of a problem with a ukernel, from a table of replays, without compiling anything.
 
 `kernel_times.csv` has, for ukernels of the family, cycles of workgroups at a few K, latencies and rates of memory
 (`benchmarks/kernel_times.py` writes it). Between them cycles are straight in K, in latency, and in the inverse of the
@@ -32,7 +32,7 @@ from mxcomp.ukernels.family import Instance
 
 FILE = "kernel_times.csv"
 RATES = (2.0, 6.0, 12.0, 18.0, 24.0, 28.0, 31.0, 34.0, 64.0)
-"""Bytes per cycle that a CU gets."""
+"""The bytes per cycle that a CU gets in the replays."""
 CYCLES = tuple(f"cycles_at_{rate:g}" for rate in RATES)
 COLUMNS = (
     "kernel",
@@ -47,14 +47,14 @@ COLUMNS = (
     "load_bytes",
     "store_bytes",
 )
-"""Of the table: a workgroup with `k_tiles` K tiles, in the first batch of a launch or behind it.
+"""The columns of the table: a workgroup with `k_tiles` K tiles, in the first batch of a launch or after it.
 
 `result_bytes` is `WIDE` or, with one number of K tiles, `NARROW`: only storing differs.
 """
 WIDE, NARROW = 4, 2
-"""Bytes of an element of the result as it is stored: f32, or 16 bits."""
+"""The bytes of a stored element of the result: f32, or 16 bits."""
 
-RESULT, JOINED, BESIDE = IN_TILES = "_requantised", "_joined", "_transposed"
+RESULT, JOINED, TRANSPOSED = IN_TILES = "_requantised", "_joined", "_transposed"
 """Behind an instance's name in the table where results are quantised in their tile: quantising its result; quantising
 what SwiGLU makes of its and another one's; and storing its result as it is, as the other one does, and the product
 behind.
@@ -69,7 +69,7 @@ def with_rows(rows: int) -> str:
 
 
 class Replay(NamedTuple):
-    """One row: cycles at each of `RATES`."""
+    """One row of the table: cycles at each of `RATES`."""
 
     resident: int
     k_tiles: int
@@ -81,7 +81,7 @@ class Replay(NamedTuple):
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """A ukernel's replays.
+    """The replays of a ukernel.
 
     Attributes:
         target: The GPU.
@@ -108,7 +108,7 @@ class KernelTimes:
     narrow: KernelTimes | None = None
 
     def storing(self, size: float) -> KernelTimes:
-        """The same with `size` bytes stored of an element of the result."""
+        """Returns the same times with `size` bytes stored per element of the result."""
         of = self if self.narrow is None or size > NARROW else self.narrow
         return replace(
             of, store_bytes=of.store_bytes * size / of.result_bytes, result_bytes=size, rows=self.rows,
@@ -116,7 +116,8 @@ class KernelTimes:
         )  # fmt: skip
 
     def cycles(self, k_tiles: float, rates: Rates, is_first: bool, resident: int) -> tuple[Floats, Floats]:
-        """Cycles of workgroups with so many K tiles, and those that an MFMA pipe is busy; `resident`: up to all.
+        """Returns cycles of workgroups with so many K tiles, and those in which an MFMA pipe is busy; `resident`: up to
+        all.
 
         Between one workgroup on a CU and all they are taken to be straight: replays are up to a fifth below where a
         launch begins, and none by more than a twentieth above.
@@ -133,17 +134,17 @@ class KernelTimes:
         return cycles + part * (more - cycles), matrix + part * (more_matrix - matrix)
 
     def occupancy(self, workgroups: int) -> int:
-        """Of so many workgroups, how many share a CU where most do."""
+        """Returns how many workgroups share a CU where most do, of so many."""
         return min(self.resident, -(-workgroups // self.target.cus))
 
     def loaded(self, k_tiles: float) -> float:
-        """Bytes that a workgroup loads."""
+        """Returns the bytes that a workgroup loads."""
         short, long = self._around(k_tiles)
         least, most = self.load_bytes[short], self.load_bytes[long]
         return least + (most - least) * (k_tiles - short) / (long - short)
 
     def _around(self, k_tiles: float) -> tuple[int, int]:
-        """The two numbers of K tiles that were replayed between which, or behind which, `k_tiles` lies."""
+        """Returns the two replayed numbers of K tiles between which, or after which, `k_tiles` is."""
         pairs = list(pairwise(sorted(self.load_bytes)))
         return next((pair for pair in pairs if k_tiles <= pair[1]), pairs[-1])
 
@@ -164,7 +165,7 @@ class KernelTimes:
 
 
 class Table(Mapping[str, KernelTimes]):
-    """The table for a GPU, by ukernel. Only lines that are asked for are parsed: a problem wants few of all."""
+    """The table for a GPU, by ukernel. Lines are parsed on demand: a problem needs few of them."""
 
     def __init__(self, lines: Iterable[str], target: Target) -> None:
         header, *rows = lines
@@ -210,7 +211,7 @@ def _replay(row: Mapping[str, str]) -> Replay:
 
 
 def _with_narrow(times: KernelTimes, found: Sequence[Replay], store_bytes: float) -> KernelTimes:
-    """With what storing narrow results saves with one number of K tiles taken off the cycles with each."""
+    """Returns times with narrow results: the saving at one number of K tiles is subtracted at all."""
     wide = {each[:4]: each.cycles for each in times.replays}
     saved = {(each.resident, each.is_first): np.subtract(wide[each[:4]], each.cycles) for each in found}
     replays = tuple(
@@ -221,20 +222,20 @@ def _with_narrow(times: KernelTimes, found: Sequence[Replay], store_bytes: float
 
 @cache
 def table(target: Target) -> Table:
-    """As it comes with this package."""
+    """Returns the table that comes with this package."""
     with (resources.files("mxcomp.selection") / FILE).open() as lines:
         return Table(lines, target)
 
 
 def of(ukernel: Ukernel) -> KernelTimes | None:
-    """Those of a ukernel; instances take the same time for all elements of as many bits."""
+    """Returns the times of a ukernel; instances take the same time for all elements of as many bits."""
     if ukernel.instance is None:
         return table(ukernel.target).get(ukernel.name)
     return replays(ukernel.instance, ukernel.target)
 
 
 def replays(instance: Instance, target: Target, suffix: str = "") -> KernelTimes | None:
-    """Those of an instance of the family, under its name and a suffix."""
+    """Returns the times of an instance of the family, under its name and a suffix."""
     kinds = tuple(_REPRESENTATIVE[element_format(kind).bits] for kind in instance.elements)
     lhs, rhs = kinds
     found = table(target).get(replace(instance, elements=(lhs, rhs)).name + suffix)
@@ -243,12 +244,12 @@ def replays(instance: Instance, target: Target, suffix: str = "") -> KernelTimes
 
 
 _REPRESENTATIVE = {element_format(kind).bits: kind for kind in reversed(ELEMENT_TYPES)}
-"""The first element type of so many bits: the one that the table has."""
+"""The element type that the table has for each width."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch as `Launches` wants it."""
+    """A launch in the form of `Launches`."""
 
     batches: Sequence[Batch]
     resident: int
@@ -260,7 +261,7 @@ class Launch:
 
 
 SCALE_BITS = E8M0.bits / MX_BLOCK
-"""Of an element's share of a scale."""
+"""The bits of a scale per element."""
 
 _GREAT = 1e12
 WITHOUT = {
@@ -271,14 +272,15 @@ WITHOUT = {
     "latency": {"cold_latency": 0.0, "warm_latency": 0.0},
     "launch": {"launch_us": 0.0},
 }
-"""What can bind, as in `mxcomp.sim.timing.estimates`; "compute" is what stays."""
+"""The resources that can bind, as in `mxcomp.sim.timing.estimates`; "compute" is the rest."""
 
 
 def bound(
     times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int = 4,
     order: Order = PLAIN_ORDER,
 ) -> str:  # fmt: skip
-    """The resource of `WITHOUT` whose absence would save most, or "compute" if none saves a quarter of the time."""
+    """Returns the resource of `WITHOUT` whose absence would save most, or "compute" if none saves a quarter of the
+    time."""
     us = modelled(times, tile, problem, sizes, size, order=order)
     saved = {
         name: us - modelled(times, tile, problem, sizes, size, parameters_of(times.target).replaced(**values), order)
@@ -292,14 +294,15 @@ def modelled(
     times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int = 4,
     parameters: Parameters | None = None, order: Order = PLAIN_ORDER,
 ) -> float:  # fmt: skip
-    """µs of a matmul with a workgroup tile (M, N, K); operands cold, an element of the result `size` bytes."""
+    """Returns µs of a matmul with a workgroup tile (M, N, K); operands are cold, an element of the result has `size`
+    bytes."""
     return float(_in_orders(times, tile, problem, sizes, size, parameters, (order,))[0])
 
 
 def ordered(
     times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int = 4
 ) -> tuple[Order, float]:
-    """The order of workgroups that is fastest, and its µs; the plain one if others save next to nothing."""
+    """Returns the fastest order of workgroups, and its µs; the plain one if others save next to nothing."""
     ways = orders(times.target)
     us = _in_orders(times, tile, problem, sizes, size, None, ways)
     best = int(np.argmin(us))
@@ -309,8 +312,8 @@ def ordered(
 
 
 LEAST_GAIN = 0.005
-"""Behind other addresses LLVM schedules a loop differently: where MFMA binds, kernels with the same sharing take from
-2 % less to 2 % more, modelled."""
+"""The least gain by which another order wins. At other addresses LLVM schedules a loop differently: where MFMA binds,
+kernels with the same sharing take from 2 % less to 2 % more, modelled."""
 
 PERMUTING_US = 0.1
 """The most that workgroups were modelled to take to find their tile in an order that is not the plain one."""
@@ -320,7 +323,7 @@ def _in_orders(
     times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int,
     parameters: Parameters | None, orders: tuple[Order, ...],
 ) -> Floats:  # fmt: skip
-    """The µs of `modelled` in each of these orders."""
+    """Returns µs as `modelled` does, for each of these orders."""
     p, times = parameters or parameters_of(times.target), times.storing(size)
     rows, columns, k_tiles = (-(-sizes[axis] // step) for axis, step in zip("mnk", tile, strict=True))
     row_bytes, column_bytes = (

@@ -1,4 +1,4 @@
-"""Lines of a tuned table: CSV in which every line says by which ukernel one problem is computed, and how that is known.
+"""Lines of a tuned table: CSV that names the ukernel of each problem, and the source of its time.
 
     version,arch,lhs,rhs,lhs_scale,rhs_scale,acc,batch,m,n,k,result,kernel,split_k,order,source,us,margin,use
     0.1.0,gfx950,f4E2M1FN,f4E2M1FN,f8E8M0FNU,f8E8M0FNU,f32,,64,8192,8192,bf16,mx_…_m64_n32_k512,1,,modelled,11.6,0.07,1
@@ -25,14 +25,14 @@ COLUMNS = (
 )  # fmt: skip
 MODELLED, MEASURED = "modelled", "measured"
 RESULTS = ("f32", "bf16", "f16")
-"""Element types of stored results."""
+"""The element types of stored results."""
 ANY, DYNAMIC = "", "?"
-"""A result of any type; a size that only the running program knows."""
+"""Matches a result of any type; a dynamic size."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """What a line is about: a problem on a target, by name, and the element type of the stored result, or ANY."""
+    """The key of a line: a problem on a target, by name, and the element type of the stored result, or ANY."""
 
     target: str
     problem: Problem
@@ -70,7 +70,7 @@ class Line:
 
     @property
     def fields(self) -> dict[str, str]:
-        """By column, as they are written."""
+        """Returns the values by column, as they are written."""
         problem = self.key.problem
         sizes = {axis: DYNAMIC if size is None else str(size) for axis, size in problem.sizes.items()}
         return {
@@ -83,7 +83,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a line, and what to do."""
+    """An error in a line, and what to do."""
 
     path: Path
     number: int
@@ -98,7 +98,7 @@ class Fault:
 
 
 def read(path: Path) -> tuple[list[Line], list[Fault]]:
-    """Lines that can be read, and what is wrong with the others. Raises InputError for a file that is no text."""
+    """Returns the valid lines, and errors of the others. Raises InputError for a file that is no text."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
@@ -114,7 +114,7 @@ def read(path: Path) -> tuple[list[Line], list[Fault]]:
 
 
 def text(lines: Iterable[Line]) -> str:
-    """The whole file."""
+    """Returns the whole file."""
     return files.table(COLUMNS, (line.fields for line in lines))
 
 
@@ -185,4 +185,4 @@ _PARSERS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "margin": (_margin, "nothing, or a number such as 0.04"),
     "use": (_one_of("0", "1"), "1, or 0 for a line that decides nothing"),
 }
-"""Fields that are not any text: what reads one or raises ValueError, and what is expected."""
+"""Parsers of fields that are not any text, which raise ValueError, and what is expected."""

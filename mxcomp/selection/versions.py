@@ -1,4 +1,4 @@
-"""Kernels for ranges of a dynamic M: one of a few rows is no kernel for thousands."""
+"""Chooses kernels for ranges of a dynamic M, as one for a few rows is slow for thousands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mxcomp.ukernels.waves import UNIT_ROWS
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers of rows up to `max_m`, None for all; `points` are what kernels are compared at."""
+    """Numbers of rows up to `max_m`, None for all; kernels are compared at `points`."""
 
     max_m: int | None
     points: tuple[int, ...]
@@ -28,11 +28,11 @@ RANGES = (
     Range(1024, (768, 1024)),
     Range(None, (2048, 4096, 8192)),
 )
-"""The same for all matmuls. With five of them kernels take 1.08 × as long as the best for each M (modelled; geometric
+"""The ranges of all matmuls. With five of them kernels take 1.08 × as long as the best for each M (modelled; geometric
 mean of 9 layers and M from 1 to 8192), with one for all 1.36 ×."""
 
 _COLUMNS = 16
-"""Units of columns that RHS, packed once for all versions, has whole multiples of in each."""
+"""The number of units of columns of which RHS, packed once for all versions, is a multiple in each."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Ranked:
 
     @property
     def packing(self) -> DataTiledLayout | None:
-        """How operands are packed for the best of the candidates that versions may have."""
+        """The packing of operands for the best of the candidates that versions may have."""
         return next(filter(None, map(_packing, self.candidates)), None)
 
 
@@ -59,16 +59,16 @@ class Choice:
     alone_us: float
 
 
-def choose(ranked: Ranked, beside: Iterable[Ranked] = ()) -> Choice | None:
-    """The fastest kernel of each range.
+def choose(ranked: Ranked, siblings: Iterable[Ranked] = ()) -> Choice | None:
+    """Returns the fastest kernel of each range.
 
-    Rows are padded to a multiple of what that kernel takes. So that matmuls `beside` this one, of the same LHS, share
+    Rows are padded to a multiple of what that kernel takes. So that matmuls `siblings` this one, of the same LHS, share
     what is packed, in each range all have kernels of as many rows if they can, those that are fastest together.
     Raises nothing: None where M is static, N or K is dynamic, or there is a batch.
     """
     if ranked.problem.m is not None or ranked.problem.batch or ranked.packing is None:
         return None
-    together = [ranked, *(each for each in beside if each.packing == ranked.packing)]
+    together = [ranked, *(each for each in siblings if each.packing == ranked.packing)]
     fastest = [[_by_step(each, rows) for each in together] for rows in RANGES]
     if not all(of_each for of_range in fastest for of_each in of_range):
         return None
@@ -82,7 +82,7 @@ def choose(ranked: Ranked, beside: Iterable[Ranked] = ()) -> Choice | None:
 
 @dataclass(frozen=True)
 class Timed:
-    """A candidate, and its modelled µs at the points of a range, with the padding that it has."""
+    """A candidate, and its modelled µs at the points of a range, including its padding."""
 
     candidate: Candidate
     us: list[float]
@@ -93,18 +93,19 @@ class Timed:
 
 
 def _by_step(ranked: Ranked, rows: Range) -> dict[int, Timed]:
-    """Of the candidates that are packed as the best is, the fastest of each number of units of rows."""
+    """Returns the fastest candidate for each number of units of rows, among those that are packed as the best is."""
     ascending = sorted(timed(ranked, rows), key=lambda each: each.mean, reverse=True)
     return {_units(each.candidate)[0]: each for each in ascending}  # the last of a key stays
 
 
 def timed(ranked: Ranked, rows: Range) -> Iterator[Timed]:
-    """Times over a range of all candidates that versions may have: those that are packed as the best is."""
+    """Returns times over a range of all candidates that versions may have: those that are packed as the best is."""
     return (_timed(each, ranked, rows) for each in ranked.candidates if _packing(each) == ranked.packing)
 
 
 def _step(together: Sequence[Mapping[int, Timed]]) -> int:
-    """Units of rows of the kernels that are fastest together; if there are none of all matmuls, of the first one's."""
+    """Returns the units of rows of the kernels that are fastest together; if there are none for all matmuls, of the
+    first one's."""
     first, *others = together
     common = [step for step in first if all(step in each for each in others)]
     if not common:
@@ -113,7 +114,8 @@ def _step(together: Sequence[Mapping[int, Timed]]) -> int:
 
 
 def _packing(candidate: Candidate) -> DataTiledLayout | None:
-    """How operands are packed for a candidate, whatever its tile; None if others could not take what is packed so."""
+    """Returns the packing of operands for a candidate, independent of its tile; None if other candidates cannot share
+    it."""
     layout = candidate.ukernel.layout
     if layout is None or layout.units is None or layout.shape.m != UNIT_ROWS or _COLUMNS % layout.units[1]:
         return None

@@ -184,7 +184,7 @@ def _chosen(ukernel: Ukernel, registry: Registry) -> str:
         return "; ".join([*words, _EXPERTS])
     if registry.is_foreign(ukernel):
         return "; ".join([*words, f"before all of lower benefit than {ukernel.benefit}"])
-    if times.of(ukernel) is not None or ukernel.operands not in kernels.ALONE:
+    if times.of(ukernel) is not None or ukernel.operands not in kernels.UNFUSED:
         return "; ".join([*words, "where modelled fastest"])
     return "; ".join([*words, f"by name, or --ukernels=benefit (its own is {ukernel.benefit})"])
 
@@ -218,7 +218,7 @@ def _print(ukernel: Ukernel, registry: Registry, args: argparse.Namespace) -> No
     is_file = ukernel.instance is None and ukernel.source is None
     text = ukernel.path.read_text() if is_file else ukernel.text()
     if args.name is not None:
-        if ukernel.operands not in kernels.ALONE:
+        if ukernel.operands not in kernels.UNFUSED:
             raise InputError(f"--as={name}: {ukernel.name} takes {ukernel.operands} operands, as no file can")
         text = re.sub(rf"@{ukernel.name}\b", f"@{name}", text)
         text = re.sub(r"\bbenefit = -?\d+", f"benefit = {_OWN_BENEFIT}", text, count=1)
@@ -249,7 +249,7 @@ def _header(ukernel: Ukernel, name: str, entries: dict[str, Any]) -> Iterator[st
     names = OPERAND_NAMES if len(arguments) == len(OPERAND_NAMES) else [f"argument {i}" for i in range(len(arguments))]
     yield from (f"    {each}: {kind}" for each, kind in zip(names, arguments, strict=True))
     yield ""
-    if ukernel.operands in kernels.ALONE:
+    if ukernel.operands in kernels.UNFUSED:
         yield "In a directory DIR, under a name of its own and with a benefit above others, it is taken by"
         yield "    mxcomp-compile model.mlir -o model.vmfb --ukernel-dir=DIR"
     else:

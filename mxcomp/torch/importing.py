@@ -30,11 +30,11 @@ class _NamedLocations(ContextCache):
     """Locations of nodes behind the name of the module that they are of: `loc("layers.0.q"("model.py":7:0))`."""
 
     def get_node_location(self, node: torch.fx.Node) -> ir.Location | None:
-        place = super().get_node_location(node)
+        location = super().get_node_location(node)
         name = module_name(node)
         if not name:
-            return place
-        return ir.Location.name(name, place or ir.Location.unknown(self._c), context=self._c)
+            return location
+        return ir.Location.name(name, location or ir.Location.unknown(self._c), context=self._c)
 
 
 def module_name(node: torch.fx.Node) -> str:

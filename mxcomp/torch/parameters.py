@@ -1,4 +1,4 @@
-"""Weights of an exported model as named parameters: as IR in place of constants, and their bytes for an archive.
+"""Weights of an exported model as named parameters: as IR in address of constants, and their bytes for an archive.
 
 util.global private @w = #flow.parameter.named<"model"::"layers.0.q.weight"> : tensor<256x128xi8>
 …
@@ -106,8 +106,8 @@ class Parameters(FxImporterHooks):
         return ir.Operation.create("util.global.load", results=[kind], attributes=reference).result
 
     def _key(self, tensor: torch.Tensor, name: str) -> str:
-        place = 0 if tensor.is_meta else tensor.untyped_storage().data_ptr()
-        same = (place or id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        address = 0 if tensor.is_meta else tensor.untyped_storage().data_ptr()
+        same = (address or id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
         key = self._keys.get(same)
         if key is None:
             if name in self.tensors:

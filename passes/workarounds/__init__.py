@@ -74,12 +74,12 @@ class Workaround:
 
 
 def file(name: str) -> str:
-    """The name of the files of a pass, without ending."""
+    """Returns the name of the files of a pass, without ending."""
     return name.removeprefix("mxcomp-").replace("-", "_")
 
 
 def workaround(name: str) -> Workaround:
-    """What a pass of this room is for."""
+    """Returns what a pass of this room is for."""
     found = import_module(f"{__name__}.{file(name)}").WORKAROUND
     assert isinstance(found, Workaround)
     return found

@@ -53,7 +53,7 @@ def _declaration(name: str, op: ir.Operation, functions: dict[str, ir.Operation]
 
 
 def _taken(value: ir.Value, functions: dict[str, ir.Operation]) -> ir.Type:
-    """The type that an argument is imported as, here or in what it is given to; its own if nowhere."""
+    """Returns the type that an argument is imported as, here or in what it is given to; its own if nowhere."""
     for use in value.uses:
         user = use.owner.operation
         if user.name == "hal.tensor.import":
@@ -64,7 +64,7 @@ def _taken(value: ir.Value, functions: dict[str, ir.Operation]) -> ir.Type:
 
 
 def _given(value: ir.Value, functions: dict[str, ir.Operation]) -> ir.Type:
-    """The type that a result is exported from."""
+    """Returns the type that a result is exported from."""
     op = graph.producer(value)
     if op is not None and op.name == "hal.tensor.export":
         return op.operands[0].type
@@ -74,7 +74,7 @@ def _given(value: ir.Value, functions: dict[str, ir.Operation]) -> ir.Type:
 
 
 def _callee(op: ir.Operation, functions: dict[str, ir.Operation]) -> ir.Operation | None:
-    """The function that an operation calls, if it is one with a body."""
+    """Returns the function that an operation calls, if it is one with a body."""
     found = functions.get(ir.FlatSymbolRefAttr(op.attributes["callee"]).value) if op.name == "util.call" else None
     return found if found is not None and len(found.regions[0].blocks) == 1 else None
 

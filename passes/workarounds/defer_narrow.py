@@ -25,7 +25,7 @@ from mxcomp.mlir import graph
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import Options
-from mxcomp.passes.defer_constants import hold
+from mxcomp.passes.defer_constants import defer
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(
@@ -39,11 +39,11 @@ def run(module: ir.Operation, options: Options) -> None:
     varying = set[ir.Operation]()
     with module.context:
         for op in [op for op in graph.walk(module, bodies=False) if _is_narrow(op)]:
-            hold([op], varying)
+            defer([op], varying)
 
 
 def _is_narrow(op: ir.Operation) -> bool:
-    """Whether a linalg op reads, computes or makes elements of less than a byte; a gather is never computed."""
+    """Returns whether a linalg op reads, computes or makes elements of less than a byte; a gather is never computed."""
     if indexing_maps(op) is None or not op.results or is_recognised(op) or GATHER in op.attributes:
         return False
     kinds = [argument.type for argument in op.regions[0].blocks[0].arguments]

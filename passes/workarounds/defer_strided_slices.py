@@ -20,7 +20,7 @@ from iree.compiler import ir
 
 from mxcomp.mlir import graph
 from mxcomp.options import Options
-from mxcomp.passes.defer_constants import hold
+from mxcomp.passes.defer_constants import defer
 from mxcomp.passes.workarounds import Unshown, Workaround
 
 WORKAROUND = Workaround(
@@ -34,7 +34,7 @@ def run(module: ir.Operation, options: Options) -> None:
     varying = set[ir.Operation]()
     with module.context:
         for op in [op for op in graph.walk(module, bodies=False) if _has_steps(op)]:
-            hold([op], varying)
+            defer([op], varying)
 
 
 def _has_steps(op: ir.Operation) -> bool:

@@ -67,7 +67,7 @@ def _extend_elements(op: ir.Operation, decision: Decision) -> None:
 
 
 def _is_extended(argument: ir.Value) -> bool:
-    """Whether all that a body does with a value is to multiply an element by its scale."""
+    """Returns whether all that a body does with a value is to multiply an element by its scale."""
     users = [(use.owner.operation.name, use.operand_number) for use in argument.uses]
     if not isinstance(argument.type, ir.FloatType) or is_six_bit(argument.type):  # mxcomp-unpack-elements takes those
         return False
@@ -76,7 +76,7 @@ def _is_extended(argument: ir.Value) -> bool:
 
 
 def _without_extension(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
-    """What arith.scaling_extf gives for an element or a scale that is f32 already."""
+    """Returns what arith.scaling_extf gives for an element or a scale that is f32 already."""
     if op.name != "arith.scaling_extf":
         return None
     (element, scale), f32 = operands, ir.F32Type.get()
@@ -89,7 +89,7 @@ def _without_extension(op: ir.Operation, operands: list[ir.Value]) -> ir.Value |
 
 
 def _extended(value: ir.Value) -> ir.Value:
-    """Elements or scales as f32."""
+    """Returns the elements or scales as f32."""
     result = build.tensor_type(build.static_sizes(value), "f32")
     if str(build.element(value)) == SCALE_TYPE:
         return build.elementwise(result, [value], scale_value)

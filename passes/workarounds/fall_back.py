@@ -37,7 +37,7 @@ from mxcomp.codes.decode import dequantised
 from mxcomp.layout import ACC, LHS, RHS
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import Decision, decide, left_to_iree
-from mxcomp.matching.storage import erase_gather, is_gathered, settled
+from mxcomp.matching.storage import erase_gather, is_gathered, isolate_slice
 from mxcomp.matching.symmetry import is_symmetric
 from mxcomp.mlir import build, linalg
 from mxcomp.options import Options
@@ -66,7 +66,7 @@ def _check_sizes(op: ir.Operation) -> None:
 
 
 def _compiles_well(op: ir.Operation) -> bool:
-    """Whether IREE's own lowering of a scaled matmul in canonical form is right, and makes a good kernel."""
+    """Returns whether IREE's own lowering of a scaled matmul in canonical form is right, and makes a good kernel."""
     problem = problem_of(op)
     return (
         problem.types[LHS] == problem.types[RHS] == _FP4
@@ -97,7 +97,7 @@ def _take_apart(op: ir.Operation, decision: Decision) -> None:
 
 
 def _values(lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value) -> list[ir.Value]:
-    """What is multiplied: f32, or activations that are not quantised, and weights like them."""
+    """Returns what is multiplied: f32, or activations that are not quantised, and weights like them."""
     if str(build.element(lhs)) != ACTIVATIONS:
         return [_dequantised(lhs, lhs_scale), _dequantised(rhs, rhs_scale)]
     activations = _narrowed(_dequantised(lhs, lhs_scale)) if is_gathered(lhs) else _flat(lhs)
@@ -105,11 +105,11 @@ def _values(lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Val
 
 
 def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
-    """f32 values [(batch,) rows, K]."""
+    """Returns f32 values [(batch,) rows, K]."""
     kind = ir.RankedTensorType(elements.type)
     if ir.FloatType(kind.element_type).width == 6 or is_gathered(elements) or is_gathered(scales):
         return dequantised(elements, scales)
-    scales = settled(scales)
+    scales = isolate_slice(scales)
     flat = _flat(elements)
     shape = build.static_sizes(flat)
 
@@ -127,13 +127,13 @@ def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
 
 
 def _flat(elements: ir.Value) -> ir.Value:
-    """[(batch,) rows, K]."""
+    """Returns [(batch,) rows, K]."""
     *lead, _, _ = build.static_sizes(elements)
     return build.collapse(elements, [*([i] for i in range(len(lead))), [len(lead), len(lead) + 1]])
 
 
 def _narrowed(value: ir.Value) -> ir.Value:
-    """f32 values as bf16, of which they are."""
+    """Returns f32 values as bf16, of which they are."""
     result = build.tensor_type(build.static_sizes(value), ACTIVATIONS)
     sizes = build.dynamic_sizes(value)
     return build.elementwise(result, [value], lambda x: arith.TruncFOp(result.element_type, x).result, sizes)

@@ -50,7 +50,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _is_left(op: ir.Operation) -> bool:
-    """Whether IREE builds the dispatch of a product."""
+    """Returns whether IREE builds the dispatch of a product."""
     decision = decision_of(op)
     if decision is not None:
         return not decision.is_ours
@@ -69,7 +69,7 @@ def _keep_branches_behind(op: ir.Operation) -> None:
 
 
 def _fused(op: ir.Operation) -> Iterator[ir.Operation]:
-    """What IREE may compute in the dispatch of a matmul from its result."""
+    """Yields what IREE may compute in the dispatch of a matmul from its result."""
     for user in list(dict.fromkeys(use.owner.operation for use in op.results[0].uses)):
         if user.name in RESHAPES or (is_elementwise(user) and decision_of(user) is None):
             yield user
@@ -77,5 +77,5 @@ def _fused(op: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def _branches(op: ir.Operation) -> bool:
-    """Whether an operation may become branches, or undefined behaviour for some operands."""
+    """Returns whether an operation may become branches, or undefined behaviour for some operands."""
     return (op.name.startswith("math.") and op.name not in _BRANCHLESS) or op.name in _DIVISIONS

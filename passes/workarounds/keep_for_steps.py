@@ -56,7 +56,7 @@ def _keep_for_later_steps(value: ir.Value, writers: list[ir.Operation]) -> None:
 
 
 def _around_loops(op: ir.Operation, scope: ir.Operation) -> ir.Operation | None:
-    """What holds an operation directly inside `scope`; None if no loop is on the way."""
+    """Returns what holds an operation directly inside `scope`; None if no loop is on the way."""
     has_loop = False
     while op.parent != scope:
         op = op.parent.operation

@@ -52,7 +52,8 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _movable(op: ir.Operation) -> Iterator[ir.Operation]:
-    """The reads of a part of a tensor that IREE moves, or computes together with the tensor: slices, and in bodies."""
+    """Yields the reads of a part of a tensor that IREE moves, or computes together with the tensor: slices, and in
+    bodies."""
     if op.name == _SLICE:
         if _is_used(op):
             yield op
@@ -65,7 +66,7 @@ def _is_used(op: ir.Operation) -> bool:
 
 
 def _loads_narrow(value: ir.Value) -> bool:
-    """Whether a tensor is computed from elements of less than a byte that IREE would load for it."""
+    """Returns whether a tensor is computed from elements of less than a byte that IREE would load for it."""
     found: set[ir.Operation] = set()
     pending = [graph.producer(value)]
     while pending:

@@ -42,13 +42,14 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def unread(op: ir.Operation) -> list[ir.Value]:
-    """The results of a sort that nothing reads, beside others that are read."""
+    """Returns the results of a sort that nothing reads, beside others that are read."""
     found = [result for result in op.results if _is_unread(result)] if op.name == SORT else []
     return found if len(found) < len(op.results) else []
 
 
 def _is_unread(value: ir.Value) -> bool:
-    """Whether nothing comes of a value's elements: sizes alone, and what is dead itself, which IREE removes later."""
+    """Returns whether nothing comes of a value's elements: sizes alone, and what is dead itself, which IREE removes
+    later."""
     seen: set[ir.Operation] = set()
     pending = [value]
     while pending:
@@ -61,7 +62,7 @@ def _is_unread(value: ir.Value) -> bool:
 
 
 def _around(op: ir.Operation) -> ir.Operation:
-    """The operation itself, or the one whose body it is in."""
+    """Returns the operation itself, or the one whose body it is in."""
     while op.parent is not None and op.parent.name.startswith(_PURE):
         op = op.parent.operation
     return op

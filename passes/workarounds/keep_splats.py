@@ -42,7 +42,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _is_splat(op: ir.Operation | None) -> bool:
-    """Whether an operation makes a tensor whose elements are all the same."""
+    """Returns whether an operation makes a tensor whose elements are all the same."""
     if op is None or op.name != "arith.constant":
         return op is not None and op.name == "linalg.fill"
     value = op.attributes["value"]

@@ -43,7 +43,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def is_exclusive(op: ir.Operation) -> bool:
-    """Whether an operation is a scan without the element itself."""
+    """Returns whether an operation is a scan without the element itself."""
     return op.name == _SCAN and not ir.BoolAttr(op.attributes["inclusive"]).value
 
 

@@ -58,12 +58,12 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def is_fatal(op: ir.Operation) -> bool:
-    """Whether IREE's compiler ends the process over an operation."""
+    """Returns whether IREE's compiler ends the process over an operation."""
     return _rows(op) is not None
 
 
 def _rows(op: ir.Operation) -> _Rows | None:
-    """The rows of a product of 16-bit floats that IREE fails on; None for all else."""
+    """Returns the rows of a product of 16-bit floats that IREE fails on; None for all else."""
     maps = indexing_maps(op)
     if maps is None or len(maps) != 3 or not all(each.is_projected_permutation for each in maps) or not _is_product(op):
         return None
@@ -81,7 +81,8 @@ def _product(sizes: list[int | None]) -> int | None:
 
 
 def _is_product(op: ir.Operation) -> bool:
-    """Whether two factors, 16-bit floats by themselves or before they were extended, are multiplied and summed."""
+    """Returns whether two factors, 16-bit floats by themselves or before they were extended, are multiplied and
+    summed."""
     if not all(_was_narrow(factor) for factor in list(op.operands)[:2]):
         return False
     names = [inner.operation.name for inner in op.regions[0].blocks[0].operations]

@@ -41,6 +41,6 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def is_filled(op: ir.Operation) -> bool:
-    """Whether an operation is a scan of a tensor of one value, or of a part of it."""
+    """Returns whether an operation is a scan of a tensor of one value, or of a part of it."""
     source = graph.producer(graph.look_through(op.operands[0], _PARTS)) if op.name == _SCAN else None
     return source is not None and source.name == "linalg.fill"

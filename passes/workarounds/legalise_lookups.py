@@ -56,13 +56,13 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _part(op: ir.Operation) -> ir.Operation | None:
-    """The slice that an operation looks up in, which may be cast."""
+    """Returns the slice that an operation looks up in, which may be cast."""
     part = graph.producer(graph.without_cast(op.operands[0]))
     return part if part is not None and part.name == _SLICE else None
 
 
 def is_misread(op: ir.Operation) -> bool:
-    """Whether an operation looks an element up in a part of a tensor that does not lie in one piece."""
+    """Returns whether an operation looks an element up in a part of a tensor that does not lie in one piece."""
     part = graph.producer(graph.look_through_views(op.operands[0])) if op.name == _LOOKUP else None
     while part is not None and part.name == _SLICE:
         if not _is_one_piece(part):
@@ -72,14 +72,14 @@ def is_misread(op: ir.Operation) -> bool:
 
 
 def _in_source(op: ir.Operation, part: ir.Operation) -> ir.Operation:
-    """The same lookup in what a part is of."""
+    """Returns the same lookup in what a part is of."""
     indices = iter(list(op.operands)[1:])
     with op.location, ir.InsertionPoint(op):
-        places = [
-            offset if is_dropped else _place(next(indices), offset, step)
+        subscripts = [
+            offset if is_dropped else _subscript(next(indices), offset, step)
             for offset, step, is_dropped in zip(*_bounds(part), _dropped(part), strict=True)
         ]
-        new = tensor.ExtractOp(part.operands[0], [_index(place) for place in places])
+        new = tensor.ExtractOp(part.operands[0], [_index(each) for each in subscripts])
     op.results[0].replace_all_uses_with(new.result)
     op.erase()
     return new.operation
@@ -89,7 +89,7 @@ _Number: TypeAlias = int | ir.Value
 
 
 def _bounds(part: ir.Operation) -> tuple[list[_Number], list[_Number]]:
-    """Offsets and steps of a slice."""
+    """Returns the offsets and steps of a slice."""
     view = part.opview
     return _mixed(view.static_offsets, view.offsets), _mixed(view.static_strides, view.strides)
 
@@ -108,7 +108,7 @@ def _dropped(part: ir.Operation) -> Iterator[bool]:
         yield is_dropped
 
 
-def _place(index: ir.Value, offset: _Number, step: _Number) -> ir.Value:
+def _subscript(index: ir.Value, offset: _Number, step: _Number) -> ir.Value:
     if step != 1:
         index = arith.MulIOp(index, _index(step)).result
     return index if offset == 0 else arith.AddIOp(index, _index(offset)).result
@@ -119,7 +119,8 @@ def _index(number: _Number) -> ir.Value:
 
 
 def _is_one_piece(part: ir.Operation) -> bool:
-    """Whether what a slice takes lies in one piece: behind the first dimension of which it takes several, all."""
+    """Returns whether what a slice takes lies in one piece: behind the first dimension of which it takes several,
+    all."""
     sizes, steps = list(part.opview.static_sizes), list(part.opview.static_strides)
     whole = build.static_sizes(part.operands[0])
     first = next((i for i, size in enumerate(sizes) if size != 1), len(sizes))

@@ -45,24 +45,25 @@ _WRITTEN = {
 
 
 def places_written(op: ir.Operation) -> list[int]:
-    """Which of its operands an operation writes over."""
+    """Returns which of its operands an operation writes over."""
     count = len(op.operands)
     return list(range(count)) if op.name == SORT else [i % count for i in _WRITTEN.get(op.name, ())]
 
 
 def written(op: ir.Operation) -> list[ir.Value]:
-    """What an operation writes over."""
+    """Returns what an operation writes over."""
     return [op.operands[i] for i in places_written(op)]
 
 
 def repeats(op: ir.Operation) -> bool:
-    """Whether an operation reads what it writes over by another operand, or writes over it twice."""
+    """Returns whether an operation reads what it writes over by another operand, or writes over it twice."""
     roots = [graph.look_through(value, SLICES) for value in op.operands]
     return any(roots.count(graph.look_through(value, SLICES)) > 1 for value in written(op))
 
 
 def may_be_one(op: ir.Operation) -> bool:
-    """Whether CSE may make one of what an operation writes over and another operand, or of what these are parts of."""
+    """Returns whether CSE may make one of what an operation writes over and another operand, or of what these are parts
+    of."""
     sides = (
         [list(op.operands), [graph.look_through(value, SLICES) for value in op.operands]] if places_written(op) else []
     )
@@ -93,13 +94,13 @@ def _write_over_copy(op: ir.Operation, written: int) -> None:
 
 
 def _apart(value: ir.Value) -> ir.Value:
-    """A value that IREE computes in no kernel but its own; it repeats gathers in those of what reads them."""
+    """Returns a value that IREE computes in no kernel but its own; it repeats gathers in those of what reads them."""
     op = graph.producer(graph.look_through_views(value))
     return build.barrier(value) if op is not None and op.name == _GATHER else value
 
 
 def copy(value: ir.Value) -> ir.Value:
-    """A copy in a dispatch of its own, at the insertion point."""
+    """Returns a copy in a dispatch of its own, at the insertion point."""
     value = _apart(value)
     kind, sizes = ir.RankedTensorType(value.type), build.dynamic_sizes(value)
     maps, loops = [ir.AffineMap.get_identity(kind.rank)] * 2, ["parallel"] * kind.rank

@@ -63,7 +63,7 @@ _RULES = {
 
 
 def repeated(op: ir.Operation) -> list[int]:
-    """The operands of an operation that IREE would compute in its kernel, and must not."""
+    """Returns the operands of an operation that IREE would compute in its kernel, and must not."""
     count = len(op.operands)
     return sorted(
         {

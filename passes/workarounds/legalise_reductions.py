@@ -78,13 +78,13 @@ class _Code:
         return self.number if self.number.width >= _LEAST_WIDTH else ir.IntegerType.get_signless(_WIDE)
 
     def of(self, value: ir.Value) -> ir.Value:
-        """The code of a number, at the insertion point."""
+        """Returns the code of a number, at the insertion point."""
         if self.kind != self.number:
             value = (arith.ExtSIOp if self.signed else arith.ExtUIOp)(self.kind, value).result
         return self._flipped(value)
 
     def number_of(self, code: ir.Value) -> ir.Value:
-        """The number of a code, at the insertion point."""
+        """Returns the number of a code, at the insertion point."""
         value = self._flipped(code)
         return value if self.kind == self.number else arith.TruncIOp(self.number, value).result
 
@@ -108,15 +108,15 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def may_be_shared(op: ir.Operation) -> bool:
-    """Whether so many numbers are reduced, or perhaps are, that a wave may share them."""
+    """Returns whether so many numbers are reduced, or perhaps are, that a wave may share them."""
     steps = steps_reduced(op)
     return steps is None or steps > MX_BLOCK
 
 
 def _legalise(op: ir.Operation, position: int) -> None:
     """Rewrites the result at a position, if a single operation combines its numbers."""
-    block, place = op.regions[0].blocks[0], len(op.operands) - len(op.results) + position
-    out, returned = block.arguments[place], list(block.operations)[-1]
+    block, operand = op.regions[0].blocks[0], len(op.operands) - len(op.results) + position
+    out, returned = block.arguments[operand], list(block.operations)[-1]
     combiner = graph.producer(returned.operands[position])
     code = None if combiner is None else _code(combiner)
     if combiner is None or code is None:
@@ -130,11 +130,11 @@ def _legalise(op: ir.Operation, position: int) -> None:
             operands = [out, code.of(others[0])]
             returned.operands[position] = ir.Operation.create(code.form.combiner, [code.kind], operands).result
         combiner.erase()
-        result, init = op.results[position], op.operands[place]
+        result, init = op.results[position], op.operands[operand]
         numbers = ir.RankedTensorType(result.type)
         codes = ir.RankedTensorType.get(numbers.shape, code.kind)
         with ir.InsertionPoint(op):
-            op.operands[place] = _coded(init, codes, code)
+            op.operands[operand] = _coded(init, codes, code)
             sizes = build.dynamic_sizes(init)
         result.set_type(codes)
         with ir.InsertionPoint.after(op):
@@ -143,7 +143,7 @@ def _legalise(op: ir.Operation, position: int) -> None:
 
 
 def _code(combiner: ir.Operation) -> _Code | None:
-    """What stands for what an operation combines; None if IREE gets that right, or it is no such operation."""
+    """Returns what stands for what an operation combines; None if IREE gets that right, or it is no such operation."""
     kind = combiner.results[0].type
     if not isinstance(kind, ir.IntegerType) or kind.width == 1 or len(combiner.operands) != 2:
         return None
@@ -154,7 +154,7 @@ def _code(combiner: ir.Operation) -> _Code | None:
 
 
 def _coded(init: ir.Value, codes: ir.RankedTensorType, code: _Code) -> ir.Value:
-    """What a reduction starts from, as codes."""
+    """Returns what a reduction starts from, as codes."""
     fill = graph.producer(init)
     if fill is not None and fill.name == "linalg.fill":
         return build.filled(code.of(fill.operands[0]), codes, build.dynamic_sizes(init))

@@ -28,7 +28,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def has_idle_steps(slicing: ir.Operation) -> bool:
-    """Whether a slice has a step along a dimension of which it takes one element."""
+    """Returns whether a slice has a step along a dimension of which it takes one element."""
     return list(slicing.opview.static_strides) != _needed_steps(slicing)
 
 

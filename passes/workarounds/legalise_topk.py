@@ -63,8 +63,8 @@ def _sort(op: ir.Operation) -> None:
         )
     axis = ir.IntegerAttr(op.attributes["dimension"]).value
     kind = ir.RankedTensorType(indices.type).element_type
-    places = inputs[1] if len(inputs) > 1 else _places(inputs[0], axis, kind)
-    sorted_ = _sorted([inputs[0], places], axis, op.regions[0].blocks[0])
+    indices = inputs[1] if len(inputs) > 1 else _indices(inputs[0], axis, kind)
+    sorted_ = _sorted([inputs[0], indices], axis, op.regions[0].blocks[0])
     for old, new in zip(op.results, sorted_, strict=True):
         old.replace_all_uses_with(_first(new, old, axis))
     op.erase()
@@ -77,8 +77,8 @@ def _is_filled(value: ir.Value) -> bool:
     return op is not None and op.name in ("linalg.fill", "tensor.splat")
 
 
-def _places(x: ir.Value, axis: int, element: ir.Type) -> ir.Value:
-    """The place of each element along an axis."""
+def _indices(x: ir.Value, axis: int, element: ir.Type) -> ir.Value:
+    """Returns the place of each element along an axis."""
     rank = ir.RankedTensorType(x.type).rank
     kind = build.tensor_type(build.static_sizes(x), str(element))
     init = build.empty(kind, build.dynamic_sizes(x))
@@ -90,7 +90,8 @@ def _places(x: ir.Value, axis: int, element: ir.Type) -> ir.Value:
 
 
 def _sorted(tensors: Sequence[ir.Value], axis: int, order: ir.Block) -> Sequence[ir.Value]:
-    """Both sorted by the first, in an order that is a block of two arguments; where it has none, by the second."""
+    """Returns both sorted by the first, in an order that is a block of two arguments; where it has none, by the
+    second."""
     i64 = ir.IntegerType.get_signless(64)
     attributes = {
         "dimension": ir.IntegerAttr.get(i64, axis),
@@ -111,7 +112,7 @@ def _sorted(tensors: Sequence[ir.Value], axis: int, order: ir.Block) -> Sequence
 
 
 def _inlined(block: ir.Block, *arguments: ir.Value) -> ir.Value:
-    """What a block yields of other arguments, computed at the insertion point."""
+    """Returns what a block yields of other arguments, computed at the insertion point."""
     values = dict(zip(block.arguments, arguments, strict=True))
     *body, last = (view.operation for view in block.operations)
     for old in body:

@@ -60,7 +60,7 @@ def _replace(op: ir.Operation, new: Callable[[ir.Operation], ir.Value]) -> None:
 
 
 def _with_scale_one(op: ir.Operation) -> ir.Value:
-    """`arith.truncf` as `arith.scaling_truncf`, by way of f32, which holds every f16 and bf16."""
+    """Returns `arith.truncf` as `arith.scaling_truncf`, by way of f32, which holds every f16 and bf16."""
     x, f32, e8m0 = op.operands[0], ir.F32Type.get(), ir.Float8E8M0FNUType.get()
     if _element(x.type).width < 32:
         x = arith.ExtFOp(_like(x.type, f32), x).result
@@ -82,5 +82,5 @@ def _element(kind: ir.Type) -> ir.Type:
 
 
 def _like(kind: ir.Type, element: ir.Type) -> ir.Type:
-    """A type of the same shape, if it has one."""
+    """Returns a type of the same shape, if it has one."""
     return ir.RankedTensorType.get(kind.shape, element) if isinstance(kind, ir.RankedTensorType) else element

@@ -71,7 +71,7 @@ def _has_more(value: ir.Value, dims: list[int]) -> bool:
 
 
 def _without(value: ir.Value, zeros: list[int]) -> ir.Value:
-    """A tensor without these dimensions: what it has at 0 in them."""
+    """Returns a tensor without these dimensions: what it has at 0 in them."""
     kept = [i for i in range(ir.RankedTensorType(value.type).rank) if i not in zeros]
     if _has_more(value, zeros):
         return _slice(value, kept)

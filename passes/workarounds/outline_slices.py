@@ -21,7 +21,7 @@ from iree.compiler import ir
 from mxcomp.layout import ACC
 from mxcomp.matching.canonical import claimed
 from mxcomp.matching.decision import left_to_iree
-from mxcomp.matching.storage import settled
+from mxcomp.matching.storage import isolate_slice
 from mxcomp.mlir import build
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.options import Options
@@ -45,4 +45,4 @@ def _settle(op: ir.Operation) -> None:
     with op.context, op.location, ir.InsertionPoint(op):
         for i, operand in enumerate(list(op.operands)[:-1]):
             if isinstance(operand.type, ir.RankedTensorType) and not is_sub_byte(build.element(operand)):
-                op.operands[i] = settled(operand)
+                op.operands[i] = isolate_slice(operand)

@@ -1,7 +1,7 @@
 """mxcomp-separate-variables: variables that begin with the same value have memory of their own.
 
 IREE makes one buffer of equal initial values. Where two variables (mutable globals) begin with it, both are that
-buffer from then on: what is written into one in place, as rows of a cache, is in the other. Each but the first begins
+buffer from then on: what is written into one in indices, as rows of a cache, is in the other. Each but the first begins
 with something that IREE cannot see to be equal.
 
 Before:
@@ -49,12 +49,12 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def shared(module: ir.Operation) -> list[ir.Operation]:
-    """The variables that may share their initial value with one before."""
+    """Returns the variables that may share their initial value with one before."""
     return [view.operation for view in graph.module_block(module).operations if is_variable(view.operation)][1:]
 
 
 def is_variable(op: ir.Operation) -> bool:
-    """Whether it is a mutable global, a tensor that begins with elements that are known."""
+    """Returns whether it is a mutable global, a tensor that begins with elements that are known."""
     if op.name != "util.global" or "is_mutable" not in op.attributes or "initial_value" not in op.attributes:
         return False
     value = op.attributes["initial_value"]
@@ -85,13 +85,13 @@ def _splat(value: ir.DenseElementsAttr) -> ir.Value:
 def _with_itself(value: ir.Attribute) -> ir.Value:
     kind = value.type
     whole = _viewed(arith.ConstantOp(kind, value).result, _integers(kind))
-    place = [build.constant_index(0)] * kind.rank
-    first = build.barrier(flow.TensorLoadOp(whole, [], place).result)
-    return _viewed(flow.TensorStoreOp(first, whole, [], place).result, kind)
+    indices = [build.constant_index(0)] * kind.rank
+    first = build.barrier(flow.TensorLoadOp(whole, [], indices).result)
+    return _viewed(flow.TensorStoreOp(first, whole, [], indices).result, kind)
 
 
 def _integers(kind: ir.RankedTensorType) -> ir.RankedTensorType:
-    """The bits of such a tensor: hosts know no floats but f32 and f64."""
+    """Returns the bits of such a tensor: hosts know no floats but f32 and f64."""
     element = kind.element_type
     width = element.width if isinstance(element, ir.FloatType | ir.IntegerType) else 32
     return build.tensor_type(kind.shape, ir.IntegerType.get_signless(width))

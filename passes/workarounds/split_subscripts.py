@@ -80,7 +80,8 @@ def _split(op: ir.Operation) -> None:
 
 
 def _loops(expression: ir.AffineExpr, size: int | None, sizes: dict[int, int | None]) -> list[ir.AffineExpr]:
-    """The loops that together go through a dimension once, outermost first; the subscript as it is if they do not."""
+    """Returns the loops that together go through a dimension once, outermost first; the subscript as it is if they do
+    not."""
     terms, stride = sorted(_terms(expression)), 1
     for factor, loop in terms:
         if factor != stride or (steps := sizes.get(loop)) is None:
@@ -90,7 +91,7 @@ def _loops(expression: ir.AffineExpr, size: int | None, sizes: dict[int, int | N
 
 
 def _terms(expression: ir.AffineExpr) -> Iterator[tuple[int, int]]:
-    """The factors and loops of a sum of loops with factors; a factor 0 stands for all else."""
+    """Yields the factors and loops of a sum of loops with factors; a factor 0 stands for all else."""
     if isinstance(expression, ir.AffineAddExpr):
         both = ir.AffineAddExpr(expression)
         yield from _terms(both.lhs)
@@ -105,11 +106,11 @@ def _terms(expression: ir.AffineExpr) -> Iterator[tuple[int, int]]:
 
 
 def _expanded(value: ir.Value, groups: list[list[ir.AffineExpr]], sizes: dict[int, int | None]) -> ir.Value:
-    """A tensor with a dimension for each loop of these groups, one group for each dimension that it has."""
+    """Returns a tensor with a dimension for each loop of these groups, one group for each dimension that it has."""
     shape: list[int | None] = []
-    places: list[list[int]] = []
+    groups_: list[list[int]] = []
     for group, size in zip(groups, build.static_sizes(value), strict=True):
-        places.append([len(shape) + i for i in range(len(group))])
+        groups_.append([len(shape) + i for i in range(len(group))])
         shape += [size] if len(group) == 1 else [sizes[ir.AffineDimExpr(loop).position] for loop in group]
     kind = build.tensor_type(shape, build.element(value))
-    return tensor.ExpandShapeOp(kind, value, places, build.dynamic_sizes(value), list(kind.shape)).result
+    return tensor.ExpandShapeOp(kind, value, groups_, build.dynamic_sizes(value), list(kind.shape)).result

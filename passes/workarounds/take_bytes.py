@@ -57,7 +57,7 @@ def _take_bytes(function: ir.Operation) -> None:
 
 
 def _in_bytes(kind: ir.Type) -> ir.Type:
-    """The type of a tensor's bytes, if its elements have less and fill whole ones; others as they are."""
+    """Returns the type of a tensor's bytes, if its elements have less and fill whole ones; others as they are."""
     element = ir.RankedTensorType(kind).element_type if isinstance(kind, ir.RankedTensorType) else kind
     if not isinstance(kind, ir.RankedTensorType) or not isinstance(element, ir.FloatType) or element.width >= 8:
         return kind

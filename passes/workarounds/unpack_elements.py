@@ -92,19 +92,19 @@ def outside_dispatches(root: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def is_narrow_tensor(value: ir.Value) -> bool:
-    """Whether it is a tensor of elements of less than a byte, booleans apart."""
+    """Returns whether it is a tensor of elements of less than a byte, booleans apart."""
     return isinstance(value.type, ir.RankedTensorType) and is_sub_byte(ir.RankedTensorType(value.type).element_type)
 
 
 def _is_loadable(value: ir.Value) -> bool:
-    """Whether IREE can load a narrow tensor: elements of 2 or 4 bits in rows of whole bytes."""
+    """Returns whether IREE can load a narrow tensor: elements of 2 or 4 bits in rows of whole bytes."""
     *_, last = build.static_sizes(value) or [1]
     bits = ir.RankedTensorType(value.type).element_type.width
     return not is_six_bit(value.type) and last is not None and last * bits % 8 == 0
 
 
 def is_calculation(op: ir.Operation) -> bool:
-    """Whether it is a linalg op, but a gather, which is only read, or an encoded matmul."""
+    """Returns whether it is a linalg op, but a gather, which is only read, or an encoded matmul."""
     if indexing_maps(op) is None or len(op.results) != 1 or GATHER in op.attributes:
         return False
     decision = decision_of(op)
@@ -112,7 +112,7 @@ def is_calculation(op: ir.Operation) -> bool:
 
 
 def _only_encoded(value: ir.Value) -> bool:
-    """Whether what reads it, reshaped or not, are encodings: materialisation decides what becomes of it."""
+    """Returns whether what reads it, reshaped or not, are encodings: materialisation decides what becomes of it."""
     for user in (use.owner.operation for use in value.uses):
         moves = user.name in (*_MOVES, *BITCASTS) and is_narrow_tensor(user.results[0])
         gathered = user.name in BITCASTS and not moves and _only_gathered(user.results[0])
@@ -122,7 +122,7 @@ def _only_encoded(value: ir.Value) -> bool:
 
 
 def _only_gathered(value: ir.Value) -> bool:
-    """Whether what reads bytes are gathers by ids, which are only encoded as elements."""
+    """Returns whether what reads bytes are gathers by ids, which are only encoded as elements."""
     for user in (use.owner.operation for use in value.uses):
         gather = user.parent
         if user.name != "tensor.extract" or gather is None or not gather.results:
@@ -172,7 +172,8 @@ class _Widening:
         op.erase()
 
     def _concerns(self, op: ir.Operation) -> bool:
-        """Whether an operation reads what IREE cannot load, or what is codes already, or stores narrow elements."""
+        """Returns whether an operation reads what IREE cannot load, or what is codes already, or stores narrow
+        elements."""
         stores = is_narrow_tensor(op.results[0])
         if stores and _only_encoded(op.results[0]):
             return False
@@ -219,14 +220,15 @@ class _Widening:
             return new.results[0]
 
     def _input(self, value: ir.Value, reduces: bool) -> ir.Value:
-        """What an operation reads in the place of a value: codes, f32 where it would decode them many times."""
+        """Returns what an operation reads in the place of a value: codes, f32 where it would decode them many times."""
         if not is_narrow_tensor(value) or (value not in self.codes and _is_loadable(value)):
             return value
         code = self._code(value)
         return packed.decoded(code, value.type) if reduces and is_six_bit(value.type) else code
 
     def _code(self, value: ir.Value) -> ir.Value:
-        """The codes of a narrow tensor; made at the insertion point of what reads it, if it is stored without gaps."""
+        """Returns the codes of a narrow tensor; made at the insertion point of what reads it, if it is stored without
+        gaps."""
         if value in self.codes:
             return self.codes[value]
         source = graph.producer(value)

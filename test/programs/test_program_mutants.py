@@ -57,7 +57,7 @@ def _without_view(source: Any, index: int, layout: Any) -> Any:
     """What a packed operand depends on, but for the type that its bytes are viewed as."""
     element = str(ir.RankedTensorType(source.type).element_type)
     kind = layout.packing(index, element if index < LHS_SCALE else None)
-    return storage.storage(source), str(source.type), str(storage.viewed(source)[1]), kind
+    return storage.storage(source), str(source.type), str(storage.source_and_map(source)[1]), kind
 
 
 def _shifted(code: Any) -> Any:

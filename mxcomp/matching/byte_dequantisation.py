@@ -1,4 +1,4 @@
-"""Weights that a model dequantises from their bytes step by step, which are multiplied as the floats that result.
+"""Finds weights that a model dequantises from bytes step by step; they are multiplied as floats, not as MX.
 
     %low = arith.andi %bytes, 15       %value = tensor.extract %table[%low]
     %exponent = arith.subi %byte, 127  %scale = math.powf 2.0, %exponent
@@ -33,19 +33,19 @@ _ELEMENTWISE = ("tensor.", "arith.", "math.", "util.", "iree_tensor_ext.")
 _NOWHERE = "loc(unknown)"
 
 
-def spelled_out(values: Iterable[ir.Value]) -> str:
-    """Says how and where some of these are made of bytes as MX weights are; "" for none."""
+def find(values: Iterable[ir.Value]) -> str:
+    """Returns how and where some of these values are computed from bytes as MX weights are; "" for none."""
     for value in values:
         for op in _before(value):
             how = _step(op)
             if how and any(map(_is_byte, _operands(op, *_before(*op.operands)))):
-                place = graph.location_text(op.location)
-                return _REASON.format(how if place == _NOWHERE else f"{how} at {place}")
+                location = graph.location_text(op.location)
+                return _REASON.format(how if location == _NOWHERE else f"{how} at {location}")
     return ""
 
 
 def _before(*values: ir.Value) -> list[ir.Operation]:
-    """The operations that tensors are computed by, not beyond those that sum, nor beyond so many."""
+    """Returns the operations that compute tensors, up to reductions and to a limit."""
     found: dict[ir.Operation, None] = {}
     pending = list(values)
     while pending and len(found) < _MOST_OPERATIONS:
@@ -63,12 +63,12 @@ def _operands(*ops: ir.Operation) -> Iterator[ir.Value]:
 
 
 def _moves(op: ir.Operation) -> bool:
-    """Whether each element of the result comes from single elements of operands."""
+    """Returns whether each element of the result comes from single elements of operands."""
     return is_elementwise(op) or op.name.startswith(_ELEMENTWISE)
 
 
 def _step(op: ir.Operation) -> str:
-    """What an operation on tensors does that makes numbers of bits, in words; "" for others."""
+    """Returns a description of an operation on tensors that converts bits to numbers; "" for others."""
     if op.name in BITCASTS:
         return "shifted bits" if _is_wide(build.element(op.operands[0])) else ""
     if not is_elementwise(op):
@@ -84,7 +84,7 @@ def _step(op: ir.Operation) -> str:
 
 
 def _is_wide(kind: ir.Type) -> bool:
-    """Whether these are integers in which bytes are shifted to their place: bytes themselves are elements of 8 bits."""
+    """Returns whether these are integers in which bytes are shifted; bytes themselves are elements of 8 bits."""
     return isinstance(kind, ir.IntegerType) and kind.width > 8
 
 

@@ -1,4 +1,4 @@
-"""What dispatches take, modelled, that pass once over elements: quantisers, and what is computed beside products."""
+"""Models dispatches that stream once over elements: quantisers, and elementwise operations around products."""
 
 from __future__ import annotations
 
@@ -13,45 +13,47 @@ from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.target import Target
 
 _TOGETHER = 2048
-"""Rows up to which one dispatch makes elements of 8 bits and their scales."""
+"""The number of rows up to which one dispatch computes elements of 8 bits and their scales."""
 
 _QUANTISING_US = {4: 0.3, 6: 0.3, 8: 1.9}
-"""Of a block's largest magnitude, scale and elements, by their bits, on top of what passing takes."""
+"""The µs of computing a block's largest magnitude, scale and elements, by their bits, in addition to streaming."""
 
 _SLOTS = {"math.exp": 22, "arith.divf": 18, "math.tanh": 40, "math.erf": 40, "math.powf": 60, "math.rsqrt": 12}
-"""Issue slots of an operation on f32, where not 1: fitted to replays of dispatches with SwiGLU, which takes 47."""
+"""The issue slots of operations on f32 that take more than 1, fitted to replays of dispatches with SwiGLU, which takes
+47."""
 
 
-def passing_us(target: Target, size: float) -> float:
-    """µs of a dispatch that moves so many bytes: a launch, a load's latency, and the bytes at HBM's rate."""
+def streaming_us(target: Target, size: float) -> float:
+    """Returns µs of a dispatch that moves so many bytes: a launch, a load's latency, and the bytes at HBM's rate."""
     p = parameters_of(target)
     return p.launch_us + latency_us(target) + size / (p.hbm_terabytes * 1e6)
 
 
 def latency_us(target: Target) -> float:
-    """Of a load that finds its data cold."""
+    """Returns µs of a load that misses all caches."""
     p = parameters_of(target)
     return p.cold_latency / (p.clock_ghz * 1e3)
 
 
 def quantising_us(target: Target, rows: int, k: int, kind: str, source_bytes: float) -> float:
-    """Of what quantises rows of so many bytes an element."""
+    """Returns µs of quantising rows of so many bytes an element."""
     bits = element_format(kind).bits
     is_apart = bits > 6 and rows > _TOGETHER
     sizes = [source_bytes + (bits + SCALE_BITS) / 8, *[source_bytes + SCALE_BITS / 8] * is_apart]
-    return _QUANTISING_US[bits] + sum(passing_us(target, rows * k * size) for size in sizes)
+    return _QUANTISING_US[bits] + sum(streaming_us(target, rows * k * size) for size in sizes)
 
 
 def calculating_us(target: Target, elements: float, slots: int) -> float:
-    """Of computing elements in so many slots each, as a part of a dispatch: a CU has a slot for each lane of a wave."""
+    """Returns µs of computing elements in so many slots each, as a part of a dispatch: a CU has a slot for each lane of
+    a wave."""
     return elements * slots / (target.cus * target.wave_size * target.clock_ghz * 1e3)
 
 
 def slots(ops: Iterable[ir.Operation]) -> int:
-    """Issue slots that elementwise operations take for an element."""
+    """Returns the issue slots that elementwise operations take for an element."""
     return slots_of(*(inner.name for op in ops for inner in graph.walk(op)))
 
 
 def slots_of(*names: str) -> int:
-    """The same of operations of bodies, by their names."""
+    """Returns the issue slots of operations by name."""
     return sum(_SLOTS.get(name, 1) for name in names if name.startswith(("arith.", "math.")))
